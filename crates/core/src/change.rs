@@ -1,0 +1,185 @@
+//! What a command changes, as data: the rules decide it, a store writes it.
+
+use std::sync::Arc;
+
+use crate::idempotency::{Fingerprint, KeyRecord};
+use crate::ids::{Generation, SessionKey, Subject};
+use crate::time::{Now, Steady, Timestamp};
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EndReason {
+    /// Nothing touched it for its TTL.
+    Expired,
+    /// A cap was reached and it was the oldest-idle session.
+    Evicted,
+    /// Its bot ended it.
+    Ended,
+    /// Its bot reset it.
+    Reset,
+    /// The daemon stopped and keeps no journal.
+    Shutdown,
+}
+
+/// All that one command changes; written whole or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct ChangeSet {
+    /// The changes, in the order in which they must be made.
+    pub changes: Vec<Change>,
+}
+
+impl ChangeSet {
+    /// Roughly the bytes it holds, for bounding queues.
+    pub fn weight_bytes(&self) -> usize {
+        self.changes.iter().map(Change::weight_bytes).sum()
+    }
+}
+
+/// One change of one generation. `expected_revision` counts the changes the
+/// generation has seen: a store refuses a change that was built on anything else.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A generation starts; refused while another one of the session is live.
+    Begin {
+        /// Whose it is.
+        key: SessionKey,
+        /// Its name.
+        generation: Generation,
+        /// When it started.
+        created_at: Timestamp,
+        /// The same moment, for measuring idle times.
+        last_access: Steady,
+    },
+    /// Turns are added.
+    Append(Box<Appended>),
+    /// The session's JSON changes.
+    PatchState {
+        /// Of which generation.
+        generation: Generation,
+        /// What it was built on.
+        expected_revision: u64,
+        /// The whole new JSON.
+        state_json: Arc<str>,
+        /// Its version.
+        version: u64,
+        /// When.
+        last_access: Steady,
+    },
+    /// The session was used, and nothing else changed.
+    Touch {
+        /// Of which generation.
+        generation: Generation,
+        /// What it was built on.
+        expected_revision: u64,
+        /// When.
+        last_access: Steady,
+    },
+    /// The generation ends.
+    End {
+        /// Which one.
+        generation: Generation,
+        /// What it was built on.
+        expected_revision: u64,
+        /// Why.
+        reason: EndReason,
+        /// When.
+        at: Now,
+    },
+}
+
+/// Turns that are added to a generation.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    /// Whose it is; idempotency keys outlive a generation.
+    pub key: SessionKey,
+    /// To which generation.
+    pub generation: Generation,
+    /// What it was built on.
+    pub expected_revision: u64,
+    /// The turns with their seqs, which follow each other.
+    pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// What the history keeps after them.
+    pub kept: LiveSet,
+    /// What that amounts to.
+    pub totals: Totals,
+    /// The subject, where the bot names one.
+    pub subject: Option<Subject>,
+    /// True while a reply is still streaming.
+    pub partial: bool,
+    /// When.
+    pub last_access: Steady,
+    /// The name of this append, and what to answer when it comes again.
+    pub idempotency: Option<(Fingerprint, KeyRecord)>,
+}
+
+/// Which turns of a generation its history keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveSet {
+    /// The first user turn, held apart.
+    pub anchor: Option<u64>,
+    /// From here on all turns are kept, but for the `holes`.
+    pub floor: u64,
+    /// Pinned turns before the floor, ascending.
+    pub pinned: Vec<u64>,
+    /// Turns after the floor that left with their unit, ascending.
+    pub holes: Vec<u64>,
+    /// Calls that left without a result, oldest first.
+    pub departed: Vec<Box<str>>,
+    /// True when `departed` had to forget some.
+    pub departed_overflow: bool,
+}
+
+/// What a history amounts to, the anchor included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Turns.
+    pub turns: u64,
+    /// Their encoded bytes.
+    pub bytes: u64,
+    /// Their tokens, estimated.
+    pub tokens: u64,
+}
+
+impl Totals {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            turns: self.turns + other.turns,
+            bytes: self.bytes + other.bytes,
+            tokens: self.tokens + other.tokens,
+        }
+    }
+
+    /// What is left without `other`, which must be part of it.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            turns: self.turns - other.turns,
+            bytes: self.bytes - other.bytes,
+            tokens: self.tokens - other.tokens,
+        }
+    }
+}
+
+impl Change {
+    /// The generation it changes.
+    pub fn generation(&self) -> Generation {
+        match self {
+            Self::Append(appended) => appended.generation,
+            Self::Begin { generation, .. }
+            | Self::PatchState { generation, .. }
+            | Self::Touch { generation, .. }
+            | Self::End { generation, .. } => *generation,
+        }
+    }
+
+    fn weight_bytes(&self) -> usize {
+        const ROW: usize = 256;
+        ROW + match self {
+            Self::Append(appended) => appended.turns.iter().map(|(_, content)| content.len()).sum(),
+            Self::PatchState { state_json, .. } => state_json.len(),
+            Self::Begin { .. } | Self::Touch { .. } | Self::End { .. } => 0,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Why a command was refused: always something the caller can change.
+
+use thiserror::Error;
+
+use crate::ids::{Generation, ID_BYTES_MAX};
+
+/// A command that the rules refuse. Nothing of it was done.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum CoreError {
+    /// An id is empty or too long.
+    #[error("{field} has {bytes} bytes; it takes 1 to {ID_BYTES_MAX}")]
+    IdInvalid {
+        /// Which id.
+        field: &'static str,
+        /// How long it is.
+        bytes: usize,
+    },
+    /// A generation is not a ULID.
+    #[error("generation {text:?} is not a ULID; send the one that SessionInfo gave")]
+    GenerationInvalid {
+        /// What was sent, at most 64 characters of it.
+        text: String,
+    },
+    /// A turn breaks a rule by itself.
+    #[error("turns[{index}]: {problem}")]
+    TurnInvalid {
+        /// Its place in the append, from 0.
+        index: usize,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// A turn, or a part of it, is larger than a limit.
+    #[error("turns[{index}]: {what} is {actual}, the limit is {limit}")]
+    TurnTooLarge {
+        /// Its place in the append, from 0.
+        index: usize,
+        /// What was measured, with its unit.
+        what: &'static str,
+        /// What it measures.
+        actual: usize,
+        /// What it may measure.
+        limit: usize,
+    },
+    /// An append without turns, or with too many.
+    #[error("an append takes 1 to {limit} turns, this one has {actual}")]
+    TurnCountInvalid {
+        /// How many it has.
+        actual: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// A provider's message array does not have the provider's shape.
+    #[error("messages_json{path}: {problem}")]
+    MessagesInvalid {
+        /// Where, such as `[3].content`.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A tool result answers no call that waits for one.
+    #[error(
+        "turns[{index}]: tool result for {id:?}, but no call of that id waits for a result; \
+         append the assistant turn with the tool use first"
+    )]
+    ToolUseUnknown {
+        /// The turn's place in the append, from 0.
+        index: usize,
+        /// The id it names.
+        id: String,
+    },
+    /// Pinned turns, with those they travel with, would take too much.
+    #[error(
+        "turns[{index}]: pinned turns would take {turns} turns and {bytes} bytes; \
+         the limits are {turns_max} and {bytes_max}"
+    )]
+    PinnedTooMany {
+        /// The turn's place in the append, from 0.
+        index: usize,
+        /// Turns they would take.
+        turns: usize,
+        /// Bytes they would take.
+        bytes: usize,
+        /// Turns they may take.
+        turns_max: usize,
+        /// Bytes they may take.
+        bytes_max: usize,
+    },
+    /// The caller's `expected_seq` is not the newest turn.
+    #[error("expected_seq is {expected}, but the newest turn is {actual}; read the history again")]
+    StaleSeq {
+        /// What the caller expected.
+        expected: u64,
+        /// What is.
+        actual: u64,
+    },
+    /// The caller's `expected_generation` is not the live one.
+    #[error("expected_generation is {expected}, but {}", match actual {
+        Some(live) => format!("{live} is live"),
+        None => "the session has ended".to_owned(),
+    })]
+    StaleGeneration {
+        /// What the caller expected.
+        expected: Generation,
+        /// What is live.
+        actual: Option<Generation>,
+    },
+    /// The caller's `expected_version` is not the state's.
+    #[error("expected_version is {expected}, but the state has {actual}; read it again")]
+    StaleStateVersion {
+        /// What the caller expected.
+        expected: u64,
+        /// What is.
+        actual: u64,
+    },
+    /// A merge patch, or the state after it, is not acceptable.
+    #[error("merge_patch_json: {problem}")]
+    StateInvalid {
+        /// What is wrong.
+        problem: String,
+    },
+    /// The state after a patch would be too large.
+    #[error("the state would be {actual} bytes, the limit is {limit}; remove members with null")]
+    StateTooLarge {
+        /// What it would measure.
+        actual: usize,
+        /// What it may measure.
+        limit: usize,
+    },
+    /// An idempotency key came again with other content.
+    #[error("idempotency_key was used for an append with other content; choose a new key")]
+    IdempotencyKeyReused,
+}

@@ -1,0 +1,327 @@
+//! The bounded history of a generation: first in, first out, in whole units.
+//!
+//! A unit is an assistant turn with tool uses and every turn that holds one of its
+//! results; it stays whole or leaves whole. The first user turn, the anchor, is held
+//! apart and never leaves; neither do pinned turns and the units they belong to.
+
+mod plan;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::change::{LiveSet, Totals};
+use crate::error::CoreError;
+use crate::limits::Limits;
+use crate::turn::Role;
+
+pub use plan::Arrival;
+use plan::{Plan, Target};
+pub use record::TurnRecord;
+
+/// The turns that a generation keeps.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    anchor: Option<TurnRecord>,
+    tail: VecDeque<TurnRecord>,
+    /// What the caps count: the tail and the pinned turns, not the anchor.
+    capped: Totals,
+    aside: Option<Box<Aside>>,
+}
+
+/// What only histories with pins or tool calls need.
+#[derive(Clone, Debug, Default)]
+struct Aside {
+    /// Held turns that first in, first out has passed; all are before the tail.
+    pinned: Vec<TurnRecord>,
+    /// Seqs after the tail's front whose turns left with their unit.
+    holes: BTreeSet<u64>,
+    /// Calls without a result by id: the seqs of their turns, oldest first.
+    open: BTreeMap<Box<str>, Vec<u64>>,
+    /// Ids of calls that left without a result, oldest first.
+    departed: VecDeque<Box<str>>,
+    /// True once `departed` had to forget an id: from then on an unknown result is
+    /// taken for a late one rather than refused wrongly.
+    departed_overflow: bool,
+}
+
+impl History {
+    /// Adds turns, or none of them, and makes room. Gives the number of turns that left.
+    ///
+    /// # Errors
+    /// [`CoreError::ToolUseUnknown`] or [`CoreError::PinnedTooMany`].
+    pub fn append(
+        &mut self,
+        arrivals: Vec<Arrival<'_>>,
+        limits: &Limits,
+    ) -> Result<u64, CoreError> {
+        let plan = Plan::make(self, &arrivals, limits)?;
+        let before = self.count() + arrivals.len();
+        let mut late = Vec::new();
+        for ((record, results), targets) in arrivals.into_iter().zip(plan.targets) {
+            if targets.contains(&Target::Departed) {
+                late.push(record.seq);
+            }
+            self.place(record, results, &targets);
+        }
+        // Only now are all units whole, and leave whole.
+        for seq in late {
+            self.remove_unit(seq, limits);
+        }
+        for seq in plan.held {
+            self.find_mut(seq).into_iter().for_each(|record| record.held = true);
+        }
+        self.trim(limits);
+        Ok((before - self.count()) as u64)
+    }
+
+    /// Drops the oldest units until the caps are kept. Gives the number of turns that left.
+    pub fn trim(&mut self, limits: &Limits) -> u64 {
+        let before = self.count();
+        while self.capped.turns > limits.max_history_turns as u64
+            || self.capped.bytes > limits.max_history_bytes as u64
+        {
+            match self.tail.front() {
+                None => break,
+                Some(front) if front.held => self.pass_held_front(),
+                Some(front) => self.remove_unit(front.seq, limits),
+            }
+        }
+        (before - self.count()) as u64
+    }
+
+    /// The history that `kept` describes, from its turns in ascending order.
+    pub fn restore(kept: &LiveSet, arrivals: Vec<Arrival<'_>>) -> Self {
+        let mut history = Self::default();
+        let mut pins = Vec::new();
+        for (record, results) in arrivals {
+            if record.pinned {
+                pins.push(record.seq);
+            }
+            if kept.anchor == Some(record.seq) {
+                history.anchor = Some(record);
+                continue;
+            }
+            let targets = history.targets_of(results);
+            history.place(record, results, &targets);
+        }
+        for pin in pins {
+            for seq in history.unit_of(pin) {
+                history.find_mut(seq).into_iter().for_each(|record| record.held = true);
+            }
+        }
+        while history.tail.front().is_some_and(|front| front.seq < kept.floor) {
+            history.pass_held_front();
+        }
+        if !(kept.holes.is_empty() && kept.departed.is_empty()) || kept.departed_overflow {
+            let aside = history.aside.get_or_insert_default();
+            aside.holes = kept.holes.iter().copied().collect();
+            aside.departed = kept.departed.iter().cloned().collect();
+            aside.departed_overflow = kept.departed_overflow;
+        }
+        history
+    }
+
+    /// What the history keeps, for a store. `last_seq` is the generation's newest turn.
+    pub fn live_set(&self, last_seq: u64) -> LiveSet {
+        let mut kept = LiveSet {
+            anchor: self.anchor.as_ref().map(|anchor| anchor.seq),
+            floor: self.tail.front().map_or(last_seq + 1, |front| front.seq),
+            ..LiveSet::default()
+        };
+        if let Some(aside) = &self.aside {
+            kept.pinned = aside.pinned.iter().map(|record| record.seq).collect();
+            kept.holes = aside.holes.iter().copied().collect();
+            kept.departed = aside.departed.iter().cloned().collect();
+            kept.departed_overflow = aside.departed_overflow;
+        }
+        kept
+    }
+
+    /// What the history amounts to, the anchor included.
+    pub fn totals(&self) -> Totals {
+        self.anchor.iter().fold(self.capped, |sum, anchor| sum.plus(anchor.totals()))
+    }
+
+    /// The turns after `after_seq`, oldest first.
+    pub fn turns_after(&self, after_seq: u64) -> impl Iterator<Item = &TurnRecord> {
+        let start = self.tail.partition_point(|record| record.seq <= after_seq);
+        let mut rest = self.pinned().iter().chain(self.tail.range(start..)).peekable();
+        let mut anchor = self.anchor.as_ref();
+        std::iter::from_fn(move || match (anchor, rest.peek()) {
+            (Some(first), Some(next)) if next.seq < first.seq => rest.next(),
+            (Some(_), _) => anchor.take(),
+            (None, _) => rest.next(),
+        })
+        .filter(move |record| record.seq > after_seq)
+    }
+
+    fn pinned(&self) -> &[TurnRecord] {
+        self.aside.as_ref().map_or(&[], |aside| &aside.pinned)
+    }
+
+    /// All turns that the caps count.
+    fn capped_turns(&self) -> impl Iterator<Item = &TurnRecord> {
+        self.pinned().iter().chain(&self.tail)
+    }
+
+    fn count(&self) -> usize {
+        usize::from(self.anchor.is_some()) + self.pinned().len() + self.tail.len()
+    }
+
+    fn find(&self, seq: u64) -> Option<&TurnRecord> {
+        let by_seq = |record: &TurnRecord| record.seq.cmp(&seq);
+        match self.tail.binary_search_by(by_seq) {
+            Ok(place) => self.tail.get(place),
+            Err(_) => {
+                self.pinned().binary_search_by(by_seq).ok().map(|place| &self.pinned()[place])
+            }
+        }
+    }
+
+    fn find_mut(&mut self, seq: u64) -> Option<&mut TurnRecord> {
+        let by_seq = |record: &TurnRecord| record.seq.cmp(&seq);
+        match self.tail.binary_search_by(by_seq) {
+            Ok(place) => self.tail.get_mut(place),
+            Err(_) => {
+                let pinned = &mut self.aside.as_mut()?.pinned;
+                pinned.binary_search_by(by_seq).ok().map(|place| &mut pinned[place])
+            }
+        }
+    }
+
+    fn is_held(&self, seq: u64) -> bool {
+        self.find(seq).is_some_and(|record| record.held)
+    }
+
+    /// The seq of the latest call `id` that waits for a result, but for the latest `skip`.
+    fn open_call(&self, id: &str, skip: usize) -> Option<u64> {
+        self.aside.as_ref()?.open.get(id)?.iter().rev().nth(skip).copied()
+    }
+
+    /// What the results of one turn answer, where nothing can be wrong with them.
+    fn targets_of(&self, results: &[Box<str>]) -> Vec<Target> {
+        let mut targets = Vec::with_capacity(results.len());
+        for (place, id) in results.iter().enumerate() {
+            let skip = results[..place].iter().filter(|earlier| *earlier == id).count();
+            targets.push(self.open_call(id, skip).map_or(Target::Departed, Target::Use));
+        }
+        targets
+    }
+
+    /// True when at least `times` calls `id` have left without a result.
+    fn has_departed(&self, id: &str, times: usize) -> bool {
+        self.aside.as_ref().is_some_and(|aside| {
+            let known = aside.departed.iter().filter(|departed| &***departed == id);
+            aside.departed_overflow || known.take(times).count() == times
+        })
+    }
+
+    /// The seqs of all turns that travel with this one, ascending, itself included.
+    fn unit_of(&self, seq: u64) -> BTreeSet<u64> {
+        let mut unit = BTreeSet::new();
+        let mut rest = vec![seq];
+        while let Some(seq) = rest.pop() {
+            if let Some(record) = self.find(seq).filter(|_| unit.insert(seq)) {
+                rest.extend(record.mates());
+            }
+        }
+        unit
+    }
+
+    /// Puts a turn at the end, tied to the calls that it answers.
+    fn place(&mut self, mut record: TurnRecord, results: &[Box<str>], targets: &[Target]) {
+        if self.anchor.is_none() && record.role == Role::User && record.stands_alone() {
+            self.anchor = Some(record);
+            return;
+        }
+        for (id, target) in results.iter().zip(targets) {
+            match *target {
+                Target::Use(use_seq) => {
+                    record.note_answers(use_seq);
+                    self.find_mut(use_seq)
+                        .into_iter()
+                        .for_each(|r| r.note_answered(id, record.seq));
+                    self.close_call(id, use_seq);
+                }
+                Target::Departed => self.forget_departed(id),
+            }
+        }
+        for id in record.open_uses() {
+            let aside = self.aside.get_or_insert_default();
+            aside.open.entry(id.clone()).or_default().push(record.seq);
+        }
+        self.capped = self.capped.plus(record.totals());
+        self.tail.push_back(record);
+    }
+
+    fn close_call(&mut self, id: &str, use_seq: u64) {
+        let Some(aside) = &mut self.aside else { return };
+        let Some(seqs) = aside.open.get_mut(id) else {
+            return;
+        };
+        if let Some(place) = seqs.iter().rposition(|&seq| seq == use_seq) {
+            seqs.remove(place);
+        }
+        if seqs.is_empty() {
+            aside.open.remove(id);
+        }
+    }
+
+    fn forget_departed(&mut self, id: &str) {
+        let Some(aside) = &mut self.aside else { return };
+        if let Some(place) = aside.departed.iter().position(|departed| &**departed == id) {
+            aside.departed.remove(place);
+        }
+    }
+
+    fn pass_held_front(&mut self) {
+        if let Some(front) = self.tail.pop_front() {
+            self.aside.get_or_insert_default().pinned.push(front);
+            self.forget_holes_before_tail();
+        }
+    }
+
+    fn remove_unit(&mut self, seq: u64, limits: &Limits) {
+        let is_alone =
+            self.tail.front().is_some_and(|front| front.seq == seq && front.stands_alone());
+        if is_alone {
+            self.tail.pop_front().into_iter().for_each(|record| self.depart(&record, limits));
+        } else {
+            for seq in self.unit_of(seq) {
+                let Ok(place) = self.tail.binary_search_by(|record| record.seq.cmp(&seq)) else {
+                    continue;
+                };
+                if place > 0 {
+                    self.aside.get_or_insert_default().holes.insert(seq);
+                }
+                self.tail.remove(place).into_iter().for_each(|record| self.depart(&record, limits));
+            }
+        }
+        self.forget_holes_before_tail();
+    }
+
+    fn depart(&mut self, record: &TurnRecord, limits: &Limits) {
+        self.capped = self.capped.minus(record.totals());
+        for id in record.open_uses() {
+            self.close_call(id, record.seq);
+            let aside = self.aside.get_or_insert_default();
+            aside.departed.push_back(id.clone());
+            if aside.departed.len() > limits.departed_calls {
+                aside.departed.pop_front();
+                aside.departed_overflow = true;
+            }
+        }
+    }
+
+    fn forget_holes_before_tail(&mut self) {
+        let Some(aside) = self.aside.as_mut().filter(|aside| !aside.holes.is_empty()) else {
+            return;
+        };
+        match self.tail.front() {
+            Some(front) => aside.holes = aside.holes.split_off(&front.seq),
+            None => aside.holes.clear(),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A turn in memory: its bytes as they were encoded when it arrived, and beside them
+//! the little that planning needs.
+
+use std::sync::Arc;
+
+use crate::change::Totals;
+use crate::turn::{NewTurn, Role, estimate_tokens};
+
+/// A turn in memory.
+#[derive(Clone, Debug)]
+pub struct TurnRecord {
+    /// Its encoded content, seq included.
+    pub content: Arc<[u8]>,
+    /// Its place in the generation, from 1.
+    pub seq: u64,
+    /// Its tokens, estimated.
+    pub tokens: u32,
+    /// Who contributed it.
+    pub role: Role,
+    /// True when the bot pinned it.
+    pub pinned: bool,
+    /// True when it belongs to a unit with a pinned turn, and so never leaves.
+    pub(super) held: bool,
+    ties: Option<Box<Ties>>,
+}
+
+/// What ties a turn to the others of its unit.
+#[derive(Clone, Debug, Default)]
+struct Ties {
+    /// Its calls, and the turns that answered them.
+    uses: Vec<(Box<str>, Option<u64>)>,
+    /// The turns whose calls it answers.
+    answers: Vec<u64>,
+}
+
+impl TurnRecord {
+    /// The record of a new turn whose encoded content, with its seq, is `content`.
+    pub fn new(turn: &NewTurn, seq: u64, content: Arc<[u8]>) -> Self {
+        let ties = (!turn.links.is_empty()).then(|| {
+            let uses = turn.links.uses.iter().map(|id| (id.clone(), None)).collect();
+            Box::new(Ties { uses, answers: Vec::new() })
+        });
+        Self {
+            tokens: estimate_tokens(content.len()),
+            content,
+            seq,
+            role: turn.role,
+            pinned: turn.pinned,
+            held: false,
+            ties,
+        }
+    }
+
+    /// True when it is tied to no other turn.
+    pub(super) fn stands_alone(&self) -> bool {
+        self.ties.is_none()
+    }
+
+    /// The ids of all its calls.
+    pub(super) fn uses(&self) -> impl Iterator<Item = &Box<str>> {
+        self.ties.iter().flat_map(|ties| &ties.uses).map(|(id, _)| id)
+    }
+
+    /// The ids of its calls that have no result yet.
+    pub(super) fn open_uses(&self) -> impl Iterator<Item = &Box<str>> {
+        let uses = self.ties.iter().flat_map(|ties| &ties.uses);
+        uses.filter(|(_, answer)| answer.is_none()).map(|(id, _)| id)
+    }
+
+    /// The seqs of the turns that it must travel with, directly.
+    pub(super) fn mates(&self) -> impl Iterator<Item = u64> {
+        self.ties.iter().flat_map(|ties| {
+            ties.answers.iter().copied().chain(ties.uses.iter().filter_map(|(_, answer)| *answer))
+        })
+    }
+
+    /// Notes that it answers a call of the turn `use_seq`.
+    pub(super) fn note_answers(&mut self, use_seq: u64) {
+        self.ties.get_or_insert_default().answers.push(use_seq);
+    }
+
+    /// Notes that its call `id` was answered by the turn `result_seq`.
+    pub(super) fn note_answered(&mut self, id: &str, result_seq: u64) {
+        let uses = self.ties.iter_mut().flat_map(|ties| &mut ties.uses);
+        if let Some((_, answer)) =
+            uses.into_iter().find(|(use_id, answer)| &**use_id == id && answer.is_none())
+        {
+            *answer = Some(result_seq);
+        }
+    }
+
+    /// The ids of its calls that the turn `result_seq` answered.
+    #[cfg(test)]
+    pub(super) fn calls_answered_by(&self, result_seq: u64) -> impl Iterator<Item = &Box<str>> {
+        let uses = self.ties.iter().flat_map(|ties| &ties.uses);
+        uses.filter(move |(_, answer)| *answer == Some(result_seq)).map(|(id, _)| id)
+    }
+
+    /// What it adds to a history.
+    pub(super) fn totals(&self) -> Totals {
+        Totals { turns: 1, bytes: self.content.len() as u64, tokens: u64::from(self.tokens) }
+    }
+}

@@ -1,0 +1,220 @@
+//! Histories on paper: a word is a turn, and what is kept is a list of seqs.
+//!
+//! `u` user, `a` assistant, `s` system; `a+x` calls the tool with id `x`, `t-x` brings
+//! its result, `u-x` brings it in a user turn; `!` pins.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::turn::{Links, NewTurn};
+
+const BYTES: usize = 10;
+
+fn turn(word: &str) -> NewTurn {
+    let (role, rest) = word.split_at(1);
+    let role = match role {
+        "u" => Role::User,
+        "a" => Role::Assistant,
+        "t" => Role::Tool,
+        _ => Role::System,
+    };
+    let mut links = Links::default();
+    let (mut ids, mut pinned) = (rest.chars(), false);
+    while let Some(mark) = ids.next() {
+        match mark {
+            '+' => links.uses.extend(ids.next().map(|id| id.to_string().into())),
+            '-' => links.results.extend(ids.next().map(|id| id.to_string().into())),
+            _ => pinned = true,
+        }
+    }
+    NewTurn { body: Vec::new(), role, timestamp: None, pinned, links }
+}
+
+fn append(
+    history: &mut History,
+    last_seq: &mut u64,
+    words: &str,
+    limits: &Limits,
+) -> Result<u64, CoreError> {
+    let turns: Vec<NewTurn> = words.split_whitespace().map(turn).collect();
+    let arrivals = (*last_seq + 1..).zip(&turns).map(|(seq, turn)| {
+        let record = TurnRecord::new(turn, seq, vec![0; BYTES].into());
+        (record, &turn.links.results[..])
+    });
+    let dropped = history.append(arrivals.collect(), limits)?;
+    *last_seq += turns.len() as u64;
+    Ok(dropped)
+}
+
+fn seqs(history: &History) -> Vec<u64> {
+    history.turns_after(0).map(|record| record.seq).collect()
+}
+
+fn caps(turns: usize) -> Limits {
+    Limits { max_history_turns: turns, pinned_turns: 3, ..Limits::default() }
+}
+
+/// Each case: the cap, the appends, the seqs kept, the turns that left in all.
+#[test]
+fn keeps_the_newest_whole_units_and_the_anchor() {
+    let cases: [(usize, &[&str], &[u64], u64); 13] = [
+        (3, &["u", "a", "u"], &[1, 2, 3], 0),
+        (2, &["u", "a", "u", "a"], &[1, 3, 4], 1),
+        (2, &["u a u a u a"], &[1, 5, 6], 3),
+        (2, &["s u", "a u a"], &[2, 4, 5], 2),
+        // A call leaves with its result, whatever stands between.
+        (3, &["u", "a+x", "t-x", "a", "u"], &[1, 4, 5], 2),
+        (4, &["u", "a+x", "u", "t-x", "a", "u"], &[1, 3, 5, 6], 2),
+        // Parallel calls stay together.
+        (4, &["u", "a+x+y", "t-x", "t-y", "a", "u"], &[1, 5, 6], 3),
+        // A unit larger than the cap leaves whole; its late result goes the same way.
+        (2, &["u", "a+x+y", "t-x", "t-y", "a"], &[1, 5], 3),
+        // A result answers the latest open call of its id.
+        (3, &["u", "a+x", "a+x", "t-x", "t-x", "a"], &[1, 3, 4, 6], 2),
+        // Pinned turns stay, and their units with them.
+        (3, &["u", "a!", "u", "a", "u", "a"], &[1, 2, 5, 6], 2),
+        (4, &["u", "a+x!", "t-x", "u", "a", "u", "a"], &[1, 2, 3, 6, 7], 2),
+        (4, &["u", "a+x", "t-x!", "u", "a", "u", "a"], &[1, 2, 3, 6, 7], 2),
+        // A user turn that brings results is no anchor.
+        (9, &["a+x", "u-x", "u"], &[1, 2, 3], 0),
+    ];
+    for (cap, appends, kept, left) in cases {
+        let (mut history, mut last_seq, mut dropped) = (History::default(), 0, 0);
+        for words in appends {
+            dropped += append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
+        }
+        assert_eq!((seqs(&history), dropped), (kept.to_vec(), left), "{appends:?}");
+    }
+}
+
+#[test]
+fn refuses_whole_what_it_refuses() {
+    let (mut history, mut last_seq) = (History::default(), 0);
+    append(&mut history, &mut last_seq, "u a+x t-x", &caps(9)).unwrap();
+    for (words, index) in [("u t-x", 1), ("a+y t-y t-y", 2), ("t-z", 0)] {
+        let refused = append(&mut history, &mut last_seq, words, &caps(9)).unwrap_err();
+        assert!(
+            matches!(refused, CoreError::ToolUseUnknown { index: at, .. } if at == index),
+            "{words}: {refused}"
+        );
+    }
+    let refused = append(&mut history, &mut last_seq, "u! u! u! u!", &caps(9)).unwrap_err();
+    assert!(matches!(refused, CoreError::PinnedTooMany { turns: 4, turns_max: 3, .. }));
+    assert_eq!(seqs(&history), [1, 2, 3]);
+    // The result turns of a pinned call count as well.
+    append(&mut history, &mut last_seq, "a+p+q+r!", &caps(9)).unwrap();
+    append(&mut history, &mut last_seq, "t-p t-q", &caps(9)).unwrap();
+    assert!(append(&mut history, &mut last_seq, "t-r", &caps(9)).is_err());
+}
+
+#[test]
+fn bytes_are_a_cap_of_their_own() {
+    let limits = Limits { max_history_bytes: 3 * BYTES, ..caps(100) };
+    let (mut history, mut last_seq) = (History::default(), 0);
+    let dropped = append(&mut history, &mut last_seq, "u a u a u", &limits).unwrap();
+    assert_eq!((seqs(&history), dropped), (vec![1, 3, 4, 5], 1));
+}
+
+#[test]
+fn a_late_result_of_a_forgotten_call_is_taken() {
+    let limits = Limits { departed_calls: 1, ..caps(1) };
+    let (mut history, mut last_seq) = (History::default(), 0);
+    append(&mut history, &mut last_seq, "u a+x a+y a", &limits).unwrap();
+    assert_eq!(append(&mut history, &mut last_seq, "t-y", &limits), Ok(1));
+    assert_eq!(append(&mut history, &mut last_seq, "t-x", &limits), Ok(1));
+    assert_eq!(seqs(&history), [1, 4]);
+}
+
+fn word() -> impl Strategy<Value = String> {
+    let id = prop::sample::select(vec!["x", "y", "z"]);
+    let ids = prop::collection::vec(id, 0..3);
+    let pin = prop::sample::select(vec!["", "", "", "", "", "!"]);
+    (0..6, ids, pin).prop_map(|(kind, ids, pin)| match kind {
+        0 => format!("u{pin}"),
+        1 => format!("a{pin}"),
+        2 | 3 => format!("a{}{pin}", ids.iter().map(|id| format!("+{id}")).collect::<String>()),
+        4 => format!("t{}{pin}", ids.iter().map(|id| format!("-{id}")).collect::<String>()),
+        _ => format!("u{}", ids.iter().map(|id| format!("-{id}")).collect::<String>()),
+    })
+}
+
+/// What must hold of every history: the caps, whole units, pins, sums.
+fn check(history: &History, limits: &Limits, pinned: &BTreeSet<u64>) {
+    assert!(history.capped.turns <= limits.max_history_turns as u64);
+    let kept: Vec<&TurnRecord> = history.turns_after(0).collect();
+    assert!(kept.is_sorted_by_key(|record| record.seq));
+    let present: BTreeSet<u64> = kept.iter().map(|record| record.seq).collect();
+    for record in &kept {
+        for mate in record.mates() {
+            assert!(present.contains(&mate), "{} without {mate}", record.seq);
+        }
+    }
+    assert!(pinned.is_subset(&present), "pinned {pinned:?} of {present:?}");
+    let sum = kept.iter().fold(Totals::default(), |sum, record| sum.plus(record.totals()));
+    assert_eq!(history.totals(), sum);
+}
+
+proptest! {
+    #[test]
+    fn every_history_keeps_its_promises(
+        cap in 4_usize..9,
+        appends in prop::collection::vec(prop::collection::vec(word(), 1..4), 1..40),
+    ) {
+        let limits = Limits { departed_calls: 4, ..caps(cap) };
+        let (mut history, mut last_seq) = (History::default(), 0);
+        let mut pinned = BTreeSet::new();
+        for words in appends {
+            let first = last_seq + 1;
+            let before = seqs(&history);
+            let line = words.join(" ");
+            let mut restored = restore(&history, last_seq);
+            let mut restored_seq = last_seq;
+            let outcome = append(&mut history, &mut last_seq, &line, &limits);
+            let again = append(&mut restored, &mut restored_seq, &line, &limits);
+            prop_assert_eq!(&outcome, &again, "a restored history decides the same");
+            prop_assert_eq!(seqs(&history), seqs(&restored));
+            prop_assert_eq!(history.live_set(last_seq), restored.live_set(last_seq));
+            match outcome {
+                Ok(_) => pinned.extend(
+                    (first..).zip(&words).filter(|(_, word)| word.ends_with('!')).map(|(seq, _)| seq),
+                ),
+                Err(_) => prop_assert_eq!(before, seqs(&history), "refused whole"),
+            }
+            check(&history, &limits, &pinned);
+        }
+    }
+}
+
+/// What a restart does: the live set is written, the turns it names are read again.
+fn restore(history: &History, last_seq: u64) -> History {
+    let kept = history.live_set(last_seq);
+    let turns: Vec<(TurnRecord, Vec<Box<str>>)> =
+        history.turns_after(0).map(|record| read_again(history, record)).collect();
+    let arrivals = turns.iter().map(|(record, results)| (record.clone(), &results[..])).collect();
+    History::restore(&kept, arrivals)
+}
+
+fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<str>>) {
+    let uses: Vec<Box<str>> = record.uses().cloned().collect();
+    let results = history.results_of(record);
+    let links = Links { uses, results: results.clone() };
+    let NewTurn { body, timestamp, .. } = turn("u");
+    let new = NewTurn { body, timestamp, role: record.role, pinned: record.pinned, links };
+    (TurnRecord::new(&new, record.seq, record.content.clone()), results)
+}
+
+impl History {
+    /// The ids that a turn answers, in the order of the calls it answers.
+    fn results_of(&self, record: &TurnRecord) -> Vec<Box<str>> {
+        let mut once = Vec::new();
+        // A call's turn is named once for each of its results; take each result once.
+        for use_seq in record.mates().filter(|mate| *mate < record.seq).collect::<BTreeSet<_>>() {
+            let calls =
+                self.find(use_seq).into_iter().flat_map(|call| call.calls_answered_by(record.seq));
+            once.extend(calls.cloned());
+        }
+        once
+    }
+}

@@ -1,0 +1,168 @@
+//! Names of things. An id is made by parsing and then known to be good, so that no
+//! function further in has to ask whether a string is empty or too long.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::error::CoreError;
+
+/// The longest id that any client may choose, in bytes of UTF-8.
+pub const ID_BYTES_MAX: usize = 256;
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $field:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes any characters, 1 to [`ID_BYTES_MAX`] bytes.
+            ///
+            /// # Errors
+            /// [`CoreError::IdInvalid`] when it is empty or too long.
+            pub fn parse(text: &str) -> Result<Self, CoreError> {
+                match text.len() {
+                    1..=ID_BYTES_MAX => Ok(Self(text.into())),
+                    bytes => Err(CoreError::IdInvalid { field: $field, bytes }),
+                }
+            }
+
+            /// The id as it was given.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+text_id!(
+    /// An organisation or bot, bound to the credential of a call.
+    TenantId,
+    "tenant"
+);
+text_id!(
+    /// The bot's own id of a chat.
+    SessionId,
+    "session_id"
+);
+text_id!(
+    /// The end user whose memories these are.
+    Subject,
+    "subject"
+);
+
+/// The key of a session: there is no look-up by session id alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionKey {
+    /// Whose session it is.
+    pub tenant: TenantId,
+    /// Which of the tenant's sessions.
+    pub session: SessionId,
+}
+
+/// One life of a session, from its first turn to its end: a ULID
+/// (<https://github.com/ulid/spec>), so generations sort by their start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(u128);
+
+/// Crockford's base 32.
+const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const ULID_LEN: usize = 26;
+const RANDOM_BITS: u32 = 80;
+
+impl Generation {
+    /// Names a generation that starts at `started_ms` (since 1970); of `random`
+    /// the lowest 80 bits count.
+    pub fn new(started_ms: i64, random: u128) -> Self {
+        let time = u128::from(started_ms.max(0).unsigned_abs()) << RANDOM_BITS;
+        Self(time | (random & ((1 << RANDOM_BITS) - 1)))
+    }
+
+    /// The 16 bytes, most significant first, as they are stored.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// The generation that [`Self::to_bytes`] gave.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [0_u8; ULID_LEN];
+        let mut rest = self.0;
+        for place in text.iter_mut().rev() {
+            *place = ALPHABET[(rest & 31) as usize];
+            rest >>= 5;
+        }
+        f.write_str(str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Generation {
+    type Err = CoreError;
+
+    /// # Errors
+    /// [`CoreError::GenerationInvalid`] unless it is a ULID.
+    fn from_str(text: &str) -> Result<Self, CoreError> {
+        let invalid = || CoreError::GenerationInvalid { text: text.chars().take(64).collect() };
+        if text.len() != ULID_LEN || text.as_bytes()[0] > b'7' {
+            return Err(invalid());
+        }
+        text.bytes()
+            .try_fold(0_u128, |sum, byte| {
+                let digit =
+                    ALPHABET.iter().position(|&known| known == byte.to_ascii_uppercase())?;
+                Some(sum << 5 | digit as u128)
+            })
+            .map(Self)
+            .ok_or_else(invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_reads_back_as_it_was_written() {
+        let generation = Generation::new(1_700_000_000_000, u128::MAX);
+        assert_eq!(generation.to_string().parse::<Generation>().unwrap(), generation);
+        assert_eq!(Generation::from_bytes(generation.to_bytes()), generation);
+        // The specification's own example of a time stamp.
+        assert!(Generation::new(1_469_918_176_385, 0).to_string().starts_with("01ARYZ6S41"));
+        assert!("not a ulid".parse::<Generation>().is_err());
+        assert!("8ZZZZZZZZZZZZZZZZZZZZZZZZZ".parse::<Generation>().is_err());
+    }
+
+    #[test]
+    fn an_id_holds_any_characters_but_not_any_length() {
+        for good in ["a", "telegram:4711", "a/b\n\u{1f600}\0", &"x".repeat(256)] {
+            assert_eq!(SessionId::parse(good).unwrap().as_str(), good);
+        }
+        for bad in ["", &"x".repeat(257)] {
+            assert!(SessionId::parse(bad).is_err());
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The rules of memoird, decidable on paper.
+//!
+//! What a session is, which turns its history keeps, when an append is a repetition,
+//! how its JSON changes. Time, randomness and limits are arguments; there is no
+//! clock, no file, no lock and no wire format in here, so the same state and the same
+//! command always give the same result.
+
+pub mod change;
+pub mod error;
+pub mod formats;
+pub mod history;
+pub mod idempotency;
+pub mod ids;
+pub mod limits;
+pub mod session;
+pub mod state;
+pub mod time;
+pub mod turn;
+
+pub use error::CoreError;

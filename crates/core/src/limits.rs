@@ -1,0 +1,70 @@
+//! A limit on everything, and all of them in one place.
+
+/// What the clients of a tenant may send and keep. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Turns a history keeps, the anchor not counted. At least 1.
+    pub max_history_turns: usize,
+    /// Encoded bytes of those turns. At least 1.
+    pub max_history_bytes: usize,
+    /// One turn, encoded; never more than `max_history_bytes`.
+    pub turn_bytes: usize,
+    /// Turns of one append.
+    pub turns_per_append: usize,
+    /// Parts of one turn, those inside tool results counted.
+    pub parts_per_turn: usize,
+    /// Labels of one turn.
+    pub metadata_entries: usize,
+    /// Names and values of those labels.
+    pub metadata_bytes: usize,
+    /// The free-form JSON of a session.
+    pub state_bytes: usize,
+    /// Turns kept by a pin, with those they must travel with; always less than
+    /// `max_history_turns`.
+    pub pinned_turns: usize,
+    /// Encoded bytes of those turns; never more than half of `max_history_bytes`.
+    pub pinned_bytes: usize,
+    /// Calls that left the history unanswered and whose results are still taken.
+    pub departed_calls: usize,
+    /// Idempotency keys remembered per session.
+    pub idempotency_keys: usize,
+    /// How long an idempotency key is remembered, in milliseconds.
+    pub idempotency_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_history_turns: 50,
+            max_history_bytes: 4 << 20,
+            turn_bytes: 1 << 20,
+            turns_per_append: 256,
+            parts_per_turn: 128,
+            metadata_entries: 64,
+            metadata_bytes: 16 << 10,
+            state_bytes: 64 << 10,
+            pinned_turns: 10,
+            pinned_bytes: 256 << 10,
+            departed_calls: 256,
+            idempotency_keys: 1_024,
+            idempotency_ms: 24 * 60 * 60 * 1_000,
+        }
+    }
+}
+
+impl Limits {
+    /// The turn limit that applies: a turn larger than its history could not stay.
+    pub fn turn_bytes_effective(&self) -> usize {
+        self.turn_bytes.min(self.max_history_bytes)
+    }
+
+    /// The pin limit that applies: one place is always left for the conversation.
+    pub fn pinned_turns_effective(&self) -> usize {
+        self.pinned_turns.min(self.max_history_turns.saturating_sub(1))
+    }
+
+    /// The pin limit that applies: half of the history is always left.
+    pub fn pinned_bytes_effective(&self) -> usize {
+        self.pinned_bytes.min(self.max_history_bytes / 2)
+    }
+}

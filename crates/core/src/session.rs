@@ -1,0 +1,331 @@
+//! A session: what a command does to it, and what of that a store must write.
+
+use std::sync::Arc;
+
+use crate::change::{Appended, Change, EndReason, LiveSet, Totals};
+use crate::error::CoreError;
+use crate::history::{Arrival, History, TurnRecord};
+use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
+use crate::ids::{Generation, SessionKey, Subject};
+use crate::limits::Limits;
+use crate::state::State;
+use crate::time::{Now, Steady, Timestamp};
+use crate::turn::NewTurn;
+
+/// Finishes the encoding of a turn that now has its seq and its time.
+pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
+
+/// One life of a session, in memory.
+#[derive(Clone, Debug)]
+pub struct Session {
+    head: Head,
+    history: History,
+    state: Option<Box<State>>,
+    keys: Option<Box<Keys>>,
+}
+
+/// What is known of a session without its turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// This life of the session.
+    pub generation: Generation,
+    /// Whose memories its facts become.
+    pub subject: Option<Subject>,
+    /// When it started.
+    pub created_at: Timestamp,
+    /// When it was last used.
+    pub last_access: Steady,
+    /// Its newest turn; 0 before the first.
+    pub last_seq: u64,
+    /// Changes it has seen.
+    pub revision: u64,
+    /// How often its JSON changed.
+    pub state_version: u64,
+    /// What its history amounts to.
+    pub totals: Totals,
+    /// True while a reply is still streaming.
+    pub partial: bool,
+}
+
+/// A turn with the ids of the calls it answers.
+pub type SavedTurn = (TurnRecord, Vec<Box<str>>);
+
+/// A session as a store knows it.
+#[derive(Clone, Debug)]
+pub struct SavedSession {
+    /// All but the turns.
+    pub head: Head,
+    /// Which turns its history keeps.
+    pub kept: LiveSet,
+    /// Those turns, ascending.
+    pub turns: Vec<SavedTurn>,
+    /// Its JSON.
+    pub state: Option<State>,
+    /// Its idempotency keys.
+    pub keys: Keys,
+}
+
+/// Turns to be added to a session.
+#[derive(Clone, Debug, Default)]
+pub struct AppendCommand {
+    /// The turns, checked and encoded.
+    pub turns: Vec<NewTurn>,
+    /// Whose memories these are; `None` as before.
+    pub subject: Option<Subject>,
+    /// The name of this append.
+    pub idempotency: Option<IdempotencyKey>,
+    /// Refuse unless this is the newest turn.
+    pub expected_seq: Option<u64>,
+    /// Refuse unless this is the live generation.
+    pub expected_generation: Option<Generation>,
+    /// True while the reply is still streaming.
+    pub partial: bool,
+}
+
+/// What an append did.
+#[derive(Clone, Debug)]
+pub enum Decision {
+    /// The turns were added.
+    Done {
+        /// What to answer, now and to a repetition.
+        record: KeyRecord,
+        /// What to write.
+        change: Change,
+    },
+    /// It was done before; nothing was added.
+    Repeated {
+        /// What to answer.
+        record: KeyRecord,
+    },
+}
+
+impl Session {
+    /// Starts a generation; the change that says so is the first of its set.
+    pub fn begin(key: &SessionKey, generation: Generation, now: Now) -> (Self, Change) {
+        let head = Head {
+            generation,
+            subject: None,
+            created_at: now.wall,
+            last_access: now.steady,
+            last_seq: 0,
+            revision: 0,
+            state_version: 0,
+            totals: Totals::default(),
+            partial: false,
+        };
+        let change = Change::Begin {
+            key: key.clone(),
+            generation,
+            created_at: now.wall,
+            last_access: now.steady,
+        };
+        (Self { head, history: History::default(), state: None, keys: None }, change)
+    }
+
+    /// Brings back what a store knows.
+    pub fn restore(saved: SavedSession) -> Self {
+        let arrivals: Vec<Arrival<'_>> =
+            saved.turns.iter().map(|(record, results)| (record.clone(), &results[..])).collect();
+        let history = History::restore(&saved.kept, arrivals);
+        let mut head = saved.head;
+        head.totals = history.totals();
+        Self { head, history, state: saved.state.map(Box::new), keys: Some(Box::new(saved.keys)) }
+    }
+
+    /// All but the turns.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The turns it keeps.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Its JSON; `{}` at version 0 before the first patch.
+    pub fn state(&self) -> State {
+        self.state.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Its idempotency keys; `None` as long as nobody looked which the store knows.
+    pub fn keys(&self) -> Option<&Keys> {
+        self.keys.as_deref()
+    }
+
+    /// Gives it the idempotency keys of its session id.
+    pub fn set_keys(&mut self, keys: Keys) {
+        self.keys = Some(Box::new(keys));
+    }
+
+    /// Takes the idempotency keys out, for the next generation.
+    pub fn take_keys(&mut self) -> Option<Keys> {
+        self.keys.take().map(|keys| *keys)
+    }
+
+    /// True once nothing touched it for `ttl_ms`.
+    pub fn is_expired(&self, now: Steady, ttl_ms: u64) -> bool {
+        self.head.is_expired(now, ttl_ms)
+    }
+
+    /// Adds turns, all of them or none.
+    ///
+    /// # Errors
+    /// A stale expectation, a reused key, a result without its call, too many pins.
+    pub fn append(
+        &mut self,
+        key: &SessionKey,
+        command: &AppendCommand,
+        limits: &Limits,
+        now: Now,
+        seal: Seal,
+    ) -> Result<Decision, CoreError> {
+        if let Some(record) = self.repeated(command, limits, now.steady)? {
+            self.head.last_access = now.steady;
+            return Ok(Decision::Repeated { record });
+        }
+        check_expectations(command, Some(&self.head))?;
+
+        let first_seq = self.head.last_seq + 1;
+        let records: Vec<TurnRecord> = (first_seq..)
+            .zip(&command.turns)
+            .map(|(seq, turn)| {
+                let at = turn.timestamp.unwrap_or(now.wall);
+                TurnRecord::new(turn, seq, seal(turn, seq, at))
+            })
+            .collect();
+        let turns = records.iter().map(|record| (record.seq, Arc::clone(&record.content)));
+        let turns: Vec<_> = turns.collect();
+        let results = command.turns.iter().map(|turn| &turn.links.results[..]);
+        let dropped_turns =
+            self.history.append(records.into_iter().zip(results).collect(), limits)?;
+
+        let expected_revision = self.change_at(now.steady);
+        self.head.last_seq += turns.len() as u64;
+        self.head.totals = self.history.totals();
+        self.head.partial = command.partial;
+        let subject = command.subject.clone().filter(|new| self.head.subject.as_ref() != Some(new));
+        self.head.subject = subject.clone().or(self.head.subject.take());
+        let record = KeyRecord {
+            content: command.idempotency.map_or([0; 16], |named| named.content),
+            generation: self.head.generation,
+            first_seq,
+            last_seq: self.head.last_seq,
+            dropped_turns,
+            at: now.steady,
+        };
+        let idempotency = command.idempotency.map(|named| (named.key, record));
+        if let Some((key, record)) = idempotency {
+            self.keys.get_or_insert_default().remember(key, record, limits);
+        }
+        let change = Change::Append(Box::new(Appended {
+            key: key.clone(),
+            generation: self.head.generation,
+            expected_revision,
+            turns,
+            kept: self.history.live_set(self.head.last_seq),
+            totals: self.head.totals,
+            subject,
+            partial: command.partial,
+            last_access: now.steady,
+            idempotency,
+        }));
+        Ok(Decision::Done { record, change })
+    }
+
+    /// Changes its JSON.
+    ///
+    /// # Errors
+    /// See [`State::patched`].
+    pub fn patch_state(
+        &mut self,
+        patch: &str,
+        expected_version: Option<u64>,
+        limits: &Limits,
+        now: Now,
+    ) -> Result<(State, Change), CoreError> {
+        let state = self.state().patched(patch, expected_version, limits)?;
+        let expected_revision = self.change_at(now.steady);
+        self.head.state_version = state.version;
+        self.state = Some(Box::new(state.clone()));
+        let change = Change::PatchState {
+            generation: self.head.generation,
+            expected_revision,
+            state_json: Arc::clone(&state.json),
+            version: state.version,
+            last_access: now.steady,
+        };
+        Ok((state, change))
+    }
+
+    /// Notes that it was used, for a store.
+    pub fn touch(&mut self, now: Now) -> Change {
+        let expected_revision = self.change_at(now.steady);
+        Change::Touch {
+            generation: self.head.generation,
+            expected_revision,
+            last_access: now.steady,
+        }
+    }
+
+    /// Drops what lowered limits no longer keep. Gives the number of turns that left.
+    pub fn trim(&mut self, limits: &Limits) -> u64 {
+        let dropped = self.history.trim(limits);
+        self.head.totals = self.history.totals();
+        dropped
+    }
+
+    fn repeated(
+        &self,
+        command: &AppendCommand,
+        limits: &Limits,
+        now: Steady,
+    ) -> Result<Option<KeyRecord>, CoreError> {
+        match (command.idempotency, &self.keys) {
+            (Some(named), Some(keys)) => keys.find(named, limits, now),
+            _ => Ok(None),
+        }
+    }
+
+    /// Counts a change; gives the revision it was built on.
+    fn change_at(&mut self, now: Steady) -> u64 {
+        self.head.last_access = now;
+        self.head.revision += 1;
+        self.head.revision - 1
+    }
+}
+
+impl Head {
+    /// True once nothing touched it for `ttl_ms`.
+    pub fn is_expired(&self, now: Steady, ttl_ms: u64) -> bool {
+        now.since(self.last_access) >= ttl_ms
+    }
+
+    /// The end of this generation.
+    pub fn end(&self, reason: EndReason, at: Now) -> Change {
+        Change::End { generation: self.generation, expected_revision: self.revision, reason, at }
+    }
+}
+
+/// Checks what a command expects of the live generation, if there is one.
+///
+/// # Errors
+/// [`CoreError::StaleGeneration`] or [`CoreError::StaleSeq`].
+pub fn check_expectations(command: &AppendCommand, live: Option<&Head>) -> Result<(), CoreError> {
+    let actual = live.map(|head| head.generation);
+    if let Some(expected) =
+        command.expected_generation.filter(|_| command.expected_generation != actual)
+    {
+        return Err(CoreError::StaleGeneration { expected, actual });
+    }
+    let last_seq = live.map_or(0, |head| head.last_seq);
+    match command.expected_seq {
+        Some(expected) if expected != last_seq => {
+            Err(CoreError::StaleSeq { expected, actual: last_seq })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

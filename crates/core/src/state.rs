@@ -1,0 +1,127 @@
+//! The free-form JSON of a session, and how a merge patch (RFC 7396) changes it.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::error::CoreError;
+use crate::limits::Limits;
+
+/// A session's JSON with its version. A session starts with `{}` at version 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// A JSON object, compact.
+    pub json: Arc<str>,
+    /// How often it changed.
+    pub version: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { json: "{}".into(), version: 0 }
+    }
+}
+
+impl State {
+    /// The state after `patch`, without changing this one.
+    ///
+    /// # Errors
+    /// [`CoreError::StaleStateVersion`], [`CoreError::StateInvalid`] or
+    /// [`CoreError::StateTooLarge`].
+    pub fn patched(
+        &self,
+        patch: &str,
+        expected_version: Option<u64>,
+        limits: &Limits,
+    ) -> Result<Self, CoreError> {
+        if let Some(expected) = expected_version.filter(|&expected| expected != self.version) {
+            return Err(CoreError::StaleStateVersion { expected, actual: self.version });
+        }
+        let patch = parse_object(patch)?;
+        let mut state = Value::Object(parse_object(&self.json)?);
+        merge(&mut state, Value::Object(patch));
+        let json = state.to_string();
+        if json.len() > limits.state_bytes {
+            return Err(CoreError::StateTooLarge { actual: json.len(), limit: limits.state_bytes });
+        }
+        Ok(Self { json: json.into(), version: self.version + 1 })
+    }
+}
+
+/// The parser itself refuses what is nested deeper than 128 levels.
+fn parse_object(text: &str) -> Result<Map<String, Value>, CoreError> {
+    let invalid = |problem: String| CoreError::StateInvalid { problem };
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(invalid("not a JSON object; the state of a session is one".into())),
+        Err(error) if error.to_string().starts_with("recursion limit") => {
+            Err(invalid("nested deeper than 128 levels".into()))
+        }
+        Err(error) => Err(invalid(format!("not JSON: {error}"))),
+    }
+}
+
+/// RFC 7396, section 2, as it is written there.
+fn merge(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Some(members) = target.as_object_mut() else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            members.shift_remove(&name);
+        } else {
+            merge(members.entry(name).or_insert(Value::Null), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of RFC 7396, appendix A, that start from an object and end in one.
+    #[test]
+    fn patches_as_the_rfc_says() {
+        let cases = [
+            (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"a":null}"#, r"{}"),
+            (r#"{"a":"b","b":"c"}"#, r#"{"a":null}"#, r#"{"b":"c"}"#),
+            (r#"{"a":["b"]}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#),
+            (r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#),
+            (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
+            (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#),
+            (r"{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
+            (r#"{"n":1}"#, r#"{"n":12345678901234567890.10}"#, r#"{"n":12345678901234567890.10}"#),
+        ];
+        for (before, patch, after) in cases {
+            let state = State { json: before.into(), version: 7 };
+            let patched = state.patched(patch, Some(7), &Limits::default()).unwrap();
+            assert_eq!((&*patched.json, patched.version), (after, 8), "{before} + {patch}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_object_too_deep_too_large_or_stale() {
+        let limits = Limits { state_bytes: 10, ..Limits::default() };
+        let patched = |patch: &str| State::default().patched(patch, None, &limits);
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(1_000), "}".repeat(1_000));
+        for bad in ["", "[]", "null", "{", &deep] {
+            assert!(matches!(patched(bad), Err(CoreError::StateInvalid { .. })), "{bad:.20}");
+        }
+        assert!(matches!(
+            patched(r#"{"a":"0123456789"}"#),
+            Err(CoreError::StateTooLarge { limit: 10, .. })
+        ));
+        assert_eq!(
+            State::default().patched("{}", Some(1), &limits),
+            Err(CoreError::StaleStateVersion { expected: 1, actual: 0 })
+        );
+    }
+}

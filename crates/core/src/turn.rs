@@ -1,0 +1,254 @@
+//! A turn: one contribution by one role, made of parts; and what the rules need to
+//! know of it once its content is encoded.
+
+use std::collections::BTreeMap;
+
+use crate::error::CoreError;
+use crate::ids::ID_BYTES_MAX;
+use crate::limits::Limits;
+use crate::time::Timestamp;
+
+/// Who contributed a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The person, or the program, that talks to the bot.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool that the model called.
+    Tool,
+    /// Instructions of the bot's author.
+    System,
+}
+
+/// One contribution by one role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    /// Who contributed it.
+    pub role: Role,
+    /// What it says, in order; at least one part.
+    pub parts: Vec<Part>,
+    /// When it was said; without it, when it arrives.
+    pub timestamp: Option<Timestamp>,
+    /// How important the bot finds it, 0 to 1.
+    pub salience: Option<f32>,
+    /// Keep it whatever is dropped.
+    pub pinned: bool,
+    /// Free labels of the bot.
+    pub metadata: BTreeMap<String, String>,
+    /// The provider's fields that memoird has no use for: a JSON object or empty.
+    pub extra_json: String,
+}
+
+/// A piece of a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// What it is.
+    pub kind: PartKind,
+    /// The provider's fields that memoird has no use for: a JSON object or empty.
+    pub extra_json: String,
+}
+
+/// What a part is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PartKind {
+    /// Plain text, possibly empty.
+    Text(String),
+    /// A call of a tool.
+    ToolUse {
+        /// The provider's id of the call.
+        id: String,
+        /// The tool's name.
+        name: String,
+        /// The arguments, to the byte as the model wrote them.
+        input_json: String,
+    },
+    /// What a tool answered.
+    ToolResult {
+        /// The call it answers.
+        tool_use_id: String,
+        /// The answer as text, to the byte.
+        content: String,
+        /// The answer as rich content: text and media only.
+        parts: Vec<Part>,
+        /// True when the tool failed.
+        is_error: bool,
+    },
+    /// An image, a document, a sound.
+    Media {
+        /// The IANA media type, or empty.
+        media_type: String,
+        /// Where the content is.
+        source: MediaSource,
+        /// A name for people.
+        name: String,
+    },
+    /// The model's reasoning.
+    Thinking {
+        /// The reasoning, or the provider's opaque data.
+        text: String,
+        /// The provider's signature over it.
+        signature: String,
+        /// True when the provider hid the reasoning.
+        redacted: bool,
+    },
+}
+
+/// Where the content of a media part is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediaSource {
+    /// Here.
+    Data(Vec<u8>),
+    /// Where the provider finds it.
+    Uri(String),
+}
+
+impl From<PartKind> for Part {
+    fn from(kind: PartKind) -> Self {
+        Self { kind, extra_json: String::new() }
+    }
+}
+
+impl Turn {
+    /// A turn of `role` with these parts and nothing else.
+    pub fn new(role: Role, parts: Vec<Part>) -> Self {
+        Self {
+            role,
+            parts,
+            timestamp: None,
+            salience: None,
+            pinned: false,
+            metadata: BTreeMap::new(),
+            extra_json: String::new(),
+        }
+    }
+
+    /// The tool uses and tool results in it, in order.
+    pub fn links(&self) -> Links {
+        let mut links = Links::default();
+        for part in &self.parts {
+            match &part.kind {
+                PartKind::ToolUse { id, .. } => links.uses.push(id.as_str().into()),
+                PartKind::ToolResult { tool_use_id, .. } => {
+                    links.results.push(tool_use_id.as_str().into());
+                }
+                PartKind::Text(_) | PartKind::Media { .. } | PartKind::Thinking { .. } => {}
+            }
+        }
+        links
+    }
+
+    /// Checks what a turn must keep by itself; `index` is its place in the append.
+    ///
+    /// # Errors
+    /// [`CoreError::TurnInvalid`] or [`CoreError::TurnTooLarge`], naming the place.
+    pub fn check(&self, index: usize, limits: &Limits) -> Result<(), CoreError> {
+        let invalid = |problem: String| CoreError::TurnInvalid { index, problem };
+        let at_most = |what, actual, limit| match actual <= limit {
+            true => Ok(()),
+            false => Err(CoreError::TurnTooLarge { index, what, actual, limit }),
+        };
+        if self.parts.is_empty() {
+            return Err(invalid("no parts; send at least one, an empty text if need be".into()));
+        }
+        if self.salience.is_some_and(|salience| !(0.0..=1.0).contains(&salience)) {
+            return Err(invalid("salience is outside 0 to 1".into()));
+        }
+        at_most("parts", self.parts.iter().map(Part::count).sum(), limits.parts_per_turn)?;
+        at_most("metadata entries", self.metadata.len(), limits.metadata_entries)?;
+        let metadata_bytes = self.metadata.iter().map(|(name, value)| name.len() + value.len());
+        at_most("metadata bytes", metadata_bytes.sum(), limits.metadata_bytes)?;
+        for (place, part) in self.parts.iter().enumerate() {
+            part.check(self.role)
+                .map_err(|problem| invalid(format!("parts[{place}]: {problem}")))?;
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    /// How many parts it is, with those inside.
+    fn count(&self) -> usize {
+        match &self.kind {
+            PartKind::ToolResult { parts, .. } => 1 + parts.len(),
+            _ => 1,
+        }
+    }
+
+    fn check(&self, role: Role) -> Result<(), String> {
+        match &self.kind {
+            PartKind::ToolUse { id, name, .. } => {
+                if role != Role::Assistant {
+                    return Err("a tool use; only ROLE_ASSISTANT calls tools".into());
+                }
+                check_length("tool_use.id", id, 1, ID_BYTES_MAX)?;
+                check_length("tool_use.name", name, 1, ID_BYTES_MAX)
+            }
+            PartKind::ToolResult { tool_use_id, parts, .. } => {
+                if !matches!(role, Role::Tool | Role::User) {
+                    return Err("a tool result; only ROLE_TOOL and ROLE_USER bring one".into());
+                }
+                if let Some(place) = parts.iter().position(|part| !part.may_stand_in_a_result()) {
+                    return Err(format!("tool_result.parts[{place}] is neither text nor media"));
+                }
+                check_length("tool_result.tool_use_id", tool_use_id, 1, ID_BYTES_MAX)
+            }
+            PartKind::Media { media_type, source, name } => {
+                if matches!(source, MediaSource::Uri(uri) if uri.is_empty()) {
+                    return Err("media without data or uri".into());
+                }
+                check_length("media.media_type", media_type, 0, ID_BYTES_MAX)?;
+                check_length("media.name", name, 0, 1_024)
+            }
+            PartKind::Text(_) | PartKind::Thinking { .. } => Ok(()),
+        }
+    }
+
+    fn may_stand_in_a_result(&self) -> bool {
+        matches!(self.kind, PartKind::Text(_) | PartKind::Media { .. })
+    }
+}
+
+fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), String> {
+    match (min..=max).contains(&text.len()) {
+        true => Ok(()),
+        false => Err(format!("{what} has {} bytes; it takes {min} to {max}", text.len())),
+    }
+}
+
+/// The tool uses and results of a turn, by the provider's ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Links {
+    /// Ids of the calls it makes.
+    pub uses: Vec<Box<str>>,
+    /// Ids of the calls it answers.
+    pub results: Vec<Box<str>>,
+}
+
+impl Links {
+    /// True when the turn stands by itself.
+    pub fn is_empty(&self) -> bool {
+        self.uses.is_empty() && self.results.is_empty()
+    }
+}
+
+/// A turn that was checked and encoded, before it has its place.
+#[derive(Clone, Debug)]
+pub struct NewTurn {
+    /// Its encoded content, without seq, and without the time where the bot gave none.
+    pub body: Vec<u8>,
+    /// Who contributed it.
+    pub role: Role,
+    /// When it was said, where the bot told.
+    pub timestamp: Option<Timestamp>,
+    /// Keep it whatever is dropped.
+    pub pinned: bool,
+    /// Its calls and results.
+    pub links: Links,
+}
+
+/// Tokens of an encoded turn, estimated as a quarter of its bytes and four for the
+/// message itself. A provider's tokenizer is more exact and slower.
+pub fn estimate_tokens(encoded_bytes: usize) -> u32 {
+    u32::try_from(encoded_bytes.div_ceil(4) + 4).unwrap_or(u32::MAX)
+}

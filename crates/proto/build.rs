@@ -1,0 +1,73 @@
+//! Compiles the contract with `protox`, so that nobody has to install `protoc`.
+//!
+//! It is compiled twice. The first set of bindings is the plain contract, for
+//! clients and for the journal's encoding. The second, for the server, has the services
+//! and the few messages in which the `turns` of a reply are `bytes`: on the wire an embedded message and a byte
+//! string are the same, and so a turn that was encoded when it arrived is spliced
+//! into every reply as it stands.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+use prost_types::field_descriptor_proto::Type;
+use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
+
+const PACKAGE: &str = "memoird.v1";
+
+const FILES: [&str; 3] =
+    ["memoird/v1/common.proto", "memoird/v1/session.proto", "memoird/v1/admin.proto"];
+
+/// Replies whose `turns` are spliced.
+const SPLICED: [&str; 2] = ["GetHistoryResponse", "GetContextResponse"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // A build script is told by the environment where to write.
+    #[allow(clippy::disallowed_methods)]
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    println!("cargo:rerun-if-changed={}", root.display());
+
+    let plain = protox::compile(FILES, [&root])?;
+    std::fs::write(out.join("descriptors.bin"), plain.encode_to_vec())?;
+
+    let bindings = || {
+        // Labels in one order: the same turn has the same encoding every time.
+        tonic_prost_build::configure().bytes(".").btree_map(".")
+    };
+    let plain_out = out.join("plain");
+    std::fs::create_dir_all(&plain_out)?;
+    bindings().build_server(false).out_dir(plain_out).compile_fds(plain.clone())?;
+
+    let spliced_out = out.join("spliced");
+    std::fs::create_dir_all(&spliced_out)?;
+    let shared = shared_types(&plain);
+    let spliced_bindings = shared.iter().fold(bindings(), |bindings, (proto, rust)| {
+        bindings.extern_path(proto.as_str(), rust.as_str())
+    });
+    spliced_bindings.build_client(false).out_dir(spliced_out).compile_fds(spliced(plain))?;
+    Ok(())
+}
+
+/// All messages and enums that are the same in both sets: protobuf name, Rust path.
+fn shared_types(set: &FileDescriptorSet) -> Vec<(String, String)> {
+    let files = set.file.iter().filter(|file| file.package() == PACKAGE);
+    let messages = files.clone().flat_map(|file| &file.message_type).map(DescriptorProto::name);
+    let enums = files.flat_map(|file| &file.enum_type).map(EnumDescriptorProto::name);
+    messages
+        .chain(enums)
+        .filter(|name| !SPLICED.contains(name))
+        .map(|name| (format!(".{PACKAGE}.{name}"), format!("crate::v1::{name}")))
+        .collect()
+}
+
+fn spliced(mut set: FileDescriptorSet) -> FileDescriptorSet {
+    let messages = set.file.iter_mut().flat_map(|file| &mut file.message_type);
+    for message in messages.filter(|message| SPLICED.contains(&message.name())) {
+        for field in message.field.iter_mut().filter(|field| field.name() == "turns") {
+            field.set_type(Type::Bytes);
+            field.type_name = None;
+        }
+    }
+    set
+}

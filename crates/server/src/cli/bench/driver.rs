@@ -1,0 +1,308 @@
+//! Keeps so many calls under way and counts what comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use http::uri::PathAndQuery;
+use tokio::task::JoinSet;
+use tonic::client::Grpc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+use super::traffic::{Call, Mix, RawCodec, Rng};
+use crate::cli::clock;
+use crate::cli::connect::Target;
+use crate::cli::exit::CliError;
+
+const APPEND: &str = "/memoird.v1.SessionService/Append";
+const HISTORY: &str = "/memoird.v1.SessionService/GetHistory";
+/// Codes of gRPC, from 0 for none.
+pub(super) const CODES: usize = 17;
+/// A server that refuses at once is not asked again at once.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(1);
+
+/// A daemon with connections to it.
+pub(super) struct Driver {
+    target: Target,
+    channels: Vec<Channel>,
+    in_flight: usize,
+    prefix: Arc<str>,
+}
+
+/// What to send.
+#[derive(Clone)]
+pub(super) struct Work {
+    /// Appends or reads.
+    pub(super) mix: Mix,
+    /// Which sessions.
+    pub(super) pick: Pick,
+    /// The appends' bodies.
+    pub(super) bodies: Arc<[Bytes]>,
+    /// Seeds the choices.
+    pub(super) seed: u64,
+}
+
+/// Which session the next call is for.
+#[derive(Clone)]
+pub(super) enum Pick {
+    /// Any of the first so many.
+    Random(u64),
+    /// One after the other, never the same again.
+    Fresh(Arc<AtomicU64>),
+    /// Round and round, until so many calls are made.
+    Fill {
+        /// So many sessions.
+        sessions: u64,
+        /// So many calls.
+        calls: u64,
+        /// Calls begun.
+        begun: Arc<AtomicU64>,
+    },
+}
+
+/// What a run has in common with all its tasks.
+#[derive(Default)]
+pub(super) struct Gauge {
+    /// Calls answered well.
+    pub(super) done: AtomicU64,
+    /// True while latencies count.
+    pub(super) measuring: AtomicBool,
+    /// True when it is time to end.
+    pub(super) stop: AtomicBool,
+}
+
+/// What came back.
+#[derive(Clone)]
+pub(super) struct Tally {
+    /// Latencies of appends, in microseconds.
+    pub(super) append: Histogram<u64>,
+    /// Latencies of reads, in microseconds.
+    pub(super) history: Histogram<u64>,
+    /// Bytes of all replies.
+    pub(super) reply_bytes: u64,
+    /// Errors by code.
+    pub(super) errors: [u64; CODES],
+    /// The first of them.
+    pub(super) first_error: Option<Status>,
+}
+
+/// One task's share of a run.
+struct Lane {
+    grpc: Grpc<Channel>,
+    codec: RawCodec,
+    key: Option<MetadataValue<Ascii>>,
+    work: Work,
+    rng: Rng,
+    gauge: Arc<Gauge>,
+    tally: Tally,
+}
+
+impl Driver {
+    /// Connects when it first runs.
+    pub(super) fn new(
+        target: Target,
+        connections: u16,
+        in_flight: u16,
+        prefix: &str,
+    ) -> Result<Self, CliError> {
+        let channels = (0..connections)
+            .map(|_| target.addr().channel())
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            target,
+            channels,
+            in_flight: in_flight.into(),
+            prefix: prefix.into(),
+        })
+    }
+
+    /// The daemon.
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Starts the tasks; they end by the gauge, or when there is nothing left to do.
+    pub(super) fn start(&self, work: &Work, gauge: &Arc<Gauge>) -> JoinSet<Tally> {
+        let mut tasks = JoinSet::new();
+        for (index, channel) in self
+            .channels
+            .iter()
+            .cycle()
+            .take(self.in_flight)
+            .enumerate()
+        {
+            let lane = Lane {
+                grpc: Grpc::new(channel.clone()),
+                codec: RawCodec {
+                    prefix: Arc::clone(&self.prefix),
+                },
+                key: self.target.auth().header().cloned(),
+                work: work.clone(),
+                rng: Rng::new(work.seed ^ (index as u64) << 32),
+                gauge: Arc::clone(gauge),
+                tally: Tally::default(),
+            };
+            tasks.spawn(lane.run());
+        }
+        tasks
+    }
+
+    /// Appends until all is filled. Any error ends it.
+    pub(super) async fn fill(&self, work: Work, sessions: u64, calls: u64) -> Result<(), CliError> {
+        let begun = Arc::new(AtomicU64::new(0));
+        let pick = Pick::Fill {
+            sessions,
+            calls,
+            begun,
+        };
+        let gauge = Arc::new(Gauge::default());
+        let tasks = self.start(
+            &Work {
+                mix: Mix::APPENDS,
+                pick,
+                ..work
+            },
+            &gauge,
+        );
+        match collect(tasks).await.first_error {
+            Some(status) => Err(self.target.explain(status)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Waits for the tasks and adds up what they saw.
+pub(super) async fn collect(mut tasks: JoinSet<Tally>) -> Tally {
+    let mut sum = Tally::default();
+    while let Some(ended) = tasks.join_next().await {
+        // Nobody cancels a task, so all that is left is a panic of its own.
+        let tally = ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        sum.add(&tally);
+    }
+    sum
+}
+
+impl Lane {
+    async fn run(mut self) -> Tally {
+        while let Some(session) = self.next_session() {
+            let is_append = self.work.mix.draw(&mut self.rng);
+            let started = clock::monotonic();
+            let reply = self.call(session, is_append).await;
+            let counts = self.gauge.measuring.load(Ordering::Relaxed);
+            match reply {
+                Ok(bytes) => {
+                    self.gauge.done.fetch_add(1, Ordering::Relaxed);
+                    if counts {
+                        self.tally.record(is_append, clock::since(started), bytes);
+                    }
+                }
+                Err(status) => {
+                    let ends = matches!(self.work.pick, Pick::Fill { .. });
+                    self.tally.fail(status, counts || ends);
+                    if ends {
+                        self.gauge.stop.store(true, Ordering::Relaxed);
+                    }
+                    tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                }
+            }
+        }
+        self.tally
+    }
+
+    async fn call(&mut self, session: u64, is_append: bool) -> Result<u64, Status> {
+        let (path, body) = if is_append {
+            let body = self.rng.below(self.work.bodies.len() as u64);
+            let body = usize::try_from(body)
+                .map_or_else(|_| Bytes::new(), |index| self.work.bodies[index].clone());
+            (APPEND, body)
+        } else {
+            (HISTORY, Bytes::new())
+        };
+        let mut request = Request::new(Call { session, body });
+        if let Some(key) = &self.key {
+            request.metadata_mut().insert("authorization", key.clone());
+        }
+        self.grpc
+            .ready()
+            .await
+            .map_err(|error| Status::from_error(Box::new(error)))?;
+        let path = PathAndQuery::from_static(path);
+        Ok(self
+            .grpc
+            .unary(request, path, self.codec.clone())
+            .await?
+            .into_inner())
+    }
+
+    fn next_session(&mut self) -> Option<u64> {
+        if self.gauge.stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        match &self.work.pick {
+            Pick::Random(sessions) => Some(self.rng.below(*sessions)),
+            Pick::Fresh(next) => Some(next.fetch_add(1, Ordering::Relaxed)),
+            Pick::Fill {
+                sessions,
+                calls,
+                begun,
+            } => {
+                let call = begun.fetch_add(1, Ordering::Relaxed);
+                (call < *calls).then_some(call % sessions)
+            }
+        }
+    }
+}
+
+impl Tally {
+    /// All that another tally saw.
+    pub(super) fn add(&mut self, other: &Self) {
+        // Both resize themselves, so adding cannot fail.
+        let _ = self.append.add(&other.append);
+        let _ = self.history.add(&other.history);
+        self.reply_bytes += other.reply_bytes;
+        for (sum, errors) in self.errors.iter_mut().zip(other.errors) {
+            *sum += errors;
+        }
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+    }
+
+    fn record(&mut self, is_append: bool, latency: Duration, reply_bytes: u64) {
+        let histogram = if is_append {
+            &mut self.append
+        } else {
+            &mut self.history
+        };
+        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        histogram.saturating_record(latency_us.max(1));
+        self.reply_bytes += reply_bytes;
+    }
+
+    fn fail(&mut self, status: Status, counts: bool) {
+        if counts {
+            self.errors[status.code() as usize] += 1;
+        }
+        self.first_error.get_or_insert(status);
+    }
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let histogram = || {
+            Histogram::new_with_bounds(1, 60_000_000, 3)
+                .expect("the bounds are constants that make a histogram")
+        };
+        Self {
+            append: histogram(),
+            history: histogram(),
+            reply_bytes: 0,
+            errors: [0; CODES],
+            first_error: None,
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! `memoird bench` itself: the same load on one server, or on two in turns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::{Map, Value, json};
+
+use super::daemon::{Daemon, Settings};
+use super::driver::{Driver, Pick, Work};
+use super::measure::{Side, Timing, alternate};
+use super::traffic::{Mix, Rng, append_bodies};
+use super::{Durability, TrafficArgs, report, spinner};
+use crate::cli::ClientArgs;
+use crate::cli::connect::Target;
+use crate::cli::exit::CliError;
+use crate::cli::output;
+
+/// An append of a filling has at most so many bytes of text, and so many turns.
+const FILL_BYTES_MAX: usize = 512 << 10;
+const FILL_TURNS_MAX: usize = 100;
+
+/// The load. With --addr it drives that daemon, otherwise one of its own.
+#[derive(Args)]
+pub(super) struct LoadArgs {
+    #[command(flatten)]
+    traffic: TrafficArgs,
+    /// Sessions that the calls are spread over
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    sessions: u64,
+    /// How many appends to how many reads of a whole history, such as 9:1
+    #[arg(long, value_name = "APPEND:HISTORY", default_value_t = Mix::APPENDS)]
+    mix: Mix,
+    /// Turns in each append
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    turns_per_append: u16,
+    /// Turns in every session before the load starts [default: --history-turns]
+    #[arg(long, value_name = "N")]
+    prefill: Option<u32>,
+    #[command(flatten)]
+    timing: TimingArgs,
+    /// Compare with a bare gRPC server that decodes and answers the same messages
+    #[arg(long)]
+    baseline: bool,
+    /// Compare durability sync with durability off
+    #[arg(long, conflicts_with_all = ["baseline", "durability"])]
+    compare_durability: bool,
+    /// When our own daemon calls an append done
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
+    /// Our own daemon's cap on sessions [default: --sessions, at least 10000]
+    #[arg(long, value_name = "N")]
+    max_sessions: Option<u64>,
+    /// Turns of our own daemon's histories, and of the bare server's
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    history_turns: u32,
+}
+
+/// How long to measure.
+#[derive(Args)]
+pub(super) struct TimingArgs {
+    /// Seconds measured of each server
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// Seconds of load before that
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
+    warmup: Duration,
+    /// Slices that the seconds are cut into where servers are compared
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+}
+
+impl TimingArgs {
+    /// In one slice for one server, in several for more.
+    pub(super) fn timing(&self, servers: usize) -> Timing {
+        let rounds = if servers > 1 { self.rounds } else { 1 };
+        Timing {
+            warmup: self.warmup,
+            measured: self.seconds,
+            rounds,
+        }
+    }
+}
+
+/// Measures and prints.
+pub(super) async fn run(client: &ClientArgs, args: LoadArgs) -> Result<(), CliError> {
+    if client.connect.addr_typed && args.compare_durability {
+        return Err(CliError::Usage {
+            problem: "--compare-durability starts daemons of its own: leave --addr out".to_owned(),
+        });
+    }
+    let seed = args.traffic.seed();
+    let spinner = spinner();
+    if !client.json {
+        output::print(&args.describe(seed))?;
+    }
+    let mut daemons = Vec::new();
+    let sides = args.sides(client, seed, &spinner, &mut daemons).await?;
+    let timing = args.timing.timing(sides.len());
+    let measured = alternate(&sides, timing, &spinner).await?;
+    spinner.finish_and_clear();
+    report::print(client.json, args.setup(seed), &measured)
+}
+
+/// Gives every session so many turns, in as few calls as the daemon takes.
+pub(super) async fn fill(
+    driver: &Driver,
+    sessions: u64,
+    turns: usize,
+    bytes: usize,
+    turns_per_append: Option<usize>,
+    seed: u64,
+) -> Result<(), CliError> {
+    let fits = (FILL_BYTES_MAX / (bytes + 64)).clamp(1, FILL_TURNS_MAX);
+    let most = turns_per_append.unwrap_or(fits);
+    // The whole appends first, then what is left over.
+    for (turns, rounds) in [(most, turns / most), (turns % most, 1)] {
+        if turns == 0 || rounds == 0 {
+            continue;
+        }
+        let bodies = append_bodies(turns, bytes, &mut Rng::new(seed));
+        let work = Work {
+            mix: Mix::APPENDS,
+            pick: Pick::Random(sessions),
+            bodies,
+            seed,
+        };
+        driver
+            .fill(work, sessions, sessions * rounds as u64)
+            .await?;
+    }
+    Ok(())
+}
+
+impl LoadArgs {
+    /// The servers, running and filled. Those of our own are pushed to `daemons`.
+    async fn sides(
+        &self,
+        client: &ClientArgs,
+        seed: u64,
+        spinner: &ProgressBar,
+        daemons: &mut Vec<Daemon>,
+    ) -> Result<Vec<Side>, CliError> {
+        let mut sides = Vec::new();
+        if client.connect.addr_typed {
+            sides.push(self.side("memoird", client.connect.target()?, seed)?);
+        } else {
+            let modes: &[Durability] = if self.compare_durability {
+                &[Durability::Sync, Durability::Off]
+            } else {
+                &[self.durability]
+            };
+            for mode in modes {
+                spinner.set_message("starting memoird");
+                let daemon = Daemon::memoird(self.settings(*mode), &self.traffic.dir()).await?;
+                let name = format!("memoird {}", mode.name());
+                sides.push(self.side(&name, daemon.target()?, seed)?);
+                daemons.push(daemon);
+            }
+        }
+        let turns = self.prefill.unwrap_or(self.history_turns);
+        for side in &sides {
+            spinner.set_message(format!("filling the sessions of {}", side.name));
+            let bytes = self.traffic.bytes as usize;
+            fill(
+                &side.driver,
+                self.sessions,
+                turns as usize,
+                bytes,
+                None,
+                seed,
+            )
+            .await?;
+        }
+        if self.baseline {
+            let (turns, bytes) = (self.history_turns, self.traffic.bytes);
+            let bare = Daemon::bare(turns, bytes, &self.traffic.dir()).await?;
+            sides.push(self.side("bare server", bare.target()?, seed)?);
+            daemons.push(bare);
+        }
+        Ok(sides)
+    }
+
+    fn side(&self, name: &str, target: Target, seed: u64) -> Result<Side, CliError> {
+        let TrafficArgs {
+            connections,
+            in_flight,
+            bytes,
+            ..
+        } = self.traffic;
+        let prefix = format!("bench-{seed}-");
+        let driver = Driver::new(target, connections, in_flight, &prefix)?;
+        let turns = usize::from(self.turns_per_append);
+        let bodies = append_bodies(turns, bytes as usize, &mut Rng::new(seed));
+        let pick = Pick::Random(self.sessions);
+        let work = Work {
+            mix: self.mix,
+            pick,
+            bodies: Arc::clone(&bodies),
+            seed,
+        };
+        Ok(Side {
+            name: name.to_owned(),
+            driver,
+            work,
+        })
+    }
+
+    fn settings(&self, durability: Durability) -> Settings {
+        Settings {
+            durability,
+            max_sessions: self.max_sessions.unwrap_or(self.sessions.max(10_000)),
+            history_turns: self.history_turns,
+        }
+    }
+
+    fn describe(&self, seed: u64) -> String {
+        let Self { traffic, .. } = self;
+        format!(
+            "{} calls in flight on {} connections, append:history {}, {} sessions, \
+             {} turns of {} bytes per append, seed {seed}\n",
+            traffic.in_flight,
+            traffic.connections,
+            self.mix,
+            output::count(self.sessions),
+            self.turns_per_append,
+            output::count(traffic.bytes.into()),
+        )
+    }
+
+    fn setup(&self, seed: u64) -> Map<String, Value> {
+        let setup = [
+            ("seed", json!(seed)),
+            ("connections", json!(self.traffic.connections)),
+            ("in_flight", json!(self.traffic.in_flight)),
+            ("sessions", json!(self.sessions)),
+            ("bytes", json!(self.traffic.bytes)),
+            ("mix", json!(self.mix.to_string())),
+            ("turns_per_append", json!(self.turns_per_append)),
+            ("history_turns", json!(self.history_turns)),
+        ];
+        setup
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    const SECONDS_MAX: f64 = 86_400.0;
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err("not a number of seconds from 0 to 86400".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_may_have_a_fraction() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["", "-1", "NaN", "inf", "1s", "1e9"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! How a command reaches the daemon: its address, its key, a channel and the clients.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use memoird_proto::v1::admin_service_client::AdminServiceClient;
+use memoird_proto::v1::session_service_client::SessionServiceClient;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use super::exit::CliError;
+
+const DEFAULT_PORT: u16 = 7717;
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// A daemon that is stopped, not dead, is noticed after these two.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PONG_TIME_MAX: Duration = Duration::from_secs(10);
+/// A key is a line, not a file.
+const KEY_BYTES_MAX: usize = 4 << 10;
+
+/// Where the daemon is and who asks.
+#[derive(Args)]
+pub(crate) struct ConnectArgs {
+    /// The daemon's address: host:port or http://host:port
+    #[arg(
+        long,
+        global = true,
+        env = "MEMOIRD_ADDR",
+        default_value = "http://127.0.0.1:7717",
+        help_heading = "Connection"
+    )]
+    pub(crate) addr: Address,
+
+    /// A file with the key to call with; otherwise the environment's MEMOIRD_KEY is used
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
+    key_file: Option<PathBuf>,
+
+    // Only for its environment variable: `parse` refuses it on the command line,
+    // where every process of the machine could read it.
+    #[arg(
+        long = "key",
+        id = "key",
+        global = true,
+        hide = true,
+        env = "MEMOIRD_KEY"
+    )]
+    #[arg(hide_env_values = true)]
+    key: Option<String>,
+
+    /// True when `--addr` was typed, not taken from the environment.
+    #[arg(skip)]
+    pub(crate) addr_typed: bool,
+}
+
+/// An address of a daemon, as a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address(String);
+
+/// Adds the key to every call.
+#[derive(Clone)]
+pub(crate) struct Auth(Option<MetadataValue<Ascii>>);
+
+/// A daemon that commands talk to.
+#[derive(Clone)]
+pub(crate) struct Target {
+    addr: Address,
+    auth: Auth,
+    channel: Channel,
+}
+
+/// A client of the sessions.
+pub(crate) type Sessions = SessionServiceClient<InterceptedService<Channel, Auth>>;
+
+/// A client for operators.
+pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Auth>>;
+
+impl ConnectArgs {
+    /// The key that was given: that of the file before that of the environment.
+    pub(crate) fn auth(&self) -> Result<Auth, CliError> {
+        let key = match &self.key_file {
+            Some(path) => {
+                Some(
+                    std::fs::read_to_string(path).map_err(|source| CliError::NoInput {
+                        path: path.clone(),
+                        source,
+                    })?,
+                )
+            }
+            None => self.key.clone(),
+        };
+        let key = key.as_deref().map(str::trim).filter(|key| !key.is_empty());
+        key.map_or(Ok(Auth::none()), Auth::bearer)
+    }
+
+    /// The daemon that the flags name.
+    pub(crate) fn target(&self) -> Result<Target, CliError> {
+        Target::new(self.addr.clone(), self.auth()?)
+    }
+}
+
+impl Auth {
+    /// For a daemon that has no keys.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// What the calls carry.
+    pub(crate) fn header(&self) -> Option<&MetadataValue<Ascii>> {
+        self.0.as_ref()
+    }
+
+    fn bearer(key: &str) -> Result<Self, CliError> {
+        let problem = || CliError::Usage {
+            problem: "the key is not one line of at most 4 KiB of ASCII characters".to_owned(),
+        };
+        if key.len() > KEY_BYTES_MAX {
+            return Err(problem());
+        }
+        let mut value: MetadataValue<Ascii> =
+            format!("Bearer {key}").parse().map_err(|_| problem())?;
+        value.set_sensitive(true);
+        Ok(Self(Some(value)))
+    }
+}
+
+impl Interceptor for Auth {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
+}
+
+impl Target {
+    /// Connects on the first call, and again whenever the connection broke.
+    pub(crate) fn new(addr: Address, auth: Auth) -> Result<Self, CliError> {
+        let channel = addr.channel()?;
+        Ok(Self {
+            addr,
+            auth,
+            channel,
+        })
+    }
+
+    /// A client of the sessions.
+    pub(crate) fn sessions(&self) -> Sessions {
+        SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+    }
+
+    /// A client for operators.
+    pub(crate) fn admin(&self) -> Admin {
+        AdminServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+    }
+
+    /// Where the daemon is.
+    pub(crate) fn addr(&self) -> &Address {
+        &self.addr
+    }
+
+    /// The key of its calls.
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.auth
+    }
+
+    /// What a failed call means.
+    #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+    pub(crate) fn explain(&self, status: Status) -> CliError {
+        CliError::of_call(&self.addr.0, &status)
+    }
+}
+
+impl Address {
+    /// A new connection, made when it is first used.
+    pub(crate) fn channel(&self) -> Result<Channel, CliError> {
+        let endpoint = Endpoint::from_shared(self.0.clone()).map_err(|error| CliError::Usage {
+            problem: format!("{} is no address: {error}", self.0),
+        })?;
+        Ok(endpoint
+            .connect_timeout(CONNECT_TIME_MAX)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PONG_TIME_MAX)
+            .connect_lazy())
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim().trim_end_matches('/');
+        if text.starts_with("https://") {
+            return Err("the daemon speaks plain http; end TLS in a proxy before it".to_owned());
+        }
+        let host = text.strip_prefix("http://").unwrap_or(text);
+        let (name, port) = split_port(host);
+        if name.is_empty() || name.contains(['/', ' ', '@', '?', '#']) {
+            return Err("not of the form host:port or http://host:port".to_owned());
+        }
+        let port = match port {
+            None => DEFAULT_PORT,
+            Some(port) => port.parse().map_err(|_| format!("{port:?} is no port"))?,
+        };
+        Ok(Self(format!("http://{name}:{port}")))
+    }
+}
+
+/// Splits `host:port`. A bare IPv6 address gets its brackets by whoever writes it.
+fn split_port(host: &str) -> (&str, Option<&str>) {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !host.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normal(text: &str) -> Result<String, String> {
+        text.parse::<Address>().map(|address| address.to_string())
+    }
+
+    #[test]
+    fn addresses_are_normalised() {
+        let cases = [
+            ("127.0.0.1:7717", "http://127.0.0.1:7717"),
+            ("http://127.0.0.1:7717/", "http://127.0.0.1:7717"),
+            ("bots.internal", "http://bots.internal:7717"),
+            ("http://bots.internal", "http://bots.internal:7717"),
+            ("[::1]:80", "http://[::1]:80"),
+            ("[::1]", "http://[::1]:7717"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(normal(text), Ok(expected.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "",
+            ":7717",
+            "host:port",
+            "host:70000",
+            "https://host",
+            "http://a/b",
+            "u@h:1",
+        ] {
+            assert!(normal(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_never_shows() {
+        let auth = Auth::bearer("s3cret").expect("a fine key");
+        let shown = format!("{:?}", auth.header());
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(Auth::bearer("two\nlines").is_err());
+    }
+}

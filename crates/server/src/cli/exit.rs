@@ -1,0 +1,315 @@
+//! Exit codes that mean something to a script, and the one error that carries them.
+//!
+//! The codes from 64 on are those of `sysexits.h`, where others look them up.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use thiserror::Error;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use super::output::printable;
+
+/// What the process ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Done. Also when whoever read our output closed it early.
+    Ok = 0,
+    /// The daemon answered, and refused.
+    Refused = 1,
+    /// The command line is wrong; clap ends with the same.
+    Usage = 2,
+    /// The configuration is wrong.
+    Config = 64,
+    /// The input file is there and wrong.
+    Data = 65,
+    /// The input file cannot be opened.
+    NoInput = 66,
+    /// The daemon cannot be reached, or did not start.
+    Unavailable = 69,
+    /// The data directory cannot be created.
+    CannotCreate = 73,
+    /// Reading or writing failed.
+    Io = 74,
+    /// No key, a wrong key, or a key that may not do this.
+    NoPermission = 77,
+    /// Ctrl-C, as shells say it.
+    Interrupted = 130,
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, Error)]
+pub(crate) enum CliError {
+    /// Flags that parse and make no sense together.
+    #[error("{problem}")]
+    Usage {
+        /// What is wrong.
+        problem: String,
+    },
+    /// A configuration that cannot be used. May have several lines.
+    #[error("{problem}")]
+    Config {
+        /// All that is wrong with it.
+        problem: String,
+    },
+    /// Input that cannot be used.
+    #[error("{place}: {problem}")]
+    Data {
+        /// The file and its line.
+        place: String,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// Input that is not there.
+    #[error("cannot open {}: {source}", path.display())]
+    NoInput {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No daemon answered.
+    #[error("memoird at {addr} does not answer: {problem}")]
+    Unavailable {
+        /// Where it should be.
+        addr: String,
+        /// What the transport said.
+        problem: String,
+    },
+    /// A daemon of our own that ended before it served.
+    #[error("{problem}")]
+    NotStarted {
+        /// What it said last.
+        problem: String,
+    },
+    /// A directory that cannot be made.
+    #[error("cannot create {}: {source}", path.display())]
+    CannotCreate {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Reading or writing failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// The key is not enough.
+    #[error("{message}{}", in_parentheses(reason.as_deref()))]
+    NoPermission {
+        /// What the daemon said.
+        message: String,
+        /// Its stable reason.
+        reason: Option<String>,
+    },
+    /// Any other error of the daemon.
+    #[error("{message}{}", in_parentheses(reason.as_deref()))]
+    Refused {
+        /// What the daemon said.
+        message: String,
+        /// Its stable reason.
+        reason: Option<String>,
+    },
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// Whoever read our output has gone; nobody needs to be told.
+    #[error("the output was closed")]
+    OutputClosed,
+}
+
+impl CliError {
+    /// What a failed call means to the person who made it.
+    pub(crate) fn of_call(addr: &str, status: &Status) -> Self {
+        let reason = status.get_details_error_info().map(|info| info.reason);
+        if is_transport(status) || (status.code() == Code::Unavailable && reason.is_none()) {
+            return Self::Unavailable {
+                addr: addr.to_owned(),
+                problem: transport_problem(status),
+            };
+        }
+        let message = match status.message() {
+            "" => status.code().description().to_owned(),
+            message => message.to_owned(),
+        };
+        match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied => {
+                Self::NoPermission { message, reason }
+            }
+            _ => Self::Refused { message, reason },
+        }
+    }
+
+    /// The same error, saying first where it happened.
+    pub(crate) fn at(self, place: &str) -> Self {
+        match self {
+            Self::Unavailable { addr, problem } => Self::Unavailable {
+                addr,
+                problem: format!("{problem} ({place})"),
+            },
+            Self::NoPermission { message, reason } => Self::NoPermission {
+                message: format!("{place}: {message}"),
+                reason,
+            },
+            Self::Refused { message, reason } => Self::Refused {
+                message: format!("{place}: {message}"),
+                reason,
+            },
+            other => other,
+        }
+    }
+
+    /// Turns a failed write into an error, a closed reader into a quiet one.
+    pub(crate) fn of_output(source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Io {
+                what: "cannot write the output".to_owned(),
+                source,
+            },
+        }
+    }
+
+    /// The code that the process ends with.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Usage { .. } => Exit::Usage,
+            Self::Config { .. } => Exit::Config,
+            Self::Data { .. } => Exit::Data,
+            Self::NoInput { .. } => Exit::NoInput,
+            Self::Unavailable { .. } | Self::NotStarted { .. } => Exit::Unavailable,
+            Self::CannotCreate { .. } => Exit::CannotCreate,
+            Self::Io { .. } => Exit::Io,
+            Self::NoPermission { .. } => Exit::NoPermission,
+            Self::Refused { .. } => Exit::Refused,
+            Self::Interrupted => Exit::Interrupted,
+            Self::OutputClosed => Exit::Ok,
+        }
+    }
+
+    /// What to try, where there is something to try.
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Unavailable { .. } => {
+                Some("start it with `memoird serve`, or say where it is with --addr")
+            }
+            Self::NoPermission { .. } => Some(
+                "give a key in MEMOIRD_KEY or --key-file; `stats` and `bench` need the role admin",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// True when no daemon said this: the connection failed, or broke while it was used.
+pub(crate) fn is_transport(status: &Status) -> bool {
+    status.source().is_some()
+}
+
+/// Says on stderr what went wrong, if anything did, and gives the code to end with.
+pub(crate) fn report(result: &Result<(), CliError>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::from(Exit::Ok as u8);
+    };
+    if error.exit() != Exit::Ok {
+        // A stderr that is closed leaves nobody to complain to.
+        let _ = say(error);
+    }
+    ExitCode::from(error.exit() as u8)
+}
+
+fn say(error: &CliError) -> io::Result<()> {
+    let mut stderr = io::stderr().lock();
+    match error {
+        CliError::Config { problem } => writeln!(stderr, "error: {problem}")?,
+        error => writeln!(stderr, "error: {}", printable(&error.to_string()))?,
+    }
+    match error.hint() {
+        Some(hint) => writeln!(stderr, "hint: {hint}"),
+        None => Ok(()),
+    }
+}
+
+fn in_parentheses(reason: Option<&str>) -> String {
+    reason
+        .map(|reason| format!(" ({reason})"))
+        .unwrap_or_default()
+}
+
+/// The transport's own words and their innermost cause, which is the one that helps.
+fn transport_problem(status: &Status) -> String {
+    let mut cause = status.source();
+    while let Some(inner) = cause.and_then(Error::source) {
+        cause = Some(inner);
+    }
+    match cause.map(ToString::to_string) {
+        Some(cause) if !status.message().contains(&cause) => {
+            format!("{}: {cause}", status.message())
+        }
+        _ => status.message().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic_types::ErrorDetails;
+
+    fn refused(code: Code, reason: &str) -> CliError {
+        let details =
+            ErrorDetails::with_error_info(reason, "memoird", std::collections::HashMap::new());
+        let status = Status::with_error_details(code, "no such session", details);
+        CliError::of_call("http://x", &status)
+    }
+
+    #[test]
+    fn a_refusal_shows_its_reason() {
+        let error = refused(Code::NotFound, "SESSION_NOT_FOUND");
+        assert_eq!(error.to_string(), "no such session (SESSION_NOT_FOUND)");
+        assert_eq!(error.exit(), Exit::Refused);
+        let placed = error.at("line 3");
+        assert_eq!(
+            placed.to_string(),
+            "line 3: no such session (SESSION_NOT_FOUND)"
+        );
+    }
+
+    #[test]
+    fn codes_decide_the_exit() {
+        assert_eq!(
+            refused(Code::Unauthenticated, "NO_KEY").exit(),
+            Exit::NoPermission
+        );
+        assert_eq!(
+            refused(Code::PermissionDenied, "ROLE").exit(),
+            Exit::NoPermission
+        );
+        assert_eq!(
+            refused(Code::ResourceExhausted, "QUEUE_FULL").exit(),
+            Exit::Refused
+        );
+        let gone = CliError::of_call("http://x", &Status::unavailable("tcp connect error"));
+        assert_eq!(gone.exit(), Exit::Unavailable);
+        let broken = Status::from_error(Box::new(io::Error::other("reset")));
+        assert_eq!(
+            CliError::of_call("http://x", &broken).exit(),
+            Exit::Unavailable
+        );
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let closed = CliError::of_output(io::ErrorKind::BrokenPipe.into());
+        assert_eq!(closed.exit(), Exit::Ok);
+        let full = CliError::of_output(io::ErrorKind::StorageFull.into());
+        assert_eq!(full.exit(), Exit::Io);
+    }
+}

@@ -1,0 +1,198 @@
+//! The command line: what can be asked of `memoird`, and who answers it.
+//!
+//! `serve` and `config` are the daemon's own; everything else is a client that
+//! knows the daemon by its contract only.
+
+mod bench;
+mod clock;
+mod connect;
+pub(crate) mod exit;
+mod json;
+mod output;
+mod replay;
+mod sessions;
+mod stats;
+mod transcript;
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tokio::runtime::Builder;
+
+use bench::BenchArgs;
+use bench::baseline::BaselineArgs;
+use connect::ConnectArgs;
+use exit::CliError;
+use replay::ReplayArgs;
+use sessions::SessionsCommand;
+use stats::StatsArgs;
+
+/// Session daemon for chat bots
+///
+/// Bounded histories over gRPC, durable, with time to live and caps.
+///
+/// Exit codes: 0 done, 1 refused by the daemon, 2 wrong usage, 64 wrong configuration,
+/// 65 wrong input, 66 no input, 69 no daemon, 73 cannot create the data directory,
+/// 74 input or output failed, 77 no permission.
+#[derive(Parser)]
+#[command(
+    name = "memoird",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What all client commands share.
+#[derive(Args)]
+pub(crate) struct ClientArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print JSON, for programs
+    #[arg(long, global = true, help_heading = "Connection")]
+    json: bool,
+}
+
+/// What can be asked.
+#[derive(Subcommand)]
+enum Command {
+    /// Run the daemon
+    Serve {
+        /// The configuration file; without it, the embedded default
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Check a configuration, or print the default one
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Play recorded conversations into sessions, message by message
+    Replay(ReplayArgs),
+    /// Look at sessions and end them
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
+    /// Show counts and sums since the daemon started (role admin)
+    Stats(StatsArgs),
+    /// Measure a daemon: calls/s, latency, CPU per call, memory, recovery
+    Bench(Box<BenchArgs>),
+    /// The bare server that `bench --baseline` compares with
+    #[command(hide = true)]
+    BenchBaseline(BaselineArgs),
+}
+
+/// What can be asked of a configuration.
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Read a configuration file and say everything that is wrong with it
+    Check {
+        /// The configuration file
+        file: PathBuf,
+    },
+    /// Print the default configuration with its comments
+    PrintDefault,
+}
+
+/// Reads the process's arguments. Ends the process where they are wrong, or ask for help.
+pub(crate) fn parse() -> Cli {
+    let matches = Cli::command().get_matches();
+    read(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Does what was asked.
+pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
+    let Cli { client, command } = cli;
+    match command {
+        Command::Serve { config } => crate::serve::run(config),
+        Command::Config(ConfigCommand::Check { file }) => crate::config::cli::check(&file),
+        Command::Config(ConfigCommand::PrintDefault) => crate::config::cli::print_default(),
+        Command::Replay(args) => block_on(replay::run(&client, args)),
+        Command::Sessions(command) => block_on(sessions::run(&client, command)),
+        Command::Stats(args) => block_on(stats::run(&client, args)),
+        Command::Bench(args) => block_on(bench::run(&client, *args)),
+        Command::BenchBaseline(args) => block_on(bench::baseline::run(args)),
+    }
+}
+
+fn read(matches: &ArgMatches) -> Result<Cli, clap::Error> {
+    if matches.value_source("key") == Some(ValueSource::CommandLine) {
+        let problem = "a key on the command line can be read by every process of the machine: \
+                       put it into MEMOIRD_KEY or into a file for --key-file\n";
+        return Err(Cli::command().error(ErrorKind::UnknownArgument, problem));
+    }
+    let mut cli = Cli::from_arg_matches(matches)?;
+    cli.client.connect.addr_typed = matches.value_source("addr") == Some(ValueSource::CommandLine);
+    Ok(cli)
+}
+
+/// Runs a client to its end, or to Ctrl-C: dropping it stops the daemons that it
+/// started and removes their directories.
+fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+    let runtime = Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| CliError::Io {
+            what: "cannot start the runtime".to_owned(),
+            source,
+        })?;
+    let result = runtime.block_on(async {
+        tokio::select! {
+            result = client => result,
+            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
+        }
+    });
+    // A thread may still wait for a line of stdin that nobody needs any more.
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Cli, clap::Error> {
+        let matches = Cli::command().try_get_matches_from(args)?;
+        read(&matches)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_address_is_typed_wherever_it_stands() {
+        for args in [
+            ["memoird", "--addr", "h:1", "stats"],
+            ["memoird", "stats", "--addr", "h:1"],
+        ] {
+            let cli = parsed(&args).expect("fine arguments");
+            assert!(cli.client.connect.addr_typed);
+            assert_eq!(cli.client.connect.addr.to_string(), "http://h:1");
+        }
+        assert!(
+            !parsed(&["memoird", "stats"])
+                .expect("fine")
+                .client
+                .connect
+                .addr_typed
+        );
+    }
+
+    #[test]
+    fn a_key_is_refused_on_the_command_line() {
+        for args in [
+            ["memoird", "--key", "k", "stats"],
+            ["memoird", "stats", "--key", "k"],
+        ] {
+            let error = parsed(&args).err().expect("refused");
+            assert!(!error.to_string().contains("--key k"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What people and programs read: tables on a terminal, JSON for programs, and the
+//! few ways in which both write numbers, sizes and ages.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::Value;
+
+use super::exit::CliError;
+
+/// Writes to stdout.
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(text.as_bytes())
+        .map_err(CliError::of_output)?;
+    if !text.ends_with('\n') {
+        stdout.write_all(b"\n").map_err(CliError::of_output)?;
+    }
+    stdout.flush().map_err(CliError::of_output)
+}
+
+/// Writes one JSON value, indented.
+pub(crate) fn print_json(value: &Value) -> Result<(), CliError> {
+    print(&format!("{value:#}"))
+}
+
+/// Writes a table without the blanks that pad its lines.
+pub(crate) fn print_table(table: &Table) -> Result<(), CliError> {
+    print(&table.trim_fmt())
+}
+
+/// A table as wide as its content, whose first column is text and the rest numbers.
+pub(crate) fn table(header: &[&str]) -> Table {
+    let mut table = plain_table();
+    table.set_header(header.to_vec());
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A table without lines, which pipes and eyes both read well.
+pub(crate) fn plain_table() -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+/// Takes the padding of the first column away, so that lines start at the margin.
+pub(crate) fn flush_left(table: &mut Table) {
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
+}
+
+/// A whole number with its thousands apart.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A size in the unit that leaves few digits.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ => format!("{value:.1} {}", UNITS[unit]),
+    }
+}
+
+/// A span in its two largest units, such as `3h 20m`.
+pub(crate) fn span(duration: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string();
+    let mut words = text.split(' ');
+    match (words.next(), words.next()) {
+        (Some(first), Some(second)) => format!("{first} {second}"),
+        _ => text,
+    }
+}
+
+/// Text without characters that would move a terminal's cursor or colour it: ids
+/// and messages are anybody's.
+pub(crate) fn printable(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() || is_invisible(character) {
+            let _ = write!(clean, "{}", character.escape_default());
+        } else {
+            clean.push(character);
+        }
+    }
+    clean
+}
+
+/// Characters that reorder or hide what stands around them.
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_000), "1,000");
+        assert_eq!(count(12_345_678), "12,345,678");
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1_023), "1023 B");
+        assert_eq!(size(1_536), "1.5 KiB");
+        assert_eq!(size(3 << 30), "3.0 GiB");
+        assert_eq!(span(Duration::from_millis(900)), "0s");
+        assert_eq!(span(Duration::from_secs(3 * 3_600 + 20 * 60 + 5)), "3h 20m");
+    }
+
+    #[test]
+    fn nothing_moves_the_cursor() {
+        assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(printable("häuser 家 🙂"), "häuser 家 🙂");
+        assert_eq!(printable("x\u{202e}y"), "x\\u{202e}y");
+    }
+
+    #[test]
+    fn tables_have_no_blank_ends() {
+        let mut table = table(&["NAME", "TURNS"]);
+        table.add_row(["a", "1"]);
+        flush_left(&mut table);
+        assert_eq!(table.trim_fmt(), "NAME   TURNS\na          1");
+    }
+}

@@ -1,0 +1,271 @@
+//! `memoird sessions`: list, show and end the sessions of the key's tenant.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand};
+use memoird_proto::v1::{
+    EndSessionRequest, GetHistoryRequest, GetSessionRequest, HistoryScope, ListSessionsRequest,
+    SessionInfo, Turn,
+};
+use prost_types::Timestamp;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::connect::Target;
+use super::exit::CliError;
+use super::{ClientArgs, clock, json, output, transcript};
+
+/// As many as one page may have.
+const PAGE_MAX: usize = 1_000;
+
+/// What can be done with sessions.
+#[derive(Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// List the live sessions, most recently used first
+    List(ListArgs),
+    /// Show one session and its turns
+    Show(ShowArgs),
+    /// End a session now; its hooks run
+    End {
+        /// The bot's own chat id
+        id: String,
+    },
+}
+
+/// Which sessions to list.
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    /// At most so many; 0: all of them
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+/// Which turns to show.
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    /// The bot's own chat id
+    id: String,
+    /// Only the newest N turns [default: all]
+    #[arg(long, value_name = "N")]
+    turns: Option<usize>,
+    /// All turns of the generation from the journal, not only those the history keeps
+    #[arg(long)]
+    journal: bool,
+    /// A generation, also one that has ended; implies --journal
+    #[arg(long, value_name = "ULID")]
+    generation: Option<String>,
+}
+
+/// Does it.
+pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    match command {
+        SessionsCommand::List(args) => list(&target, &args, client.json).await,
+        SessionsCommand::Show(args) => show(&target, &args, client.json).await,
+        SessionsCommand::End { id } => end(&target, id, client.json).await,
+    }
+}
+
+async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliError> {
+    let sessions = listed(target, args.limit).await?;
+    if json {
+        let sessions: Vec<Value> = sessions.iter().map(json::session).collect();
+        return output::print_json(&json!({ "sessions": sessions }));
+    }
+    let now = clock::wall();
+    let header = [
+        "SESSION",
+        "TURNS",
+        "SIZE",
+        "TOKENS",
+        "LAST SEQ",
+        "IDLE",
+        "EXPIRES IN",
+    ];
+    let mut table = output::table(&header);
+    for info in &sessions {
+        table.add_row([
+            output::printable(&info.session_id),
+            output::count(info.history_turns),
+            output::size(info.history_bytes),
+            output::count(info.history_tokens),
+            output::count(info.last_seq),
+            since(info.last_access.as_ref(), now),
+            until(info.expires_at.as_ref(), now),
+        ]);
+    }
+    output::flush_left(&mut table);
+    output::print_table(&table)
+}
+
+async fn listed(target: &Target, limit: usize) -> Result<Vec<SessionInfo>, CliError> {
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    let mut client = target.sessions();
+    let mut sessions: Vec<SessionInfo> = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let page_size = PAGE_MAX.min(limit - sessions.len());
+        let request = ListSessionsRequest {
+            page_size: u32::try_from(page_size).unwrap_or(u32::MAX),
+            page_token: page_token.clone(),
+        };
+        let reply = client
+            .list_sessions(request)
+            .await
+            .map_err(|e| target.explain(e))?;
+        let page = reply.into_inner();
+        sessions.extend(page.sessions);
+        if page.next_page_token.is_empty() || sessions.len() >= limit {
+            sessions.truncate(limit);
+            return Ok(sessions);
+        }
+        page_token = page.next_page_token;
+    }
+}
+
+async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
+    let journal = args.journal || args.generation.is_some();
+    let request = GetSessionRequest {
+        session_id: args.id.clone(),
+    };
+    let info = match target.sessions().get_session(request).await {
+        Ok(reply) => reply.into_inner().session,
+        // What has ended is still in the journal.
+        Err(status) if journal && status.code() == Code::NotFound => None,
+        Err(status) => return Err(target.explain(status)),
+    };
+    let turns = history(target, args, journal).await?;
+    let named = args.generation.as_ref();
+    let info = info.filter(|info| named.is_none_or(|generation| *generation == info.generation));
+    if json {
+        let turns: Vec<Value> = turns.iter().map(json::turn).collect();
+        let info = info.as_ref().map(json::session);
+        return output::print_json(&json!({ "session": info, "turns": turns }));
+    }
+    match &info {
+        Some(info) => output::print_table(&described(info))?,
+        None => output::print("not live: the turns are from the journal")?,
+    }
+    output::print("")?;
+    output::print_table(&transcript::table(&turns))
+}
+
+/// Pages through the turns and keeps the newest that were asked for.
+async fn history(
+    target: &Target,
+    args: &ShowArgs,
+    journal: bool,
+) -> Result<VecDeque<Turn>, CliError> {
+    let scope = if journal {
+        HistoryScope::Journal
+    } else {
+        HistoryScope::Live
+    };
+    let kept_max = args.turns.unwrap_or(usize::MAX);
+    let mut client = target.sessions();
+    let mut turns = VecDeque::new();
+    let mut request = GetHistoryRequest {
+        session_id: args.id.clone(),
+        generation: args.generation.clone().unwrap_or_default(),
+        scope: scope as i32,
+        after_seq: 0,
+        limit: 0,
+    };
+    loop {
+        let reply = client
+            .get_history(request.clone())
+            .await
+            .map_err(|e| target.explain(e))?;
+        let page = reply.into_inner();
+        turns.extend(page.turns);
+        turns.drain(..turns.len().saturating_sub(kept_max));
+        if page.next_after_seq <= request.after_seq {
+            return Ok(turns);
+        }
+        request.after_seq = page.next_after_seq;
+    }
+}
+
+async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
+    let request = EndSessionRequest { session_id };
+    let reply = target
+        .sessions()
+        .end_session(request)
+        .await
+        .map_err(|e| target.explain(e))?;
+    let info = reply.into_inner().session.unwrap_or_default();
+    if json {
+        return output::print_json(&json!({ "session": json::session(&info) }));
+    }
+    let id = output::printable(&info.session_id);
+    output::print(&format!("ended {id}, generation {}", info.generation))
+}
+
+fn described(info: &SessionInfo) -> comfy_table::Table {
+    let now = clock::wall();
+    let mut table = output::plain_table();
+    let history = format!(
+        "{} turns, {}, about {} tokens",
+        output::count(info.history_turns),
+        output::size(info.history_bytes),
+        output::count(info.history_tokens)
+    );
+    let mut rows = vec![
+        ("session", output::printable(&info.session_id)),
+        ("generation", info.generation.clone()),
+        ("history", history),
+        ("last seq", output::count(info.last_seq)),
+        (
+            "created",
+            format!("{} ago", since(info.created_at.as_ref(), now)),
+        ),
+        (
+            "last access",
+            format!("{} ago", since(info.last_access.as_ref(), now)),
+        ),
+        ("expires in", until(info.expires_at.as_ref(), now)),
+        ("state version", output::count(info.state_version)),
+    ];
+    if !info.subject.is_empty() {
+        rows.insert(2, ("subject", output::printable(&info.subject)));
+    }
+    for (name, value) in rows {
+        table.add_row([name, &value]);
+    }
+    output::flush_left(&mut table);
+    table
+}
+
+fn since(time: Option<&Timestamp>, now: SystemTime) -> String {
+    match time.and_then(|time| SystemTime::try_from(*time).ok()) {
+        Some(time) => output::span(now.duration_since(time).unwrap_or(Duration::ZERO)),
+        None => "-".to_owned(),
+    }
+}
+
+fn until(time: Option<&Timestamp>, now: SystemTime) -> String {
+    match time.and_then(|time| SystemTime::try_from(*time).ok()) {
+        Some(time) => output::span(time.duration_since(now).unwrap_or(Duration::ZERO)),
+        None => "never".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_do_not_go_below_nothing() {
+        let time = Timestamp {
+            seconds: 1_000,
+            nanos: 0,
+        };
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(since(Some(&time), at(1_090)), "1m 30s");
+        assert_eq!(since(Some(&time), at(10)), "0s");
+        assert_eq!(until(Some(&time), at(10)), "16m 30s");
+        assert_eq!(until(Some(&time), at(1_090)), "0s");
+        assert_eq!(until(None, at(0)), "never");
+    }
+}

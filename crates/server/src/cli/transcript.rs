@@ -1,0 +1,185 @@
+//! A session as people read it: one line a turn, shortened to the terminal.
+
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use memoird_proto::v1::media::Source;
+use memoird_proto::v1::part::Part as Kind;
+use memoird_proto::v1::{Part, Turn};
+
+use super::json::role_name;
+use super::output;
+
+/// Where no terminal says how wide it is, a line ends here.
+const LINE_CHARS_MAX: usize = 400;
+
+/// The turns as lines: seq, role, time, text.
+pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
+    let mut table = output::plain_table();
+    for turn in turns {
+        let time = turn
+            .timestamp
+            .as_ref()
+            .map(|time| short_time(&time.to_string()));
+        let mut row = Row::from([
+            turn.seq.to_string(),
+            role_name(turn.role),
+            time.unwrap_or_default(),
+            shorten(&one_line(turn), LINE_CHARS_MAX),
+        ]);
+        row.max_height(1);
+        table.add_row(row);
+    }
+    output::flush_left(&mut table);
+    if table.is_tty() {
+        table
+            .set_truncation_indicator("…")
+            .set_content_arrangement(ContentArrangement::Dynamic);
+        for column in table.column_iter_mut().take(3) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table
+}
+
+/// The parts of a turn as one line.
+fn one_line(turn: &Turn) -> String {
+    let mut words: Vec<String> = turn.parts.iter().map(part).collect();
+    if turn.pinned {
+        words.insert(0, "[pinned]".to_owned());
+    }
+    words.join(" ")
+}
+
+fn part(part: &Part) -> String {
+    match &part.part {
+        None => "[empty part]".to_owned(),
+        Some(Kind::Text(text)) => flat(text),
+        Some(Kind::ToolUse(call)) => {
+            format!("→ {}({})", flat(&call.name), flat(&call.input_json))
+        }
+        Some(Kind::ToolResult(result)) => {
+            let mark = if result.is_error { "← error:" } else { "←" };
+            let rich = result.parts.iter().map(self::part);
+            let texts: Vec<String> = [flat(&result.content)].into_iter().chain(rich).collect();
+            format!("{mark} {}", texts.join(" ").trim())
+        }
+        Some(Kind::Media(media)) => {
+            let what = match &media.source {
+                Some(Source::Data(data)) => output::size(data.len() as u64),
+                Some(Source::Uri(uri)) => flat(uri),
+                None => "nothing".to_owned(),
+            };
+            format!("[{} {what}]", flat(&media.media_type))
+        }
+        Some(Kind::Thinking(thinking)) if thinking.redacted => "(hidden thinking)".to_owned(),
+        Some(Kind::Thinking(thinking)) => format!("({})", flat(&thinking.text)),
+    }
+}
+
+/// Text on one line: blanks of any kind become one blank. Looks no further than a
+/// line can show, because a turn may have a megabyte.
+fn flat(text: &str) -> String {
+    let end = text
+        .char_indices()
+        .nth(2 * LINE_CHARS_MAX)
+        .map_or(text.len(), |(end, _)| end);
+    let words: Vec<&str> = text[..end].split_whitespace().collect();
+    output::printable(&words.join(" "))
+}
+
+/// The first characters of a text, with a mark where there were more.
+fn shorten(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_owned(),
+        Some(_) => text
+            .chars()
+            .take(chars_max.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
+    }
+}
+
+/// `2026-01-02 03:04:05` of an RFC 3339 time.
+fn short_time(text: &str) -> String {
+    text.get(..19).unwrap_or(text).replace('T', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memoird_proto::v1::{Role, ToolResult, ToolUse};
+
+    fn turn(seq: u64, role: Role, parts: Vec<Kind>) -> Turn {
+        let parts = parts
+            .into_iter()
+            .map(|part| Part {
+                part: Some(part),
+                extra_json: String::new(),
+            })
+            .collect();
+        Turn {
+            seq,
+            role: role as i32,
+            parts,
+            ..Turn::default()
+        }
+    }
+
+    #[test]
+    fn long_texts_are_shortened_by_characters() {
+        assert_eq!(shorten("abc", 3), "abc");
+        assert_eq!(shorten("abcd", 3), "ab…");
+        assert_eq!(shorten("ääää", 3), "ää…");
+        assert_eq!(shorten("", 0), "");
+    }
+
+    #[test]
+    fn turns_become_lines() {
+        let call = ToolUse {
+            id: "1".into(),
+            name: "book".into(),
+            input_json: "{\n}".into(),
+        };
+        let result = ToolResult {
+            content: "no\tseat".into(),
+            is_error: true,
+            ..Default::default()
+        };
+        let cases = [
+            (
+                turn(1, Role::User, vec![Kind::Text(" Hi\n\nthere ".into())]),
+                "Hi there",
+            ),
+            (
+                turn(2, Role::Assistant, vec![Kind::ToolUse(call)]),
+                "→ book({ })",
+            ),
+            (
+                turn(3, Role::Tool, vec![Kind::ToolResult(result)]),
+                "← error: no seat",
+            ),
+            (
+                turn(4, Role::User, vec![Kind::Text("\u{1b}[31mred".into())]),
+                "\\u{1b}[31mred",
+            ),
+        ];
+        for (turn, expected) in cases {
+            assert_eq!(one_line(&turn), expected);
+        }
+    }
+
+    #[test]
+    fn a_megabyte_stays_a_line() {
+        let long = turn(1, Role::User, vec![Kind::Text("word ".repeat(200_000))]);
+        let line = table([&long]).trim_fmt();
+        assert!(line.chars().count() < LINE_CHARS_MAX + 40);
+        assert_eq!(line.lines().count(), 1);
+    }
+
+    #[test]
+    fn times_are_cut_to_the_second() {
+        assert_eq!(
+            short_time("2026-01-02T03:04:05.678Z"),
+            "2026-01-02 03:04:05"
+        );
+    }
+}

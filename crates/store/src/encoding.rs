@@ -1,0 +1,283 @@
+//! The one encoding of a turn: made once, when it arrives. The same bytes are what
+//! memory holds, what the journal stores and what a reply carries.
+//!
+//! They are a `memoird.v1.Turn`. A turn is encoded before its place is known; its seq,
+//! and its time where the bot gave none, are fields put at the end when it gets it,
+//! which protobuf allows.
+
+use std::sync::Arc;
+
+use memoird_core::change::LiveSet;
+use memoird_core::history::TurnRecord;
+use memoird_core::session::SavedTurn;
+use memoird_core::time::Timestamp;
+use memoird_core::turn::{MediaSource, NewTurn, Part, PartKind, Role, Turn};
+use memoird_proto::v1;
+use prost::Message;
+use thiserror::Error;
+
+/// Why a protobuf turn is not a turn.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Malformed {
+    /// The role is none, or none that is known.
+    #[error("role is {0}; it takes ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL or ROLE_SYSTEM")]
+    Role(i32),
+    /// A part has no content.
+    #[error(
+        "parts[{0}] is empty; set one of text, tool_use, tool_result, media, thinking, \
+         and of media one of data, uri"
+    )]
+    Part(usize),
+    /// The time is not one of the years 1970 to 9999.
+    #[error("timestamp is outside the years 1970 to 9999")]
+    Timestamp,
+}
+
+/// Reads a protobuf turn; its seq does not count.
+///
+/// # Errors
+/// [`Malformed`] when it has values that the contract does not know.
+pub fn from_proto(turn: v1::Turn) -> Result<Turn, Malformed> {
+    let role = match turn.role() {
+        v1::Role::User => Role::User,
+        v1::Role::Assistant => Role::Assistant,
+        v1::Role::Tool => Role::Tool,
+        v1::Role::System => Role::System,
+        v1::Role::Unspecified => return Err(Malformed::Role(turn.role)),
+    };
+    let timestamp = turn.timestamp.map(|time| {
+        let nanos = u32::try_from(time.nanos).ok();
+        nanos.and_then(|nanos| Timestamp::new(time.seconds, nanos)).ok_or(Malformed::Timestamp)
+    });
+    Ok(Turn {
+        role,
+        parts: parts_from_proto(turn.parts)?,
+        timestamp: timestamp.transpose()?,
+        salience: turn.salience,
+        pinned: turn.pinned,
+        metadata: turn.metadata,
+        extra_json: turn.extra_json,
+    })
+}
+
+/// Encodes a turn, all but its place.
+pub fn encode(turn: Turn) -> NewTurn {
+    let (role, timestamp, pinned, links) = (turn.role, turn.timestamp, turn.pinned, turn.links());
+    let body = to_proto(turn).encode_to_vec();
+    NewTurn { body, role, timestamp, pinned, links }
+}
+
+/// Puts seq and time to an encoded turn: the bytes that are kept.
+pub fn seal(turn: &NewTurn, seq: u64, at: Timestamp) -> Arc<[u8]> {
+    let place = v1::Turn {
+        seq,
+        timestamp: turn.timestamp.is_none().then(|| timestamp_to_proto(at)),
+        ..v1::Turn::default()
+    };
+    let mut content = Vec::with_capacity(turn.body.len() + place.encoded_len());
+    content.extend_from_slice(&turn.body);
+    place.encode_raw(&mut content);
+    content.into()
+}
+
+/// The bytes that [`seal`] may add.
+pub const SEAL_BYTES_MAX: usize = 32;
+
+/// Reads a kept turn back: its record, and the ids of the calls it answers. `None`
+/// when the bytes are damaged.
+pub(crate) fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
+    let turn = from_proto(v1::Turn::decode(&*content).ok()?).ok()?;
+    let links = turn.links();
+    let results = links.results.clone();
+    let turn = NewTurn {
+        body: Vec::new(),
+        role: turn.role,
+        timestamp: turn.timestamp,
+        pinned: turn.pinned,
+        links,
+    };
+    Some((TurnRecord::new(&turn, seq, content), results))
+}
+
+/// A protobuf time stamp.
+pub fn timestamp_to_proto(time: Timestamp) -> prost_types::Timestamp {
+    let nanos = i32::try_from(time.nanos()).unwrap_or(0);
+    prost_types::Timestamp { seconds: time.seconds(), nanos }
+}
+
+fn parts_from_proto(parts: Vec<v1::Part>) -> Result<Vec<Part>, Malformed> {
+    let part = |(place, part): (usize, v1::Part)| {
+        let empty = Malformed::Part(place);
+        Ok(Part {
+            kind: kind_from_proto(part.part.ok_or(empty)?, empty)?,
+            extra_json: part.extra_json,
+        })
+    };
+    parts.into_iter().enumerate().map(part).collect()
+}
+
+fn kind_from_proto(part: v1::part::Part, empty: Malformed) -> Result<PartKind, Malformed> {
+    use v1::part::Part as Proto;
+    Ok(match part {
+        Proto::Text(text) => PartKind::Text(text),
+        Proto::ToolUse(call) => {
+            PartKind::ToolUse { id: call.id, name: call.name, input_json: call.input_json }
+        }
+        Proto::ToolResult(result) => PartKind::ToolResult {
+            tool_use_id: result.tool_use_id,
+            content: result.content,
+            // Bounded by the protobuf decoder's own limit of 100 levels; what is nested
+            // deeper than one is refused by the turn's check.
+            parts: parts_from_proto(result.parts)?,
+            is_error: result.is_error,
+        },
+        Proto::Media(media) => PartKind::Media {
+            media_type: media.media_type,
+            source: match media.source.ok_or(empty)? {
+                v1::media::Source::Data(data) => MediaSource::Data(data.into()),
+                v1::media::Source::Uri(uri) => MediaSource::Uri(uri),
+            },
+            name: media.name,
+        },
+        Proto::Thinking(thinking) => PartKind::Thinking {
+            text: thinking.text,
+            signature: thinking.signature,
+            redacted: thinking.redacted,
+        },
+    })
+}
+
+fn to_proto(turn: Turn) -> v1::Turn {
+    let role = match turn.role {
+        Role::User => v1::Role::User,
+        Role::Assistant => v1::Role::Assistant,
+        Role::Tool => v1::Role::Tool,
+        Role::System => v1::Role::System,
+    };
+    v1::Turn {
+        role: role.into(),
+        parts: turn.parts.into_iter().map(part_to_proto).collect(),
+        timestamp: turn.timestamp.map(timestamp_to_proto),
+        seq: 0,
+        salience: turn.salience,
+        pinned: turn.pinned,
+        metadata: turn.metadata,
+        extra_json: turn.extra_json,
+    }
+}
+
+fn part_to_proto(part: Part) -> v1::Part {
+    use v1::part::Part as Proto;
+    let kind = match part.kind {
+        PartKind::Text(text) => Proto::Text(text),
+        PartKind::ToolUse { id, name, input_json } => {
+            Proto::ToolUse(v1::ToolUse { id, name, input_json })
+        }
+        PartKind::ToolResult { tool_use_id, content, parts, is_error } => {
+            let parts = parts.into_iter().map(part_to_proto).collect();
+            Proto::ToolResult(v1::ToolResult { tool_use_id, content, parts, is_error })
+        }
+        PartKind::Media { media_type, source, name } => {
+            let source = Some(match source {
+                MediaSource::Data(data) => v1::media::Source::Data(data.into()),
+                MediaSource::Uri(uri) => v1::media::Source::Uri(uri),
+            });
+            Proto::Media(v1::Media { media_type, source, name })
+        }
+        PartKind::Thinking { text, signature, redacted } => {
+            Proto::Thinking(v1::Thinking { text, signature, redacted })
+        }
+    };
+    v1::Part { part: Some(kind), extra_json: part.extra_json }
+}
+
+/// A live set as it stands in a row.
+#[derive(Clone, PartialEq, Message)]
+struct LiveSetRow {
+    #[prost(uint64, optional, tag = "1")]
+    anchor: Option<u64>,
+    #[prost(uint64, tag = "2")]
+    floor: u64,
+    #[prost(uint64, repeated, tag = "3")]
+    pinned: Vec<u64>,
+    #[prost(uint64, repeated, tag = "4")]
+    holes: Vec<u64>,
+    #[prost(string, repeated, tag = "5")]
+    departed: Vec<String>,
+    #[prost(bool, tag = "6")]
+    departed_overflow: bool,
+}
+
+pub(crate) fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
+    LiveSetRow {
+        anchor: kept.anchor,
+        floor: kept.floor,
+        pinned: kept.pinned.clone(),
+        holes: kept.holes.clone(),
+        departed: kept.departed.iter().map(ToString::to_string).collect(),
+        departed_overflow: kept.departed_overflow,
+    }
+    .encode_to_vec()
+}
+
+pub(crate) fn decode_live_set(row: &[u8]) -> Option<LiveSet> {
+    let row = LiveSetRow::decode(row).ok()?;
+    Some(LiveSet {
+        anchor: row.anchor,
+        floor: row.floor,
+        pinned: row.pinned,
+        holes: row.holes,
+        departed: row.departed.into_iter().map(Into::into).collect(),
+        departed_overflow: row.departed_overflow,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_reads_back_as_it_was_said() {
+        let result = PartKind::ToolResult {
+            tool_use_id: "x".into(),
+            content: String::new(),
+            parts: vec![PartKind::Text("rich".into()).into()],
+            is_error: true,
+        };
+        let media = PartKind::Media {
+            media_type: "image/png".into(),
+            source: MediaSource::Data(vec![0, 255]),
+            name: "a".into(),
+        };
+        let mut turn = Turn::new(Role::User, vec![result.into(), media.into()]);
+        turn.metadata.insert("b".into(), "1".into());
+        turn.extra_json = r#"{"name":"n"}"#.into();
+        turn.salience = Some(0.5);
+        let sealed = seal(&encode(turn.clone()), 7, Timestamp::new(5, 6).unwrap());
+        let read = v1::Turn::decode(&*sealed).unwrap();
+        assert_eq!(read.seq, 7);
+        turn.timestamp = Timestamp::new(5, 6);
+        assert_eq!(from_proto(read).unwrap(), turn, "the time of arrival is put to it");
+
+        turn.timestamp = Timestamp::new(1, 999_999_999);
+        let sealed = seal(&encode(turn.clone()), 8, Timestamp::new(5, 6).unwrap());
+        assert_eq!(from_proto(v1::Turn::decode(&*sealed).unwrap()).unwrap(), turn);
+    }
+
+    #[test]
+    fn values_outside_the_contract_are_refused() {
+        let good = to_proto(Turn::new(Role::User, vec![PartKind::Text("a".into()).into()]));
+        let with = |change: fn(&mut v1::Turn)| {
+            let mut turn = good.clone();
+            change(&mut turn);
+            from_proto(turn).unwrap_err()
+        };
+        assert_eq!(with(|turn| turn.role = 99), Malformed::Role(99));
+        assert_eq!(with(|turn| turn.role = 0), Malformed::Role(0));
+        assert_eq!(with(|turn| turn.parts[0].part = None), Malformed::Part(0));
+        let year_10000 = |turn: &mut v1::Turn| {
+            turn.timestamp = Some(prost_types::Timestamp { seconds: i64::MAX, nanos: 0 });
+        };
+        assert_eq!(with(year_10000), Malformed::Timestamp);
+    }
+}

@@ -1,0 +1,91 @@
+//! Why the journal cannot be opened, read or written.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// A journal that cannot be opened, read or written.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The data directory cannot be made or written to.
+    #[error(
+        "data_dir {} cannot be written to ({source}); \
+         choose another, or give the user of the daemon write access", dir.display()
+    )]
+    DirUnusable {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another daemon has the data directory.
+    #[error(
+        "data_dir {} is in use by another memoird (it holds {}); \
+         stop that one, or choose another data_dir", dir.display(), lock.display()
+    )]
+    DirInUse {
+        /// The directory.
+        dir: PathBuf,
+        /// The locked file.
+        lock: PathBuf,
+    },
+    /// The file is damaged.
+    #[error(
+        "journal {} is damaged ({detail}); nothing was changed. \
+         Restore it from a backup, or move it away to start empty", path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite found.
+        detail: String,
+    },
+    /// The file is some other program's.
+    #[error(
+        "{} is not a journal of memoird; nothing was changed. Choose another data_dir",
+        path.display()
+    )]
+    NotAJournal {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written by a newer memoird.
+    #[error(
+        "journal {} has schema {found}, this memoird knows up to {known}; \
+         nothing was changed. Run the newer memoird", path.display()
+    )]
+    TooNew {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The newest known one.
+        known: i64,
+    },
+    /// No room is left.
+    #[error("no room is left for the journal; free some and try again")]
+    Full,
+    /// A stored turn does not decode.
+    #[error("turn {seq} of generation {generation} does not decode; it is damaged")]
+    TurnDamaged {
+        /// The generation.
+        generation: String,
+        /// The turn.
+        seq: u64,
+    },
+    /// Anything else that SQLite says.
+    #[error("journal: {source}")]
+    Sqlite {
+        /// What it said.
+        source: rusqlite::Error,
+    },
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(source: rusqlite::Error) -> Self {
+        match source.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
+            _ => Self::Sqlite { source },
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! A journal that lives as long as the process: for tests and simulations, where the
+//! disk would only be in the way.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memoird_core::change::{Change, ChangeSet, LiveSet, Totals};
+use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
+use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::session::{Head, SavedSession};
+use memoird_core::state::State;
+use memoird_core::time::Steady;
+
+use crate::{
+    ClockAnchor, JournalPage, JournalRange, KEYS_MAX, PruneBefore, Refused, Store, StoreError,
+    encoding,
+};
+
+/// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
+/// refuses.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    tables: Mutex<Tables>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tables {
+    clock: Option<ClockAnchor>,
+    live: BTreeMap<SessionKey, Generation>,
+    generations: BTreeMap<Generation, Row>,
+    keys: BTreeMap<SessionKey, BTreeMap<Fingerprint, KeyRecord>>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    key: SessionKey,
+    head: Head,
+    kept: LiveSet,
+    state: Option<State>,
+    turns: BTreeMap<u64, Arc<[u8]>>,
+    ended_at: Option<Steady>,
+}
+
+impl MemoryStore {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tables {
+    /// The live row that a change expects.
+    fn expected(&mut self, change: &Change, revision: u64) -> Result<&mut Row, Refused> {
+        let generation = change.generation();
+        let row = self.generations.get_mut(&generation);
+        let row = row.filter(|row| row.ended_at.is_none() && row.head.revision == revision);
+        let row = row.ok_or(Refused { generation })?;
+        row.head.revision += 1;
+        Ok(row)
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), Refused> {
+        match change {
+            Change::Begin { key, generation, created_at, last_access } => {
+                if self.live.contains_key(key) || self.generations.contains_key(generation) {
+                    return Err(Refused { generation: *generation });
+                }
+                let head = Head {
+                    generation: *generation,
+                    subject: None,
+                    created_at: *created_at,
+                    last_access: *last_access,
+                    last_seq: 0,
+                    revision: 0,
+                    state_version: 0,
+                    totals: Totals::default(),
+                    partial: false,
+                };
+                let row = Row {
+                    key: key.clone(),
+                    head,
+                    kept: LiveSet::default(),
+                    state: None,
+                    turns: BTreeMap::new(),
+                    ended_at: None,
+                };
+                self.live.insert(key.clone(), *generation);
+                self.generations.insert(*generation, row);
+            }
+            Change::Append(appended) => {
+                let row = self.expected(change, appended.expected_revision)?;
+                row.turns.extend(appended.turns.iter().cloned());
+                row.kept = appended.kept.clone();
+                row.head.last_seq = appended.turns.last().map_or(0, |(seq, _)| *seq);
+                row.head.totals = appended.totals;
+                row.head.partial = appended.partial;
+                row.head.last_access = appended.last_access;
+                row.head.subject = appended.subject.clone().or(row.head.subject.take());
+                if let Some((name, record)) = appended.idempotency {
+                    self.keys.entry(appended.key.clone()).or_default().insert(name, record);
+                }
+            }
+            Change::PatchState { expected_revision, state_json, version, last_access, .. } => {
+                let row = self.expected(change, *expected_revision)?;
+                row.state = Some(State { json: Arc::clone(state_json), version: *version });
+                row.head.state_version = *version;
+                row.head.last_access = *last_access;
+            }
+            Change::Touch { expected_revision, last_access, .. } => {
+                self.expected(change, *expected_revision)?.head.last_access = *last_access;
+            }
+            Change::End { expected_revision, at, .. } => {
+                let row = self.expected(change, *expected_revision)?;
+                row.ended_at = Some(at.steady);
+                let key = row.key.clone();
+                self.live.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
+    fn keys_of(&self, key: &SessionKey, since: Steady) -> Keys {
+        let known = self.keys.get(key).into_iter().flatten();
+        let mut records: Vec<(Fingerprint, KeyRecord)> =
+            known.filter(|(_, record)| record.at >= since).map(|(k, r)| (*k, *r)).collect();
+        records.sort_by_key(|(_, record)| (record.at, record.last_seq));
+        let surplus = records.len().saturating_sub(KEYS_MAX);
+        Keys::restore(records.into_iter().skip(surplus))
+    }
+}
+
+impl Store for MemoryStore {
+    fn commit(
+        &self,
+        clock: &ClockAnchor,
+        sets: &[ChangeSet],
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        let mut tables = self.tables();
+        tables.clock = Some(clock.clone());
+        let answers = sets.iter().map(|set| {
+            // Only what may have to be undone is worth a copy.
+            let before = (set.changes.len() > 1).then(|| tables.clone());
+            let outcome = set.changes.iter().try_for_each(|change| tables.apply(change));
+            if let (Err(_), Some(before)) = (outcome, before) {
+                *tables = before;
+            }
+            outcome
+        });
+        Ok(answers.collect())
+    }
+
+    fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
+        Ok(self.tables().clock.clone())
+    }
+
+    fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {
+        let tables = self.tables();
+        for (key, generation) in &tables.live {
+            visit(key.clone(), tables.generations[generation].head.clone());
+        }
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        key: &SessionKey,
+        keys_since: Steady,
+    ) -> Result<Option<SavedSession>, StoreError> {
+        let tables = self.tables();
+        let Some(generation) = tables.live.get(key) else {
+            return Ok(None);
+        };
+        let row = &tables.generations[generation];
+        let is_kept = |seq: u64| {
+            let in_tail = seq >= row.kept.floor && !row.kept.holes.contains(&seq);
+            in_tail || row.kept.anchor == Some(seq) || row.kept.pinned.contains(&seq)
+        };
+        let kept = row.turns.iter().filter(|(seq, _)| is_kept(**seq));
+        let turns = kept.map(|(&seq, content)| {
+            let damaged = || StoreError::TurnDamaged { generation: generation.to_string(), seq };
+            encoding::read_back(seq, Arc::clone(content)).ok_or_else(damaged)
+        });
+        Ok(Some(SavedSession {
+            head: row.head.clone(),
+            kept: row.kept.clone(),
+            turns: turns.collect::<Result<_, _>>()?,
+            state: row.state.clone(),
+            keys: tables.keys_of(key, keys_since),
+        }))
+    }
+
+    fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
+        Ok(self.tables().keys_of(key, since))
+    }
+
+    fn journal(
+        &self,
+        key: &SessionKey,
+        generation: Option<Generation>,
+        range: JournalRange,
+    ) -> Result<Option<JournalPage>, StoreError> {
+        let tables = self.tables();
+        let newest = || {
+            let of_session = tables.generations.iter().filter(|(_, row)| row.key == *key);
+            tables.live.get(key).copied().or(of_session.map(|(name, _)| *name).next_back())
+        };
+        let row = generation.or_else(newest).and_then(|name| tables.generations.get(&name));
+        let Some(row) = row.filter(|row| row.key == *key) else {
+            return Ok(None);
+        };
+        let (mut page, mut bytes) = (JournalPage::default(), 0);
+        for (seq, content) in row.turns.range(range.after_seq.saturating_add(1)..) {
+            if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
+                page.more = true;
+                break;
+            }
+            bytes += content.len();
+            page.turns.push((*seq, Arc::clone(content)));
+        }
+        Ok(Some(page))
+    }
+
+    fn prune(&self, before: PruneBefore, _rows_max: usize) -> Result<bool, StoreError> {
+        let mut tables = self.tables();
+        let is_old = |row: &Row| row.ended_at.is_some_and(|ended| ended < before.ended);
+        tables.generations.retain(|_, row| !is_old(row));
+        for keys in tables.keys.values_mut() {
+            keys.retain(|_, record| record.at >= before.keys);
+        }
+        tables.keys.retain(|_, keys| !keys.is_empty());
+        Ok(false)
+    }
+}

@@ -1,0 +1,94 @@
+//! The tables, and how a journal of an older memoird becomes one of this.
+
+use rusqlite::Connection;
+
+use crate::StoreError;
+
+/// Marks the file as memoird's: "memo".
+pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
+
+/// Each step leads from one schema to the next; what has been released is never
+/// changed, only followed. `PRAGMA user_version` counts the steps taken.
+pub(super) const MIGRATIONS: [&str; 1] = [V1];
+
+/// `generations.format` is the version of that row and of its turns' encoding.
+/// A generation's key sorts by its start, so new ones are written side by side; its
+/// turns stand together. The partial index allows one live generation per session.
+const V1: &str = "
+CREATE TABLE clock (
+    id      INTEGER PRIMARY KEY CHECK (id = 1),
+    steady  INTEGER NOT NULL,
+    wall    INTEGER NOT NULL,
+    boot_id TEXT    NOT NULL,
+    boot    INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE generations (
+    generation    BLOB    PRIMARY KEY,
+    format        INTEGER NOT NULL,
+    tenant        TEXT    NOT NULL,
+    session       TEXT    NOT NULL,
+    subject       TEXT,
+    created_ms    INTEGER NOT NULL,
+    last_access   INTEGER NOT NULL,
+    revision      INTEGER NOT NULL,
+    last_seq      INTEGER NOT NULL,
+    kept          BLOB    NOT NULL,
+    turns         INTEGER NOT NULL,
+    bytes         INTEGER NOT NULL,
+    tokens        INTEGER NOT NULL,
+    partial       INTEGER NOT NULL,
+    state_version INTEGER NOT NULL,
+    ended_ms      INTEGER,
+    ended_at      INTEGER,
+    reason        TEXT
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX generations_live ON generations (tenant, session) WHERE ended_at IS NULL;
+CREATE INDEX generations_ended ON generations (tenant, session, generation)
+    WHERE ended_at IS NOT NULL;
+CREATE INDEX generations_age ON generations (ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE TABLE turns (
+    generation BLOB    NOT NULL,
+    seq        INTEGER NOT NULL,
+    content    BLOB    NOT NULL,
+    PRIMARY KEY (generation, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE states (
+    generation BLOB PRIMARY KEY,
+    json       TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE idempotency (
+    tenant     TEXT    NOT NULL,
+    session    TEXT    NOT NULL,
+    key        BLOB    NOT NULL,
+    content    BLOB    NOT NULL,
+    generation BLOB    NOT NULL,
+    first_seq  INTEGER NOT NULL,
+    last_seq   INTEGER NOT NULL,
+    dropped    INTEGER NOT NULL,
+    at         INTEGER NOT NULL,
+    PRIMARY KEY (tenant, session, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_age ON idempotency (at);
+";
+
+/// The newest schema.
+pub(super) fn known() -> i64 {
+    MIGRATIONS.len() as i64
+}
+
+/// Takes the steps that are missing, each in a transaction of its own.
+pub(super) fn migrate(connection: &mut Connection, from: i64) -> Result<(), StoreError> {
+    let done = usize::try_from(from).unwrap_or(0);
+    for (version, step) in (1_i64..).zip(MIGRATIONS).skip(done) {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(step)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", version)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
