@@ -1,1 +1,40 @@
-//! x
+//! Everything concurrent: who may speak to a session when, what is written in which
+//! order, what expires, and how it all stops.
+//!
+//! [`Engine::open`] takes a configuration, a journal and a machine, and gives a handle
+//! with plain method calls. gRPC is one client of it; a test is another.
+
+mod append;
+mod capacity;
+mod cell;
+mod config;
+mod end;
+mod engine;
+mod error;
+mod flights;
+mod idle;
+mod journal;
+mod machine;
+mod mend;
+mod prune;
+mod read;
+mod recover;
+mod state;
+mod stats;
+mod sweep;
+mod table;
+mod tenant;
+mod worker;
+
+pub use append::AppendOutcome;
+pub use config::{
+    Durability, EngineConfig, JournalConfig, SessionConfig, TenantConfig, TenantLimits,
+};
+pub use end::EndedSession;
+pub use engine::{Blocking, Engine};
+pub use error::EngineError;
+pub use machine::{Machine, SystemMachine};
+pub use read::{HistoryPage, HistoryQuery, HistoryScope, SessionPage, SessionView};
+pub use stats::{Stats, StatsSnapshot, TenantSnapshot, TenantStats};
+pub use tenant::Tenant;
+pub use worker::WorkerStatus;

@@ -24,6 +24,9 @@ const PONG_TIME_MAX: Duration = Duration::from_secs(10);
 /// A key is a line, not a file.
 const KEY_BYTES_MAX: usize = 4 << 10;
 
+/// What the help calls the options of the commands that call a daemon.
+pub(crate) const CLIENT_OPTIONS: &str = "Options of commands that call a daemon";
+
 /// Where the daemon is and who asks.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
@@ -33,23 +36,17 @@ pub(crate) struct ConnectArgs {
         global = true,
         env = "MEMOIRD_ADDR",
         default_value = "http://127.0.0.1:7717",
-        help_heading = "Connection"
+        help_heading = CLIENT_OPTIONS
     )]
     pub(crate) addr: Address,
 
     /// A file with the key to call with; otherwise the environment's MEMOIRD_KEY is used
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = CLIENT_OPTIONS)]
     key_file: Option<PathBuf>,
 
     // Only for its environment variable: `parse` refuses it on the command line,
     // where every process of the machine could read it.
-    #[arg(
-        long = "key",
-        id = "key",
-        global = true,
-        hide = true,
-        env = "MEMOIRD_KEY"
-    )]
+    #[arg(long = "key", id = "key", global = true, hide = true, env = "MEMOIRD_KEY")]
     #[arg(hide_env_values = true)]
     key: Option<String>,
 
@@ -84,14 +81,10 @@ impl ConnectArgs {
     /// The key that was given: that of the file before that of the environment.
     pub(crate) fn auth(&self) -> Result<Auth, CliError> {
         let key = match &self.key_file {
-            Some(path) => {
-                Some(
-                    std::fs::read_to_string(path).map_err(|source| CliError::NoInput {
-                        path: path.clone(),
-                        source,
-                    })?,
-                )
-            }
+            Some(path) => Some(
+                std::fs::read_to_string(path)
+                    .map_err(|source| CliError::NoInput { path: path.clone(), source })?,
+            ),
             None => self.key.clone(),
         };
         let key = key.as_deref().map(str::trim).filter(|key| !key.is_empty());
@@ -132,9 +125,7 @@ impl Auth {
 impl Interceptor for Auth {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(value) = &self.0 {
-            request
-                .metadata_mut()
-                .insert("authorization", value.clone());
+            request.metadata_mut().insert("authorization", value.clone());
         }
         Ok(request)
     }
@@ -144,11 +135,7 @@ impl Target {
     /// Connects on the first call, and again whenever the connection broke.
     pub(crate) fn new(addr: Address, auth: Auth) -> Result<Self, CliError> {
         let channel = addr.channel()?;
-        Ok(Self {
-            addr,
-            auth,
-            channel,
-        })
+        Ok(Self { addr, auth, channel })
     }
 
     /// A client of the sessions.
@@ -252,15 +239,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in [
-            "",
-            ":7717",
-            "host:port",
-            "host:70000",
-            "https://host",
-            "http://a/b",
-            "u@h:1",
-        ] {
+        for text in ["", ":7717", "host:port", "host:70000", "https://host", "http://a/b", "u@h:1"]
+        {
             assert!(normal(text).is_err(), "{text}");
         }
     }

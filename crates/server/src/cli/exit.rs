@@ -37,9 +37,24 @@ pub(crate) enum Exit {
     Io = 74,
     /// No key, a wrong key, or a key that may not do this.
     NoPermission = 77,
-    /// Ctrl-C, as shells say it.
+    /// Ctrl-C or SIGTERM, as shells say it.
     Interrupted = 130,
 }
+
+/// The same for `--help`.
+pub(crate) const CODES_HELP: &str = "\
+Exit codes:
+   0  done
+   1  refused by the daemon
+   2  wrong usage
+  64  wrong configuration
+  65  wrong input
+  66  no such input
+  69  the daemon cannot be reached, or did not start
+  73  the data directory cannot be created
+  74  reading or writing failed
+  77  no key, a wrong key, or one that may not do this
+ 130  interrupted";
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, Error)]
@@ -118,7 +133,7 @@ pub(crate) enum CliError {
         /// Its stable reason.
         reason: Option<String>,
     },
-    /// Ctrl-C.
+    /// Ctrl-C or SIGTERM.
     #[error("interrupted")]
     Interrupted,
     /// Whoever read our output has gone; nobody needs to be told.
@@ -131,10 +146,7 @@ impl CliError {
     pub(crate) fn of_call(addr: &str, status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         if is_transport(status) || (status.code() == Code::Unavailable && reason.is_none()) {
-            return Self::Unavailable {
-                addr: addr.to_owned(),
-                problem: transport_problem(status),
-            };
+            return Self::Unavailable { addr: addr.to_owned(), problem: transport_problem(status) };
         }
         let message = match status.message() {
             "" => status.code().description().to_owned(),
@@ -151,18 +163,15 @@ impl CliError {
     /// The same error, saying first where it happened.
     pub(crate) fn at(self, place: &str) -> Self {
         match self {
-            Self::Unavailable { addr, problem } => Self::Unavailable {
-                addr,
-                problem: format!("{problem} ({place})"),
-            },
-            Self::NoPermission { message, reason } => Self::NoPermission {
-                message: format!("{place}: {message}"),
-                reason,
-            },
-            Self::Refused { message, reason } => Self::Refused {
-                message: format!("{place}: {message}"),
-                reason,
-            },
+            Self::Unavailable { addr, problem } => {
+                Self::Unavailable { addr, problem: format!("{problem} ({place})") }
+            }
+            Self::NoPermission { message, reason } => {
+                Self::NoPermission { message: format!("{place}: {message}"), reason }
+            }
+            Self::Refused { message, reason } => {
+                Self::Refused { message: format!("{place}: {message}"), reason }
+            }
             other => other,
         }
     }
@@ -171,10 +180,7 @@ impl CliError {
     pub(crate) fn of_output(source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Io {
-                what: "cannot write the output".to_owned(),
-                source,
-            },
+            _ => Self::Io { what: "cannot write the output".to_owned(), source },
         }
     }
 
@@ -239,9 +245,7 @@ fn say(error: &CliError) -> io::Result<()> {
 }
 
 fn in_parentheses(reason: Option<&str>) -> String {
-    reason
-        .map(|reason| format!(" ({reason})"))
-        .unwrap_or_default()
+    reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
 }
 
 /// The transport's own words and their innermost cause, which is the one that helps.
@@ -276,33 +280,18 @@ mod tests {
         assert_eq!(error.to_string(), "no such session (SESSION_NOT_FOUND)");
         assert_eq!(error.exit(), Exit::Refused);
         let placed = error.at("line 3");
-        assert_eq!(
-            placed.to_string(),
-            "line 3: no such session (SESSION_NOT_FOUND)"
-        );
+        assert_eq!(placed.to_string(), "line 3: no such session (SESSION_NOT_FOUND)");
     }
 
     #[test]
     fn codes_decide_the_exit() {
-        assert_eq!(
-            refused(Code::Unauthenticated, "NO_KEY").exit(),
-            Exit::NoPermission
-        );
-        assert_eq!(
-            refused(Code::PermissionDenied, "ROLE").exit(),
-            Exit::NoPermission
-        );
-        assert_eq!(
-            refused(Code::ResourceExhausted, "QUEUE_FULL").exit(),
-            Exit::Refused
-        );
+        assert_eq!(refused(Code::Unauthenticated, "NO_KEY").exit(), Exit::NoPermission);
+        assert_eq!(refused(Code::PermissionDenied, "ROLE").exit(), Exit::NoPermission);
+        assert_eq!(refused(Code::ResourceExhausted, "QUEUE_FULL").exit(), Exit::Refused);
         let gone = CliError::of_call("http://x", &Status::unavailable("tcp connect error"));
         assert_eq!(gone.exit(), Exit::Unavailable);
         let broken = Status::from_error(Box::new(io::Error::other("reset")));
-        assert_eq!(
-            CliError::of_call("http://x", &broken).exit(),
-            Exit::Unavailable
-        );
+        assert_eq!(CliError::of_call("http://x", &broken).exit(), Exit::Unavailable);
     }
 
     #[test]

@@ -21,10 +21,11 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 
 use bench::BenchArgs;
 use bench::baseline::BaselineArgs;
-use connect::ConnectArgs;
+use connect::{CLIENT_OPTIONS, ConnectArgs};
 use exit::CliError;
 use replay::ReplayArgs;
 use sessions::SessionsCommand;
@@ -33,17 +34,9 @@ use stats::StatsArgs;
 /// Session daemon for chat bots
 ///
 /// Bounded histories over gRPC, durable, with time to live and caps.
-///
-/// Exit codes: 0 done, 1 refused by the daemon, 2 wrong usage, 64 wrong configuration,
-/// 65 wrong input, 66 no input, 69 no daemon, 73 cannot create the data directory,
-/// 74 input or output failed, 77 no permission.
 #[derive(Parser)]
-#[command(
-    name = "memoird",
-    version,
-    propagate_version = true,
-    max_term_width = 100
-)]
+#[command(name = "memoird", version, propagate_version = true, max_term_width = 100)]
+#[command(after_long_help = exit::CODES_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     client: ClientArgs,
@@ -57,7 +50,7 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     connect: ConnectArgs,
     /// Print JSON, for programs
-    #[arg(long, global = true, help_heading = "Connection")]
+    #[arg(long, global = true, help_heading = CLIENT_OPTIONS)]
     json: bool,
 }
 
@@ -123,7 +116,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
 fn read(matches: &ArgMatches) -> Result<Cli, clap::Error> {
     if matches.value_source("key") == Some(ValueSource::CommandLine) {
         let problem = "a key on the command line can be read by every process of the machine: \
-                       put it into MEMOIRD_KEY or into a file for --key-file\n";
+                       put it into MEMOIRD_KEY or into a file for --key-file";
         return Err(Cli::command().error(ErrorKind::UnknownArgument, problem));
     }
     let mut cli = Cli::from_arg_matches(matches)?;
@@ -131,25 +124,37 @@ fn read(matches: &ArgMatches) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// Runs a client to its end, or to Ctrl-C: dropping it stops the daemons that it
+/// Runs a client to its end, or to a signal: dropping it stops the daemons that it
 /// started and removes their directories.
 fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|source| CliError::Io {
-            what: "cannot start the runtime".to_owned(),
-            source,
-        })?;
+        .map_err(|source| CliError::Io { what: "cannot start the runtime".to_owned(), source })?;
     let result = runtime.block_on(async {
         tokio::select! {
             result = client => result,
-            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
+            () = told_to_stop() => Err(CliError::Interrupted),
         }
     });
     // A thread may still wait for a line of stdin that nobody needs any more.
     runtime.shutdown_background();
     result
+}
+
+/// Ctrl-C, or the signal of whoever starts and stops processes.
+async fn told_to_stop() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            // Then the process ends as it would without us.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
 }
 
 #[cfg(test)]
@@ -168,29 +173,17 @@ mod tests {
 
     #[test]
     fn an_address_is_typed_wherever_it_stands() {
-        for args in [
-            ["memoird", "--addr", "h:1", "stats"],
-            ["memoird", "stats", "--addr", "h:1"],
-        ] {
+        for args in [["memoird", "--addr", "h:1", "stats"], ["memoird", "stats", "--addr", "h:1"]] {
             let cli = parsed(&args).expect("fine arguments");
             assert!(cli.client.connect.addr_typed);
             assert_eq!(cli.client.connect.addr.to_string(), "http://h:1");
         }
-        assert!(
-            !parsed(&["memoird", "stats"])
-                .expect("fine")
-                .client
-                .connect
-                .addr_typed
-        );
+        assert!(!parsed(&["memoird", "stats"]).expect("fine").client.connect.addr_typed);
     }
 
     #[test]
     fn a_key_is_refused_on_the_command_line() {
-        for args in [
-            ["memoird", "--key", "k", "stats"],
-            ["memoird", "stats", "--key", "k"],
-        ] {
+        for args in [["memoird", "--key", "k", "stats"], ["memoird", "stats", "--key", "k"]] {
             let error = parsed(&args).err().expect("refused");
             assert!(!error.to_string().contains("--key k"), "{error}");
         }

@@ -13,9 +13,7 @@ use super::exit::CliError;
 /// Writes to stdout.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .map_err(CliError::of_output)?;
+    stdout.write_all(text.as_bytes()).map_err(CliError::of_output)?;
     if !text.ends_with('\n') {
         stdout.write_all(b"\n").map_err(CliError::of_output)?;
     }
@@ -45,9 +43,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
 /// A table without lines, which pipes and eyes both read well.
 pub(crate) fn plain_table() -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table
 }
 
@@ -84,6 +80,11 @@ pub(crate) fn size(bytes: u64) -> String {
         0 => format!("{bytes} B"),
         _ => format!("{value:.1} {}", UNITS[unit]),
     }
+}
+
+/// A figure with so many decimals; a dash where nothing was counted that could make one.
+pub(crate) fn figure(value: f64, decimals: usize) -> String {
+    if value.is_finite() { format!("{value:.decimals$}") } else { "-".to_owned() }
 }
 
 /// A span in its two largest units, such as `3h 20m`.
@@ -130,6 +131,8 @@ mod tests {
         assert_eq!(size(1_023), "1023 B");
         assert_eq!(size(1_536), "1.5 KiB");
         assert_eq!(size(3 << 30), "3.0 GiB");
+        assert_eq!(figure(1.25, 1), "1.2");
+        assert_eq!(figure(f64::NAN, 1), "-");
         assert_eq!(span(Duration::from_millis(900)), "0s");
         assert_eq!(span(Duration::from_secs(3 * 3_600 + 20 * 60 + 5)), "3h 20m");
     }
@@ -146,6 +149,6 @@ mod tests {
         let mut table = table(&["NAME", "TURNS"]);
         table.add_row(["a", "1"]);
         flush_left(&mut table);
-        assert_eq!(table.trim_fmt(), "NAME   TURNS\na          1");
+        assert_eq!(table.trim_fmt(), "NAME  TURNS\na         1");
     }
 }

@@ -15,10 +15,7 @@ const LINE_CHARS_MAX: usize = 400;
 pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
     let mut table = output::plain_table();
     for turn in turns {
-        let time = turn
-            .timestamp
-            .as_ref()
-            .map(|time| short_time(&time.to_string()));
+        let time = turn.timestamp.as_ref().map(|time| short_time(&time.to_string()));
         let mut row = Row::from([
             turn.seq.to_string(),
             role_name(turn.role),
@@ -30,9 +27,7 @@ pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
     }
     output::flush_left(&mut table);
     if table.is_tty() {
-        table
-            .set_truncation_indicator("…")
-            .set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_truncation_indicator("…").set_content_arrangement(ContentArrangement::Dynamic);
         for column in table.column_iter_mut().take(3) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
@@ -78,10 +73,7 @@ fn part(part: &Part) -> String {
 /// Text on one line: blanks of any kind become one blank. Looks no further than a
 /// line can show, because a turn may have a megabyte.
 fn flat(text: &str) -> String {
-    let end = text
-        .char_indices()
-        .nth(2 * LINE_CHARS_MAX)
-        .map_or(text.len(), |(end, _)| end);
+    let end = text.char_indices().nth(2 * LINE_CHARS_MAX).map_or(text.len(), |(end, _)| end);
     let words: Vec<&str> = text[..end].split_whitespace().collect();
     output::printable(&words.join(" "))
 }
@@ -90,11 +82,7 @@ fn flat(text: &str) -> String {
 fn shorten(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_owned(),
-        Some(_) => text
-            .chars()
-            .take(chars_max.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
+        Some(_) => text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 
@@ -111,17 +99,9 @@ mod tests {
     fn turn(seq: u64, role: Role, parts: Vec<Kind>) -> Turn {
         let parts = parts
             .into_iter()
-            .map(|part| Part {
-                part: Some(part),
-                extra_json: String::new(),
-            })
+            .map(|part| Part { part: Some(part), extra_json: String::new() })
             .collect();
-        Turn {
-            seq,
-            role: role as i32,
-            parts,
-            ..Turn::default()
-        }
+        Turn { seq, role: role as i32, parts, ..Turn::default() }
     }
 
     #[test]
@@ -134,33 +114,14 @@ mod tests {
 
     #[test]
     fn turns_become_lines() {
-        let call = ToolUse {
-            id: "1".into(),
-            name: "book".into(),
-            input_json: "{\n}".into(),
-        };
-        let result = ToolResult {
-            content: "no\tseat".into(),
-            is_error: true,
-            ..Default::default()
-        };
+        let call = ToolUse { id: "1".into(), name: "book".into(), input_json: "{\n}".into() };
+        let result =
+            ToolResult { content: "no\tseat".into(), is_error: true, ..Default::default() };
         let cases = [
-            (
-                turn(1, Role::User, vec![Kind::Text(" Hi\n\nthere ".into())]),
-                "Hi there",
-            ),
-            (
-                turn(2, Role::Assistant, vec![Kind::ToolUse(call)]),
-                "→ book({ })",
-            ),
-            (
-                turn(3, Role::Tool, vec![Kind::ToolResult(result)]),
-                "← error: no seat",
-            ),
-            (
-                turn(4, Role::User, vec![Kind::Text("\u{1b}[31mred".into())]),
-                "\\u{1b}[31mred",
-            ),
+            (turn(1, Role::User, vec![Kind::Text(" Hi\n\nthere ".into())]), "Hi there"),
+            (turn(2, Role::Assistant, vec![Kind::ToolUse(call)]), "→ book({ })"),
+            (turn(3, Role::Tool, vec![Kind::ToolResult(result)]), "← error: no seat"),
+            (turn(4, Role::User, vec![Kind::Text("\u{1b}[31mred".into())]), "\\u{1b}[31mred"),
         ];
         for (turn, expected) in cases {
             assert_eq!(one_line(&turn), expected);
@@ -177,9 +138,6 @@ mod tests {
 
     #[test]
     fn times_are_cut_to_the_second() {
-        assert_eq!(
-            short_time("2026-01-02T03:04:05.678Z"),
-            "2026-01-02 03:04:05"
-        );
+        assert_eq!(short_time("2026-01-02T03:04:05.678Z"), "2026-01-02 03:04:05");
     }
 }

@@ -57,11 +57,7 @@ impl Daemon {
             what: format!("cannot write {}", config.display()),
             source,
         })?;
-        let args = vec![
-            "serve".into(),
-            "--config".into(),
-            config.display().to_string(),
-        ];
+        let args = vec!["serve".into(), "--config".into(), config.display().to_string()];
         Self::start(args, data.join("endpoints.json"), dir).await
     }
 
@@ -87,10 +83,8 @@ impl Daemon {
         let found = self.endpoints()?.ok_or_else(|| CliError::NotStarted {
             problem: "the server has taken its endpoints away".to_owned(),
         })?;
-        let addr: Address = found
-            .grpc
-            .parse()
-            .map_err(|problem| CliError::NotStarted { problem })?;
+        let addr: Address =
+            found.grpc.parse().map_err(|problem| CliError::NotStarted { problem })?;
         Target::new(addr, Auth::none())
     }
 
@@ -100,10 +94,7 @@ impl Daemon {
             .kill()
             .and_then(|()| self.child.wait())
             .map(|_| ())
-            .map_err(|source| CliError::Io {
-                what: "cannot kill the server".to_owned(),
-                source,
-            })
+            .map_err(|source| CliError::Io { what: "cannot kill the server".to_owned(), source })
     }
 
     /// Starts it again on the same data. Gives the instant when it was started.
@@ -123,12 +114,7 @@ impl Daemon {
 
     async fn start(args: Vec<String>, endpoints: PathBuf, dir: TempDir) -> Result<Self, CliError> {
         let child = spawn(&args, &dir.path().join("log"))?;
-        let mut daemon = Self {
-            child,
-            args,
-            endpoints,
-            dir,
-        };
+        let mut daemon = Self { child, args, endpoints, dir };
         daemon.wait().await?;
         Ok(daemon)
     }
@@ -210,23 +196,13 @@ fn temp_dir(parent: &Path) -> Result<TempDir, CliError> {
     tempfile::Builder::new()
         .prefix("memoird-bench-")
         .tempdir_in(parent)
-        .map_err(|source| CliError::CannotCreate {
-            path: parent.join("memoird-bench-…"),
-            source,
-        })
+        .map_err(|source| CliError::CannotCreate { path: parent.join("memoird-bench-…"), source })
 }
 
 fn spawn(args: &[String], log: &Path) -> Result<Child, CliError> {
-    let failed = |source| CliError::Io {
-        what: "cannot start a server".to_owned(),
-        source,
-    };
+    let failed = |source| CliError::Io { what: "cannot start a server".to_owned(), source };
     let executable = std::env::current_exe().map_err(failed)?;
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .open(log)
-        .map_err(failed)?;
+    let log = File::options().create(true).append(true).open(log).map_err(failed)?;
     Command::new(executable)
         .args(args)
         .stdin(Stdio::null())
@@ -242,20 +218,10 @@ mod tests {
 
     #[test]
     fn the_configuration_is_what_a_person_would_write() {
-        let settings = Settings {
-            durability: Durability::Off,
-            max_sessions: 7,
-            history_turns: 50,
-        };
+        let settings = Settings { durability: Durability::Off, max_sessions: 7, history_turns: 50 };
         let yaml = settings.yaml(Path::new("/tmp/a \"b\""));
         assert!(yaml.contains("data_dir: \"/tmp/a \\\"b\\\"\"\n"), "{yaml}");
-        assert!(
-            yaml.contains("journal: { durability: \"off\" }\n"),
-            "{yaml}"
-        );
-        assert!(
-            yaml.contains("{ max_sessions: 7, max_history_turns: 50 }\n"),
-            "{yaml}"
-        );
+        assert!(yaml.contains("journal: { durability: \"off\" }\n"), "{yaml}");
+        assert!(yaml.contains("{ max_sessions: 7, max_history_turns: 50 }\n"), "{yaml}");
     }
 }

@@ -27,13 +27,15 @@ pub(super) struct LoadArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
     /// Sessions that the calls are spread over
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
     /// How many appends to how many reads of a whole history, such as 9:1
     #[arg(long, value_name = "APPEND:HISTORY", default_value_t = Mix::APPENDS)]
     mix: Mix,
     /// Turns in each append
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     turns_per_append: u16,
     /// Turns in every session before the load starts [default: --history-turns]
     #[arg(long, value_name = "N")]
@@ -53,7 +55,8 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "N")]
     max_sessions: Option<u64>,
     /// Turns of our own daemon's histories, and of the bare server's
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     history_turns: u32,
 }
 
@@ -67,7 +70,8 @@ pub(super) struct TimingArgs {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
     warmup: Duration,
     /// Slices that the seconds are cut into where servers are compared
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 }
 
@@ -75,11 +79,7 @@ impl TimingArgs {
     /// In one slice for one server, in several for more.
     pub(super) fn timing(&self, servers: usize) -> Timing {
         let rounds = if servers > 1 { self.rounds } else { 1 };
-        Timing {
-            warmup: self.warmup,
-            measured: self.seconds,
-            rounds,
-        }
+        Timing { warmup: self.warmup, measured: self.seconds, rounds }
     }
 }
 
@@ -120,15 +120,8 @@ pub(super) async fn fill(
             continue;
         }
         let bodies = append_bodies(turns, bytes, &mut Rng::new(seed));
-        let work = Work {
-            mix: Mix::APPENDS,
-            pick: Pick::Random(sessions),
-            bodies,
-            seed,
-        };
-        driver
-            .fill(work, sessions, sessions * rounds as u64)
-            .await?;
+        let work = Work { mix: Mix::APPENDS, pick: Pick::Random(sessions), bodies, seed };
+        driver.fill(work, sessions, sessions * rounds as u64).await?;
     }
     Ok(())
 }
@@ -163,15 +156,7 @@ impl LoadArgs {
         for side in &sides {
             spinner.set_message(format!("filling the sessions of {}", side.name));
             let bytes = self.traffic.bytes as usize;
-            fill(
-                &side.driver,
-                self.sessions,
-                turns as usize,
-                bytes,
-                None,
-                seed,
-            )
-            .await?;
+            fill(&side.driver, self.sessions, turns as usize, bytes, None, seed).await?;
         }
         if self.baseline {
             let (turns, bytes) = (self.history_turns, self.traffic.bytes);
@@ -183,28 +168,14 @@ impl LoadArgs {
     }
 
     fn side(&self, name: &str, target: Target, seed: u64) -> Result<Side, CliError> {
-        let TrafficArgs {
-            connections,
-            in_flight,
-            bytes,
-            ..
-        } = self.traffic;
+        let TrafficArgs { connections, in_flight, bytes, .. } = self.traffic;
         let prefix = format!("bench-{seed}-");
         let driver = Driver::new(target, connections, in_flight, &prefix)?;
         let turns = usize::from(self.turns_per_append);
         let bodies = append_bodies(turns, bytes as usize, &mut Rng::new(seed));
         let pick = Pick::Random(self.sessions);
-        let work = Work {
-            mix: self.mix,
-            pick,
-            bodies: Arc::clone(&bodies),
-            seed,
-        };
-        Ok(Side {
-            name: name.to_owned(),
-            driver,
-            work,
-        })
+        let work = Work { mix: self.mix, pick, bodies: Arc::clone(&bodies), seed };
+        Ok(Side { name: name.to_owned(), driver, work })
     }
 
     fn settings(&self, durability: Durability) -> Settings {
@@ -219,13 +190,13 @@ impl LoadArgs {
         let Self { traffic, .. } = self;
         format!(
             "{} calls in flight on {} connections, append:history {}, {} sessions, \
-             {} turns of {} bytes per append, seed {seed}\n",
+             turns of {} bytes, {} per append, seed {seed}\n",
             traffic.in_flight,
             traffic.connections,
             self.mix,
             output::count(self.sessions),
-            self.turns_per_append,
             output::count(traffic.bytes.into()),
+            self.turns_per_append,
         )
     }
 
@@ -240,10 +211,7 @@ impl LoadArgs {
             ("turns_per_append", json!(self.turns_per_append)),
             ("history_turns", json!(self.history_turns)),
         ];
-        setup
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        setup.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 

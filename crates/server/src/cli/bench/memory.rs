@@ -28,13 +28,16 @@ pub(super) struct MemoryArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
     /// Sessions to fill
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     fill_sessions: u64,
     /// Turns in each of them
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     turns_per_session: u32,
     /// Turns in each append, as it may matter how a history grew
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     turns_per_append: u16,
     /// When the daemon calls an append done
     #[arg(long, value_enum, default_value_t = Durability::Off)]
@@ -52,31 +55,15 @@ pub(super) async fn run(json: bool, args: MemoryArgs) -> Result<(), CliError> {
         history_turns: args.turns_per_session,
     };
     let daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
-    let TrafficArgs {
-        connections,
-        in_flight,
-        bytes,
-        ..
-    } = args.traffic;
+    let TrafficArgs { connections, in_flight, bytes, .. } = args.traffic;
     let prefix = format!("bench-{seed}-");
     let driver = Driver::new(daemon.target()?, connections, in_flight, &prefix)?;
     spinner.set_message("settling");
     sleep(SETTLE_TIME).await;
     let before = stats(driver.target()).await?;
     spinner.set_message("filling sessions");
-    let (turns, per_append) = (
-        args.turns_per_session as usize,
-        args.turns_per_append.into(),
-    );
-    fill(
-        &driver,
-        args.fill_sessions,
-        turns,
-        bytes as usize,
-        Some(per_append),
-        seed,
-    )
-    .await?;
+    let (turns, per_append) = (args.turns_per_session as usize, args.turns_per_append.into());
+    fill(&driver, args.fill_sessions, turns, bytes as usize, Some(per_append), seed).await?;
     spinner.set_message("settling");
     sleep(SETTLE_TIME).await;
     let after = stats(driver.target()).await?;
@@ -118,21 +105,9 @@ fn print(
         ("bytes of the turns", output::count(after.bytes_live)),
         ("memory before", output::count(before.rss_bytes)),
         ("memory after", output::count(after.rss_bytes)),
-        (
-            "grown by",
-            format!("{} = {ratio:.2} × the turns", output::count(grown)),
-        ),
-        (
-            "per session",
-            format!("{:.0} bytes", grown as f64 / sessions),
-        ),
+        ("grown by", format!("{} = {ratio:.2} × the turns", output::count(grown))),
+        ("per session", format!("{:.0} bytes", grown as f64 / sessions)),
         ("beyond its turns", format!("{beyond:.0} bytes a session")),
-        (
-            "goal",
-            format!(
-                "1.5 × the turns + 300 bytes a session; used {:.0} %",
-                of_goal * 100.0
-            ),
-        ),
+        ("goal", format!("1.5 × the turns + 300 bytes a session; used {:.0} %", of_goal * 100.0)),
     ])
 }

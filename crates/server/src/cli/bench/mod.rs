@@ -52,13 +52,16 @@ enum Scenario {
 #[derive(Args, Clone)]
 struct TrafficArgs {
     /// Connections to the daemon
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
     /// Calls under way at any time, over all connections
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16384))]
     in_flight: u16,
     /// Bytes of text in a turn
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     bytes: u32,
     /// Chooses texts and sessions; always printed [default: from the clock]
     #[arg(long, value_name = "N")]

@@ -37,14 +37,9 @@ impl Ratio {
     ) -> Self {
         let rounds = this.0.slices.iter().zip(&that.0.slices);
         let rounds = rounds.map(|(this, that)| slice(this) / slice(that));
-        let (low, high) = rounds.fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| {
-            (low.min(ratio), high.max(ratio))
-        });
-        Self {
-            value: this.1(this.0) / that.1(that.0),
-            low,
-            high,
-        }
+        let (low, high) = rounds
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
+        Self { value: this.1(this.0) / that.1(that.0), low, high }
     }
 
     fn json(self) -> Value {
@@ -54,22 +49,14 @@ impl Ratio {
 
 impl std::fmt::Display for Ratio {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{:.2} × (rounds {:.2} to {:.2})",
-            self.value, self.low, self.high
-        )
+        write!(f, "{:.2} × (rounds {:.2} to {:.2})", self.value, self.low, self.high)
     }
 }
 
 /// Compares one server with another of the same run.
 pub(super) fn compare(this: &Measured, that: &Measured) -> Comparison {
     Comparison {
-        cpu: Ratio::of(
-            (this, Measured::cpu_us),
-            (that, Measured::cpu_us),
-            Slice::cpu_us,
-        ),
+        cpu: Ratio::of((this, Measured::cpu_us), (that, Measured::cpu_us), Slice::cpu_us),
         rate: Ratio::of((this, Measured::rate), (that, Measured::rate), Slice::rate),
     }
 }
@@ -87,10 +74,7 @@ pub(super) fn print(
     };
     if json {
         let mut object = setup;
-        object.insert(
-            "servers".to_owned(),
-            measured.iter().map(server_json).collect(),
-        );
+        object.insert("servers".to_owned(), measured.iter().map(server_json).collect());
         if let Some((this, that, ratios)) = compared {
             let ratios = json!({
                 "of": this.name, "to": that.name,
@@ -147,7 +131,7 @@ fn table(measured: &[Measured]) -> Table {
             ms(&all, 0.5),
             ms(&all, 0.99),
             ms(&all, 0.999),
-            format!("{:.1}", server.cpu_us()),
+            output::figure(server.cpu_us(), 1),
             output::count(tally.reply_bytes / replies),
             output::size(server.rss_bytes),
             output::count(tally.errors.iter().sum()),
@@ -181,9 +165,8 @@ fn server_json(server: &Measured) -> Value {
         })
     };
     let all = all(tally);
-    let errors: Map<String, Value> = codes(tally)
-        .map(|(code, count)| (format!("{code:?}"), count.into()))
-        .collect();
+    let errors: Map<String, Value> =
+        codes(tally).map(|(code, count)| (format!("{code:?}"), count.into())).collect();
     json!({
         "name": server.name,
         "calls": server.calls(),
@@ -211,19 +194,11 @@ fn codes(tally: &Tally) -> impl Iterator<Item = (Code, u64)> {
 }
 
 fn errors(tally: &Tally) -> Option<String> {
-    let counts: Vec<String> = codes(tally)
-        .map(|(code, count)| format!("{} {code:?}", output::count(count)))
-        .collect();
+    let counts: Vec<String> =
+        codes(tally).map(|(code, count)| format!("{} {code:?}", output::count(count))).collect();
     let first = tally.first_error.as_ref()?;
-    let counts = if counts.is_empty() {
-        "in the warm-up".to_owned()
-    } else {
-        counts.join(", ")
-    };
-    Some(format!(
-        "{counts}; the first: {}",
-        output::printable(first.message())
-    ))
+    let counts = if counts.is_empty() { "in the warm-up".to_owned() } else { counts.join(", ") };
+    Some(format!("{counts}; the first: {}", output::printable(first.message())))
 }
 
 fn ms(latencies: &Histogram<u64>, quantile: f64) -> String {
@@ -232,7 +207,7 @@ fn ms(latencies: &Histogram<u64>, quantile: f64) -> String {
 
 /// A rate without its fraction.
 fn whole(rate: f64) -> String {
-    let text = format!("{rate:.0}");
+    let text = output::figure(rate, 0);
     text.parse().map_or(text, output::count)
 }
 
@@ -243,18 +218,9 @@ mod tests {
     fn measured(name: &str, slices: &[(u64, f64, f64)]) -> Measured {
         let slices = slices
             .iter()
-            .map(|&(calls, seconds, cpu_seconds)| Slice {
-                calls,
-                seconds,
-                cpu_seconds,
-            })
+            .map(|&(calls, seconds, cpu_seconds)| Slice { calls, seconds, cpu_seconds })
             .collect();
-        Measured {
-            name: name.to_owned(),
-            slices,
-            tally: Tally::default(),
-            rss_bytes: 0,
-        }
+        Measured { name: name.to_owned(), slices, tally: Tally::default(), rss_bytes: 0 }
     }
 
     #[test]
@@ -277,17 +243,10 @@ mod tests {
         one.tally.errors[Code::ResourceExhausted as usize] = 1_234;
         one.tally.first_error = Some(tonic::Status::resource_exhausted("busy"));
         let text = table(&[one]).trim_fmt();
-        let row: Vec<&str> = text
-            .lines()
-            .nth(1)
-            .unwrap_or("")
-            .split_whitespace()
-            .collect();
+        let row: Vec<&str> = text.lines().nth(1).unwrap_or("").split_whitespace().collect();
         assert_eq!(
             row,
-            [
-                "one", "2,000", "5.00", "9.90", "9.99", "10.0", "120", "0", "B", "1,234"
-            ],
+            ["one", "2,000", "5.00", "9.90", "9.99", "10.0", "120", "0", "B", "1,234"],
             "{text}"
         );
     }
@@ -298,15 +257,13 @@ mod tests {
         assert_eq!(errors(&tally), None);
         tally.errors[Code::Unavailable as usize] = 1_000;
         tally.first_error = Some(tonic::Status::unavailable("going\ndown"));
-        assert_eq!(
-            errors(&tally).as_deref(),
-            Some("1,000 Unavailable; the first: going\\ndown")
-        );
+        assert_eq!(errors(&tally).as_deref(), Some("1,000 Unavailable; the first: going\\ndown"));
     }
 
     #[test]
-    fn one_server_has_no_ratio_and_nothing_is_not_a_number() {
-        let one = measured("one", &[(0, 1.0, 0.0)]);
-        assert!(table(&[one]).trim_fmt().contains("NaN"));
+    fn nothing_done_has_no_cost() {
+        let text = table(&[measured("one", &[(0, 1.0, 0.0)])]).trim_fmt();
+        let row: Vec<&str> = text.lines().nth(1).unwrap_or("").split_whitespace().collect();
+        assert_eq!(row[..6], ["one", "0", "0.00", "0.00", "0.00", "-"], "{text}");
     }
 }

@@ -59,16 +59,8 @@ impl FromStr for Mix {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || "not of the form append:history, such as 9:1".to_owned();
         let (append, history) = text.split_once(':').ok_or_else(wrong)?;
-        let weight = |text: &str| {
-            text.trim()
-                .parse::<u16>()
-                .map(u32::from)
-                .map_err(|_| wrong())
-        };
-        let mix = Self {
-            append: weight(append)?,
-            history: weight(history)?,
-        };
+        let weight = |text: &str| text.trim().parse::<u16>().map(u32::from).map_err(|_| wrong());
+        let mix = Self { append: weight(append)?, history: weight(history)? };
         if mix.append + mix.history == 0 {
             return Err("one of the two must be more than 0".to_owned());
         }
@@ -78,10 +70,7 @@ impl FromStr for Mix {
 
 impl Mix {
     /// Nothing but appends.
-    pub(super) const APPENDS: Self = Self {
-        append: 1,
-        history: 0,
-    };
+    pub(super) const APPENDS: Self = Self { append: 1, history: 0 };
 
     /// True for an append.
     pub(super) fn draw(self, rng: &mut Rng) -> bool {
@@ -121,32 +110,16 @@ pub(super) fn append_bodies(turns: usize, bytes: usize, rng: &mut Rng) -> Arc<[B
     (0..BODIES)
         .map(|_| {
             let turns = (0..turns).map(|index| turn(index, bytes, rng)).collect();
-            AppendRequest {
-                turns,
-                ..AppendRequest::default()
-            }
-            .encode_to_vec()
-            .into()
+            AppendRequest { turns, ..AppendRequest::default() }.encode_to_vec().into()
         })
         .collect()
 }
 
 /// A turn of plain text: the person's and the model's in turns.
 pub(super) fn turn(index: usize, bytes: usize, rng: &mut Rng) -> Turn {
-    let role = if index.is_multiple_of(2) {
-        Role::User
-    } else {
-        Role::Assistant
-    };
-    let text = Part {
-        part: Some(Kind::Text(text(bytes, rng))),
-        extra_json: String::new(),
-    };
-    Turn {
-        role: role as i32,
-        parts: vec![text],
-        ..Turn::default()
-    }
+    let role = if index.is_multiple_of(2) { Role::User } else { Role::Assistant };
+    let text = Part { part: Some(Kind::Text(text(bytes, rng))), extra_json: String::new() };
+    Turn { role: role as i32, parts: vec![text], ..Turn::default() }
 }
 
 /// Words, to the byte as long as asked.
@@ -215,18 +188,9 @@ mod tests {
 
     #[test]
     fn mixes_are_two_weights() {
-        assert_eq!(
-            "9:1".parse(),
-            Ok(Mix {
-                append: 9,
-                history: 1
-            })
-        );
+        assert_eq!("9:1".parse(), Ok(Mix { append: 9, history: 1 }));
         assert_eq!("1:0".parse(), Ok(Mix::APPENDS));
-        assert_eq!(
-            "0:3".parse::<Mix>().map(|mix| mix.to_string()),
-            Ok("0:3".to_owned())
-        );
+        assert_eq!("0:3".parse::<Mix>().map(|mix| mix.to_string()), Ok("0:3".to_owned()));
         for text in ["", "9", "9:", "0:0", "-1:2", "1:2:3", "a:b", "99999:1"] {
             assert!(text.parse::<Mix>().is_err(), "{text}");
         }
@@ -236,59 +200,26 @@ mod tests {
     fn a_mix_is_drawn_by_its_weights() {
         let mut rng = Rng::new(7);
         let drawn = |mix: Mix, rng: &mut Rng| (0..10_000).filter(|_| mix.draw(rng)).count();
-        assert_eq!(
-            drawn(
-                Mix {
-                    append: 1,
-                    history: 0
-                },
-                &mut rng
-            ),
-            10_000
-        );
-        assert_eq!(
-            drawn(
-                Mix {
-                    append: 0,
-                    history: 1
-                },
-                &mut rng
-            ),
-            0
-        );
-        let appends = drawn(
-            Mix {
-                append: 9,
-                history: 1,
-            },
-            &mut rng,
-        );
+        assert_eq!(drawn(Mix { append: 1, history: 0 }, &mut rng), 10_000);
+        assert_eq!(drawn(Mix { append: 0, history: 1 }, &mut rng), 0);
+        let appends = drawn(Mix { append: 9, history: 1 }, &mut rng);
         assert!((8_800..9_200).contains(&appends), "{appends}");
     }
 
     #[test]
     fn what_is_sent_is_the_contract() {
         let bodies = append_bodies(3, 200, &mut Rng::new(1));
-        let call = Call {
-            session: 1_234_567,
-            body: bodies[5].clone(),
-        };
+        let call = Call { session: 1_234_567, body: bodies[5].clone() };
         let mut sent = Vec::new();
         encode("bench-000001-", &call, &mut sent);
         let request = AppendRequest::decode(sent.as_slice()).expect("an append");
         assert_eq!(request.session_id, "bench-000001-1234567");
         assert_eq!(request.turns.len(), 3);
         for turn in &request.turns {
-            let Some(Kind::Text(text)) = &turn.parts[0].part else {
-                panic!("no text")
-            };
+            let Some(Kind::Text(text)) = &turn.parts[0].part else { panic!("no text") };
             assert_eq!(text.len(), 200);
         }
         assert_eq!(request.turns[1].role, Role::Assistant as i32);
-        assert_eq!(
-            bodies,
-            append_bodies(3, 200, &mut Rng::new(1)),
-            "a seed repeats"
-        );
+        assert_eq!(bodies, append_bodies(3, 200, &mut Rng::new(1)), "a seed repeats");
     }
 }

@@ -49,27 +49,13 @@ impl Input {
     pub(super) fn open(path: &Path) -> Result<Self, CliError> {
         if path == Path::new("-") {
             let reader = Box::new(BufReader::new(io::stdin()));
-            return Ok(Self {
-                name: "stdin".to_owned(),
-                bytes: None,
-                reader,
-            });
+            return Ok(Self { name: "stdin".to_owned(), bytes: None, reader });
         }
-        let file = File::open(path).map_err(|source| CliError::NoInput {
-            path: path.to_owned(),
-            source,
-        })?;
-        let bytes = file
-            .metadata()
-            .ok()
-            .filter(std::fs::Metadata::is_file)
-            .map(|data| data.len());
+        let file = File::open(path)
+            .map_err(|source| CliError::NoInput { path: path.to_owned(), source })?;
+        let bytes = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|data| data.len());
         let reader = Box::new(BufReader::new(file));
-        Ok(Self {
-            name: path.display().to_string(),
-            bytes,
-            reader,
-        })
+        Ok(Self { name: path.display().to_string(), bytes, reader })
     }
 
     /// How long it is, where that is known.
@@ -85,9 +71,7 @@ impl Input {
             let read = self.read_line(line, &mut text).and_then(|more| match more {
                 false => Ok(None),
                 true if text.trim_ascii().is_empty() => Ok(Some(None)),
-                true => self
-                    .parse(line, &text, &mut ids)
-                    .map(|parsed| Some(Some(parsed))),
+                true => self.parse(line, &text, &mut ids).map(|parsed| Some(Some(parsed))),
             });
             let item = match read {
                 Ok(None) => return,
@@ -106,12 +90,10 @@ impl Input {
     fn read_line(&mut self, line: usize, text: &mut Vec<u8>) -> Result<bool, CliError> {
         text.clear();
         let mut bounded = self.reader.by_ref().take(LINE_BYTES_MAX + 1);
-        let read = bounded
-            .read_until(b'\n', text)
-            .map_err(|source| CliError::Io {
-                what: format!("cannot read {}", self.name),
-                source,
-            })?;
+        let read = bounded.read_until(b'\n', text).map_err(|source| CliError::Io {
+            what: format!("cannot read {}", self.name),
+            source,
+        })?;
         if read as u64 > LINE_BYTES_MAX {
             return Err(self.bad(line, "the line is longer than 256 MiB".to_owned()));
         }
@@ -131,24 +113,12 @@ impl Input {
             // Both would have the same session and the same keys.
             return Err(self.bad(line, format!("the id {id:?} was there before")));
         }
-        let messages = parsed
-            .messages
-            .iter()
-            .map(|message| format!("[{message}]"))
-            .collect();
-        Ok(Conversation {
-            line,
-            bytes: text.len() as u64,
-            id,
-            messages,
-        })
+        let messages = parsed.messages.iter().map(|message| format!("[{message}]")).collect();
+        Ok(Conversation { line, bytes: text.len() as u64, id, messages })
     }
 
     fn bad(&self, line: usize, problem: String) -> CliError {
-        CliError::Data {
-            place: format!("{}, line {line}", self.name),
-            problem,
-        }
+        CliError::Data { place: format!("{}, line {line}", self.name), problem }
     }
 }
 
@@ -193,16 +163,10 @@ mod tests {
     #[test]
     fn the_wrong_line_is_named_and_is_the_last() {
         let cases = [
-            (
-                "{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"b\"}\n{}",
-                "f, line 2: missing field",
-            ),
+            ("{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"b\"}\n{}", "f, line 2: missing field"),
             ("\n\nnot json\n", "f, line 3: expected ident at column 2"),
             ("{\"id\":7,\"messages\":[]}", "f, line 1: invalid type: "),
-            (
-                "{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"a\",\"messages\":[]}",
-                "f, line 2: the id",
-            ),
+            ("{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"a\",\"messages\":[]}", "f, line 2: the id"),
         ];
         for (text, expected) in cases {
             let last = read(text).pop().expect("an item");

@@ -36,10 +36,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "PREFIX", default_value = "")]
     session_prefix: String,
     /// How long to try a message again while the daemon is away or busy
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    #[arg(value_parser = humantime::parse_duration)]
     retry_for: Duration,
     /// Conversations played at the same time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
 }
 
@@ -119,14 +121,10 @@ fn finished(played: Result<Result<(), CliError>, JoinError>) -> Result<(), CliEr
 /// Invisible unless stderr is a terminal.
 fn progress_bar(bytes: Option<u64>) -> ProgressBar {
     let (bar, template) = match bytes {
-        Some(bytes) => (
-            ProgressBar::new(bytes),
-            "{bar:30} {percent:>3} %  {elapsed_precise}  {msg}",
-        ),
-        None => (
-            ProgressBar::new_spinner(),
-            "{spinner} {elapsed_precise}  {msg}",
-        ),
+        Some(bytes) => {
+            (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {elapsed_precise}  {msg}")
+        }
+        None => (ProgressBar::new_spinner(), "{spinner} {elapsed_precise}  {msg}"),
     };
     let style = ProgressStyle::with_template(template);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))

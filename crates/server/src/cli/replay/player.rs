@@ -85,16 +85,19 @@ impl Player {
     pub(super) async fn play(self: Arc<Self>, conversation: Conversation) -> Result<(), CliError> {
         let mut client = self.target.sessions();
         let mut next = self.played_before(&mut client, &conversation).await?;
+        let share = conversation.bytes / conversation.messages.len().max(1) as u64;
+        self.bar.inc(share * next as u64);
         Tally::add(&self.tally.messages, next as u64);
         Tally::add(&self.tally.duplicates, next as u64);
         while next < conversation.messages.len() {
             let request = self.request(&conversation, next);
             let reply = self.append(&mut client, &request).await;
             self.count(&reply.map_err(|status| self.failed(&conversation, next, status))?);
+            self.bar.inc(share);
             next += 1;
         }
         Tally::add(&self.tally.conversations, 1);
-        self.bar.inc(conversation.bytes);
+        self.bar.inc(conversation.bytes - share * conversation.messages.len() as u64);
         Ok(())
     }
 
@@ -112,10 +115,8 @@ impl Player {
         for index in (0..conversation.messages.len()).step_by(PROBE_EVERY).rev() {
             // A key that is known is answered first; any other append is refused,
             // because no session is that long.
-            let request = AppendRequest {
-                expected_seq: Some(u64::MAX),
-                ..self.request(conversation, index)
-            };
+            let request =
+                AppendRequest { expected_seq: Some(u64::MAX), ..self.request(conversation, index) };
             match self.append(client, &request).await {
                 Ok(_) => return Ok(index + 1),
                 Err(status) if has_reason(&status, "STALE_SEQ") => {}
@@ -192,7 +193,5 @@ impl Player {
 }
 
 fn has_reason(status: &Status, reason: &str) -> bool {
-    status
-        .get_details_error_info()
-        .is_some_and(|info| info.reason == reason)
+    status.get_details_error_info().is_some_and(|info| info.reason == reason)
 }

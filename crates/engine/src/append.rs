@@ -1,0 +1,323 @@
+//! The path of an append, whole.
+//!
+//! Permit, cell, lock, decide, hand over, unlock, wait for the disk, answer. A session
+//! that is not there yet is started under a flight of its own, so that of many first
+//! messages one starts it and the others add to it.
+
+use std::sync::Arc;
+
+use memoird_core::change::{Change, ChangeSet, EndReason};
+use memoird_core::idempotency::KeyRecord;
+use memoird_core::ids::{SessionId, SessionKey};
+use memoird_core::session::{AppendCommand, Decision, Session, check_expectations};
+use memoird_core::time::Now;
+use memoird_store::encoding;
+
+use crate::capacity::Place;
+use crate::cell::{Inner, Residence, SessionCell};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::journal::{Permit, Submitted};
+use crate::read::SessionView;
+use crate::tenant::Tenant;
+
+/// What an append did.
+#[derive(Clone, Debug)]
+pub struct AppendOutcome {
+    /// The session after it; `None` for a repetition whose session has ended since.
+    pub session: Option<SessionView>,
+    /// What was done, now or the first time.
+    pub record: KeyRecord,
+    /// True when it was done before.
+    pub duplicate: bool,
+}
+
+/// One attempt at a command. A cell can turn out to be of no use, or to need something
+/// from the journal, and then the command is tried anew.
+pub(crate) enum Attempt<T> {
+    /// It was decided and handed over.
+    Done(T, Submitted),
+    /// The cell's session has ended.
+    Gone,
+    /// The journal has to be asked for the session.
+    NeedsLoad,
+    /// The journal has to be asked for the session's idempotency keys.
+    NeedsKeys,
+}
+
+/// A command gives up after so many attempts; each one lost means that somebody else's
+/// succeeded.
+pub(crate) const ATTEMPTS: usize = 64;
+
+impl Engine {
+    /// Adds turns to a session, all of them or none; starts the session, or a new
+    /// generation of it, where there is none. Answers once the turns are as durable as
+    /// the configuration asks.
+    ///
+    /// # Errors
+    /// What the rules refuse, a queue without room, a journal that cannot be written.
+    pub async fn append(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        command: AppendCommand,
+    ) -> Result<AppendOutcome, EngineError> {
+        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let bytes = command.turns.iter().map(|turn| turn.body.len()).sum();
+        let mut permit = Some(self.shared.journal.permit(bytes).await?);
+        for _ in 0..ATTEMPTS {
+            let attempt = match self.shared.table.get(&key) {
+                Some(cell) => match self.append_to(&cell, &command, &mut permit)? {
+                    Attempt::NeedsLoad => {
+                        self.load(&cell).await?;
+                        continue;
+                    }
+                    Attempt::NeedsKeys => {
+                        self.load_keys(&cell).await?;
+                        continue;
+                    }
+                    Attempt::Gone => self.start(tenant, &key, &command, &mut permit).await?,
+                    done => done,
+                },
+                None => self.start(tenant, &key, &command, &mut permit).await?,
+            };
+            if let Attempt::Done(outcome, submitted) = attempt {
+                submitted.written().await?;
+                return Ok(outcome);
+            }
+        }
+        Err(EngineError::NoPlace)
+    }
+
+    fn append_to(
+        &self,
+        cell: &Arc<SessionCell>,
+        command: &AppendCommand,
+        permit: &mut Option<Permit>,
+    ) -> Result<Attempt<AppendOutcome>, EngineError> {
+        let mut inner = cell.lock();
+        let session = match inner.residence() {
+            Residence::Gone => return Ok(Attempt::Gone),
+            Residence::Stored(_) | Residence::Unknown => return Ok(Attempt::NeedsLoad),
+            Residence::Live(session) => session,
+        };
+        if command.idempotency.is_some() && session.keys().is_none() {
+            return Ok(Attempt::NeedsKeys);
+        }
+        let now = self.shared.machine.now();
+        if session.is_expired(now.steady, cell.tenant.ttl_ms) {
+            return self.append_to_successor(cell, &mut inner, command, permit, now);
+        }
+        let limits = &cell.tenant.limits;
+        let before = session.head().totals;
+        // `inner` is a guard: asked for the session anew, to change it.
+        let Some(session) = inner.session_mut() else { return Ok(Attempt::Gone) };
+        let decision = session.append(&cell.key, command, limits, now, encoding::seal)?;
+        let (record, change, duplicate) = match decision {
+            Decision::Done { record, change } => (record, change, false),
+            // Written behind whatever the first one still waits for.
+            Decision::Repeated { record } => (record, session.touch(now), true),
+        };
+        let after = session.head().totals;
+        cell.tenant.stats.count_live(before, after);
+        let set = ChangeSet { changes: vec![change] };
+        let outcome = self.hand_over(cell, &mut inner, set, permit, (record, duplicate), now);
+        drop(inner);
+        cell.tenant.idle.touch(cell, now.steady);
+        outcome
+    }
+
+    /// The session is past its TTL: it ends, and a new generation starts in its place.
+    fn append_to_successor(
+        &self,
+        cell: &Arc<SessionCell>,
+        inner: &mut Inner,
+        command: &AppendCommand,
+        permit: &mut Option<Permit>,
+        now: Now,
+    ) -> Result<Attempt<AppendOutcome>, EngineError> {
+        let Some(old) = inner.session_mut() else { return Ok(Attempt::Gone) };
+        let limits = &cell.tenant.limits;
+        if let (Some(named), Some(keys)) = (command.idempotency, old.keys())
+            && let Some(record) = keys.find(named, limits, now.steady)?
+        {
+            return Ok(repeated(record));
+        }
+        check_expectations(command, None)?;
+        let (mut fresh, begin) = Session::begin(&cell.key, self.new_generation(now), now);
+        if let Some(keys) = old.keys() {
+            fresh.set_keys(keys.clone());
+        }
+        let end = old.head().end(EndReason::Expired, now);
+        let decision = fresh.append(&cell.key, command, limits, now, encoding::seal)?;
+        let Decision::Done { record, change } = decision else { return Ok(Attempt::Gone) };
+        inner.settle(&cell.tenant, Residence::Live(fresh));
+        cell.tenant.stats.count_end(EndReason::Expired);
+        cell.tenant.stats.count_created();
+        let set = ChangeSet { changes: vec![end, begin, change] };
+        let outcome = self.hand_over(cell, inner, set, permit, (record, false), now);
+        cell.tenant.idle.touch(cell, now.steady);
+        outcome
+    }
+
+    fn hand_over(
+        &self,
+        cell: &Arc<SessionCell>,
+        inner: &mut Inner,
+        set: ChangeSet,
+        permit: &mut Option<Permit>,
+        (record, duplicate): (KeyRecord, bool),
+        now: Now,
+    ) -> Result<Attempt<AppendOutcome>, EngineError> {
+        let permit = permit.take().ok_or(EngineError::NoPlace)?;
+        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)]);
+        inner.ticket = submitted.ticket;
+        if !duplicate {
+            let turns = record.last_seq + 1 - record.first_seq;
+            cell.tenant.stats.count_append(turns, record.dropped_turns);
+        }
+        let session = inner.head().map(|head| SessionView::of(&cell.key, head, &cell.tenant, now));
+        Ok(Attempt::Done(AppendOutcome { session, record, duplicate }, submitted))
+    }
+
+    /// Starts a session with its first turns. `Attempt::Gone` when somebody else has
+    /// started it meanwhile.
+    async fn start(
+        &self,
+        tenant: &Arc<Tenant>,
+        key: &SessionKey,
+        command: &AppendCommand,
+        permit: &mut Option<Permit>,
+    ) -> Result<Attempt<AppendOutcome>, EngineError> {
+        let _flight = self.shared.flights.enter(key).await;
+        if let Some(there) = self.shared.table.get(key)
+            && !matches!(there.lock().residence(), Residence::Gone)
+        {
+            return Ok(Attempt::Gone);
+        }
+        let keys = match command.idempotency.is_some() {
+            true => Some(self.keys_of(key, tenant).await?),
+            false => None,
+        };
+        let now = self.shared.machine.now();
+        if let (Some(named), Some(keys)) = (command.idempotency, &keys)
+            && let Some(record) = keys.find(named, &tenant.limits, now.steady)?
+        {
+            return Ok(repeated(record));
+        }
+        check_expectations(command, None)?;
+        let (mut session, begin) = Session::begin(key, self.new_generation(now), now);
+        if let Some(keys) = keys {
+            session.set_keys(keys);
+        }
+        let decision = session.append(key, command, &tenant.limits, now, encoding::seal)?;
+        let Decision::Done { record, change } = decision else { return Ok(Attempt::Gone) };
+
+        let view = SessionView::of(key, session.head(), tenant, now);
+        let cell = SessionCell::new(key.clone(), Arc::clone(tenant), Residence::Live(session));
+        let cell = Arc::new(cell);
+        let submitted = self.take_place(&cell, vec![begin, change], permit).await;
+        let submitted = submitted.inspect_err(|_| {
+            // The cell was counted when it was made.
+            cell.lock().settle(tenant, Residence::Gone);
+        })?;
+        cell.lock().ticket = submitted.ticket;
+        tenant.idle.push(&cell, now.steady);
+        self.shared.table.insert(&cell);
+        tenant.stats.count_created();
+        tenant.stats.count_append(record.last_seq, record.dropped_turns);
+        let outcome = AppendOutcome { session: Some(view), record, duplicate: false };
+        Ok(Attempt::Done(outcome, submitted))
+    }
+
+    /// Hands the start of a session over, together with the end of another one where
+    /// that has to make room.
+    async fn take_place(
+        &self,
+        cell: &Arc<SessionCell>,
+        mut changes: Vec<Change>,
+        permit: &mut Option<Permit>,
+    ) -> Result<Submitted, EngineError> {
+        for _ in 0..ATTEMPTS {
+            let from = match self.shared.capacity.take(&cell.tenant) {
+                Place::Taken => {
+                    let permit = permit.take().ok_or(EngineError::NoPlace)?;
+                    let set = ChangeSet { changes };
+                    return Ok(self.shared.journal.submit(permit, set, vec![Arc::clone(cell)]));
+                }
+                Place::From(tenant) => self.tenant_or_common(&tenant),
+            };
+            match self.evict_oldest(&from, cell, &mut changes, permit)? {
+                Eviction::Done(submitted) => return Ok(submitted),
+                Eviction::Again => {}
+                Eviction::NeedsLoad(victim) => self.load(&victim).await?,
+                // Every place is being taken by somebody who is about to have it.
+                Eviction::Nobody => tokio::task::yield_now().await,
+            }
+        }
+        Err(EngineError::NoPlace)
+    }
+
+    /// Ends the longest idle session of `from` in one change set with the start of
+    /// `cell`. The list is let go before the victim is locked, so the victim is looked
+    /// at again; `cell` is not in the table yet, and its lock is not taken.
+    fn evict_oldest(
+        &self,
+        from: &Tenant,
+        cell: &Arc<SessionCell>,
+        changes: &mut Vec<Change>,
+        permit: &mut Option<Permit>,
+    ) -> Result<Eviction, EngineError> {
+        let Some(oldest) = from.idle.oldest() else { return Ok(Eviction::Nobody) };
+        let victim = oldest.cell;
+        let mut inner = victim.lock();
+        let Some(head) = inner.head() else {
+            if matches!(inner.residence(), Residence::Unknown) {
+                drop(inner);
+                return Ok(Eviction::NeedsLoad(victim));
+            }
+            drop(inner);
+            from.idle.remove(&victim);
+            return Ok(Eviction::Again);
+        };
+        if head.last_access > oldest.last_access {
+            let last_access = head.last_access;
+            drop(inner);
+            from.idle.touch(&victim, last_access);
+            return Ok(Eviction::Again);
+        }
+        let permit = permit.take().ok_or(EngineError::NoPlace)?;
+        let now = self.shared.machine.now();
+        let reason = match head.is_expired(now.steady, from.ttl_ms) {
+            true => EndReason::Expired,
+            false => EndReason::Evicted,
+        };
+        let mut all = vec![head.end(reason, now)];
+        all.append(changes);
+        let cells = vec![Arc::clone(cell), Arc::clone(&victim)];
+        let submitted = self.shared.journal.submit(permit, ChangeSet { changes: all }, cells);
+        inner.ticket = submitted.ticket;
+        self.forget(&victim, &mut inner, reason);
+        drop(inner);
+        self.shared.capacity.take_anyway(&cell.tenant.id);
+        self.retire(&victim);
+        Ok(Eviction::Done(submitted))
+    }
+}
+
+/// How the search for a victim went.
+enum Eviction {
+    /// It ended, and its place is taken.
+    Done(Submitted),
+    /// It was used, or ended, a moment ago: look for another one.
+    Again,
+    /// The journal has to be asked for it first.
+    NeedsLoad(Arc<SessionCell>),
+    /// There is none.
+    Nobody,
+}
+
+fn repeated(record: KeyRecord) -> Attempt<AppendOutcome> {
+    let outcome = AppendOutcome { session: None, record, duplicate: true };
+    Attempt::Done(outcome, Submitted::nothing())
+}

@@ -1,0 +1,105 @@
+//! One session's place in memory, and the lock around it.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use memoird_core::change::Totals;
+use memoird_core::ids::SessionKey;
+use memoird_core::session::{Head, Session};
+
+use crate::tenant::Tenant;
+
+/// One session's place in memory. Whoever wants the session clones the `Arc` out of the
+/// table, takes the lock, does something short, and lets it go; nobody holds two.
+#[derive(Debug)]
+pub(crate) struct SessionCell {
+    pub(crate) key: SessionKey,
+    pub(crate) tenant: Arc<Tenant>,
+    inner: Mutex<Inner>,
+}
+
+/// What the lock protects.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    residence: Residence,
+    /// The newest change set of this session that was handed to the journal.
+    pub(crate) ticket: u64,
+    /// Counts how often the session was thrown away because a commit failed: what was
+    /// read before such a moment may never have become true.
+    pub(crate) epoch: u32,
+    /// True once the cell was taken out of the table.
+    pub(crate) retired: bool,
+}
+
+/// Where the session is. Nearly all that are in use are here, so a pointer to them would
+/// save nothing.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+pub(crate) enum Residence {
+    /// Here.
+    Live(Session),
+    /// In the journal, as it was at the start; only its head is here.
+    Stored(Box<Head>),
+    /// Perhaps in the journal: a commit failed, and only the journal knows.
+    Unknown,
+    /// Nowhere: its generation ended. The cell is of no more use.
+    Gone,
+}
+
+impl SessionCell {
+    pub(crate) fn new(key: SessionKey, tenant: Arc<Tenant>, residence: Residence) -> Self {
+        tenant.stats.count_live(Totals::default(), residence.totals());
+        let inner = Inner { residence, ticket: 0, epoch: 0, retired: false };
+        Self { key, tenant, inner: Mutex::new(inner) }
+    }
+
+    /// A panic while the session was being changed may have left it half changed: then
+    /// only the journal knows, or, without one, nobody.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|poisoned| {
+            self.inner.clear_poison();
+            let mut inner = poisoned.into_inner();
+            inner.epoch += 1;
+            inner.settle(&self.tenant, Residence::Unknown);
+            inner
+        })
+    }
+}
+
+impl Inner {
+    pub(crate) fn residence(&self) -> &Residence {
+        &self.residence
+    }
+
+    /// The session, where it is here.
+    pub(crate) fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.residence {
+            Residence::Live(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// The head of a session that lives, here or in the journal.
+    pub(crate) fn head(&self) -> Option<&Head> {
+        match &self.residence {
+            Residence::Live(session) => Some(session.head()),
+            Residence::Stored(head) => Some(head),
+            Residence::Unknown | Residence::Gone => None,
+        }
+    }
+
+    /// Says where the session is from now on; gives where it was.
+    pub(crate) fn settle(&mut self, tenant: &Tenant, residence: Residence) -> Residence {
+        tenant.stats.count_live(self.residence.totals(), residence.totals());
+        std::mem::replace(&mut self.residence, residence)
+    }
+}
+
+impl Residence {
+    fn totals(&self) -> Totals {
+        match self {
+            Self::Live(session) => session.head().totals,
+            Self::Stored(head) => head.totals,
+            Self::Unknown | Self::Gone => Totals::default(),
+        }
+    }
+}

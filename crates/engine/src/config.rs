@@ -1,0 +1,104 @@
+//! What an operator decides of the engine, as data.
+
+use std::time::Duration;
+
+use memoird_core::ids::TenantId;
+use memoird_core::limits::Limits;
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct EngineConfig {
+    /// What clients may send and keep, unless their tenant has other limits.
+    pub limits: Limits,
+    /// How many sessions live, and how long.
+    pub sessions: SessionConfig,
+    /// How the journal is kept.
+    pub journal: JournalConfig,
+    /// The tenants that are known from the start.
+    pub tenants: Vec<TenantConfig>,
+}
+
+/// How many sessions live, and how long.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Sessions of the whole process, and of each tenant without a cap of its own;
+    /// 0: no cap.
+    pub max_sessions: usize,
+    /// How long a session lives untouched. More than zero.
+    pub session_ttl: Duration,
+    /// How often expired sessions are collected; `None`: every quarter of the TTL.
+    pub sweep_interval: Option<Duration>,
+}
+
+/// When an answer may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Once the disk has it: what was acknowledged survives a crash of the machine.
+    Sync,
+    /// At once; the disk has it within `flush_interval`.
+    Interval,
+    /// At once; there is no journal, and nothing survives the process.
+    Off,
+}
+
+/// How the journal is kept.
+#[derive(Clone, Debug)]
+pub struct JournalConfig {
+    /// When an answer may be given.
+    pub durability: Durability,
+    /// With [`Durability::Interval`], the longest time that the disk lags behind.
+    pub flush_interval: Duration,
+    /// How long the turns of an ended generation stay readable.
+    pub retention: Duration,
+    /// Bytes of changes that may wait for the disk.
+    pub queue_bytes: usize,
+    /// How long a call waits for room among them before it is refused.
+    pub queue_wait: Duration,
+    /// Change sets of one transaction.
+    pub batch_sets: usize,
+}
+
+/// A tenant that is known from the start.
+#[derive(Clone, Debug)]
+pub struct TenantConfig {
+    /// Its id.
+    pub id: TenantId,
+    /// Where it differs from the others.
+    pub limits: TenantLimits,
+}
+
+/// Where a tenant differs from the others.
+#[derive(Clone, Debug, Default)]
+pub struct TenantLimits {
+    /// Sessions it may have; 0: no cap of its own.
+    pub max_sessions: Option<usize>,
+    /// How long its sessions live untouched.
+    pub session_ttl: Option<Duration>,
+    /// Turns its histories keep.
+    pub max_history_turns: Option<usize>,
+    /// Encoded bytes its histories keep.
+    pub max_history_bytes: Option<usize>,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            max_sessions: 10_000,
+            session_ttl: Duration::from_secs(24 * 60 * 60),
+            sweep_interval: None,
+        }
+    }
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Sync,
+            flush_interval: Duration::from_secs(1),
+            retention: Duration::from_secs(30 * 24 * 60 * 60),
+            queue_bytes: 64 << 20,
+            queue_wait: Duration::from_secs(2),
+            batch_sets: 1_024,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! How a generation ends: marked under its lock, written, taken out of the table.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashlink::LinkedHashMap;
+use memoird_core::change::{ChangeSet, EndReason};
+use memoird_core::idempotency::Keys;
+use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
+use memoird_core::session::Session;
+use memoird_core::time::Steady;
+
+use crate::append::{ATTEMPTS, Attempt};
+use crate::cell::{Inner, Residence, SessionCell};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::journal::Permit;
+use crate::read::SessionView;
+use crate::tenant::Tenant;
+
+/// A generation that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedSession {
+    /// Whose it was.
+    pub tenant: TenantId,
+    /// The bot's own id of it.
+    pub session: SessionId,
+    /// Which life of it.
+    pub generation: Generation,
+    /// Why it ended.
+    pub reason: EndReason,
+}
+
+/// Idempotency keys of sessions that ended while there was no journal to keep them; the
+/// newest [`RETIRED_MAX`] sessions.
+#[derive(Debug, Default)]
+pub(crate) struct RetiredKeys {
+    keys: Mutex<LinkedHashMap<SessionKey, Keys>>,
+}
+
+const RETIRED_MAX: usize = 10_000;
+
+impl RetiredKeys {
+    fn put(&self, key: &SessionKey, keys: Keys) {
+        let mut retired = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.insert(key.clone(), keys);
+        if retired.len() > RETIRED_MAX {
+            retired.pop_front();
+        }
+    }
+
+    fn get(&self, key: &SessionKey) -> Keys {
+        let retired = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.get(key).cloned().unwrap_or_default()
+    }
+}
+
+impl Engine {
+    /// Ends the live generation now. Gives the session as it was.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
+    pub async fn end_session(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<SessionView, EngineError> {
+        let not_found = || EngineError::SessionNotFound { session: session.clone() };
+        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let mut permit = Some(self.shared.journal.permit(0).await?);
+        for _ in 0..ATTEMPTS {
+            let cell = self.shared.table.get(&key).ok_or_else(not_found)?;
+            match self.end_cell(&cell, EndReason::Ended, None, &mut permit)? {
+                Attempt::Done((view, ended), submitted) => {
+                    submitted.written().await?;
+                    return match ended.reason {
+                        // It was past its TTL when it was asked to end.
+                        EndReason::Expired => Err(not_found()),
+                        _ => Ok(view),
+                    };
+                }
+                Attempt::Gone => return Err(not_found()),
+                Attempt::NeedsLoad | Attempt::NeedsKeys => self.load(&cell).await?,
+            }
+        }
+        Err(EngineError::NoPlace)
+    }
+
+    /// Ends a session under its lock. With `idle_since`, only if it is expired and was
+    /// not used after that moment; otherwise it is as if it were gone.
+    pub(crate) fn end_cell(
+        &self,
+        cell: &Arc<SessionCell>,
+        reason: EndReason,
+        idle_since: Option<Steady>,
+        permit: &mut Option<Permit>,
+    ) -> Result<Attempt<(SessionView, EndedSession)>, EngineError> {
+        let mut inner = cell.lock();
+        if matches!(inner.residence(), Residence::Unknown) {
+            return Ok(Attempt::NeedsLoad);
+        }
+        let Some(head) = inner.head() else { return Ok(Attempt::Gone) };
+        let now = self.shared.machine.now();
+        let is_expired = head.is_expired(now.steady, cell.tenant.ttl_ms);
+        if idle_since.is_some_and(|since| !is_expired || head.last_access > since) {
+            return Ok(Attempt::Gone);
+        }
+        let reason = if is_expired { EndReason::Expired } else { reason };
+        let permit = permit.take().ok_or(EngineError::NoPlace)?;
+        let view = SessionView::of(&cell.key, head, &cell.tenant, now);
+        let ended = EndedSession {
+            tenant: cell.key.tenant.clone(),
+            session: cell.key.session.clone(),
+            generation: head.generation,
+            reason,
+        };
+        let set = ChangeSet { changes: vec![head.end(reason, now)] };
+        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)]);
+        inner.ticket = submitted.ticket;
+        self.forget(cell, &mut inner, reason);
+        drop(inner);
+        self.retire(cell);
+        Ok(Attempt::Done((view, ended), submitted))
+    }
+
+    /// Marks a session as ended; whoever holds the cell still sees that.
+    pub(crate) fn forget(&self, cell: &SessionCell, inner: &mut Inner, reason: EndReason) {
+        let was = inner.settle(&cell.tenant, Residence::Gone);
+        cell.tenant.stats.count_end(reason);
+        if let (Residence::Live(mut session), false) = (was, self.shared.journal.is_on())
+            && let Some(keys) = session.take_keys()
+        {
+            self.shared.retired_keys.put(&cell.key, keys);
+        }
+    }
+
+    /// The idempotency keys of a session id that has no live session.
+    pub(crate) async fn keys_of(
+        &self,
+        key: &SessionKey,
+        tenant: &Arc<Tenant>,
+    ) -> Result<Keys, EngineError> {
+        if !self.shared.journal.is_on() {
+            return Ok(self.shared.retired_keys.get(key));
+        }
+        self.shared.journal.all_settled().await;
+        let (wanted, since) = (key.clone(), self.keys_since(tenant));
+        self.shared.journal.with_store(move |store| store.keys(&wanted, since)).await
+    }
+
+    /// Gives a live session the idempotency keys of its id; it was started by an append
+    /// without one, when nobody looked.
+    pub(crate) async fn load_keys(&self, cell: &Arc<SessionCell>) -> Result<(), EngineError> {
+        let _flight = self.shared.flights.enter(&cell.key).await;
+        if cell.lock().session_mut().is_none_or(|session| session.keys().is_some()) {
+            return Ok(());
+        }
+        let keys = self.keys_of(&cell.key, &cell.tenant).await?;
+        let mut inner = cell.lock();
+        if let Some(session) = inner.session_mut()
+            && session.keys().is_none()
+        {
+            session.set_keys(keys);
+        }
+        Ok(())
+    }
+}
+
+/// A session begins anew in the place of one that ends.
+pub(crate) fn successor(
+    engine: &Engine,
+    old: &mut Session,
+    key: &SessionKey,
+    reason: EndReason,
+    now: memoird_core::time::Now,
+) -> ChangeSet {
+    let end = old.head().end(reason, now);
+    let (mut fresh, begin) = Session::begin(key, engine.new_generation(now), now);
+    if let Some(keys) = old.take_keys() {
+        fresh.set_keys(keys);
+    }
+    *old = fresh;
+    ChangeSet { changes: vec![end, begin] }
+}

@@ -1,0 +1,253 @@
+//! The handle, and what it is a handle to.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use memoird_core::ids::{Generation, SessionKey, TenantId};
+use memoird_core::time::Now;
+use memoird_store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::capacity::Capacity;
+use crate::cell::{Residence, SessionCell};
+use crate::config::{EngineConfig, TenantLimits};
+use crate::error::EngineError;
+use crate::flights::Flights;
+use crate::journal::{Committer, Journal};
+use crate::machine::Machine;
+use crate::mend::{MendWorker, Mender};
+use crate::prune::Pruner;
+use crate::stats::{Stats, StatsSnapshot};
+use crate::sweep::Sweeper;
+use crate::table::Table;
+use crate::tenant::Tenant;
+use crate::worker::{Supervisor, WorkerStatus};
+
+/// All sessions of the process. Cheap to clone; every clone is the same engine.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: EngineConfig,
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) tenants: DashMap<TenantId, Arc<Tenant>>,
+    pub(crate) table: Table,
+    pub(crate) flights: Flights,
+    pub(crate) capacity: Capacity,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) mender: Arc<Mender>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) retired_keys: crate::end::RetiredKeys,
+    supervisor: Supervisor,
+}
+
+/// Where the store's blocking calls run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocking {
+    /// On tokio's pool of threads for such calls.
+    Pool,
+    /// Where they stand: a simulation with a seed then repeats exactly.
+    Inline,
+}
+
+impl Blocking {
+    pub(crate) async fn run<T: Send + 'static>(
+        self,
+        action: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        if self == Self::Inline {
+            return Ok(action());
+        }
+        tokio::task::spawn_blocking(action)
+            .await
+            .map_err(|error| EngineError::JournalFailed { detail: error.to_string() })
+    }
+}
+
+impl Engine {
+    /// Starts the engine with everything that lives in `store`, ends what expired while
+    /// nobody looked, and starts the background work. Without a store, or with
+    /// durability `off`, nothing is kept.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn open(
+        config: EngineConfig,
+        store: Option<Arc<dyn Store>>,
+        machine: Arc<dyn Machine>,
+        blocking: Blocking,
+    ) -> Result<Self, EngineError> {
+        let tenants = config.tenants.iter().map(|tenant| {
+            let built = Tenant::new(tenant.id.clone(), &config, &tenant.limits);
+            (tenant.id.clone(), Arc::new(built))
+        });
+        let shared = Shared {
+            tenants: tenants.collect(),
+            machine,
+            table: Table::default(),
+            flights: Flights::default(),
+            capacity: Capacity::new(config.sessions.max_sessions),
+            journal: Arc::new(Journal::new(config.journal.clone(), store, blocking)),
+            mender: Arc::default(),
+            stats: Arc::default(),
+            retired_keys: crate::end::RetiredKeys::default(),
+            supervisor: Supervisor::default(),
+            config,
+        };
+        let engine = Self { shared: Arc::new(shared) };
+        engine.recover().await?;
+        engine.start_workers();
+        engine.enforce_caps().await?;
+        engine.sweep(None).await?;
+        Ok(engine)
+    }
+
+    fn start_workers(&self) {
+        let shared = &self.shared;
+        if shared.journal.is_on() {
+            shared.supervisor.run(Committer {
+                journal: Arc::clone(&shared.journal),
+                machine: Arc::clone(&shared.machine),
+                stats: Arc::clone(&shared.stats),
+                mender: Arc::clone(&shared.mender),
+            });
+            shared.supervisor.run(Pruner { engine: self.clone(), has_more: false });
+        }
+        shared.supervisor.run(MendWorker { engine: self.clone() });
+        shared.supervisor.run(Sweeper { engine: self.clone() });
+    }
+
+    /// The tenant of this id, if it is known.
+    pub fn tenant(&self, id: &TenantId) -> Option<Arc<Tenant>> {
+        self.shared.tenants.get(id).map(|tenant| Arc::clone(&tenant))
+    }
+
+    /// All tenants, ordered by id.
+    pub fn tenants(&self) -> Vec<Arc<Tenant>> {
+        let mut all: Vec<_> =
+            self.shared.tenants.iter().map(|tenant| Arc::clone(&tenant)).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
+    /// Counts at this moment.
+    pub fn stats(&self) -> StatsSnapshot {
+        let load = |counter: &std::sync::atomic::AtomicU64| {
+            counter.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        let tenants = self.tenants().into_iter().map(|tenant| {
+            let mut snapshot = tenant.stats.snapshot(tenant.id.clone());
+            snapshot.sessions_live = self.shared.capacity.of(&tenant.id) as u64;
+            snapshot.max_sessions = tenant.max_sessions as u64;
+            snapshot.session_ttl_ms = tenant.ttl_ms;
+            snapshot.max_history_turns = tenant.limits.max_history_turns as u64;
+            snapshot
+        });
+        StatsSnapshot {
+            tenants: tenants.collect(),
+            commits: load(&self.shared.stats.commits),
+            commit_sets: load(&self.shared.stats.commit_sets),
+            commit_failures: load(&self.shared.stats.commit_failures),
+        }
+    }
+
+    /// How long commits take and how much they hold, for a metrics registry.
+    pub fn commit_stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.shared.stats)
+    }
+
+    /// What the background workers have done so far.
+    pub fn workers(&self) -> Vec<Arc<WorkerStatus>> {
+        self.shared.supervisor.statuses()
+    }
+
+    /// Cancelled when a background worker has panicked: the process has to end.
+    pub fn broken(&self) -> CancellationToken {
+        self.shared.supervisor.broken()
+    }
+
+    /// Stops the background work and writes what waits. No call may follow.
+    pub async fn close(&self) {
+        self.shared.supervisor.stop().await;
+    }
+
+    pub(crate) fn new_generation(&self, now: Now) -> Generation {
+        Generation::new(now.wall.as_ms(), self.shared.machine.random())
+    }
+
+    /// Makes sure that a session which only the journal has is in memory, or that its
+    /// cell is known to be of no use.
+    pub(crate) async fn load(&self, cell: &Arc<SessionCell>) -> Result<(), EngineError> {
+        let _flight = self.shared.flights.enter(&cell.key).await;
+        let (ticket, epoch) = {
+            let inner = cell.lock();
+            if matches!(inner.residence(), Residence::Live(_) | Residence::Gone) {
+                return Ok(());
+            }
+            (inner.ticket, inner.epoch)
+        };
+        self.shared.journal.settled(ticket).await;
+        let saved = match self.shared.journal.is_on() {
+            true => self.read_session(&cell.key, &cell.tenant).await?,
+            // A session that a panic left half changed, and no journal to ask.
+            false => None,
+        };
+        let mut inner = cell.lock();
+        if inner.epoch != epoch {
+            return Ok(());
+        }
+        match saved {
+            Some(session) => {
+                inner.settle(&cell.tenant, Residence::Live(session));
+            }
+            None => {
+                inner.settle(&cell.tenant, Residence::Gone);
+                let is_in_table = !inner.retired;
+                drop(inner);
+                if is_in_table {
+                    self.retire(cell);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_session(
+        &self,
+        key: &SessionKey,
+        tenant: &Arc<Tenant>,
+    ) -> Result<Option<memoird_core::session::Session>, EngineError> {
+        let since = self.keys_since(tenant);
+        let (wanted, limits) = (key.clone(), tenant.limits.clone());
+        self.shared
+            .journal
+            .with_store(move |store| {
+                let saved = store.load(&wanted, since)?;
+                Ok(saved.map(|saved| {
+                    let mut session = memoird_core::session::Session::restore(saved);
+                    session.trim(&limits);
+                    session
+                }))
+            })
+            .await
+    }
+
+    /// The age up to which idempotency keys count.
+    pub(crate) fn keys_since(&self, tenant: &Tenant) -> memoird_core::time::Steady {
+        let now = self.shared.machine.now().steady.0;
+        memoird_core::time::Steady(now.saturating_sub(tenant.limits.idempotency_ms))
+    }
+
+    /// The tenant of a session in the journal; one that the configuration does not know
+    /// any more lives by the common limits until its sessions end.
+    pub(crate) fn tenant_or_common(&self, id: &TenantId) -> Arc<Tenant> {
+        let common = || {
+            let own = TenantLimits::default();
+            Arc::new(Tenant::new(id.clone(), &self.shared.config, &own))
+        };
+        Arc::clone(&self.shared.tenants.entry(id.clone()).or_insert_with(common))
+    }
+}

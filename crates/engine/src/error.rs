@@ -1,0 +1,67 @@
+//! Why a call could not be done.
+
+use memoird_core::CoreError;
+use memoird_core::ids::{Generation, SessionId};
+use memoird_store::{Refused, StoreError};
+use thiserror::Error;
+
+/// A call that could not be done.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The rules refuse it.
+    #[error(transparent)]
+    Core(#[from] CoreError),
+    /// There is no live session of this id.
+    #[error("session {session} is not live; the next append starts it")]
+    SessionNotFound {
+        /// The id.
+        session: SessionId,
+    },
+    /// The session has no such generation, or no longer.
+    #[error("session {session} has no such generation, or its retention is over")]
+    GenerationNotFound {
+        /// The id.
+        session: SessionId,
+        /// The generation, where one was named.
+        generation: Option<Generation>,
+    },
+    /// Durability is `off`.
+    #[error("there is no journal (durability: off); only the live history can be read")]
+    JournalOff,
+    /// Too much waits for the disk.
+    #[error("too many changes wait for the journal; try again")]
+    JournalBusy,
+    /// The disk is full.
+    #[error("no room is left for the journal; nothing was changed")]
+    JournalFull,
+    /// The journal cannot be read or written.
+    #[error("the journal cannot be read or written; nothing was changed")]
+    JournalFailed {
+        /// What happened, for the log.
+        detail: String,
+    },
+    /// Something that the call was built on was not written.
+    #[error("an earlier change of the session was not written; nothing was changed, try again")]
+    SessionReloaded,
+    /// All places are being taken at this very moment.
+    #[error("no place for a session could be made free; try again")]
+    NoPlace,
+    /// The daemon is stopping.
+    #[error("the daemon is stopping; nothing was changed")]
+    Stopping,
+}
+
+impl From<&StoreError> for EngineError {
+    fn from(error: &StoreError) -> Self {
+        match error {
+            StoreError::Full => Self::JournalFull,
+            other => Self::JournalFailed { detail: other.to_string() },
+        }
+    }
+}
+
+impl From<Refused> for EngineError {
+    fn from(_: Refused) -> Self {
+        Self::SessionReloaded
+    }
+}

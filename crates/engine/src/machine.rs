@@ -1,0 +1,141 @@
+//! What the engine asks of the machine: the time, and randomness. Only this file looks
+//! at a clock.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use memoird_core::time::{Now, Steady, Timestamp};
+use memoird_store::ClockAnchor;
+
+/// The time, and randomness.
+pub trait Machine: std::fmt::Debug + Send + Sync + 'static {
+    /// The present on both clocks.
+    fn now(&self) -> Now;
+
+    /// The present, tied to the clocks of the machine.
+    fn anchor(&self) -> ClockAnchor;
+
+    /// At least 80 random bits.
+    fn random(&self) -> u128;
+}
+
+/// The machine that the process runs on.
+#[derive(Debug)]
+pub struct SystemMachine {
+    started: tokio::time::Instant,
+    steady_at_start: Steady,
+    boot_id: String,
+    boot_ms_at_start: u64,
+}
+
+impl SystemMachine {
+    /// Goes on where `last` stopped.
+    ///
+    /// As long as the machine was not booted since, the time in between is known from
+    /// the time since boot, which nobody can set. After a boot the wall clock has to do;
+    /// one that went back counts as no time at all.
+    #[allow(clippy::disallowed_methods)]
+    pub fn resume(last: Option<&ClockAnchor>) -> Self {
+        let (boot_id, boot_ms) = boot().unwrap_or_default();
+        let steady_at_start = last.map_or(Steady::default(), |last| {
+            let away_ms = match !boot_id.is_empty() && last.boot_id == boot_id {
+                true => boot_ms.saturating_sub(last.boot_ms),
+                false => wall().as_ms().saturating_sub(last.wall.as_ms()).max(0).unsigned_abs(),
+            };
+            Steady(last.steady.0.saturating_add(away_ms))
+        });
+        let started = tokio::time::Instant::now();
+        Self { started, steady_at_start, boot_id, boot_ms_at_start: boot_ms }
+    }
+
+    fn up_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Machine for SystemMachine {
+    fn now(&self) -> Now {
+        let steady = Steady(self.steady_at_start.0.saturating_add(self.up_ms()));
+        Now { wall: wall(), steady }
+    }
+
+    fn anchor(&self) -> ClockAnchor {
+        let Now { wall, steady } = self.now();
+        ClockAnchor {
+            steady,
+            wall,
+            boot_id: self.boot_id.clone(),
+            boot_ms: self.boot_ms_at_start.saturating_add(self.up_ms()),
+        }
+    }
+
+    fn random(&self) -> u128 {
+        rand::random()
+    }
+}
+
+/// Measures how long something takes, for metrics.
+pub(crate) struct Stopwatch(tokio::time::Instant);
+
+impl Stopwatch {
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn start() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+#[allow(clippy::disallowed_methods)]
+fn wall() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or(Duration::ZERO);
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::new(seconds, since.subsec_nanos()).unwrap_or(Timestamp::from_ms(i64::MAX))
+}
+
+/// The boot's name and the milliseconds since it, where the system tells (Linux).
+fn boot() -> Option<(String, u64)> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+    let up = Duration::try_from_secs_f64(seconds).ok()?;
+    Some((id.trim().to_owned(), u64::try_from(up.as_millis()).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn anchor(steady: u64) -> ClockAnchor {
+        let machine = SystemMachine::resume(None);
+        ClockAnchor { steady: Steady(steady), ..machine.anchor() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wall_clock_that_steps_while_the_daemon_is_down_ages_nothing() {
+        for step_ms in [-86_400_000, 0, 86_400_000] {
+            let last = anchor(5_000);
+            let stepped =
+                ClockAnchor { wall: Timestamp::from_ms(last.wall.as_ms() + step_ms), ..last };
+            let resumed = SystemMachine::resume(Some(&stepped)).now().steady;
+            assert!(resumed.since(Steady(5_000)) < 60_000, "{resumed:?} after {step_ms} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_boot_the_wall_clock_tells_and_never_runs_back() {
+        for (away_ms, aged) in [(60_000, true), (-60_000, false)] {
+            let last = anchor(5_000);
+            let other_boot = ClockAnchor {
+                wall: Timestamp::from_ms(last.wall.as_ms() - away_ms),
+                boot_id: "another boot".into(),
+                ..last
+            };
+            let resumed = SystemMachine::resume(Some(&other_boot)).now().steady;
+            assert!(resumed >= Steady(5_000));
+            assert_eq!(resumed.since(Steady(5_000)) >= 60_000, aged);
+        }
+    }
+}

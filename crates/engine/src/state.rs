@@ -1,0 +1,117 @@
+//! Commands on a session that lives: its JSON, and its reset.
+
+use std::sync::Arc;
+
+use memoird_core::CoreError;
+use memoird_core::change::{ChangeSet, EndReason};
+use memoird_core::ids::{Generation, SessionId, SessionKey};
+use memoird_core::session::Session;
+use memoird_core::state::State;
+use memoird_core::time::Now;
+
+use crate::append::{ATTEMPTS, Attempt};
+use crate::cell::{Residence, SessionCell};
+use crate::end::successor;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::journal::Permit;
+use crate::read::SessionView;
+use crate::tenant::Tenant;
+
+impl Engine {
+    /// Changes the JSON of a live session by an RFC 7396 merge patch.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], what the rules refuse, a journal that cannot be
+    /// written.
+    pub async fn patch_state(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        patch: &str,
+        expected_version: Option<u64>,
+    ) -> Result<State, EngineError> {
+        let act = |session: &mut Session, now| {
+            let patched = session.patch_state(patch, expected_version, &tenant.limits, now)?;
+            let (state, change) = patched;
+            Ok((state, ChangeSet { changes: vec![change] }))
+        };
+        Ok(self.command(tenant, session, patch.len(), act).await?.0)
+    }
+
+    /// Clears history and state of a live session: same session, new generation. Gives
+    /// the session, and the generation that ended.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
+    pub async fn reset_session(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<(SessionView, Generation), EngineError> {
+        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let act = |session: &mut Session, now| {
+            let ended = session.head().generation;
+            Ok((ended, successor(self, session, &key, EndReason::Reset, now)))
+        };
+        let (ended, view) = self.command(tenant, session, 0, act).await?;
+        tenant.stats.count_end(EndReason::Reset);
+        tenant.stats.count_created();
+        Ok((view, ended))
+    }
+
+    /// Does something to a live session, and waits until it is as durable as configured.
+    async fn command<T>(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        bytes: usize,
+        act: impl Fn(&mut Session, Now) -> Result<(T, ChangeSet), CoreError>,
+    ) -> Result<(T, SessionView), EngineError> {
+        let not_found = || EngineError::SessionNotFound { session: session.clone() };
+        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let mut permit = Some(self.shared.journal.permit(bytes).await?);
+        for _ in 0..ATTEMPTS {
+            let cell = self.shared.table.get(&key).ok_or_else(not_found)?;
+            match self.act_on(&cell, &mut permit, &act)? {
+                Attempt::Done(outcome, submitted) => {
+                    submitted.written().await?;
+                    return Ok(outcome);
+                }
+                Attempt::NeedsLoad | Attempt::NeedsKeys => self.load(&cell).await?,
+                Attempt::Gone => {
+                    self.end_if_expired(&cell).await?;
+                    return Err(not_found());
+                }
+            }
+        }
+        Err(EngineError::NoPlace)
+    }
+
+    fn act_on<T>(
+        &self,
+        cell: &Arc<SessionCell>,
+        permit: &mut Option<Permit>,
+        act: impl Fn(&mut Session, Now) -> Result<(T, ChangeSet), CoreError>,
+    ) -> Result<Attempt<(T, SessionView)>, EngineError> {
+        let mut inner = cell.lock();
+        if matches!(inner.residence(), Residence::Stored(_) | Residence::Unknown) {
+            return Ok(Attempt::NeedsLoad);
+        }
+        let now = self.shared.machine.now();
+        let Some(session) = inner.session_mut() else { return Ok(Attempt::Gone) };
+        if session.is_expired(now.steady, cell.tenant.ttl_ms) {
+            return Ok(Attempt::Gone);
+        }
+        let before = session.head().totals;
+        let (outcome, set) = act(session, now)?;
+        cell.tenant.stats.count_live(before, session.head().totals);
+        let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
+        let permit = permit.take().ok_or(EngineError::NoPlace)?;
+        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)]);
+        inner.ticket = submitted.ticket;
+        drop(inner);
+        cell.tenant.idle.touch(cell, now.steady);
+        Ok(Attempt::Done((outcome, view), submitted))
+    }
+}

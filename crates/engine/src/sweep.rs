@@ -1,0 +1,142 @@
+//! Ending what nobody used: the sweeper, and whoever meets an expired session first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::change::EndReason;
+use memoird_core::ids::TenantId;
+use tracing::debug;
+
+use crate::append::Attempt;
+use crate::cell::{Residence, SessionCell};
+use crate::end::EndedSession;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::tenant::Tenant;
+use crate::worker::{WorkError, Worker};
+
+/// Sessions that are ended before anybody waits for the disk.
+const SWEEP_BATCH: usize = 1_024;
+
+/// The worker that sweeps, as often as the tenant with the shortest interval needs.
+pub(crate) struct Sweeper {
+    pub(crate) engine: Engine,
+}
+
+impl Worker for Sweeper {
+    fn name(&self) -> &'static str {
+        "sweeper"
+    }
+
+    async fn wait(&mut self) {
+        let shortest = self.engine.tenants().iter().map(|tenant| tenant.sweep_ms).min();
+        tokio::time::sleep(Duration::from_millis(shortest.unwrap_or(60_000))).await;
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let ended = self.engine.sweep(None).await;
+        let ended = ended.map_err(|error| WorkError(error.to_string()))?;
+        if !ended.is_empty() {
+            debug!(sessions = ended.len(), "expired sessions ended");
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Ends every session past its TTL, of one tenant or of all. Costs what there is to
+    /// end, however many sessions live.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub async fn sweep(&self, only: Option<&TenantId>) -> Result<Vec<EndedSession>, EngineError> {
+        let mut ended = Vec::new();
+        for tenant in self.tenants() {
+            if only.is_some_and(|only| *only != tenant.id) {
+                continue;
+            }
+            while self.sweep_batch(&tenant, &mut ended).await? == SWEEP_BATCH {}
+        }
+        Ok(ended)
+    }
+
+    async fn sweep_batch(
+        &self,
+        tenant: &Arc<Tenant>,
+        ended: &mut Vec<EndedSession>,
+    ) -> Result<usize, EngineError> {
+        let mut submitted = Vec::new();
+        let mut permit = None;
+        while submitted.len() < SWEEP_BATCH {
+            let now = self.shared.machine.now().steady;
+            let Some(oldest) = tenant.idle.oldest() else { break };
+            if now.since(oldest.last_access) < tenant.ttl_ms {
+                break;
+            }
+            if permit.is_none() {
+                permit = Some(self.shared.journal.permit(0).await?);
+            }
+            let idle_since = Some(oldest.last_access);
+            match self.end_cell(&oldest.cell, EndReason::Expired, idle_since, &mut permit)? {
+                Attempt::Done((_, session), write) => {
+                    submitted.push(write);
+                    ended.push(session);
+                }
+                Attempt::NeedsLoad | Attempt::NeedsKeys => self.load(&oldest.cell).await?,
+                Attempt::Gone => self.look_again(&oldest.cell),
+            }
+        }
+        let count = submitted.len();
+        for write in submitted {
+            write.written().await?;
+        }
+        Ok(count)
+    }
+
+    /// A session stood at the front of the list and was not expired after all.
+    fn look_again(&self, cell: &Arc<SessionCell>) {
+        let last_access = cell.lock().head().map(|head| head.last_access);
+        match last_access {
+            Some(last_access) => cell.tenant.idle.touch(cell, last_access),
+            None => cell.tenant.idle.remove(cell),
+        }
+    }
+
+    /// A session past its TTL is dead from that instant: ends it. True when it was.
+    pub(crate) async fn end_if_expired(
+        &self,
+        cell: &Arc<SessionCell>,
+    ) -> Result<bool, EngineError> {
+        let now = self.shared.machine.now().steady;
+        let idle_since = {
+            let inner = cell.lock();
+            let expired = inner.head().filter(|head| head.is_expired(now, cell.tenant.ttl_ms));
+            expired.map(|head| head.last_access)
+        };
+        if idle_since.is_none() {
+            return Ok(false);
+        }
+        let mut permit = Some(self.shared.journal.permit(0).await?);
+        match self.end_cell(cell, EndReason::Expired, idle_since, &mut permit)? {
+            Attempt::Done(_, submitted) => submitted.written().await.map(|()| true),
+            // Somebody used it, or ended it, in between.
+            _ => Ok(matches!(cell.lock().residence(), Residence::Gone)),
+        }
+    }
+
+    /// Evicts what lowered caps no longer allow, longest idle first.
+    pub(crate) async fn enforce_caps(&self) -> Result<(), EngineError> {
+        let tenants = self.tenants();
+        while let Some(id) = self.shared.capacity.overfull(tenants.iter().map(|tenant| &**tenant)) {
+            let Some(oldest) = self.tenant_or_common(&id).idle.oldest() else { break };
+            let mut permit = Some(self.shared.journal.permit(0).await?);
+            match self.end_cell(&oldest.cell, EndReason::Evicted, None, &mut permit)? {
+                Attempt::Done(..) => {}
+                Attempt::NeedsLoad | Attempt::NeedsKeys => self.load(&oldest.cell).await?,
+                Attempt::Gone => self.look_again(&oldest.cell),
+            }
+        }
+        self.shared.journal.all_settled().await;
+        Ok(())
+    }
+}

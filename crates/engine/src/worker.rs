@@ -1,0 +1,139 @@
+//! Background work: small bounded steps, one supervisor, one way to stop.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, error, info_span, warn};
+
+/// Something that goes on in the background.
+pub(crate) trait Worker: Send + 'static {
+    /// Its name in logs and metrics.
+    fn name(&self) -> &'static str;
+
+    /// Waits until there is something to do; cancelled when the daemon stops.
+    fn wait(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// One bounded unit of work; never cancelled.
+    ///
+    /// # Errors
+    /// What went wrong; the next step comes after a growing pause.
+    fn step(&mut self) -> impl Future<Output = Result<(), WorkError>> + Send;
+
+    /// The last unit of work, when the daemon stops.
+    fn finish(&mut self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// Why a step failed, for the log.
+#[derive(Debug)]
+pub(crate) struct WorkError(pub(crate) String);
+
+/// What a worker has done so far.
+#[derive(Debug)]
+pub struct WorkerStatus {
+    /// Its name.
+    pub name: &'static str,
+    steps: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// Runs the workers.
+#[derive(Debug, Default)]
+pub(crate) struct Supervisor {
+    stop: CancellationToken,
+    /// Set when a worker panicked: the process has to end.
+    broken: CancellationToken,
+    tasks: TaskTracker,
+    statuses: Mutex<Vec<Arc<WorkerStatus>>>,
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+impl WorkerStatus {
+    /// Units of work done.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Units of work that failed.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+}
+
+impl Supervisor {
+    /// Runs a worker until the daemon stops.
+    pub(crate) fn run(&self, worker: impl Worker) {
+        let name = worker.name();
+        let status =
+            Arc::new(WorkerStatus { name, steps: AtomicU64::new(0), failures: AtomicU64::new(0) });
+        self.lock().push(Arc::clone(&status));
+        let (stop, broken) = (self.stop.clone(), self.broken.clone());
+        let task = drive(worker, status, stop).instrument(info_span!("worker", name));
+        self.tasks.spawn(async move {
+            // Dropped by an unwinding panic as well as by an orderly end.
+            let alarm = broken.drop_guard();
+            task.await;
+            alarm.disarm();
+        });
+    }
+
+    /// Resolves when a worker has panicked.
+    pub(crate) fn broken(&self) -> CancellationToken {
+        self.broken.clone()
+    }
+
+    /// Stops all workers, each after its last unit of work.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    pub(crate) fn statuses(&self) -> Vec<Arc<WorkerStatus>> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<WorkerStatus>>> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn drive(mut worker: impl Worker, status: Arc<WorkerStatus>, stop: CancellationToken) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            () = worker.wait() => {}
+        }
+        let outcome = worker.step().await;
+        status.steps.fetch_add(1, Ordering::Relaxed);
+        let Err(WorkError(detail)) = outcome else {
+            pause = PAUSE_MIN;
+            continue;
+        };
+        status.failures.fetch_add(1, Ordering::Relaxed);
+        warn!(detail, pause = ?pause, "a background step failed; it is tried again");
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    worker.finish().await;
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        if self.broken.is_cancelled() {
+            error!("a background worker panicked");
+        }
+    }
+}
