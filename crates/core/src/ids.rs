@@ -64,6 +64,13 @@ text_id!(
     "subject"
 );
 
+impl TenantId {
+    /// The tenant of a daemon without keys.
+    pub fn default_tenant() -> Self {
+        Self("default".into())
+    }
+}
+
 /// The key of a session: there is no look-up by session id alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {

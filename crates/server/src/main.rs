@@ -1,2 +1,25 @@
-//! x
-fn main() {}
+//! `memoird`: a session daemon for chat bots.
+
+mod admin;
+mod app;
+mod auth;
+mod cli;
+mod config;
+mod edge;
+mod incoming;
+mod logging;
+mod metrics;
+mod process;
+mod serve;
+mod services;
+mod wire;
+
+use std::process::ExitCode;
+
+/// The daemon allocates and frees turns of all sizes from all threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    cli::exit::report(&cli::run(cli::parse()))
+}

@@ -31,6 +31,8 @@ pub(crate) enum Exit {
     NoInput = 66,
     /// The daemon cannot be reached, or did not start.
     Unavailable = 69,
+    /// The daemon found a mistake of its own.
+    Internal = 70,
     /// The data directory cannot be created.
     CannotCreate = 73,
     /// Reading or writing failed.
@@ -51,6 +53,7 @@ Exit codes:
   65  wrong input
   66  no such input
   69  the daemon cannot be reached, or did not start
+  70  a defect of memoird itself
   73  the data directory cannot be created
   74  reading or writing failed
   77  no key, a wrong key, or one that may not do this
@@ -133,6 +136,9 @@ pub(crate) enum CliError {
         /// Its stable reason.
         reason: Option<String>,
     },
+    /// The daemon ended because a part of it panicked.
+    #[error("a background worker panicked; the log says which")]
+    Broken,
     /// Ctrl-C or SIGTERM.
     #[error("interrupted")]
     Interrupted,
@@ -196,6 +202,7 @@ impl CliError {
             Self::Io { .. } => Exit::Io,
             Self::NoPermission { .. } => Exit::NoPermission,
             Self::Refused { .. } => Exit::Refused,
+            Self::Broken => Exit::Internal,
             Self::Interrupted => Exit::Interrupted,
             Self::OutputClosed => Exit::Ok,
         }

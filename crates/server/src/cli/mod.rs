@@ -102,7 +102,7 @@ pub(crate) fn parse() -> Cli {
 pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
     let Cli { client, command } = cli;
     match command {
-        Command::Serve { config } => crate::serve::run(config),
+        Command::Serve { config } => crate::serve::run(config.as_deref()),
         Command::Config(ConfigCommand::Check { file }) => crate::config::cli::check(&file),
         Command::Config(ConfigCommand::PrintDefault) => crate::config::cli::print_default(),
         Command::Replay(args) => block_on(replay::run(&client, args)),

@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn messages_stay_to_the_byte() {
         let lines = read(
-            "\n{\"id\":\"a\\u0062\", \"x\": 1, \"messages\": [ {\"b\" : 1.50,\"a\":\"\\u00e4\"} ,{}]}\r\n\n\
+            "\n{\"id\":\"a\\u0062\", \"x\": 1, \
+             \"messages\": [ {\"b\" : 1.50,\"a\":\"\\u00e4\"} ,{}]}\r\n\n\
              {\"id\":\"c\",\"messages\":[]}",
         );
         let first = lines[0].as_ref().expect("a conversation");

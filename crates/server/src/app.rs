@@ -1,0 +1,251 @@
+//! The process in three states: a configuration, an `App` with its sockets bound and
+//! nothing running, and a `Running` daemon that can be drained.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::ids::TenantId;
+use memoird_engine::{Blocking, Durability, Engine, EngineError, SystemMachine};
+use memoird_proto::DESCRIPTORS;
+use memoird_proto::spliced::admin_service_server::AdminServiceServer;
+use memoird_proto::spliced::session_service_server::SessionServiceServer;
+use memoird_store::{SqliteOptions, SqliteStore, Store, StoreError};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::Server;
+use tonic_health::server::HealthReporter;
+use tracing::{error, info, warn};
+
+use crate::admin::Admin;
+use crate::auth::Keyring;
+use crate::config::{Config, ServerConfig};
+use crate::edge::Edge;
+use crate::incoming::connections;
+use crate::metrics::{self, CallMetrics};
+use crate::process;
+use crate::services::{AdminApi, SessionApi};
+
+/// Why the daemon did not start.
+#[derive(Debug, Error)]
+pub(crate) enum StartError {
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The journal cannot be read.
+    #[error("the journal cannot be read: {0}")]
+    Engine(#[from] EngineError),
+    /// A socket cannot be bound.
+    #[error("cannot listen on {addr} ({what}): {source}")]
+    Bind {
+        /// For what.
+        what: &'static str,
+        /// Where.
+        addr: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The contract's descriptors do not load.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// A key names a tenant that the engine does not have.
+    #[error("a key belongs to a tenant that is not configured")]
+    KeyWithoutTenant,
+}
+
+/// Sockets bound, sessions back, nothing running.
+pub(crate) struct App {
+    server: ServerConfig,
+    engine: Engine,
+    edge: Edge,
+    admin: Admin,
+    grpc: TcpListener,
+    http: TcpListener,
+    grpc_addr: SocketAddr,
+    admin_addr: SocketAddr,
+    endpoints: std::path::PathBuf,
+}
+
+/// A daemon that serves.
+pub(crate) struct Running {
+    grace: Duration,
+    engine: Engine,
+    admin: Admin,
+    health: HealthReporter,
+    /// No new calls.
+    stop: CancellationToken,
+    /// No more waiting for old ones.
+    abort: CancellationToken,
+    calls: TaskTracker,
+    pages: TaskTracker,
+    endpoints: std::path::PathBuf,
+}
+
+impl App {
+    /// Takes the data directory and the sockets, and brings the sessions back.
+    pub(crate) async fn bind(config: Config) -> Result<Self, StartError> {
+        let (store, machine) = open_journal(&config)?;
+        let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
+        let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
+        let engine = Engine::open(config.engine, store, Arc::new(machine), Blocking::Pool).await?;
+        let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
+            .ok_or(StartError::KeyWithoutTenant)?;
+        let calls = CallMetrics::new();
+        let admin = Admin::new(metrics::registry(engine.clone(), &calls));
+        let edge = Edge::new(keyring, config.server.max_calls_in_flight, calls);
+        let endpoints = config.data_dir.join("endpoints.json");
+        Ok(Self {
+            server: config.server,
+            engine,
+            edge,
+            admin,
+            grpc,
+            http,
+            grpc_addr,
+            admin_addr,
+            endpoints,
+        })
+    }
+
+    /// Where gRPC is served.
+    pub(crate) fn grpc_addr(&self) -> SocketAddr {
+        self.grpc_addr
+    }
+
+    /// Where the admin port is.
+    pub(crate) fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// Serves.
+    pub(crate) fn serve(self) -> Result<Running, StartError> {
+        let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
+        let (calls, pages) = (TaskTracker::new(), TaskTracker::new());
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()?;
+        let reflection_old = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1alpha()?;
+        let sessions = SessionServiceServer::new(SessionApi::new(self.engine.clone()))
+            .max_decoding_message_size(self.server.max_request_bytes);
+        let admin_api = AdminApi::new(self.engine.clone(), process::wall_clock());
+        let grpc = Server::builder()
+            .http2_keepalive_interval(Some(Duration::from_secs(60)))
+            .max_concurrent_streams(self.server.max_streams_per_connection)
+            .layer(self.edge)
+            .add_service(sessions)
+            .add_service(AdminServiceServer::new(admin_api))
+            .add_service(health_service)
+            .add_service(reflection)
+            .add_service(reflection_old)
+            .serve_with_incoming_shutdown(
+                connections(self.grpc, self.server.max_connections),
+                stop.clone().cancelled_owned(),
+            );
+        let give_up = abort.clone();
+        calls.spawn(async move {
+            tokio::select! {
+                served = grpc => served.unwrap_or_else(|error| error!(%error, "gRPC stopped")),
+                () = give_up.cancelled() => {}
+            }
+        });
+        let router = self.admin.clone().router();
+        let until = abort.clone().cancelled_owned();
+        pages.spawn(async move {
+            let served = axum::serve(self.http, router).with_graceful_shutdown(until).await;
+            served.unwrap_or_else(|error| error!(%error, "the admin port stopped"));
+        });
+        self.admin.set_ready(true);
+        write_endpoints(&self.endpoints, self.grpc_addr, self.admin_addr);
+        Ok(Running {
+            grace: self.server.shutdown_grace,
+            engine: self.engine,
+            admin: self.admin,
+            health,
+            stop,
+            abort,
+            calls,
+            pages,
+            endpoints: self.endpoints,
+        })
+    }
+}
+
+impl Running {
+    /// Tells probes that calls are taken.
+    pub(crate) async fn announce(&self) {
+        self.health.set_serving::<SessionServiceServer<SessionApi>>().await;
+        self.health.set_serving::<AdminServiceServer<AdminApi>>().await;
+    }
+
+    /// Cancelled when the daemon cannot go on.
+    pub(crate) fn broken(&self) -> CancellationToken {
+        self.engine.broken()
+    }
+
+    /// Stops in order, each step with a limit: no new calls, old calls finished, workers
+    /// stopped, changes flushed.
+    pub(crate) async fn drain(self) {
+        self.admin.set_ready(false);
+        self.health.set_not_serving::<SessionServiceServer<SessionApi>>().await;
+        self.health.set_not_serving::<AdminServiceServer<AdminApi>>().await;
+        // A file that is gone already is what is wanted.
+        let _ = std::fs::remove_file(&self.endpoints);
+        self.stop.cancel();
+        self.calls.close();
+        info!("no new calls are taken");
+        match tokio::time::timeout(self.grace, self.calls.wait()).await {
+            Ok(()) => info!("all calls are finished"),
+            Err(_) => warn!(grace = ?self.grace, "calls were cut off"),
+        }
+        self.abort.cancel();
+        self.calls.wait().await;
+        match tokio::time::timeout(self.grace, self.engine.close()).await {
+            Ok(()) => info!("all changes are written"),
+            Err(_) => error!(grace = ?self.grace, "changes could not be written in time"),
+        }
+        self.pages.close();
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.pages.wait()).await;
+    }
+}
+
+type Opened = (Option<Arc<dyn Store>>, SystemMachine);
+
+fn open_journal(config: &Config) -> Result<Opened, StartError> {
+    if config.engine.journal.durability == Durability::Off {
+        return Ok((None, SystemMachine::resume(None)));
+    }
+    let store = SqliteStore::open(&config.data_dir, SqliteOptions::default())?;
+    let machine = SystemMachine::resume(store.clock()?.as_ref());
+    Ok((Some(Arc::new(store)), machine))
+}
+
+async fn listen(
+    what: &'static str,
+    addr: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Bind { what, addr, source };
+    let listener = TcpListener::bind(addr).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// For whoever started the daemon on port 0 and wants to know where it listens.
+fn write_endpoints(path: &Path, grpc: SocketAddr, admin: SocketAddr) {
+    let text = format!("{{\"grpc\":\"{grpc}\",\"admin\":\"{admin}\"}}\n");
+    let written = path
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| std::fs::write(path, text));
+    if let Err(error) = written {
+        warn!(%error, path = %path.display(), "the endpoints could not be written");
+    }
+}

@@ -1,0 +1,118 @@
+//! Who calls: a key names a tenant and a role. Keys are kept as digests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use memoird_core::ids::TenantId;
+use memoird_engine::{Engine, Tenant};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// What a key may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Calls the services of bots, for its tenant.
+    Bot,
+    /// That, and AdminService, which sees every tenant.
+    Admin,
+}
+
+/// The digest of a key.
+pub(crate) type KeyDigest = [u8; 32];
+
+/// Who calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// For whom.
+    pub(crate) tenant: Arc<Tenant>,
+    /// What it may do.
+    pub(crate) role: Role,
+}
+
+/// A key of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    /// Its digest.
+    pub(crate) digest: KeyDigest,
+    /// Whose it is.
+    pub(crate) tenant: TenantId,
+    /// What it may do.
+    pub(crate) role: Role,
+}
+
+/// All keys.
+#[derive(Debug)]
+pub(crate) enum Keyring {
+    /// There are none: everybody who can connect, from this machine only, is `default`.
+    Open(Caller),
+    /// By the first bytes of their digest. Digests do not give their keys away, so a
+    /// look-up by a part of one tells an attacker nothing; what decides is compared in
+    /// constant time.
+    Keys(HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>),
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// There is no `authorization: Bearer <key>`.
+    NoKey,
+    /// Nobody has this key.
+    WrongKey,
+}
+
+/// The digest of a key, as `sha256` in the configuration.
+pub(crate) fn digest(key: &[u8]) -> KeyDigest {
+    Sha256::digest(key).into()
+}
+
+impl Keyring {
+    /// The keys with the engine's tenants; `None` when the engine lacks one of them.
+    pub(crate) fn new(keys: &[Key], default: &TenantId, engine: &Engine) -> Option<Self> {
+        let caller = |tenant, role| Some(Caller { tenant: engine.tenant(tenant)?, role });
+        if keys.is_empty() {
+            return Some(Self::Open(caller(default, Role::Admin)?));
+        }
+        let mut by_prefix: HashMap<[u8; 8], Vec<_>> = HashMap::new();
+        for key in keys {
+            let entry = (key.digest, caller(&key.tenant, key.role)?);
+            by_prefix.entry(prefix(&key.digest)).or_default().push(entry);
+        }
+        Some(Self::Keys(by_prefix))
+    }
+
+    /// Who has the key in this `authorization` header.
+    pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
+        let by_prefix = match self {
+            Self::Open(caller) => return Ok(caller),
+            Self::Keys(by_prefix) => by_prefix,
+        };
+        let key = authorization.and_then(bearer).ok_or(Denied::NoKey)?;
+        let presented = digest(key);
+        let candidates = by_prefix.get(&prefix(&presented)).map_or(&[][..], Vec::as_slice);
+        let found = candidates.iter().find(|(known, _)| known.ct_eq(&presented).into());
+        found.map(|(_, caller)| caller).ok_or(Denied::WrongKey)
+    }
+}
+
+fn prefix(digest: &KeyDigest) -> [u8; 8] {
+    std::array::from_fn(|place| digest[place])
+}
+
+fn bearer(header: &[u8]) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"bearer ";
+    let (scheme, key) = header.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then_some(key.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bearer_key_is_found_in_its_header() {
+        assert_eq!(bearer(b"Bearer secret"), Some(&b"secret"[..]));
+        assert_eq!(bearer(b"bearer  secret "), Some(&b"secret"[..]));
+        assert_eq!(bearer(b"Basic secret"), None);
+        assert_eq!(bearer(b"secret"), None);
+    }
+}

@@ -1,0 +1,393 @@
+//! The shape of the file. What it leaves out is as in [`FileConfig::default`].
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use memoird_core::ids::TenantId;
+use memoird_core::limits::Limits;
+use memoird_engine::{Durability, EngineConfig, JournalConfig, SessionConfig, TenantLimits};
+use serde::Deserialize;
+
+use super::ServerConfig;
+use super::secret::Secret;
+use super::units::{AutoSpan, Size, Span};
+use crate::auth::{Key, Role};
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct FileConfig {
+    version: u32,
+    pub(super) data_dir: PathBuf,
+    pub(super) server: ServerShape,
+    pub(super) log: LogShape,
+    short_term: ShortTermShape,
+    journal: JournalShape,
+    limits: LimitsShape,
+    pub(super) tenants: Vec<TenantShape>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ServerShape {
+    pub(super) listen: SocketAddr,
+    admin_listen: SocketAddr,
+    shutdown_grace: Span,
+    max_connections: usize,
+    max_streams_per_connection: u32,
+    max_calls_in_flight: usize,
+    max_request_bytes: Size,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LogShape {
+    pub(super) filter: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ShortTermShape {
+    max_history_turns: usize,
+    max_history_bytes: Size,
+    max_sessions: usize,
+    session_ttl: Span,
+    sweep_interval: AutoSpan,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct JournalShape {
+    durability: DurabilityShape,
+    flush_interval: Span,
+    retention: Span,
+    queue_bytes: Size,
+    queue_wait: Span,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DurabilityShape {
+    Sync,
+    Interval,
+    Off,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LimitsShape {
+    turn_bytes: Size,
+    turns_per_append: usize,
+    parts_per_turn: usize,
+    metadata_entries: usize,
+    metadata_bytes: Size,
+    state_bytes: Size,
+    pinned_turns: usize,
+    pinned_bytes: Size,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TenantShape {
+    pub(super) id: String,
+    #[serde(default)]
+    keys: Vec<KeyShape>,
+    #[serde(default)]
+    pub(super) limits: TenantLimitsShape,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct KeyShape {
+    env: Option<String>,
+    file: Option<PathBuf>,
+    sha256: Option<String>,
+    role: RoleShape,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RoleShape {
+    #[default]
+    Bot,
+    Admin,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TenantLimitsShape {
+    max_sessions: Option<usize>,
+    session_ttl: Option<Span>,
+    max_history_turns: Option<usize>,
+    max_history_bytes: Option<Size>,
+}
+
+/// Everything that is wrong, in the order in which it was found.
+#[derive(Debug, Default)]
+pub(super) struct Problems(Vec<String>);
+
+impl Problems {
+    pub(super) fn add(&mut self, place: &str, problem: impl AsRef<str>) {
+        self.0.push(format!("{place}: {}", problem.as_ref()));
+    }
+
+    /// `good` when there are none.
+    pub(super) fn or<T>(self, good: T) -> Result<T, String> {
+        match &self.0[..] {
+            [] => Ok(good),
+            [one] => Err(one.clone()),
+            many => Err(format!("{} problems\n  {}", many.len(), many.join("\n  "))),
+        }
+    }
+
+    fn unless(&mut self, good: bool, place: &str, problem: &str) {
+        if !good {
+            self.add(place, problem);
+        }
+    }
+}
+
+impl FileConfig {
+    /// Reads the YAML. The one call of the YAML library.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        serde_yaml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn check_values(&self, problems: &mut Problems) {
+        problems.unless(self.version == 1, "version", "this memoird reads version 1");
+        let more_than_zero = "must be more than zero";
+        let at_least_one = "must be at least 1";
+        let spans = [
+            ("server.shutdown_grace", self.server.shutdown_grace),
+            ("short_term.session_ttl", self.short_term.session_ttl),
+            ("journal.flush_interval", self.journal.flush_interval),
+            ("journal.queue_wait", self.journal.queue_wait),
+        ];
+        for (place, span) in spans {
+            problems.unless(!span.0.is_zero(), place, more_than_zero);
+        }
+        if let AutoSpan::Span(span) = self.short_term.sweep_interval {
+            problems.unless(!span.is_zero(), "short_term.sweep_interval", more_than_zero);
+        }
+        let counts = [
+            ("server.max_connections", self.server.max_connections),
+            ("server.max_calls_in_flight", self.server.max_calls_in_flight),
+            ("server.max_request_bytes", self.server.max_request_bytes.0),
+            ("short_term.max_history_turns", self.short_term.max_history_turns),
+            ("short_term.max_history_bytes", self.short_term.max_history_bytes.0),
+            ("limits.turn_bytes", self.limits.turn_bytes.0),
+            ("limits.turns_per_append", self.limits.turns_per_append),
+            ("limits.parts_per_turn", self.limits.parts_per_turn),
+            ("limits.state_bytes", self.limits.state_bytes.0),
+            ("journal.queue_bytes", self.journal.queue_bytes.0),
+        ];
+        for (place, count) in counts {
+            problems.unless(count > 0, place, at_least_one);
+        }
+        let streams = self.server.max_streams_per_connection;
+        problems.unless(streams > 0, "server.max_streams_per_connection", at_least_one);
+        for (place, tenant) in self.tenants.iter().enumerate() {
+            let limits = &tenant.limits;
+            let at = |field: &str| format!("tenants[{place}].limits.{field}");
+            let ttl = limits.session_ttl.is_none_or(|span| !span.0.is_zero());
+            problems.unless(ttl, &at("session_ttl"), more_than_zero);
+            let turns = limits.max_history_turns != Some(0);
+            problems.unless(turns, &at("max_history_turns"), at_least_one);
+            let bytes = limits.max_history_bytes.is_none_or(|size| size.0 > 0);
+            problems.unless(bytes, &at("max_history_bytes"), at_least_one);
+        }
+    }
+
+    pub(super) fn server(&self) -> ServerConfig {
+        let server = &self.server;
+        ServerConfig {
+            listen: server.listen,
+            admin_listen: server.admin_listen,
+            shutdown_grace: server.shutdown_grace.0,
+            max_connections: server.max_connections,
+            max_streams_per_connection: server.max_streams_per_connection,
+            max_calls_in_flight: server.max_calls_in_flight,
+            max_request_bytes: server.max_request_bytes.0,
+        }
+    }
+
+    /// What the engine is told; the tenants are put to it by the caller.
+    pub(super) fn engine(&self) -> EngineConfig {
+        let (short_term, journal, limits) = (&self.short_term, &self.journal, &self.limits);
+        EngineConfig {
+            limits: Limits {
+                max_history_turns: short_term.max_history_turns,
+                max_history_bytes: short_term.max_history_bytes.0,
+                turn_bytes: limits.turn_bytes.0,
+                turns_per_append: limits.turns_per_append,
+                parts_per_turn: limits.parts_per_turn,
+                metadata_entries: limits.metadata_entries,
+                metadata_bytes: limits.metadata_bytes.0,
+                state_bytes: limits.state_bytes.0,
+                pinned_turns: limits.pinned_turns,
+                pinned_bytes: limits.pinned_bytes.0,
+                ..Limits::default()
+            },
+            sessions: SessionConfig {
+                max_sessions: short_term.max_sessions,
+                session_ttl: short_term.session_ttl.0,
+                sweep_interval: match short_term.sweep_interval {
+                    AutoSpan::Auto => None,
+                    AutoSpan::Span(span) => Some(span),
+                },
+            },
+            journal: JournalConfig {
+                durability: match journal.durability {
+                    DurabilityShape::Sync => Durability::Sync,
+                    DurabilityShape::Interval => Durability::Interval,
+                    DurabilityShape::Off => Durability::Off,
+                },
+                flush_interval: journal.flush_interval.0,
+                retention: journal.retention.0,
+                queue_bytes: journal.queue_bytes.0,
+                queue_wait: journal.queue_wait.0,
+                ..JournalConfig::default()
+            },
+            tenants: Vec::new(),
+        }
+    }
+}
+
+impl TenantLimitsShape {
+    pub(super) fn engine(&self) -> TenantLimits {
+        TenantLimits {
+            max_sessions: self.max_sessions,
+            session_ttl: self.session_ttl.map(|span| span.0),
+            max_history_turns: self.max_history_turns,
+            max_history_bytes: self.max_history_bytes.map(|size| size.0),
+        }
+    }
+}
+
+/// The keys of all tenants. No two tenants share one, and where one tenant has keys all
+/// have.
+pub(super) fn keys(tenants: &[TenantShape], problems: &mut Problems) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let mut owners = HashMap::new();
+    let mut ids = HashMap::new();
+    let any_has_keys = tenants.iter().any(|tenant| !tenant.keys.is_empty());
+    for (place, tenant) in tenants.iter().enumerate() {
+        if let Some(first) = ids.insert(&tenant.id, place) {
+            problems.add(&format!("tenants[{place}].id"), format!("is that of tenants[{first}]"));
+        }
+        let Ok(id) = TenantId::parse(&tenant.id) else { continue };
+        let is_open = !any_has_keys && id == TenantId::default_tenant();
+        if tenant.keys.is_empty() && !is_open {
+            let problem = "there is none, so nobody could call as this tenant; give it one, \
+                           such as { env: ACME_KEY }";
+            problems.add(&format!("tenants[{place}].keys"), problem);
+        }
+        for (number, shape) in tenant.keys.iter().enumerate() {
+            let at = format!("tenants[{place}].keys[{number}]");
+            match shape.digest() {
+                Err(problem) => problems.add(&at, problem),
+                Ok(digest) => match owners.insert(digest, at.clone()) {
+                    Some(other) => problems.add(&at, format!("is the same key as {other}")),
+                    None => keys.push(Key { digest, tenant: id.clone(), role: shape.role() }),
+                },
+            }
+        }
+    }
+    keys
+}
+
+impl KeyShape {
+    fn digest(&self) -> Result<[u8; 32], String> {
+        match (&self.env, &self.file, &self.sha256) {
+            (Some(name), None, None) => Secret::Env(name).digest(),
+            (None, Some(path), None) => Secret::File(path).digest(),
+            (None, None, Some(hex)) => Secret::Sha256(hex).digest(),
+            _ => Err("takes one of env, file, sha256".to_owned()),
+        }
+    }
+
+    fn role(&self) -> Role {
+        match self.role {
+            RoleShape::Bot => Role::Bot,
+            RoleShape::Admin => Role::Admin,
+        }
+    }
+}
+
+impl Default for FileConfig {
+    fn default() -> Self {
+        Self {
+            version: 1,
+            data_dir: PathBuf::from("./memoird-data"),
+            server: ServerShape::default(),
+            log: LogShape::default(),
+            short_term: ShortTermShape::default(),
+            journal: JournalShape::default(),
+            limits: LimitsShape::default(),
+            tenants: Vec::new(),
+        }
+    }
+}
+
+impl Default for ServerShape {
+    fn default() -> Self {
+        let server = ServerConfig::default();
+        Self {
+            listen: server.listen,
+            admin_listen: server.admin_listen,
+            shutdown_grace: Span(server.shutdown_grace),
+            max_connections: server.max_connections,
+            max_streams_per_connection: server.max_streams_per_connection,
+            max_calls_in_flight: server.max_calls_in_flight,
+            max_request_bytes: Size(server.max_request_bytes),
+        }
+    }
+}
+
+impl Default for LogShape {
+    fn default() -> Self {
+        Self { filter: "info".to_owned() }
+    }
+}
+
+impl Default for ShortTermShape {
+    fn default() -> Self {
+        let (limits, sessions) = (Limits::default(), SessionConfig::default());
+        Self {
+            max_history_turns: limits.max_history_turns,
+            max_history_bytes: Size(limits.max_history_bytes),
+            max_sessions: sessions.max_sessions,
+            session_ttl: Span(sessions.session_ttl),
+            sweep_interval: AutoSpan::Auto,
+        }
+    }
+}
+
+impl Default for JournalShape {
+    fn default() -> Self {
+        let journal = JournalConfig::default();
+        Self {
+            durability: DurabilityShape::Sync,
+            flush_interval: Span(journal.flush_interval),
+            retention: Span(journal.retention),
+            queue_bytes: Size(journal.queue_bytes),
+            queue_wait: Span(journal.queue_wait),
+        }
+    }
+}
+
+impl Default for LimitsShape {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            turn_bytes: Size(limits.turn_bytes),
+            turns_per_append: limits.turns_per_append,
+            parts_per_turn: limits.parts_per_turn,
+            metadata_entries: limits.metadata_entries,
+            metadata_bytes: Size(limits.metadata_bytes),
+            state_bytes: Size(limits.state_bytes),
+            pinned_turns: limits.pinned_turns,
+            pinned_bytes: Size(limits.pinned_bytes),
+        }
+    }
+}

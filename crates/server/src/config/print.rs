@@ -1,0 +1,128 @@
+//! The default configuration as text, with what a person needs to know beside each
+//! setting. `config/memoird.yaml` is this text; a test compares them.
+
+use memoird_core::limits::Limits;
+use memoird_engine::{JournalConfig, SessionConfig};
+
+use super::ServerConfig;
+use super::units::{size, span};
+
+/// The text; `${name}` stands for the value of that name.
+const TEMPLATE: &str = r#"# The embedded default of memoird: what it does when it is given no file.
+# Made by `memoird config print-default`. Durations are written like 90s or 24h, sizes
+# like 512KiB or 4MiB. Check a file of your own with `memoird config check FILE`.
+version: 1
+
+# Where the journal is. Relative to the folder in which memoird is started. Only one
+# memoird at a time can use it.
+data_dir: ./memoird-data
+
+server:
+  # gRPC. Without keys (see tenants) only an address of this machine is taken. Port 0
+  # takes a free one; the ports in use are in DATA_DIR/endpoints.json while it serves.
+  listen: ${listen}
+  # /healthz, /readyz and /metrics (OpenMetrics).
+  admin_listen: ${admin_listen}
+  # At SIGTERM: how long calls may take to finish, and changes to be written after that.
+  shutdown_grace: ${shutdown_grace}
+  # Connections, and calls on each; more wait.
+  max_connections: ${max_connections}
+  max_streams_per_connection: ${max_streams}
+  # Calls of all connections; more are refused with RESOURCE_EXHAUSTED.
+  max_calls_in_flight: ${max_calls}
+  # One request.
+  max_request_bytes: ${max_request}
+
+log:
+  # Which events: error, warn, info, debug, trace, or by part: info,memoird_engine=debug.
+  # Readable on a terminal, JSON otherwise. Never a key, never what a message says.
+  filter: info
+
+short_term:
+  # What a history keeps, first in, first out, in whole units: a tool call leaves
+  # together with its results. The first user turn is kept beside these caps.
+  max_history_turns: ${max_history_turns}
+  max_history_bytes: ${max_history_bytes}
+  # Sessions of the whole process, and of every tenant that has no cap of its own. A
+  # tenant over its own cap loses its longest idle session; at the cap of the process the
+  # tenant with the most sessions does. 0: no cap.
+  max_sessions: ${max_sessions}
+  # A session that nothing touches for so long has expired.
+  session_ttl: ${session_ttl}
+  # How often expired sessions are collected. auto: every quarter of session_ttl.
+  sweep_interval: auto
+
+journal:
+  # sync: an answer means that the disk has it.
+  # interval: answers at once; the disk has it within flush_interval.
+  # off: no journal; nothing survives the process.
+  durability: sync
+  flush_interval: ${flush_interval}
+  # How long the turns of an ended session stay readable.
+  retention: ${retention}
+  # Changes that may wait for the disk, and how long a call waits for room among them
+  # before it is refused with RESOURCE_EXHAUSTED.
+  queue_bytes: ${queue_bytes}
+  queue_wait: ${queue_wait}
+
+# What clients may send. Ids, idempotency keys and subjects have 1 to 256 bytes.
+limits:
+  # One turn, encoded; never more than max_history_bytes.
+  turn_bytes: ${turn_bytes}
+  turns_per_append: ${turns_per_append}
+  parts_per_turn: ${parts_per_turn}
+  # Labels of one turn.
+  metadata_entries: ${metadata_entries}
+  metadata_bytes: ${metadata_bytes}
+  # The free-form JSON of a session.
+  state_bytes: ${state_bytes}
+  # Pinned turns of a session, with those they must travel with. They count in the caps
+  # above, and always leave room for at least one other turn.
+  pinned_turns: ${pinned_turns}
+  pinned_bytes: ${pinned_bytes}
+
+# Who may call. Without tenants there is one, `default`, without a key. A key is
+# { env: NAME }, { file: PATH } or { sha256: HEX }; `role: admin` lets it call
+# AdminService as well, which sees every tenant. limits: max_sessions, session_ttl,
+# max_history_turns, max_history_bytes.
+#
+# tenants:
+#   - id: acme
+#     keys: [ { env: ACME_KEY }, { file: /run/secrets/acme-admin, role: admin } ]
+#     limits: { max_sessions: 2000, session_ttl: 2h }
+tenants: []
+"#;
+
+/// The embedded default, commented.
+pub(crate) fn default_yaml() -> String {
+    let (limits, sessions) = (Limits::default(), SessionConfig::default());
+    let (journal, server) = (JournalConfig::default(), ServerConfig::default());
+    let values = [
+        ("listen", server.listen.to_string()),
+        ("admin_listen", server.admin_listen.to_string()),
+        ("shutdown_grace", span(server.shutdown_grace)),
+        ("max_connections", server.max_connections.to_string()),
+        ("max_streams", server.max_streams_per_connection.to_string()),
+        ("max_calls", server.max_calls_in_flight.to_string()),
+        ("max_request", size(server.max_request_bytes)),
+        ("max_history_turns", limits.max_history_turns.to_string()),
+        ("max_history_bytes", size(limits.max_history_bytes)),
+        ("max_sessions", sessions.max_sessions.to_string()),
+        ("session_ttl", span(sessions.session_ttl)),
+        ("flush_interval", span(journal.flush_interval)),
+        ("retention", span(journal.retention)),
+        ("queue_bytes", size(journal.queue_bytes)),
+        ("queue_wait", span(journal.queue_wait)),
+        ("turn_bytes", size(limits.turn_bytes)),
+        ("turns_per_append", limits.turns_per_append.to_string()),
+        ("parts_per_turn", limits.parts_per_turn.to_string()),
+        ("metadata_entries", limits.metadata_entries.to_string()),
+        ("metadata_bytes", size(limits.metadata_bytes)),
+        ("state_bytes", size(limits.state_bytes)),
+        ("pinned_turns", limits.pinned_turns.to_string()),
+        ("pinned_bytes", size(limits.pinned_bytes)),
+    ];
+    let fill =
+        |text: String, (name, value): (&str, String)| text.replace(&format!("${{{name}}}"), &value);
+    values.into_iter().fold(TEMPLATE.to_owned(), fill)
+}

@@ -1,0 +1,98 @@
+//! What a configuration file may say, and what is said of one that may not.
+
+use super::*;
+
+fn problem(text: &str) -> String {
+    parse(text).expect_err("a problem was expected")
+}
+
+#[test]
+fn the_printed_default_is_the_default_and_the_file_in_the_repository() {
+    let parsed = parse(&default_yaml()).unwrap();
+    let embedded = embedded().unwrap();
+    assert_eq!(format!("{parsed:?}"), format!("{embedded:?}"));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/memoird.yaml");
+    let file = std::fs::read_to_string(file).unwrap();
+    assert!(
+        file == default_yaml(),
+        "config/memoird.yaml is stale: `memoird config print-default > config/memoird.yaml`"
+    );
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert!(parse("version: 1\n").is_ok());
+    assert!(parse("{}").is_ok());
+}
+
+#[test]
+fn a_shape_error_names_line_and_column() {
+    for (text, part) in [
+        ("version: 1\nshort_term:\n  max_turns: 5\n", "max_turns"),
+        ("server: { listen: nowhere }\n", "socket"),
+        ("short_term: { session_ttl: 5 parsecs }\n", "a duration such as 90s or 24h"),
+        ("limits: { turn_bytes: big }\n", "a size such as 512KiB or 4MiB"),
+        ("journal: { durability: maybe }\n", "maybe"),
+        ("tenants: [ { id: a, keys: [ { password: x } ] } ]\n", "password"),
+    ] {
+        let problem = problem(text);
+        assert!(problem.contains(part), "{problem}");
+        assert!(problem.contains("line") && problem.contains("column"), "{problem}");
+    }
+}
+
+#[test]
+fn all_semantic_errors_come_together() {
+    let text = "
+version: 2
+short_term: { max_history_turns: 0, session_ttl: 0s }
+tenants:
+  - { id: a, keys: [ { env: MEMOIRD_TEST_NO_SUCH_VARIABLE }, { } ] }
+  - { id: a, keys: [ { sha256: xyz } ], limits: { max_history_turns: 0 } }
+  - { id: b }
+";
+    let problem = problem(text);
+    for part in [
+        "9 problems",
+        "version: this memoird reads version 1",
+        "short_term.session_ttl: must be more than zero",
+        "short_term.max_history_turns: must be at least 1",
+        "tenants[1].limits.max_history_turns",
+        "tenants[0].keys[0]: the environment has no variable MEMOIRD_TEST_NO_SUCH_VARIABLE",
+        "tenants[0].keys[1]: takes one of env, file, sha256",
+        "tenants[1].id: is that of tenants[0]",
+        "tenants[1].keys[0]: sha256 takes 64 hexadecimal digits",
+        "tenants[2].keys: there is none",
+    ] {
+        assert!(problem.contains(part), "{part:?} is missing in: {problem}");
+    }
+}
+
+#[test]
+fn without_keys_only_this_machine_is_served() {
+    let problem = problem("server: { listen: 0.0.0.0:7717 }\n");
+    assert!(problem.contains("server.listen") && problem.contains("keys"), "{problem}");
+    assert!(parse("server: { listen: '[::1]:7717' }\n").is_ok());
+    let keyed = format!(
+        "server: {{ listen: 0.0.0.0:7717 }}\ntenants: [ {{ id: a, keys: [ {{ sha256: '{}' }} ] }} ]",
+        "0a".repeat(32)
+    );
+    assert!(parse(&keyed).is_ok());
+}
+
+#[test]
+fn durability_off_is_a_word_and_no_cap_is_warned_of() {
+    for word in ["sync", "interval", "off", "'off'"] {
+        assert!(parse(&format!("journal: {{ durability: {word} }}")).is_ok(), "{word}");
+    }
+    let config = parse("short_term: { max_sessions: 0 }").unwrap();
+    assert!(config.warnings.iter().any(|warning| warning.contains("max_sessions is 0")));
+}
+
+#[test]
+fn one_key_belongs_to_one_tenant() {
+    let hex = "0b".repeat(32);
+    let key = format!("keys: [ {{ sha256: '{hex}' }} ]");
+    let text = format!("tenants: [ {{ id: a, {key} }}, {{ id: b, {key} }} ]");
+    assert!(problem(&text).contains("the same key as tenants[0].keys[0]"));
+}

@@ -1,0 +1,75 @@
+//! Durations and sizes as people write them.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::de::{Error, Unexpected};
+use serde::{Deserialize, Deserializer};
+
+/// A duration such as `24h` or `1m 30s`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span(pub(super) Duration);
+
+/// `auto`, or a duration.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AutoSpan {
+    /// Derived from something else.
+    Auto,
+    /// As given.
+    Span(Duration),
+}
+
+/// A size such as `1MiB`, or a number of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size(pub(super) usize);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        duration(&String::deserialize(deserializer)?).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AutoSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match &*String::deserialize(deserializer)? {
+            "auto" => Ok(Self::Auto),
+            text => duration(text).map(Self::Span),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let size: Option<ByteSize> = text.parse().ok();
+        size.and_then(|size| usize::try_from(size.0).ok()).map(Self).ok_or_else(|| {
+            D::Error::invalid_value(Unexpected::Str(&text), &"a size such as 512KiB or 4MiB")
+        })
+    }
+}
+
+fn duration<E: Error>(text: &str) -> Result<Duration, E> {
+    humantime::parse_duration(text)
+        .map_err(|_| E::invalid_value(Unexpected::Str(text), &"a duration such as 90s or 24h"))
+}
+
+/// A size as [`Size`] reads it, in the largest unit that divides it.
+pub(super) fn size(bytes: usize) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes > 0 && bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+/// A duration as [`Span`] reads it.
+pub(super) fn span(duration: Duration) -> String {
+    let hours = duration.as_secs() / 3_600;
+    let is_whole_hours = duration == Duration::from_secs(hours * 3_600);
+    match is_whole_hours && (24..24 * 7).contains(&hours) {
+        // What people call a day of sessions is 24 hours.
+        true => format!("{hours}h"),
+        false => humantime::format_duration(duration).to_string().replace("days", "d"),
+    }
+}

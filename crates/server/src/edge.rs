@@ -1,0 +1,103 @@
+//! The edge: every call passes here before its message is read. Too many at once are
+//! refused, callers are made known, calls are counted and timed.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tokio::sync::Semaphore;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tower::Layer;
+
+use crate::auth::{Keyring, Role};
+use crate::metrics::CallMetrics;
+use crate::wire::status;
+
+/// What all calls share.
+#[derive(Clone, Debug)]
+pub(crate) struct Edge {
+    keyring: Arc<Keyring>,
+    places: Arc<Semaphore>,
+    metrics: CallMetrics,
+}
+
+/// A service behind the edge.
+#[derive(Clone, Debug)]
+pub(crate) struct Guarded<S> {
+    edge: Edge,
+    inner: S,
+}
+
+impl Edge {
+    pub(crate) fn new(keyring: Keyring, max_calls: usize, metrics: CallMetrics) -> Self {
+        let places = Arc::new(Semaphore::new(max_calls));
+        Self { keyring: Arc::new(keyring), places, metrics }
+    }
+
+    /// Makes the caller known to the service, or refuses the call.
+    fn admit(&self, request: &mut Request<Body>) -> Result<(), Status> {
+        let path = request.uri().path();
+        // Probes have no keys, and the contract is no secret.
+        if path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.") {
+            return Ok(());
+        }
+        let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
+        let authorization = request.headers().get(http::header::AUTHORIZATION);
+        let caller = self.keyring.caller(authorization.map(http::HeaderValue::as_bytes));
+        let caller = caller.map_err(status::denied)?;
+        if is_admin_call && caller.role != Role::Admin {
+            return Err(status::role_required());
+        }
+        let caller = caller.clone();
+        request.extensions_mut().insert(caller);
+        Ok(())
+    }
+}
+
+impl<S> Layer<S> for Edge {
+    type Service = Guarded<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Guarded { edge: self.clone(), inner }
+    }
+}
+
+impl<S> Service<Request<Body>> for Guarded<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let timer = self.edge.metrics.start(request.uri().path());
+        let refused = match Arc::clone(&self.edge.places).try_acquire_owned() {
+            Ok(place) => match self.edge.admit(&mut request) {
+                Ok(()) => {
+                    let answer = self.inner.call(request);
+                    return Box::pin(async move {
+                        let answer = answer.await;
+                        drop(place);
+                        timer.stop(answer.as_ref().ok());
+                        answer
+                    });
+                }
+                Err(refused) => refused,
+            },
+            Err(_) => status::too_many_calls(),
+        };
+        let answer = refused.into_http();
+        timer.stop(Some(&answer));
+        Box::pin(async move { Ok(answer) })
+    }
+}

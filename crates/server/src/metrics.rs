@@ -1,0 +1,190 @@
+//! `/metrics`: what the engine counts and what calls cost, in the OpenMetrics format.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::Response;
+use memoird_engine::{Engine, TenantSnapshot};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tonic::body::Body;
+
+use crate::process;
+
+/// The methods that are counted apart; any other path counts as `other`.
+const METHODS: [&str; 10] = [
+    "/memoird.v1.SessionService/Append",
+    "/memoird.v1.SessionService/GetHistory",
+    "/memoird.v1.SessionService/GetSession",
+    "/memoird.v1.SessionService/ListSessions",
+    "/memoird.v1.SessionService/PatchState",
+    "/memoird.v1.SessionService/ResetSession",
+    "/memoird.v1.SessionService/EndSession",
+    "/memoird.v1.AdminService/GetStats",
+    "/memoird.v1.AdminService/ListTenants",
+    "/memoird.v1.AdminService/SweepNow",
+];
+
+/// Calls by method: how many, how many failed, how long they took.
+#[derive(Clone, Debug)]
+pub(crate) struct CallMetrics {
+    methods: Arc<[Method]>,
+}
+
+#[derive(Debug)]
+struct Method {
+    name: &'static str,
+    failures: AtomicU64,
+    seconds: Histogram,
+}
+
+/// A call under way.
+pub(crate) struct CallTimer {
+    methods: Arc<[Method]>,
+    method: usize,
+    started: std::time::Instant,
+}
+
+impl CallMetrics {
+    pub(crate) fn new() -> Self {
+        let name = |path: &&'static str| path.rsplit('/').next().unwrap_or(path);
+        let methods = METHODS.iter().map(name).chain(["other"]).map(|name| Method {
+            name,
+            failures: AtomicU64::new(0),
+            seconds: Histogram::new(exponential_buckets(0.000_05, 2.0, 16)),
+        });
+        Self { methods: methods.collect() }
+    }
+
+    /// A call of this path begins.
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn start(&self, path: &str) -> CallTimer {
+        let method = METHODS.iter().position(|known| *known == path).unwrap_or(METHODS.len());
+        let started = std::time::Instant::now();
+        CallTimer { methods: Arc::clone(&self.methods), method, started }
+    }
+}
+
+impl CallTimer {
+    /// The call has its answer.
+    pub(crate) fn stop(self, answer: Option<&Response<Body>>) {
+        let method = &self.methods[self.method];
+        method.seconds.observe(self.started.elapsed().as_secs_f64());
+        let status = answer.and_then(|answer| answer.headers().get("grpc-status"));
+        if status.is_some_and(|status| status != "0") {
+            method.failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All metrics of the process.
+pub(crate) fn registry(engine: Engine, calls: &CallMetrics) -> Registry {
+    let mut registry = Registry::with_prefix("memoird");
+    let commits = engine.commit_stats();
+    let help = "How long a journal transaction takes";
+    registry.register("commit_seconds", help, commits.commit_seconds.clone());
+    let help = "Change sets of a journal transaction";
+    registry.register("commit_batch_sets", help, commits.commit_batch.clone());
+    for method in &*calls.methods {
+        let labels = [("method".into(), method.name.into())];
+        let of_method = registry.sub_registry_with_labels(labels.into_iter());
+        of_method.register("call_seconds", "How long a call takes", method.seconds.clone());
+    }
+    registry.register_collector(Box::new(Counts { engine, calls: calls.clone() }));
+    registry
+}
+
+/// What is read when somebody asks.
+struct Counts {
+    engine: Engine,
+    calls: CallMetrics,
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counts").finish_non_exhaustive()
+    }
+}
+
+/// A metric by tenant: its name, what it says, where it is read, whether it only grows.
+type ByTenant = (&'static str, &'static str, fn(&TenantSnapshot) -> u64, MetricType);
+
+const BY_TENANT: [ByTenant; 9] = [
+    ("sessions_live", "Sessions alive", |t| t.sessions_live, MetricType::Gauge),
+    ("turns_live", "Turns in their histories", |t| t.turns_live, MetricType::Gauge),
+    ("bytes_live", "Encoded bytes of those turns", |t| t.bytes_live, MetricType::Gauge),
+    ("sessions_created", "Generations started", |t| t.sessions_created, MetricType::Counter),
+    ("sessions_expired", "Generations ended by their TTL", |t| t.expired, MetricType::Counter),
+    ("sessions_evicted", "Generations ended by a cap", |t| t.evicted, MetricType::Counter),
+    ("sessions_ended", "Generations ended by their bot", |t| t.ended, MetricType::Counter),
+    ("turns_appended", "Turns appended", |t| t.turns_appended, MetricType::Counter),
+    ("turns_dropped", "Turns that left to make room", |t| t.turns_dropped, MetricType::Counter),
+];
+
+impl Collector for Counts {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let stats = self.engine.stats();
+        for (name, help, read, kind) in BY_TENANT {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for tenant in &stats.tenants {
+                let labels = [("tenant", tenant.id.as_str())];
+                let metric = family.encode_family(&labels)?;
+                match kind {
+                    MetricType::Counter => ConstCounter::new(read(tenant)).encode(metric)?,
+                    _ => ConstGauge::new(i64::try_from(read(tenant)).unwrap_or(i64::MAX))
+                        .encode(metric)?,
+                }
+            }
+        }
+        let counts = [
+            ("commits", "Journal transactions", stats.commits),
+            ("commit_sets", "Change sets in them", stats.commit_sets),
+            ("commit_failures", "Change sets not written", stats.commit_failures),
+        ];
+        for (name, help, value) in counts {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
+        }
+        self.encode_by_name(&mut encoder)?;
+        let usage = process::usage();
+        let metric = encoder.encode_descriptor("cpu_seconds", "CPU", None, MetricType::Counter)?;
+        ConstCounter::new(usage.cpu_seconds).encode(metric)?;
+        let metric =
+            encoder.encode_descriptor("rss_bytes", "Resident memory", None, MetricType::Gauge)?;
+        ConstGauge::new(i64::try_from(usage.rss_bytes).unwrap_or(i64::MAX)).encode(metric)
+    }
+}
+
+impl Counts {
+    fn encode_by_name(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Calls that failed";
+        let mut family =
+            encoder.encode_descriptor("call_failures", help, None, MetricType::Counter)?;
+        for method in &*self.calls.methods {
+            let labels = [("method", method.name)];
+            let failures = method.failures.load(Ordering::Relaxed);
+            ConstCounter::new(failures).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Background steps that failed";
+        let mut family =
+            encoder.encode_descriptor("worker_failures", help, None, MetricType::Counter)?;
+        for worker in self.engine.workers() {
+            let labels = [("worker", worker.name)];
+            ConstCounter::new(worker.failures()).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Background steps done";
+        let mut family =
+            encoder.encode_descriptor("worker_steps", help, None, MetricType::Counter)?;
+        for worker in self.engine.workers() {
+            let labels = [("worker", worker.name)];
+            ConstCounter::new(worker.steps()).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! `memoird serve`: the story of the process, from its configuration to its last flush.
+
+use std::path::Path;
+
+use memoird_store::StoreError;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::info;
+
+use crate::app::{App, StartError};
+use crate::cli::exit::CliError;
+use crate::{config, logging};
+
+/// Runs the daemon until it is told to stop.
+pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
+    let loaded = match file {
+        Some(path) => config::load(path)?,
+        None => config::embedded()?,
+    };
+    logging::init(&loaded.log)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| CliError::Io { what: "cannot start the runtime".to_owned(), source })?;
+    runtime.block_on(async {
+        let mut told = Told::listen()?;
+        let app = App::bind(loaded).await.map_err(start_error)?;
+        info!(grpc = %app.grpc_addr(), admin = %app.admin_addr(), "memoird is ready");
+        let running = app.serve().map_err(start_error)?;
+        running.announce().await;
+        let broken = running.broken();
+        let reason = tokio::select! {
+            signal = told.wait() => signal,
+            () = broken.cancelled() => "a background worker panicked",
+        };
+        info!(reason, "memoird is stopping");
+        running.drain().await;
+        if broken.is_cancelled() {
+            return Err(CliError::Broken);
+        }
+        info!("memoird has stopped");
+        Ok(())
+    })
+}
+
+/// The signals that end a daemon in an orderly way.
+struct Told {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Told {
+    fn listen() -> Result<Self, CliError> {
+        let failed = |source| CliError::Io { what: "cannot listen to signals".to_owned(), source };
+        let listen = |kind| signal(kind).map_err(failed);
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn wait(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+fn start_error(error: StartError) -> CliError {
+    match error {
+        StartError::Store(StoreError::DirUnusable { dir, source }) => {
+            CliError::CannotCreate { path: dir, source }
+        }
+        StartError::Bind { what, addr, source } => {
+            CliError::Io { what: format!("cannot listen on {addr} ({what})"), source }
+        }
+        other => CliError::NotStarted { problem: other.to_string() },
+    }
+}

@@ -1,0 +1,139 @@
+//! SessionService: the calls a bot makes per message.
+
+use std::pin::Pin;
+
+use memoird_engine::Engine;
+use memoird_proto::spliced::session_service_server::SessionService;
+use memoird_proto::{spliced, v1};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::split;
+use crate::wire::{from, status, to};
+
+/// The engine as bots see it.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionApi {
+    engine: Engine,
+}
+
+impl SessionApi {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self { engine }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[async_trait]
+impl SessionService for SessionApi {
+    type WatchEventsStream =
+        Pin<Box<dyn Stream<Item = Result<v1::WatchEventsResponse, Status>> + Send>>;
+
+    async fn append(&self, request: Request<v1::AppendRequest>) -> Answer<v1::AppendResponse> {
+        let (caller, mut request) = split(request)?;
+        let session_id = std::mem::take(&mut request.session_id);
+        let session = from::session_id(&session_id)?;
+        let command = from::append(request, &caller.tenant.limits)?;
+        let outcome = self.engine.append(&caller.tenant, &session, command).await;
+        let outcome = outcome.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(to::appended(session_id, &outcome)))
+    }
+
+    async fn get_history(
+        &self,
+        request: Request<v1::GetHistoryRequest>,
+    ) -> Answer<spliced::GetHistoryResponse> {
+        let (caller, request) = split(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let query = from::history(&request)?;
+        let page = self.engine.history(&caller.tenant, &session, query).await;
+        Ok(Response::new(to::history(page.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn get_session(
+        &self,
+        request: Request<v1::GetSessionRequest>,
+    ) -> Answer<v1::GetSessionResponse> {
+        let (caller, request) = split(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let view = self.engine.session(&caller.tenant, &session).await;
+        let session = to::session_info(&view.map_err(|error| status::engine(&error))?);
+        Ok(Response::new(v1::GetSessionResponse { session: Some(session) }))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Answer<v1::ListSessionsResponse> {
+        let (caller, request) = split(request)?;
+        let (size, after) = from::page(&request)?;
+        let after = after.as_ref().map(|(session, time)| (session, *time));
+        let page = self.engine.sessions(&caller.tenant, after, size).await;
+        Ok(Response::new(to::sessions(&page)))
+    }
+
+    async fn patch_state(
+        &self,
+        request: Request<v1::PatchStateRequest>,
+    ) -> Answer<v1::PatchStateResponse> {
+        let (caller, request) = split(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let (patch, version) = (&request.merge_patch_json, request.expected_version);
+        let state = self.engine.patch_state(&caller.tenant, &session, patch, version).await;
+        Ok(Response::new(to::state(&state.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn reset_session(
+        &self,
+        request: Request<v1::ResetSessionRequest>,
+    ) -> Answer<v1::ResetSessionResponse> {
+        let (caller, request) = split(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let reset = self.engine.reset_session(&caller.tenant, &session).await;
+        let (view, ended) = reset.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(v1::ResetSessionResponse {
+            session: Some(to::session_info(&view)),
+            ended_generation: ended.to_string(),
+        }))
+    }
+
+    async fn end_session(
+        &self,
+        request: Request<v1::EndSessionRequest>,
+    ) -> Answer<v1::EndSessionResponse> {
+        let (caller, request) = split(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let view = self.engine.end_session(&caller.tenant, &session).await;
+        let session = to::session_info(&view.map_err(|error| status::engine(&error))?);
+        Ok(Response::new(v1::EndSessionResponse { session: Some(session) }))
+    }
+
+    async fn get_context(
+        &self,
+        _: Request<v1::GetContextRequest>,
+    ) -> Answer<spliced::GetContextResponse> {
+        Err(status::unimplemented("GetContext"))
+    }
+
+    async fn compact_session(
+        &self,
+        _: Request<v1::CompactSessionRequest>,
+    ) -> Answer<v1::CompactSessionResponse> {
+        Err(status::unimplemented("CompactSession"))
+    }
+
+    async fn undo_compaction(
+        &self,
+        _: Request<v1::UndoCompactionRequest>,
+    ) -> Answer<v1::UndoCompactionResponse> {
+        Err(status::unimplemented("UndoCompaction"))
+    }
+
+    async fn watch_events(
+        &self,
+        _: Request<v1::WatchEventsRequest>,
+    ) -> Answer<Self::WatchEventsStream> {
+        Err(status::unimplemented("WatchEvents"))
+    }
+}

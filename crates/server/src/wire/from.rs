@@ -1,0 +1,219 @@
+//! What a client sent, made into what the engine takes, or refused.
+
+use memoird_core::CoreError;
+use memoird_core::formats::{self, MessageFormat};
+use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
+use memoird_core::ids::{Generation, ID_BYTES_MAX, SessionId, Subject, TenantId};
+use memoird_core::limits::Limits;
+use memoird_core::session::AppendCommand;
+use memoird_core::time::Steady;
+use memoird_core::turn::{NewTurn, Turn};
+use memoird_engine::{HistoryQuery, HistoryScope};
+use memoird_proto::v1;
+use memoird_store::encoding;
+use sha2::{Digest, Sha256};
+use tonic::Status;
+
+use super::status;
+
+/// Turns of one page of history, and bytes after which it ends.
+const HISTORY_TURNS_MAX: usize = 1_000;
+const HISTORY_BYTES_MAX: usize = 2 << 20;
+/// Sessions of one page.
+const PAGE_MAX: usize = 1_000;
+const PAGE_DEFAULT: usize = 100;
+
+/// A session id.
+pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
+    SessionId::parse(text).map_err(|error| status::core(&error))
+}
+
+/// A tenant's id; `None` for all of them.
+pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
+    match text {
+        "" => Ok(None),
+        text => TenantId::parse(text).map(Some).map_err(|error| status::core(&error)),
+    }
+}
+
+/// An append: its turns are checked and encoded here, once.
+pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
+    append_command(request, limits).map_err(|error| match error {
+        AppendFault::Core(error) => status::core(&error),
+        AppendFault::Argument { reason, problem } => status::invalid(reason, problem),
+        AppendFault::Unimplemented(what) => status::unimplemented(what),
+    })
+}
+
+/// Which turns to read.
+pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, Status> {
+    let scope = match v1::HistoryScope::try_from(request.scope) {
+        Ok(v1::HistoryScope::Unspecified | v1::HistoryScope::Live) => HistoryScope::Live,
+        Ok(v1::HistoryScope::Journal) => HistoryScope::Journal,
+        Err(_) => {
+            let problem = format!(
+                "scope is {}; it takes HISTORY_SCOPE_LIVE or HISTORY_SCOPE_JOURNAL",
+                request.scope
+            );
+            return Err(status::invalid("SCOPE_INVALID", problem));
+        }
+    };
+    Ok(HistoryQuery {
+        scope,
+        generation: generation(&request.generation).map_err(|error| status::core(&error))?,
+        after_seq: request.after_seq,
+        turns_max: page_size(request.limit, HISTORY_TURNS_MAX, HISTORY_TURNS_MAX),
+        bytes_max: HISTORY_BYTES_MAX,
+    })
+}
+
+/// How many sessions of a list, and from where.
+pub(crate) fn page(
+    request: &v1::ListSessionsRequest,
+) -> Result<(usize, Option<(SessionId, Steady)>), Status> {
+    let size = page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX);
+    if request.page_token.is_empty() {
+        return Ok((size, None));
+    }
+    let parsed = request.page_token.split_once(':').and_then(|(time, id)| {
+        Some((SessionId::parse(id).ok()?, Steady(u64::from_str_radix(time, 16).ok()?)))
+    });
+    let problem = "page_token is none that next_page_token gave; start again without it";
+    parsed
+        .map(|after| (size, Some(after)))
+        .ok_or_else(|| status::invalid("PAGE_TOKEN_INVALID", problem.to_owned()))
+}
+
+/// Why an append is refused before anybody is asked.
+enum AppendFault {
+    Core(CoreError),
+    Argument { reason: &'static str, problem: String },
+    Unimplemented(&'static str),
+}
+
+impl From<CoreError> for AppendFault {
+    fn from(error: CoreError) -> Self {
+        Self::Core(error)
+    }
+}
+
+fn append_command(
+    request: v1::AppendRequest,
+    limits: &Limits,
+) -> Result<AppendCommand, AppendFault> {
+    let expected_generation = generation(&request.expected_generation)?;
+    let subject = match &*request.subject {
+        "" => None,
+        subject => Some(Subject::parse(subject)?),
+    };
+    if let Some(usage) = request.usage.as_ref().filter(|usage| usage.model.len() > ID_BYTES_MAX) {
+        let bytes = usage.model.len();
+        return Err(CoreError::IdInvalid { field: "usage.model", bytes }.into());
+    }
+    let key = request.idempotency_key;
+    if key.len() > ID_BYTES_MAX {
+        return Err(CoreError::IdInvalid { field: "idempotency_key", bytes: key.len() }.into());
+    }
+    let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
+        (false, false) => {
+            let problem = "send turns or messages_json, not both".to_owned();
+            return Err(AppendFault::Argument { reason: "TURNS_AMBIGUOUS", problem });
+        }
+        (true, false) => formats::parse(format(request.format)?, &request.messages_json)?,
+        (_, true) => turns(request.turns, limits)?,
+    };
+    let turns = encoded(turns, limits)?;
+    let idempotency = (!key.is_empty()).then(|| IdempotencyKey {
+        key: fingerprint([key.as_bytes()]),
+        content: content_fingerprint(subject.as_ref(), &turns),
+    });
+    Ok(AppendCommand {
+        turns,
+        subject,
+        idempotency,
+        expected_seq: request.expected_seq,
+        expected_generation,
+        partial: request.partial,
+    })
+}
+
+fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> {
+    check_count(turns.len(), limits)?;
+    let read = |(index, turn)| {
+        let problem = |malformed: encoding::Malformed| malformed.to_string();
+        encoding::from_proto(turn)
+            .map_err(|malformed| CoreError::TurnInvalid { index, problem: problem(malformed) })
+    };
+    turns.into_iter().enumerate().map(read).collect()
+}
+
+fn encoded(turns: Vec<Turn>, limits: &Limits) -> Result<Vec<NewTurn>, CoreError> {
+    check_count(turns.len(), limits)?;
+    let limit = limits.turn_bytes_effective();
+    let encode = |(index, turn): (usize, Turn)| {
+        turn.check(index, limits)?;
+        let turn = encoding::encode(turn);
+        let actual = turn.body.len();
+        match actual <= limit {
+            true => Ok(turn),
+            false => Err(CoreError::TurnTooLarge { index, what: "encoded bytes", actual, limit }),
+        }
+    };
+    turns.into_iter().enumerate().map(encode).collect()
+}
+
+fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
+    match (1..=limits.turns_per_append).contains(&actual) {
+        true => Ok(()),
+        false => Err(CoreError::TurnCountInvalid { actual, limit: limits.turns_per_append }),
+    }
+}
+
+fn format(format: i32) -> Result<MessageFormat, AppendFault> {
+    match v1::MessageFormat::try_from(format) {
+        Ok(v1::MessageFormat::Openai) => Ok(MessageFormat::OpenAi),
+        Ok(v1::MessageFormat::Anthropic) => Ok(MessageFormat::Anthropic),
+        Ok(v1::MessageFormat::OpenaiResponses) => {
+            Err(AppendFault::Unimplemented("MESSAGE_FORMAT_OPENAI_RESPONSES"))
+        }
+        Ok(v1::MessageFormat::Unspecified) | Err(_) => {
+            let problem = format!(
+                "format is {format}; messages_json takes MESSAGE_FORMAT_OPENAI or \
+                 MESSAGE_FORMAT_ANTHROPIC"
+            );
+            Err(AppendFault::Argument { reason: "FORMAT_INVALID", problem })
+        }
+    }
+}
+
+fn generation(text: &str) -> Result<Option<Generation>, CoreError> {
+    match text {
+        "" => Ok(None),
+        text => text.parse().map(Some),
+    }
+}
+
+fn page_size(asked: u32, default: usize, max: usize) -> usize {
+    match asked {
+        0 => default,
+        asked => usize::try_from(asked).unwrap_or(max).min(max),
+    }
+}
+
+/// What an append says: the same for every repetition, also where the client encoded
+/// its labels in another order.
+fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerprint {
+    let subject = subject.map_or(&[][..], |subject| subject.as_str().as_bytes());
+    fingerprint([subject].into_iter().chain(turns.iter().map(|turn| &turn.body[..])))
+}
+
+/// A digest of some texts, each with its length, so that their borders count.
+fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint {
+    let mut hasher = Sha256::new();
+    for text in texts {
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    }
+    let digest: [u8; 32] = hasher.finalize().into();
+    std::array::from_fn(|place| digest[place])
+}

@@ -1,0 +1,113 @@
+//! Errors as a client sees them: a code, a sentence that says what to do, and a stable
+//! reason for programs. The one place where errors meet gRPC.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use memoird_core::CoreError;
+use memoird_engine::EngineError;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+use tracing::error;
+
+use crate::auth::Denied;
+
+const DOMAIN: &str = "memoird";
+/// When to try again what a moment of load refused.
+const RETRY_SOON: Duration = Duration::from_millis(100);
+/// When to try again what a disk refused.
+const RETRY_LATER: Duration = Duration::from_secs(1);
+
+/// What the engine could not do.
+pub(crate) fn engine(failure: &EngineError) -> Status {
+    use Code::{FailedPrecondition, NotFound, ResourceExhausted, Unavailable};
+    let (code, reason, retry) = match failure {
+        EngineError::Core(refusal) => return core(refusal),
+        EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
+        EngineError::GenerationNotFound { .. } => (NotFound, "GENERATION_NOT_FOUND", None),
+        EngineError::JournalOff => (FailedPrecondition, "JOURNAL_OFF", None),
+        EngineError::JournalBusy => (ResourceExhausted, "JOURNAL_BUSY", Some(RETRY_SOON)),
+        EngineError::JournalFull => (ResourceExhausted, "JOURNAL_FULL", Some(RETRY_LATER)),
+        EngineError::JournalFailed { detail } => {
+            error!(detail, "a call failed at the journal");
+            (Unavailable, "JOURNAL_FAILED", Some(RETRY_LATER))
+        }
+        EngineError::SessionReloaded => (Unavailable, "SESSION_RELOADED", Some(RETRY_SOON)),
+        EngineError::NoPlace => (ResourceExhausted, "NO_PLACE", Some(RETRY_SOON)),
+        EngineError::Stopping => (Unavailable, "STOPPING", Some(RETRY_LATER)),
+    };
+    status(code, reason, failure.to_string(), retry)
+}
+
+/// What the rules refuse.
+pub(crate) fn core(refusal: &CoreError) -> Status {
+    use Code::{Aborted, FailedPrecondition, InvalidArgument};
+    let (code, reason) = match refusal {
+        CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
+        CoreError::GenerationInvalid { .. } => (InvalidArgument, "GENERATION_INVALID"),
+        CoreError::TurnInvalid { .. } => (InvalidArgument, "TURN_INVALID"),
+        CoreError::TurnTooLarge { .. } => (InvalidArgument, "TURN_TOO_LARGE"),
+        CoreError::TurnCountInvalid { .. } => (InvalidArgument, "TURN_COUNT_INVALID"),
+        CoreError::MessagesInvalid { .. } => (InvalidArgument, "MESSAGES_INVALID"),
+        CoreError::ToolUseUnknown { .. } => (InvalidArgument, "TOOL_USE_UNKNOWN"),
+        CoreError::PinnedTooMany { .. } => (FailedPrecondition, "PINNED_TOO_MANY"),
+        CoreError::StaleSeq { .. } => (Aborted, "STALE_SEQ"),
+        CoreError::StaleGeneration { .. } => (Aborted, "STALE_GENERATION"),
+        CoreError::StaleStateVersion { .. } => (Aborted, "STALE_STATE_VERSION"),
+        CoreError::StateInvalid { .. } => (InvalidArgument, "STATE_INVALID"),
+        CoreError::StateTooLarge { .. } => (InvalidArgument, "STATE_TOO_LARGE"),
+        CoreError::IdempotencyKeyReused => (InvalidArgument, "IDEMPOTENCY_KEY_REUSED"),
+    };
+    status(code, reason, refusal.to_string(), None)
+}
+
+/// A request that does not make sense.
+pub(crate) fn invalid(reason: &'static str, problem: String) -> Status {
+    status(Code::InvalidArgument, reason, problem, None)
+}
+
+/// Something of the contract that this daemon does not do.
+pub(crate) fn unimplemented(what: &str) -> Status {
+    let problem = format!("{what} is not served by this version");
+    status(Code::Unimplemented, "UNIMPLEMENTED", problem, None)
+}
+
+/// A caller who is not let in.
+pub(crate) fn denied(denied: Denied) -> Status {
+    let (reason, problem) = match denied {
+        Denied::NoKey => ("NO_KEY", "send your key as metadata, `authorization: Bearer <key>`"),
+        Denied::WrongKey => ("WRONG_KEY", "the key is not known; ask your operator for one"),
+    };
+    status(Code::Unauthenticated, reason, problem.to_owned(), None)
+}
+
+/// A caller whose key may not do this.
+pub(crate) fn role_required() -> Status {
+    let problem = "AdminService takes keys with `role: admin`".to_owned();
+    status(Code::PermissionDenied, "ROLE_REQUIRED", problem, None)
+}
+
+/// A tenant that an operator named and nobody has.
+pub(crate) fn tenant_not_found() -> Status {
+    let problem = "there is no such tenant; ListTenants names all".to_owned();
+    status(Code::NotFound, "TENANT_NOT_FOUND", problem, None)
+}
+
+/// More calls at once than configured.
+pub(crate) fn too_many_calls() -> Status {
+    let problem = "too many calls at once; try again".to_owned();
+    status(Code::ResourceExhausted, "TOO_MANY_CALLS", problem, Some(RETRY_SOON))
+}
+
+/// A call that came past the edge without a caller: a mistake of ours.
+pub(crate) fn no_caller() -> Status {
+    status(Code::Internal, "NO_CALLER", "the call has no caller".to_owned(), None)
+}
+
+fn status(code: Code, reason: &'static str, message: String, retry: Option<Duration>) -> Status {
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    if let Some(retry) = retry {
+        details.set_retry_info(Some(retry));
+    }
+    Status::with_error_details(code, message, details)
+}

@@ -1,0 +1,141 @@
+//! A chat that drives a real session, so that what the tests write is what the rules
+//! decide. Its turns are words: `u` user, `a` assistant, `s` system; `a+x` calls the
+//! tool with id `x`, `t-x` brings its result, `u-x` brings it in a user turn; `!` pins.
+
+use memoird_core::CoreError;
+use memoird_core::change::{Change, EndReason};
+use memoird_core::idempotency::IdempotencyKey;
+use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::limits::Limits;
+use memoird_core::session::{AppendCommand, Decision, Session};
+use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
+use memoird_store::{Store, encoding};
+
+use crate::kit::{load, now};
+
+/// A session in memory, with the key and the limits it has in every command.
+#[derive(Clone, Debug)]
+pub(crate) struct Chat {
+    pub(crate) key: SessionKey,
+    pub(crate) session: Session,
+    pub(crate) limits: Limits,
+}
+
+impl Chat {
+    /// A generation that starts at `at`, under caps that few turns fill.
+    pub(crate) fn begin(key: &SessionKey, generation: Generation, at: u64) -> (Self, Change) {
+        let (session, change) = Session::begin(key, generation, now(at));
+        let limits = Limits {
+            max_history_turns: 5,
+            pinned_turns: 2,
+            departed_calls: 2,
+            ..Limits::default()
+        };
+        (Self { key: key.clone(), session, limits }, change)
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.session.head().generation
+    }
+
+    pub(crate) fn decide(
+        &mut self,
+        command: &AppendCommand,
+        at: u64,
+    ) -> Result<Decision, CoreError> {
+        self.session.append(&self.key, command, &self.limits, now(at), encoding::seal)
+    }
+
+    /// What an append of these words changes; it must be taken.
+    pub(crate) fn append(&mut self, words: &str, at: u64) -> Change {
+        self.append_command(&command(words), at)
+    }
+
+    pub(crate) fn append_command(&mut self, command: &AppendCommand, at: u64) -> Change {
+        match self.decide(command, at) {
+            Ok(Decision::Done { change, .. }) => change,
+            other => panic!("an append was expected: {other:?}"),
+        }
+    }
+
+    pub(crate) fn patch(&mut self, patch: &str, at: u64) -> Change {
+        self.session.patch_state(patch, None, &self.limits, now(at)).unwrap().1
+    }
+
+    pub(crate) fn touch(&mut self, at: u64) -> Change {
+        self.session.touch(now(at))
+    }
+
+    pub(crate) fn end(&self, at: u64) -> Change {
+        self.session.head().end(EndReason::Ended, now(at))
+    }
+
+    /// The same chat as the store knows it.
+    pub(crate) fn reloaded(&self, store: &dyn Store) -> Self {
+        let saved = load(store, &self.key).expect("a live session");
+        Self { session: Session::restore(saved), ..self.clone() }
+    }
+
+    /// The seqs of what the history keeps.
+    pub(crate) fn kept(&self) -> Vec<u64> {
+        self.session.history().turns_after(0).map(|record| record.seq).collect()
+    }
+}
+
+/// A new chat of tenant `t`, begun in the store at the moment `at`, which names its
+/// generation.
+pub(crate) fn begun(store: &dyn Store, session: &str, at: u64) -> Chat {
+    let generation = Generation::new(i64::try_from(at).unwrap(), u128::from(at));
+    let (chat, begin) = Chat::begin(&crate::kit::key("t", session), generation, at);
+    crate::kit::must_write(store, [begin]);
+    chat
+}
+
+pub(crate) fn command(words: &str) -> AppendCommand {
+    AppendCommand { turns: words.split_whitespace().map(turn).collect(), ..Default::default() }
+}
+
+/// An append under the idempotency key that `name` numbers.
+pub(crate) fn named(words: &str, name: u64, content: u8) -> AppendCommand {
+    AppendCommand { idempotency: Some(idempotency_key(name, content)), ..command(words) }
+}
+
+pub(crate) fn idempotency_key(name: u64, content: u8) -> IdempotencyKey {
+    IdempotencyKey { key: u128::from(name).to_be_bytes(), content: [content; 16] }
+}
+
+pub(crate) fn turn(word: &str) -> NewTurn {
+    let role = match word.as_bytes()[0] {
+        b'u' => Role::User,
+        b'a' => Role::Assistant,
+        b't' => Role::Tool,
+        _ => Role::System,
+    };
+    let mut turn = Turn::new(role, vec![PartKind::Text(word.to_owned()).into()]);
+    let mut marks = word.chars().skip(1);
+    while let Some(mark) = marks.next() {
+        let mut id = || marks.next().map(String::from).unwrap_or_default();
+        match mark {
+            '+' => turn.parts.push(
+                PartKind::ToolUse { id: id(), name: "look".into(), input_json: "{}".into() }.into(),
+            ),
+            '-' => {
+                let result = PartKind::ToolResult {
+                    tool_use_id: id(),
+                    content: "seen".into(),
+                    parts: Vec::new(),
+                    is_error: false,
+                };
+                turn.parts.push(result.into());
+            }
+            _ => turn.pinned = true,
+        }
+    }
+    encoding::encode(turn)
+}
+
+/// A user turn of so many bytes of text.
+pub(crate) fn large(bytes: usize) -> NewTurn {
+    let text = "x".repeat(bytes);
+    encoding::encode(Turn::new(Role::User, vec![PartKind::Text(text).into()]))
+}

@@ -1,0 +1,137 @@
+//! Damage: found when the journal is opened, told, and not made worse.
+
+use std::fs;
+
+use memoird_store::StoreError;
+
+use super::*;
+
+const PAGE: usize = 4_096;
+
+fn is_corrupt(dir: &Path) -> String {
+    let error = refusal(dir);
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("nothing was changed") && text.contains("backup"), "{text}");
+    text
+}
+
+#[test]
+fn garbage_is_damage_whatever_its_length() {
+    for length in [1, 15, 16, 17, 100, PAGE, 3 * PAGE + 5] {
+        let dir = tempfile::tempdir().unwrap();
+        let garbage: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
+        fs::write(dir.path().join("journal.db"), garbage).unwrap();
+        is_corrupt(dir.path());
+        // With the log of a journal beside it, that one must survive, too.
+        fs::write(dir.path().join("journal.db-wal"), vec![7; 5_000]).unwrap();
+        is_corrupt(dir.path());
+    }
+}
+
+#[test]
+fn garbage_behind_a_good_first_line_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut file = b"SQLite format 3\0".to_vec();
+    file.resize(2 * PAGE, 0xa5);
+    fs::write(dir.path().join("journal.db"), file).unwrap();
+    is_corrupt(dir.path());
+}
+
+#[test]
+fn a_truncated_file_is_damage() {
+    let whole = tempfile::tempdir().unwrap();
+    at_rest(whole.path());
+    let (file, log) = bytes(whole.path());
+    assert!(log.is_empty() && file.len() > 20 * PAGE);
+    let size = file.len();
+    for length in [
+        1,
+        16,
+        50,
+        100,
+        PAGE,
+        PAGE + 1,
+        size / 2,
+        size - PAGE,
+        size - PAGE / 2,
+        size - 100,
+        size - 1,
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("journal.db"), &file[..length]).unwrap();
+        is_corrupt(dir.path());
+    }
+}
+
+#[test]
+fn a_truncated_file_is_damage_also_when_a_log_goes_with_it() {
+    let whole = tempfile::tempdir().unwrap();
+    after_a_crash(whole.path());
+    let (file, log) = bytes(whole.path());
+    // With nothing or little left of the file, SQLite would throw the log away.
+    for length in [0, 1, 50, 100, PAGE, 5 * PAGE, file.len() / 2] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("journal.db"), &file[..length]).unwrap();
+        fs::write(dir.path().join("journal.db-wal"), &log).unwrap();
+        is_corrupt(dir.path());
+    }
+}
+
+/// Who moves the damaged file away and leaves the log has the newest turns in it.
+#[test]
+fn a_log_without_its_file_is_not_thrown_away() {
+    let dir = tempfile::tempdir().unwrap();
+    after_a_crash(dir.path());
+    fs::remove_file(dir.path().join("journal.db")).unwrap();
+    let text = is_corrupt(dir.path());
+    assert!(text.contains("-wal"), "it says what to move away: {text}");
+    fs::remove_file(dir.path().join("journal.db-wal")).unwrap();
+    must_work(&open(dir.path()));
+}
+
+#[test]
+fn overwritten_pages_are_damage_wherever_they_are() {
+    let whole = tempfile::tempdir().unwrap();
+    at_rest(whole.path());
+    let (file, _) = bytes(whole.path());
+    let pages = file.len() / PAGE;
+    for page in [2, 5, pages / 3, pages / 2, pages - 3] {
+        for filler in [0x00, 0xa5, 0xff] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut damaged = file.clone();
+            // Not on a page's border, as disks do not know of pages.
+            damaged[page * PAGE - 700..(page + 1) * PAGE + 700].fill(filler);
+            fs::write(dir.path().join("journal.db"), damaged).unwrap();
+            is_corrupt(dir.path());
+        }
+    }
+}
+
+#[test]
+fn overwritten_pages_are_damage_also_when_a_log_goes_with_them() {
+    let whole = tempfile::tempdir().unwrap();
+    after_a_crash(whole.path());
+    let (file, log) = bytes(whole.path());
+    let middle = file.len() / 2;
+    let mut damaged = file;
+    damaged[middle - PAGE..middle + PAGE].fill(0xa5);
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("journal.db"), damaged).unwrap();
+    fs::write(dir.path().join("journal.db-wal"), log).unwrap();
+    is_corrupt(dir.path());
+}
+
+#[test]
+fn a_turn_that_does_not_decode_is_named_and_the_rest_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let [mut hurt, mut well] = [("hurt", 1), ("well", 2)].map(|(name, at)| begun(&store, name, at));
+    must_write(&store, [hurt.append("u a u", 3), well.append("u a u", 3)]);
+    let sql = "UPDATE turns SET content = x'ff' WHERE generation = ? AND seq = 2";
+    raw(dir.path()).execute(sql, [hurt.generation().to_bytes()]).unwrap();
+    let error = store.load(&hurt.key, memoird_core::time::Steady(0)).unwrap_err();
+    assert!(matches!(error, StoreError::TurnDamaged { seq: 2, .. }), "{error}");
+    assert!(known(&store, &well.key).is_some());
+    assert_eq!(seqs(&store, &hurt.key, None), Some(vec![1, 2, 3]), "the bytes are given as is");
+}

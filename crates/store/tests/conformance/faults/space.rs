@@ -1,0 +1,93 @@
+//! What is forgotten leaves the tables in steps of the asked size, and then the disk.
+
+use memoird_core::session::AppendCommand;
+use memoird_core::time::Steady;
+use memoird_store::PruneBefore;
+
+use super::*;
+use crate::chat::{command, large, named};
+
+const TABLES: [&str; 4] = ["generations", "turns", "states", "idempotency"];
+const EVERYTHING: PruneBefore = PruneBefore { ended: Steady(u64::MAX), keys: Steady(u64::MAX) };
+
+fn rows(dir: &Path) -> i64 {
+    let raw = raw(dir);
+    TABLES.iter().map(|table| number(&raw, &format!("SELECT count(*) FROM {table}"))).sum()
+}
+
+#[test]
+fn a_step_forgets_about_the_rows_it_was_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    for at in 1..=3 {
+        let mut chat = begun(&store, &format!("s{at}"), at);
+        for name in 0..10 {
+            must_write(&store, [chat.append_command(&named("u a", name, 1), at)]);
+        }
+        must_write(&store, [chat.patch("{}", at), chat.end(at)]);
+    }
+    let mut left = rows(dir.path());
+    assert_eq!(left, 3 * (1 + 20 + 1 + 10));
+    loop {
+        let more = store.prune(EVERYTHING, 7).unwrap();
+        let now = rows(dir.path());
+        // A generation takes its state along.
+        assert!((0..=9).contains(&(left - now)), "{left} to {now}");
+        assert!(more || now == 0, "it stops only when nothing is left");
+        left = now;
+        if !more {
+            break;
+        }
+    }
+}
+
+#[test]
+fn what_was_forgotten_leaves_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let empty = number(&raw(dir.path()), "PRAGMA page_count");
+    let mut chat = begun(&store, "s", 1);
+    let append = AppendCommand { turns: vec![large(1 << 20), large(1 << 20)], ..command("") };
+    must_write(&store, [chat.append_command(&append, 2)]);
+    must_write(&store, [chat.end(3)]);
+    let full = number(&raw(dir.path()), "PRAGMA page_count");
+    assert!(full - empty > 500, "{empty} to {full} pages");
+    // Little by little, so that no step holds the writer up for long.
+    for _ in 0..4 {
+        store.prune(EVERYTHING, 100).unwrap();
+    }
+    let after = number(&raw(dir.path()), "PRAGMA page_count");
+    assert!(after < empty + 10, "{empty} to {full} to {after} pages");
+    must_work(&store);
+    drop(store);
+    let size = std::fs::metadata(dir.path().join("journal.db")).unwrap().len();
+    assert!(size < 200 << 10, "{size} bytes");
+}
+
+/// The questions that are asked per message, and those that are asked of a large journal,
+/// must not read a whole table.
+#[test]
+fn no_frequent_question_reads_a_whole_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = open(dir.path());
+    let raw = raw(dir.path());
+    let of_session = "FROM generations WHERE tenant = 'a' AND session = 'b'";
+    for sql in [
+        format!("SELECT kept {of_session} AND ended_at IS NULL"),
+        format!("SELECT generation {of_session} AND ended_at IS NOT NULL ORDER BY generation DESC"),
+        "SELECT content FROM turns WHERE generation = x'' AND seq >= 1 ORDER BY seq".into(),
+        "SELECT generation FROM generations WHERE ended_at < 1 ORDER BY ended_at LIMIT 5".into(),
+        "SELECT tenant FROM generations WHERE ended_at IS NULL".into(),
+        "SELECT key FROM idempotency WHERE tenant = 'a' AND session = 'b' AND at >= 1".into(),
+        "DELETE FROM idempotency WHERE (tenant, session, key) IN
+             (SELECT tenant, session, key FROM idempotency WHERE at < 1 ORDER BY at LIMIT 5)"
+            .into(),
+    ] {
+        let mut plan = raw.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let steps = plan.query_map([], |row| row.get::<_, String>(3)).unwrap();
+        for step in steps.map(Result::unwrap) {
+            let reads_all = step.starts_with("SCAN") && !step.contains("generations_live");
+            assert!(!reads_all && !step.contains("TEMP B-TREE"), "{step}: {sql}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The journal gives all turns of a generation back, page by page, to its owner alone.
+
+use std::sync::Arc;
+
+use memoird_core::ids::Generation;
+use memoird_store::{JournalRange, Store};
+
+use crate::chat::{Chat, begun};
+use crate::kit::*;
+
+for_every_store!(
+    a_journal_keeps_what_the_history_dropped,
+    pages_follow_each_other_without_gap_or_overlap,
+    a_page_stops_once_it_has_read_its_bytes,
+    a_range_at_the_edge_gives_an_empty_page,
+    a_foreign_generation_is_none,
+    without_a_generation_the_newest_is_read,
+);
+
+/// The journal of a chat with ten turns.
+fn ten_turns(store: &dyn Store) -> Chat {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u a u a u", 2), chat.append("a u a u a", 3)]);
+    chat
+}
+
+fn a_journal_keeps_what_the_history_dropped(store: &dyn Store) {
+    let chat = ten_turns(store);
+    assert_eq!(chat.kept(), [1, 6, 7, 8, 9, 10]);
+    assert_eq!(seqs(store, &chat.key, None), Some((1..=10).collect()));
+    assert!(!page(store, &chat.key, None, ALL).unwrap().more);
+}
+
+fn pages_follow_each_other_without_gap_or_overlap(store: &dyn Store) {
+    let chat = ten_turns(store);
+    let whole = page(store, &chat.key, None, ALL).unwrap().turns;
+    for turns_max in 1..=11 {
+        let (mut read, mut range) = (Vec::new(), JournalRange { turns_max, ..ALL });
+        loop {
+            let page = page(store, &chat.key, None, range).unwrap();
+            assert!(page.turns.len() <= turns_max && !page.turns.is_empty());
+            read.extend(page.turns);
+            if !page.more {
+                break;
+            }
+            range.after_seq = read.last().unwrap().0;
+        }
+        assert_eq!(read, whole, "pages of {turns_max}");
+    }
+}
+
+fn a_page_stops_once_it_has_read_its_bytes(store: &dyn Store) {
+    let chat = ten_turns(store);
+    let whole = page(store, &chat.key, None, ALL).unwrap().turns;
+    let mut bytes_before = 0;
+    for (place, (_, content)) in whole.iter().enumerate() {
+        // The turn that reaches the bound is the last one; at the bound no other begins.
+        for bytes_max in [bytes_before + 1, bytes_before + content.len()] {
+            let page = page(store, &chat.key, None, JournalRange { bytes_max, ..ALL }).unwrap();
+            assert_eq!((page.turns.len(), page.more), (place + 1, place + 1 < whole.len()));
+        }
+        bytes_before += content.len();
+    }
+}
+
+fn a_range_at_the_edge_gives_an_empty_page(store: &dyn Store) {
+    let chat = ten_turns(store);
+    let read = |range| {
+        let page = page(store, &chat.key, None, range).unwrap();
+        (page.turns, page.more)
+    };
+    for after_seq in [10, 11, i64::MAX as u64, u64::MAX - 1, u64::MAX] {
+        assert_eq!(read(JournalRange { after_seq, ..ALL }), (vec![], false), "{after_seq}");
+    }
+    assert_eq!(read(JournalRange { turns_max: 0, ..ALL }), (vec![], true));
+    assert_eq!(read(JournalRange { bytes_max: 0, ..ALL }), (vec![], true));
+    let none: (Vec<(u64, Arc<[u8]>)>, bool) = (vec![], false);
+    assert_eq!(read(JournalRange { after_seq: 10, turns_max: 0, bytes_max: 0 }), none);
+}
+
+fn a_foreign_generation_is_none(store: &dyn Store) {
+    let (live, mut ended) = (begun(store, "live", 1), begun(store, "ended", 2));
+    must_write(store, [ended.append("u a", 3)]);
+    must_write(store, [ended.end(4)]);
+    for owner in [&live, &ended] {
+        for (tenant, session) in
+            [("t", "live"), ("t", "ended"), ("t", "none"), ("T", "live"), ("live", "t")]
+        {
+            let key = key(tenant, session);
+            let found = page(store, &key, Some(owner.generation()), ALL).is_some();
+            assert_eq!(found, key == owner.key, "{key:?}");
+        }
+        assert!(page(store, &key("other", owner.key.session.as_str()), None, ALL).is_none());
+        assert!(page(store, &owner.key, Some(Generation::new(9, 9)), ALL).is_none());
+    }
+}
+
+fn without_a_generation_the_newest_is_read(store: &dyn Store) {
+    // The generations have 1, 2, 3 turns; by that they are told apart.
+    let lengths = |turns: u64| Some((1..=turns).collect::<Vec<u64>>());
+    let key = key("t", "s");
+    let mut chats = Vec::new();
+    for (started, words) in [(10, "u"), (30, "u a"), (20, "u a u")] {
+        let (mut chat, begin) = Chat::begin(&key, Generation::new(started, 0), 1);
+        must_write(store, [begin, chat.append(words, 2)]);
+        let turns = chat.session.head().last_seq;
+        assert_eq!(seqs(store, &key, None), lengths(turns), "the live one is the newest");
+        must_write(store, [chat.end(3)]);
+        chats.push((chat.generation(), turns));
+    }
+    assert_eq!(seqs(store, &key, None), lengths(2), "among the ended, the last to start");
+    for (generation, turns) in chats {
+        assert_eq!(seqs(store, &key, Some(generation)), lengths(turns));
+    }
+}

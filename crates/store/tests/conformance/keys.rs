@@ -1,0 +1,122 @@
+//! Idempotency keys: of a session id rather than of a generation, the newest of them,
+//! for their time.
+
+use memoird_core::idempotency::{IdempotencyKey, KeyRecord, Keys};
+use memoird_core::ids::Generation;
+use memoird_core::limits::Limits;
+use memoird_core::time::Steady;
+use memoird_store::Store;
+
+use crate::chat::{Chat, begun, idempotency_key, named};
+use crate::kit::*;
+
+for_every_store!(
+    keys_live_across_generations,
+    keys_are_those_of_one_session,
+    keys_before_the_given_moment_are_left_out,
+    a_key_that_is_used_anew_stands_for_the_new_append,
+    the_newest_1024_keys_are_read_back,
+    keys_of_one_moment_are_in_the_order_of_their_turns,
+);
+
+fn find(keys: &Keys, name: u64) -> Option<KeyRecord> {
+    let IdempotencyKey { key, content } = idempotency_key(name, 1);
+    keys.find(IdempotencyKey { key, content }, &Limits::default(), Steady(0)).unwrap()
+}
+
+fn all(store: &dyn Store, chat: &Chat) -> Keys {
+    store.keys(&chat.key, Steady(0)).unwrap()
+}
+
+fn keys_live_across_generations(store: &dyn Store) {
+    let mut first = begun(store, "s", 1);
+    must_write(store, [first.append_command(&named("u a", 1, 1), 10)]);
+    must_write(store, [first.end(11)]);
+    assert!(find(&all(store, &first), 1).is_some(), "known also while nothing is live");
+
+    let (mut second, begin) = Chat::begin(&first.key, Generation::new(12, 0), 12);
+    second.session.set_keys(all(store, &first));
+    must_write(store, [begin, second.append_command(&named("u a u", 2, 1), 20)]);
+    let keys = all(store, &first);
+    let (one, two) = (find(&keys, 1).unwrap(), find(&keys, 2).unwrap());
+    assert_eq!((one.generation, one.first_seq, one.last_seq), (first.generation(), 1, 2));
+    assert_eq!((two.generation, two.first_seq, two.last_seq), (second.generation(), 1, 3));
+    assert_eq!((one.at, two.at), (Steady(10), Steady(20)));
+    assert_eq!(Some(&keys), second.session.keys());
+    assert_eq!(keys, known(store, &first.key).unwrap().keys, "a load tells the same");
+}
+
+fn keys_are_those_of_one_session(store: &dyn Store) {
+    let mut chats =
+        [("t", "s", 1), ("t", "r", 2), ("u", "s", 3)].map(|(tenant, session, number)| {
+            let (chat, begin) = Chat::begin(&key(tenant, session), Generation::new(1, number), 1);
+            must_write(store, [begin]);
+            chat
+        });
+    must_write(store, [chats[0].append_command(&named("u", 1, 1), 2)]);
+    must_write(store, [chats[1].append_command(&named("u a", 1, 1), 3)]);
+    let [one, two, three] = chats.each_ref().map(|chat| find(&all(store, chat), 1));
+    assert_eq!(one.unwrap().last_seq, 1);
+    assert_eq!(two.unwrap().last_seq, 2);
+    assert_eq!(three, None);
+}
+
+fn keys_before_the_given_moment_are_left_out(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    for at in [10, 20, 30] {
+        must_write(store, [chat.append_command(&named("u", at, 1), at)]);
+    }
+    for (since, expected) in [(0, 3), (10, 3), (11, 2), (30, 1), (31, 0), (u64::MAX, 0)] {
+        let keys = store.keys(&chat.key, Steady(since)).unwrap();
+        let found = [10, 20, 30].iter().filter(|name| find(&keys, **name).is_some()).count();
+        assert_eq!(found, expected, "since {since}");
+        assert_eq!(store.load(&chat.key, Steady(since)).unwrap().unwrap().keys, keys);
+    }
+}
+
+fn a_key_that_is_used_anew_stands_for_the_new_append(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    let day = chat.limits.idempotency_ms;
+    must_write(store, [chat.append_command(&named("u", 1, 9), 10)]);
+    must_write(store, [chat.append_command(&named("u a", 1, 1), 10 + day)]);
+    let record = find(&all(store, &chat), 1).unwrap();
+    assert_eq!((record.first_seq, record.last_seq, record.at), (2, 3, Steady(10 + day)));
+}
+
+/// Two more than fit, in one batch; the first three of them in one moment.
+fn the_newest_1024_keys_are_read_back(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    let sets: Vec<_> = (1..=1_026)
+        .map(|name| set([chat.append_command(&named("u", name, 1), name.max(3))]))
+        .collect();
+    assert!(write(store, &sets).iter().all(Result::is_ok));
+    let keys = all(store, &chat);
+    let missing: Vec<u64> = (1..=1_026).filter(|name| find(&keys, *name).is_none()).collect();
+    assert_eq!(missing, [1, 2]);
+    assert_eq!(Some(&keys), chat.session.keys(), "the rules forget the same ones");
+}
+
+/// What is forgotten first must not depend on the store that remembered it.
+fn keys_of_one_moment_are_in_the_order_of_their_turns(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    let names = [7, 3, 9, 1, 8, 2];
+    for name in names {
+        must_write(store, [chat.append_command(&named("u", name, 1), 5)]);
+    }
+    assert_eq!(Some(&all(store, &chat)), chat.session.keys());
+
+    // Both generations name their only append in the moment 5, and both have one turn.
+    let (mut second, begin) = Chat::begin(&chat.key, Generation::new(6, 0), 5);
+    let mut expected = chat.session.take_keys().unwrap();
+    must_write(store, [chat.end(5), begin]);
+    for name in [6, 4] {
+        let change = second.append_command(&named("u", name, 1), 5);
+        let (key, record) = match &change {
+            memoird_core::change::Change::Append(appended) => appended.idempotency.unwrap(),
+            other => panic!("an append was expected: {other:?}"),
+        };
+        expected.remember(key, record, &second.limits);
+        must_write(store, [change]);
+    }
+    assert_eq!(all(store, &second), expected);
+}

@@ -1,0 +1,137 @@
+//! What the tests have in common: a fresh store of each kind, moments, sets, and a
+//! form of what a store knows that can be compared.
+
+use std::sync::Arc;
+
+use memoird_core::change::{Change, ChangeSet, LiveSet};
+use memoird_core::idempotency::Keys;
+use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
+use memoird_core::session::{Head, SavedSession};
+use memoird_core::state::State;
+use memoird_core::time::{Now, Steady, Timestamp};
+use memoird_core::turn::Role;
+use memoird_store::{ClockAnchor, JournalPage, JournalRange, Refused, Store};
+
+/// Makes of each function a test per kind of store; each gets a store of its own.
+macro_rules! for_every_store {
+    ($($test:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[test]
+            fn $test() {
+                let dir = tempfile::tempdir().unwrap();
+                let options = memoird_store::SqliteOptions::default();
+                let store = memoird_store::SqliteStore::open(dir.path(), options).unwrap();
+                super::$test(&store);
+            })+
+        }
+
+        mod memory {
+            $(#[test]
+            fn $test() {
+                super::$test(&memoird_store::MemoryStore::default());
+            })+
+        }
+    };
+}
+pub(crate) use for_every_store;
+
+/// All that a journal has.
+pub(crate) const ALL: JournalRange =
+    JournalRange { after_seq: 0, turns_max: usize::MAX, bytes_max: usize::MAX };
+
+pub(crate) fn key(tenant: &str, session: &str) -> SessionKey {
+    SessionKey {
+        tenant: TenantId::parse(tenant).unwrap(),
+        session: SessionId::parse(session).unwrap(),
+    }
+}
+
+pub(crate) fn now(at: u64) -> Now {
+    Now { wall: wall(at), steady: Steady(at) }
+}
+
+pub(crate) fn wall(at: u64) -> Timestamp {
+    Timestamp::from_ms(1_700_000_000_000 + i64::try_from(at).unwrap())
+}
+
+pub(crate) fn clock(at: u64) -> ClockAnchor {
+    ClockAnchor { steady: Steady(at), wall: wall(at), boot_id: "boot".into(), boot_ms: at + 7 }
+}
+
+pub(crate) fn set(changes: impl IntoIterator<Item = Change>) -> ChangeSet {
+    ChangeSet { changes: changes.into_iter().collect() }
+}
+
+/// Writes the sets in one batch.
+pub(crate) fn write(store: &dyn Store, sets: &[ChangeSet]) -> Vec<Result<(), Refused>> {
+    store.commit(&clock(1), sets).unwrap()
+}
+
+/// Writes one set, which must be taken.
+pub(crate) fn must_write(store: &dyn Store, changes: impl IntoIterator<Item = Change>) {
+    assert_eq!(write(store, &[set(changes)]), [Ok(())]);
+}
+
+/// Writes one set of one change, which must be refused.
+pub(crate) fn must_refuse(store: &dyn Store, change: Change) {
+    let refused = Refused { generation: change.generation() };
+    assert_eq!(write(store, &[set([change])]), [Err(refused)]);
+}
+
+/// A saved session, comparable: a turn is its seq, bytes, role, tokens, pin and results.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) head: Head,
+    pub(crate) kept: LiveSet,
+    pub(crate) turns: Vec<(u64, Arc<[u8]>, Role, u32, bool, Vec<Box<str>>)>,
+    pub(crate) state: Option<State>,
+    pub(crate) keys: Keys,
+}
+
+impl From<SavedSession> for Known {
+    fn from(saved: SavedSession) -> Self {
+        let turns = saved.turns.into_iter().map(|(turn, results)| {
+            (turn.seq, turn.content, turn.role, turn.tokens, turn.pinned, results)
+        });
+        Self {
+            turns: turns.collect(),
+            head: saved.head,
+            kept: saved.kept,
+            state: saved.state,
+            keys: saved.keys,
+        }
+    }
+}
+
+pub(crate) fn load(store: &dyn Store, key: &SessionKey) -> Option<SavedSession> {
+    store.load(key, Steady(0)).unwrap()
+}
+
+pub(crate) fn known(store: &dyn Store, key: &SessionKey) -> Option<Known> {
+    load(store, key).map(Known::from)
+}
+
+pub(crate) fn page(
+    store: &dyn Store,
+    key: &SessionKey,
+    generation: Option<Generation>,
+    range: JournalRange,
+) -> Option<JournalPage> {
+    store.journal(key, generation, range).unwrap()
+}
+
+/// The seqs of a whole journal.
+pub(crate) fn seqs(
+    store: &dyn Store,
+    key: &SessionKey,
+    generation: Option<Generation>,
+) -> Option<Vec<u64>> {
+    page(store, key, generation, ALL).map(|page| page.turns.iter().map(|(seq, _)| *seq).collect())
+}
+
+pub(crate) fn live_heads(store: &dyn Store) -> Vec<(SessionKey, Head)> {
+    let mut heads = Vec::new();
+    store.live_heads(&mut |key, head| heads.push((key, head))).unwrap();
+    heads.sort_by(|(left, _), (right, _)| left.cmp(right));
+    heads
+}

@@ -1,0 +1,15 @@
+//! What every store must do, asked of each of them through the `Store` trait; and what
+//! the journal on disk must survive. The engine trusts a store blindly, so whatever it
+//! relies on stands here: a store that passes may replace another.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
+
+mod chat;
+mod faults;
+mod journal;
+mod keys;
+mod kit;
+mod prune;
+mod sessions;
+mod sets;
+mod walk;

@@ -1,0 +1,153 @@
+//! A set is written whole or not at all, and only upon what it was built on.
+
+use memoird_core::change::Change;
+use memoird_core::ids::Generation;
+use memoird_core::time::Steady;
+use memoird_store::{Refused, Store};
+
+use crate::chat::{Chat, begun, named};
+use crate::kit::*;
+
+for_every_store!(
+    a_second_begin_of_a_live_session_is_refused,
+    the_name_of_a_generation_is_used_once,
+    a_stale_revision_is_refused_whatever_the_change,
+    an_ended_generation_takes_no_change,
+    a_refused_set_leaves_no_trace_among_its_neighbours,
+    sets_of_a_batch_build_on_each_other,
+    what_was_built_on_a_refused_set_is_refused,
+    a_set_without_changes_is_taken,
+);
+
+fn a_second_begin_of_a_live_session_is_refused(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u", 2)]);
+    let before = known(store, &chat.key);
+    let (_, again) = Chat::begin(&chat.key, Generation::new(5, 5), 5);
+    must_refuse(store, again);
+    assert_eq!(known(store, &chat.key), before);
+    // The same session id of another tenant is another session.
+    let (_, foreign) = Chat::begin(&key("other", "s"), Generation::new(6, 6), 6);
+    must_write(store, [foreign]);
+    assert_eq!(known(store, &chat.key), before);
+}
+
+fn the_name_of_a_generation_is_used_once(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u", 2)]);
+    for session in ["s", "another"] {
+        must_refuse(store, Chat::begin(&key("t", session), chat.generation(), 3).1);
+    }
+    must_write(store, [chat.end(4)]);
+    must_refuse(store, Chat::begin(&chat.key, chat.generation(), 5).1);
+    assert_eq!(seqs(store, &chat.key, None), Some(vec![1]));
+}
+
+/// One change of every kind, built on the chat as it is.
+fn every_kind(chat: &Chat, at: u64) -> [Change; 4] {
+    let (mut one, mut two, mut three) = (chat.clone(), chat.clone(), chat.clone());
+    [
+        one.append_command(&named("u a", 77, 1), at),
+        two.patch(r#"{"stale":true}"#, at),
+        three.touch(at),
+        chat.end(at),
+    ]
+}
+
+fn a_stale_revision_is_refused_whatever_the_change(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    let stale = every_kind(&chat, 50);
+    must_write(store, [chat.append("u a", 2)]);
+    let mut ahead = chat.clone();
+    ahead.touch(3);
+    let before = known(store, &chat.key);
+    for change in stale.into_iter().chain(every_kind(&ahead, 60)) {
+        must_refuse(store, change);
+        assert_eq!(known(store, &chat.key), before);
+    }
+    let (nobody, _) = Chat::begin(&chat.key, Generation::new(8, 8), 1);
+    for change in every_kind(&nobody, 70) {
+        must_refuse(store, change);
+    }
+    assert_eq!(known(store, &chat.key), before);
+    assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
+}
+
+fn an_ended_generation_takes_no_change(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u a", 2)]);
+    must_write(store, [chat.end(3)]);
+    let mut after = chat.clone();
+    after.touch(4);
+    for change in every_kind(&chat, 50).into_iter().chain(every_kind(&after, 60)) {
+        must_refuse(store, change);
+    }
+    assert!(load(store, &chat.key).is_none());
+    assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
+    assert_eq!(store.keys(&chat.key, Steady(0)).unwrap(), Default::default());
+}
+
+fn a_refused_set_leaves_no_trace_among_its_neighbours(store: &dyn Store) {
+    let mut victim = begun(store, "victim", 1);
+    must_write(store, [victim.append("u a", 2)]);
+    let (mut left, mut right) = (begun(store, "left", 3), begun(store, "right", 4));
+    let before = known(store, &victim.key);
+
+    // All it does is right, but for its last change: that one is stale.
+    let stale = right.clone().touch(5);
+    let first = set([right.touch(5)]);
+    let (mut fresh, begin) = Chat::begin(&key("t", "fresh"), Generation::new(7, 7), 7);
+    let append = fresh.append_command(&named("u a", 5, 5), 8);
+    let patched = victim.clone().patch(r#"{"a":1}"#, 8);
+    let mut doomed = victim.clone();
+    doomed.patch("{}", 8);
+    let refused = set([patched, doomed.end(9), begin, append, fresh.patch("{}", 9), stale]);
+    let last = set([left.append("u a", 10), left.patch(r#"{"b":2}"#, 10)]);
+    let answers = write(store, &[first, refused, last]);
+    assert_eq!(answers, [Ok(()), Err(Refused { generation: right.generation() }), Ok(())]);
+
+    assert_eq!(known(store, &victim.key), before);
+    assert!(load(store, &fresh.key).is_none());
+    assert!(page(store, &fresh.key, None, ALL).is_none());
+    assert_eq!(store.keys(&fresh.key, Steady(0)).unwrap(), Default::default());
+    for chat in [&left, &right] {
+        assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
+    }
+    // What it would have begun may begin now.
+    must_write(store, [Chat::begin(&fresh.key, fresh.generation(), 11).1]);
+}
+
+fn sets_of_a_batch_build_on_each_other(store: &dyn Store) {
+    let (mut first, begin) = Chat::begin(&key("t", "s"), Generation::new(1, 1), 1);
+    let (mut second, begin_again) = Chat::begin(&first.key, Generation::new(2, 2), 2);
+    let sets = [
+        set([begin]),
+        set([first.append("u a", 1)]),
+        set([first.append("u", 1), first.touch(1)]),
+        set([first.end(2), begin_again]),
+        set([second.append("u a", 2)]),
+    ];
+    assert_eq!(write(store, &sets), [Ok(()); 5]);
+    assert_eq!(known(store, &first.key).unwrap().head, *second.session.head());
+    assert_eq!(seqs(store, &first.key, Some(first.generation())), Some(vec![1, 2, 3]));
+}
+
+fn what_was_built_on_a_refused_set_is_refused(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    let (_, twice) = Chat::begin(&chat.key, Generation::new(9, 9), 2);
+    let before = known(store, &chat.key);
+    let sets = [
+        set([chat.append("u a", 2), twice]),
+        set([chat.append("u", 3)]),
+        set([chat.touch(4), chat.end(4)]),
+    ];
+    assert!(write(store, &sets).iter().all(Result::is_err));
+    assert_eq!(known(store, &chat.key), before);
+    assert_eq!(seqs(store, &chat.key, None), Some(vec![]));
+}
+
+fn a_set_without_changes_is_taken(store: &dyn Store) {
+    let (_, begin) = Chat::begin(&key("t", "s"), Generation::new(1, 1), 1);
+    assert_eq!(write(store, &[set([]), set([begin]), set([])]), [Ok(()); 3]);
+    assert_eq!(live_heads(store).len(), 1);
+}

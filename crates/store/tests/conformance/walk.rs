@@ -1,0 +1,246 @@
+//! A random walk over both stores: sessions are driven at random, what they change is
+//! written to both, right and wrong sets alike, and both must answer and know the same.
+//! Whatever one of the stores gets wrong alone is found here, whoever thought of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memoird_core::change::{Change, ChangeSet, EndReason};
+use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::session::{Decision, Session};
+use memoird_core::time::Steady;
+use memoird_store::{JournalRange, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store};
+
+use crate::chat::{Chat, command, idempotency_key, named};
+use crate::kit::*;
+use crate::prune::prune_all;
+
+const SEEDS: std::ops::Range<u64> = 1..9;
+const BATCHES: usize = 60;
+const WORDS: [&str; 14] =
+    ["u", "u", "a", "s", "a+x", "a+y", "a+x+y", "t-x", "t-y", "u-x", "a!", "u!", "a+z!", "t-z"];
+/// Idempotency keys are drawn from so many, so that they come again.
+const NAMES: u64 = 12;
+
+#[test]
+fn both_stores_answer_and_know_the_same() {
+    for seed in SEEDS {
+        // A failing test shows what it printed.
+        println!("seed {seed}");
+        let dir = tempfile::tempdir().unwrap();
+        let sqlite = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
+        let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));
+        let (mut taken, mut refused) = (0, 0);
+        for _ in 0..BATCHES {
+            let (yes, no) = walk.step(&sqlite, &memory);
+            (taken, refused) = (taken + yes, refused + no);
+        }
+        drop(sqlite);
+        let reopened = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
+        walk.compare(&reopened, &memory);
+        assert!(taken > 20 && refused > 20, "seed {seed}: {taken} taken, {refused} refused");
+    }
+}
+
+/// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[usize::try_from(self.below(from.len() as u64)).unwrap()]
+    }
+}
+
+struct Walk {
+    random: Random,
+    at: u64,
+    keys: Vec<SessionKey>,
+    live: BTreeMap<SessionKey, Chat>,
+    /// Every generation that was ever begun, also those that were refused.
+    generations: BTreeSet<Generation>,
+    /// Changes that were written; written again, each is stale.
+    written: Vec<Change>,
+}
+
+impl Walk {
+    fn new(seed: u64) -> Self {
+        let keys = ["a", "b"].map(|tenant| ["s", "s\0/"].map(|session| key(tenant, session)));
+        Self {
+            random: Random(seed),
+            at: 1,
+            keys: keys.into_iter().flatten().collect(),
+            live: BTreeMap::new(),
+            generations: BTreeSet::new(),
+            written: Vec::new(),
+        }
+    }
+
+    /// One batch, written to both. Gives how many sets were taken and refused.
+    fn step(&mut self, sqlite: &dyn Store, memory: &dyn Store) -> (usize, usize) {
+        // Some batches fall into one moment.
+        self.at += self.random.below(4) * 3;
+        let sets: Vec<ChangeSet> =
+            (0..=self.random.below(4)).map(|_| self.change_set(memory)).collect();
+        let answers = sqlite.commit(&clock(self.at), &sets).unwrap();
+        assert_eq!(answers, memory.commit(&clock(self.at), &sets).unwrap(), "{sets:#?}");
+        let taken = sets.into_iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+        self.written.extend(taken.flat_map(|(set, _)| set.changes));
+        let refused = answers.iter().filter(|answer| answer.is_err()).count();
+
+        if self.random.below(8) == 0 {
+            let ago = self.random.below(60);
+            let before = Steady(self.at.saturating_sub(ago));
+            let before = PruneBefore { ended: before, keys: before };
+            let rows_max = 1 + usize::try_from(self.random.below(9)).unwrap();
+            prune_all(sqlite, before, rows_max);
+            prune_all(memory, before, rows_max);
+        }
+        if refused > 0 || self.random.below(4) == 0 {
+            // What was built on a refused set is forgotten, as a daemon would.
+            self.reload(sqlite);
+        }
+        self.compare(sqlite, memory);
+        (answers.len() - refused, refused)
+    }
+
+    fn change_set(&mut self, store: &dyn Store) -> ChangeSet {
+        let mut changes = Vec::new();
+        for _ in 0..=self.random.below(3) {
+            let key = self.random.pick(&self.keys.clone()).clone();
+            let change = match self.random.below(16) {
+                0 if !self.written.is_empty() => Some(self.random.pick(&self.written).clone()),
+                1 => self.live.get(&key).map(|chat| {
+                    let mut ahead = chat.clone();
+                    ahead.touch(self.at);
+                    ahead.touch(self.at)
+                }),
+                2 => Some(self.begin(&key, store)),
+                _ if !self.live.contains_key(&key) => Some(self.begin(&key, store)),
+                3 => self.end(&key),
+                4 | 5 => self.live.get_mut(&key).map(|chat| chat.touch(self.at)),
+                6 | 7 => {
+                    let patch = format!(r#"{{"{}":{}}}"#, self.random.below(3), self.at);
+                    self.live.get_mut(&key).map(|chat| chat.patch(&patch, self.at))
+                }
+                _ => self.append(&key),
+            };
+            changes.extend(change);
+        }
+        ChangeSet { changes }
+    }
+
+    /// Wrong while another generation is live, or where the name was used before.
+    fn begin(&mut self, key: &SessionKey, store: &dyn Store) -> Change {
+        let used: Vec<Generation> = self.generations.iter().copied().collect();
+        let generation = match self.random.below(6) {
+            0 if !used.is_empty() => *self.random.pick(&used),
+            _ => Generation::new(i64::try_from(self.at).unwrap(), self.random.next().into()),
+        };
+        let (mut chat, change) = Chat::begin(key, generation, self.at);
+        let before = self.live.get_mut(key).and_then(|chat| chat.session.take_keys());
+        let keys = before.unwrap_or_else(|| store.keys(key, Steady(0)).unwrap());
+        chat.session.set_keys(keys);
+        self.generations.insert(generation);
+        self.live.insert(key.clone(), chat);
+        change
+    }
+
+    fn end(&mut self, key: &SessionKey) -> Option<Change> {
+        let reason = *self.random.pick(&[
+            EndReason::Expired,
+            EndReason::Evicted,
+            EndReason::Ended,
+            EndReason::Reset,
+            EndReason::Shutdown,
+        ]);
+        let chat = self.live.remove(key)?;
+        Some(chat.session.head().end(reason, now(self.at)))
+    }
+
+    /// `None` where the rules refuse the words.
+    fn append(&mut self, key: &SessionKey) -> Option<Change> {
+        let words: Vec<&str> =
+            (0..=self.random.below(3)).map(|_| *self.random.pick(&WORDS)).collect();
+        let mut append = command(&words.join(" "));
+        if self.random.below(3) == 0 {
+            append = named(&words.join(" "), self.random.below(NAMES), 1);
+        }
+        append.partial = self.random.below(4) == 0;
+        if self.random.below(5) == 0 {
+            append.subject = memoird_core::ids::Subject::parse(words[0]).ok();
+        }
+        let chat = self.live.get_mut(key)?;
+        match chat.decide(&append, self.at).ok()? {
+            Decision::Done { change, .. } => Some(change),
+            Decision::Repeated { .. } => Some(chat.touch(self.at)),
+        }
+    }
+
+    fn reload(&mut self, store: &dyn Store) {
+        let sample = Chat::begin(&self.keys[0], Generation::new(0, 0), 0).0;
+        self.live.clear();
+        for key in &self.keys {
+            if let Some(saved) = load(store, key) {
+                let session = Session::restore(saved);
+                self.live.insert(key.clone(), Chat { key: key.clone(), session, ..sample.clone() });
+            }
+        }
+    }
+
+    fn compare(&mut self, sqlite: &dyn Store, memory: &dyn Store) {
+        assert_eq!(sqlite.clock().unwrap(), memory.clock().unwrap());
+        assert_eq!(live_heads(sqlite), live_heads(memory));
+        for key in &self.keys {
+            let since = Steady(self.at.saturating_sub(self.random.below(40)));
+            assert_eq!(sqlite.keys(key, since).unwrap(), memory.keys(key, since).unwrap());
+            let stored = known(sqlite, key);
+            assert_eq!(stored, known(memory, key));
+            assert_eq!(stored.is_some(), self.live.contains_key(key));
+            if let (Some(stored), Some(chat)) = (stored, self.live.get(key)) {
+                is_what_the_session_knows(&stored, chat);
+            }
+            for generation in self.generations.iter().copied().map(Some).chain([None]) {
+                let range = JournalRange {
+                    after_seq: self.random.below(3) * self.random.below(10),
+                    turns_max: usize::try_from(1 + self.random.below(20)).unwrap(),
+                    bytes_max: usize::try_from(self.random.below(600)).unwrap(),
+                };
+                let [one, two] = [sqlite, memory].map(|store| page(store, key, generation, range));
+                let [one, two] = [one, two].map(|page| page.map(|page| (page.turns, page.more)));
+                assert_eq!(one, two, "{key:?} {generation:?} {range:?}");
+            }
+        }
+    }
+}
+
+/// The third witness: the session that decided what the stores were told.
+fn is_what_the_session_knows(stored: &Known, chat: &Chat) {
+    assert_eq!(stored.head, *chat.session.head());
+    let kept: Vec<u64> = stored.turns.iter().map(|(seq, ..)| *seq).collect();
+    assert_eq!(kept, chat.kept());
+    if stored.head.last_seq > 0 {
+        assert_eq!(stored.kept, chat.session.history().live_set(stored.head.last_seq));
+    }
+    assert_eq!(stored.state.clone().unwrap_or_default(), chat.session.state());
+    for name in 0..NAMES {
+        let find = |keys: &memoird_core::idempotency::Keys| {
+            keys.find(idempotency_key(name, 1), &chat.limits, stored.head.last_access)
+        };
+        // The session remembers keys that were pruned on disk until it is loaded again.
+        let in_memory = chat.session.keys().map(find);
+        if let Ok(Some(record)) = find(&stored.keys) {
+            assert_eq!(in_memory, Some(Ok(Some(record))));
+        }
+    }
+}
