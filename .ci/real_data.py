@@ -1,0 +1,225 @@
+"""Plays real conversations into a real daemon and reads them back with another client.
+
+What `memoird replay` sent must come back through Python's grpcio: the same messages in the
+same order, to the byte of their content, where the history holds them all; a history
+without orphans where it does not. The same again with the daemon killed in the middle.
+"""
+
+import argparse
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+CAP = 50
+KILLS = 3
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Daemon:
+    """A memoird with its data in a folder of its own, always on the same port."""
+
+    def __init__(self, memoird, folder):
+        folder.mkdir()
+        self.memoird, self.folder, self.port = memoird, folder, free_port()
+        self.config = folder / "memoird.yaml"
+        self.config.write_text(
+            f"version: 1\ndata_dir: {folder / 'data'}\n"
+            f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:0 }}\n"
+            f"short_term: {{ max_history_turns: {CAP} }}\n"
+        )
+        self.start()
+
+    def start(self):
+        self.log = open(self.folder / "log", "ab")
+        argv = [self.memoird, "serve", "--config", self.config]
+        self.process = subprocess.Popen(argv, stderr=self.log)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                assert self.process.poll() is None, (self.folder / "log").read_text()
+                assert time.monotonic() < deadline, "the daemon does not listen"
+                time.sleep(0.01)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=60) == 0, (self.folder / "log").read_text()
+
+    @property
+    def addr(self):
+        return f"127.0.0.1:{self.port}"
+
+    def replay(self, file, **options):
+        argv = [self.memoird, "--addr", self.addr, "--json", "replay", file, "--format", "openai"]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, **options)
+
+
+def expected_parts(message):
+    """What a turn made of an OpenAI message must hold."""
+    if message["role"] == "tool":
+        return [("result", message["tool_call_id"], message["content"])]
+    parts = []
+    if isinstance(message.get("content"), str):
+        parts.append(("text", message["content"]))
+    for call in message.get("tool_calls") or []:
+        parts.append(("use", call["id"], call["function"]["name"], call["function"]["arguments"]))
+    return parts
+
+
+def found_parts(turn):
+    parts = []
+    for part in turn.parts:
+        kind = part.WhichOneof("part")
+        if kind == "text":
+            parts.append(("text", part.text))
+        elif kind == "tool_use":
+            parts.append(("use", part.tool_use.id, part.tool_use.name, part.tool_use.input_json))
+        elif kind == "tool_result":
+            result = part.tool_result
+            parts.append(("result", result.tool_use_id, result.content))
+    return parts
+
+
+def check_whole(name, messages, turns, api):
+    roles = {"system": api.ROLE_SYSTEM, "user": api.ROLE_USER,
+             "assistant": api.ROLE_ASSISTANT, "tool": api.ROLE_TOOL}
+    assert len(turns) == len(messages), f"{name}: {len(turns)} of {len(messages)}"
+    for seq, (message, turn) in enumerate(zip(messages, turns), start=1):
+        assert turn.seq == seq, f"{name}: seq {turn.seq} in place {seq}"
+        assert turn.role == roles[message["role"]], f"{name}: role of {seq}"
+        assert found_parts(turn) == expected_parts(message), f"{name}: content of {seq}"
+
+
+def check_bounded(name, messages, turns):
+    """The anchor, then the newest turns, in whole units."""
+    anchor = next(i for i, message in enumerate(messages, start=1) if message["role"] == "user")
+    assert turns[0].seq == anchor, f"{name}: no anchor"
+    assert CAP / 2 < len(turns) <= CAP + 1, f"{name}: {len(turns)} turns"
+    tail = [turn.seq for turn in turns[1:]]
+    assert tail == list(range(tail[0], len(messages) + 1)), f"{name}: gaps in {tail}"
+    waiting = []
+    for turn in turns:
+        assert found_parts(turn) == expected_parts(messages[turn.seq - 1]), f"{name}: {turn.seq}"
+        for part in found_parts(turn):
+            if part[0] == "use":
+                waiting.append(part[1])
+            elif part[0] == "result":
+                assert part[1] in waiting, f"{name}: an orphan at {turn.seq}"
+                waiting.remove(part[1])
+    assert not waiting, f"{name}: calls without results"
+
+
+def check_all(daemon, conversations, modules):
+    grpc, api, session_pb2, session_grpc = modules
+    whole = bounded = 0
+    with grpc.insecure_channel(daemon.addr) as channel:
+        sessions = session_grpc.SessionServiceStub(channel)
+        for conversation in conversations:
+            name, messages = conversation["id"], conversation["messages"]
+            request = session_pb2.GetHistoryRequest(session_id=name)
+            live = sessions.GetHistory(request).turns
+            request.scope = session_pb2.HISTORY_SCOPE_JOURNAL
+            check_whole(f"{name} (journal)", messages, sessions.GetHistory(request).turns, api)
+            if len(messages) <= CAP + 1:
+                check_whole(name, messages, live, api)
+                whole += 1
+            else:
+                check_bounded(name, messages, live)
+                bounded += 1
+    print(f"  {whole} conversations whole, {bounded} bounded and without orphans")
+    assert whole and bounded
+
+
+def killed_in_the_middle(daemon, file, total):
+    """The daemon dies several times while the replay goes on, and is started again."""
+    replay = daemon.replay(file)
+    for kill in range(1, KILLS + 1):
+        wait_for_turns(daemon, total * kill // (KILLS + 1))
+        daemon.kill()
+        daemon.start()
+    out, _ = replay.communicate(timeout=300)
+    assert replay.returncode == 0, out
+    print(f"  killed {KILLS} times: {out.decode().strip()}")
+
+
+def wait_for_turns(daemon, turns):
+    deadline = time.monotonic() + 120
+    argv = [daemon.memoird, "--addr", daemon.addr, "--json", "stats"]
+    while json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout)["turns_live"] < turns:
+        assert time.monotonic() < deadline, "the replay stands still"
+
+
+def with_buf_curl(buf, daemon, session):
+    """The server's own reflection is all that buf needs to know."""
+    url = f"http://{daemon.addr}/memoird.v1.SessionService/GetSession"
+    argv = [buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge",
+            "-d", json.dumps({"sessionId": session}), url]
+    answer = json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout)
+    assert answer["session"]["sessionId"] == session, answer
+    print(f"  buf curl: {session} has {answer['session']['historyTurns']} turns")
+
+
+def generated(work):
+    """Python's bindings of the contract."""
+    import grpc_tools
+    from grpc_tools import protoc
+
+    out = work / "bindings"
+    out.mkdir()
+    proto = pathlib.Path(__file__).parent.parent / "proto"
+    files = sorted(str(file) for file in proto.glob("memoird/v1/*.proto"))
+    google = pathlib.Path(grpc_tools.__file__).parent / "_proto"
+    outs = [f"--python_out={out}", f"--grpc_python_out={out}"]
+    assert protoc.main(["", f"-I{proto}", f"-I{google}", *outs, *files]) == 0
+    sys.path.insert(0, str(out))
+    import grpc
+    from memoird.v1 import common_pb2, session_pb2, session_pb2_grpc
+
+    return grpc, common_pb2, session_pb2, session_pb2_grpc
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("--memoird", "--data", "--work"):
+        parser.add_argument(name, type=lambda path: pathlib.Path(path).resolve(), required=True)
+    parser.add_argument("--buf", required=True)
+    args = parser.parse_args()
+    modules = generated(args.work)
+    file = args.data / "tau_airline_openai.jsonl"
+    conversations = [json.loads(line) for line in file.read_text().splitlines()]
+    total = sum(len(conversation["messages"]) for conversation in conversations)
+
+    daemon = Daemon(args.memoird, args.work / "quiet")
+    replay = daemon.replay(file)
+    out, _ = replay.communicate(timeout=300)
+    assert replay.returncode == 0, out
+    print(f"  replayed: {out.decode().strip()}")
+    check_all(daemon, conversations, modules)
+    with_buf_curl(args.buf, daemon, conversations[0]["id"])
+    daemon.kill()
+    daemon.start()
+    check_all(daemon, conversations, modules)
+    daemon.stop()
+
+    daemon = Daemon(args.memoird, args.work / "killed")
+    killed_in_the_middle(daemon, file, total)
+    check_all(daemon, conversations, modules)
+    daemon.stop()
+
+
+main()
