@@ -32,7 +32,7 @@ pub enum StoreError {
     /// The file is damaged.
     #[error(
         "journal {} is damaged ({detail}); nothing was changed. \
-         Restore it from a backup, or move it away to start empty", path.display()
+         Restore it from a backup, or move it and its -wal away to start empty", path.display()
     )]
     Corrupt {
         /// The file.

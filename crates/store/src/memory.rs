@@ -52,7 +52,12 @@ impl Tables {
     fn expected(&mut self, change: &Change, revision: u64) -> Result<&mut Row, Refused> {
         let generation = change.generation();
         let row = self.generations.get_mut(&generation);
+        let first = match change {
+            Change::Append(appended) => appended.turns.first().map(|(seq, _)| *seq),
+            _ => None,
+        };
         let row = row.filter(|row| row.ended_at.is_none() && row.head.revision == revision);
+        let row = row.filter(|row| first.is_none_or(|seq| seq == row.head.last_seq + 1));
         let row = row.ok_or(Refused { generation })?;
         row.head.revision += 1;
         Ok(row)
@@ -90,7 +95,8 @@ impl Tables {
                 let row = self.expected(change, appended.expected_revision)?;
                 row.turns.extend(appended.turns.iter().cloned());
                 row.kept = appended.kept.clone();
-                row.head.last_seq = appended.turns.last().map_or(0, |(seq, _)| *seq);
+                row.head.last_seq =
+                    appended.turns.last().map_or(row.head.last_seq, |(seq, _)| *seq);
                 row.head.totals = appended.totals;
                 row.head.partial = appended.partial;
                 row.head.last_access = appended.last_access;
@@ -122,7 +128,7 @@ impl Tables {
         let known = self.keys.get(key).into_iter().flatten();
         let mut records: Vec<(Fingerprint, KeyRecord)> =
             known.filter(|(_, record)| record.at >= since).map(|(k, r)| (*k, *r)).collect();
-        records.sort_by_key(|(_, record)| (record.at, record.last_seq));
+        records.sort_by_key(|(_, record)| (record.at, record.generation, record.last_seq));
         let surplus = records.len().saturating_sub(KEYS_MAX);
         Keys::restore(records.into_iter().skip(surplus))
     }
@@ -154,9 +160,12 @@ impl Store for MemoryStore {
 
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {
         let tables = self.tables();
-        for (key, generation) in &tables.live {
-            visit(key.clone(), tables.generations[generation].head.clone());
-        }
+        let head = |generation| tables.generations[generation].head.clone();
+        let heads: Vec<_> =
+            tables.live.iter().map(|(key, generation)| (key.clone(), head(generation))).collect();
+        // The visitor may ask the store.
+        drop(tables);
+        heads.into_iter().for_each(|(key, head)| visit(key, head));
         Ok(())
     }
 

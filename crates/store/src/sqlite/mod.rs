@@ -40,9 +40,10 @@ impl Default for SqliteOptions {
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
-    writer: Mutex<Connection>,
-    /// Taken and given back by reads; grows to as many as read at once.
+    /// Taken and given back by reads; grows to as many as read at once. Closed before the
+    /// writer: only the last connection moves the log into the file, and these cannot.
     readers: Mutex<Vec<Connection>>,
+    writer: Mutex<Connection>,
     /// Last, so that the connections are closed first.
     _lock: DirLock,
 }

@@ -1,18 +1,20 @@
 //! Opening the journal without harming it: look first, write later.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema;
 use crate::{SqliteOptions, StoreError};
 
 /// What every SQLite file begins with.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// Bytes of the header, this included: <https://www.sqlite.org/fileformat.html>, 1.3.
+const HEADER_BYTES: usize = 100;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const CACHE_KIB: i64 = 64 << 10;
 /// Pages of the write-ahead log after which they are moved into the file: 32 MiB.
@@ -29,7 +31,16 @@ pub(super) fn writer(
 ) -> Result<Connection, StoreError> {
     let unusable = |source| StoreError::DirUnusable { dir: dir.to_owned(), source };
     let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
-    let found = if size == 0 { 0 } else { look(path, size <= options.check_bytes_max)? };
+    let log_bytes = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |meta| meta.len());
+    let found = match (size, log_bytes) {
+        (0, 0) => 0,
+        // SQLite would throw away the log, and with it the newest turns.
+        (0, _) => {
+            let detail = "it is empty or missing, but its -wal is there".to_owned();
+            return Err(StoreError::Corrupt { path: path.to_owned(), detail });
+        }
+        _ => look(dir, path, log_bytes == 0, size <= options.check_bytes_max)?,
+    };
 
     // The system says best why a file cannot be written.
     File::options().create(true).append(true).open(path).map_err(unusable)?;
@@ -57,20 +68,41 @@ pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
 }
 
 /// Looks at an existing file without changing it; gives its schema's version.
-fn look(path: &Path, whole: bool) -> Result<i64, StoreError> {
+fn look(dir: &Path, path: &Path, is_alone: bool, whole: bool) -> Result<i64, StoreError> {
     let corrupt = |detail: String| StoreError::Corrupt { path: path.to_owned(), detail };
-    let mut magic = [0; MAGIC.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    if read.is_err() || magic != *MAGIC {
-        return Err(corrupt("it does not begin like a SQLite file".to_owned()));
-    }
-    let damaged = |error: rusqlite::Error| corrupt(error.to_string());
+    let mut header = [0; HEADER_BYTES];
+    let length = File::open(path).and_then(|mut file| {
+        file.read_exact(&mut header)?;
+        Ok(file.metadata()?.len())
+    });
+    let length = match length {
+        Ok(length) if header.starts_with(MAGIC) => length,
+        Err(source) if source.kind() != ErrorKind::UnexpectedEof => {
+            return Err(StoreError::DirUnusable { dir: dir.to_owned(), source });
+        }
+        _ => return Err(corrupt("it does not begin like a SQLite file".to_owned())),
+    };
+    // Whoever reads "damaged" moves the file away; no full disk may lead there. `Unknown`
+    // is what SQLite says of a schema or a format that it cannot make sense of.
+    let damaged = |error: rusqlite::Error| match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
+            corrupt(error.to_string())
+        }
+        _ => error.into(),
+    };
     let connection = Connection::open_with_flags(path, flags(false)).map_err(damaged)?;
     // The log of a crash must still be there when somebody else opens the file.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    if pragma("application_id").map_err(damaged)? != schema::APPLICATION_ID {
-        return Err(StoreError::NotAJournal { path: path.to_owned() });
+    match pragma("application_id").map_err(damaged)? {
+        schema::APPLICATION_ID => {}
+        // A first start that was cut off before it made a table.
+        0 if schema::is_empty(&connection).map_err(damaged)? => return Ok(0),
+        _ => return Err(StoreError::NotAJournal { path: path.to_owned() }),
+    }
+    // While there is a log, the file may lack what the log still holds.
+    if is_alone && length < length_of(&header) {
+        return Err(corrupt("its end is missing".to_owned()));
     }
     let found = pragma("user_version").map_err(damaged)?;
     if found > schema::known() {
@@ -85,6 +117,16 @@ fn look(path: &Path, whole: bool) -> Result<i64, StoreError> {
         }
     }
     Ok(found)
+}
+
+/// How long the header says that the file is.
+fn length_of(header: &[u8; HEADER_BYTES]) -> u64 {
+    let page_bytes = match u16::from_be_bytes([header[16], header[17]]) {
+        1 => 65_536,
+        bytes => u64::from(bytes),
+    };
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    page_bytes * u64::from(pages)
 }
 
 fn flags(read_only: bool) -> OpenFlags {

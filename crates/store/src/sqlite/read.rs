@@ -122,7 +122,8 @@ pub(super) fn keys(
 ) -> Result<Keys, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT key, content, generation, first_seq, last_seq, dropped, at FROM idempotency
-         WHERE tenant = ? AND session = ? AND at >= ? ORDER BY at DESC, last_seq DESC LIMIT ?",
+         WHERE tenant = ? AND session = ? AND at >= ?
+         ORDER BY at DESC, generation DESC, last_seq DESC LIMIT ?",
     )?;
     let since = i64::try_from(since.0).unwrap_or(i64::MAX);
     let parameters = params![key.tenant.as_str(), key.session.as_str(), since, KEYS_MAX as i64];

@@ -53,8 +53,11 @@ fn apply_set(transaction: &Transaction<'_>, set: &ChangeSet) -> Result<(), Fault
     }
     transaction.execute_batch("SAVEPOINT change_set")?;
     let outcome = set.changes.iter().try_for_each(|change| apply(transaction, change));
-    if let Err(Fault::Refused(_)) = outcome {
-        transaction.execute_batch("ROLLBACK TO change_set")?;
+    match &outcome {
+        Ok(()) => {}
+        Err(Fault::Refused(_)) => transaction.execute_batch("ROLLBACK TO change_set")?,
+        // SQLite may have rolled all of it back already, the savepoint included.
+        Err(Fault::Store(_)) => return outcome,
     }
     transaction.execute_batch("RELEASE change_set")?;
     outcome
@@ -150,16 +153,19 @@ fn begin(
 
 fn append(transaction: &Transaction<'_>, appended: &Appended) -> Result<(), Fault> {
     let generation = appended.generation.to_bytes();
-    let last_seq = appended.turns.last().map_or(0, |(seq, _)| *seq);
+    // The turns must follow the last one: a seq that is taken would fail the whole batch.
+    let before = appended.turns.first().map(|(seq, _)| whole(seq.saturating_sub(1)));
+    let last_seq = appended.turns.last().map(|(seq, _)| whole(*seq));
     let guarded = transaction
         .prepare_cached(
             "UPDATE generations
-             SET last_seq = ?, kept = ?, turns = ?, bytes = ?, tokens = ?, partial = ?,
+             SET last_seq = COALESCE(?, last_seq), kept = ?, turns = ?, bytes = ?, tokens = ?, partial = ?,
                  subject = COALESCE(?, subject), last_access = ?, revision = revision + 1
-             WHERE generation = ? AND revision = ? AND ended_at IS NULL",
+             WHERE generation = ? AND revision = ? AND last_seq = COALESCE(?, last_seq)
+                 AND ended_at IS NULL",
         )?
         .execute(params![
-            whole(last_seq),
+            last_seq,
             encoding::encode_live_set(&appended.kept),
             whole(appended.totals.turns),
             whole(appended.totals.bytes),
@@ -169,6 +175,7 @@ fn append(transaction: &Transaction<'_>, appended: &Appended) -> Result<(), Faul
             whole(appended.last_access.0),
             generation,
             whole(appended.expected_revision),
+            before,
         ])?;
     unless_refused(guarded, appended.generation)?;
 
@@ -256,7 +263,10 @@ pub(super) fn prune(
         }
     }
     transaction.commit()?;
-    connection.execute_batch("PRAGMA incremental_vacuum(256)")?;
+    // Each row of the answer is one page that was given back.
+    let mut vacuum = connection.prepare_cached("PRAGMA incremental_vacuum(256)")?;
+    let mut pages = vacuum.query([])?;
+    while pages.next()?.is_some() {}
     Ok(rows >= rows_max)
 }
 

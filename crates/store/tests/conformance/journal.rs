@@ -1,7 +1,5 @@
 //! The journal gives all turns of a generation back, page by page, to its owner alone.
 
-use std::sync::Arc;
-
 use memoird_core::ids::Generation;
 use memoird_store::{JournalRange, Store};
 
@@ -74,8 +72,8 @@ fn a_range_at_the_edge_gives_an_empty_page(store: &dyn Store) {
     }
     assert_eq!(read(JournalRange { turns_max: 0, ..ALL }), (vec![], true));
     assert_eq!(read(JournalRange { bytes_max: 0, ..ALL }), (vec![], true));
-    let none: (Vec<(u64, Arc<[u8]>)>, bool) = (vec![], false);
-    assert_eq!(read(JournalRange { after_seq: 10, turns_max: 0, bytes_max: 0 }), none);
+    let after_all = JournalRange { after_seq: 10, turns_max: 0, bytes_max: 0 };
+    assert_eq!(read(after_all), (vec![], false));
 }
 
 fn a_foreign_generation_is_none(store: &dyn Store) {

@@ -78,12 +78,15 @@ pub(crate) fn must_refuse(store: &dyn Store, change: Change) {
     assert_eq!(write(store, &[set([change])]), [Err(refused)]);
 }
 
-/// A saved session, comparable: a turn is its seq, bytes, role, tokens, pin and results.
+/// A turn by its seq, bytes, role, tokens, pin, and the calls it answers.
+pub(crate) type KnownTurn = (u64, Arc<[u8]>, Role, u32, bool, Vec<Box<str>>);
+
+/// A saved session that can be compared.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Known {
     pub(crate) head: Head,
     pub(crate) kept: LiveSet,
-    pub(crate) turns: Vec<(u64, Arc<[u8]>, Role, u32, bool, Vec<Box<str>>)>,
+    pub(crate) turns: Vec<KnownTurn>,
     pub(crate) state: Option<State>,
     pub(crate) keys: Keys,
 }

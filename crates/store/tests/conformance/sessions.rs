@@ -253,8 +253,8 @@ fn a_turn_of_a_mebibyte_keeps_every_byte(store: &dyn Store) {
     assert!(page(store, &chat.key, None, ALL).unwrap().turns == in_memory);
 }
 
-/// Two chats change in one set; a reader that mixed two moments would see a history that
-/// does not fit its head.
+/// Turns and state change in one set; a reader that mixed two moments would see a history
+/// or a state that does not fit its head.
 fn a_load_sees_one_moment_while_others_write(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let key = chat.key.clone();

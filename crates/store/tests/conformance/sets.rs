@@ -17,6 +17,8 @@ for_every_store!(
     sets_of_a_batch_build_on_each_other,
     what_was_built_on_a_refused_set_is_refused,
     a_set_without_changes_is_taken,
+    an_append_without_turns_moves_no_seq,
+    turns_that_do_not_follow_the_last_one_are_refused_alone,
 );
 
 fn a_second_begin_of_a_live_session_is_refused(store: &dyn Store) {
@@ -150,4 +152,31 @@ fn a_set_without_changes_is_taken(store: &dyn Store) {
     let (_, begin) = Chat::begin(&key("t", "s"), Generation::new(1, 1), 1);
     assert_eq!(write(store, &[set([]), set([begin]), set([])]), [Ok(()); 3]);
     assert_eq!(live_heads(store).len(), 1);
+}
+
+/// An engine refuses such an append; a store that took it for a new start of the seqs
+/// would refuse every batch with a later one.
+fn an_append_without_turns_moves_no_seq(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u a", 2), chat.append("", 3), chat.append("u", 4)]);
+    must_write(store, [chat.append("", 5)]);
+    assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
+    assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2, 3]));
+}
+
+/// The revision fits, the seqs do not: one such set must not fail those of all others.
+fn turns_that_do_not_follow_the_last_one_are_refused_alone(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u a", 2)]);
+    let before = known(store, &chat.key);
+    let mut other = begun(store, "other", 3);
+    // Another life of the same generation, with as many changes and other turns.
+    for words in ["u", "u a u"] {
+        let (mut twin, _) = Chat::begin(&chat.key, chat.generation(), 1);
+        twin.append(words, 4);
+        let sets = [set([twin.append("u", 5)]), set([other.append("u", 5)])];
+        assert_eq!(write(store, &sets), [Err(Refused { generation: chat.generation() }), Ok(())]);
+        assert_eq!(known(store, &chat.key), before);
+    }
+    must_write(store, [chat.append("u", 6)]);
 }

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memoird_core::change::{Change, ChangeSet, EndReason};
-use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::idempotency::Keys;
+use memoird_core::ids::{Generation, SessionKey, Subject};
 use memoird_core::session::{Decision, Session};
 use memoird_core::time::Steady;
 use memoird_store::{JournalRange, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store};
@@ -67,6 +68,8 @@ struct Walk {
     at: u64,
     keys: Vec<SessionKey>,
     live: BTreeMap<SessionKey, Chat>,
+    /// Keys of sessions that ended, perhaps in a batch that is not written yet.
+    left: BTreeMap<SessionKey, Keys>,
     /// Every generation that was ever begun, also those that were refused.
     generations: BTreeSet<Generation>,
     /// Changes that were written; written again, each is stale.
@@ -81,6 +84,7 @@ impl Walk {
             at: 1,
             keys: keys.into_iter().flatten().collect(),
             live: BTreeMap::new(),
+            left: BTreeMap::new(),
             generations: BTreeSet::new(),
             written: Vec::new(),
         }
@@ -148,8 +152,10 @@ impl Walk {
             _ => Generation::new(i64::try_from(self.at).unwrap(), self.random.next().into()),
         };
         let (mut chat, change) = Chat::begin(key, generation, self.at);
-        let before = self.live.get_mut(key).and_then(|chat| chat.session.take_keys());
-        let keys = before.unwrap_or_else(|| store.keys(key, Steady(0)).unwrap());
+        let live = self.live.get_mut(key).and_then(|chat| chat.session.take_keys());
+        let keys = live
+            .or_else(|| self.left.remove(key))
+            .unwrap_or_else(|| store.keys(key, Steady(0)).unwrap());
         chat.session.set_keys(keys);
         self.generations.insert(generation);
         self.live.insert(key.clone(), chat);
@@ -164,7 +170,8 @@ impl Walk {
             EndReason::Reset,
             EndReason::Shutdown,
         ]);
-        let chat = self.live.remove(key)?;
+        let mut chat = self.live.remove(key)?;
+        self.left.extend(chat.session.take_keys().map(|keys| (key.clone(), keys)));
         Some(chat.session.head().end(reason, now(self.at)))
     }
 
@@ -178,7 +185,7 @@ impl Walk {
         }
         append.partial = self.random.below(4) == 0;
         if self.random.below(5) == 0 {
-            append.subject = memoird_core::ids::Subject::parse(words[0]).ok();
+            append.subject = Subject::parse(words[0]).ok();
         }
         let chat = self.live.get_mut(key)?;
         match chat.decide(&append, self.at).ok()? {
@@ -190,6 +197,7 @@ impl Walk {
     fn reload(&mut self, store: &dyn Store) {
         let sample = Chat::begin(&self.keys[0], Generation::new(0, 0), 0).0;
         self.live.clear();
+        self.left.clear();
         for key in &self.keys {
             if let Some(saved) = load(store, key) {
                 let session = Session::restore(saved);
@@ -234,7 +242,7 @@ fn is_what_the_session_knows(stored: &Known, chat: &Chat) {
     }
     assert_eq!(stored.state.clone().unwrap_or_default(), chat.session.state());
     for name in 0..NAMES {
-        let find = |keys: &memoird_core::idempotency::Keys| {
+        let find = |keys: &Keys| {
             keys.find(idempotency_key(name, 1), &chat.limits, stored.head.last_access)
         };
         // The session remembers keys that were pruned on disk until it is loaded again.

@@ -20,7 +20,7 @@ fn is_corrupt(dir: &Path) -> String {
 fn garbage_is_damage_whatever_its_length() {
     for length in [1, 15, 16, 17, 100, PAGE, 3 * PAGE + 5] {
         let dir = tempfile::tempdir().unwrap();
-        let garbage: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
+        let garbage: Vec<u8> = (1..=250).cycle().take(length).collect();
         fs::write(dir.path().join("journal.db"), garbage).unwrap();
         is_corrupt(dir.path());
         // With the log of a journal beside it, that one must survive, too.
@@ -105,6 +105,22 @@ fn overwritten_pages_are_damage_wherever_they_are() {
             fs::write(dir.path().join("journal.db"), damaged).unwrap();
             is_corrupt(dir.path());
         }
+    }
+}
+
+/// Of the first page SQLite checks little; what it cannot make sense of is damage, too.
+#[test]
+fn a_senseless_header_is_damage() {
+    let whole = tempfile::tempdir().unwrap();
+    at_rest(whole.path());
+    let (file, _) = bytes(whole.path());
+    // The page size, the format's version, the schema's format, the encoding.
+    for place in [16, 19, 47, 59] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut damaged = file.clone();
+        damaged[place] = 0x63;
+        fs::write(dir.path().join("journal.db"), damaged).unwrap();
+        is_corrupt(dir.path());
     }
 }
 

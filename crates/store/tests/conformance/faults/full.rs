@@ -40,13 +40,19 @@ fn a_full_disk_refuses_the_whole_batch_and_leaves_no_trace() {
     let begin = |number: u128| Chat::begin(&key("t", "new"), Generation::new(9, number), 4);
     let (mut other, begin_other) = begin(1);
     let alone = set([chat.clone().append_command(&large_append(1 << 20), 3)]);
+    let mut next = chat.clone();
+    let following = [
+        set([next.append("u", 3)]),
+        set([next.append_command(&large_append(1 << 20), 3)]),
+        set([next.append("a", 3)]),
+    ];
     let in_a_set = set([begin_other, other.append_command(&large_append(1 << 20), 4)]);
     let refused = set([begin(2).1, begin(3).1]);
     for sets in [
-        vec![alone.clone()],
+        vec![alone],
         vec![in_a_set.clone()],
         vec![small.clone(), in_a_set.clone()],
-        vec![small.clone(), alone.clone(), small.clone()],
+        following.to_vec(),
         vec![refused, small.clone(), in_a_set, small],
     ] {
         is_full(store.commit(&clock(77), &sets));
@@ -101,9 +107,9 @@ fn a_journal_that_is_full_can_still_be_opened() {
     let mut chat = begun(&store, "s", 1);
     let mut at = 2;
     loop {
-        let append = set([chat.clone().append("u a u a u a u a", at)]);
-        if store.commit(&clock(at), &[append.clone()]).is_err() {
-            is_full(store.commit(&clock(at), &[append]));
+        let append = [set([chat.clone().append("u a u a u a u a", at)])];
+        if store.commit(&clock(at), &append).is_err() {
+            is_full(store.commit(&clock(at), &append));
             break;
         }
         chat.append("u a u a u a u a", at);

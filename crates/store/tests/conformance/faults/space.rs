@@ -60,7 +60,7 @@ fn what_was_forgotten_leaves_the_disk() {
     assert!(after < empty + 10, "{empty} to {full} to {after} pages");
     must_work(&store);
     drop(store);
-    let size = std::fs::metadata(dir.path().join("journal.db")).unwrap().len();
+    let size = fs::metadata(dir.path().join("journal.db")).unwrap().len();
     assert!(size < 200 << 10, "{size} bytes");
 }
 
