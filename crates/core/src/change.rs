@@ -174,6 +174,17 @@ impl Change {
         }
     }
 
+    /// The revision that the generation must have; a start expects nothing.
+    pub fn expected_revision(&self) -> Option<u64> {
+        match self {
+            Self::Begin { .. } => None,
+            Self::Append(appended) => Some(appended.expected_revision),
+            Self::PatchState { expected_revision, .. }
+            | Self::Touch { expected_revision, .. }
+            | Self::End { expected_revision, .. } => Some(*expected_revision),
+        }
+    }
+
     fn weight_bytes(&self) -> usize {
         const ROW: usize = 256;
         ROW + match self {

@@ -102,17 +102,7 @@ pub enum Decision {
 impl Session {
     /// Starts a generation; the change that says so is the first of its set.
     pub fn begin(key: &SessionKey, generation: Generation, now: Now) -> (Self, Change) {
-        let head = Head {
-            generation,
-            subject: None,
-            created_at: now.wall,
-            last_access: now.steady,
-            last_seq: 0,
-            revision: 0,
-            state_version: 0,
-            totals: Totals::default(),
-            partial: false,
-        };
+        let head = Head::begin(generation, now.wall, now.steady);
         let change = Change::Begin {
             key: key.clone(),
             generation,
@@ -295,6 +285,21 @@ impl Session {
 }
 
 impl Head {
+    /// The head of a generation that has just started.
+    pub fn begin(generation: Generation, created_at: Timestamp, last_access: Steady) -> Self {
+        Self {
+            generation,
+            subject: None,
+            created_at,
+            last_access,
+            last_seq: 0,
+            revision: 0,
+            state_version: 0,
+            totals: Totals::default(),
+            partial: false,
+        }
+    }
+
     /// True once nothing touched it for `ttl_ms`.
     pub fn is_expired(&self, now: Steady, ttl_ms: u64) -> bool {
         now.since(self.last_access) >= ttl_ms

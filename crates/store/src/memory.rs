@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memoird_core::change::{Change, ChangeSet, LiveSet, Totals};
+use memoird_core::change::{Change, ChangeSet, LiveSet};
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::{Head, SavedSession};
@@ -69,17 +69,7 @@ impl Tables {
                 if self.live.contains_key(key) || self.generations.contains_key(generation) {
                     return Err(Refused { generation: *generation });
                 }
-                let head = Head {
-                    generation: *generation,
-                    subject: None,
-                    created_at: *created_at,
-                    last_access: *last_access,
-                    last_seq: 0,
-                    revision: 0,
-                    state_version: 0,
-                    totals: Totals::default(),
-                    partial: false,
-                };
+                let head = Head::begin(*generation, *created_at, *last_access);
                 let row = Row {
                     key: key.clone(),
                     head,

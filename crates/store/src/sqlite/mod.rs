@@ -1,10 +1,13 @@
 //! The journal in one SQLite file: one writer, and readers that never wait for it.
 
+mod intake;
 mod open;
 mod read;
+mod row;
 mod schema;
 mod write;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +19,10 @@ use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
+use read::Reach;
+use row::GenerationRow;
+use write::Writer;
+
 use crate::lock::DirLock;
 use crate::{ClockAnchor, JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError};
 
@@ -25,6 +32,9 @@ pub struct SqliteOptions {
     /// A file up to this size is checked whole when it is opened; of a larger one
     /// only the header and the schema. In bytes.
     pub check_bytes_max: u64,
+    /// Changes after which the intake is folded, before more is taken in: that many, and
+    /// one transaction more, may wait for it.
+    pub intake_changes: usize,
     /// Pages of 4 KiB after which no more are added: SQLite says that the disk is
     /// full. For tests; `None` otherwise.
     pub pages_max: Option<u32>,
@@ -32,7 +42,7 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { check_bytes_max: 1 << 30, pages_max: None }
+        Self { check_bytes_max: 1 << 30, intake_changes: 2_048, pages_max: None }
     }
 }
 
@@ -43,7 +53,10 @@ pub struct SqliteStore {
     /// Taken and given back by reads; grows to as many as read at once. Closed before the
     /// writer: only the last connection moves the log into the file, and these cannot.
     readers: Mutex<Vec<Connection>>,
-    writer: Mutex<Connection>,
+    writer: Mutex<Writer>,
+    intake_changes: usize,
+    /// The sessions with something in the intake: only they have to be looked for there.
+    unfolded: Mutex<HashSet<SessionKey>>,
     /// Last, so that the connections are closed first.
     _lock: DirLock,
 }
@@ -61,16 +74,35 @@ impl SqliteStore {
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = DirLock::take(dir)?;
         let path = dir.join("journal.db");
-        let writer = open::writer(dir, &path, options)?;
-        Ok(Self { path, writer: Mutex::new(writer), readers: Mutex::new(Vec::new()), _lock: lock })
+        let writer = Writer::open(open::writer(dir, &path, options)?)?;
+        let unfolded = writer.intake_rows().map(|row| row.key.clone()).collect();
+        Ok(Self {
+            path,
+            writer: Mutex::new(writer),
+            intake_changes: options.intake_changes,
+            unfolded: Mutex::new(unfolded),
+            readers: Mutex::default(),
+            _lock: lock,
+        })
     }
 
-    fn write<T>(
-        &self,
-        action: impl FnOnce(&mut Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        // A transaction that was cut off by a panic was rolled back when it was dropped.
-        action(&mut relock(&self.writer))
+    /// A transaction that was cut off by a panic was rolled back when it was dropped.
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        relock(&self.writer)
+    }
+
+    fn fold(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        writer.fold()?;
+        relock(&self.unfolded).clear();
+        Ok(())
+    }
+
+    /// Where a session's rows have to be looked for.
+    fn reach(&self, key: &SessionKey) -> Reach {
+        match relock(&self.unfolded).contains(key) {
+            true => Reach::IntakeToo,
+            false => Reach::Folded,
+        }
     }
 
     fn read<T>(
@@ -101,7 +133,13 @@ impl Store for SqliteStore {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
-        self.write(|connection| write::commit(connection, clock, sets))
+        let mut writer = self.writer();
+        if writer.intake_changes() >= self.intake_changes {
+            self.fold(&mut writer)?;
+        }
+        let committed = writer.commit(clock, sets)?;
+        relock(&self.unfolded).extend(committed.touched);
+        Ok(committed.answers)
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
@@ -109,7 +147,18 @@ impl Store for SqliteStore {
     }
 
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {
-        self.read(|connection| read::live_heads(connection, visit))
+        let newer: Vec<GenerationRow> = self.writer().intake_rows().cloned().collect();
+        let known: HashSet<Generation> = newer.iter().map(|row| row.head.generation).collect();
+        self.read(|connection| {
+            read::live_rows(connection, &mut |row| {
+                if !known.contains(&row.head.generation) {
+                    visit(row.key, row.head);
+                }
+            })
+        })?;
+        let live = newer.into_iter().filter(|row| row.ended.is_none());
+        live.for_each(|row| visit(row.key, row.head));
+        Ok(())
     }
 
     fn load(
@@ -117,11 +166,13 @@ impl Store for SqliteStore {
         key: &SessionKey,
         keys_since: Steady,
     ) -> Result<Option<SavedSession>, StoreError> {
-        self.read(|connection| read::load(connection, key, keys_since))
+        let reach = self.reach(key);
+        self.read(|connection| read::load(connection, reach, key, keys_since))
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
-        self.read(|connection| read::keys(connection, key, since))
+        let reach = self.reach(key);
+        self.read(|connection| read::keys(connection, reach, key, since))
     }
 
     fn journal(
@@ -130,10 +181,13 @@ impl Store for SqliteStore {
         generation: Option<Generation>,
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError> {
-        self.read(|connection| read::journal(connection, key, generation, range))
+        let reach = self.reach(key);
+        self.read(|connection| read::journal(connection, reach, key, generation, range))
     }
 
     fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {
-        self.write(|connection| write::prune(connection, before, rows_max))
+        let mut writer = self.writer();
+        self.fold(&mut writer)?;
+        writer.prune(before, rows_max)
     }
 }

@@ -11,9 +11,15 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
 pub(super) const MIGRATIONS: [&str; 1] = [V1];
 
-/// `generations.format` is the version of that row and of its turns' encoding.
-/// A generation's key sorts by its start, so new ones are written side by side; its
-/// turns stand together. The partial index allows one live generation per session.
+/// What a call waits for is written in the order in which it comes, at the end of a
+/// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
+/// `turns`, `intake_heads` and `intake_keys`. From time to time (see `intake.rs`) the
+/// intake is folded into the tables by which things are found: `turn_places`,
+/// `generations` and `idempotency`. Until then `progress.placed` is the last turn that
+/// has its place.
+///
+/// `format` is the version of a generation's row and of its turns' encoding. The partial
+/// index allows one live generation per session.
 const V1: &str = "
 CREATE TABLE clock (
     id      INTEGER PRIMARY KEY CHECK (id = 1),
@@ -22,6 +28,26 @@ CREATE TABLE clock (
     boot_id TEXT    NOT NULL,
     boot    INTEGER NOT NULL
 ) STRICT;
+
+CREATE TABLE progress (
+    id     INTEGER PRIMARY KEY CHECK (id = 1),
+    placed INTEGER NOT NULL
+) STRICT;
+INSERT INTO progress (id, placed) VALUES (1, 0);
+
+CREATE TABLE turns (
+    id         INTEGER PRIMARY KEY,
+    generation BLOB    NOT NULL,
+    seq        INTEGER NOT NULL,
+    content    BLOB    NOT NULL
+) STRICT;
+
+CREATE TABLE turn_places (
+    generation BLOB    NOT NULL,
+    seq        INTEGER NOT NULL,
+    id         INTEGER NOT NULL,
+    PRIMARY KEY (generation, seq)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE generations (
     generation    BLOB    PRIMARY KEY,
@@ -48,12 +74,27 @@ CREATE INDEX generations_ended ON generations (tenant, session, generation)
     WHERE ended_at IS NOT NULL;
 CREATE INDEX generations_age ON generations (ended_at) WHERE ended_at IS NOT NULL;
 
-CREATE TABLE turns (
-    generation BLOB    NOT NULL,
-    seq        INTEGER NOT NULL,
-    content    BLOB    NOT NULL,
-    PRIMARY KEY (generation, seq)
-) STRICT, WITHOUT ROWID;
+CREATE TABLE intake_heads (
+    id            INTEGER PRIMARY KEY,
+    generation    BLOB    NOT NULL,
+    format        INTEGER NOT NULL,
+    tenant        TEXT    NOT NULL,
+    session       TEXT    NOT NULL,
+    subject       TEXT,
+    created_ms    INTEGER NOT NULL,
+    last_access   INTEGER NOT NULL,
+    revision      INTEGER NOT NULL,
+    last_seq      INTEGER NOT NULL,
+    kept          BLOB    NOT NULL,
+    turns         INTEGER NOT NULL,
+    bytes         INTEGER NOT NULL,
+    tokens        INTEGER NOT NULL,
+    partial       INTEGER NOT NULL,
+    state_version INTEGER NOT NULL,
+    ended_ms      INTEGER,
+    ended_at      INTEGER,
+    reason        TEXT
+) STRICT;
 
 CREATE TABLE states (
     generation BLOB PRIMARY KEY,
@@ -73,6 +114,19 @@ CREATE TABLE idempotency (
     PRIMARY KEY (tenant, session, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_age ON idempotency (at);
+
+CREATE TABLE intake_keys (
+    id         INTEGER PRIMARY KEY,
+    tenant     TEXT    NOT NULL,
+    session    TEXT    NOT NULL,
+    key        BLOB    NOT NULL,
+    content    BLOB    NOT NULL,
+    generation BLOB    NOT NULL,
+    first_seq  INTEGER NOT NULL,
+    last_seq   INTEGER NOT NULL,
+    dropped    INTEGER NOT NULL,
+    at         INTEGER NOT NULL
+) STRICT;
 ";
 
 /// The newest schema.

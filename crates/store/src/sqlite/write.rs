@@ -1,16 +1,33 @@
 //! Writing change sets: one transaction for all that wait, each set whole or not at all.
+//! A set is decided before any of it is written, so a refused one leaves nothing to undo.
+
+use std::collections::HashMap;
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use memoird_core::change::{Appended, Change, ChangeSet, EndReason};
-use memoird_core::ids::{Generation, SessionKey, Subject};
-use memoird_core::time::{Steady, Timestamp};
+use memoird_core::change::{Appended, Change, ChangeSet, LiveSet};
+use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::session::Head;
 
-use crate::{ClockAnchor, PruneBefore, Refused, StoreError, encoding};
+use super::intake::{Intake, folded_live, folded_row};
+use super::row::{COLUMNS, GenerationRow, PLACES, whole};
+use crate::{ClockAnchor, PruneBefore, Refused, StoreError};
 
-/// The encoding that this memoird writes.
-const FORMAT: i64 = 1;
+/// The writing end of the journal.
+#[derive(Debug)]
+pub(super) struct Writer {
+    connection: Connection,
+    intake: Intake,
+    /// The id of the next turn: ids are never used twice, also not after a pruning.
+    next_turn: i64,
+}
+
+/// What a transaction did.
+pub(super) struct Committed {
+    pub(super) answers: Vec<Result<(), Refused>>,
+    pub(super) touched: Vec<SessionKey>,
+}
 
 /// Why one change was not written.
 enum Fault {
@@ -20,189 +37,251 @@ enum Fault {
     Store(StoreError),
 }
 
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Store(error.into())
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
     }
 }
 
-pub(super) fn commit(
-    connection: &mut Connection,
-    clock: &ClockAnchor,
-    sets: &[ChangeSet],
-) -> Result<Vec<Result<(), Refused>>, StoreError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut answers = Vec::with_capacity(sets.len());
-    for set in sets {
-        answers.push(match apply_set(&transaction, set) {
-            Ok(()) => Ok(()),
-            Err(Fault::Refused(refused)) => Err(refused),
-            Err(Fault::Store(error)) => return Err(error),
-        });
-    }
-    save_clock(&transaction, clock)?;
-    transaction.commit()?;
-    Ok(answers)
-}
-
-/// The first statement of every change is the one that may refuse it, and a statement
-/// that refuses writes nothing; so only a set of several changes needs a savepoint.
-fn apply_set(transaction: &Transaction<'_>, set: &ChangeSet) -> Result<(), Fault> {
-    if let [change] = &set.changes[..] {
-        return apply(transaction, change);
-    }
-    transaction.execute_batch("SAVEPOINT change_set")?;
-    let outcome = set.changes.iter().try_for_each(|change| apply(transaction, change));
-    match &outcome {
-        Ok(()) => {}
-        Err(Fault::Refused(_)) => transaction.execute_batch("ROLLBACK TO change_set")?,
-        // SQLite may have rolled all of it back already, the savepoint included.
-        Err(Fault::Store(_)) => return outcome,
-    }
-    transaction.execute_batch("RELEASE change_set")?;
-    outcome
-}
-
-fn apply(transaction: &Transaction<'_>, change: &Change) -> Result<(), Fault> {
-    match change {
-        Change::Begin { key, generation, created_at, last_access } => {
-            begin(transaction, key, *generation, *created_at, *last_access)
+impl Writer {
+    /// Takes over a journal, and folds what a crash left.
+    pub(super) fn open(connection: Connection) -> Result<Self, StoreError> {
+        let intake = Intake::restore(&connection)?;
+        let sql = "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) + 1 FROM progress";
+        let next_turn = connection.query_row(sql, [], |row| row.get(0))?;
+        let mut writer = Self { connection, intake, next_turn };
+        match writer.fold() {
+            // There is no room, but there is a journal, and it can be read.
+            Ok(()) | Err(StoreError::Full) => Ok(writer),
+            Err(error) => Err(error),
         }
-        Change::Append(appended) => append(transaction, appended),
-        Change::PatchState { generation, expected_revision, state_json, version, last_access } => {
-            let guarded = transaction
-                .prepare_cached(
-                    "UPDATE generations
-                     SET state_version = ?, last_access = ?, revision = revision + 1
-                     WHERE generation = ? AND revision = ? AND ended_at IS NULL",
-                )?
-                .execute(params![
-                    whole(*version),
-                    whole(last_access.0),
-                    generation.to_bytes(),
-                    whole(*expected_revision),
-                ])?;
-            unless_refused(guarded, *generation)?;
+    }
+
+    /// The newest state of every generation in the intake.
+    pub(super) fn intake_rows(&self) -> impl Iterator<Item = &GenerationRow> {
+        self.intake.rows()
+    }
+
+    /// How much is in the intake.
+    pub(super) fn intake_changes(&self) -> usize {
+        self.intake.changes()
+    }
+
+    /// Puts the intake in its place.
+    pub(super) fn fold(&mut self) -> Result<(), StoreError> {
+        match self.intake.is_empty() {
+            true => Ok(()),
+            false => self.intake.fold(&mut self.connection),
+        }
+    }
+
+    /// Writes all sets. Gives the answers, and the sessions that have something in the
+    /// intake now.
+    pub(super) fn commit(
+        &mut self,
+        clock: &ClockAnchor,
+        sets: &[ChangeSet],
+    ) -> Result<Committed, StoreError> {
+        let behavior = TransactionBehavior::Immediate;
+        let transaction = self.connection.transaction_with_behavior(behavior)?;
+        let mut decider =
+            Decider { transaction: &transaction, intake: &self.intake, taken: Intake::default() };
+        let mut answers = Vec::with_capacity(sets.len());
+        let mut next_turn = self.next_turn;
+        for set in sets {
+            answers.push(match decider.decide(set) {
+                Err(Fault::Store(error)) => return Err(error),
+                Err(Fault::Refused(refused)) => Err(refused),
+                Ok(()) => {
+                    for change in &set.changes {
+                        write_content(&transaction, change, &mut next_turn)?;
+                    }
+                    Ok(())
+                }
+            });
+        }
+        let mut taken = decider.taken;
+        taken.put_turns(usize::try_from(next_turn - self.next_turn).unwrap_or(0));
+        let sql = format!("INSERT INTO intake_heads ({COLUMNS}) VALUES ({PLACES})");
+        let mut insert = transaction.prepare_cached(&sql)?;
+        // Ends first, so that what a crash leaves is read back in a possible order.
+        let mut rows: Vec<&GenerationRow> = taken.rows().collect();
+        rows.sort_by_key(|row| (row.ended.is_none(), row.head.generation));
+        for row in rows {
+            row.write(&mut insert)?;
+        }
+        drop(insert);
+        save_clock(&transaction, clock)?;
+        transaction.commit()?;
+        self.next_turn = next_turn;
+        let touched = taken.rows().map(|row| row.key.clone()).collect();
+        self.intake.extend(taken);
+        Ok(Committed { answers, touched })
+    }
+
+    /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
+    /// generation goes once its turns are gone. The intake must have been folded.
+    pub(super) fn prune(
+        &mut self,
+        before: PruneBefore,
+        rows_max: usize,
+    ) -> Result<bool, StoreError> {
+        prune(&mut self.connection, before, rows_max)
+    }
+}
+
+/// Decides sets one after the other, each on what the ones before it made.
+struct Decider<'a> {
+    transaction: &'a Transaction<'a>,
+    /// What was taken in before this transaction.
+    intake: &'a Intake,
+    /// What this transaction takes in.
+    taken: Intake,
+}
+
+/// What one set makes, as long as it is not decided whole.
+#[derive(Default)]
+struct Draft {
+    rows: HashMap<Generation, GenerationRow>,
+    live: HashMap<SessionKey, Option<Generation>>,
+    order: Vec<Generation>,
+}
+
+impl Decider<'_> {
+    fn decide(&mut self, set: &ChangeSet) -> Result<(), Fault> {
+        let mut draft = Draft::default();
+        for change in &set.changes {
+            let row = self.changed(&draft, change)?;
+            let generation = row.head.generation;
+            let live = row.ended.is_none().then_some(generation);
+            draft.live.insert(row.key.clone(), live);
+            draft.order.retain(|known| *known != generation);
+            draft.order.push(generation);
+            draft.rows.insert(generation, row);
+        }
+        for generation in draft.order {
+            draft.rows.remove(&generation).into_iter().for_each(|row| self.taken.put(row));
+        }
+        Ok(())
+    }
+
+    /// The row of a generation after a change.
+    fn changed(&self, draft: &Draft, change: &Change) -> Result<GenerationRow, Fault> {
+        let generation = change.generation();
+        let refused = || Fault::Refused(Refused { generation });
+        if let Change::Begin { key, created_at, last_access, .. } = change {
+            let is_free = self.live(draft, key)?.is_none();
+            let is_new = self.row(draft, generation)?.is_none();
+            let head = Head::begin(generation, *created_at, *last_access);
+            let row =
+                GenerationRow { key: key.clone(), head, kept: LiveSet::default(), ended: None };
+            return (is_free && is_new).then_some(row).ok_or_else(refused);
+        }
+        let row = self.row(draft, generation)?;
+        let mut row = row.filter(|row| row.ended.is_none()).ok_or_else(refused)?;
+        if change.expected_revision() != Some(row.head.revision) {
+            return Err(refused());
+        }
+        row.head.revision += 1;
+        match change {
+            Change::Begin { .. } => {}
+            Change::Append(appended) => take_turns(&mut row, appended).ok_or_else(refused)?,
+            Change::PatchState { version, last_access, .. } => {
+                row.head.state_version = *version;
+                row.head.last_access = *last_access;
+            }
+            Change::Touch { last_access, .. } => row.head.last_access = *last_access,
+            Change::End { reason, at, .. } => row.ended = Some((*at, *reason)),
+        }
+        Ok(row)
+    }
+
+    fn row(&self, draft: &Draft, generation: Generation) -> Result<Option<GenerationRow>, Fault> {
+        let noted = draft.rows.get(&generation);
+        let noted = noted.or_else(|| self.taken.row(generation));
+        match noted.or_else(|| self.intake.row(generation)) {
+            Some(row) => Ok(Some(row.clone())),
+            None => Ok(folded_row(self.transaction, generation)?),
+        }
+    }
+
+    fn live(&self, draft: &Draft, key: &SessionKey) -> Result<Option<Generation>, Fault> {
+        let noted = draft.live.get(key).copied();
+        let noted = noted.or_else(|| self.taken.live(key));
+        match noted.or_else(|| self.intake.live(key)) {
+            Some(live) => Ok(live),
+            None => Ok(folded_live(self.transaction, key)?),
+        }
+    }
+}
+
+/// Turns follow each other: `None` when these do not follow the last one.
+fn take_turns(row: &mut GenerationRow, appended: &Appended) -> Option<()> {
+    let head = &mut row.head;
+    for (seq, _) in &appended.turns {
+        if *seq != head.last_seq + 1 {
+            return None;
+        }
+        head.last_seq = *seq;
+    }
+    head.totals = appended.totals;
+    head.partial = appended.partial;
+    head.last_access = appended.last_access;
+    if appended.subject.is_some() {
+        head.subject.clone_from(&appended.subject);
+    }
+    row.kept.clone_from(&appended.kept);
+    Some(())
+}
+
+/// Writes what a change holds beside the state of its generation.
+fn write_content(
+    transaction: &Transaction<'_>,
+    change: &Change,
+    next_turn: &mut i64,
+) -> Result<(), StoreError> {
+    match change {
+        Change::Append(appended) => write_turns(transaction, appended, next_turn),
+        Change::PatchState { generation, state_json, .. } => {
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
                 .execute(params![generation.to_bytes(), &**state_json])?;
             Ok(())
         }
-        Change::Touch { generation, expected_revision, last_access } => {
-            let guarded = transaction
-                .prepare_cached(
-                    "UPDATE generations SET last_access = ?, revision = revision + 1
-                     WHERE generation = ? AND revision = ? AND ended_at IS NULL",
-                )?
-                .execute(params![
-                    whole(last_access.0),
-                    generation.to_bytes(),
-                    whole(*expected_revision),
-                ])?;
-            unless_refused(guarded, *generation)
-        }
-        Change::End { generation, expected_revision, reason, at } => {
-            let guarded = transaction
-                .prepare_cached(
-                    "UPDATE generations
-                     SET ended_ms = ?, ended_at = ?, reason = ?, revision = revision + 1
-                     WHERE generation = ? AND revision = ? AND ended_at IS NULL",
-                )?
-                .execute(params![
-                    at.wall.as_ms(),
-                    whole(at.steady.0),
-                    reason_name(*reason),
-                    generation.to_bytes(),
-                    whole(*expected_revision),
-                ])?;
-            unless_refused(guarded, *generation)
-        }
+        Change::Begin { .. } | Change::Touch { .. } | Change::End { .. } => Ok(()),
     }
 }
 
-fn begin(
+fn write_turns(
     transaction: &Transaction<'_>,
-    key: &SessionKey,
-    generation: Generation,
-    created_at: Timestamp,
-    last_access: Steady,
-) -> Result<(), Fault> {
-    let inserted = transaction
-        .prepare_cached(
-            "INSERT INTO generations (generation, format, tenant, session, created_ms,
-                 last_access, revision, last_seq, kept, turns, bytes, tokens, partial,
-                 state_version)
-             VALUES (?, ?, ?, ?, ?, ?, 0, 0, x'', 0, 0, 0, 0, 0)",
-        )?
-        .execute(params![
-            generation.to_bytes(),
-            FORMAT,
-            key.tenant.as_str(),
-            key.session.as_str(),
-            created_at.as_ms(),
-            whole(last_access.0),
-        ]);
-    match inserted {
-        // Another generation of the session is live.
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-            Err(Fault::Refused(Refused { generation }))
-        }
-        other => Ok(other.map(drop)?),
-    }
-}
-
-fn append(transaction: &Transaction<'_>, appended: &Appended) -> Result<(), Fault> {
+    appended: &Appended,
+    next_turn: &mut i64,
+) -> Result<(), StoreError> {
     let generation = appended.generation.to_bytes();
-    // The turns must follow the last one: a seq that is taken would fail the whole batch.
-    let before = appended.turns.first().map(|(seq, _)| whole(seq.saturating_sub(1)));
-    let last_seq = appended.turns.last().map(|(seq, _)| whole(*seq));
-    let guarded = transaction
+    let mut insert = transaction
+        .prepare_cached("INSERT INTO turns (id, generation, seq, content) VALUES (?, ?, ?, ?)")?;
+    for (seq, content) in &appended.turns {
+        insert.execute(params![*next_turn, generation, whole(*seq), &**content])?;
+        *next_turn += 1;
+    }
+    let Some((key, record)) = &appended.idempotency else { return Ok(()) };
+    transaction
         .prepare_cached(
-            "UPDATE generations
-             SET last_seq = COALESCE(?, last_seq), kept = ?, turns = ?, bytes = ?, tokens = ?, partial = ?,
-                 subject = COALESCE(?, subject), last_access = ?, revision = revision + 1
-             WHERE generation = ? AND revision = ? AND last_seq = COALESCE(?, last_seq)
-                 AND ended_at IS NULL",
+            "INSERT INTO intake_keys
+                 (tenant, session, key, content, generation, first_seq, last_seq, dropped, at)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
-            last_seq,
-            encoding::encode_live_set(&appended.kept),
-            whole(appended.totals.turns),
-            whole(appended.totals.bytes),
-            whole(appended.totals.tokens),
-            appended.partial,
-            appended.subject.as_ref().map(Subject::as_str),
-            whole(appended.last_access.0),
-            generation,
-            whole(appended.expected_revision),
-            before,
+            appended.key.tenant.as_str(),
+            appended.key.session.as_str(),
+            key,
+            record.content,
+            record.generation.to_bytes(),
+            whole(record.first_seq),
+            whole(record.last_seq),
+            whole(record.dropped_turns),
+            whole(record.at.0),
         ])?;
-    unless_refused(guarded, appended.generation)?;
-
-    let mut insert = transaction
-        .prepare_cached("INSERT INTO turns (generation, seq, content) VALUES (?, ?, ?)")?;
-    for (seq, content) in &appended.turns {
-        insert.execute(params![generation, whole(*seq), &**content])?;
-    }
-    if let Some((key, record)) = &appended.idempotency {
-        transaction
-            .prepare_cached(
-                "INSERT OR REPLACE INTO idempotency
-                     (tenant, session, key, content, generation, first_seq, last_seq, dropped, at)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            )?
-            .execute(params![
-                appended.key.tenant.as_str(),
-                appended.key.session.as_str(),
-                key,
-                record.content,
-                generation,
-                whole(record.first_seq),
-                whole(record.last_seq),
-                whole(record.dropped_turns),
-                whole(record.at.0),
-            ])?;
-    }
     Ok(())
 }
 
@@ -222,7 +301,7 @@ fn save_clock(transaction: &Transaction<'_>, clock: &ClockAnchor) -> Result<(), 
 
 /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
 /// generation goes once its turns are gone.
-pub(super) fn prune(
+fn prune(
     connection: &mut Connection,
     before: PruneBefore,
     rows_max: usize,
@@ -248,10 +327,16 @@ pub(super) fn prune(
         }
         let turns = transaction
             .prepare_cached(
-                "DELETE FROM turns WHERE generation = ?1 AND seq IN
-                     (SELECT seq FROM turns WHERE generation = ?1 ORDER BY seq LIMIT ?2)",
+                "DELETE FROM turns WHERE id IN
+                     (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?)",
             )?
             .execute(params![generation, (rows_max - rows) as i64])?;
+        transaction
+            .prepare_cached(
+                "DELETE FROM turn_places WHERE generation = ?1 AND seq IN
+                     (SELECT seq FROM turn_places WHERE generation = ?1 ORDER BY seq LIMIT ?2)",
+            )?
+            .execute(params![generation, turns as i64])?;
         rows += turns + 1;
         if rows <= rows_max {
             transaction
@@ -268,26 +353,4 @@ pub(super) fn prune(
     let mut pages = vacuum.query([])?;
     while pages.next()?.is_some() {}
     Ok(rows >= rows_max)
-}
-
-fn unless_refused(rows: usize, generation: Generation) -> Result<(), Fault> {
-    match rows {
-        0 => Err(Fault::Refused(Refused { generation })),
-        _ => Ok(()),
-    }
-}
-
-fn reason_name(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Expired => "expired",
-        EndReason::Evicted => "evicted",
-        EndReason::Ended => "ended",
-        EndReason::Reset => "reset",
-        EndReason::Shutdown => "shutdown",
-    }
-}
-
-/// SQLite's integers have a sign; no count of ours comes near it.
-fn whole(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

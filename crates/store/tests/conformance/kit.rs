@@ -19,7 +19,11 @@ macro_rules! for_every_store {
             $(#[test]
             fn $test() {
                 let dir = tempfile::tempdir().unwrap();
-                let options = memoird_store::SqliteOptions::default();
+                // So that what is asked for is found here in its place and there in the intake.
+                let options = memoird_store::SqliteOptions {
+                    intake_changes: 5,
+                    ..memoird_store::SqliteOptions::default()
+                };
                 let store = memoird_store::SqliteStore::open(dir.path(), options).unwrap();
                 super::$test(&store);
             })+

@@ -22,13 +22,18 @@ const WORDS: [&str; 14] =
 /// Idempotency keys are drawn from so many, so that they come again.
 const NAMES: u64 = 12;
 
+/// The intake is folded again and again.
+fn options() -> SqliteOptions {
+    SqliteOptions { intake_changes: 7, ..SqliteOptions::default() }
+}
+
 #[test]
 fn both_stores_answer_and_know_the_same() {
     for seed in SEEDS {
         // A failing test shows what it printed.
         println!("seed {seed}");
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
+        let sqlite = SqliteStore::open(dir.path(), options()).unwrap();
         let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));
         let (mut taken, mut refused) = (0, 0);
         for _ in 0..BATCHES {
@@ -36,7 +41,7 @@ fn both_stores_answer_and_know_the_same() {
             (taken, refused) = (taken + yes, refused + no);
         }
         drop(sqlite);
-        let reopened = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
+        let reopened = SqliteStore::open(dir.path(), options()).unwrap();
         walk.compare(&reopened, &memory);
         assert!(taken > 20 && refused > 20, "seed {seed}: {taken} taken, {refused} refused");
     }

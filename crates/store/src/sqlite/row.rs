@@ -1,0 +1,138 @@
+//! A generation as a row: the same columns where it was taken in and where it is found.
+
+use rusqlite::types::Type;
+use rusqlite::{CachedStatement, Row, params};
+
+use memoird_core::change::{EndReason, LiveSet, Totals};
+use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
+use memoird_core::session::Head;
+use memoird_core::time::{Now, Steady, Timestamp};
+
+use crate::encoding;
+
+/// The encoding that this memoird writes.
+const FORMAT: i64 = 1;
+
+/// The columns of a generation, in the order of [`GenerationRow::read`] and
+/// [`GenerationRow::write`].
+pub(super) const COLUMNS: &str = "generation, format, tenant, session, subject, created_ms, \
+     last_access, revision, last_seq, kept, turns, bytes, tokens, partial, state_version, \
+     ended_ms, ended_at, reason";
+
+/// A place for each of them.
+pub(super) const PLACES: &str = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+
+/// All that the journal knows of a generation, but for its turns and its JSON.
+#[derive(Clone, Debug)]
+pub(super) struct GenerationRow {
+    pub(super) key: SessionKey,
+    pub(super) head: Head,
+    pub(super) kept: LiveSet,
+    pub(super) ended: Option<(Now, EndReason)>,
+}
+
+impl GenerationRow {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let subject: Option<String> = row.get(4)?;
+        let kept = encoding::decode_live_set(row.get_ref(9)?.as_blob()?);
+        let ended = match (row.get::<_, Option<i64>>(15)?, row.get::<_, Option<i64>>(16)?) {
+            (Some(wall), Some(steady)) => {
+                let steady = Steady(steady.unsigned_abs());
+                let reason = reason_of(row.get_ref(17)?.as_str()?).ok_or(damaged(17, "reason"))?;
+                Some((Now { wall: Timestamp::from_ms(wall), steady }, reason))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            key: SessionKey {
+                tenant: id(row, 2, TenantId::parse)?,
+                session: id(row, 3, SessionId::parse)?,
+            },
+            kept: kept.ok_or(damaged(9, "live set"))?,
+            ended,
+            head: Head {
+                generation: Generation::from_bytes(row.get(0)?),
+                subject: subject.and_then(|subject| Subject::parse(&subject).ok()),
+                created_at: Timestamp::from_ms(row.get(5)?),
+                last_access: Steady(count(row, 6)?),
+                revision: count(row, 7)?,
+                last_seq: count(row, 8)?,
+                totals: Totals {
+                    turns: count(row, 10)?,
+                    bytes: count(row, 11)?,
+                    tokens: count(row, 12)?,
+                },
+                partial: row.get(13)?,
+                state_version: count(row, 14)?,
+            },
+        })
+    }
+
+    /// Runs a statement that takes [`COLUMNS`].
+    pub(super) fn write(&self, statement: &mut CachedStatement<'_>) -> rusqlite::Result<()> {
+        let head = &self.head;
+        statement.execute(params![
+            head.generation.to_bytes(),
+            FORMAT,
+            self.key.tenant.as_str(),
+            self.key.session.as_str(),
+            head.subject.as_ref().map(Subject::as_str),
+            head.created_at.as_ms(),
+            whole(head.last_access.0),
+            whole(head.revision),
+            whole(head.last_seq),
+            encoding::encode_live_set(&self.kept),
+            whole(head.totals.turns),
+            whole(head.totals.bytes),
+            whole(head.totals.tokens),
+            head.partial,
+            whole(head.state_version),
+            self.ended.map(|(at, _)| at.wall.as_ms()),
+            self.ended.map(|(at, _)| whole(at.steady.0)),
+            self.ended.map(|(_, reason)| reason_name(reason)),
+        ])?;
+        Ok(())
+    }
+}
+
+/// SQLite's integers have a sign; no count of ours comes near it.
+pub(super) fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Counts are never negative.
+pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(i64::unsigned_abs)
+}
+
+fn id<T>(
+    row: &Row<'_>,
+    column: usize,
+    parse: impl FnOnce(&str) -> Result<T, memoird_core::CoreError>,
+) -> rusqlite::Result<T> {
+    let text = row.get_ref(column)?.as_str()?;
+    parse(text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+    })
+}
+
+fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
+    let problem = format!("a {what} that does not decode");
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
+}
+
+const REASONS: [(EndReason, &str); 5] = [
+    (EndReason::Expired, "expired"),
+    (EndReason::Evicted, "evicted"),
+    (EndReason::Ended, "ended"),
+    (EndReason::Reset, "reset"),
+    (EndReason::Shutdown, "shutdown"),
+];
+
+fn reason_name(reason: EndReason) -> &'static str {
+    REASONS.iter().find(|(known, _)| *known == reason).map_or("ended", |(_, name)| name)
+}
+
+fn reason_of(name: &str) -> Option<EndReason> {
+    REASONS.iter().find(|(_, known)| *known == name).map(|(reason, _)| *reason)
+}
