@@ -1,2 +1,24 @@
-//! x
-fn main() {}
+//! memoird end to end: the real binary on port 0, driven as its users drive it; and
+//! tests of the house itself, its layers and its tidiness.
+
+mod harness;
+
+mod admin;
+mod clock;
+mod command_line;
+mod contract;
+mod disk;
+mod durability;
+mod flood;
+mod histories;
+mod ids;
+mod input;
+mod keys;
+mod layering;
+mod lifetime;
+mod replay;
+mod restart;
+mod start;
+mod state;
+mod tenants;
+mod tidiness;

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Map, Value};
+
 use crate::error::CoreError;
 use crate::ids::ID_BYTES_MAX;
 use crate::limits::Limits;
@@ -154,6 +156,7 @@ impl Turn {
         if self.salience.is_some_and(|salience| !(0.0..=1.0).contains(&salience)) {
             return Err(invalid("salience is outside 0 to 1".into()));
         }
+        check_extra(&self.extra_json).map_err(invalid)?;
         at_most("parts", self.parts.iter().map(Part::count).sum(), limits.parts_per_turn)?;
         at_most("metadata entries", self.metadata.len(), limits.metadata_entries)?;
         let metadata_bytes = self.metadata.iter().map(|(name, value)| name.len() + value.len());
@@ -176,6 +179,7 @@ impl Part {
     }
 
     fn check(&self, role: Role) -> Result<(), String> {
+        check_extra(&self.extra_json)?;
         match &self.kind {
             PartKind::ToolUse { id, name, .. } => {
                 if role != Role::Assistant {
@@ -191,6 +195,7 @@ impl Part {
                 if let Some(place) = parts.iter().position(|part| !part.may_stand_in_a_result()) {
                     return Err(format!("tool_result.parts[{place}] is neither text nor media"));
                 }
+                parts.iter().try_for_each(|part| check_extra(&part.extra_json))?;
                 check_length("tool_result.tool_use_id", tool_use_id, 1, ID_BYTES_MAX)
             }
             PartKind::Media { media_type, source, name } => {
@@ -213,6 +218,17 @@ fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), St
     match (min..=max).contains(&text.len()) {
         true => Ok(()),
         false => Err(format!("{what} has {} bytes; it takes {min} to {max}", text.len())),
+    }
+}
+
+/// The parser itself refuses what is nested deeper than 128 levels.
+fn check_extra(json: &str) -> Result<(), String> {
+    if json.is_empty() {
+        return Ok(());
+    }
+    match serde_json::from_str::<Map<String, Value>>(json) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("extra_json is not a JSON object: {error}")),
     }
 }
 

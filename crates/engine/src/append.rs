@@ -43,6 +43,8 @@ pub(crate) enum Attempt<T> {
     NeedsLoad,
     /// The journal has to be asked for the session's idempotency keys.
     NeedsKeys,
+    /// The session is past its TTL, and that has to be written first.
+    NeedsEnd,
 }
 
 /// A command gives up after so many attempts; each one lost means that somebody else's
@@ -76,6 +78,13 @@ impl Engine {
                         self.load_keys(&cell).await?;
                         continue;
                     }
+                    Attempt::NeedsEnd => {
+                        // The end needs room in the queue as well.
+                        drop(permit.take());
+                        self.end_if_expired(&cell).await?;
+                        permit = Some(self.shared.journal.permit(bytes).await?);
+                        continue;
+                    }
                     Attempt::Gone => self.start(tenant, &key, &command, &mut permit).await?,
                     done => done,
                 },
@@ -106,7 +115,12 @@ impl Engine {
         }
         let now = self.shared.machine.now();
         if session.is_expired(now.steady, cell.tenant.ttl_ms) {
-            return self.append_to_successor(cell, &mut inner, command, permit, now);
+            let outcome = self.append_to_successor(cell, &mut inner, command, permit, now);
+            drop(inner);
+            if matches!(outcome, Ok(Attempt::Done(..))) {
+                cell.tenant.idle.touch(cell, now.steady);
+            }
+            return outcome;
         }
         let limits = &cell.tenant.limits;
         let before = session.head().totals;
@@ -139,9 +153,10 @@ impl Engine {
         let Some(old) = inner.session_mut() else { return Ok(Attempt::Gone) };
         let limits = &cell.tenant.limits;
         if let (Some(named), Some(keys)) = (command.idempotency, old.keys())
-            && let Some(record) = keys.find(named, limits, now.steady)?
+            && keys.find(named, limits, now.steady)?.is_some()
         {
-            return Ok(repeated(record));
+            // The first one may not be written yet.
+            return Ok(Attempt::NeedsEnd);
         }
         check_expectations(command, None)?;
         let (mut fresh, begin) = Session::begin(&cell.key, self.new_generation(now), now);
@@ -152,12 +167,8 @@ impl Engine {
         let decision = fresh.append(&cell.key, command, limits, now, encoding::seal)?;
         let Decision::Done { record, change } = decision else { return Ok(Attempt::Gone) };
         inner.settle(&cell.tenant, Residence::Live(fresh));
-        cell.tenant.stats.count_end(EndReason::Expired);
-        cell.tenant.stats.count_created();
         let set = ChangeSet { changes: vec![end, begin, change] };
-        let outcome = self.hand_over(cell, inner, set, permit, (record, false), now);
-        cell.tenant.idle.touch(cell, now.steady);
-        outcome
+        self.hand_over(cell, inner, set, permit, (record, false), now)
     }
 
     fn hand_over(
@@ -170,12 +181,10 @@ impl Engine {
         now: Now,
     ) -> Result<Attempt<AppendOutcome>, EngineError> {
         let permit = permit.take().ok_or(EngineError::NoPlace)?;
-        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)]);
+        let dropped = if duplicate { 0 } else { record.dropped_turns };
+        let cells = vec![Arc::clone(cell)];
+        let submitted = self.shared.journal.submit(permit, set, cells, dropped);
         inner.ticket = submitted.ticket;
-        if !duplicate {
-            let turns = record.last_seq + 1 - record.first_seq;
-            cell.tenant.stats.count_append(turns, record.dropped_turns);
-        }
         let session = inner.head().map(|head| SessionView::of(&cell.key, head, &cell.tenant, now));
         Ok(Attempt::Done(AppendOutcome { session, record, duplicate }, submitted))
     }
@@ -190,15 +199,18 @@ impl Engine {
         permit: &mut Option<Permit>,
     ) -> Result<Attempt<AppendOutcome>, EngineError> {
         let _flight = self.shared.flights.enter(key).await;
-        if let Some(there) = self.shared.table.get(key)
-            && !matches!(there.lock().residence(), Residence::Gone)
-        {
+        let is_there = || self.shared.table.get(key).is_some_and(|there| !there.lock().is_gone());
+        if is_there() {
             return Ok(Attempt::Gone);
         }
         let keys = match command.idempotency.is_some() {
             true => Some(self.keys_of(key, tenant).await?),
             false => None,
         };
+        // An end that was waited for may turn out not to be true.
+        if is_there() {
+            return Ok(Attempt::Gone);
+        }
         let now = self.shared.machine.now();
         if let (Some(named), Some(keys)) = (command.idempotency, &keys)
             && let Some(record) = keys.find(named, &tenant.limits, now.steady)?
@@ -216,16 +228,15 @@ impl Engine {
         let view = SessionView::of(key, session.head(), tenant, now);
         let cell = SessionCell::new(key.clone(), Arc::clone(tenant), Residence::Live(session));
         let cell = Arc::new(cell);
-        let submitted = self.take_place(&cell, vec![begin, change], permit).await;
-        let submitted = submitted.inspect_err(|_| {
-            // The cell was counted when it was made.
-            cell.lock().settle(tenant, Residence::Gone);
-        })?;
-        cell.lock().ticket = submitted.ticket;
+        let changes = vec![begin, change];
+        let submitted = self.take_place(&cell, changes, record.dropped_turns, permit).await?;
+        // From the hand-over to here nothing waits: a caller who hangs up does so before or
+        // after.
+        let mut inner = cell.lock();
+        (inner.ticket, inner.is_listed) = (submitted.ticket, true);
         tenant.idle.push(&cell, now.steady);
         self.shared.table.insert(&cell);
-        tenant.stats.count_created();
-        tenant.stats.count_append(record.last_seq, record.dropped_turns);
+        drop(inner);
         let outcome = AppendOutcome { session: Some(view), record, duplicate: false };
         Ok(Attempt::Done(outcome, submitted))
     }
@@ -236,21 +247,22 @@ impl Engine {
         &self,
         cell: &Arc<SessionCell>,
         mut changes: Vec<Change>,
+        dropped: u64,
         permit: &mut Option<Permit>,
     ) -> Result<Submitted, EngineError> {
         for _ in 0..ATTEMPTS {
             let from = match self.shared.capacity.take(&cell.tenant) {
                 Place::Taken => {
                     let permit = permit.take().ok_or(EngineError::NoPlace)?;
-                    let set = ChangeSet { changes };
-                    return Ok(self.shared.journal.submit(permit, set, vec![Arc::clone(cell)]));
+                    let (set, cells) = (ChangeSet { changes }, vec![Arc::clone(cell)]);
+                    return Ok(self.shared.journal.submit(permit, set, cells, dropped));
                 }
                 Place::From(tenant) => self.tenant_or_common(&tenant),
             };
-            match self.evict_oldest(&from, cell, &mut changes, permit)? {
+            match self.evict_oldest(&from, cell, (&mut changes, dropped), permit)? {
                 Eviction::Done(submitted) => return Ok(submitted),
                 Eviction::Again => {}
-                Eviction::NeedsLoad(victim) => self.load(&victim).await?,
+                Eviction::NeedsLoad(victim) => self.reload(&victim).await?,
                 // Every place is being taken by somebody who is about to have it.
                 Eviction::Nobody => tokio::task::yield_now().await,
             }
@@ -265,20 +277,18 @@ impl Engine {
         &self,
         from: &Tenant,
         cell: &Arc<SessionCell>,
-        changes: &mut Vec<Change>,
+        (changes, dropped): (&mut Vec<Change>, u64),
         permit: &mut Option<Permit>,
     ) -> Result<Eviction, EngineError> {
         let Some(oldest) = from.idle.oldest() else { return Ok(Eviction::Nobody) };
         let victim = oldest.cell;
         let mut inner = victim.lock();
-        let Some(head) = inner.head() else {
-            if matches!(inner.residence(), Residence::Unknown) {
-                drop(inner);
-                return Ok(Eviction::NeedsLoad(victim));
-            }
-            drop(inner);
-            from.idle.remove(&victim);
+        if !inner.is_listed {
             return Ok(Eviction::Again);
+        }
+        let Some(head) = inner.head() else {
+            drop(inner);
+            return Ok(Eviction::NeedsLoad(victim));
         };
         if head.last_access > oldest.last_access {
             let last_access = head.last_access;
@@ -295,12 +305,10 @@ impl Engine {
         let mut all = vec![head.end(reason, now)];
         all.append(changes);
         let cells = vec![Arc::clone(cell), Arc::clone(&victim)];
-        let submitted = self.shared.journal.submit(permit, ChangeSet { changes: all }, cells);
+        let set = ChangeSet { changes: all };
+        let submitted = self.shared.journal.submit(permit, set, cells, dropped);
         inner.ticket = submitted.ticket;
-        self.forget(&victim, &mut inner, reason);
-        drop(inner);
-        self.shared.capacity.take_anyway(&cell.tenant.id);
-        self.retire(&victim);
+        self.forget(&victim, &mut inner, Some(&cell.tenant.id));
         Ok(Eviction::Done(submitted))
     }
 }

@@ -68,6 +68,15 @@ impl Capacity {
         counts.change(tenant, count);
     }
 
+    /// Gives the place of an ended session to a new one.
+    pub(crate) fn pass_on(&self, from: &TenantId, to: &TenantId) {
+        let mut counts = self.lock();
+        let left = counts.of(from).saturating_sub(1);
+        counts.change(from, left);
+        let count = counts.of(to) + 1;
+        counts.change(to, count);
+    }
+
     /// Who has more sessions than a cap allows, if anyone has.
     pub(crate) fn overfull<'a>(
         &self,

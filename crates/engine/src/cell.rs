@@ -1,6 +1,6 @@
 //! One session's place in memory, and the lock around it.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::Totals;
 use memoird_core::ids::SessionKey;
@@ -26,8 +26,9 @@ pub(crate) struct Inner {
     /// Counts how often the session was thrown away because a commit failed: what was
     /// read before such a moment may never have become true.
     pub(crate) epoch: u32,
-    /// True once the cell was taken out of the table.
-    pub(crate) retired: bool,
+    /// True while it has a place among those that the caps count, and stands in its
+    /// tenant's list.
+    pub(crate) is_listed: bool,
 }
 
 /// Where the session is. Nearly all that are in use are here, so a pointer to them would
@@ -48,7 +49,7 @@ pub(crate) enum Residence {
 impl SessionCell {
     pub(crate) fn new(key: SessionKey, tenant: Arc<Tenant>, residence: Residence) -> Self {
         tenant.stats.count_live(Totals::default(), residence.totals());
-        let inner = Inner { residence, ticket: 0, epoch: 0, retired: false };
+        let inner = Inner { residence, ticket: 0, epoch: 0, is_listed: false };
         Self { key, tenant, inner: Mutex::new(inner) }
     }
 
@@ -87,10 +88,24 @@ impl Inner {
         }
     }
 
+    /// True when its generation ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.residence, Residence::Gone)
+    }
+
     /// Says where the session is from now on; gives where it was.
     pub(crate) fn settle(&mut self, tenant: &Tenant, residence: Residence) -> Residence {
         tenant.stats.count_live(self.residence.totals(), residence.totals());
         std::mem::replace(&mut self.residence, residence)
+    }
+}
+
+/// A cell is counted from its making to its end, whoever lets go of it, and when: also
+/// the caller who hung up before it was put into the table.
+impl Drop for SessionCell {
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        inner.settle(&self.tenant, Residence::Gone);
     }
 }
 

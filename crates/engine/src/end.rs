@@ -78,11 +78,18 @@ impl Engine {
                         _ => Ok(view),
                     };
                 }
-                Attempt::Gone => return Err(not_found()),
-                Attempt::NeedsLoad | Attempt::NeedsKeys => self.load(&cell).await?,
+                Attempt::Gone if self.is_gone_for_good(&cell).await => return Err(not_found()),
+                _ => self.load(&cell).await?,
             }
         }
         Err(EngineError::NoPlace)
+    }
+
+    /// Waits for the end of a session that was found ended. False when it was not true.
+    pub(crate) async fn is_gone_for_good(&self, cell: &SessionCell) -> bool {
+        let ticket = cell.lock().ticket;
+        self.shared.journal.visible(ticket).await;
+        cell.lock().is_gone()
     }
 
     /// Ends a session under its lock. With `idle_since`, only if it is expired and was
@@ -114,23 +121,49 @@ impl Engine {
             reason,
         };
         let set = ChangeSet { changes: vec![head.end(reason, now)] };
-        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)]);
+        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
         inner.ticket = submitted.ticket;
-        self.forget(cell, &mut inner, reason);
-        drop(inner);
-        self.retire(cell);
+        self.forget(cell, &mut inner, None);
         Ok(Attempt::Done((view, ended), submitted))
     }
 
-    /// Marks a session as ended; whoever holds the cell still sees that.
-    pub(crate) fn forget(&self, cell: &SessionCell, inner: &mut Inner, reason: EndReason) {
-        let was = inner.settle(&cell.tenant, Residence::Gone);
-        cell.tenant.stats.count_end(reason);
+    /// Marks a session as ended; whoever holds the cell still sees that. Its place goes to
+    /// `heir`, where one waits for it.
+    pub(crate) fn forget(
+        &self,
+        cell: &Arc<SessionCell>,
+        inner: &mut Inner,
+        heir: Option<&TenantId>,
+    ) {
+        let was = self.leave(cell, inner, heir);
         if let (Residence::Live(mut session), false) = (was, self.shared.journal.is_on())
             && let Some(keys) = session.take_keys()
         {
             self.shared.retired_keys.put(&cell.key, keys);
         }
+    }
+
+    /// Takes a session out of the list and the counts, under its lock: whoever holds that
+    /// can rely on what it says of both. Gives where the session was.
+    pub(crate) fn leave(
+        &self,
+        cell: &Arc<SessionCell>,
+        inner: &mut Inner,
+        heir: Option<&TenantId>,
+    ) -> Residence {
+        let (id, capacity) = (&cell.tenant.id, &self.shared.capacity);
+        match (std::mem::take(&mut inner.is_listed), heir) {
+            (true, Some(heir)) => capacity.pass_on(id, heir),
+            (true, None) => capacity.give_back(id),
+            (false, Some(heir)) => capacity.take_anyway(heir),
+            (false, None) => {}
+        }
+        cell.tenant.idle.remove(cell);
+        // Whoever looks for it finds it until its end is written, and waits for that.
+        if !self.shared.journal.is_waited_for() {
+            self.shared.table.remove(cell);
+        }
+        inner.settle(&cell.tenant, Residence::Gone)
     }
 
     /// The idempotency keys of a session id that has no live session.

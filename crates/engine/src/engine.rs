@@ -7,6 +7,7 @@ use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Now;
 use memoird_store::Store;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::capacity::Capacity;
 use crate::cell::{Residence, SessionCell};
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) tenants: DashMap<TenantId, Arc<Tenant>>,
-    pub(crate) table: Table,
+    pub(crate) table: Arc<Table>,
     pub(crate) flights: Flights,
     pub(crate) capacity: Capacity,
     pub(crate) journal: Arc<Journal>,
@@ -87,7 +88,7 @@ impl Engine {
         let shared = Shared {
             tenants: tenants.collect(),
             machine,
-            table: Table::default(),
+            table: Arc::default(),
             flights: Flights::default(),
             capacity: Capacity::new(config.sessions.max_sessions),
             journal: Arc::new(Journal::new(config.journal.clone(), store, blocking)),
@@ -100,9 +101,15 @@ impl Engine {
         let engine = Self { shared: Arc::new(shared) };
         engine.recover().await?;
         engine.start_workers();
-        engine.enforce_caps().await?;
-        engine.sweep(None).await?;
+        if let Err(error) = engine.end_what_may_not_live().await {
+            warn!(%error, "not all sessions that have to end could; they are tried again");
+        }
         Ok(engine)
+    }
+
+    async fn end_what_may_not_live(&self) -> Result<(), EngineError> {
+        self.enforce_caps().await?;
+        self.sweep(None).await.map(drop)
     }
 
     fn start_workers(&self) {
@@ -113,6 +120,8 @@ impl Engine {
                 machine: Arc::clone(&shared.machine),
                 stats: Arc::clone(&shared.stats),
                 mender: Arc::clone(&shared.mender),
+                last_batch: 0,
+                table: Arc::clone(&shared.table),
             });
             shared.supervisor.run(Pruner { engine: self.clone(), has_more: false });
         }
@@ -182,6 +191,15 @@ impl Engine {
     /// cell is known to be of no use.
     pub(crate) async fn load(&self, cell: &Arc<SessionCell>) -> Result<(), EngineError> {
         let _flight = self.shared.flights.enter(&cell.key).await;
+        match self.is_replaced(cell) {
+            true => Ok(()),
+            false => self.reload(cell).await,
+        }
+    }
+
+    /// The same, perhaps at the same time as others. For whoever is in a flight already:
+    /// nobody waits for a second one.
+    pub(crate) async fn reload(&self, cell: &Arc<SessionCell>) -> Result<(), EngineError> {
         let (ticket, epoch) = {
             let inner = cell.lock();
             if matches!(inner.residence(), Residence::Live(_) | Residence::Gone) {
@@ -196,22 +214,17 @@ impl Engine {
             false => None,
         };
         let mut inner = cell.lock();
-        if inner.epoch != epoch {
+        // Meanwhile it may have ended, been thrown away again, or been loaded and changed.
+        let is_wanted = matches!(inner.residence(), Residence::Stored(_) | Residence::Unknown);
+        if inner.epoch != epoch || !is_wanted {
             return Ok(());
         }
-        match saved {
-            Some(session) => {
-                inner.settle(&cell.tenant, Residence::Live(session));
-            }
-            None => {
-                inner.settle(&cell.tenant, Residence::Gone);
-                let is_in_table = !inner.retired;
-                drop(inner);
-                if is_in_table {
-                    self.retire(cell);
-                }
-            }
+        if let Some(session) = saved {
+            inner.settle(&cell.tenant, Residence::Live(session));
+            return Ok(());
         }
+        self.leave(cell, &mut inner, None);
+        self.shared.table.remove(cell);
         Ok(())
     }
 

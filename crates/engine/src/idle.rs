@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashlink::LinkedHashMap;
+use hashlink::linked_hash_map::RawEntryMut;
 use memoird_core::ids::SessionId;
 use memoird_core::time::Steady;
 
@@ -40,6 +41,22 @@ impl IdleList {
         }
     }
 
+    /// Puts a session where it belongs by its last use, in place of any other of its id.
+    /// Costs what stands before it; only a session whose change was not written needs it.
+    pub(crate) fn insert(&self, cell: &Arc<SessionCell>, last_access: Steady) {
+        insert_in_order(&mut self.lock(), cell, last_access);
+    }
+
+    /// Moves a session to where it belongs by its last use, if it is in the list at all.
+    pub(crate) fn set_right(&self, cell: &Arc<SessionCell>, last_access: Steady) {
+        let mut list = self.lock();
+        let is_wrong =
+            |entry: &Entry| Arc::ptr_eq(&entry.cell, cell) && entry.last_access != last_access;
+        if list.get(&cell.key.session).is_some_and(is_wrong) {
+            insert_in_order(&mut list, cell, last_access);
+        }
+    }
+
     /// Takes a session out, unless another one has its id by now.
     pub(crate) fn remove(&self, cell: &Arc<SessionCell>) {
         let mut list = self.lock();
@@ -54,24 +71,54 @@ impl IdleList {
     }
 
     /// Up to `count` sessions, most recently used first, behind the one that `after`
-    /// names. Where that one was used since, or ended, the page goes on at its time.
+    /// names. Where that one was used since, or ended, the page goes on at its time, and
+    /// may show again what was used in the same millisecond.
     pub(crate) fn page(&self, after: Option<(&SessionId, Steady)>, count: usize) -> Vec<Entry> {
-        let list = self.lock();
-        let is_before = |id: &SessionId, entry: &Entry| {
-            after.is_some_and(|(after_id, last_access)| {
-                entry.last_access > last_access
-                    || (entry.last_access == last_access && id != after_id)
-            })
+        let mut list = self.lock();
+        let stands = |entry: &Entry| after.is_some_and(|(_, time)| entry.last_access == time);
+        let place = after.filter(|(id, _)| list.get(*id).is_some_and(stands));
+        let mut cursor = match place.map(|(id, _)| list.raw_entry_mut().from_key(id)) {
+            Some(RawEntryMut::Occupied(entry)) => {
+                let mut cursor = entry.cursor_mut();
+                cursor.move_prev();
+                cursor
+            }
+            _ => {
+                let mut cursor = list.cursor_back_mut();
+                let is_newer =
+                    |entry: &Entry| after.is_some_and(|(_, time)| entry.last_access > time);
+                while cursor.current().is_some_and(|(_, entry)| is_newer(entry)) {
+                    cursor.move_prev();
+                }
+                cursor
+            }
         };
-        let mut rest = list.iter().rev().peekable();
-        while rest.next_if(|(id, entry)| is_before(id, entry)).is_some() {}
-        if let Some((after_id, _)) = after {
-            rest.next_if(|(id, _)| *id == after_id);
+        let mut page = Vec::new();
+        while page.len() < count
+            && let Some((_, entry)) = cursor.current()
+        {
+            page.push(entry.clone());
+            cursor.move_prev();
         }
-        rest.take(count).map(|(_, entry)| entry.clone()).collect()
+        page
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkedHashMap<SessionId, Entry>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn insert_in_order(
+    list: &mut LinkedHashMap<SessionId, Entry>,
+    cell: &Arc<SessionCell>,
+    last_access: Steady,
+) {
+    list.remove(&cell.key.session);
+    let mut cursor = list.cursor_front_mut();
+    while cursor.current().is_some_and(|(_, entry)| entry.last_access <= last_access) {
+        cursor.move_next();
+    }
+    let entry = Entry { cell: Arc::clone(cell), last_access };
+    // Behind the last one this is the back of the list.
+    cursor.insert_before(cell.key.session.clone(), entry);
 }

@@ -4,24 +4,22 @@
 //! queue has the order of the decisions. One worker takes all that waits and writes it
 //! as one transaction: group commit.
 
+mod committer;
+
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
 use memoird_store::{Store, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tracing::{error, warn};
 
-use crate::cell::{Residence, SessionCell};
+pub(crate) use committer::Committer;
+
+use crate::cell::SessionCell;
 use crate::config::{Durability, JournalConfig};
 use crate::engine::Blocking;
 use crate::error::EngineError;
-use crate::machine::{Machine, Stopwatch};
-use crate::mend::Mender;
-use crate::stats::Stats;
-use crate::worker::{WorkError, Worker};
+use crate::stats::Tally;
 
 /// What one permit of the queue stands for.
 const PERMIT_BYTES: usize = 1 << 10;
@@ -51,16 +49,21 @@ struct On {
 #[derive(Default)]
 struct Queue {
     last_ticket: u64,
-    bytes: usize,
     waiting: VecDeque<Submission>,
+    /// The committer wants to know when so many wait.
+    wake_at: usize,
+    /// True once the engine has stopped: nobody will write what comes now.
+    is_closed: bool,
 }
 
 /// A change set in the queue.
 struct Submission {
     ticket: u64,
     set: ChangeSet,
-    /// The sessions it changes.
+    /// The sessions it changes: first the one that goes on, last the one that ends.
     cells: Vec<Arc<SessionCell>>,
+    /// What is still to be counted.
+    tally: Tally,
     answer: Option<oneshot::Sender<Result<(), EngineError>>>,
     _permit: Permit,
 }
@@ -83,6 +86,12 @@ impl Submitted {
     /// Nothing had to be written.
     pub(crate) fn nothing() -> Self {
         Self { ticket: 0, answer: None }
+    }
+
+    /// It came too late to be written.
+    fn refused(last_ticket: u64) -> Self {
+        let (_, answer) = oneshot::channel();
+        Self { ticket: last_ticket, answer: Some(answer) }
     }
 
     /// Waits until the disk has it, where the configuration says so.
@@ -133,6 +142,7 @@ impl Journal {
         let permit = match Arc::clone(&on.permits).try_acquire_many_owned(count) {
             Ok(permit) => permit,
             Err(_) => {
+                on.hurry.notify_one();
                 let wait = Arc::clone(&on.permits).acquire_many_owned(count);
                 match tokio::time::timeout(self.config.queue_wait, wait).await {
                     Ok(Ok(permit)) => permit,
@@ -144,31 +154,47 @@ impl Journal {
         Ok(Permit { _room: Some(permit) })
     }
 
-    /// Hands a change set over. Called under the lock of the session that decided it.
+    /// True when nothing is true before it is written.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.is_on() && self.config.durability == Durability::Sync
+    }
+
+    /// Hands a change set over. Called under the lock of the session that decided it. Of
+    /// `cells`, the sessions that it changes, the first one goes on and the last one ends,
+    /// where one does; of the first one's history `turns_dropped` have left.
     pub(crate) fn submit(
         &self,
         permit: Permit,
         set: ChangeSet,
         cells: Vec<Arc<SessionCell>>,
+        turns_dropped: u64,
     ) -> Submitted {
+        let mut tally = Tally::of(&set, turns_dropped);
+        if !self.is_waited_for() {
+            std::mem::take(&mut tally).count_for(&cells);
+        }
         let Some(on) = &self.on else { return Submitted::nothing() };
-        let (sender, answer) = match self.config.durability {
-            Durability::Sync => {
+        let mut queue = on.queue();
+        if queue.is_closed {
+            return Submitted::refused(queue.last_ticket);
+        }
+        let (sender, answer) = match self.is_waited_for() {
+            true => {
                 let (sender, receiver) = oneshot::channel();
                 (Some(sender), Some(receiver))
             }
-            Durability::Interval | Durability::Off => (None, None),
+            false => (None, None),
         };
-        let mut queue = on.queue();
         queue.last_ticket += 1;
-        queue.bytes += set.weight_bytes();
         let ticket = queue.last_ticket;
-        let submission = Submission { ticket, set, cells, answer: sender, _permit: permit };
+        let submission = Submission { ticket, set, cells, tally, answer: sender, _permit: permit };
         queue.waiting.push_back(submission);
-        let is_pressing = queue.bytes * 2 > self.config.queue_bytes;
+        let is_awaited = queue.waiting.len() >= queue.wake_at;
         drop(queue);
-        on.arrived.notify_one();
-        if is_pressing {
+        if is_awaited {
+            on.arrived.notify_one();
+        }
+        if on.permits.available_permits() * 2 < on.permits_max as usize {
             on.hurry.notify_one();
         }
         Submitted { ticket, answer }
@@ -177,7 +203,7 @@ impl Journal {
     /// Waits until the disk has this set and all before it, or has refused them. In
     /// durability `interval` there is nothing to wait for.
     pub(crate) async fn visible(&self, ticket: u64) {
-        if self.config.durability == Durability::Sync {
+        if self.is_waited_for() {
             self.settled(ticket).await;
         }
     }
@@ -217,6 +243,20 @@ impl On {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until so many sets wait.
+    async fn has_waiting(&self, sets: usize) {
+        while !self.wake_at(sets) {
+            self.arrived.notified().await;
+        }
+    }
+
+    /// True when so many sets wait; otherwise asks to be told when they do.
+    fn wake_at(&self, sets: usize) -> bool {
+        let mut queue = self.queue();
+        queue.wake_at = sets;
+        queue.waiting.len() >= sets
+    }
+
     fn take_batch(&self, sets_max: usize) -> Vec<Submission> {
         let mut queue = self.queue();
         let mut batch = Vec::new();
@@ -226,121 +266,13 @@ impl On {
             bytes += submission.set.weight_bytes();
             batch.push(submission);
         }
-        queue.bytes = queue.bytes.saturating_sub(bytes);
         batch
     }
-}
 
-/// The worker that writes.
-pub(crate) struct Committer {
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) stats: Arc<Stats>,
-    pub(crate) mender: Arc<Mender>,
-}
-
-impl Worker for Committer {
-    fn name(&self) -> &'static str {
-        "committer"
-    }
-
-    async fn wait(&mut self) {
-        let Some(on) = &self.journal.on else { return std::future::pending().await };
-        while on.queue().waiting.is_empty() {
-            on.arrived.notified().await;
-        }
-        if self.journal.config.durability == Durability::Interval {
-            let _ = tokio::time::timeout(self.linger(), on.hurry.notified()).await;
-        }
-    }
-
-    async fn step(&mut self) -> Result<(), WorkError> {
-        self.commit_batch().await;
-        Ok(())
-    }
-
-    async fn finish(&mut self) {
-        while self.commit_batch().await > 0 {}
-    }
-}
-
-impl Committer {
-    fn linger(&self) -> Duration {
-        self.journal.config.flush_interval
-    }
-
-    /// Writes what waits, up to the size of a batch; gives the number of sets.
-    async fn commit_batch(&self) -> usize {
-        let Some(on) = &self.journal.on else { return 0 };
-        let mut batch = on.take_batch(self.journal.config.batch_sets);
-        if batch.is_empty() {
-            return 0;
-        }
-        let sets: Vec<ChangeSet> =
-            batch.iter_mut().map(|submission| std::mem::take(&mut submission.set)).collect();
-        let (store, clock) = (Arc::clone(&on.store), self.machine.anchor());
-        let watch = Stopwatch::start();
-        let outcome = on.blocking.run(move || store.commit(&clock, &sets)).await;
-        self.stats.commit_seconds.observe(watch.seconds());
-        self.stats.commit_batch.observe(batch.len() as f64);
-        self.stats.commits.fetch_add(1, Ordering::Relaxed);
-        self.stats.commit_sets.fetch_add(batch.len() as u64, Ordering::Relaxed);
-
-        let count = batch.len();
-        match outcome {
-            Ok(Ok(answers)) => {
-                self.settle(
-                    on,
-                    batch,
-                    answers.into_iter().map(|answer| answer.map_err(Into::into)),
-                );
-            }
-            Ok(Err(failure)) => {
-                error!(%failure, sets = count, "a commit failed");
-                self.settle(on, batch, std::iter::repeat_with(|| Err((&failure).into())));
-            }
-            Err(EngineError::JournalFailed { detail }) => {
-                error!(detail, sets = count, "a commit was cut off");
-                let failed = || Err(EngineError::JournalFailed { detail: detail.clone() });
-                self.settle(on, batch, std::iter::repeat_with(failed));
-            }
-            Err(_) => self.settle(on, batch, std::iter::repeat_with(|| Err(EngineError::Stopping))),
-        }
-        count
-    }
-
-    /// First the sessions that are not what they seem are thrown away, then those who
-    /// wait are told.
-    fn settle(
-        &self,
-        on: &On,
-        batch: Vec<Submission>,
-        outcomes: impl Iterator<Item = Result<(), EngineError>>,
-    ) {
-        let last = batch.last().map_or(0, |submission| submission.ticket);
-        let mut answers = Vec::with_capacity(batch.len());
-        for (submission, outcome) in batch.into_iter().zip(outcomes) {
-            if outcome.is_err() {
-                self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
-                submission.cells.iter().for_each(|cell| self.throw_away(cell));
-            }
-            answers.push((submission.answer, outcome));
-        }
-        on.settled.send_replace(last);
-        for (answer, outcome) in answers {
-            if let Some(answer) = answer {
-                // Whoever asked may have hung up.
-                let _ = answer.send(outcome);
-            }
-        }
-    }
-
-    fn throw_away(&self, cell: &Arc<SessionCell>) {
-        let mut inner = cell.lock();
-        inner.epoch += 1;
-        inner.settle(&cell.tenant, Residence::Unknown);
-        drop(inner);
-        warn!(tenant = %cell.tenant.id, "a session is reloaded: its change was not written");
-        self.mender.mend(Arc::clone(cell));
+    /// True when nothing waits, and then nothing ever will.
+    fn close(&self) -> bool {
+        let mut queue = self.queue();
+        queue.is_closed = queue.waiting.is_empty();
+        queue.is_closed
     }
 }

@@ -90,9 +90,8 @@ impl Stopwatch {
 #[allow(clippy::disallowed_methods)]
 fn wall() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH);
-    let since = since.unwrap_or(Duration::ZERO);
-    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    Timestamp::new(seconds, since.subsec_nanos()).unwrap_or(Timestamp::from_ms(i64::MAX))
+    let ms = since.unwrap_or(Duration::ZERO).as_millis();
+    Timestamp::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
 /// The boot's name and the milliseconds since it, where the system tells (Linux).

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::cell::{Residence, SessionCell};
 use crate::engine::Engine;
+use crate::error::EngineError;
 use crate::worker::{WorkError, Worker};
 
 /// The sessions to be loaded again.
@@ -48,48 +49,49 @@ impl Worker for MendWorker {
 
     async fn step(&mut self) -> Result<(), WorkError> {
         let Some(cell) = self.engine.shared.mender.lock().pop_front() else { return Ok(()) };
-        self.engine.put_back(&cell);
-        let loaded = self.engine.load(&cell).await;
-        loaded.map_err(|error| {
+        if let Err(error) = self.engine.mend_session(&cell).await {
             self.engine.shared.mender.lock().push_back(cell);
-            WorkError(error.to_string())
-        })
+            return Err(WorkError(error.to_string()));
+        }
+        // Its place may have been given away meanwhile.
+        let enforced = self.engine.enforce_caps().await;
+        enforced.map_err(|error| WorkError(error.to_string()))
     }
 }
 
 impl Engine {
-    /// Takes an ended session out of the table and the lists, and gives its place back.
-    /// Its end may turn out not to be true while this goes on; then it is mended.
-    pub(crate) fn retire(&self, cell: &Arc<SessionCell>) {
-        self.shared.table.remove(cell);
-        cell.tenant.idle.remove(cell);
-        self.shared.capacity.give_back(&cell.tenant.id);
-        let mut inner = cell.lock();
-        inner.retired = true;
-        let is_gone = matches!(inner.residence(), Residence::Gone);
-        drop(inner);
-        if !is_gone {
-            self.shared.mender.mend(Arc::clone(cell));
+    /// Makes of a session what the journal knows of it. Nobody starts one of its id
+    /// meanwhile.
+    async fn mend_session(&self, cell: &Arc<SessionCell>) -> Result<(), EngineError> {
+        let _flight = self.shared.flights.enter(&cell.key).await;
+        if self.is_replaced(cell) {
+            return Ok(());
         }
+        self.reload(cell).await?;
+        let mut inner = cell.lock();
+        let last_access = inner.head().map(|head| head.last_access);
+        // Without one it has ended, or comes again.
+        let Some(last_access) = last_access else { return Ok(()) };
+        if inner.is_listed {
+            cell.tenant.idle.set_right(cell, last_access);
+        } else {
+            // Its end did not happen.
+            inner.is_listed = true;
+            self.shared.capacity.take_anyway(&cell.tenant.id);
+            cell.tenant.idle.insert(cell, last_access);
+            self.shared.table.insert(cell);
+        }
+        Ok(())
     }
 
-    /// Puts a session whose end did not happen back in its place, unless somebody has
-    /// started another one there: the journal will refuse that one.
-    fn put_back(&self, cell: &Arc<SessionCell>) {
+    /// True when another one was started on top of an end that was not written. The
+    /// journal refuses that one, and then it becomes what this one was: never both.
+    pub(crate) fn is_replaced(&self, cell: &Arc<SessionCell>) -> bool {
         let mut inner = cell.lock();
-        let is_lost = inner.retired && !matches!(inner.residence(), Residence::Gone);
-        inner.retired &= !is_lost;
-        drop(inner);
-        if !is_lost {
-            return;
-        }
-        self.shared.capacity.take_anyway(&cell.tenant.id);
-        cell.tenant.idle.push(cell, self.shared.machine.now().steady);
-        if !self.shared.table.insert_if_free(cell) {
-            let mut inner = cell.lock();
+        let is_replaced = !inner.is_listed && self.shared.table.has_other(cell);
+        if is_replaced {
             inner.settle(&cell.tenant, Residence::Gone);
-            drop(inner);
-            self.retire(cell);
         }
+        is_replaced
     }
 }

@@ -123,16 +123,28 @@ impl Engine {
         let next = entries.last().filter(|_| entries.len() == count);
         let next = next.map(|entry| (entry.cell.key.session.clone(), entry.last_access));
         let now = self.shared.machine.now();
-        let (mut sessions, mut ticket) = (Vec::with_capacity(entries.len()), 0);
+        let (mut seen, mut ticket) = (Vec::with_capacity(entries.len()), 0);
         for entry in entries {
             let inner = entry.cell.lock();
-            let live = inner.head().filter(|head| !head.is_expired(now.steady, tenant.ttl_ms));
-            if let Some(head) = live {
-                sessions.push(SessionView::of(&entry.cell.key, head, tenant, now));
+            let head = inner.head().filter(|head| !head.is_expired(now.steady, tenant.ttl_ms));
+            let view = head.map(|head| SessionView::of(&entry.cell.key, head, tenant, now));
+            if view.is_some() || matches!(inner.residence(), Residence::Unknown) {
                 ticket = ticket.max(inner.ticket);
+                let epoch = inner.epoch;
+                drop(inner);
+                seen.push((entry.cell, view, epoch));
             }
         }
         self.shared.journal.visible(ticket).await;
+        let mut sessions = Vec::with_capacity(seen.len());
+        for (cell, view, epoch) in seen {
+            let is_true = cell.lock().epoch == epoch;
+            match view.filter(|_| is_true) {
+                Some(view) => sessions.push(view),
+                // What was seen was not written; what is so instead stands in the journal.
+                None => sessions.extend(self.session(tenant, &cell.key.session).await.ok()),
+            }
+        }
         SessionPage { sessions, next }
     }
 
@@ -216,16 +228,10 @@ impl Engine {
                 return Err(not_found());
             }
             let Some(seen) = see(&cell, self.shared.machine.now()) else {
-                let (is_gone, ticket) = {
-                    let inner = cell.lock();
-                    (matches!(inner.residence(), Residence::Gone), inner.ticket)
-                };
-                match is_gone {
-                    // Whoever ended it is about to take it out of the table.
-                    true => {
-                        self.shared.journal.visible(ticket).await;
-                        tokio::task::yield_now().await;
-                    }
+                let is_gone = cell.lock().is_gone();
+                match is_gone && self.is_gone_for_good(&cell).await {
+                    // It is about to be taken out of the table, where it still is there.
+                    true => tokio::task::yield_now().await,
                     false => self.load(&cell).await?,
                 }
                 continue;

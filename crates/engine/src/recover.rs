@@ -51,6 +51,7 @@ impl Engine {
             let key = SessionKey { tenant: tenant.id.clone(), session: key.session };
             let stored = Residence::Stored(Box::new(head));
             let cell = Arc::new(SessionCell::new(key, Arc::clone(tenant), stored));
+            cell.lock().is_listed = true;
             self.shared.capacity.take_anyway(&tenant.id);
             self.shared.table.insert(&cell);
             tenant.idle.push(&cell, last_access);

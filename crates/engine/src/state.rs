@@ -36,7 +36,9 @@ impl Engine {
             let (state, change) = patched;
             Ok((state, ChangeSet { changes: vec![change] }))
         };
-        Ok(self.command(tenant, session, patch.len(), act).await?.0)
+        // What waits for the disk is the whole state, and not only what the patch says.
+        let bytes = patch.len().max(tenant.limits.state_bytes);
+        Ok(self.command(tenant, session, bytes, act).await?.0)
     }
 
     /// Clears history and state of a live session: same session, new generation. Gives
@@ -55,8 +57,6 @@ impl Engine {
             Ok((ended, successor(self, session, &key, EndReason::Reset, now)))
         };
         let (ended, view) = self.command(tenant, session, 0, act).await?;
-        tenant.stats.count_end(EndReason::Reset);
-        tenant.stats.count_created();
         Ok((view, ended))
     }
 
@@ -78,11 +78,14 @@ impl Engine {
                     submitted.written().await?;
                     return Ok(outcome);
                 }
-                Attempt::NeedsLoad | Attempt::NeedsKeys => self.load(&cell).await?,
-                Attempt::Gone => {
+                Attempt::NeedsEnd => {
+                    // The end needs room in the queue as well.
+                    drop(permit.take());
                     self.end_if_expired(&cell).await?;
-                    return Err(not_found());
+                    permit = Some(self.shared.journal.permit(bytes).await?);
                 }
+                Attempt::Gone if self.is_gone_for_good(&cell).await => return Err(not_found()),
+                _ => self.load(&cell).await?,
             }
         }
         Err(EngineError::NoPlace)
@@ -101,14 +104,14 @@ impl Engine {
         let now = self.shared.machine.now();
         let Some(session) = inner.session_mut() else { return Ok(Attempt::Gone) };
         if session.is_expired(now.steady, cell.tenant.ttl_ms) {
-            return Ok(Attempt::Gone);
+            return Ok(Attempt::NeedsEnd);
         }
         let before = session.head().totals;
         let (outcome, set) = act(session, now)?;
         cell.tenant.stats.count_live(before, session.head().totals);
         let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
         let permit = permit.take().ok_or(EngineError::NoPlace)?;
-        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)]);
+        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
         inner.ticket = submitted.ticket;
         drop(inner);
         cell.tenant.idle.touch(cell, now.steady);

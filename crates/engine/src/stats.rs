@@ -1,10 +1,13 @@
 //! What an operator wants to see: counts, and how long commits take.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memoird_core::change::{EndReason, Totals};
+use memoird_core::change::{Change, ChangeSet, EndReason, Totals};
 use memoird_core::ids::TenantId;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+
+use crate::cell::SessionCell;
 
 /// Counts of the whole process.
 #[derive(Debug)]
@@ -32,6 +35,15 @@ pub struct TenantStats {
     ended: AtomicU64,
     turns_appended: AtomicU64,
     turns_dropped: AtomicU64,
+}
+
+/// What a change set adds to the counts, once it is true.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    created: u64,
+    ended: Option<EndReason>,
+    turns_appended: u64,
+    turns_dropped: u64,
 }
 
 /// Counts of the whole process at one moment.
@@ -97,16 +109,7 @@ impl TenantStats {
         shift(&self.bytes_live, before.bytes, after.bytes);
     }
 
-    pub(crate) fn count_append(&self, turns: u64, dropped: u64) {
-        self.turns_appended.fetch_add(turns, Ordering::Relaxed);
-        self.turns_dropped.fetch_add(dropped, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_created(&self) {
-        self.created.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_end(&self, reason: EndReason) {
+    fn count_end(&self, reason: EndReason) {
         let counter = match reason {
             EndReason::Expired => &self.expired,
             EndReason::Evicted => &self.evicted,
@@ -132,6 +135,41 @@ impl TenantStats {
             max_sessions: 0,
             session_ttl_ms: 0,
             max_history_turns: 0,
+        }
+    }
+}
+
+impl Tally {
+    /// Of a set after which so many turns have left the history.
+    pub(crate) fn of(set: &ChangeSet, turns_dropped: u64) -> Self {
+        let mut tally = Self { turns_dropped, ..Self::default() };
+        for change in &set.changes {
+            match change {
+                Change::Begin { .. } => tally.created += 1,
+                Change::Append(appended) => tally.turns_appended += appended.turns.len() as u64,
+                Change::End { reason, .. } => tally.ended = Some(*reason),
+                Change::PatchState { .. } | Change::Touch { .. } => {}
+            }
+        }
+        tally
+    }
+
+    /// True when a generation ends.
+    pub(crate) fn has_end(self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Counts it for the tenant of the first session, which goes on, and of the last one,
+    /// which ends.
+    pub(crate) fn count_for(self, cells: &[Arc<SessionCell>]) {
+        if let Some(cell) = cells.first() {
+            let stats = &cell.tenant.stats;
+            stats.created.fetch_add(self.created, Ordering::Relaxed);
+            stats.turns_appended.fetch_add(self.turns_appended, Ordering::Relaxed);
+            stats.turns_dropped.fetch_add(self.turns_dropped, Ordering::Relaxed);
+        }
+        if let (Some(cell), Some(reason)) = (cells.last(), self.ended) {
+            cell.tenant.stats.count_end(reason);
         }
     }
 }

@@ -8,10 +8,11 @@ use memoird_core::ids::TenantId;
 use tracing::debug;
 
 use crate::append::Attempt;
-use crate::cell::{Residence, SessionCell};
+use crate::cell::SessionCell;
 use crate::end::EndedSession;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::journal::Submitted;
 use crate::tenant::Tenant;
 use crate::worker::{WorkError, Worker};
 
@@ -82,23 +83,20 @@ impl Engine {
                     submitted.push(write);
                     ended.push(session);
                 }
-                Attempt::NeedsLoad | Attempt::NeedsKeys => self.load(&oldest.cell).await?,
                 Attempt::Gone => self.look_again(&oldest.cell),
+                _ => self.load(&oldest.cell).await?,
             }
         }
         let count = submitted.len();
-        for write in submitted {
-            write.written().await?;
-        }
+        written(&mut submitted).await?;
         Ok(count)
     }
 
     /// A session stood at the front of the list and was not expired after all.
     fn look_again(&self, cell: &Arc<SessionCell>) {
         let last_access = cell.lock().head().map(|head| head.last_access);
-        match last_access {
-            Some(last_access) => cell.tenant.idle.touch(cell, last_access),
-            None => cell.tenant.idle.remove(cell),
+        if let Some(last_access) = last_access {
+            cell.tenant.idle.touch(cell, last_access);
         }
     }
 
@@ -120,23 +118,34 @@ impl Engine {
         match self.end_cell(cell, EndReason::Expired, idle_since, &mut permit)? {
             Attempt::Done(_, submitted) => submitted.written().await.map(|()| true),
             // Somebody used it, or ended it, in between.
-            _ => Ok(matches!(cell.lock().residence(), Residence::Gone)),
+            _ => Ok(cell.lock().is_gone() && self.is_gone_for_good(cell).await),
         }
     }
 
-    /// Evicts what lowered caps no longer allow, longest idle first.
+    /// Evicts what the caps do not allow, longest idle first: after they were lowered, or
+    /// after the end of a session was not written whose place was given away.
     pub(crate) async fn enforce_caps(&self) -> Result<(), EngineError> {
         let tenants = self.tenants();
+        let mut submitted = Vec::new();
         while let Some(id) = self.shared.capacity.overfull(tenants.iter().map(|tenant| &**tenant)) {
             let Some(oldest) = self.tenant_or_common(&id).idle.oldest() else { break };
             let mut permit = Some(self.shared.journal.permit(0).await?);
             match self.end_cell(&oldest.cell, EndReason::Evicted, None, &mut permit)? {
-                Attempt::Done(..) => {}
-                Attempt::NeedsLoad | Attempt::NeedsKeys => self.load(&oldest.cell).await?,
+                Attempt::Done(_, write) => submitted.push(write),
                 Attempt::Gone => self.look_again(&oldest.cell),
+                _ => self.load(&oldest.cell).await?,
+            }
+            if submitted.len() == SWEEP_BATCH {
+                written(&mut submitted).await?;
             }
         }
-        self.shared.journal.all_settled().await;
-        Ok(())
+        written(&mut submitted).await
     }
+}
+
+async fn written(submitted: &mut Vec<Submitted>) -> Result<(), EngineError> {
+    for write in submitted.drain(..) {
+        write.written().await?;
+    }
+    Ok(())
 }

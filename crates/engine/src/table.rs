@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
 use memoird_core::ids::SessionKey;
 
 use crate::cell::SessionCell;
@@ -24,15 +23,9 @@ impl Table {
         self.cells.insert(cell.key.clone(), Arc::clone(cell));
     }
 
-    /// Puts a cell in its place if that is free. True when it is in the table now.
-    pub(crate) fn insert_if_free(&self, cell: &Arc<SessionCell>) -> bool {
-        match self.cells.entry(cell.key.clone()) {
-            Entry::Vacant(place) => {
-                place.insert(Arc::clone(cell));
-                true
-            }
-            Entry::Occupied(place) => Arc::ptr_eq(place.get(), cell),
-        }
+    /// True when another cell has the place of this one.
+    pub(crate) fn has_other(&self, cell: &Arc<SessionCell>) -> bool {
+        self.get(&cell.key).is_some_and(|there| !Arc::ptr_eq(&there, cell))
     }
 
     /// Takes this very cell out; another one of the same key stays.

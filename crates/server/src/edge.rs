@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use tokio::sync::Semaphore;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
+use tonic::{Code, Status};
 use tower::Layer;
 
 use crate::auth::{Keyring, Role};
@@ -41,8 +41,7 @@ impl Edge {
     /// Makes the caller known to the service, or refuses the call.
     fn admit(&self, request: &mut Request<Body>) -> Result<(), Status> {
         let path = request.uri().path();
-        // Probes have no keys, and the contract is no secret.
-        if path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.") {
+        if is_probe(path) {
             return Ok(());
         }
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
@@ -81,13 +80,17 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let timer = self.edge.metrics.start(request.uri().path());
+        let is_ours = !is_probe(request.uri().path());
         let refused = match Arc::clone(&self.edge.places).try_acquire_owned() {
             Ok(place) => match self.edge.admit(&mut request) {
                 Ok(()) => {
                     let answer = self.inner.call(request);
                     return Box::pin(async move {
-                        let answer = answer.await;
+                        let mut answer = answer.await;
                         drop(place);
+                        if is_ours && let Ok(answer) = &mut answer {
+                            explain(answer);
+                        }
                         timer.stop(answer.as_ref().ok());
                         answer
                     });
@@ -99,5 +102,26 @@ where
         let answer = refused.into_http();
         timer.stop(Some(&answer));
         Box::pin(async move { Ok(answer) })
+    }
+}
+
+/// Probes have no keys, and the contract is no secret.
+fn is_probe(path: &str) -> bool {
+    path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
+}
+
+/// Gives the refusals of gRPC itself, such as of bytes that are no message, the details
+/// that all refusals have.
+fn explain(answer: &mut Response<Body>) {
+    let headers = answer.headers_mut();
+    if !headers.contains_key(Status::GRPC_STATUS)
+        || headers.contains_key(Status::GRPC_STATUS_DETAILS)
+    {
+        return;
+    }
+    let refusal = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
+    if let Some(refusal) = refusal {
+        // It fails only for a message that no header can hold; then there is none.
+        let _ = status::transport(&refusal).add_header(headers);
     }
 }

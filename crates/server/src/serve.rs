@@ -72,8 +72,8 @@ impl Told {
 
 fn start_error(error: StartError) -> CliError {
     match error {
-        StartError::Store(StoreError::DirUnusable { dir, source }) => {
-            CliError::CannotCreate { path: dir, source }
+        StartError::Store(error @ StoreError::DirUnusable { .. }) => {
+            CliError::DataDir { problem: error.to_string() }
         }
         StartError::Bind { what, addr, source } => {
             CliError::Io { what: format!("cannot listen on {addr} ({what})"), source }

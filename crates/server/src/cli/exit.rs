@@ -33,7 +33,7 @@ pub(crate) enum Exit {
     Unavailable = 69,
     /// The daemon found a mistake of its own.
     Internal = 70,
-    /// The data directory cannot be created.
+    /// The data directory cannot be created or written to.
     CannotCreate = 73,
     /// Reading or writing failed.
     Io = 74,
@@ -54,7 +54,7 @@ Exit codes:
   66  no such input
   69  the daemon cannot be reached, or did not start
   70  a defect of memoird itself
-  73  the data directory cannot be created
+  73  the data directory cannot be created or written to
   74  reading or writing failed
   77  no key, a wrong key, or one that may not do this
  130  interrupted";
@@ -111,6 +111,12 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// Why not.
         source: io::Error,
+    },
+    /// A data directory that cannot be used.
+    #[error("{problem}")]
+    DataDir {
+        /// Why not, and what to do.
+        problem: String,
     },
     /// Reading or writing failed.
     #[error("{what}: {source}")]
@@ -198,7 +204,7 @@ impl CliError {
             Self::Data { .. } => Exit::Data,
             Self::NoInput { .. } => Exit::NoInput,
             Self::Unavailable { .. } | Self::NotStarted { .. } => Exit::Unavailable,
-            Self::CannotCreate { .. } => Exit::CannotCreate,
+            Self::CannotCreate { .. } | Self::DataDir { .. } => Exit::CannotCreate,
             Self::Io { .. } => Exit::Io,
             Self::NoPermission { .. } => Exit::NoPermission,
             Self::Refused { .. } => Exit::Refused,

@@ -275,8 +275,8 @@ pub(super) fn keys(tenants: &[TenantShape], problems: &mut Problems) -> Vec<Key>
         if let Some(first) = ids.insert(&tenant.id, place) {
             problems.add(&format!("tenants[{place}].id"), format!("is that of tenants[{first}]"));
         }
-        let Ok(id) = TenantId::parse(&tenant.id) else { continue };
-        let is_open = !any_has_keys && id == TenantId::default_tenant();
+        let id = TenantId::parse(&tenant.id).ok();
+        let is_open = !any_has_keys && id == Some(TenantId::default_tenant());
         if tenant.keys.is_empty() && !is_open {
             let problem = "there is none, so nobody could call as this tenant; give it one, \
                            such as { env: ACME_KEY }";
@@ -288,7 +288,12 @@ pub(super) fn keys(tenants: &[TenantShape], problems: &mut Problems) -> Vec<Key>
                 Err(problem) => problems.add(&at, problem),
                 Ok(digest) => match owners.insert(digest, at.clone()) {
                     Some(other) => problems.add(&at, format!("is the same key as {other}")),
-                    None => keys.push(Key { digest, tenant: id.clone(), role: shape.role() }),
+                    // An id that does not parse was told already.
+                    None => keys.extend(id.clone().map(|tenant| Key {
+                        digest,
+                        tenant,
+                        role: shape.role(),
+                    })),
                 },
             }
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{EngineConfig, TenantConfig, TenantLimits};
+use tracing_subscriber::EnvFilter;
 
 use crate::auth::Key;
 use crate::cli::exit::CliError;
@@ -108,6 +109,9 @@ fn check(file: &FileConfig) -> Result<Config, String> {
         .collect();
     let keys = file::keys(&file.tenants, &mut problems);
     check_access(file, &keys, &mut problems);
+    if let Err(error) = EnvFilter::try_new(&file.log.filter) {
+        problems.add("log.filter", error.to_string());
+    }
     let mut engine = file.engine();
     if engine.sessions.max_sessions == 0 {
         let unbounded = "short_term.max_sessions is 0: there is no cap on sessions, and only \

@@ -99,6 +99,20 @@ pub(crate) fn too_many_calls() -> Status {
     status(Code::ResourceExhausted, "TOO_MANY_CALLS", problem, Some(RETRY_SOON))
 }
 
+/// What gRPC itself refused before anybody of us saw the message, in the shape of all
+/// other refusals.
+pub(crate) fn transport(refusal: &Status) -> Status {
+    let said = refusal.message().to_owned();
+    match refusal.code() {
+        Code::OutOfRange => status(Code::ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
+        // Our own mistakes come with their details: this one is in the bytes.
+        Code::Internal => status(Code::InvalidArgument, "REQUEST_MALFORMED", said, None),
+        Code::Unimplemented if said.is_empty() => unimplemented("this method"),
+        Code::Unimplemented => status(Code::Unimplemented, "UNIMPLEMENTED", said, None),
+        code => status(code, "TRANSPORT", said, None),
+    }
+}
+
 /// A call that came past the edge without a caller: a mistake of ours.
 pub(crate) fn no_caller() -> Status {
     status(Code::Internal, "NO_CALLER", "the call has no caller".to_owned(), None)

@@ -1,0 +1,178 @@
+//! A client of the engine, as a bot is one.
+
+use std::sync::Arc;
+
+use memoird_core::idempotency::IdempotencyKey;
+use memoird_core::ids::Generation;
+use memoird_core::session::AppendCommand;
+use memoird_core::state::State;
+use memoird_core::turn::{PartKind, Role, Turn};
+use memoird_engine::{
+    AppendOutcome, Engine, EngineError, HistoryQuery, HistoryScope, SessionView, Tenant,
+    TenantSnapshot,
+};
+use memoird_store::encoding;
+
+use crate::kit::{ACME, session_id, tenant_id};
+
+/// All turns that there are.
+pub(crate) const ALL: HistoryQuery = HistoryQuery {
+    scope: HistoryScope::Live,
+    generation: None,
+    after_seq: 0,
+    turns_max: usize::MAX,
+    bytes_max: usize::MAX,
+};
+
+/// A bot of one tenant.
+#[derive(Clone, Debug)]
+pub(crate) struct Bot {
+    pub(crate) engine: Engine,
+    pub(crate) tenant: Arc<Tenant>,
+}
+
+/// A command that says each of `texts` in a turn of its own.
+pub(crate) fn saying(texts: &[&str]) -> AppendCommand {
+    let turns = texts.iter().map(|text| {
+        // Told apart from the encoding around it.
+        let part = PartKind::Text(format!("[[{text}]]"));
+        encoding::encode(Turn::new(Role::User, vec![part.into()]))
+    });
+    AppendCommand { turns: turns.collect(), ..AppendCommand::default() }
+}
+
+/// The same under a name; the content is what the texts are.
+pub(crate) fn named(name: &str, texts: &[&str]) -> AppendCommand {
+    let digest = |text: &str| {
+        let mut digest = [0; 16];
+        for (place, byte) in text.bytes().enumerate() {
+            digest[place % 16] ^= byte.wrapping_add(u8::try_from(place % 251).unwrap());
+        }
+        digest
+    };
+    let idempotency = IdempotencyKey { key: digest(name), content: digest(&texts.join("\n")) };
+    AppendCommand { idempotency: Some(idempotency), ..saying(texts) }
+}
+
+/// What a kept turn says.
+pub(crate) fn text_of(content: &[u8]) -> String {
+    let text = String::from_utf8_lossy(content);
+    let (_, rest) = text.split_once("[[").unwrap();
+    rest.split_once("]]").unwrap().0.to_owned()
+}
+
+impl Bot {
+    pub(crate) fn acme(engine: &Engine) -> Self {
+        Self::of(engine, ACME)
+    }
+
+    pub(crate) fn of(engine: &Engine, tenant: &str) -> Self {
+        let tenant = engine.tenant(&tenant_id(tenant)).unwrap();
+        Self { engine: engine.clone(), tenant }
+    }
+
+    pub(crate) async fn say(
+        &self,
+        session: &str,
+        text: &str,
+    ) -> Result<AppendOutcome, EngineError> {
+        self.append(session, saying(&[text])).await
+    }
+
+    pub(crate) async fn append(
+        &self,
+        session: &str,
+        command: AppendCommand,
+    ) -> Result<AppendOutcome, EngineError> {
+        self.engine.append(&self.tenant, &session_id(session), command).await
+    }
+
+    pub(crate) async fn view(&self, session: &str) -> Result<SessionView, EngineError> {
+        self.engine.session(&self.tenant, &session_id(session)).await
+    }
+
+    pub(crate) async fn end(&self, session: &str) -> Result<SessionView, EngineError> {
+        self.engine.end_session(&self.tenant, &session_id(session)).await
+    }
+
+    pub(crate) async fn reset(
+        &self,
+        session: &str,
+    ) -> Result<(SessionView, Generation), EngineError> {
+        self.engine.reset_session(&self.tenant, &session_id(session)).await
+    }
+
+    pub(crate) async fn patch(
+        &self,
+        session: &str,
+        patch: &str,
+        expected_version: Option<u64>,
+    ) -> Result<State, EngineError> {
+        let session = session_id(session);
+        self.engine.patch_state(&self.tenant, &session, patch, expected_version).await
+    }
+
+    /// What the live history says.
+    pub(crate) async fn live(&self, session: &str) -> Result<Vec<String>, EngineError> {
+        Ok(self.read(session, ALL).await?.0)
+    }
+
+    /// What the journal of a generation says; without one, of the newest.
+    pub(crate) async fn journal(
+        &self,
+        session: &str,
+        generation: Option<Generation>,
+    ) -> Result<Vec<String>, EngineError> {
+        let query = HistoryQuery { scope: HistoryScope::Journal, generation, ..ALL };
+        Ok(self.read(session, query).await?.0)
+    }
+
+    /// A page of turns, and where the next one goes on.
+    pub(crate) async fn read(
+        &self,
+        session: &str,
+        query: HistoryQuery,
+    ) -> Result<(Vec<String>, u64), EngineError> {
+        let page = self.engine.history(&self.tenant, &session_id(session), query).await?;
+        Ok((page.turns.iter().map(|turn| text_of(turn)).collect(), page.next_after_seq))
+    }
+
+    /// All live sessions, most recently used first, read in pages of three.
+    pub(crate) async fn list(&self) -> Vec<String> {
+        let views = self.views(3).await;
+        views.iter().map(|view| view.session.as_str().to_owned()).collect()
+    }
+
+    pub(crate) async fn views(&self, page_size: usize) -> Vec<SessionView> {
+        let mut views = Vec::new();
+        let mut next = None;
+        loop {
+            let after = next.as_ref().map(|(id, last_access)| (id, *last_access));
+            let page = self.engine.sessions(&self.tenant, after, page_size).await;
+            views.extend(page.sessions);
+            next = page.next;
+            if next.is_none() {
+                return views;
+            }
+        }
+    }
+
+    pub(crate) fn stats(&self) -> TenantSnapshot {
+        let all = self.engine.stats().tenants;
+        all.into_iter().find(|tenant| tenant.id == self.tenant.id).unwrap()
+    }
+
+    /// The counts of live things are what a recount gives.
+    pub(crate) async fn recount(&self) {
+        let (mut sessions, mut turns, mut bytes) = (0, 0, 0);
+        for view in self.views(100).await {
+            let page = self.engine.history(&self.tenant, &view.session, ALL).await.unwrap();
+            sessions += 1;
+            turns += page.turns.len() as u64;
+            bytes += page.turns.iter().map(|turn| turn.len() as u64).sum::<u64>();
+        }
+        let stats = self.stats();
+        let counted = (stats.sessions_live, stats.turns_live, stats.bytes_live);
+        assert_eq!(counted, (sessions, turns, bytes), "sessions, turns and bytes of {stats:?}");
+    }
+}

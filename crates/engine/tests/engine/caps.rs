@@ -1,0 +1,139 @@
+//! Who has to go when there is no place left.
+
+use std::time::Duration;
+
+use memoird_engine::{EngineConfig, TenantLimits};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::bot::Bot;
+use crate::kit::{TTL, World, capped, settle, tenant, unswept, unswept_with_cap};
+
+/// A cap for the process and tenants without one of their own.
+fn shared(max_sessions: usize, tenants: &[&str]) -> EngineConfig {
+    let mut config = unswept();
+    config.sessions.max_sessions = max_sessions;
+    let uncapped = TenantLimits { max_sessions: Some(0), ..TenantLimits::default() };
+    config.tenants = tenants.iter().map(|id| tenant(id, uncapped.clone())).collect();
+    config
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_at_its_cap_loses_its_own_longest_idle_session() {
+    let mut config = unswept();
+    config.tenants = vec![capped("small", 2), capped("other", 0)];
+    let engine = World::new(config).open().await;
+    let (bot, other) = (Bot::of(&engine, "small"), Bot::of(&engine, "other"));
+    other.say("x", "older than all").await.unwrap();
+    for id in ["a", "b"] {
+        settle().await;
+        bot.say(id, "hello").await.unwrap();
+    }
+    // Used, so no longer the one that waits longest; looked at, which does not count.
+    bot.say("a", "again").await.unwrap();
+    bot.view("b").await.unwrap();
+    bot.live("b").await.unwrap();
+    bot.say("c", "hello").await.unwrap();
+    assert_eq!(bot.list().await, ["c", "a"]);
+    bot.patch("a", "{}", None).await.unwrap();
+    bot.say("d", "hello").await.unwrap();
+    assert_eq!(bot.list().await, ["d", "a"]);
+    assert_eq!(other.list().await, ["x"]);
+    let stats = bot.stats();
+    assert_eq!((stats.evicted, stats.expired, stats.sessions_live), (2, 0, 2));
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_cap_of_the_process_the_tenant_with_the_most_gives_one_up() {
+    let engine = World::new(shared(5, &["large", "small", "new"])).open().await;
+    let (large, small, new) =
+        (Bot::of(&engine, "large"), Bot::of(&engine, "small"), Bot::of(&engine, "new"));
+    small.say("s1", "the oldest of all").await.unwrap();
+    for id in ["l1", "l2", "l3", "l4"] {
+        large.say(id, "hello").await.unwrap();
+    }
+    new.say("n1", "hello").await.unwrap();
+    small.say("s2", "hello").await.unwrap();
+    assert_eq!(large.list().await, ["l4", "l3"]);
+    assert_eq!(small.list().await, ["s2", "s1"]);
+
+    // Two have two: among equals whoever asks pays.
+    small.say("s3", "hello").await.unwrap();
+    large.say("l5", "hello").await.unwrap();
+    assert_eq!(
+        (small.list().await, large.list().await),
+        (vec!["s3".to_owned(), "s2".to_owned()], vec!["l5".to_owned(), "l4".to_owned()],)
+    );
+    assert_eq!(new.list().await, ["n1"]);
+    assert_eq!((large.stats().evicted, small.stats().evicted, new.stats().evicted), (3, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_victim_that_was_past_its_ttl_expired_and_was_not_evicted() {
+    let engine = World::new(unswept_with_cap(1)).open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    sleep(TTL).await;
+    bot.say("b", "hello").await.unwrap();
+    let stats = bot.stats();
+    assert_eq!((stats.expired, stats.evicted, stats.sessions_live), (1, 0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hundreds_who_start_at_once_never_overshoot_a_cap() {
+    let mut config = shared(40, &["a", "b", "c"]);
+    config.tenants.push(capped("d", 7));
+    let world = World::new(config);
+    let engine = world.open().await;
+    let mut calls = JoinSet::new();
+    for call in 0..600 {
+        let bot = Bot::of(&engine, ["a", "b", "b", "c", "d", "d"][call % 6]);
+        calls.spawn(async move {
+            // Some arrive while others wait for their commit.
+            sleep(Duration::from_millis(call as u64 % 5)).await;
+            bot.say(&format!("s{}", call % 400), "hello").await.unwrap();
+        });
+    }
+    let live = || engine.stats().tenants.into_iter().map(|tenant| tenant.sessions_live);
+    while let Some(done) = calls.join_next().await {
+        done.unwrap();
+        assert!(live().sum::<u64>() <= 40);
+        assert!(Bot::of(&engine, "d").stats().sessions_live <= 7);
+    }
+    settle().await;
+    assert_eq!(live().sum::<u64>(), 40);
+    assert_eq!(world.store.record().live.len(), 40);
+    for tenant in engine.stats().tenants {
+        let gone = tenant.evicted + tenant.expired + tenant.ended;
+        assert_eq!(tenant.sessions_created - gone, tenant.sessions_live, "{tenant:?}");
+        Bot::of(&engine, tenant.id.as_str()).recount().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_first_messages_of_one_chat_start_it_once() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let mut calls = JoinSet::new();
+    for call in 0..100 {
+        let bot = Bot::acme(&engine);
+        calls
+            .spawn(async move { bot.say("a", &call.to_string()).await.unwrap().record.generation });
+    }
+    let generations = calls.join_all().await;
+    assert!(generations.iter().all(|generation| *generation == generations[0]));
+    let bot = Bot::acme(&engine);
+    assert_eq!(bot.journal("a", None).await.unwrap().len(), 100);
+    assert_eq!(bot.stats().sessions_created, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_cap_nothing_is_evicted() {
+    let engine = World::new(unswept_with_cap(0)).open().await;
+    let bot = Bot::acme(&engine);
+    for id in 0..200 {
+        bot.say(&id.to_string(), "hello").await.unwrap();
+    }
+    assert_eq!((bot.stats().sessions_live, bot.stats().evicted), (200, 0));
+}

@@ -1,0 +1,70 @@
+//! Clocks that step: nothing expires early, nothing lives for ever.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::bot::{Bot, named};
+use crate::kit::{TTL, World, config, unswept};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+const STEPS: [i64; 3] = [-DAY_MS, DAY_MS, -30 * 365 * DAY_MS];
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_steps_ages_nothing_and_keeps_nothing_alive() {
+    for step in STEPS {
+        let world = World::new(config());
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        bot.say("a", "hello").await.unwrap();
+        sleep(TTL / 2).await;
+        world.machine.step_wall(step);
+        let view = bot.view("a").await.unwrap();
+        let ttl_ms = i64::try_from(TTL.as_millis()).unwrap();
+        if step > -30 * DAY_MS {
+            // People see times that fit the clock they look at.
+            let idle_ms = view.expires_at.as_ms() - view.last_access.as_ms();
+            assert_eq!(idle_ms, ttl_ms);
+        }
+        sleep(TTL / 2 - Duration::from_millis(1)).await;
+        assert_eq!(bot.list().await, ["a"], "after a step of {step} ms");
+        sleep(TTL / 4 + Duration::from_millis(1)).await;
+        assert_eq!(bot.stats().expired, 1, "after a step of {step} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_steps_while_the_daemon_is_down_changes_nothing() {
+    for step in STEPS {
+        let world = World::new(unswept());
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        bot.append("a", named("key", &["hello"])).await.unwrap();
+        engine.close().await;
+        world.machine.step_wall(step);
+        sleep(TTL - Duration::from_millis(1)).await;
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        assert_eq!(bot.list().await, ["a"], "after a step of {step} ms");
+        assert!(bot.append("a", named("key", &["hello"])).await.unwrap().duplicate);
+        engine.close().await;
+        world.machine.step_wall(-step);
+        sleep(TTL).await;
+        let engine = world.open().await;
+        assert_eq!(Bot::acme(&engine).stats().expired, 1, "after a step of {step} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_started_before_a_step_back_is_evicted_in_the_order_of_its_use() {
+    let world = World::new(crate::kit::unswept_with_cap(2));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    world.machine.step_wall(-DAY_MS);
+    for id in ["b", "c"] {
+        crate::kit::settle().await;
+        bot.say(id, "hello").await.unwrap();
+    }
+    assert_eq!(bot.list().await, ["c", "b"]);
+}

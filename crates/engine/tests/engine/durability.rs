@@ -1,0 +1,218 @@
+//! When an answer is given, how much may wait, and what a close leaves.
+
+use std::time::Duration;
+
+use memoird_engine::{Blocking, Durability, Engine, EngineConfig, EngineError};
+use tokio::task::JoinSet;
+use tokio::time::{advance, sleep};
+
+use crate::bot::{Bot, named};
+use crate::kit::{TTL, World, begun, config, settle, soon, unswept};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn interval(flush: Duration) -> EngineConfig {
+    let mut config = unswept();
+    config.sessions.session_ttl = 100 * flush;
+    config.journal.durability = Durability::Interval;
+    config.journal.flush_interval = flush;
+    config
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_interval_an_answer_comes_at_once_and_the_disk_follows_in_time() {
+    let world = World::new(interval(SECOND));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let said = begun(&mut Box::pin(bot.say("a", "hello"))).await;
+    assert!(said.is_some_and(|said| said.is_ok()));
+    assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
+    assert_eq!((world.store.commits(), bot.stats().turns_appended), (0, 1));
+    sleep(SECOND + Duration::from_millis(1)).await;
+    assert_eq!(world.store.commits(), 1);
+    assert_eq!(world.store.record().live.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_interval_a_look_at_the_journal_sees_what_was_said_before() {
+    let world = World::new(interval(1_000 * SECOND));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    assert_eq!(soon(bot.journal("a", None)).await.unwrap(), ["hello"]);
+    bot.append("b", named("key", &["x"])).await.unwrap();
+    bot.end("b").await.unwrap();
+    assert!(soon(bot.append("b", named("key", &["x"]))).await.unwrap().duplicate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_interval_all_that_waits_is_written_in_time_however_much_it_is() {
+    let mut config = interval(SECOND);
+    config.journal.batch_sets = 10;
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for text in 0..200 {
+        bot.say("a", &text.to_string()).await.unwrap();
+    }
+    sleep(SECOND + Duration::from_millis(1)).await;
+    assert_eq!(world.store.record().lives.values().next().unwrap().texts.len(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_interval_many_small_changes_do_not_wait_for_room() {
+    let mut config = interval(1_000 * SECOND);
+    config.journal.queue_bytes = 16 << 10;
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let before = tokio::time::timeout(SECOND, async {
+        for text in 0..200 {
+            bot.say("a", &text.to_string()).await.unwrap();
+        }
+    });
+    assert!(before.await.is_ok(), "the disk is idle and could have been written to");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_interval_a_change_that_could_not_be_written_is_forgotten() {
+    let world = World::new(interval(SECOND));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    sleep(2 * SECOND).await;
+    world.store.fail_commits(1);
+    bot.say("a", "lost").await.unwrap();
+    bot.say("n", "lost").await.unwrap();
+    sleep(2 * SECOND).await;
+    assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
+    assert_eq!(bot.list().await, ["a"]);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_writes_everything_that_was_handed_over() {
+    let mut config = interval(1_000 * SECOND);
+    config.journal.batch_sets = 7;
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in 0..50 {
+        bot.say(&id.to_string(), "hello").await.unwrap();
+    }
+    assert_eq!(world.store.commits(), 0);
+    soon(engine.close()).await;
+    assert_eq!(world.store.record().live.len(), 50);
+    for durability in [Durability::Sync, Durability::Interval] {
+        let mut world = world.clone();
+        world.config.journal.durability = durability;
+        let engine = world.open().await;
+        soon(engine.close()).await;
+        let late = soon(Bot::acme(&engine).say("late", "hello")).await;
+        assert!(matches!(late, Err(EngineError::Stopping)), "{late:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_that_was_under_way_when_the_engine_closed_is_answered() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut append = Box::pin(bot.say("a", "hello"));
+    assert!(begun(&mut append).await.is_none());
+    engine.close().await;
+    append.await.unwrap();
+    assert_eq!(world.store.record().live.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_finds_no_room_in_the_queue_is_refused_after_a_while() {
+    let mut config = unswept();
+    config.journal.queue_bytes = 2 << 10;
+    let queue_wait = config.journal.queue_wait;
+    let world = World::with_pool(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    world.store.hold_commits();
+    let mut calls = JoinSet::new();
+    for id in ["a", "b"] {
+        let bot = bot.clone();
+        calls.spawn(async move { bot.say(id, "hello").await });
+    }
+    world.store.commit_begun(1).await;
+    let (mut late, mut read) = (Box::pin(bot.say("c", "hello")), Box::pin(bot.list()));
+    assert!(begun(&mut late).await.is_none());
+    assert!(begun(&mut read).await.is_none(), "a read needs no room; it waits for the disk");
+    advance(queue_wait - Duration::from_millis(1)).await;
+    assert!(begun(&mut late).await.is_none());
+    advance(Duration::from_millis(2)).await;
+    assert!(matches!(begun(&mut late).await, Some(Err(EngineError::JournalBusy))));
+    assert!(begun(&mut Box::pin(bot.end("x"))).await.is_none());
+
+    world.store.let_commits_go();
+    while let Some(done) = calls.join_next().await {
+        done.unwrap().unwrap();
+    }
+    soon(bot.say("c", "hello")).await.unwrap();
+    assert_eq!(bot.list().await.len(), 3);
+    assert_eq!(read.await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_takes_the_room_that_it_takes_and_not_that_of_its_patch() {
+    let mut config = interval(1_000 * SECOND);
+    config.journal.queue_bytes = 256 << 10;
+    let world = World { blocking: Blocking::Pool, ..World::new(config) };
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(60 << 10));
+    bot.patch("a", &large, None).await.unwrap();
+    bot.journal("a", None).await.unwrap();
+    world.store.hold_commits();
+    let mut patches = 0;
+    while begun(&mut Box::pin(bot.patch("a", r#"{"b":1}"#, None))).await.is_some() {
+        patches += 1;
+        assert!(patches < 10, "each of them holds 60 KiB, the queue has 256 KiB");
+        // Whatever the committer takes, it stays in memory until it is written.
+        settle_with_pool().await;
+    }
+    world.store.let_commits_go();
+}
+
+/// As [`settle`], where the clock does not move while a thread is blocked.
+async fn settle_with_pool() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_durability_off_all_works_but_the_journal() {
+    let mut config = config();
+    config.journal.durability = Durability::Off;
+    config.sessions.max_sessions = 3;
+    config.tenants[0].limits.max_sessions = Some(2);
+    let world = World::new(config.clone());
+    let engine = Engine::open(config, None, world.machine.clone(), Blocking::Inline).await.unwrap();
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b", "c"] {
+        let said = begun(&mut Box::pin(bot.say(id, "hello"))).await;
+        assert!(said.unwrap().is_ok());
+    }
+    assert_eq!(bot.list().await, ["c", "b"]);
+    assert_eq!(bot.live("b").await.unwrap(), ["hello"]);
+    assert!(matches!(bot.journal("b", None).await, Err(EngineError::JournalOff)));
+    assert_eq!(bot.patch("b", r#"{"a":1}"#, None).await.unwrap().version, 1);
+    bot.reset("b").await.unwrap();
+    bot.end("c").await.unwrap();
+    assert!(bot.view("c").await.is_err());
+    bot.recount().await;
+    sleep(TTL * 3 / 2).await;
+    settle().await;
+    let stats = bot.stats();
+    assert_eq!((stats.sessions_created, stats.evicted, stats.ended, stats.expired), (4, 1, 2, 1));
+    assert_eq!((stats.sessions_live, stats.turns_live, stats.bytes_live), (0, 0, 0));
+    assert_eq!(engine.stats().commits, 0);
+    engine.close().await;
+}

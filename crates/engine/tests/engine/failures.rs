@@ -1,0 +1,287 @@
+//! A commit that fails: who is told, and what is so afterwards.
+
+use std::time::Duration;
+
+use memoird_core::time::Steady;
+use memoird_engine::EngineError;
+use tokio::time::sleep;
+
+use crate::bot::{Bot, named};
+use crate::kit::{TTL, World, begun, config, one_by_one, settle, soon, unswept, unswept_with_cap};
+use crate::store::Fate;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test(start_paused = true)]
+async fn after_a_failed_append_the_next_call_sees_what_the_journal_knows() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "one").await.unwrap();
+    world.store.fail_commits(1);
+    assert!(matches!(bot.say("a", "lost").await, Err(EngineError::JournalFull)));
+    assert_eq!(bot.say("a", "two").await.unwrap().record.first_seq, 2);
+    assert_eq!(bot.live("a").await.unwrap(), ["one", "two"]);
+    assert_eq!(bot.journal("a", None).await.unwrap(), ["one", "two"]);
+    assert_eq!((bot.stats().turns_appended, bot.stats().sessions_created), (2, 1));
+    assert_eq!(engine.stats().commit_failures, 1);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_built_on_a_failed_change_is_refused_and_what_was_not_is_written() {
+    let mut config = unswept();
+    config.journal = one_by_one();
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b"] {
+        bot.say(id, "one").await.unwrap();
+    }
+    world.store.fail_commits(1);
+    let mut failed = Box::pin(bot.say("a", "lost"));
+    let mut built_on = Box::pin(bot.say("a", "lost too"));
+    let mut patched = Box::pin(bot.patch("a", r#"{"a":1}"#, None));
+    let mut ended = Box::pin(bot.end("a"));
+    let mut restarted = Box::pin(bot.say("a", "lost as well"));
+    let mut other = Box::pin(bot.say("b", "two"));
+    assert!(begun(&mut failed).await.is_none());
+    assert!(begun(&mut built_on).await.is_none());
+    assert!(begun(&mut patched).await.is_none());
+    assert!(begun(&mut ended).await.is_none());
+    assert!(begun(&mut restarted).await.is_none());
+    assert!(begun(&mut other).await.is_none());
+    assert!(matches!(failed.await, Err(EngineError::JournalFull)));
+    assert!(matches!(built_on.await, Err(EngineError::SessionReloaded)));
+    assert!(matches!(patched.await, Err(EngineError::SessionReloaded)));
+    assert!(matches!(ended.await, Err(EngineError::SessionReloaded)));
+    assert!(matches!(restarted.await, Err(EngineError::SessionReloaded)));
+    assert!(other.await.is_ok());
+    settle().await;
+    assert_eq!(bot.live("a").await.unwrap(), ["one"]);
+    assert_eq!(bot.say("a", "two").await.unwrap().record.first_seq, 2);
+    let stats = bot.stats();
+    assert_eq!((stats.sessions_created, stats.ended, stats.turns_appended), (2, 0, 4));
+    assert_eq!(bot.list().await, ["a", "b"]);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_was_not_written_did_not_happen() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b", "c"] {
+        settle().await;
+        bot.say(id, "hello").await.unwrap();
+    }
+    settle().await;
+    world.store.fail_commits(1);
+    assert!(matches!(bot.end("b").await, Err(EngineError::JournalFull)));
+    settle().await;
+    assert_eq!(bot.list().await, ["c", "b", "a"], "in its old place");
+    let stats = bot.stats();
+    assert_eq!((stats.ended, stats.sessions_live, stats.turns_live), (0, 3, 3));
+    assert_eq!(bot.say("b", "again").await.unwrap().record.first_seq, 2);
+    bot.recount().await;
+    bot.end("b").await.unwrap();
+    assert_eq!((bot.stats().ended, bot.stats().sessions_live), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_or_a_patch_that_was_not_written_did_not_happen() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    bot.patch("a", r#"{"a":1}"#, None).await.unwrap();
+    world.store.fail_commits(2);
+    assert!(bot.reset("a").await.is_err());
+    assert!(bot.patch("a", r#"{"a":2}"#, None).await.is_err());
+    assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
+    assert_eq!(&*bot.patch("a", "{}", Some(1)).await.unwrap().json, r#"{"a":1}"#);
+    assert_eq!((bot.stats().sessions_created, bot.stats().ended), (1, 0));
+    bot.recount().await;
+}
+
+/// The end fails while the next life is under way already: named or not, it looks for its
+/// key in the journal or goes straight on.
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
+    for named_start in [false, true] {
+        for batch_sets in [1, 100] {
+            let mut config = config();
+            config.journal.batch_sets = batch_sets;
+            let world = World::new(config);
+            let engine = world.open().await;
+            let bot = Bot::acme(&engine);
+            let said = bot.say("a", "old").await.unwrap();
+            world.store.fail_commits(1);
+            let command =
+                if named_start { named("key", &["x"]) } else { crate::bot::saying(&["x"]) };
+            let mut end = Box::pin(bot.end("a"));
+            let mut start = Box::pin(bot.append("a", command));
+            assert!(begun(&mut end).await.is_none());
+            assert!(begun(&mut start).await.is_none());
+            assert!(end.await.is_err());
+            let started = soon(start).await.is_ok();
+            assert_eq!(started, named_start, "a start that asks first learns of it in time");
+            settle().await;
+
+            let view = bot.view("a").await.unwrap();
+            assert_eq!(view.head.generation, said.record.generation);
+            assert_eq!(bot.list().await, ["a"], "named: {named_start}, batch: {batch_sets}");
+            let turns: &[&str] = if started { &["old", "x"] } else { &["old"] };
+            assert_eq!(bot.live("a").await.unwrap(), turns);
+            bot.recount().await;
+            assert_eq!(bot.stats().sessions_live, 1);
+            sleep(TTL + TTL / 4).await;
+            assert_eq!(
+                (bot.stats().sessions_live, bot.stats().expired),
+                (0, 1),
+                "it lives for ever"
+            );
+            assert_eq!((bot.stats().turns_live, bot.stats().bytes_live), (0, 0));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_that_failed_is_done_at_the_next_occasion() {
+    let world = World::new(config());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    world.store.fail_commits(1);
+    sleep(TTL + MS).await;
+    assert_eq!((bot.stats().expired, bot.stats().sessions_live), (0, 1));
+    sleep(TTL / 4 + 200 * MS).await;
+    assert_eq!((bot.stats().expired, bot.stats().sessions_live), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn starts_that_failed_leave_no_place_taken() {
+    let world = World::new(unswept_with_cap(2));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    world.store.fail_commits(5);
+    for id in ["a", "b", "c", "d", "e"] {
+        assert!(matches!(bot.say(id, "lost").await, Err(EngineError::JournalFull)));
+    }
+    settle().await;
+    let stats = bot.stats();
+    assert_eq!((stats.sessions_live, stats.turns_live, stats.bytes_live), (0, 0, 0));
+    assert_eq!((stats.sessions_created, stats.evicted, stats.turns_appended), (0, 0, 0));
+    assert!(bot.list().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_given_away_before_its_end_failed_is_made_free_again() {
+    let mut config = unswept_with_cap(2);
+    config.journal = one_by_one();
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b"] {
+        settle().await;
+        bot.say(id, "hello").await.unwrap();
+    }
+    world.store.fail_commits(1);
+    let mut end = Box::pin(bot.end("a"));
+    let mut start = Box::pin(bot.say("c", "hello"));
+    assert!(begun(&mut end).await.is_none());
+    assert!(begun(&mut start).await.is_none());
+    assert!(end.await.is_err());
+    start.await.unwrap();
+    settle().await;
+    assert_eq!(bot.list().await, ["c", "b"], "over the cap the longest idle has to go");
+    assert_eq!((bot.stats().sessions_live, bot.stats().evicted), (2, 1));
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_disk_is_full_a_place_too_many_is_tried_for_now_and_then() {
+    let mut config = unswept_with_cap(2);
+    config.journal = one_by_one();
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b"] {
+        bot.say(id, "hello").await.unwrap();
+    }
+    world.store.fate([Fate::Full, Fate::Written]);
+    world.store.fail_commits(8);
+    let before = world.store.commits();
+    let mut end = Box::pin(bot.end("a"));
+    let mut start = Box::pin(bot.say("c", "hello"));
+    assert!(begun(&mut end).await.is_none());
+    assert!(begun(&mut start).await.is_none());
+    sleep(Duration::from_secs(1)).await;
+    assert!(world.store.commits() - before < 8, "not in a hot loop");
+    sleep(Duration::from_secs(55)).await;
+    assert_eq!(bot.stats().sessions_live, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_cannot_be_read_is_tried_again_until_it_can() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b"] {
+        settle().await;
+        bot.say(id, "hello").await.unwrap();
+    }
+    world.store.fail_commits(1);
+    world.store.fail_loads(3);
+    assert!(bot.end("a").await.is_err());
+    assert!(matches!(bot.say("a", "x").await, Err(EngineError::JournalFailed { .. })));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(bot.list().await, ["b", "a"]);
+    assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_daemon_starts_although_the_disk_is_full() {
+    let mut world = World::new(config());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("expired", "hello").await.unwrap();
+    sleep(TTL / 2).await;
+    for id in ["a", "b", "c"] {
+        settle().await;
+        bot.say(id, "hello").await.unwrap();
+    }
+    engine.close().await;
+    sleep(TTL / 2).await;
+
+    world.config.tenants = vec![crate::kit::capped("acme", 2)];
+    world.store.fail_commits(4);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    assert_eq!(bot.live("c").await.unwrap(), ["hello"]);
+    assert!(bot.view("expired").await.is_err());
+    sleep(TTL / 4 + Duration::from_secs(1)).await;
+    assert_eq!(bot.list().await, ["c", "b"]);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_read_while_sessions_are_reloaded_is_complete() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b", "c"] {
+        settle().await;
+        bot.say(id, "hello").await.unwrap();
+    }
+    world.store.fail_commits(1);
+    let mut append = Box::pin(bot.say("b", "lost"));
+    assert!(begun(&mut append).await.is_none());
+    let page = engine.sessions(&bot.tenant, None, 10).await;
+    let mut ids: Vec<_> = page.sessions.iter().map(|view| view.session.as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["a", "b", "c"]);
+    assert!(page.sessions.iter().all(|view| view.head.last_seq == 1));
+    assert!(page.sessions.iter().all(|view| view.head.last_access > Steady(0)));
+}

@@ -1,0 +1,194 @@
+//! What the tests have in common: a world to open engines in, a machine whose clocks the
+//! test moves, and a way to stop a call in the middle.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use memoird_core::ids::{SessionId, TenantId};
+use memoird_core::time::{Now, Steady, Timestamp};
+use memoird_engine::{
+    Blocking, Engine, EngineConfig, JournalConfig, Machine, SessionConfig, TenantConfig,
+    TenantLimits,
+};
+use memoird_store::{ClockAnchor, Store};
+
+use crate::store::FaultyStore;
+
+/// How long sessions live here.
+pub(crate) const TTL: Duration = Duration::from_secs(60);
+/// Longer than any test.
+pub(crate) const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// The tenant of tests that need only one.
+pub(crate) const ACME: &str = "acme";
+
+pub(crate) fn session_id(text: &str) -> SessionId {
+    SessionId::parse(text).unwrap()
+}
+
+pub(crate) fn tenant_id(text: &str) -> TenantId {
+    TenantId::parse(text).unwrap()
+}
+
+pub(crate) fn tenant(id: &str, limits: TenantLimits) -> TenantConfig {
+    TenantConfig { id: tenant_id(id), limits }
+}
+
+/// A tenant with a cap of its own.
+pub(crate) fn capped(id: &str, max_sessions: usize) -> TenantConfig {
+    let limits = TenantLimits { max_sessions: Some(max_sessions), ..TenantLimits::default() };
+    tenant(id, limits)
+}
+
+/// One tenant, no caps, and a sweeper that comes when [`TTL`] is over for a quarter.
+pub(crate) fn config() -> EngineConfig {
+    EngineConfig {
+        sessions: SessionConfig { max_sessions: 0, session_ttl: TTL, sweep_interval: None },
+        tenants: vec![tenant(ACME, TenantLimits::default())],
+        ..EngineConfig::default()
+    }
+}
+
+/// The same without a sweeper.
+pub(crate) fn unswept() -> EngineConfig {
+    let mut config = config();
+    config.sessions.sweep_interval = Some(NEVER);
+    config
+}
+
+/// The same with a cap for the one tenant.
+pub(crate) fn unswept_with_cap(max_sessions: usize) -> EngineConfig {
+    EngineConfig { tenants: vec![capped(ACME, max_sessions)], ..unswept() }
+}
+
+/// One set a transaction: what waits behind a set is not in the same boat with it.
+pub(crate) fn one_by_one() -> JournalConfig {
+    JournalConfig { batch_sets: 1, ..JournalConfig::default() }
+}
+
+/// What stays when an engine is opened anew.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) config: EngineConfig,
+    pub(crate) store: Arc<FaultyStore>,
+    pub(crate) machine: Arc<TestMachine>,
+    pub(crate) blocking: Blocking,
+}
+
+impl World {
+    /// Where a commit happens as soon as the test lets anything else run, and not before.
+    pub(crate) fn new(config: EngineConfig) -> Self {
+        let (store, machine) = (Arc::default(), Arc::new(TestMachine::new(7)));
+        Self { config, store, machine, blocking: Blocking::Inline }
+    }
+
+    /// Where the store can be made to wait: see [`FaultyStore::hold_commits`].
+    pub(crate) fn with_pool(config: EngineConfig) -> Self {
+        Self { blocking: Blocking::Pool, ..Self::new(config) }
+    }
+
+    pub(crate) async fn open(&self) -> Engine {
+        let store: Arc<dyn Store> = self.store.clone();
+        let (config, machine) = (self.config.clone(), self.machine.clone());
+        Engine::open(config, Some(store), machine, self.blocking).await.unwrap()
+    }
+}
+
+/// A machine whose steady clock is tokio's and whose wall clock is set by hand.
+#[derive(Debug)]
+pub(crate) struct TestMachine {
+    base: Steady,
+    started: tokio::time::Instant,
+    wall_ahead_ms: AtomicI64,
+    dice: Mutex<Dice>,
+}
+
+impl TestMachine {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self::resume(Steady(0), seed)
+    }
+
+    /// A machine whose steady clock goes on at `base`.
+    #[allow(clippy::disallowed_methods, reason = "this is the clock of the tests")]
+    pub(crate) fn resume(base: Steady, seed: u64) -> Self {
+        Self {
+            base,
+            started: tokio::time::Instant::now(),
+            wall_ahead_ms: AtomicI64::new(1_700_000_000_000),
+            dice: Mutex::new(Dice(seed)),
+        }
+    }
+
+    pub(crate) fn step_wall(&self, ms: i64) {
+        self.wall_ahead_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+impl Machine for TestMachine {
+    fn now(&self) -> Now {
+        let up_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap();
+        let steady = Steady(self.base.0 + up_ms);
+        let wall_ms = self.wall_ahead_ms.load(Ordering::Relaxed) + i64::try_from(steady.0).unwrap();
+        Now { steady, wall: Timestamp::from_ms(wall_ms) }
+    }
+
+    fn anchor(&self) -> ClockAnchor {
+        let Now { steady, wall } = self.now();
+        ClockAnchor { steady, wall, boot_id: "test".into(), boot_ms: steady.0 }
+    }
+
+    fn random(&self) -> u128 {
+        let mut dice = self.dice.lock().unwrap();
+        u128::from(dice.roll()) << 64 | u128::from(dice.roll())
+    }
+}
+
+/// `SplitMix64`: small, and the same for a seed for ever.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One of `0..sides`.
+    pub(crate) fn below(&mut self, sides: u64) -> u64 {
+        self.roll() % sides
+    }
+
+    /// True once in so many times.
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// Polls a call once: it goes as far as it can without waiting. Gives the answer, if it
+/// came so far.
+pub(crate) async fn begun<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Option<F::Output> {
+    poll_fn(|context| {
+        Poll::Ready(match call.as_mut().poll(context) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Waits at most a minute of the paused clock: nothing here takes that long.
+pub(crate) async fn soon<F: Future>(call: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(60), call).await.expect("it hangs")
+}
+
+/// Lets the background work go on until it has nothing to do, and the time stand nearly
+/// still.
+pub(crate) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}

@@ -1,0 +1,22 @@
+//! What the engine promises, asked of its public methods: over a journal that can be made
+//! to fail or to wait, on a clock that only the tests move, with the store in line, so
+//! that what happens in between is chosen and not hoped for.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
+
+mod bot;
+mod cancel;
+mod caps;
+mod clock;
+mod commits;
+mod durability;
+mod failures;
+mod keys;
+mod kit;
+mod listing;
+mod lives;
+mod record;
+mod restart;
+mod simulation;
+mod store;
+mod waits;

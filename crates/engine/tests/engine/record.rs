@@ -1,0 +1,183 @@
+//! What the journal took, seen from outside: the truth that answers are held against,
+//! and what no order of commits may ever do.
+
+use std::collections::BTreeMap;
+
+use memoird_core::change::{Appended, Change, ChangeSet, EndReason};
+use memoird_core::ids::{Generation, SessionKey, TenantId};
+use memoird_core::time::Steady;
+
+use crate::bot::text_of;
+
+/// Everything that was written.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) lives: BTreeMap<Generation, Life>,
+    pub(crate) live: BTreeMap<SessionKey, Generation>,
+    /// How many changes each written set had.
+    pub(crate) set_sizes: Vec<usize>,
+    pub(crate) counts: BTreeMap<TenantId, Counts>,
+    /// Sets that were not written.
+    pub(crate) failures: u64,
+    /// What should never have been written.
+    pub(crate) violations: Vec<String>,
+    /// The caps and TTLs that hold, where they are checked.
+    pub(crate) rules: Option<Rules>,
+}
+
+/// One generation.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub(crate) key: SessionKey,
+    /// What its turns say, in order.
+    pub(crate) texts: Vec<String>,
+    pub(crate) bytes: Vec<usize>,
+    pub(crate) last_access: Steady,
+    pub(crate) state_version: u64,
+    pub(crate) ended: Option<EndReason>,
+}
+
+/// What the engine should have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) created: u64,
+    pub(crate) expired: u64,
+    pub(crate) evicted: u64,
+    pub(crate) ended: u64,
+    pub(crate) turns: u64,
+}
+
+/// What a journal may never contradict.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) max_sessions: usize,
+    /// Cap and TTL in milliseconds.
+    pub(crate) tenants: BTreeMap<TenantId, (usize, u64)>,
+    /// False once a commit failed: what was decided on top of it was decided in good
+    /// faith, and only becomes right again with time.
+    pub(crate) strict: bool,
+}
+
+impl Record {
+    pub(crate) fn note_failure(&mut self) {
+        self.failures += 1;
+        if let Some(rules) = &mut self.rules {
+            rules.strict = false;
+        }
+    }
+
+    pub(crate) fn note(&mut self, set: &ChangeSet) {
+        self.set_sizes.push(set.changes.len());
+        let newcomer = set.changes.iter().find_map(|change| match change {
+            Change::Begin { key, .. } => Some(key.tenant.clone()),
+            _ => None,
+        });
+        for change in &set.changes {
+            self.note_change(change, newcomer.as_ref());
+        }
+        self.check_caps();
+    }
+
+    pub(crate) fn live_of(&self, tenant: &TenantId) -> impl Iterator<Item = &Life> {
+        let mine = self.live.iter().filter(move |(key, _)| key.tenant == *tenant);
+        mine.map(|(_, generation)| &self.lives[generation])
+    }
+
+    fn note_change(&mut self, change: &Change, newcomer: Option<&TenantId>) {
+        let generation = change.generation();
+        match change {
+            Change::Begin { key, last_access, .. } => {
+                let life = Life {
+                    key: key.clone(),
+                    texts: Vec::new(),
+                    bytes: Vec::new(),
+                    last_access: *last_access,
+                    state_version: 0,
+                    ended: None,
+                };
+                self.counts.entry(key.tenant.clone()).or_default().created += 1;
+                self.lives.insert(generation, life);
+                self.live.insert(key.clone(), generation);
+            }
+            Change::Append(appended) => self.note_append(appended),
+            Change::PatchState { version, last_access, .. } => {
+                let life = self.life(generation);
+                (life.state_version, life.last_access) = (*version, *last_access);
+            }
+            Change::Touch { last_access, .. } => self.life(generation).last_access = *last_access,
+            Change::End { reason, at, .. } => {
+                self.check_end(generation, *reason, at.steady, newcomer);
+                let life = self.life(generation);
+                life.ended = Some(*reason);
+                let key = life.key.clone();
+                let counts = self.counts.entry(key.tenant.clone()).or_default();
+                match reason {
+                    EndReason::Expired => counts.expired += 1,
+                    EndReason::Evicted => counts.evicted += 1,
+                    _ => counts.ended += 1,
+                }
+                self.live.remove(&key);
+            }
+        }
+    }
+
+    fn note_append(&mut self, appended: &Appended) {
+        let life = self.life(appended.generation);
+        life.last_access = appended.last_access;
+        for (seq, content) in &appended.turns {
+            life.texts.push(text_of(content));
+            life.bytes.push(content.len());
+            assert_eq!(*seq, life.texts.len() as u64, "seqs follow each other");
+        }
+        let key = life.key.clone();
+        let turns = appended.turns.len() as u64;
+        self.counts.entry(key.tenant).or_default().turns += turns;
+    }
+
+    fn life(&mut self, generation: Generation) -> &mut Life {
+        self.lives.get_mut(&generation).unwrap()
+    }
+
+    fn check_caps(&mut self) {
+        let Some(rules) = self.rules.as_ref().filter(|rules| rules.strict) else { return };
+        let mut wrong = Vec::new();
+        if rules.max_sessions > 0 && self.live.len() > rules.max_sessions {
+            wrong.push(format!("{} sessions in the process", self.live.len()));
+        }
+        for (tenant, (cap, _)) in &rules.tenants {
+            let count = self.live_of(tenant).count();
+            if *cap > 0 && count > *cap {
+                wrong.push(format!("{count} sessions of {tenant}"));
+            }
+        }
+        self.violations.extend(wrong);
+    }
+
+    fn check_end(
+        &mut self,
+        generation: Generation,
+        reason: EndReason,
+        at: Steady,
+        newcomer: Option<&TenantId>,
+    ) {
+        let Some(rules) = &self.rules else { return };
+        let life = &self.lives[&generation];
+        let tenant = &life.key.tenant;
+        let idle_ms = at.since(life.last_access);
+        let mut wrong = Vec::new();
+        if reason == EndReason::Expired && idle_ms < rules.tenants[tenant].1 {
+            wrong.push(format!("{:?} expired after {idle_ms} ms", life.key));
+        }
+        if reason == EndReason::Evicted && rules.strict {
+            let oldest = self.live_of(tenant).map(|life| life.last_access).min();
+            if oldest < Some(life.last_access) {
+                wrong.push(format!("{:?} evicted, and was not the longest idle", life.key));
+            }
+            let count = |tenant| self.live_of(tenant).count();
+            if newcomer.is_some_and(|newcomer| count(newcomer) > count(tenant)) {
+                wrong.push(format!("{:?} made room for one that holds more", life.key));
+            }
+        }
+        self.violations.extend(wrong);
+    }
+}

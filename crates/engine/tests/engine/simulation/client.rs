@@ -1,0 +1,261 @@
+//! A bot of the simulation: does one thing, and holds the answer against what the journal
+//! has at that very moment.
+
+use std::sync::{Arc, Mutex};
+
+use memoird_core::CoreError;
+use memoird_core::ids::SessionKey;
+use memoird_core::session::AppendCommand;
+use memoird_engine::{AppendOutcome, EngineError};
+
+use crate::bot::{Bot, named, saying};
+use crate::kit::{Dice, session_id};
+use crate::store::FaultyStore;
+
+use super::model::{Model, Say, check_view, kept};
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Says what stands in the model, for the first time or again.
+    Say {
+        say: usize,
+        expected: Expected,
+    },
+    /// Uses a name again for something else.
+    Reuse {
+        name: String,
+        session: String,
+    },
+    Patch,
+    End,
+    Reset,
+    View,
+    Live,
+    List,
+    Journal,
+}
+
+/// What an append expects of the session, if anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expected {
+    seq: Option<u64>,
+    generation: Option<memoird_core::ids::Generation>,
+}
+
+/// One that does one thing.
+pub(crate) struct Client {
+    bot: Bot,
+    session: String,
+    turns_max: usize,
+    model: Arc<Mutex<Model>>,
+    store: Arc<FaultyStore>,
+}
+
+impl Op {
+    pub(crate) fn choose(dice: &mut Dice, client: &Client) -> Self {
+        match dice.below(24) {
+            0..10 => Self::say(dice, client),
+            10..13 => Self::say_again(dice, client),
+            13 => Self::reuse(dice, client),
+            14..16 => Self::Patch,
+            16..18 => Self::End,
+            18 => Self::Reset,
+            19 | 20 => Self::View,
+            21 => Self::Live,
+            22 => Self::List,
+            _ => Self::Journal,
+        }
+    }
+
+    fn say(dice: &mut Dice, client: &Client) -> Self {
+        let key = client.key();
+        let mut model = client.model.lock().unwrap();
+        let number = model.says.len();
+        let texts = (0..1 + dice.below(3)).map(|part| format!("{number}.{part}")).collect();
+        let name = dice.once_in(2).then(|| format!("key {number}"));
+        let mut expected = Expected::default();
+        let record = client.store.record();
+        if let Some(generation) = record.live.get(&key).filter(|_| dice.once_in(3)) {
+            expected.generation = Some(*generation);
+            let seq = record.lives[generation].texts.len() as u64;
+            expected.seq = dice.once_in(2).then_some(seq);
+        }
+        drop(record);
+        model.says.push(Say {
+            key,
+            texts,
+            name,
+            under_way: 1,
+            in_doubt: false,
+            fresh: 0,
+            done: None,
+        });
+        Self::Say { say: number, expected }
+    }
+
+    /// Says something of this session again that has a name.
+    fn say_again(dice: &mut Dice, client: &Client) -> Self {
+        let key = client.key();
+        let mut model = client.model.lock().unwrap();
+        let mine = model.says.iter().enumerate().rev();
+        let mine = mine.filter(|(_, say)| say.name.is_some() && say.key == key).take(4);
+        let candidates: Vec<usize> = mine.map(|(number, _)| number).collect();
+        if candidates.is_empty() {
+            return Self::View;
+        }
+        let place = dice.below(candidates.len() as u64);
+        let say = candidates[usize::try_from(place).unwrap()];
+        model.says[say].under_way += 1;
+        Self::Say { say, expected: Expected::default() }
+    }
+
+    fn reuse(dice: &mut Dice, client: &Client) -> Self {
+        let model = client.model.lock().unwrap();
+        let tenant = &client.bot.tenant.id;
+        let done = model
+            .says
+            .iter()
+            .filter(|say| say.name.is_some() && say.done.is_some() && say.key.tenant == *tenant);
+        let done: Vec<_> = done.collect();
+        if done.is_empty() {
+            return Self::View;
+        }
+        let say = done[usize::try_from(dice.below(done.len() as u64)).unwrap()];
+        let session = say.key.session.as_str().to_owned();
+        Self::Reuse { name: say.name.clone().unwrap(), session }
+    }
+}
+
+impl Client {
+    pub(crate) fn new(
+        bot: Bot,
+        session: String,
+        turns_max: usize,
+        model: Arc<Mutex<Model>>,
+        store: Arc<FaultyStore>,
+    ) -> Self {
+        Self { bot, session, turns_max, model, store }
+    }
+
+    fn key(&self) -> SessionKey {
+        SessionKey { tenant: self.bot.tenant.id.clone(), session: session_id(&self.session) }
+    }
+
+    pub(crate) async fn run(&self, op: Op) {
+        match op {
+            Op::Say { say, expected } => self.say(say, expected).await,
+            Op::Reuse { name, session } => {
+                let answer = self.bot.append(&session, named(&name, &["never"])).await;
+                assert!(answer.is_err(), "{name} was used before: {answer:?}");
+            }
+            Op::Patch => self.patch().await,
+            Op::End => {
+                if let Ok(view) = self.bot.end(&self.session).await {
+                    let record = self.store.record();
+                    assert!(record.lives[&view.head.generation].ended.is_some());
+                }
+            }
+            Op::Reset => {
+                if let Ok((view, ended)) = self.bot.reset(&self.session).await {
+                    let record = self.store.record();
+                    assert!(record.lives[&ended].ended.is_some());
+                    assert!(record.lives.contains_key(&view.head.generation));
+                }
+            }
+            Op::View => {
+                if let Ok(view) = self.bot.view(&self.session).await {
+                    check_view(&self.store.record(), &self.bot, &view);
+                }
+            }
+            Op::Live => self.live().await,
+            Op::List => {
+                let views = self.bot.views(3).await;
+                let record = self.store.record();
+                views.iter().for_each(|view| check_view(&record, &self.bot, view));
+            }
+            Op::Journal => self.journal().await,
+        }
+    }
+
+    async fn say(&self, number: usize, expected: Expected) {
+        let say = self.model.lock().unwrap().says[number].clone();
+        let texts: Vec<&str> = say.texts.iter().map(String::as_str).collect();
+        let command = match &say.name {
+            Some(name) => named(name, &texts),
+            None => saying(&texts),
+        };
+        let command = AppendCommand {
+            expected_seq: expected.seq,
+            expected_generation: expected.generation,
+            ..command
+        };
+        let answer = self.bot.append(&self.session, command).await;
+
+        let mut model = self.model.lock().unwrap();
+        let say = &mut model.says[number];
+        say.under_way -= 1;
+        match answer {
+            Ok(outcome) => self.check_outcome(say, expected, &outcome),
+            Err(error) => check_error(say, &error),
+        }
+    }
+
+    fn check_outcome(&self, say: &mut Say, expected: Expected, outcome: &AppendOutcome) {
+        let done = outcome.record;
+        let life = &self.store.record().lives[&done.generation];
+        let seqs =
+            usize::try_from(done.first_seq - 1).unwrap()..usize::try_from(done.last_seq).unwrap();
+        assert_eq!(life.texts[seqs], say.texts, "acknowledged and not written: {say:?}");
+        assert_eq!(life.key, say.key);
+        match say.done {
+            Some(before) => assert_eq!(before, done, "twice: {say:?}"),
+            None if outcome.duplicate => assert!(say.in_doubt || say.under_way > 0, "{say:?}"),
+            None => {
+                assert!(expected.seq.is_none_or(|seq| seq + 1 == done.first_seq));
+                let generation = expected.generation;
+                assert!(generation.is_none_or(|generation| generation == done.generation));
+            }
+        }
+        say.done = Some(done);
+        say.fresh += u32::from(!outcome.duplicate);
+        assert!(say.fresh <= 1, "twice: {say:?}");
+    }
+
+    async fn patch(&self) {
+        let Ok(state) = self.bot.patch(&self.session, r#"{"a":1}"#, None).await else { return };
+        let record = self.store.record();
+        let mut lives = record.lives.values().filter(|life| life.key == self.key());
+        assert!(lives.any(|life| life.state_version >= state.version), "{state:?}");
+    }
+
+    /// What is read are the newest turns of some moment that the journal knows of.
+    async fn live(&self) {
+        let Ok(live) = self.bot.live(&self.session).await else { return };
+        let Some(newest) = live.last() else { return };
+        let record = self.store.record();
+        let mine = record.lives.values().filter(|life| life.key == self.key());
+        let found = mine.flat_map(|life| {
+            let place = life.texts.iter().position(|text| text == newest)?;
+            Some(kept(&life.texts[..=place], self.turns_max))
+        });
+        let found: Vec<_> = found.collect();
+        assert_eq!(found, [live.iter().collect::<Vec<_>>()], "{live:?} was never so");
+    }
+
+    async fn journal(&self) {
+        let Ok(turns) = self.bot.journal(&self.session, None).await else { return };
+        let record = self.store.record();
+        let mut mine = record.lives.values().filter(|life| life.key == self.key());
+        assert!(mine.any(|life| life.texts.starts_with(&turns)), "{turns:?} was never so");
+    }
+}
+
+/// Nothing goes wrong but what is made to.
+fn check_error(say: &Say, error: &EngineError) {
+    match error {
+        EngineError::JournalFull | EngineError::SessionReloaded => {}
+        EngineError::Core(CoreError::StaleGeneration { .. } | CoreError::StaleSeq { .. }) => {}
+        other => panic!("{say:?}: {other}"),
+    }
+}

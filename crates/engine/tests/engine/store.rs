@@ -1,0 +1,217 @@
+//! A journal in memory that fails or waits when it is told to, and writes down what it
+//! was given.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use memoird_core::change::ChangeSet;
+use memoird_core::idempotency::Keys;
+use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::session::{Head, SavedSession};
+use memoird_core::time::Steady;
+use memoird_store::{
+    ClockAnchor, JournalPage, JournalRange, MemoryStore, PruneBefore, Refused, Store, StoreError,
+};
+use tokio::sync::watch;
+
+use crate::record::Record;
+
+/// The journal.
+#[derive(Debug, Default)]
+pub(crate) struct FaultyStore {
+    inner: MemoryStore,
+    record: Mutex<Record>,
+    /// What becomes of the next commits; all later ones succeed.
+    fates: Mutex<VecDeque<Fate>>,
+    commits: Gate,
+    loads: Gate,
+    loads_to_fail: AtomicU64,
+}
+
+/// What becomes of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Written,
+    Full,
+}
+
+/// Where callers can be made to wait, on threads that may block.
+#[derive(Debug, Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+    /// How many have come to it.
+    came: watch::Sender<u64>,
+    /// How many may pass although it is closed.
+    tickets: AtomicU64,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.came.send_modify(|came| *came += 1);
+        let mut closed = self.closed.lock().unwrap();
+        while *closed && !self.take_ticket() {
+            // A test that fails while the gate is closed must not hang for ever.
+            let (again, timeout) =
+                self.opened.wait_timeout(closed, Duration::from_secs(10)).unwrap();
+            closed = again;
+            if timeout.timed_out() {
+                return;
+            }
+        }
+    }
+
+    fn take_ticket(&self) -> bool {
+        take_one(&self.tickets)
+    }
+
+    fn set_closed(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+
+    fn let_one_pass(&self) {
+        let _closed = self.closed.lock().unwrap();
+        self.tickets.fetch_add(1, Ordering::Relaxed);
+        self.opened.notify_all();
+    }
+
+    async fn when_came(&self, count: u64) {
+        self.came.subscribe().wait_for(|came| *came >= count).await.unwrap();
+    }
+}
+
+/// Counts down; true unless it was zero already.
+fn take_one(count: &AtomicU64) -> bool {
+    let less = |left: u64| left.checked_sub(1);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+}
+
+impl FaultyStore {
+    /// What was written so far.
+    pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap()
+    }
+
+    /// The next `count` commits find the disk full.
+    pub(crate) fn fail_commits(&self, count: usize) {
+        self.fate(std::iter::repeat_n(Fate::Full, count));
+    }
+
+    /// What becomes of the next commits, in order.
+    pub(crate) fn fate(&self, fates: impl IntoIterator<Item = Fate>) {
+        self.fates.lock().unwrap().extend(fates);
+    }
+
+    /// From now on all commits succeed.
+    pub(crate) fn forgive(&self) {
+        self.fates.lock().unwrap().clear();
+    }
+
+    /// Commits that were tried.
+    pub(crate) fn commits(&self) -> u64 {
+        *self.commits.came.borrow()
+    }
+
+    /// Commits wait, until they are let go on. Only where they run on a pool of threads.
+    pub(crate) fn hold_commits(&self) {
+        self.commits.set_closed(true);
+    }
+
+    pub(crate) fn let_commits_go(&self) {
+        self.commits.set_closed(false);
+    }
+
+    pub(crate) fn let_one_commit_go(&self) {
+        self.commits.let_one_pass();
+    }
+
+    /// Waits until so many commits have at least begun.
+    pub(crate) async fn commit_begun(&self, count: u64) {
+        self.commits.when_came(count).await;
+    }
+
+    /// Reads of a session wait, until they are let go on.
+    pub(crate) fn hold_loads(&self) {
+        self.loads.set_closed(true);
+    }
+
+    pub(crate) fn let_loads_go(&self) {
+        self.loads.set_closed(false);
+    }
+
+    /// The next `count` reads of a session fail.
+    pub(crate) fn fail_loads(&self, count: u64) {
+        self.loads_to_fail.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Reads of a session that have at least begun.
+    pub(crate) fn loads(&self) -> u64 {
+        *self.loads.came.borrow()
+    }
+
+    pub(crate) async fn load_begun(&self, count: u64) {
+        self.loads.when_came(count).await;
+    }
+}
+
+impl Store for FaultyStore {
+    fn commit(
+        &self,
+        clock: &ClockAnchor,
+        sets: &[ChangeSet],
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        self.commits.pass();
+        if self.fates.lock().unwrap().pop_front() == Some(Fate::Full) {
+            self.record().note_failure();
+            return Err(StoreError::Full);
+        }
+        // Nobody looks in between.
+        let mut record = self.record();
+        let answers = self.inner.commit(clock, sets)?;
+        for (set, answer) in sets.iter().zip(&answers) {
+            match answer {
+                Ok(()) => record.note(set),
+                Err(_) => record.note_failure(),
+            }
+        }
+        Ok(answers)
+    }
+
+    fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
+        self.inner.clock()
+    }
+
+    fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {
+        self.inner.live_heads(visit)
+    }
+
+    fn load(&self, key: &SessionKey, since: Steady) -> Result<Option<SavedSession>, StoreError> {
+        if take_one(&self.loads_to_fail) {
+            return Err(StoreError::TurnDamaged { generation: "a test's".into(), seq: 1 });
+        }
+        let found = self.inner.load(key, since);
+        // It is on its way back that a read becomes old.
+        self.loads.pass();
+        found
+    }
+
+    fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
+        self.inner.keys(key, since)
+    }
+
+    fn journal(
+        &self,
+        key: &SessionKey,
+        generation: Option<Generation>,
+        range: JournalRange,
+    ) -> Result<Option<JournalPage>, StoreError> {
+        self.inner.journal(key, generation, range)
+    }
+
+    fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {
+        self.inner.prune(before, rows_max)
+    }
+}

@@ -1,0 +1,148 @@
+//! What operators and their tools ask: counts, health, reflection, pages.
+
+use memoird_proto::v1::{
+    self, GetStatsRequest, ListTenantsRequest, MessageFormat, SweepNowRequest,
+};
+use tokio_stream::{StreamExt, iter};
+use tonic::{Code, Request};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use crate::harness::{Daemon, Setup, append, channel, eventually, http_get, refused, say, user};
+
+#[tokio::test]
+async fn stats_count_what_was_done() {
+    let daemon = Daemon::start().await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    for number in 0..3 {
+        client.append(append(&format!("s{number}"), [user("a"), user("b")])).await.expect("done");
+    }
+    let end = v1::EndSessionRequest { session_id: "s0".into() };
+    client.end_session(end).await.expect("ended");
+    let reset = v1::ResetSessionRequest { session_id: "s1".into(), run_hooks: false };
+    client.reset_session(reset).await.expect("reset");
+    let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
+    assert_eq!((stats.sessions_live, stats.turns_live, stats.turns_appended), (2, 2, 6));
+    assert_eq!((stats.sessions_created, stats.ended), (4, 2));
+    assert_eq!((stats.expired, stats.evicted), (0, 0));
+    assert!(stats.bytes_live > 0 && stats.commits > 0 && stats.commit_sets >= 5);
+    assert!(stats.rss_bytes > 1 << 20 && stats.started_at.is_some());
+    eventually("a tick of the CPU is counted", async || {
+        let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
+        (stats.cpu_seconds > 0.0).then_some(())
+    })
+    .await;
+    assert_eq!(stats.tenants.len(), 1);
+    assert_eq!((&*stats.tenants[0].id, stats.tenants[0].turns_live), ("default", 2));
+    let nobody = GetStatsRequest { tenant: "nobody".into() };
+    refused(admin.get_stats(nobody).await, Code::NotFound, "TENANT_NOT_FOUND");
+    let nobody = SweepNowRequest { tenant: "nobody".into() };
+    refused(admin.sweep_now(nobody).await, Code::NotFound, "TENANT_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn tenants_are_listed_with_the_limits_that_apply() {
+    let setup = Setup::default()
+        .section("short_term: { max_history_turns: 9, max_sessions: 5, session_ttl: 2h }")
+        .two_tenants("max_sessions: 7, session_ttl: 90s", "max_history_turns: 3");
+    let daemon = Daemon::with(setup).await;
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    say(&mut daemon.sessions_of(Setup::BETA), "chat", "hi").await;
+    let tenants = admin.list_tenants(ListTenantsRequest {}).await.expect("tenants").into_inner();
+    let seen = tenants.tenants.iter().map(|tenant| {
+        let ttl = tenant.session_ttl.expect("a TTL").seconds;
+        (&*tenant.id, tenant.sessions_live, tenant.max_sessions, ttl, tenant.max_history_turns)
+    });
+    let expected = [("alpha", 0, 7, 90, 9), ("beta", 1, 5, 7200, 3)];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn what_a_later_version_brings_is_unimplemented() {
+    let daemon = Daemon::start().await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    let code = Code::Unimplemented;
+    let reason = "UNIMPLEMENTED";
+    refused(client.get_context(v1::GetContextRequest::default()).await, code, reason);
+    refused(client.compact_session(v1::CompactSessionRequest::default()).await, code, reason);
+    refused(client.undo_compaction(v1::UndoCompactionRequest::default()).await, code, reason);
+    let events = client.watch_events(v1::WatchEventsRequest::default()).await;
+    refused(events.map(|_| tonic::Response::new(())), code, reason);
+    refused(admin.run_dream(v1::RunDreamRequest::default()).await, code, reason);
+    let list = v1::ListHookDeliveriesRequest::default();
+    refused(admin.list_hook_deliveries(list).await, code, reason);
+    let retry = v1::RetryHookDeliveryRequest::default();
+    refused(admin.retry_hook_delivery(retry).await, code, reason);
+    let drop = v1::DropHookDeliveryRequest::default();
+    refused(admin.drop_hook_delivery(drop).await, code, reason);
+    refused(admin.reload_config(v1::ReloadConfigRequest::default()).await, code, reason);
+    let mut request = append("chat", []);
+    request.messages_json = "[]".into();
+    request.format = MessageFormat::OpenaiResponses.into();
+    refused(client.append(request).await, code, reason);
+}
+
+#[tokio::test]
+async fn health_is_told_for_the_daemon_and_for_each_service_without_a_key() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let mut health = HealthClient::new(channel(daemon.grpc_addr()));
+    for service in ["", "memoird.v1.SessionService", "memoird.v1.AdminService"] {
+        let request = HealthCheckRequest { service: service.into() };
+        let answer = health.check(request).await.expect("known").into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{service:?}");
+    }
+    let unknown = HealthCheckRequest { service: "memoird.v1.Nothing".into() };
+    let answer = health.check(unknown).await.expect_err("unknown");
+    assert_eq!(answer.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn reflection_tells_the_services_and_their_messages() {
+    let daemon = Daemon::start().await;
+    let mut reflection = ServerReflectionClient::new(channel(daemon.grpc_addr()));
+    let ask =
+        |question| ServerReflectionRequest { host: String::new(), message_request: Some(question) };
+    let questions = [
+        ask(MessageRequest::ListServices(String::new())),
+        ask(MessageRequest::FileContainingSymbol("memoird.v1.AppendRequest".into())),
+    ];
+    let answers = reflection.server_reflection_info(Request::new(iter(questions))).await;
+    let mut answers = answers.expect("reflection is served").into_inner();
+    let mut next = async || {
+        let answer = answers.next().await.expect("an answer").expect("no error");
+        answer.message_response.expect("a response")
+    };
+    let MessageResponse::ListServicesResponse(list) = next().await else { panic!("no list") };
+    let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
+    for name in ["memoird.v1.SessionService", "memoird.v1.AdminService", "grpc.health.v1.Health"] {
+        assert!(names.iter().any(|known| known == name), "{name} in {names:?}");
+    }
+    let MessageResponse::FileDescriptorResponse(files) = next().await else { panic!("no file") };
+    assert!(!files.file_descriptor_proto.is_empty());
+}
+
+#[tokio::test]
+async fn the_pages_for_operators_tell_life_readiness_and_metrics() {
+    let daemon = Daemon::start().await;
+    say(&mut daemon.sessions(), "chat", "a secret").await;
+    let page = |path| http_get(daemon.admin_addr(), path);
+    assert_eq!(page("/healthz").await.0, 200);
+    assert_eq!(page("/readyz").await.0, 200);
+    assert_eq!(page("/nothing").await.0, 404);
+    let (status, metrics) = page("/metrics").await;
+    assert_eq!(status, 200);
+    assert!(metrics.ends_with("# EOF\n"), "OpenMetrics ends so");
+    for line in [
+        "memoird_sessions_live{tenant=\"default\"} 1",
+        "memoird_turns_appended_total{tenant=\"default\"} 1",
+        "memoird_call_seconds_count{method=\"Append\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+    assert!(!metrics.contains("chat") && !metrics.contains("secret"), "no id, no content");
+}

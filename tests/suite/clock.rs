@@ -1,0 +1,151 @@
+//! A wall clock that steps: nothing expires early, nothing lives for ever.
+//!
+//! The step is made by libfaketime (Debian's package `faketime`), which the daemon is
+//! started with; the clock that nobody can set is left alone, as a step leaves it.
+
+use std::path::{Path, PathBuf};
+
+use memoird_proto::v1::{GetSessionRequest, SessionInfo};
+use tempfile::TempDir;
+use tonic::Code;
+
+use crate::harness::{Daemon, Sessions, Setup, eventually, live, say, text_of};
+
+const DAY: i64 = 86_400;
+
+/// A wall clock that a test sets.
+struct Clock {
+    dir: TempDir,
+    library: PathBuf,
+}
+
+impl Clock {
+    /// `None` where libfaketime is not installed.
+    fn new() -> Option<Self> {
+        let places = std::fs::read_dir("/usr/lib").ok()?;
+        let dirs = places.filter_map(|entry| Some(entry.ok()?.path()));
+        let candidates = dirs.map(|dir| dir.join("faketime/libfaketime.so.1"));
+        let library = candidates.into_iter().find(|path| path.exists())?;
+        let clock = Self { dir: tempfile::tempdir().ok()?, library };
+        clock.set("+0");
+        Some(clock)
+    }
+
+    /// Sets it off from the true time by this, such as `+86400` or `-50y`.
+    fn set(&self, offset: &str) {
+        // In one step, so that nobody reads half of it.
+        let new = self.dir.path().join("new");
+        std::fs::write(&new, offset).expect("written");
+        std::fs::rename(&new, self.file()).expect("renamed");
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("offset")
+    }
+
+    fn worn_by(&self, setup: Setup) -> Setup {
+        let text = |path: &Path| path.display().to_string();
+        setup
+            .env("LD_PRELOAD", &text(&self.library))
+            .env("FAKETIME_TIMESTAMP_FILE", &text(&self.file()))
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+            .env("NO_FAKE_STAT", "1")
+    }
+}
+
+async fn look(client: &mut Sessions) -> Option<SessionInfo> {
+    let request = GetSessionRequest { session_id: "chat".into() };
+    match client.get_session(request).await {
+        Ok(answer) => answer.into_inner().session,
+        Err(status) if status.code() == Code::NotFound => None,
+        Err(status) => panic!("{status:?}"),
+    }
+}
+
+fn last_access(info: &SessionInfo) -> i64 {
+    info.last_access.expect("a time").seconds
+}
+
+async fn is_gone(client: &mut Sessions, when: &str) {
+    eventually(&format!("the short session is gone {when}"), async || {
+        look(client).await.is_none().then_some(())
+    })
+    .await;
+}
+
+/// Steps by a day while the daemon runs, and by another one while it is down.
+async fn steps(clock: &Clock, sign: i64) {
+    let lives = ("session_ttl: 1h", "session_ttl: 1s");
+    let setup = Setup::default().section("short_term: { sweep_interval: 100ms }");
+    let mut daemon = Daemon::with(clock.worn_by(setup.two_tenants(lives.0, lives.1))).await;
+    let mut long = daemon.sessions_of(Setup::ALPHA);
+    let mut short = daemon.sessions_of(Setup::BETA);
+    let first = say(&mut long, "chat", "before").await.session.expect("a session");
+    say(&mut short, "chat", "before").await;
+
+    clock.set(&format!("{:+}", sign * DAY));
+    is_gone(&mut short, "after a step").await;
+    let second = say(&mut long, "chat", "after").await;
+    assert_eq!(second.first_seq, 2, "the long one lives on");
+    let second = second.session.expect("a session");
+    let stepped = last_access(&second) - last_access(&first);
+    assert!((stepped - sign * DAY).abs() < 60, "the clock did not step: {stepped}");
+    let left = second.expires_at.expect("a time").seconds - last_access(&second);
+    assert!((left - 3_600).abs() <= 1, "an hour from now, by the clock on the wall: {left}");
+
+    say(&mut short, "chat", "again").await;
+    match sign {
+        1 => daemon.kill9().await,
+        _ => daemon.stop().await,
+    }
+    clock.set(&format!("{:+}", sign * 2 * DAY));
+    daemon.restart().await;
+    let mut long = daemon.sessions_of(Setup::ALPHA);
+    is_gone(&mut daemon.sessions_of(Setup::BETA), "after a step while the daemon was down").await;
+    let third = look(&mut long).await.expect("the long one lives on");
+    assert_eq!(third.generation, first.generation);
+    let texts = live(&mut long, "chat").await;
+    assert_eq!(texts.iter().map(text_of).collect::<Vec<_>>(), ["before", "after"]);
+    let said = say(&mut long, "chat", "and on").await.session.expect("a session");
+    let stepped = last_access(&said) - last_access(&first);
+    assert!((stepped - sign * 2 * DAY).abs() < 60, "the clock did not step: {stepped}");
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_a_day_forward_expires_nothing_early() {
+    match Clock::new() {
+        Some(clock) => steps(&clock, 1).await,
+        None => println!("SKIPPED: install the package faketime to step the clock"),
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_a_day_back_lets_nothing_live_for_ever() {
+    match Clock::new() {
+        Some(clock) => steps(&clock, -1).await,
+        None => println!("SKIPPED: install the package faketime to step the clock"),
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_by_half_a_century_stops_nobody() {
+    let Some(clock) = Clock::new() else {
+        println!("SKIPPED: install the package faketime to step the clock");
+        return;
+    };
+    let mut daemon = Daemon::with(clock.worn_by(Setup::default())).await;
+    let mut said = 0;
+    for offset in ["-50y", "+70y", "+0"] {
+        clock.set(offset);
+        for _ in 0..2 {
+            let mut client = daemon.sessions();
+            said += 1;
+            assert_eq!(say(&mut client, "chat", offset).await.first_seq, said, "{offset}");
+            assert!(look(&mut client).await.is_some(), "{offset}");
+            daemon.kill9().await;
+            daemon.restart().await;
+        }
+    }
+    assert_eq!(live(&mut daemon.sessions(), "chat").await.len() as u64, said);
+}

@@ -1,0 +1,269 @@
+//! What was acknowledged is there, exactly once and in order, however the daemon ends.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memoird_proto::v1::{
+    AppendRequest, AppendResponse, GetHistoryRequest, GetStatsRequest, HistoryScope, Turn,
+};
+use tokio::task::JoinSet;
+use tonic::{Code, Response, Status};
+
+use crate::harness::{
+    Daemon, Seed, Sessions, Setup, eventually, journal, keyed, live, refused, refused_code, say,
+    text_of, user,
+};
+
+/// One who writes numbered turns into a session, each under a key of its own.
+#[derive(Clone, Debug)]
+struct Writer {
+    name: usize,
+    session: String,
+    /// The turns that were acknowledged: number and seq.
+    acked: Vec<(u64, u64)>,
+    next: u64,
+}
+
+impl Writer {
+    fn text(&self, number: u64) -> String {
+        format!("writer {} turn {number}", self.name)
+    }
+
+    async fn append(&mut self, client: &mut Sessions) -> Result<AppendResponse, Status> {
+        let text = self.text(self.next);
+        let request = keyed(&self.session, &text, [user(&text)]);
+        let answer = client.append(request).await?.into_inner();
+        assert_eq!(answer.first_seq, answer.last_seq);
+        self.acked.push((self.next, answer.first_seq));
+        self.next += 1;
+        Ok(answer)
+    }
+
+    /// Writes until the daemon is gone.
+    async fn write(mut self, mut client: Sessions, done: Arc<AtomicU64>) -> Self {
+        while self.append(&mut client).await.is_ok() {
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        self
+    }
+
+    /// Everything acknowledged is where it was said to be, once, and in order.
+    #[track_caller]
+    fn check(&self, turns: &[Turn], seed: u64) {
+        let mine = |turn: &&Turn| text_of(turn).starts_with(&format!("writer {} ", self.name));
+        let seen: Vec<&Turn> = turns.iter().filter(mine).collect();
+        for (place, turn) in (0..).zip(&seen) {
+            assert_eq!(text_of(turn), self.text(place), "seed {seed}: once and in order");
+        }
+        let extra = seen.len() as u64 - self.acked.len() as u64;
+        assert!(extra <= 1, "seed {seed}: at most the one without an answer: {extra}");
+        for (number, seq) in &self.acked {
+            let turn = turns.iter().find(|turn| turn.seq == *seq);
+            let turn = turn.unwrap_or_else(|| panic!("seed {seed}: {number} of {self:?} is lost"));
+            assert_eq!(text_of(turn), self.text(*number), "seed {seed}");
+        }
+    }
+}
+
+fn writers() -> Vec<Writer> {
+    // Some have a session of their own, some share one.
+    let session = |name| if name % 2 == 0 { "shared".to_owned() } else { format!("own {name}") };
+    let writer = |name| Writer { name, session: session(name), acked: Vec::new(), next: 0 };
+    (0..8).map(writer).collect()
+}
+
+/// Lets all write until at least so many turns are acknowledged and the daemon is killed.
+async fn write_until_killed(daemon: &mut Daemon, writers: Vec<Writer>, acks: u64) -> Vec<Writer> {
+    let done = Arc::new(AtomicU64::new(0));
+    let mut writing = JoinSet::new();
+    for writer in writers {
+        writing.spawn(writer.write(daemon.sessions(), Arc::clone(&done)));
+    }
+    eventually("enough is acknowledged", async || {
+        (done.load(Ordering::Relaxed) >= acks).then_some(())
+    })
+    .await;
+    daemon.kill9().await;
+    writing.join_all().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_amid_appends_loses_nothing_and_doubles_nothing() {
+    const SEED: u64 = 20_260_101;
+    let mut random = Seed::new(SEED);
+    let roomy = Setup::default().section("short_term: { max_history_turns: 100000 }");
+    let mut daemon = Daemon::with(roomy).await;
+    let mut all = writers();
+    for _ in 0..5 {
+        let acks = 20 + random.below(200) as u64;
+        all = write_until_killed(&mut daemon, all, acks).await;
+        daemon.restart().await;
+        let mut client = daemon.sessions();
+        for writer in &mut all {
+            let turns = journal(&mut client, &writer.session, "").await;
+            assert_eq!(live(&mut client, &writer.session).await, turns, "seed {SEED}");
+            let seqs = turns.iter().map(|turn| turn.seq);
+            assert!(seqs.eq(1..=turns.len() as u64), "seed {SEED}: without gaps");
+            writer.check(&turns, SEED);
+            // What had no answer is said again under its key, and is there once.
+            let there = turns.iter().any(|turn| text_of(turn) == writer.text(writer.next));
+            let answer = writer.append(&mut client).await.expect("done");
+            assert_eq!(answer.duplicate, there, "seed {SEED}: {writer:?}");
+        }
+        for writer in &all {
+            writer.check(&journal(&mut client, &writer.session, "").await, SEED);
+        }
+    }
+}
+
+fn numbered(number: usize) -> AppendRequest {
+    let text = format!("call {number}");
+    keyed(&format!("s{}", number % 50), &text, [user(&text)])
+}
+
+type Answers = Vec<(usize, Result<AppendResponse, Status>)>;
+
+/// Sends a thousand calls at once, and SIGTERM as soon as the first of them is done.
+async fn sigterm_amid_a_thousand_calls(daemon: &mut Daemon) -> Answers {
+    let clients: Vec<Sessions> = (0..4).map(|_| daemon.sessions()).collect();
+    let done = Arc::new(AtomicU64::new(0));
+    let mut calls = JoinSet::new();
+    for number in 0..1_000 {
+        let (mut client, done) = (clients[number % clients.len()].clone(), Arc::clone(&done));
+        calls.spawn(async move {
+            let answer = client.append(numbered(number)).await;
+            done.fetch_add(1, Ordering::Relaxed);
+            (number, answer.map(Response::into_inner))
+        });
+    }
+    eventually("the first call is done", async || (done.load(Ordering::Relaxed) > 0).then_some(()))
+        .await;
+    daemon.ask_to_stop();
+    let answers = calls.join_all().await;
+    assert_eq!(daemon.ended().await, Some(0), "{}", daemon.log());
+    answers
+}
+
+/// What was acknowledged is there; what was not is there once it is said again.
+async fn each_is_there_once(daemon: &mut Daemon, answers: Answers) {
+    daemon.restart().await;
+    let mut client = daemon.sessions();
+    for (number, answer) in answers {
+        let again = client.append(numbered(number)).await.expect("done").into_inner();
+        if let Ok(answer) = answer {
+            assert!(again.duplicate, "call {number} was acknowledged and is lost");
+            assert_eq!(again.first_seq, answer.first_seq);
+        }
+    }
+    let mut texts = Vec::new();
+    for session in 0..50 {
+        let turns = live(&mut client, &format!("s{session}")).await;
+        texts.extend(turns.iter().map(|turn| text_of(turn).to_owned()));
+    }
+    texts.sort();
+    let mut expected: Vec<String> = (0..1_000).map(|number| format!("call {number}")).collect();
+    expected.sort();
+    assert_eq!(texts, expected, "each exactly once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_calls_in_flight_at_sigterm_are_done_or_fail_cleanly() {
+    let roomy = Setup::default().section("short_term: { max_history_turns: 100000 }");
+    let mut daemon = Daemon::with(roomy).await;
+    let answers = sigterm_amid_a_thousand_calls(&mut daemon).await;
+    assert!(daemon.log().contains("all changes are written"), "{}", daemon.log());
+    for status in answers.iter().filter_map(|(_, answer)| answer.as_ref().err()) {
+        // Refused by the daemon, or never seen by it: then its client's transport says so.
+        let is_unseen = status.source().is_some();
+        assert!(is_unseen || status.code() == Code::Unavailable, "{status:?}");
+    }
+    each_is_there_once(&mut daemon, answers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_cut_off_because_the_grace_is_over_lose_nothing_acknowledged() {
+    let hasty = Setup::default()
+        .server("shutdown_grace: 1ms")
+        .section("short_term: { max_history_turns: 100000 }");
+    let mut daemon = Daemon::with(hasty).await;
+    let answers = sigterm_amid_a_thousand_calls(&mut daemon).await;
+    each_is_there_once(&mut daemon, answers).await;
+}
+
+#[tokio::test]
+async fn a_call_after_sigterm_is_refused_at_once() {
+    let mut daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    say(&mut client, "chat", "hi").await;
+    daemon.stop().await;
+    let answer = client.append(keyed("chat", "k", [user("too late")])).await;
+    assert_eq!(answer.expect_err("nobody listens").code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn interval_answers_at_once_and_keeps_what_was_flushed_in_order() {
+    let setup = Setup::default()
+        .section("journal: { durability: interval, flush_interval: 50ms }")
+        .section("short_term: { max_history_turns: 100000 }");
+    let mut daemon = Daemon::with(setup).await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    for number in 0..20 {
+        say(&mut client, "chat", &number.to_string()).await;
+    }
+    eventually("all is flushed", async || {
+        let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
+        (stats.commit_sets >= 20).then_some(())
+    })
+    .await;
+    for number in 20..200 {
+        say(&mut client, "chat", &number.to_string()).await;
+    }
+    daemon.kill9().await;
+    daemon.restart().await;
+    let turns = live(&mut daemon.sessions(), "chat").await;
+    assert!(turns.len() >= 20, "what was flushed is there: {}", turns.len());
+    for (number, turn) in turns.iter().enumerate() {
+        assert_eq!(text_of(turn), number.to_string(), "and nothing is missing in between");
+    }
+    let next = say(&mut daemon.sessions(), "chat", "more").await;
+    assert_eq!(next.first_seq, turns.len() as u64 + 1);
+}
+
+#[tokio::test]
+async fn interval_loses_nothing_when_it_is_asked_to_stop() {
+    let setup = Setup::default().section("journal: { durability: interval, flush_interval: 1h }");
+    let mut daemon = Daemon::with(setup).await;
+    let mut client = daemon.sessions();
+    for number in 0..30 {
+        say(&mut client, "chat", &number.to_string()).await;
+    }
+    // Reading the journal is reading what was said, flushed or not.
+    assert_eq!(journal(&mut client, "chat", "").await.len(), 30);
+    say(&mut client, "chat", "30").await;
+    daemon.stop().await;
+    daemon.restart().await;
+    assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), 31);
+}
+
+#[tokio::test]
+async fn without_a_journal_everything_works_and_nothing_survives() {
+    let mut daemon = Daemon::with(Setup::default().section("journal: { durability: off }")).await;
+    let mut client = daemon.sessions();
+    let first = client.append(keyed("chat", "k", [user("hi")])).await.expect("done").into_inner();
+    let again = client.append(keyed("chat", "k", [user("hi")])).await.expect("done").into_inner();
+    assert!(again.duplicate && !first.duplicate);
+    assert_eq!(live(&mut client, "chat").await.len(), 1);
+    let read = GetHistoryRequest {
+        session_id: "chat".into(),
+        scope: HistoryScope::Journal.into(),
+        ..GetHistoryRequest::default()
+    };
+    refused(client.get_history(read).await, Code::FailedPrecondition, "JOURNAL_OFF");
+    daemon.stop().await;
+    assert!(!daemon.path("data/journal.db").exists());
+    daemon.restart().await;
+    let look = GetHistoryRequest { session_id: "chat".into(), ..Default::default() };
+    let status = daemon.sessions().get_history(look).await.expect_err("it is gone");
+    assert_eq!(refused_code(&status), "SESSION_NOT_FOUND");
+}

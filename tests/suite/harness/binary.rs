@@ -1,0 +1,71 @@
+//! The binary under test, built once for all tests, and its command line.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+/// No command of the suite takes so long.
+const RUN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// `None` when a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// What a command that succeeded printed as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        serde_json::from_str(&self.stdout).expect("JSON on stdout")
+    }
+}
+
+/// The binary, of the same profile as this test, in the same target directory.
+pub(crate) fn binary() -> &'static Path {
+    static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BINARY.get_or_init(build).as_deref().expect("the binary builds; cargo said why not")
+}
+
+/// Tried once: `None` where it does not build.
+fn build() -> Option<PathBuf> {
+    let this = std::env::current_exe().expect("the path of this test");
+    let profile_dir = this.ancestors().nth(2).expect("target/PROFILE/deps/suite-HASH");
+    let target_dir = profile_dir.parent().expect("target/PROFILE");
+    let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(profile) => profile,
+    };
+    let built = std::process::Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "memoird", "--bin", "memoird", "--profile", profile])
+        .arg("--target-dir")
+        .arg(target_dir)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    built.expect("cargo runs").success().then(|| profile_dir.join("memoird"))
+}
+
+/// Runs a command of the command line to its end.
+pub(crate) async fn run(args: &[&str], env: &[(&str, &str)]) -> Outcome {
+    let running = Command::new(binary())
+        .args(args)
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let ended = tokio::time::timeout(RUN_TIME_MAX, running).await;
+    let output = ended.unwrap_or_else(|_| panic!("memoird {args:?} does not end"));
+    let output = output.expect("memoird runs");
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}

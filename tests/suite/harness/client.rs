@@ -1,0 +1,62 @@
+//! Clients of a daemon, as bots and operators have them.
+
+use memoird_proto::v1::admin_service_client::AdminServiceClient;
+use memoird_proto::v1::session_service_client::SessionServiceClient;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// Adds a key to every call.
+#[derive(Clone, Debug)]
+pub(crate) struct Key(Option<MetadataValue<Ascii>>);
+
+/// A bot's client.
+pub(crate) type Sessions = SessionServiceClient<InterceptedService<Channel, Key>>;
+
+/// An operator's client.
+pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Key>>;
+
+impl Interceptor for Key {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
+}
+
+impl Key {
+    fn new(key: Option<&str>) -> Self {
+        Self(key.map(|key| format!("Bearer {key}").parse().expect("a key in ASCII")))
+    }
+}
+
+/// A connection that is made when it is first used.
+pub(crate) fn channel(addr: &str) -> Channel {
+    Endpoint::from_shared(format!("http://{addr}")).expect("an address").connect_lazy()
+}
+
+pub(super) fn sessions(addr: &str, key: Option<&str>) -> Sessions {
+    SessionServiceClient::with_interceptor(channel(addr), Key::new(key))
+        .max_decoding_message_size(64 << 20)
+}
+
+pub(super) fn admin(addr: &str, key: Option<&str>) -> Admin {
+    AdminServiceClient::with_interceptor(channel(addr), Key::new(key))
+}
+
+/// A page: its status and its body.
+pub(crate) async fn http_get(addr: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(addr).await.expect("the port answers");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("the request is sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("a page of text");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    (status.expect("a status"), body.to_owned())
+}

@@ -1,0 +1,24 @@
+//! What all tests share: a daemon of their own, clients of it, turns to send, and ways
+//! to wait and to check refusals.
+
+mod binary;
+mod client;
+mod daemon;
+mod raw;
+mod refusal;
+mod seed;
+mod setup;
+mod turns;
+mod wait;
+
+pub(crate) use binary::{Outcome, run};
+pub(crate) use client::{Admin, Sessions, channel, http_get};
+pub(crate) use daemon::Daemon;
+pub(crate) use raw::raw_call;
+pub(crate) use refusal::{refused, refused_code};
+pub(crate) use seed::Seed;
+pub(crate) use setup::Setup;
+pub(crate) use turns::{
+    append, assistant, journal, keyed, live, say, text_of, tool_results, tool_uses, turn, user,
+};
+pub(crate) use wait::{eventually, wall_ms};

@@ -1,0 +1,109 @@
+//! Turns to send, and what comes back.
+
+use memoird_proto::v1::part::Part as Kind;
+use memoird_proto::v1::{
+    AppendRequest, AppendResponse, GetHistoryRequest, HistoryScope, Part, Role, ToolResult,
+    ToolUse, Turn,
+};
+
+use super::Sessions;
+
+fn part(kind: Kind) -> Part {
+    Part { part: Some(kind), extra_json: String::new() }
+}
+
+/// A turn of these parts.
+pub(crate) fn turn(role: Role, kinds: impl IntoIterator<Item = Kind>) -> Turn {
+    Turn { role: role.into(), parts: kinds.into_iter().map(part).collect(), ..Turn::default() }
+}
+
+/// What a user says.
+pub(crate) fn user(text: &str) -> Turn {
+    turn(Role::User, [Kind::Text(text.to_owned())])
+}
+
+/// What the model says.
+pub(crate) fn assistant(text: &str) -> Turn {
+    turn(Role::Assistant, [Kind::Text(text.to_owned())])
+}
+
+/// The model calls tools.
+pub(crate) fn tool_uses(ids: &[&str]) -> Turn {
+    let call = |id: &&str| {
+        let (id, name) = ((*id).to_owned(), "look".to_owned());
+        Kind::ToolUse(ToolUse { id, name, input_json: r#"{"at": "it"}"#.to_owned() })
+    };
+    turn(Role::Assistant, ids.iter().map(call))
+}
+
+/// Tools answer.
+pub(crate) fn tool_results(ids: &[&str]) -> Turn {
+    let answer = |id: &&str| {
+        let content = format!("result of {id}");
+        Kind::ToolResult(ToolResult {
+            tool_use_id: (*id).to_owned(),
+            content,
+            ..ToolResult::default()
+        })
+    };
+    turn(Role::Tool, ids.iter().map(answer))
+}
+
+/// An append of these turns.
+pub(crate) fn append(session: &str, turns: impl Into<Vec<Turn>>) -> AppendRequest {
+    AppendRequest { session_id: session.to_owned(), turns: turns.into(), ..Default::default() }
+}
+
+/// The same under an idempotency key.
+pub(crate) fn keyed(session: &str, key: &str, turns: impl Into<Vec<Turn>>) -> AppendRequest {
+    AppendRequest { idempotency_key: key.to_owned(), ..append(session, turns) }
+}
+
+/// Appends what a user says, and expects that it is done.
+pub(crate) async fn say(client: &mut Sessions, session: &str, text: &str) -> AppendResponse {
+    let request = append(session, [user(text)]);
+    client.append(request).await.expect("the append is done").into_inner()
+}
+
+/// The text of a turn that has one part, a text.
+#[track_caller]
+pub(crate) fn text_of(turn: &Turn) -> &str {
+    match &turn.parts[..] {
+        [Part { part: Some(Kind::Text(text)), .. }] => text,
+        other => panic!("not one text: {other:?}"),
+    }
+}
+
+/// All turns that the history keeps.
+pub(crate) async fn live(client: &mut Sessions, session: &str) -> Vec<Turn> {
+    all(client, session, "", HistoryScope::Live).await
+}
+
+/// All turns of a generation; of the newest one where none is named.
+pub(crate) async fn journal(client: &mut Sessions, session: &str, generation: &str) -> Vec<Turn> {
+    all(client, session, generation, HistoryScope::Journal).await
+}
+
+async fn all(
+    client: &mut Sessions,
+    session: &str,
+    generation: &str,
+    scope: HistoryScope,
+) -> Vec<Turn> {
+    let mut request = GetHistoryRequest {
+        session_id: session.to_owned(),
+        generation: generation.to_owned(),
+        scope: scope.into(),
+        ..GetHistoryRequest::default()
+    };
+    let mut turns = Vec::new();
+    loop {
+        let page = client.get_history(request.clone()).await.expect("a history").into_inner();
+        turns.extend(page.turns);
+        if page.next_after_seq == 0 {
+            return turns;
+        }
+        assert!(page.next_after_seq > request.after_seq, "the pages do not go on");
+        request.after_seq = page.next_after_seq;
+    }
+}

@@ -1,0 +1,33 @@
+//! Waiting for a condition, never for a time. The one file that looks at a clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longer than anything takes on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(40);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Looks again and again until there is something to see.
+///
+/// # Panics
+/// When patience ends.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            match look().await {
+                Some(seen) => return seen,
+                None => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    };
+    match tokio::time::timeout(PATIENCE, looking).await {
+        Ok(seen) => seen,
+        Err(_) => panic!("waited {PATIENCE:?} in vain until {what}"),
+    }
+}
+
+/// Milliseconds since 1970.
+#[allow(clippy::disallowed_methods, reason = "tests ask whether a time that was told has come")]
+pub(crate) fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
