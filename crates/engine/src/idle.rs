@@ -42,7 +42,7 @@ impl IdleList {
     }
 
     /// Puts a session where it belongs by its last use, in place of any other of its id.
-    /// Costs what stands before it; only a session whose change was not written needs it.
+    /// Costs what stands on one side of it; only after a change was not written.
     pub(crate) fn insert(&self, cell: &Arc<SessionCell>, last_access: Steady) {
         insert_in_order(&mut self.lock(), cell, last_access);
     }
@@ -108,17 +108,63 @@ impl IdleList {
     }
 }
 
+/// Looks from both ends: what was used a moment ago stands at the back, and what was to
+/// make room at the front.
 fn insert_in_order(
     list: &mut LinkedHashMap<SessionId, Entry>,
     cell: &Arc<SessionCell>,
     last_access: Steady,
 ) {
     list.remove(&cell.key.session);
-    let mut cursor = list.cursor_front_mut();
-    while cursor.current().is_some_and(|(_, entry)| entry.last_access <= last_access) {
-        cursor.move_next();
+    let is_older = |entry: &Entry| entry.last_access <= last_access;
+    let (mut sessions, mut last_older) = (list.iter(), None);
+    let behind = loop {
+        match sessions.next_back() {
+            Some((id, entry)) if is_older(entry) => break Some(id),
+            Some(_) => {}
+            None => break last_older,
+        }
+        match sessions.next() {
+            Some((id, entry)) if is_older(entry) => last_older = Some(id),
+            _ => break last_older,
+        }
+    };
+    let behind = behind.cloned();
+    let (id, entry) = (cell.key.session.clone(), Entry { cell: Arc::clone(cell), last_access });
+    match behind.map(|behind| list.raw_entry_mut().from_key(&behind)) {
+        Some(RawEntryMut::Occupied(behind)) => behind.cursor_mut().insert_after(id, entry),
+        _ => list.insert_front(id, entry),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Residence;
+    use crate::config::{EngineConfig, TenantLimits};
+    use crate::tenant::Tenant;
+    use memoird_core::ids::{SessionKey, TenantId};
+
+    #[test]
+    fn a_session_that_comes_back_stands_where_it_belongs() {
+        let id = TenantId::parse("t").unwrap();
+        let tenant =
+            Arc::new(Tenant::new(id.clone(), &EngineConfig::default(), &TenantLimits::default()));
+        for times in [vec![], vec![5], vec![7], vec![1, 3, 5, 7, 9], vec![7, 8, 9], vec![1, 2, 5]] {
+            let list = IdleList::default();
+            let cell = |time: u64| {
+                let session = SessionId::parse(&time.to_string()).unwrap();
+                let key = SessionKey { tenant: id.clone(), session };
+                Arc::new(SessionCell::new(key, Arc::clone(&tenant), Residence::Gone))
+            };
+            times.iter().for_each(|time| list.push(&cell(*time), Steady(*time)));
+            list.insert(&cell(6), Steady(6));
+            let page = list.page(None, 10);
+            let order: Vec<u64> = page.iter().rev().map(|entry| entry.last_access.0).collect();
+            let mut expected = times;
+            expected.push(6);
+            expected.sort_unstable();
+            assert_eq!(order, expected);
+        }
     }
-    let entry = Entry { cell: Arc::clone(cell), last_access };
-    // Behind the last one this is the back of the list.
-    cursor.insert_before(cell.key.session.clone(), entry);
 }

@@ -223,6 +223,8 @@ fn open_journal(config: &Config) -> Result<Opened, StartError> {
     if config.engine.journal.durability == Durability::Off {
         return Ok((None, SystemMachine::resume(None)));
     }
+    // A large journal is checked for some seconds before the next line comes.
+    info!(data_dir = %config.data_dir.display(), "opening the journal");
     let store = SqliteStore::open(&config.data_dir, SqliteOptions::default())?;
     let machine = SystemMachine::resume(store.clock()?.as_ref());
     Ok((Some(Arc::new(store)), machine))

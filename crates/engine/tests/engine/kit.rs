@@ -164,6 +164,10 @@ impl Dice {
         self.roll() % sides
     }
 
+    pub(crate) fn one_of<'a, T>(&mut self, things: &'a [T]) -> &'a T {
+        &things[usize::try_from(self.below(things.len() as u64)).unwrap()]
+    }
+
     /// True once in so many times.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0

@@ -104,8 +104,7 @@ impl Op {
         if candidates.is_empty() {
             return Self::View;
         }
-        let place = dice.below(candidates.len() as u64);
-        let say = candidates[usize::try_from(place).unwrap()];
+        let say = *dice.one_of(&candidates);
         model.says[say].under_way += 1;
         Self::Say { say, expected: Expected::default() }
     }
@@ -121,7 +120,7 @@ impl Op {
         if done.is_empty() {
             return Self::View;
         }
-        let say = done[usize::try_from(dice.below(done.len() as u64)).unwrap()];
+        let say = *dice.one_of(&done);
         let session = say.key.session.as_str().to_owned();
         Self::Reuse { name: say.name.clone().unwrap(), session }
     }

@@ -6,8 +6,9 @@
 //! runtime of its own; to drop that is to kill it. `MEMOIRD_SEED=… cargo test` runs one
 //! more seed.
 
-pub(crate) mod client;
-pub(crate) mod model;
+mod client;
+mod model;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -119,7 +120,7 @@ impl Simulation {
         machine.step_wall(self.wall_step());
         self.store.forgive();
         // What waits together is written together, or not.
-        self.config.journal.batch_sets = [1, 2, 1_024][self.dice.roll() as usize % 3];
+        self.config.journal.batch_sets = *self.dice.one_of(&[1, 2, 1_024]);
         let before = self.store.record().counts.clone();
         let world = World {
             config: self.config.clone(),
@@ -156,7 +157,7 @@ impl Simulation {
 
     fn wall_step(&mut self) -> i64 {
         let steps = [0, 0, 0, DAY_MS, -DAY_MS, 3_600_000, -3_600_000];
-        steps[usize::try_from(self.dice.below(steps.len() as u64)).unwrap()]
+        *self.dice.one_of(&steps)
     }
 
     /// Decides which of the next commits fail.
@@ -171,8 +172,7 @@ impl Simulation {
     fn start_calls(&mut self, engine: &Engine) -> JoinSet<()> {
         let mut calls = JoinSet::new();
         for _ in 0..1 + self.dice.below(12) {
-            let place = usize::try_from(self.dice.below(TENANTS.len() as u64)).unwrap();
-            let (id, _, _, turns) = TENANTS[place];
+            let (id, _, _, turns) = *self.dice.one_of(&TENANTS);
             let bot = Bot::of(engine, id);
             let session = self.choose_session(&bot);
             let client =
@@ -197,8 +197,7 @@ impl Simulation {
         if live.is_empty() || self.dice.once_in(2) {
             return format!("s{}", self.dice.below(8));
         }
-        let place = usize::try_from(self.dice.below(live.len() as u64)).unwrap();
-        live[place].key.session.as_str().to_owned()
+        self.dice.one_of(&live).key.session.as_str().to_owned()
     }
 
     /// Nothing is under way: everything must be as the journal and the model say.

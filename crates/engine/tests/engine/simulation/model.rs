@@ -95,9 +95,7 @@ pub(crate) fn check_view(record: &Record, bot: &Bot, view: &SessionView) {
 /// The tenant's live sessions are those of the journal, to the last turn.
 pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultyStore) {
     let views = bot.views(4).await;
-    if false {
-        assert!(views.is_sorted_by_key(|view| Reverse(view.head.last_access)), "{views:?}");
-    }
+    assert!(views.is_sorted_by_key(|view| Reverse(view.head.last_access)), "{views:?}");
     let seen: BTreeMap<Generation, &SessionView> =
         views.iter().map(|view| (view.head.generation, view)).collect();
     assert_eq!(seen.len(), views.len(), "each once");
