@@ -56,6 +56,16 @@ impl Keys {
         keys
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
     /// The record of a key that was used before; `None` for a new one.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! How a generation ends: marked under its lock, written, taken out of the table.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashlink::LinkedHashMap;
 use memoird_core::change::{ChangeSet, EndReason};
@@ -30,27 +30,43 @@ pub struct EndedSession {
     pub reason: EndReason,
 }
 
-/// Idempotency keys of sessions that ended while there was no journal to keep them; the
-/// newest [`RETIRED_MAX`] sessions.
+/// Idempotency keys of sessions that ended while there was no journal to keep them: of the
+/// sessions that ended last, up to [`RETIRED_KEYS_MAX`] keys.
 #[derive(Debug, Default)]
 pub(crate) struct RetiredKeys {
-    keys: Mutex<LinkedHashMap<SessionKey, Keys>>,
+    retired: Mutex<Retired>,
 }
 
-const RETIRED_MAX: usize = 10_000;
+#[derive(Debug, Default)]
+struct Retired {
+    sessions: LinkedHashMap<SessionKey, Keys>,
+    keys: usize,
+}
+
+const RETIRED_KEYS_MAX: usize = 100_000;
 
 impl RetiredKeys {
     fn put(&self, key: &SessionKey, keys: Keys) {
-        let mut retired = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.insert(key.clone(), keys);
-        if retired.len() > RETIRED_MAX {
-            retired.pop_front();
+        if keys.is_empty() {
+            return;
+        }
+        let mut retired = self.lock();
+        retired.keys += keys.len();
+        if let Some(before) = retired.sessions.insert(key.clone(), keys) {
+            retired.keys -= before.len();
+        }
+        while retired.keys > RETIRED_KEYS_MAX {
+            let Some((_, oldest)) = retired.sessions.pop_front() else { break };
+            retired.keys -= oldest.len();
         }
     }
 
     fn get(&self, key: &SessionKey) -> Keys {
-        let retired = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.get(key).cloned().unwrap_or_default()
+        self.lock().sessions.get(key).cloned().unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Retired> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
