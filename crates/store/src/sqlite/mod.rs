@@ -42,7 +42,7 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { check_bytes_max: 1 << 30, intake_changes: 2_048, pages_max: None }
+        Self { check_bytes_max: 1 << 30, intake_changes: 8_192, pages_max: None }
     }
 }
 
