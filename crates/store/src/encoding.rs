@@ -80,9 +80,6 @@ pub fn seal(turn: &NewTurn, seq: u64, at: Timestamp) -> Arc<[u8]> {
     content.into()
 }
 
-/// The bytes that [`seal`] may add.
-pub const SEAL_BYTES_MAX: usize = 32;
-
 /// Reads a kept turn back: its record, and the ids of the calls it answers. `None`
 /// when the bytes are damaged.
 pub(crate) fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
