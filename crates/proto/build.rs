@@ -7,7 +7,7 @@
 //! into every reply as it stands.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use prost::Message;
 use prost_types::field_descriptor_proto::Type;
@@ -21,11 +21,16 @@ const FILES: [&str; 3] =
 /// Replies whose `turns` are spliced.
 const SPLICED: [&str; 2] = ["GetHistoryResponse", "GetContextResponse"];
 
+/// A build script is told by the environment where to read and write: now, and not when it
+/// was compiled, because the folder may have moved since.
+#[allow(clippy::disallowed_methods)]
+fn told(name: &str) -> Result<PathBuf, String> {
+    std::env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set"))
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
-    // A build script is told by the environment where to write.
-    #[allow(clippy::disallowed_methods)]
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let root = told("CARGO_MANIFEST_DIR")?.join("../../proto");
+    let out = told("OUT_DIR")?;
     println!("cargo:rerun-if-changed={}", root.display());
 
     let plain = protox::compile(FILES, [&root])?;

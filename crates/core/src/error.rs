@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::ids::{Generation, ID_BYTES_MAX};
+use crate::ids::{Generation, HOOK_NAME_BYTES_MAX, ID_BYTES_MAX};
 
 /// A command that the rules refuse. Nothing of it was done.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -19,6 +19,18 @@ pub enum CoreError {
     #[error("generation {text:?} is not a ULID; send the one that SessionInfo gave")]
     GenerationInvalid {
         /// What was sent, at most 64 characters of it.
+        text: String,
+    },
+    /// A hook's name has other characters, or too many.
+    #[error("hook name {text:?} takes 1 to {HOOK_NAME_BYTES_MAX} of a-z, 0-9, - and _")]
+    HookNameInvalid {
+        /// What was given, at most 80 characters of it.
+        text: String,
+    },
+    /// The id of a delivery is not `generation/hook`.
+    #[error("delivery id {text:?} is not generation/hook; send one that a list gave")]
+    DeliveryIdInvalid {
+        /// What was sent, at most 120 characters of it.
         text: String,
     },
     /// A turn breaks a rule by itself.

@@ -71,6 +71,81 @@ impl TenantId {
     }
 }
 
+/// The name of a hook, as it stands in the configuration.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HookName(Arc<str>);
+
+/// The longest name of a hook, in bytes.
+pub const HOOK_NAME_BYTES_MAX: usize = 64;
+
+impl HookName {
+    /// Takes 1 to [`HOOK_NAME_BYTES_MAX`] of `a-z`, `0-9`, `-`, `_`: it stands in file
+    /// names, in labels of metrics and in ids of deliveries.
+    ///
+    /// # Errors
+    /// [`CoreError::HookNameInvalid`] for anything else.
+    pub fn parse(text: &str) -> Result<Self, CoreError> {
+        let is_good = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+        match (1..=HOOK_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good) {
+            true => Ok(Self(text.into())),
+            false => Err(CoreError::HookNameInvalid { text: text.chars().take(80).collect() }),
+        }
+    }
+
+    /// The name as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HookName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for HookName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// What one hook is owed for one generation, and the key by which a receiver knows a
+/// repetition: `generation/hook`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeliveryId {
+    /// The generation that ended.
+    pub generation: Generation,
+    /// The hook.
+    pub hook: HookName,
+}
+
+impl fmt::Display for DeliveryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.generation, self.hook)
+    }
+}
+
+impl fmt::Debug for DeliveryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for DeliveryId {
+    type Err = CoreError;
+
+    /// # Errors
+    /// [`CoreError::DeliveryIdInvalid`] unless it is `generation/hook`.
+    fn from_str(text: &str) -> Result<Self, CoreError> {
+        let parsed = text.split_once('/').and_then(|(generation, hook)| {
+            Some(Self { generation: generation.parse().ok()?, hook: HookName::parse(hook).ok()? })
+        });
+        let invalid = || CoreError::DeliveryIdInvalid { text: text.chars().take(120).collect() };
+        parsed.ok_or_else(invalid)
+    }
+}
+
 /// The key of a session: there is no look-up by session id alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
@@ -161,6 +236,15 @@ mod tests {
         assert!(Generation::new(1_469_918_176_385, 0).to_string().starts_with("01ARYZ6S41"));
         assert!("not a ulid".parse::<Generation>().is_err());
         assert!("8ZZZZZZZZZZZZZZZZZZZZZZZZZ".parse::<Generation>().is_err());
+    }
+
+    #[test]
+    fn a_delivery_is_named_after_its_generation_and_its_hook() {
+        let text = "01ARYZ6S410000000000000000/git-1";
+        assert_eq!(text.parse::<DeliveryId>().unwrap().to_string(), text);
+        for bad in ["", "git", "01ARYZ6S410000000000000000/", "01ARYZ6S410000000000000000/A"] {
+            assert!(bad.parse::<DeliveryId>().is_err(), "{bad}");
+        }
     }
 
     #[test]

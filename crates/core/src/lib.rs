@@ -12,6 +12,7 @@ pub mod history;
 pub mod idempotency;
 pub mod ids;
 pub mod limits;
+pub mod outbox;
 pub mod session;
 pub mod state;
 pub mod time;

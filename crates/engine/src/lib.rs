@@ -12,6 +12,7 @@ mod end;
 mod engine;
 mod error;
 mod flights;
+mod hook;
 mod idle;
 mod journal;
 mod machine;
@@ -33,6 +34,7 @@ pub use config::{
 pub use end::EndedSession;
 pub use engine::{Blocking, Engine};
 pub use error::EngineError;
+pub use hook::{Again, Answers, Ended, Hook, HookCall, HookError};
 pub use machine::{Machine, SystemMachine};
 pub use read::{HistoryPage, HistoryQuery, HistoryScope, SessionPage, SessionView};
 pub use stats::{Stats, StatsSnapshot, TenantSnapshot, TenantStats};

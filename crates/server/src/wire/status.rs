@@ -44,6 +44,8 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
     use Code::{Aborted, FailedPrecondition, InvalidArgument};
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
+        CoreError::HookNameInvalid { .. } => (InvalidArgument, "HOOK_NAME_INVALID"),
+        CoreError::DeliveryIdInvalid { .. } => (InvalidArgument, "DELIVERY_ID_INVALID"),
         CoreError::GenerationInvalid { .. } => (InvalidArgument, "GENERATION_INVALID"),
         CoreError::TurnInvalid { .. } => (InvalidArgument, "TURN_INVALID"),
         CoreError::TurnTooLarge { .. } => (InvalidArgument, "TURN_TOO_LARGE"),

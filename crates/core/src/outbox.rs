@@ -1,0 +1,132 @@
+//! What hooks are owed when generations end: who is owed what, and when a delivery that
+//! failed is tried again or given up.
+
+use crate::change::EndReason;
+use crate::ids::{DeliveryId, HookName, SessionKey, TenantId};
+use crate::time::Steady;
+
+/// How far a delivery is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeliveryState {
+    /// Owed.
+    Pending,
+    /// Made.
+    Done,
+    /// Given up; its content stays until somebody retries or drops it.
+    Dead,
+}
+
+/// What one hook is owed, or got, for one generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its name, and the key by which a receiver knows a repetition.
+    pub id: DeliveryId,
+    /// Whose session it was.
+    pub key: SessionKey,
+    /// Why the generation ended.
+    pub reason: EndReason,
+    /// How far it is.
+    pub state: DeliveryState,
+    /// Tries so far, since it was last asked for.
+    pub tries: u32,
+    /// Why the last try failed; empty when none did.
+    pub last_error: String,
+    /// When the next try is due; of one that is done or dead, when that happened.
+    pub due: Steady,
+}
+
+/// For which ends a hook is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The hook.
+    pub hook: HookName,
+    /// For these ends. [`EndReason::Ended`] stands for every end by command: also for a
+    /// reset that asks for hooks, and for the shutdown of a daemon without a journal.
+    pub on: Vec<EndReason>,
+    /// Only of these tenants; empty: of all.
+    pub tenants: Vec<TenantId>,
+}
+
+impl Subscription {
+    /// True when the hook is called for this end.
+    pub fn wants(&self, tenant: &TenantId, reason: EndReason) -> bool {
+        let is_its = self.tenants.is_empty() || self.tenants.contains(tenant);
+        let by_command = matches!(reason, EndReason::Reset | EndReason::Shutdown);
+        let is_on = |reason| self.on.contains(&reason);
+        is_its && (is_on(reason) || by_command && is_on(EndReason::Ended))
+    }
+}
+
+/// When a delivery that failed is tried again, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Tries before it is given up. At least 1.
+    pub tries_max: u32,
+    /// The pause after the first try, in milliseconds.
+    pub pause_ms_min: u64,
+    /// The longest pause, in milliseconds.
+    pub pause_ms_max: u64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { tries_max: 20, pause_ms_min: 1_000, pause_ms_max: 10 * 60 * 1_000 }
+    }
+}
+
+impl RetryPolicy {
+    /// How long to wait after so many tries; `None`: no more. Exponential with "equal
+    /// jitter" (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,
+    /// 2015): half of the pause is fixed, and `random` decides the other half. A receiver
+    /// that asks for a longer pause gets it, up to the longest.
+    pub fn pause_ms(&self, tries: u32, random: u64, asked_ms: Option<u64>) -> Option<u64> {
+        if tries >= self.tries_max {
+            return None;
+        }
+        let doublings = tries.saturating_sub(1).min(63);
+        let most = self.pause_ms_min.saturating_mul(1 << doublings);
+        let most = most.clamp(1, self.pause_ms_max.max(1));
+        let jitter = random % (most / 2 + 1);
+        let pause = most - most / 2 + jitter;
+        Some(pause.max(asked_ms.unwrap_or(0).min(self.pause_ms_max)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_grows_to_its_limit_and_tries_come_to_an_end() {
+        let policy = RetryPolicy { tries_max: 5, pause_ms_min: 100, pause_ms_max: 300 };
+        for (tries, shortest, longest) in [(1, 50, 100), (2, 100, 200), (3, 150, 300)] {
+            for random in [0, 1, 49, 50, 51, u64::MAX] {
+                let pause = policy.pause_ms(tries, random, None).unwrap();
+                assert!((shortest..=longest).contains(&pause), "{tries}: {pause}");
+            }
+        }
+        assert_eq!(policy.pause_ms(4, 0, Some(250)), Some(250), "as asked");
+        assert_eq!(policy.pause_ms(4, 0, Some(9_999)), Some(300), "but not for ever");
+        assert_eq!(policy.pause_ms(5, 0, None), None);
+        let odd = RetryPolicy { tries_max: u32::MAX, pause_ms_min: u64::MAX, pause_ms_max: 0 };
+        assert_eq!(odd.pause_ms(4_000, u64::MAX, Some(u64::MAX)), Some(1));
+    }
+
+    #[test]
+    fn ended_stands_for_every_end_by_command() {
+        let tenant = TenantId::default_tenant();
+        let on = |on: &[EndReason]| Subscription {
+            hook: HookName::parse("a").unwrap(),
+            on: on.to_vec(),
+            tenants: Vec::new(),
+        };
+        let ended = on(&[EndReason::Ended]);
+        for reason in [EndReason::Ended, EndReason::Reset, EndReason::Shutdown] {
+            assert!(ended.wants(&tenant, reason));
+        }
+        assert!(!ended.wants(&tenant, EndReason::Expired));
+        assert!(!on(&[EndReason::Reset]).wants(&tenant, EndReason::Ended));
+        let others = Subscription { tenants: vec![TenantId::parse("b").unwrap()], ..ended };
+        assert!(!others.wants(&tenant, EndReason::Ended));
+    }
+}
