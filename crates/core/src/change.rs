@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::idempotency::{Fingerprint, KeyRecord};
-use crate::ids::{Generation, SessionKey, Subject};
+use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::time::{Now, Steady, Timestamp};
 
 /// Why a generation ended.
@@ -84,6 +84,8 @@ pub enum Change {
         reason: EndReason,
         /// When.
         at: Now,
+        /// The hooks that are owed a delivery, each once.
+        owed: Arc<[HookName]>,
     },
 }
 
@@ -183,6 +185,11 @@ impl Change {
             | Self::Touch { expected_revision, .. }
             | Self::End { expected_revision, .. } => Some(*expected_revision),
         }
+    }
+
+    /// True when hooks are owed something once it is written.
+    pub fn owes(&self) -> bool {
+        matches!(self, Self::End { owed, .. } if !owed.is_empty())
     }
 
     fn weight_bytes(&self) -> usize {

@@ -6,7 +6,7 @@ use crate::change::{Appended, Change, EndReason, LiveSet, Totals};
 use crate::error::CoreError;
 use crate::history::{Arrival, History, TurnRecord};
 use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
-use crate::ids::{Generation, SessionKey, Subject};
+use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
 use crate::state::State;
 use crate::time::{Now, Steady, Timestamp};
@@ -305,9 +305,10 @@ impl Head {
         now.since(self.last_access) >= ttl_ms
     }
 
-    /// The end of this generation.
-    pub fn end(&self, reason: EndReason, at: Now) -> Change {
-        Change::End { generation: self.generation, expected_revision: self.revision, reason, at }
+    /// The end of this generation, for which these hooks are owed a delivery.
+    pub fn end(&self, reason: EndReason, at: Now, owed: Arc<[HookName]>) -> Change {
+        let (generation, expected_revision) = (self.generation, self.revision);
+        Change::End { generation, expected_revision, reason, at, owed }
     }
 }
 

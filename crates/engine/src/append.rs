@@ -15,6 +15,7 @@ use memoird_store::encoding;
 
 use crate::capacity::Place;
 use crate::cell::{Inner, Residence, SessionCell};
+use crate::end::Leaving;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
@@ -114,7 +115,7 @@ impl Engine {
             return Ok(Attempt::NeedsKeys);
         }
         let now = self.shared.machine.now();
-        if session.is_expired(now.steady, cell.tenant.ttl_ms) {
+        if session.is_expired(now.steady, cell.tenant.ttl_ms()) {
             let outcome = self.append_to_successor(cell, &mut inner, command, permit, now);
             drop(inner);
             if matches!(outcome, Ok(Attempt::Done(..))) {
@@ -122,11 +123,11 @@ impl Engine {
             }
             return outcome;
         }
-        let limits = &cell.tenant.limits;
+        let policy = cell.tenant.policy();
         let before = session.head().totals;
         // `inner` is a guard: asked for the session anew, to change it.
         let Some(session) = inner.session_mut() else { return Ok(Attempt::Gone) };
-        let decision = session.append(&cell.key, command, limits, now, encoding::seal)?;
+        let decision = session.append(&cell.key, command, &policy.limits, now, encoding::seal)?;
         let (record, change, duplicate) = match decision {
             Decision::Done { record, change } => (record, change, false),
             // Written behind whatever the first one still waits for.
@@ -151,7 +152,8 @@ impl Engine {
         now: Now,
     ) -> Result<Attempt<AppendOutcome>, EngineError> {
         let Some(old) = inner.session_mut() else { return Ok(Attempt::Gone) };
-        let limits = &cell.tenant.limits;
+        let policy = cell.tenant.policy();
+        let limits = &policy.limits;
         if let (Some(named), Some(keys)) = (command.idempotency, old.keys())
             && keys.find(named, limits, now.steady)?.is_some()
         {
@@ -163,9 +165,9 @@ impl Engine {
         if let Some(keys) = old.keys() {
             fresh.set_keys(keys.clone());
         }
-        let end = old.head().end(EndReason::Expired, now);
         let decision = fresh.append(&cell.key, command, limits, now, encoding::seal)?;
         let Decision::Done { record, change } = decision else { return Ok(Attempt::Gone) };
+        let end = self.end_of(&cell.key, Leaving::Whole(old), EndReason::Expired, now);
         inner.settle(&cell.tenant, Residence::Live(fresh));
         let set = ChangeSet { changes: vec![end, begin, change] };
         self.hand_over(cell, inner, set, permit, (record, false), now)
@@ -211,9 +213,9 @@ impl Engine {
         if is_there() {
             return Ok(Attempt::Gone);
         }
-        let now = self.shared.machine.now();
+        let (now, policy) = (self.shared.machine.now(), tenant.policy());
         if let (Some(named), Some(keys)) = (command.idempotency, &keys)
-            && let Some(record) = keys.find(named, &tenant.limits, now.steady)?
+            && let Some(record) = keys.find(named, &policy.limits, now.steady)?
         {
             return Ok(repeated(record));
         }
@@ -222,7 +224,7 @@ impl Engine {
         if let Some(keys) = keys {
             session.set_keys(keys);
         }
-        let decision = session.append(key, command, &tenant.limits, now, encoding::seal)?;
+        let decision = session.append(key, command, &policy.limits, now, encoding::seal)?;
         let Decision::Done { record, change } = decision else { return Ok(Attempt::Gone) };
 
         let view = SessionView::of(key, session.head(), tenant, now);
@@ -298,11 +300,12 @@ impl Engine {
         }
         let permit = permit.take().ok_or(EngineError::NoPlace)?;
         let now = self.shared.machine.now();
-        let reason = match head.is_expired(now.steady, from.ttl_ms) {
+        let reason = match head.is_expired(now.steady, from.ttl_ms()) {
             true => EndReason::Expired,
             false => EndReason::Evicted,
         };
-        let mut all = vec![head.end(reason, now)];
+        let Some(leaving) = Leaving::of(&inner) else { return Ok(Eviction::Again) };
+        let mut all = vec![self.end_of(&victim.key, leaving, reason, now)];
         all.append(changes);
         let cells = vec![Arc::clone(cell), Arc::clone(&victim)];
         let set = ChangeSet { changes: all };

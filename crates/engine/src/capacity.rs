@@ -1,6 +1,7 @@
 //! How many sessions live, counted before they do: so that no race overshoots a cap.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memoird_core::ids::TenantId;
@@ -11,7 +12,7 @@ use crate::tenant::Tenant;
 #[derive(Debug)]
 pub(crate) struct Capacity {
     /// 0: no cap.
-    max_sessions: usize,
+    max_sessions: AtomicUsize,
     counts: Mutex<Counts>,
 }
 
@@ -34,7 +35,16 @@ pub(crate) enum Place {
 
 impl Capacity {
     pub(crate) fn new(max_sessions: usize) -> Self {
-        Self { max_sessions, counts: Mutex::default() }
+        Self { max_sessions: AtomicUsize::new(max_sessions), counts: Mutex::default() }
+    }
+
+    /// Another cap of the process applies from now on.
+    pub(crate) fn set_max_sessions(&self, max_sessions: usize) {
+        self.max_sessions.store(max_sessions, Ordering::Relaxed);
+    }
+
+    fn max_sessions(&self) -> usize {
+        self.max_sessions.load(Ordering::Relaxed)
     }
 
     /// Takes a place for a session of `tenant`, or tells who has to give one up. A
@@ -43,10 +53,11 @@ impl Capacity {
     pub(crate) fn take(&self, tenant: &Tenant) -> Place {
         let mut counts = self.lock();
         let own = counts.of(&tenant.id);
-        if tenant.max_sessions > 0 && own >= tenant.max_sessions {
+        let (own_max, max) = (tenant.policy().max_sessions, self.max_sessions());
+        if own_max > 0 && own >= own_max {
             return Place::From(tenant.id.clone());
         }
-        if self.max_sessions > 0 && counts.total >= self.max_sessions {
+        if max > 0 && counts.total >= max {
             let most = counts.by_count.last().filter(|(most, _)| *most > own);
             return Place::From(most.map_or(tenant.id.clone(), |(_, id)| id.clone()));
         }
@@ -84,12 +95,14 @@ impl Capacity {
     ) -> Option<TenantId> {
         let counts = self.lock();
         let over = |tenant: &&Tenant| {
-            tenant.max_sessions > 0 && counts.of(&tenant.id) > tenant.max_sessions
+            let own_max = tenant.policy().max_sessions;
+            own_max > 0 && counts.of(&tenant.id) > own_max
         };
         if let Some(tenant) = tenants.find(over) {
             return Some(tenant.id.clone());
         }
-        let over = self.max_sessions > 0 && counts.total > self.max_sessions;
+        let max = self.max_sessions();
+        let over = max > 0 && counts.total > max;
         counts.by_count.last().filter(|_| over).map(|(_, id)| id.clone())
     }
 
@@ -121,10 +134,12 @@ impl Counts {
 mod tests {
     use super::*;
     use crate::config::{EngineConfig, TenantLimits};
+    use crate::tenant::Policy;
 
     fn tenant(id: &str, max_sessions: usize) -> Tenant {
         let own = TenantLimits { max_sessions: Some(max_sessions), ..TenantLimits::default() };
-        Tenant::new(TenantId::parse(id).unwrap(), &EngineConfig::default(), &own)
+        let policy = Policy::new(&EngineConfig::default(), &own);
+        Tenant::new(TenantId::parse(id).unwrap(), policy)
     }
 
     #[test]

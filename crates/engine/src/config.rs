@@ -1,9 +1,13 @@
 //! What an operator decides of the engine, as data.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
+use memoird_core::outbox::{RetryPolicy, Subscription};
+
+use crate::hook::Hook;
 
 /// All of it.
 #[derive(Clone, Debug, Default)]
@@ -14,8 +18,41 @@ pub struct EngineConfig {
     pub sessions: SessionConfig,
     /// How the journal is kept.
     pub journal: JournalConfig,
+    /// What is done when a session ends.
+    pub hooks: HooksConfig,
     /// The tenants that are known from the start.
     pub tenants: Vec<TenantConfig>,
+}
+
+/// What is done when a session ends.
+#[derive(Clone, Debug)]
+pub struct HooksConfig {
+    /// Deliveries under way at once, of all hooks.
+    pub concurrency: usize,
+    /// Bytes of turns that one delivery holds; of a larger generation the newest turns.
+    pub content_bytes: usize,
+    /// Without a journal: bytes of turns that may be owed.
+    pub memory_bytes: usize,
+    /// How long deliveries may take when the daemon stops: those under way, and without a
+    /// journal all that are owed.
+    pub drain: Duration,
+    /// The hooks, each with a name of its own.
+    pub hooks: Vec<HookConfig>,
+}
+
+/// One hook.
+#[derive(Clone, Debug)]
+pub struct HookConfig {
+    /// Its name, and for what it is called.
+    pub subscription: Subscription,
+    /// How long one delivery may take.
+    pub timeout: Duration,
+    /// Its deliveries under way at once. At least 1.
+    pub concurrency: usize,
+    /// When a delivery that failed is tried again.
+    pub retry: RetryPolicy,
+    /// What does it.
+    pub hook: Arc<dyn Hook>,
 }
 
 /// How many sessions live, and how long.
@@ -78,6 +115,18 @@ pub struct TenantLimits {
     pub max_history_turns: Option<usize>,
     /// Encoded bytes its histories keep.
     pub max_history_bytes: Option<usize>,
+}
+
+impl Default for HooksConfig {
+    fn default() -> Self {
+        Self {
+            concurrency: 8,
+            content_bytes: 64 << 20,
+            memory_bytes: 256 << 20,
+            drain: Duration::from_secs(10),
+            hooks: Vec::new(),
+        }
+    }
 }
 
 impl Default for SessionConfig {

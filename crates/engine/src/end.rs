@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashlink::LinkedHashMap;
-use memoird_core::change::{ChangeSet, EndReason};
+use memoird_core::change::{Change, ChangeSet, EndReason};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
-use memoird_core::session::Session;
-use memoird_core::time::Steady;
+use memoird_core::session::{Head, Session};
+use memoird_core::time::{Now, Steady};
 
 use crate::append::{ATTEMPTS, Attempt};
 use crate::cell::{Inner, Residence, SessionCell};
@@ -123,7 +123,7 @@ impl Engine {
         }
         let Some(head) = inner.head() else { return Ok(Attempt::Gone) };
         let now = self.shared.machine.now();
-        let is_expired = head.is_expired(now.steady, cell.tenant.ttl_ms);
+        let is_expired = head.is_expired(now.steady, cell.tenant.ttl_ms());
         if idle_since.is_some_and(|since| !is_expired || head.last_access > since) {
             return Ok(Attempt::Gone);
         }
@@ -136,7 +136,8 @@ impl Engine {
             generation: head.generation,
             reason,
         };
-        let set = ChangeSet { changes: vec![head.end(reason, now)] };
+        let Some(leaving) = Leaving::of(&inner) else { return Ok(Attempt::Gone) };
+        let set = ChangeSet { changes: vec![self.end_of(&cell.key, leaving, reason, now)] };
         let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
         inner.ticket = submitted.ticket;
         self.forget(cell, &mut inner, None);
@@ -212,21 +213,80 @@ impl Engine {
         }
         Ok(())
     }
+
+    /// The end of a session, with what it owes to hooks. Without a journal the content is
+    /// handed over here and now: nobody else will have it.
+    pub(crate) fn end_of(
+        &self,
+        key: &SessionKey,
+        leaving: Leaving<'_>,
+        reason: EndReason,
+        now: Now,
+    ) -> Change {
+        let owed = self.shared.outbox.owed(&key.tenant, reason);
+        if let (Leaving::Whole(session), false) = (&leaving, owed.is_empty()) {
+            self.shared.outbox.keep(key, session, reason, now, &owed);
+        }
+        leaving.head().end(reason, now, owed)
+    }
+
+    /// A session begins anew in the place of one that is reset.
+    pub(crate) fn successor(
+        &self,
+        old: &mut Session,
+        key: &SessionKey,
+        run_hooks: bool,
+        now: Now,
+    ) -> ChangeSet {
+        let end = match run_hooks {
+            true => self.end_of(key, Leaving::Whole(old), EndReason::Reset, now),
+            false => old.head().end(EndReason::Reset, now, Arc::default()),
+        };
+        let (mut fresh, begin) = Session::begin(key, self.new_generation(now), now);
+        if let Some(keys) = old.take_keys() {
+            fresh.set_keys(keys);
+        }
+        *old = fresh;
+        ChangeSet { changes: vec![end, begin] }
+    }
+
+    /// Ends every live session, because the daemon stops and keeps no journal.
+    pub(crate) async fn end_all(&self, reason: EndReason) -> Result<(), EngineError> {
+        for tenant in self.tenants() {
+            while let Some(oldest) = tenant.idle.oldest() {
+                let mut permit = Some(self.shared.journal.permit(0).await?);
+                let ended = self.end_cell(&oldest.cell, reason, None, &mut permit)?;
+                if let Attempt::NeedsLoad = ended {
+                    self.load(&oldest.cell).await?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-/// A session begins anew in the place of one that ends.
-pub(crate) fn successor(
-    engine: &Engine,
-    old: &mut Session,
-    key: &SessionKey,
-    reason: EndReason,
-    now: memoird_core::time::Now,
-) -> ChangeSet {
-    let end = old.head().end(reason, now);
-    let (mut fresh, begin) = Session::begin(key, engine.new_generation(now), now);
-    if let Some(keys) = old.take_keys() {
-        fresh.set_keys(keys);
+/// A session that ends, as far as it is in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Leaving<'a> {
+    /// All of it.
+    Whole(&'a Session),
+    /// Its head: the rest is in the journal.
+    Head(&'a Head),
+}
+
+impl<'a> Leaving<'a> {
+    pub(crate) fn of(inner: &'a Inner) -> Option<Self> {
+        match inner.residence() {
+            Residence::Live(session) => Some(Self::Whole(session)),
+            Residence::Stored(head) => Some(Self::Head(head)),
+            Residence::Unknown | Residence::Gone => None,
+        }
     }
-    *old = fresh;
-    ChangeSet { changes: vec![end, begin] }
+
+    fn head(&self) -> &'a Head {
+        match self {
+            Self::Whole(session) => session.head(),
+            Self::Head(head) => head,
+        }
+    }
 }

@@ -2,26 +2,32 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Now;
 use memoird_store::Store;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::capacity::Capacity;
 use crate::cell::{Residence, SessionCell};
-use crate::config::{EngineConfig, TenantLimits};
+use crate::config::{Durability, EngineConfig};
+use crate::dispatch::Dispatcher;
 use crate::error::EngineError;
+use crate::events::Bell;
 use crate::flights::Flights;
 use crate::journal::{Committer, Journal};
 use crate::machine::Machine;
 use crate::mend::{MendWorker, Mender};
+use crate::outbox::Outbox;
 use crate::prune::Pruner;
 use crate::stats::{Stats, StatsSnapshot};
 use crate::sweep::Sweeper;
 use crate::table::Table;
-use crate::tenant::Tenant;
+use crate::tenant::{Policy, Tenant};
 use crate::worker::{Supervisor, WorkerStatus};
 
 /// All sessions of the process. Cheap to clone; every clone is the same engine.
@@ -32,7 +38,7 @@ pub struct Engine {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) config: EngineConfig,
+    pub(crate) config: ArcSwap<EngineConfig>,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) tenants: DashMap<TenantId, Arc<Tenant>>,
     pub(crate) table: Arc<Table>,
@@ -41,6 +47,11 @@ pub(crate) struct Shared {
     pub(crate) journal: Arc<Journal>,
     pub(crate) mender: Arc<Mender>,
     pub(crate) stats: Arc<Stats>,
+    pub(crate) outbox: Arc<Outbox>,
+    /// Rung when something has happened that watchers may want to know.
+    pub(crate) bell: Arc<Bell>,
+    /// Told when tenants have other policies.
+    pub(crate) policies_changed: Notify,
     pub(crate) retired_keys: crate::end::RetiredKeys,
     supervisor: Supervisor,
 }
@@ -82,21 +93,28 @@ impl Engine {
         blocking: Blocking,
     ) -> Result<Self, EngineError> {
         let tenants = config.tenants.iter().map(|tenant| {
-            let built = Tenant::new(tenant.id.clone(), &config, &tenant.limits);
+            let built = Tenant::new(tenant.id.clone(), Policy::of(&config, &tenant.id));
             (tenant.id.clone(), Arc::new(built))
         });
+        let kept = store.filter(|_| config.journal.durability != Durability::Off);
+        let outbox = Outbox::new(kept.clone(), blocking, config.hooks.clone());
+        let bell: Arc<Bell> = Arc::default();
+        let (told, clock) = (Arc::clone(&bell), Arc::clone(&machine));
         let shared = Shared {
             tenants: tenants.collect(),
             machine,
+            outbox: Arc::new(outbox),
+            bell,
+            policies_changed: Notify::new(),
             table: Arc::default(),
             flights: Flights::default(),
             capacity: Capacity::new(config.sessions.max_sessions),
-            journal: Arc::new(Journal::new(config.journal.clone(), store, blocking)),
+            journal: Arc::new(Journal::new(&config.journal, kept, blocking, told, clock)),
             mender: Arc::default(),
             stats: Arc::default(),
             retired_keys: crate::end::RetiredKeys::default(),
             supervisor: Supervisor::default(),
-            config,
+            config: ArcSwap::from_pointee(config),
         };
         let engine = Self { shared: Arc::new(shared) };
         engine.recover().await?;
@@ -122,9 +140,11 @@ impl Engine {
                 mender: Arc::clone(&shared.mender),
                 last_batch: 0,
                 table: Arc::clone(&shared.table),
+                outbox: Arc::clone(&shared.outbox),
             });
-            shared.supervisor.run(Pruner { engine: self.clone(), has_more: false });
         }
+        shared.supervisor.run(Pruner { engine: self.clone(), has_more: false });
+        shared.supervisor.run(Dispatcher::new(self.clone()));
         shared.supervisor.run(MendWorker { engine: self.clone() });
         shared.supervisor.run(Sweeper { engine: self.clone() });
     }
@@ -150,9 +170,10 @@ impl Engine {
         let tenants = self.tenants().into_iter().map(|tenant| {
             let mut snapshot = tenant.stats.snapshot(tenant.id.clone());
             snapshot.sessions_live = self.shared.capacity.of(&tenant.id) as u64;
-            snapshot.max_sessions = tenant.max_sessions as u64;
-            snapshot.session_ttl_ms = tenant.ttl_ms;
-            snapshot.max_history_turns = tenant.limits.max_history_turns as u64;
+            let policy = tenant.policy();
+            snapshot.max_sessions = policy.max_sessions as u64;
+            snapshot.session_ttl_ms = policy.ttl_ms;
+            snapshot.max_history_turns = policy.limits.max_history_turns as u64;
             snapshot
         });
         StatsSnapshot {
@@ -178,8 +199,14 @@ impl Engine {
         self.shared.supervisor.broken()
     }
 
-    /// Stops the background work and writes what waits. No call may follow.
+    /// Stops the background work and writes what waits. Without a journal every session
+    /// ends, with its hooks. No call may follow.
     pub async fn close(&self) {
+        if !self.shared.journal.is_on()
+            && let Err(error) = self.end_all(EndReason::Shutdown).await
+        {
+            warn!(%error, "not all sessions could be ended");
+        }
         self.shared.supervisor.stop().await;
     }
 
@@ -234,14 +261,14 @@ impl Engine {
         tenant: &Arc<Tenant>,
     ) -> Result<Option<memoird_core::session::Session>, EngineError> {
         let since = self.keys_since(tenant);
-        let (wanted, limits) = (key.clone(), tenant.limits.clone());
+        let (wanted, policy) = (key.clone(), tenant.policy());
         self.shared
             .journal
             .with_store(move |store| {
                 let saved = store.load(&wanted, since)?;
                 Ok(saved.map(|saved| {
                     let mut session = memoird_core::session::Session::restore(saved);
-                    session.trim(&limits);
+                    session.trim(&policy.limits);
                     session
                 }))
             })
@@ -251,15 +278,15 @@ impl Engine {
     /// The age up to which idempotency keys count.
     pub(crate) fn keys_since(&self, tenant: &Tenant) -> memoird_core::time::Steady {
         let now = self.shared.machine.now().steady.0;
-        memoird_core::time::Steady(now.saturating_sub(tenant.limits.idempotency_ms))
+        memoird_core::time::Steady(now.saturating_sub(tenant.policy().limits.idempotency_ms))
     }
 
     /// The tenant of a session in the journal; one that the configuration does not know
     /// any more lives by the common limits until its sessions end.
     pub(crate) fn tenant_or_common(&self, id: &TenantId) -> Arc<Tenant> {
         let common = || {
-            let own = TenantLimits::default();
-            Arc::new(Tenant::new(id.clone(), &self.shared.config, &own))
+            let policy = Policy::of(&self.shared.config.load(), id);
+            Arc::new(Tenant::new(id.clone(), policy))
         };
         Arc::clone(&self.shared.tenants.entry(id.clone()).or_insert_with(common))
     }

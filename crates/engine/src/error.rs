@@ -1,7 +1,7 @@
 //! Why a call could not be done.
 
 use memoird_core::CoreError;
-use memoird_core::ids::{Generation, SessionId};
+use memoird_core::ids::{DeliveryId, Generation, SessionId};
 use memoird_store::{Refused, StoreError};
 use thiserror::Error;
 
@@ -24,6 +24,12 @@ pub enum EngineError {
         session: SessionId,
         /// The generation, where one was named.
         generation: Option<Generation>,
+    },
+    /// Nothing of this id is owed.
+    #[error("there is no delivery {id}; it was dropped, or its retention is over")]
+    DeliveryNotFound {
+        /// The id.
+        id: DeliveryId,
     },
     /// Durability is `off`.
     #[error("there is no journal (durability: off); only the live history can be read")]

@@ -65,6 +65,11 @@ impl IdleList {
         }
     }
 
+    /// All its sessions, longest idle first.
+    pub(crate) fn cells(&self) -> Vec<Arc<SessionCell>> {
+        self.lock().values().map(|entry| Arc::clone(&entry.cell)).collect()
+    }
+
     /// The longest idle session.
     pub(crate) fn oldest(&self) -> Option<Entry> {
         self.lock().front().map(|(_, entry)| entry.clone())
@@ -141,15 +146,14 @@ fn insert_in_order(
 mod tests {
     use super::*;
     use crate::cell::Residence;
-    use crate::config::{EngineConfig, TenantLimits};
-    use crate::tenant::Tenant;
+    use crate::config::EngineConfig;
+    use crate::tenant::{Policy, Tenant};
     use memoird_core::ids::{SessionKey, TenantId};
 
     #[test]
     fn a_session_that_comes_back_stands_where_it_belongs() {
         let id = TenantId::parse("t").unwrap();
-        let tenant =
-            Arc::new(Tenant::new(id.clone(), &EngineConfig::default(), &TenantLimits::default()));
+        let tenant = Arc::new(Tenant::new(id.clone(), Policy::of(&EngineConfig::default(), &id)));
         for times in [vec![], vec![5], vec![7], vec![1, 3, 5, 7, 9], vec![7, 8, 9], vec![1, 2, 5]] {
             let list = IdleList::default();
             let cell = |time: u64| {

@@ -7,9 +7,11 @@
 mod committer;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use memoird_core::change::ChangeSet;
+use memoird_core::change::{Change, ChangeSet};
 use memoird_store::{Store, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
@@ -19,7 +21,10 @@ use crate::cell::SessionCell;
 use crate::config::{Durability, JournalConfig};
 use crate::engine::Blocking;
 use crate::error::EngineError;
+use crate::events::Bell;
+use crate::machine::Machine;
 use crate::stats::Tally;
+use crate::tenant::ms;
 
 /// What one permit of the queue stands for.
 const PERMIT_BYTES: usize = 1 << 10;
@@ -29,8 +34,14 @@ const BATCH_BYTES: usize = 8 << 20;
 /// The way to the journal; without one, changes are true as soon as they are decided.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    config: JournalConfig,
+    durability: Durability,
+    queue_wait_ms: AtomicU64,
+    flush_ms: AtomicU64,
+    batch_sets: usize,
     on: Option<On>,
+    /// Who is told what is true.
+    bell: Arc<Bell>,
+    machine: Arc<dyn Machine>,
 }
 
 /// A journal that is kept.
@@ -64,6 +75,8 @@ struct Submission {
     cells: Vec<Arc<SessionCell>>,
     /// What is still to be counted.
     tally: Tally,
+    /// True when hooks are owed something once it is written.
+    owes: bool,
     answer: Option<oneshot::Sender<Result<(), EngineError>>>,
     _permit: Permit,
 }
@@ -111,9 +124,11 @@ impl std::fmt::Debug for On {
 
 impl Journal {
     pub(crate) fn new(
-        config: JournalConfig,
+        config: &JournalConfig,
         store: Option<Arc<dyn Store>>,
         blocking: Blocking,
+        bell: Arc<Bell>,
+        machine: Arc<dyn Machine>,
     ) -> Self {
         let permits_max = (config.queue_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         let on = store.filter(|_| config.durability != Durability::Off).map(|store| On {
@@ -126,7 +141,31 @@ impl Journal {
             hurry: Notify::new(),
             settled: watch::Sender::new(0),
         });
-        Self { config, on }
+        let journal = Self {
+            durability: config.durability,
+            queue_wait_ms: AtomicU64::default(),
+            flush_ms: AtomicU64::default(),
+            batch_sets: config.batch_sets,
+            on,
+            bell,
+            machine,
+        };
+        journal.reconfigure(config);
+        journal
+    }
+
+    /// Takes over what can change while the journal is open.
+    pub(crate) fn reconfigure(&self, config: &JournalConfig) {
+        self.queue_wait_ms.store(ms(config.queue_wait), Ordering::Relaxed);
+        self.flush_ms.store(ms(config.flush_interval), Ordering::Relaxed);
+    }
+
+    fn queue_wait(&self) -> Duration {
+        Duration::from_millis(self.queue_wait_ms.load(Ordering::Relaxed))
+    }
+
+    fn flush_interval(&self) -> Duration {
+        Duration::from_millis(self.flush_ms.load(Ordering::Relaxed))
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -144,7 +183,7 @@ impl Journal {
             Err(_) => {
                 on.hurry.notify_one();
                 let wait = Arc::clone(&on.permits).acquire_many_owned(count);
-                match tokio::time::timeout(self.config.queue_wait, wait).await {
+                match tokio::time::timeout(self.queue_wait(), wait).await {
                     Ok(Ok(permit)) => permit,
                     Ok(Err(_)) => return Err(EngineError::Stopping),
                     Err(_) => return Err(EngineError::JournalBusy),
@@ -156,7 +195,7 @@ impl Journal {
 
     /// True when nothing is true before it is written.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.is_on() && self.config.durability == Durability::Sync
+        self.is_on() && self.durability == Durability::Sync
     }
 
     /// Hands a change set over. Called under the lock of the session that decided it. Of
@@ -171,7 +210,8 @@ impl Journal {
     ) -> Submitted {
         let mut tally = Tally::of(&set, turns_dropped);
         if !self.is_waited_for() {
-            std::mem::take(&mut tally).count_for(&cells);
+            std::mem::take(&mut tally).count_for(&cells, self.machine.now().wall);
+            self.bell.ring();
         }
         let Some(on) = &self.on else { return Submitted::nothing() };
         let mut queue = on.queue();
@@ -187,7 +227,9 @@ impl Journal {
         };
         queue.last_ticket += 1;
         let ticket = queue.last_ticket;
-        let submission = Submission { ticket, set, cells, tally, answer: sender, _permit: permit };
+        let owes = set.changes.iter().any(Change::owes);
+        let submission =
+            Submission { ticket, set, cells, tally, owes, answer: sender, _permit: permit };
         queue.waiting.push_back(submission);
         let is_awaited = queue.waiting.len() >= queue.wake_at;
         drop(queue);

@@ -8,17 +8,21 @@ mod append;
 mod capacity;
 mod cell;
 mod config;
+mod dispatch;
 mod end;
 mod engine;
 mod error;
+mod events;
 mod flights;
 mod hook;
 mod idle;
 mod journal;
 mod machine;
 mod mend;
+mod outbox;
 mod prune;
 mod read;
+mod reconfigure;
 mod recover;
 mod state;
 mod stats;
@@ -29,14 +33,17 @@ mod worker;
 
 pub use append::AppendOutcome;
 pub use config::{
-    Durability, EngineConfig, JournalConfig, SessionConfig, TenantConfig, TenantLimits,
+    Durability, EngineConfig, HookConfig, HooksConfig, JournalConfig, SessionConfig, TenantConfig,
+    TenantLimits,
 };
 pub use end::EndedSession;
 pub use engine::{Blocking, Engine};
 pub use error::EngineError;
+pub use events::{EVENTS_KEPT, Event, EventKind, Seen, Watched, Watcher};
 pub use hook::{Again, Answers, Ended, Hook, HookCall, HookError};
 pub use machine::{Machine, SystemMachine};
+pub use outbox::DeliveryView;
 pub use read::{HistoryPage, HistoryQuery, HistoryScope, SessionPage, SessionView};
-pub use stats::{Stats, StatsSnapshot, TenantSnapshot, TenantStats};
-pub use tenant::Tenant;
+pub use stats::{HookStats, Stats, StatsSnapshot, TenantSnapshot, TenantStats};
+pub use tenant::{Policy, Tenant};
 pub use worker::WorkerStatus;

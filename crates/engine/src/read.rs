@@ -78,7 +78,7 @@ struct Seen<T> {
 
 impl SessionView {
     pub(crate) fn of(key: &SessionKey, head: &Head, tenant: &Tenant, now: Now) -> Self {
-        let expires_at = Steady(head.last_access.0.saturating_add(tenant.ttl_ms));
+        let expires_at = Steady(head.last_access.0.saturating_add(tenant.ttl_ms()));
         Self {
             session: key.session.clone(),
             last_access: now.wall_of(head.last_access),
@@ -126,7 +126,7 @@ impl Engine {
         let (mut seen, mut ticket) = (Vec::with_capacity(entries.len()), 0);
         for entry in entries {
             let inner = entry.cell.lock();
-            let head = inner.head().filter(|head| !head.is_expired(now.steady, tenant.ttl_ms));
+            let head = inner.head().filter(|head| !head.is_expired(now.steady, tenant.ttl_ms()));
             let view = head.map(|head| SessionView::of(&entry.cell.key, head, tenant, now));
             if view.is_some() || matches!(inner.residence(), Residence::Unknown) {
                 ticket = ticket.max(inner.ticket);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::CoreError;
-use memoird_core::change::{ChangeSet, EndReason};
+use memoird_core::change::ChangeSet;
 use memoird_core::ids::{Generation, SessionId, SessionKey};
 use memoird_core::session::Session;
 use memoird_core::state::State;
@@ -11,7 +11,6 @@ use memoird_core::time::Now;
 
 use crate::append::{ATTEMPTS, Attempt};
 use crate::cell::{Residence, SessionCell};
-use crate::end::successor;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::journal::Permit;
@@ -31,18 +30,20 @@ impl Engine {
         patch: &str,
         expected_version: Option<u64>,
     ) -> Result<State, EngineError> {
+        let policy = tenant.policy();
         let act = |session: &mut Session, now| {
-            let patched = session.patch_state(patch, expected_version, &tenant.limits, now)?;
+            let patched = session.patch_state(patch, expected_version, &policy.limits, now)?;
             let (state, change) = patched;
             Ok((state, ChangeSet { changes: vec![change] }))
         };
         // What waits for the disk is the whole state, and not only what the patch says.
-        let bytes = patch.len().max(tenant.limits.state_bytes);
+        let bytes = patch.len().max(policy.limits.state_bytes);
         Ok(self.command(tenant, session, bytes, act).await?.0)
     }
 
-    /// Clears history and state of a live session: same session, new generation. Gives
-    /// the session, and the generation that ended.
+    /// Clears history and state of a live session: same session, new generation. Hooks
+    /// run only where `run_hooks` asks for them. Gives the session, and the generation that
+    /// ended.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
@@ -50,11 +51,12 @@ impl Engine {
         &self,
         tenant: &Arc<Tenant>,
         session: &SessionId,
+        run_hooks: bool,
     ) -> Result<(SessionView, Generation), EngineError> {
         let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
         let act = |session: &mut Session, now| {
             let ended = session.head().generation;
-            Ok((ended, successor(self, session, &key, EndReason::Reset, now)))
+            Ok((ended, self.successor(session, &key, run_hooks, now)))
         };
         let (ended, view) = self.command(tenant, session, 0, act).await?;
         Ok((view, ended))
@@ -103,7 +105,7 @@ impl Engine {
         }
         let now = self.shared.machine.now();
         let Some(session) = inner.session_mut() else { return Ok(Attempt::Gone) };
-        if session.is_expired(now.steady, cell.tenant.ttl_ms) {
+        if session.is_expired(now.steady, cell.tenant.ttl_ms()) {
             return Ok(Attempt::NeedsEnd);
         }
         let before = session.head().totals;

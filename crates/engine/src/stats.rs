@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_core::change::{Change, ChangeSet, EndReason, Totals};
-use memoird_core::ids::TenantId;
+use memoird_core::ids::{Generation, HookName, TenantId};
+use memoird_core::time::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use crate::cell::SessionCell;
+use crate::events::EventKind;
 
 /// Counts of the whole process.
 #[derive(Debug)]
@@ -22,6 +26,38 @@ pub struct Stats {
     pub commit_seconds: Histogram,
     /// Change sets of a transaction.
     pub commit_batch: Histogram,
+    /// How hooks do.
+    pub hooks: HookStats,
+}
+
+/// Labels of a metric, as names and values.
+type Labels<const N: usize> = [(&'static str, String); N];
+
+/// How hooks do.
+#[derive(Clone, Debug)]
+pub struct HookStats {
+    /// Deliveries by hook and outcome: `done`, `failed` (and tried again) or `dead`.
+    pub deliveries: Family<Labels<2>, Counter>,
+    /// How long a hook takes, by hook.
+    pub seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
+}
+
+impl Default for HookStats {
+    fn default() -> Self {
+        let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 17));
+        Self { deliveries: Family::default(), seconds: Family::new_with_constructor(buckets) }
+    }
+}
+
+impl HookStats {
+    pub(crate) fn count(&self, hook: &HookName, outcome: &'static str) {
+        let labels = [("hook", hook.to_string()), ("outcome", outcome.to_owned())];
+        self.deliveries.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn time(&self, hook: &HookName, seconds: f64) {
+        self.seconds.get_or_create(&[("hook", hook.to_string())]).observe(seconds);
+    }
 }
 
 /// Counts of one tenant.
@@ -37,13 +73,21 @@ pub struct TenantStats {
     turns_dropped: AtomicU64,
 }
 
-/// What a change set adds to the counts, once it is true.
+/// What a change set adds to the counts and to the events, once it is true.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    created: u64,
-    ended: Option<EndReason>,
-    turns_appended: u64,
-    turns_dropped: u64,
+    ended: Option<(Generation, EndReason)>,
+    created: Option<Generation>,
+    appended: Option<NewTurns>,
+}
+
+/// Turns that were added to a generation.
+#[derive(Clone, Copy, Debug)]
+struct NewTurns {
+    generation: Generation,
+    first_seq: u64,
+    last_seq: u64,
+    dropped: u64,
 }
 
 /// Counts of the whole process at one moment.
@@ -98,6 +142,7 @@ impl Default for Stats {
             commit_failures: AtomicU64::default(),
             commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
             commit_batch: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            hooks: HookStats::default(),
         }
     }
 }
@@ -142,12 +187,22 @@ impl TenantStats {
 impl Tally {
     /// Of a set after which so many turns have left the history.
     pub(crate) fn of(set: &ChangeSet, turns_dropped: u64) -> Self {
-        let mut tally = Self { turns_dropped, ..Self::default() };
+        let mut tally = Self::default();
         for change in &set.changes {
             match change {
-                Change::Begin { .. } => tally.created += 1,
-                Change::Append(appended) => tally.turns_appended += appended.turns.len() as u64,
-                Change::End { reason, .. } => tally.ended = Some(*reason),
+                Change::Begin { generation, .. } => tally.created = Some(*generation),
+                Change::Append(appended) => {
+                    let (first, last) = (appended.turns.first(), appended.turns.last());
+                    tally.appended = first.zip(last).map(|(first, last)| NewTurns {
+                        generation: appended.generation,
+                        first_seq: first.0,
+                        last_seq: last.0,
+                        dropped: turns_dropped,
+                    });
+                }
+                Change::End { generation, reason, .. } => {
+                    tally.ended = Some((*generation, *reason));
+                }
                 Change::PatchState { .. } | Change::Touch { .. } => {}
             }
         }
@@ -159,17 +214,25 @@ impl Tally {
         self.ended.is_some()
     }
 
-    /// Counts it for the tenant of the first session, which goes on, and of the last one,
-    /// which ends.
-    pub(crate) fn count_for(self, cells: &[Arc<SessionCell>]) {
-        if let Some(cell) = cells.first() {
-            let stats = &cell.tenant.stats;
-            stats.created.fetch_add(self.created, Ordering::Relaxed);
-            stats.turns_appended.fetch_add(self.turns_appended, Ordering::Relaxed);
-            stats.turns_dropped.fetch_add(self.turns_dropped, Ordering::Relaxed);
-        }
-        if let (Some(cell), Some(reason)) = (cells.last(), self.ended) {
+    /// Counts it, and tells it, for the tenant of the first session, which goes on, and of
+    /// the last one, which ends.
+    pub(crate) fn count_for(self, cells: &[Arc<SessionCell>], at: Timestamp) {
+        if let (Some(cell), Some((generation, reason))) = (cells.last(), self.ended) {
             cell.tenant.stats.count_end(reason);
+            let kind = EventKind::Ended(reason);
+            cell.tenant.events.put(at, &cell.key.session, generation, kind);
+        }
+        let Some(cell) = cells.first() else { return };
+        let (stats, events, session) = (&cell.tenant.stats, &cell.tenant.events, &cell.key.session);
+        if let Some(generation) = self.created {
+            stats.created.fetch_add(1, Ordering::Relaxed);
+            events.put(at, session, generation, EventKind::Created);
+        }
+        if let Some(NewTurns { generation, first_seq, last_seq, dropped }) = self.appended {
+            stats.turns_appended.fetch_add(last_seq + 1 - first_seq, Ordering::Relaxed);
+            stats.turns_dropped.fetch_add(dropped, Ordering::Relaxed);
+            let kind = EventKind::Appended { first_seq, last_seq, dropped_turns: dropped };
+            events.put(at, session, generation, kind);
         }
     }
 }

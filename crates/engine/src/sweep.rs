@@ -30,8 +30,11 @@ impl Worker for Sweeper {
     }
 
     async fn wait(&mut self) {
-        let shortest = self.engine.tenants().iter().map(|tenant| tenant.sweep_ms).min();
-        tokio::time::sleep(Duration::from_millis(shortest.unwrap_or(60_000))).await;
+        let changed = self.engine.shared.policies_changed.notified();
+        let shortest = self.engine.tenants().iter().map(|tenant| tenant.policy().sweep_ms).min();
+        // Another policy may ask for a shorter pause.
+        let _ =
+            tokio::time::timeout(Duration::from_millis(shortest.unwrap_or(60_000)), changed).await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
@@ -71,7 +74,7 @@ impl Engine {
         while submitted.len() < SWEEP_BATCH {
             let now = self.shared.machine.now().steady;
             let Some(oldest) = tenant.idle.oldest() else { break };
-            if now.since(oldest.last_access) < tenant.ttl_ms {
+            if now.since(oldest.last_access) < tenant.ttl_ms() {
                 break;
             }
             if permit.is_none() {
@@ -108,7 +111,7 @@ impl Engine {
         let now = self.shared.machine.now().steady;
         let idle_since = {
             let inner = cell.lock();
-            let expired = inner.head().filter(|head| head.is_expired(now, cell.tenant.ttl_ms));
+            let expired = inner.head().filter(|head| head.is_expired(now, cell.tenant.ttl_ms()));
             expired.map(|head| head.last_access)
         };
         if idle_since.is_none() {

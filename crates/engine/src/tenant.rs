@@ -1,11 +1,14 @@
-//! A tenant: its limits, its idle list, its counts.
+//! A tenant: its policy, its idle list, its counts, its events.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 
 use crate::config::{EngineConfig, TenantLimits};
+use crate::events::Ring;
 use crate::idle::IdleList;
 use crate::stats::TenantStats;
 
@@ -14,30 +17,71 @@ use crate::stats::TenantStats;
 pub struct Tenant {
     /// Its id.
     pub id: TenantId,
+    policy: ArcSwap<Policy>,
+    pub(crate) idle: IdleList,
+    pub(crate) stats: TenantStats,
+    pub(crate) events: Ring,
+}
+
+/// What an operator decided for a tenant; another one may take its place at any time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
     /// What its clients may send and keep.
     pub limits: Limits,
     pub(crate) max_sessions: usize,
     pub(crate) ttl_ms: u64,
     pub(crate) sweep_ms: u64,
-    pub(crate) idle: IdleList,
-    pub(crate) stats: TenantStats,
 }
 
 impl Tenant {
-    pub(crate) fn new(id: TenantId, config: &EngineConfig, own: &TenantLimits) -> Self {
+    pub(crate) fn new(id: TenantId, policy: Policy) -> Self {
+        Self {
+            id,
+            policy: ArcSwap::from_pointee(policy),
+            idle: IdleList::default(),
+            stats: TenantStats::default(),
+            events: Ring::default(),
+        }
+    }
+
+    /// What applies to it now.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    /// Another policy applies from now on.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.policy.store(Arc::new(policy));
+    }
+
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.policy.load().ttl_ms
+    }
+}
+
+impl Policy {
+    /// What applies to a tenant with these limits of its own.
+    pub(crate) fn new(config: &EngineConfig, own: &TenantLimits) -> Self {
         let mut limits = config.limits.clone();
         limits.max_history_turns = own.max_history_turns.unwrap_or(limits.max_history_turns);
         limits.max_history_bytes = own.max_history_bytes.unwrap_or(limits.max_history_bytes);
         let ttl_ms = ms(own.session_ttl.unwrap_or(config.sessions.session_ttl)).max(1);
         let sweep_ms = config.sessions.sweep_interval.map_or(ttl_ms / 4, ms).max(1);
         Self {
-            id,
             limits,
             max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),
             ttl_ms,
             sweep_ms,
-            idle: IdleList::default(),
-            stats: TenantStats::default(),
+        }
+    }
+
+    /// What applies to the tenant of this id.
+    pub(crate) fn of(config: &EngineConfig, id: &TenantId) -> Self {
+        let own = config.tenants.iter().find(|tenant| tenant.id == *id);
+        match own {
+            Some(tenant) => Self::new(config, &tenant.limits),
+            // One that the configuration does not know lives by the common limits.
+            None => Self::new(config, &TenantLimits::default()),
         }
     }
 }

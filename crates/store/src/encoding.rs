@@ -80,10 +80,15 @@ pub fn seal(turn: &NewTurn, seq: u64, at: Timestamp) -> Arc<[u8]> {
     content.into()
 }
 
+/// Reads a kept turn, whole. `None` when the bytes are damaged.
+pub fn open(content: &[u8]) -> Option<Turn> {
+    from_proto(v1::Turn::decode(content).ok()?).ok()
+}
+
 /// Reads a kept turn back: its record, and the ids of the calls it answers. `None`
 /// when the bytes are damaged.
 pub(crate) fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
-    let turn = from_proto(v1::Turn::decode(&*content).ok()?).ok()?;
+    let turn = open(&content)?;
     let links = turn.links();
     let results = links.results.clone();
     let turn = NewTurn {

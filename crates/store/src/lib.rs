@@ -11,11 +11,13 @@ mod sqlite;
 
 use std::sync::Arc;
 
-use memoird_core::change::ChangeSet;
+use memoird_core::change::{ChangeSet, EndReason};
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
+use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::session::{Head, SavedSession};
-use memoird_core::time::{Steady, Timestamp};
+use memoird_core::state::State;
+use memoird_core::time::{Now, Steady, Timestamp};
 
 pub use error::StoreError;
 pub use memory::MemoryStore;
@@ -61,6 +63,71 @@ pub struct JournalRange {
     pub turns_max: usize,
     /// No further turn once so many bytes were read.
     pub bytes_max: usize,
+}
+
+/// Which deliveries to look at.
+#[derive(Clone, Debug, Default)]
+pub struct DeliveryFilter {
+    /// Only of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Only of this hook.
+    pub hook: Option<HookName>,
+    /// Only in this state.
+    pub state: Option<DeliveryState>,
+}
+
+/// The deliveries of one hook that are due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DueDeliveries {
+    /// Those that are due longest first.
+    pub due: Vec<Delivery>,
+    /// When the next one is due that is not yet.
+    pub next: Option<Steady>,
+}
+
+/// What became of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Which one.
+    pub id: DeliveryId,
+    /// How far it is now.
+    pub state: DeliveryState,
+    /// Tries so far.
+    pub tries: u32,
+    /// Why the last one failed.
+    pub last_error: String,
+    /// When the next one is due, or when it was done or given up.
+    pub due: Steady,
+}
+
+/// How many deliveries of one hook for one tenant are in one state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryCount {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The hook.
+    pub hook: HookName,
+    /// Pending or dead.
+    pub state: DeliveryState,
+    /// So many.
+    pub count: u64,
+}
+
+/// A generation that ended, whole.
+#[derive(Clone, Debug)]
+pub struct EndedRecord {
+    /// Whose it was.
+    pub key: SessionKey,
+    /// All but its turns, as it was at its end.
+    pub head: Head,
+    /// When it ended.
+    pub at: Now,
+    /// Why.
+    pub reason: EndReason,
+    /// Its newest turns, ascending: all of them unless they are too large.
+    pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// Its JSON, where it had one.
+    pub state: Option<State>,
 }
 
 /// What is old enough to be forgotten.
@@ -126,8 +193,62 @@ pub trait Store: Send + Sync + 'static {
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError>;
 
-    /// Forgets what is old enough, at most about `rows_max` rows. True when there is
-    /// more to forget.
+    /// The deliveries after this one that pass the filter, ordered by id, at most so many.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        after: Option<&DeliveryId>,
+        max: usize,
+    ) -> Result<Vec<Delivery>, StoreError>;
+
+    /// One delivery; `None` when it is not owed, or was dropped.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError>;
+
+    /// The pending deliveries of a hook that are due, at most so many.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError>;
+
+    /// How many deliveries are pending or dead.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError>;
+
+    /// Writes what became of deliveries, in one transaction; those that were dropped
+    /// meanwhile stay so.
+    ///
+    /// # Errors
+    /// When the transaction failed: then nothing of it was written.
+    fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError>;
+
+    /// Forgets that a delivery is owed. False when it was not.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError>;
+
+    /// Generations that ended, whole, in the order of `wanted`, until `bytes_max` bytes of
+    /// turns were read; at least the first. One larger than that by itself gives its
+    /// newest turns. A generation that did not end, or is forgotten, is left out.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn ended(
+        &self,
+        wanted: &[(SessionKey, Generation)],
+        bytes_max: usize,
+    ) -> Result<Vec<EndedRecord>, StoreError>;
+
+    /// Forgets what is old enough, at most about `rows_max` rows; not what a delivery
+    /// that is pending or dead still needs. True when there is more to forget.
     ///
     /// # Errors
     /// When the store cannot be written; what was forgotten stays so.

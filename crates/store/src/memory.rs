@@ -1,19 +1,22 @@
 //! A journal that lives as long as the process: for tests and simulations, where the
 //! disk would only be in the way.
 
+mod outbox;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memoird_core::change::{Change, ChangeSet, LiveSet};
+use memoird_core::change::{Change, ChangeSet, EndReason, LiveSet};
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
-use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
-use memoird_core::time::Steady;
+use memoird_core::time::{Now, Steady};
 
 use crate::{
-    ClockAnchor, JournalPage, JournalRange, KEYS_MAX, PruneBefore, Refused, Store, StoreError,
-    encoding,
+    ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
+    JournalRange, KEYS_MAX, PruneBefore, Refused, Settlement, Store, StoreError, encoding,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -29,6 +32,9 @@ struct Tables {
     live: BTreeMap<SessionKey, Generation>,
     generations: BTreeMap<Generation, Row>,
     keys: BTreeMap<SessionKey, BTreeMap<Fingerprint, KeyRecord>>,
+    outbox: BTreeMap<DeliveryId, Delivery>,
+    /// What was kept for hooks alone.
+    kept_bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -38,10 +44,32 @@ struct Row {
     kept: LiveSet,
     state: Option<State>,
     turns: BTreeMap<u64, Arc<[u8]>>,
-    ended_at: Option<Steady>,
+    ended: Option<(Now, EndReason)>,
 }
 
 impl MemoryStore {
+    /// Keeps a generation that ended elsewhere, as long as these hooks are owed it. False,
+    /// and nothing is kept, when that is more than `bytes_max` bytes of turns.
+    pub fn keep(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
+        let mut tables = self.tables();
+        let turns = ended.turns.iter().map(|(_, content)| content.len());
+        let bytes = turns.sum::<usize>() + tables.kept_bytes;
+        if bytes > bytes_max {
+            return false;
+        }
+        tables.kept_bytes = bytes;
+        let EndedRecord { key, head, at, reason, turns, state } = ended;
+        let generation = head.generation;
+        for hook in owed {
+            let delivery = outbox::owed(generation, hook, &key, reason, at.steady);
+            tables.outbox.insert(delivery.id.clone(), delivery);
+        }
+        let (kept, turns) = (LiveSet::default(), turns.into_iter().collect());
+        let row = Row { key, head, kept, state, turns, ended: Some((at, reason)) };
+        tables.generations.insert(generation, row);
+        true
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,7 +84,7 @@ impl Tables {
             Change::Append(appended) => appended.turns.first().map(|(seq, _)| *seq),
             _ => None,
         };
-        let row = row.filter(|row| row.ended_at.is_none() && row.head.revision == revision);
+        let row = row.filter(|row| row.ended.is_none() && row.head.revision == revision);
         let row = row.filter(|row| first.is_none_or(|seq| seq == row.head.last_seq + 1));
         let row = row.ok_or(Refused { generation })?;
         row.head.revision += 1;
@@ -76,7 +104,7 @@ impl Tables {
                     kept: LiveSet::default(),
                     state: None,
                     turns: BTreeMap::new(),
-                    ended_at: None,
+                    ended: None,
                 };
                 self.live.insert(key.clone(), *generation);
                 self.generations.insert(*generation, row);
@@ -104,11 +132,15 @@ impl Tables {
             Change::Touch { expected_revision, last_access, .. } => {
                 self.expected(change, *expected_revision)?.head.last_access = *last_access;
             }
-            Change::End { expected_revision, at, .. } => {
+            Change::End { generation, expected_revision, reason, at, owed } => {
                 let row = self.expected(change, *expected_revision)?;
-                row.ended_at = Some(at.steady);
+                row.ended = Some((*at, *reason));
                 let key = row.key.clone();
                 self.live.remove(&key);
+                for hook in owed.iter() {
+                    let delivery = outbox::owed(*generation, hook, &key, *reason, at.steady);
+                    self.outbox.entry(delivery.id.clone()).or_insert(delivery);
+                }
             }
         }
         Ok(())
@@ -218,14 +250,91 @@ impl Store for MemoryStore {
         Ok(Some(page))
     }
 
+    fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        after: Option<&DeliveryId>,
+        max: usize,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        Ok(outbox::list(&self.tables().outbox, filter, after, max))
+    }
+
+    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
+        Ok(self.tables().outbox.get(id).cloned())
+    }
+
+    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError> {
+        Ok(outbox::due(&self.tables().outbox, hook, now, max))
+    }
+
+    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
+        Ok(outbox::counts(&self.tables().outbox))
+    }
+
+    fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
+        outbox::settle(&mut self.tables().outbox, settlements);
+        Ok(())
+    }
+
+    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
+        Ok(self.tables().outbox.remove(id).is_some())
+    }
+
+    fn ended(
+        &self,
+        wanted: &[(SessionKey, Generation)],
+        bytes_max: usize,
+    ) -> Result<Vec<EndedRecord>, StoreError> {
+        let tables = self.tables();
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for (_, generation) in wanted {
+            if bytes >= bytes_max {
+                break;
+            }
+            let row = tables.generations.get(generation);
+            let Some((row, (at, reason))) = row.and_then(|row| Some((row, row.ended?))) else {
+                continue;
+            };
+            let (key, head, state) = (row.key.clone(), row.head.clone(), row.state.clone());
+            let turns = newest(&row.turns, bytes_max);
+            bytes += turns.iter().map(|(_, content)| content.len()).sum::<usize>();
+            records.push(EndedRecord { key, head, at, reason, turns, state });
+        }
+        Ok(records)
+    }
+
     fn prune(&self, before: PruneBefore, _rows_max: usize) -> Result<bool, StoreError> {
         let mut tables = self.tables();
-        let is_old = |row: &Row| row.ended_at.is_some_and(|ended| ended < before.ended);
-        tables.generations.retain(|_, row| !is_old(row));
+        let Tables { generations, outbox, kept_bytes, .. } = &mut *tables;
+        let owing = outbox::owing(outbox);
+        generations.retain(|generation, row| {
+            let is_old = row.ended.is_some_and(|(at, _)| at.steady < before.ended);
+            let stays = !is_old || owing.contains(generation);
+            if !stays {
+                let bytes: usize = row.turns.values().map(|content| content.len()).sum();
+                *kept_bytes = kept_bytes.saturating_sub(bytes);
+            }
+            stays
+        });
+        outbox.retain(|id, _| generations.contains_key(&id.generation));
         for keys in tables.keys.values_mut() {
             keys.retain(|_, record| record.at >= before.keys);
         }
         tables.keys.retain(|_, keys| !keys.is_empty());
         Ok(false)
     }
+}
+
+/// The newest turns, ascending: as many as there is room for, but at least one.
+fn newest(turns: &BTreeMap<u64, Arc<[u8]>>, bytes_max: usize) -> Vec<(u64, Arc<[u8]>)> {
+    let (mut newest, mut bytes) = (Vec::new(), 0);
+    for (seq, content) in turns.iter().rev() {
+        bytes += content.len();
+        if bytes > bytes_max && !newest.is_empty() {
+            break;
+        }
+        newest.push((*seq, Arc::clone(content)));
+    }
+    newest.reverse();
+    newest
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
+use memoird_core::time::Timestamp;
 use tracing::{error, warn};
 
 use super::{Journal, On, Submission};
@@ -14,6 +15,7 @@ use crate::config::Durability;
 use crate::error::EngineError;
 use crate::machine::{Machine, Stopwatch};
 use crate::mend::Mender;
+use crate::outbox::Outbox;
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::worker::{WorkError, Worker};
@@ -31,6 +33,7 @@ pub(crate) struct Committer {
     /// Sets of the last transaction.
     pub(crate) last_batch: usize,
     pub(crate) table: Arc<Table>,
+    pub(crate) outbox: Arc<Outbox>,
 }
 
 impl Worker for Committer {
@@ -41,8 +44,8 @@ impl Worker for Committer {
     async fn wait(&mut self) {
         let Some(on) = &self.journal.on else { return std::future::pending().await };
         on.has_waiting(1).await;
-        if self.journal.config.durability == Durability::Interval {
-            let _ = tokio::time::timeout(self.linger(), on.hurry.notified()).await;
+        if self.journal.durability == Durability::Interval {
+            let _ = tokio::time::timeout(self.journal.flush_interval(), on.hurry.notified()).await;
         } else if self.last_batch >= GATHER_FROM {
             // Those who were just answered are about to come back: the first of them must
             // not have a whole transaction, and its fsync, to itself.
@@ -68,14 +71,10 @@ impl Worker for Committer {
 }
 
 impl Committer {
-    fn linger(&self) -> Duration {
-        self.journal.config.flush_interval
-    }
-
     /// Writes what waits, up to the size of a batch; gives the number of sets.
     async fn commit_batch(&self) -> usize {
         let Some(on) = &self.journal.on else { return 0 };
-        let mut batch = on.take_batch(self.journal.config.batch_sets);
+        let mut batch = on.take_batch(self.journal.batch_sets);
         if batch.is_empty() {
             return 0;
         }
@@ -121,16 +120,24 @@ impl Committer {
         outcomes: impl Iterator<Item = Result<(), EngineError>>,
     ) {
         let last = batch.last().map_or(0, |submission| submission.ticket);
+        let (at, mut owes) = (self.machine.now().wall, false);
         let mut answers = Vec::with_capacity(batch.len());
         for (submission, outcome) in batch.into_iter().zip(outcomes) {
             match outcome {
-                Ok(()) => self.make_true(&submission),
+                Ok(()) => {
+                    owes |= submission.owes;
+                    self.make_true(&submission, at);
+                }
                 Err(_) => {
                     self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
                     submission.cells.iter().for_each(|cell| self.throw_away(cell));
                 }
             }
             answers.push((submission.answer, outcome));
+        }
+        self.journal.bell.ring();
+        if owes {
+            self.outbox.ring();
         }
         on.settled.send_replace(last);
         for (answer, outcome) in answers {
@@ -141,8 +148,8 @@ impl Committer {
         }
     }
 
-    fn make_true(&self, written: &Submission) {
-        written.tally.count_for(&written.cells);
+    fn make_true(&self, written: &Submission, at: Timestamp) {
+        written.tally.count_for(&written.cells, at);
         let ended = written.cells.last().filter(|_| written.tally.has_end());
         let is_out = |cell: &&Arc<SessionCell>| {
             let inner = cell.lock();

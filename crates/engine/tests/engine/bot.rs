@@ -99,7 +99,7 @@ impl Bot {
         &self,
         session: &str,
     ) -> Result<(SessionView, Generation), EngineError> {
-        self.engine.reset_session(&self.tenant, &session_id(session)).await
+        self.engine.reset_session(&self.tenant, &session_id(session), false).await
     }
 
     pub(crate) async fn patch(

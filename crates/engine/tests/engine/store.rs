@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
-    ClockAnchor, JournalPage, JournalRange, MemoryStore, PruneBefore, Refused, Store, StoreError,
+    ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
+    JournalRange, MemoryStore, PruneBefore, Refused, Settlement, Store, StoreError,
 };
 use tokio::sync::watch;
 
@@ -209,6 +211,43 @@ impl Store for FaultyStore {
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError> {
         self.inner.journal(key, generation, range)
+    }
+
+    fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        after: Option<&DeliveryId>,
+        max: usize,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        self.inner.deliveries(filter, after, max)
+    }
+
+    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
+        self.inner.delivery(id)
+    }
+
+    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError> {
+        self.inner.due(hook, now, max)
+    }
+
+    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
+        self.inner.open_deliveries()
+    }
+
+    fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
+        self.inner.settle(settlements)
+    }
+
+    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
+        self.inner.drop_delivery(id)
+    }
+
+    fn ended(
+        &self,
+        wanted: &[(SessionKey, Generation)],
+        bytes_max: usize,
+    ) -> Result<Vec<EndedRecord>, StoreError> {
+        self.inner.ended(wanted, bytes_max)
     }
 
     fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
-use memoird_engine::{Durability, EngineConfig, JournalConfig, SessionConfig, TenantLimits};
+use memoird_engine::{
+    Durability, EngineConfig, HooksConfig, JournalConfig, SessionConfig, TenantLimits,
+};
 use serde::Deserialize;
 
 use super::ServerConfig;
@@ -248,6 +250,7 @@ impl FileConfig {
                 queue_wait: journal.queue_wait.0,
                 ..JournalConfig::default()
             },
+            hooks: HooksConfig::default(),
             tenants: Vec::new(),
         }
     }

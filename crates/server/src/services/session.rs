@@ -34,7 +34,7 @@ impl SessionService for SessionApi {
         let (caller, mut request) = split(request)?;
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
-        let command = from::append(request, &caller.tenant.limits)?;
+        let command = from::append(request, &caller.tenant.policy().limits)?;
         let outcome = self.engine.append(&caller.tenant, &session, command).await;
         let outcome = outcome.map_err(|error| status::engine(&error))?;
         Ok(Response::new(to::appended(session_id, &outcome)))
@@ -90,7 +90,7 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::ResetSessionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let reset = self.engine.reset_session(&caller.tenant, &session).await;
+        let reset = self.engine.reset_session(&caller.tenant, &session, request.run_hooks).await;
         let (view, ended) = reset.map_err(|error| status::engine(&error))?;
         Ok(Response::new(v1::ResetSessionResponse {
             session: Some(to::session_info(&view)),

@@ -25,6 +25,7 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::Core(refusal) => return core(refusal),
         EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
         EngineError::GenerationNotFound { .. } => (NotFound, "GENERATION_NOT_FOUND", None),
+        EngineError::DeliveryNotFound { .. } => (NotFound, "DELIVERY_NOT_FOUND", None),
         EngineError::JournalOff => (FailedPrecondition, "JOURNAL_OFF", None),
         EngineError::JournalBusy => (ResourceExhausted, "JOURNAL_BUSY", Some(RETRY_SOON)),
         EngineError::JournalFull => (ResourceExhausted, "JOURNAL_FULL", Some(RETRY_LATER)),

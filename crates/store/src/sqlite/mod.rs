@@ -1,7 +1,9 @@
 //! The journal in one SQLite file: one writer, and readers that never wait for it.
 
+mod ended;
 mod intake;
 mod open;
+mod outbox;
 mod read;
 mod row;
 mod schema;
@@ -15,7 +17,8 @@ use rusqlite::Connection;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
@@ -24,7 +27,10 @@ use row::GenerationRow;
 use write::Writer;
 
 use crate::lock::DirLock;
-use crate::{ClockAnchor, JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError};
+use crate::{
+    ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
+    JournalRange, PruneBefore, Refused, Settlement, Store, StoreError,
+};
 
 /// How the journal is kept.
 #[derive(Clone, Copy, Debug)]
@@ -183,6 +189,49 @@ impl Store for SqliteStore {
     ) -> Result<Option<JournalPage>, StoreError> {
         let reach = self.reach(key);
         self.read(|connection| read::journal(connection, reach, key, generation, range))
+    }
+
+    fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        after: Option<&DeliveryId>,
+        max: usize,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        self.read(|connection| outbox::deliveries(connection, filter, after, max))
+    }
+
+    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
+        self.read(|connection| outbox::delivery(connection, id))
+    }
+
+    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError> {
+        self.read(|connection| outbox::due(connection, hook, now, max))
+    }
+
+    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
+        self.read(outbox::open_deliveries)
+    }
+
+    fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
+        outbox::settle(self.writer().connection(), settlements)
+    }
+
+    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
+        outbox::drop_delivery(self.writer().connection(), id)
+    }
+
+    fn ended(
+        &self,
+        wanted: &[(SessionKey, Generation)],
+        bytes_max: usize,
+    ) -> Result<Vec<EndedRecord>, StoreError> {
+        let is_unfolded = {
+            let unfolded = relock(&self.unfolded);
+            wanted.iter().any(|(key, _)| unfolded.contains(key))
+        };
+        let reach = if is_unfolded { Reach::IntakeToo } else { Reach::Folded };
+        let wanted: Vec<Generation> = wanted.iter().map(|(_, generation)| *generation).collect();
+        self.read(|connection| ended::ended(connection, reach, &wanted, bytes_max))
     }
 
     fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {

@@ -25,7 +25,8 @@ pub(super) enum Reach {
     IntakeToo,
 }
 
-const FOLDED_TURNS: &str = "SELECT place.seq, turns.content
+/// The turns of a generation from a seq on, where they are found.
+pub(super) const FOLDED_TURNS: &str = "SELECT place.seq, turns.content
      FROM turn_places AS place JOIN turns ON turns.id = place.id
      WHERE place.generation = ?1 AND place.seq >= ?2";
 const INTAKE_TURNS: &str = "SELECT seq, content FROM turns
@@ -230,6 +231,10 @@ fn both(reach: Reach, folded: &str, intake: &str, rest: &str) -> String {
     }
 }
 
-fn turn(row: &Row<'_>) -> rusqlite::Result<(u64, Arc<[u8]>)> {
-    Ok((count(row, 0)?, row.get_ref(1)?.as_blob()?.into()))
+pub(super) fn turn(row: &Row<'_>) -> rusqlite::Result<(u64, Arc<[u8]>)> {
+    Ok((count(row, 0)?, blob(row, 1)?))
+}
+
+pub(super) fn blob(row: &Row<'_>, column: usize) -> rusqlite::Result<Arc<[u8]>> {
+    Ok(row.get_ref(column)?.as_blob()?.into())
 }

@@ -105,7 +105,7 @@ pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::unsigned_abs)
 }
 
-fn id<T>(
+pub(super) fn id<T>(
     row: &Row<'_>,
     column: usize,
     parse: impl FnOnce(&str) -> Result<T, memoird_core::CoreError>,
@@ -116,7 +116,7 @@ fn id<T>(
     })
 }
 
-fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
+pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
     let problem = format!("a {what} that does not decode");
     rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
 }
@@ -129,10 +129,10 @@ const REASONS: [(EndReason, &str); 5] = [
     (EndReason::Shutdown, "shutdown"),
 ];
 
-fn reason_name(reason: EndReason) -> &'static str {
+pub(super) fn reason_name(reason: EndReason) -> &'static str {
     REASONS.iter().find(|(known, _)| *known == reason).map_or("ended", |(_, name)| name)
 }
 
-fn reason_of(name: &str) -> Option<EndReason> {
+pub(super) fn reason_of(name: &str) -> Option<EndReason> {
     REASONS.iter().find(|(_, known)| *known == name).map(|(reason, _)| *reason)
 }

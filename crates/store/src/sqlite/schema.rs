@@ -18,6 +18,8 @@ pub(super) const MIGRATIONS: [&str; 1] = [V1];
 /// `generations` and `idempotency`. Until then `progress.placed` is the last turn that
 /// has its place.
 ///
+/// `outbox` holds what hooks are owed, written with the end that owes it.
+///
 /// `format` is the version of a generation's row and of its turns' encoding. The partial
 /// index allows one live generation per session.
 const V1: &str = "
@@ -127,6 +129,20 @@ CREATE TABLE intake_keys (
     dropped    INTEGER NOT NULL,
     at         INTEGER NOT NULL
 ) STRICT;
+
+CREATE TABLE outbox (
+    generation BLOB    NOT NULL,
+    hook       TEXT    NOT NULL,
+    tenant     TEXT    NOT NULL,
+    session    TEXT    NOT NULL,
+    reason     TEXT    NOT NULL,
+    state      TEXT    NOT NULL,
+    tries      INTEGER NOT NULL,
+    last_error TEXT    NOT NULL,
+    due        INTEGER NOT NULL,
+    PRIMARY KEY (generation, hook)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX outbox_open ON outbox (hook, state, due, tenant) WHERE state <> 'done';
 ";
 
 /// The newest schema.

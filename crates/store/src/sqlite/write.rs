@@ -11,6 +11,7 @@ use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
 
 use super::intake::{Intake, folded_live, folded_row};
+use super::outbox;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::{ClockAnchor, PruneBefore, Refused, StoreError};
 
@@ -95,6 +96,7 @@ impl Writer {
                 Ok(()) => {
                     for change in &set.changes {
                         write_content(&transaction, change, &mut next_turn)?;
+                        decider.owe(change)?;
                     }
                     Ok(())
                 }
@@ -117,6 +119,11 @@ impl Writer {
         let touched = taken.rows().map(|row| row.key.clone()).collect();
         self.intake.extend(taken);
         Ok(Committed { answers, touched })
+    }
+
+    /// The connection, for what has nothing to do with the intake.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
     }
 
     /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
@@ -163,6 +170,15 @@ impl Decider<'_> {
             draft.rows.remove(&generation).into_iter().for_each(|row| self.taken.put(row));
         }
         Ok(())
+    }
+
+    /// Writes what an end owes to hooks.
+    fn owe(&self, change: &Change) -> Result<(), StoreError> {
+        let Change::End { generation, reason, at, owed, .. } = change else { return Ok(()) };
+        match self.taken.row(*generation) {
+            Some(row) => outbox::owe(self.transaction, row, *reason, at.steady, owed),
+            None => Ok(()),
+        }
     }
 
     /// The row of a generation after a change.
@@ -314,7 +330,10 @@ fn prune(
         params![whole(before.keys.0), rows_max_sql],
     )?;
     let mut oldest = transaction.prepare_cached(
-        "SELECT generation FROM generations WHERE ended_at < ? ORDER BY ended_at LIMIT ?",
+        "SELECT generation FROM generations WHERE ended_at < ?
+             AND NOT EXISTS (SELECT 1 FROM outbox AS owed
+                 WHERE owed.generation = generations.generation AND owed.state <> 'done')
+         ORDER BY ended_at LIMIT ?",
     )?;
     let generations = oldest
         .query_map(params![whole(before.ended.0), rows_max_sql], |row| row.get::<_, [u8; 16]>(0))?
@@ -341,6 +360,9 @@ fn prune(
         if rows <= rows_max {
             transaction
                 .prepare_cached("DELETE FROM states WHERE generation = ?")?
+                .execute([generation])?;
+            transaction
+                .prepare_cached("DELETE FROM outbox WHERE generation = ?")?
                 .execute([generation])?;
             transaction
                 .prepare_cached("DELETE FROM generations WHERE generation = ?")?

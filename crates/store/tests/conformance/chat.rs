@@ -2,6 +2,8 @@
 //! decide. Its turns are words: `u` user, `a` assistant, `s` system; `a+x` calls the
 //! tool with id `x`, `t-x` brings its result, `u-x` brings it in a user turn; `!` pins.
 
+use std::sync::Arc;
+
 use memoird_core::CoreError;
 use memoird_core::change::{Change, EndReason};
 use memoird_core::idempotency::IdempotencyKey;
@@ -67,7 +69,7 @@ impl Chat {
     }
 
     pub(crate) fn end(&self, at: u64) -> Change {
-        self.session.head().end(EndReason::Ended, now(at))
+        self.session.head().end(EndReason::Ended, now(at), Arc::default())
     }
 
     /// The same chat as the store knows it.

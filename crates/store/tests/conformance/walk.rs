@@ -3,6 +3,7 @@
 //! Whatever one of the stores gets wrong alone is found here, whoever thought of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeSet, EndReason};
 use memoird_core::idempotency::Keys;
@@ -177,7 +178,7 @@ impl Walk {
         ]);
         let mut chat = self.live.remove(key)?;
         self.left.extend(chat.session.take_keys().map(|keys| (key.clone(), keys)));
-        Some(chat.session.head().end(reason, now(self.at)))
+        Some(chat.session.head().end(reason, now(self.at), Arc::default()))
     }
 
     /// `None` where the rules refuse the words.

@@ -1,0 +1,90 @@
+//! What hooks are owed, as a map: the questions that the journal answers by its indexes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memoird_core::change::EndReason;
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::outbox::{Delivery, DeliveryState};
+use memoird_core::time::Steady;
+
+use crate::{DeliveryCount, DeliveryFilter, DueDeliveries, Settlement};
+
+type Outbox = BTreeMap<DeliveryId, Delivery>;
+
+pub(super) fn owed(
+    generation: Generation,
+    hook: &HookName,
+    key: &SessionKey,
+    reason: EndReason,
+    due: Steady,
+) -> Delivery {
+    Delivery {
+        id: DeliveryId { generation, hook: hook.clone() },
+        key: key.clone(),
+        reason,
+        state: DeliveryState::Pending,
+        tries: 0,
+        last_error: String::new(),
+        due,
+    }
+}
+
+/// The generations whose content a delivery still needs.
+pub(super) fn owing(outbox: &Outbox) -> BTreeSet<Generation> {
+    let open = outbox.values().filter(|delivery| delivery.state != DeliveryState::Done);
+    open.map(|delivery| delivery.id.generation).collect()
+}
+
+pub(super) fn list(
+    outbox: &Outbox,
+    filter: &DeliveryFilter,
+    after: Option<&DeliveryId>,
+    max: usize,
+) -> Vec<Delivery> {
+    let passes = |delivery: &&Delivery| {
+        after.is_none_or(|after| delivery.id > *after)
+            && filter.tenant.as_ref().is_none_or(|tenant| *tenant == delivery.key.tenant)
+            && filter.hook.as_ref().is_none_or(|hook| *hook == delivery.id.hook)
+            && filter.state.is_none_or(|state| state == delivery.state)
+    };
+    outbox.values().filter(passes).take(max).cloned().collect()
+}
+
+pub(super) fn due(outbox: &Outbox, hook: &HookName, now: Steady, max: usize) -> DueDeliveries {
+    let is_pending = |delivery: &&Delivery| {
+        delivery.id.hook == *hook && delivery.state == DeliveryState::Pending
+    };
+    let pending = || outbox.values().filter(is_pending);
+    let mut due: Vec<Delivery> =
+        pending().filter(|delivery| delivery.due <= now).cloned().collect();
+    due.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
+    due.truncate(max);
+    let next = pending().map(|delivery| delivery.due).filter(|due| *due > now).min();
+    DueDeliveries { due, next }
+}
+
+pub(super) fn counts(outbox: &Outbox) -> Vec<DeliveryCount> {
+    let mut counts = BTreeMap::new();
+    let is_open = |delivery: &&Delivery| delivery.state != DeliveryState::Done;
+    for delivery in outbox.values().filter(is_open) {
+        let is_dead = delivery.state == DeliveryState::Dead;
+        let of = (delivery.key.tenant.clone(), delivery.id.hook.clone(), is_dead);
+        *counts.entry(of).or_insert(0) += 1;
+    }
+    let counted = counts.into_iter().map(|((tenant, hook, is_dead), count)| {
+        let state = if is_dead { DeliveryState::Dead } else { DeliveryState::Pending };
+        DeliveryCount { tenant, hook, state, count }
+    });
+    counted.collect()
+}
+
+pub(super) fn settle(outbox: &mut Outbox, settlements: &[Settlement]) {
+    for settled in settlements {
+        if let Some(delivery) = outbox.get_mut(&settled.id) {
+            delivery.state = settled.state;
+            delivery.tries = settled.tries;
+            delivery.last_error.clone_from(&settled.last_error);
+            delivery.due = settled.due;
+        }
+    }
+}
