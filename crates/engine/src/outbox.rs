@@ -243,6 +243,12 @@ impl Engine {
         Ok(counts)
     }
 
+    /// The hooks that are called now.
+    pub fn hook_names(&self) -> Vec<HookName> {
+        let config = self.shared.outbox.config();
+        config.hooks.iter().map(|hook| hook.subscription.hook.clone()).collect()
+    }
+
     /// What [`Self::count_deliveries`] last gave.
     pub fn last_delivery_counts(&self) -> Arc<[DeliveryCount]> {
         Arc::clone(&self.shared.outbox.counts())

@@ -9,8 +9,10 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use memoird_engine::Engine;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
+use tracing::warn;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -18,12 +20,13 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     ready: Arc<AtomicBool>,
+    engine: Engine,
     registry: Arc<Registry>,
 }
 
 impl Admin {
-    pub(crate) fn new(registry: Registry) -> Self {
-        Self { ready: Arc::default(), registry: Arc::new(registry) }
+    pub(crate) fn new(engine: Engine, registry: Registry) -> Self {
+        Self { ready: Arc::default(), engine, registry: Arc::new(registry) }
     }
 
     /// Whether calls are taken; before the first and after the last they are not.
@@ -49,6 +52,10 @@ async fn readyz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+    // Where it cannot be counted, the page shows what was counted before.
+    if let Err(error) = admin.engine.count_deliveries().await {
+        warn!(%error, "hook deliveries could not be counted");
+    }
     let mut page = String::new();
     match text::encode(&mut page, &admin.registry) {
         Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], page).into_response(),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use memoird_core::ids::TenantId;
 use memoird_engine::{Blocking, Durability, Engine, EngineError, SystemMachine};
 use memoird_proto::DESCRIPTORS;
@@ -26,9 +27,11 @@ use crate::auth::Keyring;
 use crate::config::{Config, ServerConfig};
 use crate::edge::Edge;
 use crate::incoming::connections;
+use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics};
 use crate::process;
-use crate::services::{AdminApi, SessionApi};
+use crate::reload::Reloader;
+use crate::services::{AdminApi, SessionApi, Watching};
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -61,6 +64,9 @@ pub(crate) enum StartError {
 pub(crate) struct App {
     server: ServerConfig,
     engine: Engine,
+    reloader: Arc<Reloader>,
+    watching: Watching,
+    stop: CancellationToken,
     edge: Edge,
     admin: Admin,
     grpc: TcpListener,
@@ -72,8 +78,8 @@ pub(crate) struct App {
 
 /// A daemon that serves.
 pub(crate) struct Running {
-    grace: Duration,
     engine: Engine,
+    reloader: Arc<Reloader>,
     admin: Admin,
     health: HealthReporter,
     /// No new calls.
@@ -86,21 +92,37 @@ pub(crate) struct Running {
 }
 
 impl App {
-    /// Takes the data directory and the sockets, and brings the sessions back.
-    pub(crate) async fn bind(config: Config) -> Result<Self, StartError> {
+    /// Takes the data directory and the sockets, and brings the sessions back. `file` is
+    /// where the configuration came from, to be read again.
+    pub(crate) async fn bind(
+        config: Config,
+        file: Option<&Path>,
+        log: LogControl,
+    ) -> Result<Self, StartError> {
         let (store, machine) = open_journal(&config)?;
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
-        let engine = Engine::open(config.engine, store, Arc::new(machine), Blocking::Pool).await?;
+        let engine = config.engine.clone();
+        let engine = Engine::open(engine, store, Arc::new(machine), Blocking::Pool).await?;
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;
+        let keyring = Arc::new(ArcSwap::from_pointee(keyring));
+        let reloader = Reloader::new(file, &config, engine.clone(), Arc::clone(&keyring), log);
+        let reloader = Arc::new(reloader);
+        let (stop, streams) = (CancellationToken::new(), TaskTracker::new());
+        let watching = Watching::new(engine.clone(), streams, stop.clone());
         let calls = CallMetrics::new();
-        let admin = Admin::new(metrics::registry(engine.clone(), &calls));
+        let counted = (watching.clone(), Arc::clone(&reloader));
+        let registry = metrics::registry(engine.clone(), &calls, counted.0, counted.1);
+        let admin = Admin::new(engine.clone(), registry);
         let edge = Edge::new(keyring, config.server.max_calls_in_flight, calls);
         let endpoints = config.data_dir.join("endpoints.json");
         Ok(Self {
             server: config.server,
             engine,
+            reloader,
+            watching,
+            stop,
             edge,
             admin,
             grpc,
@@ -123,7 +145,7 @@ impl App {
 
     /// Serves.
     pub(crate) fn serve(self) -> Result<Running, StartError> {
-        let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
+        let (stop, abort) = (self.stop, CancellationToken::new());
         let (calls, pages) = (TaskTracker::new(), TaskTracker::new());
         let (health, health_service) = tonic_health::server::health_reporter();
         let reflection = tonic_reflection::server::Builder::configure()
@@ -134,9 +156,11 @@ impl App {
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1alpha()?;
-        let sessions = SessionServiceServer::new(SessionApi::new(self.engine.clone()))
-            .max_decoding_message_size(self.server.max_request_bytes);
-        let admin_api = AdminApi::new(self.engine.clone(), process::wall_clock());
+        let sessions =
+            SessionServiceServer::new(SessionApi::new(self.engine.clone(), self.watching))
+                .max_decoding_message_size(self.server.max_request_bytes);
+        let reloader = Arc::clone(&self.reloader);
+        let admin_api = AdminApi::new(self.engine.clone(), reloader, process::wall_clock());
         let grpc = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(60)))
             .max_concurrent_streams(self.server.max_streams_per_connection)
@@ -166,8 +190,8 @@ impl App {
         self.admin.set_ready(true);
         write_endpoints(&self.endpoints, self.grpc_addr, self.admin_addr);
         Ok(Running {
-            grace: self.server.shutdown_grace,
             engine: self.engine,
+            reloader: self.reloader,
             admin: self.admin,
             health,
             stop,
@@ -186,6 +210,11 @@ impl Running {
         self.health.set_serving::<AdminServiceServer<AdminApi>>().await;
     }
 
+    /// What reads the configuration again.
+    pub(crate) fn reloader(&self) -> Arc<Reloader> {
+        Arc::clone(&self.reloader)
+    }
+
     /// Cancelled when the daemon cannot go on.
     pub(crate) fn broken(&self) -> CancellationToken {
         self.engine.broken()
@@ -202,15 +231,17 @@ impl Running {
         self.stop.cancel();
         self.calls.close();
         info!("no new calls are taken");
-        match tokio::time::timeout(self.grace, self.calls.wait()).await {
+        let grace = self.reloader.shutdown_grace();
+        match tokio::time::timeout(grace, self.calls.wait()).await {
             Ok(()) => info!("all calls are finished"),
-            Err(_) => warn!(grace = ?self.grace, "calls were cut off"),
+            Err(_) => warn!(?grace, "calls were cut off"),
         }
         self.abort.cancel();
         self.calls.wait().await;
-        match tokio::time::timeout(self.grace, self.engine.close()).await {
+        // Hooks have that time for themselves, and what they did is written after it.
+        match tokio::time::timeout(grace * 2, self.engine.close()).await {
             Ok(()) => info!("all changes are written"),
-            Err(_) => error!(grace = ?self.grace, "changes could not be written in time"),
+            Err(_) => error!(?grace, "changes could not be written in time"),
         }
         self.pages.close();
         let _ = tokio::time::timeout(Duration::from_secs(1), self.pages.wait()).await;

@@ -7,6 +7,7 @@ use memoird_core::ids::TenantId;
 use memoird_engine::{Engine, Tenant};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio_util::sync::CancellationToken;
 
 /// What a key may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +28,12 @@ pub(crate) struct Caller {
     pub(crate) tenant: Arc<Tenant>,
     /// What it may do.
     pub(crate) role: Role,
+    /// Cancelled when other keys apply: what goes on for long must ask anew.
+    pub(crate) revoked: CancellationToken,
 }
 
 /// A key of the configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// Its digest.
     pub(crate) digest: KeyDigest,
@@ -68,7 +71,11 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 impl Keyring {
     /// The keys with the engine's tenants; `None` when the engine lacks one of them.
     pub(crate) fn new(keys: &[Key], default: &TenantId, engine: &Engine) -> Option<Self> {
-        let caller = |tenant, role| Some(Caller { tenant: engine.tenant(tenant)?, role });
+        let revoked = CancellationToken::new();
+        let caller = |tenant, role| {
+            let (tenant, revoked) = (engine.tenant(tenant)?, revoked.clone());
+            Some(Caller { tenant, role, revoked })
+        };
         if keys.is_empty() {
             return Some(Self::Open(caller(default, Role::Admin)?));
         }
@@ -78,6 +85,17 @@ impl Keyring {
             by_prefix.entry(prefix(&key.digest)).or_default().push(entry);
         }
         Some(Self::Keys(by_prefix))
+    }
+
+    /// Tells everybody who was let in that other keys apply.
+    pub(crate) fn revoke(&self) {
+        match self {
+            Self::Open(caller) => caller.revoked.cancel(),
+            Self::Keys(by_prefix) => {
+                let callers = by_prefix.values().flatten().map(|(_, caller)| caller);
+                callers.for_each(|caller| caller.revoked.cancel());
+            }
+        }
     }
 
     /// Who has the key in this `authorization` header.

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use tokio::sync::Semaphore;
 use tonic::body::Body;
@@ -20,7 +21,7 @@ use crate::wire::status;
 /// What all calls share.
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
-    keyring: Arc<Keyring>,
+    keyring: Arc<ArcSwap<Keyring>>,
     places: Arc<Semaphore>,
     metrics: CallMetrics,
 }
@@ -33,9 +34,13 @@ pub(crate) struct Guarded<S> {
 }
 
 impl Edge {
-    pub(crate) fn new(keyring: Keyring, max_calls: usize, metrics: CallMetrics) -> Self {
+    pub(crate) fn new(
+        keyring: Arc<ArcSwap<Keyring>>,
+        max_calls: usize,
+        metrics: CallMetrics,
+    ) -> Self {
         let places = Arc::new(Semaphore::new(max_calls));
-        Self { keyring: Arc::new(keyring), places, metrics }
+        Self { keyring, places, metrics }
     }
 
     /// Makes the caller known to the service, or refuses the call.
@@ -46,7 +51,8 @@ impl Edge {
         }
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let authorization = request.headers().get(http::header::AUTHORIZATION);
-        let caller = self.keyring.caller(authorization.map(http::HeaderValue::as_bytes));
+        let keyring = self.keyring.load();
+        let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes));
         let caller = caller.map_err(status::denied)?;
         if is_admin_call && caller.role != Role::Admin {
             return Err(status::role_required());

@@ -3,20 +3,51 @@
 
 use std::io::{IsTerminal, stderr};
 
+use tracing_subscriber::reload::Handle;
 use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::cli::exit::CliError;
 use crate::config::LogConfig;
 
-/// Starts logging to stderr.
-pub(crate) fn init(config: &LogConfig) -> Result<(), CliError> {
-    let filter = EnvFilter::try_new(&config.filter).map_err(|error| CliError::Config {
-        problem: format!("log.filter {:?}: {error}", config.filter),
-    })?;
-    let builder = fmt().with_env_filter(filter).with_writer(stderr);
-    match stderr().is_terminal() {
-        true => builder.with_target(false).init(),
-        false => builder.json().flatten_event(true).init(),
+/// Changes what is logged while the daemon runs.
+pub(crate) struct LogControl(Box<dyn Fn(EnvFilter) + Send + Sync>);
+
+impl std::fmt::Debug for LogControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogControl").finish_non_exhaustive()
     }
-    Ok(())
+}
+
+impl LogControl {
+    fn of<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
+        // It fails only where nobody logs any more.
+        Self(Box::new(move |filter| drop(handle.reload(filter))))
+    }
+
+    /// Logs these events from now on.
+    pub(crate) fn apply(&self, config: &LogConfig) -> Result<(), CliError> {
+        (self.0)(filter(config)?);
+        Ok(())
+    }
+}
+
+/// Starts logging to stderr.
+pub(crate) fn init(config: &LogConfig) -> Result<LogControl, CliError> {
+    let builder = fmt().with_env_filter(filter(config)?).with_writer(stderr);
+    if stderr().is_terminal() {
+        let builder = builder.with_target(false).with_filter_reloading();
+        let control = LogControl::of(builder.reload_handle());
+        builder.init();
+        return Ok(control);
+    }
+    let builder = builder.json().flatten_event(true).with_filter_reloading();
+    let control = LogControl::of(builder.reload_handle());
+    builder.init();
+    Ok(control)
+}
+
+fn filter(config: &LogConfig) -> Result<EnvFilter, CliError> {
+    EnvFilter::try_new(&config.filter).map_err(|error| CliError::Config {
+        problem: format!("log.filter {:?}: {error}", config.filter),
+    })
 }

@@ -10,6 +10,7 @@ mod incoming;
 mod logging;
 mod metrics;
 mod process;
+mod reload;
 mod serve;
 mod services;
 mod wire;

@@ -1,24 +1,29 @@
 //! `/metrics`: what the engine counts and what calls cost, in the OpenMetrics format.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Response;
+use memoird_core::outbox::DeliveryState;
 use memoird_engine::{Engine, TenantSnapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tonic::body::Body;
 
 use crate::process;
+use crate::reload::Reloader;
+use crate::services::Watching;
 
 /// The methods that are counted apart; any other path counts as `other`.
-const METHODS: [&str; 10] = [
+const METHODS: [&str; 15] = [
     "/memoird.v1.SessionService/Append",
     "/memoird.v1.SessionService/GetHistory",
     "/memoird.v1.SessionService/GetSession",
@@ -26,15 +31,22 @@ const METHODS: [&str; 10] = [
     "/memoird.v1.SessionService/PatchState",
     "/memoird.v1.SessionService/ResetSession",
     "/memoird.v1.SessionService/EndSession",
+    "/memoird.v1.SessionService/WatchEvents",
     "/memoird.v1.AdminService/GetStats",
     "/memoird.v1.AdminService/ListTenants",
     "/memoird.v1.AdminService/SweepNow",
+    "/memoird.v1.AdminService/ListHookDeliveries",
+    "/memoird.v1.AdminService/RetryHookDelivery",
+    "/memoird.v1.AdminService/DropHookDelivery",
+    "/memoird.v1.AdminService/ReloadConfig",
 ];
 
 /// Calls by method: how many, how many failed, how long they took.
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
     methods: Arc<[Method]>,
+    /// The histograms of the methods, as one family.
+    seconds: Family<MethodLabel, Histogram, fn() -> Histogram>,
 }
 
 #[derive(Debug)]
@@ -43,6 +55,9 @@ struct Method {
     failures: AtomicU64,
     seconds: Histogram,
 }
+
+/// The labels of a method's histogram.
+type MethodLabel = [(&'static str, &'static str); 1];
 
 /// A call under way.
 pub(crate) struct CallTimer {
@@ -54,12 +69,14 @@ pub(crate) struct CallTimer {
 impl CallMetrics {
     pub(crate) fn new() -> Self {
         let name = |path: &&'static str| path.rsplit('/').next().unwrap_or(path);
+        let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_05, 2.0, 16));
+        let seconds = Family::new_with_constructor(buckets);
         let methods = METHODS.iter().map(name).chain(["other"]).map(|name| Method {
             name,
             failures: AtomicU64::new(0),
-            seconds: Histogram::new(exponential_buckets(0.000_05, 2.0, 16)),
+            seconds: Histogram::clone(&seconds.get_or_create(&[("method", name)])),
         });
-        Self { methods: methods.collect() }
+        Self { methods: methods.collect(), seconds }
     }
 
     /// A call of this path begins.
@@ -84,19 +101,24 @@ impl CallTimer {
 }
 
 /// All metrics of the process.
-pub(crate) fn registry(engine: Engine, calls: &CallMetrics) -> Registry {
+pub(crate) fn registry(
+    engine: Engine,
+    calls: &CallMetrics,
+    watching: Watching,
+    reloader: Arc<Reloader>,
+) -> Registry {
     let mut registry = Registry::with_prefix("memoird");
     let commits = engine.commit_stats();
     let help = "How long a journal transaction takes";
     registry.register("commit_seconds", help, commits.commit_seconds.clone());
     let help = "Change sets of a journal transaction";
     registry.register("commit_batch_sets", help, commits.commit_batch.clone());
-    for method in &*calls.methods {
-        let labels = [("method".into(), method.name.into())];
-        let of_method = registry.sub_registry_with_labels(labels.into_iter());
-        of_method.register("call_seconds", "How long a call takes", method.seconds.clone());
-    }
-    registry.register_collector(Box::new(Counts { engine, calls: calls.clone() }));
+    registry.register("call_seconds", "How long a call takes", calls.seconds.clone());
+    let help = "Hook deliveries by what became of them";
+    registry.register("hook_deliveries", help, commits.hooks.deliveries.clone());
+    registry.register("hook_seconds", "How long a hook takes", commits.hooks.seconds.clone());
+    let calls = calls.clone();
+    registry.register_collector(Box::new(Counts { engine, calls, watching, reloader }));
     registry
 }
 
@@ -104,6 +126,8 @@ pub(crate) fn registry(engine: Engine, calls: &CallMetrics) -> Registry {
 struct Counts {
     engine: Engine,
     calls: CallMetrics,
+    watching: Watching,
+    reloader: Arc<Reloader>,
 }
 
 impl fmt::Debug for Counts {
@@ -152,6 +176,18 @@ impl Collector for Counts {
             ConstCounter::new(value).encode(metric)?;
         }
         self.encode_by_name(&mut encoder)?;
+        self.encode_hooks(&mut encoder)?;
+        let help = "Streams of WatchEvents";
+        let metric = encoder.encode_descriptor("events_watchers", help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::try_from(self.watching.count()).unwrap_or(i64::MAX)).encode(metric)?;
+        let counts = &self.reloader.counts;
+        let help = "How often the configuration was read again";
+        let mut family = encoder.encode_descriptor("reloads", help, None, MetricType::Counter)?;
+        for (outcome, count) in [("applied", &counts.applied), ("refused", &counts.refused)] {
+            let labels = [("outcome", outcome)];
+            let metric = family.encode_family(&labels)?;
+            ConstCounter::new(count.load(Ordering::Relaxed)).encode(metric)?;
+        }
         let usage = process::usage();
         let metric = encoder.encode_descriptor("cpu_seconds", "CPU", None, MetricType::Counter)?;
         ConstCounter::new(usage.cpu_seconds).encode(metric)?;
@@ -162,6 +198,29 @@ impl Collector for Counts {
 }
 
 impl Counts {
+    /// As they were counted for this page.
+    fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (counts, names) = (self.engine.last_delivery_counts(), self.engine.hook_names());
+        let pending = ("hooks_pending", "Hook deliveries that are owed", DeliveryState::Pending);
+        let dead = ("hooks_dead", "Hook deliveries that were given up", DeliveryState::Dead);
+        for (name, help, state) in [pending, dead] {
+            let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+            for hook in &names {
+                sums.insert(hook.as_str(), 0);
+            }
+            for of_hook in counts.iter().filter(|of_hook| of_hook.state == state) {
+                *sums.entry(of_hook.hook.as_str()).or_default() += of_hook.count;
+            }
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (hook, count) in sums {
+                let labels = [("hook", hook)];
+                let metric = family.encode_family(&labels)?;
+                ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+
     fn encode_by_name(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Calls that failed";
         let mut family =

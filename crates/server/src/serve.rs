@@ -9,6 +9,7 @@ use tracing::info;
 
 use crate::app::{App, StartError};
 use crate::cli::exit::CliError;
+use crate::reload::Reloader;
 use crate::{config, logging};
 
 /// Runs the daemon until it is told to stop.
@@ -17,7 +18,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         Some(path) => config::load(path)?,
         None => config::embedded()?,
     };
-    logging::init(&loaded.log)?;
+    let log = logging::init(&loaded.log)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -27,13 +28,14 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         .map_err(|source| CliError::Io { what: "cannot start the runtime".to_owned(), source })?;
     runtime.block_on(async {
         let mut told = Told::listen()?;
-        let app = App::bind(loaded).await.map_err(start_error)?;
+        let app = App::bind(loaded, file, log).await.map_err(start_error)?;
         info!(grpc = %app.grpc_addr(), admin = %app.admin_addr(), "memoird is ready");
         let running = app.serve().map_err(start_error)?;
         running.announce().await;
-        let broken = running.broken();
+        let (broken, reloader) = (running.broken(), running.reloader());
         let reason = tokio::select! {
-            signal = told.wait() => signal,
+            signal = told.to_stop(&reloader) => signal,
+            () = reloader.follow_file() => "the configuration cannot be followed",
             () = broken.cancelled() => "a background worker panicked",
         };
         info!(reason, "memoird is stopping");
@@ -46,10 +48,12 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     })
 }
 
-/// The signals that end a daemon in an orderly way.
+/// The signals that end a daemon in an orderly way, and the one that it reads its
+/// configuration for.
 struct Told {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Signal,
 }
 
 impl Told {
@@ -59,13 +63,19 @@ impl Told {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
         })
     }
 
-    async fn wait(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+    /// Waits for the end; until then SIGHUP reads the configuration again.
+    async fn to_stop(&mut self, reloader: &Reloader) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                // What came of it is in the log.
+                _ = self.hang_up.recv() => drop(reloader.reload("SIGHUP").await),
+            }
         }
     }
 }

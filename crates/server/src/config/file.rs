@@ -1,22 +1,18 @@
 //! The shape of the file. What it leaves out is as in [`FileConfig::default`].
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
-use memoird_engine::{
-    Durability, EngineConfig, HooksConfig, JournalConfig, SessionConfig, TenantLimits,
-};
-use serde::Deserialize;
+use memoird_engine::{Durability, EngineConfig, HooksConfig, JournalConfig, SessionConfig};
+use serde::{Deserialize, Serialize};
 
 use super::ServerConfig;
-use super::secret::Secret;
+use super::hooks::HookShape;
+use super::tenants::TenantShape;
 use super::units::{AutoSpan, Size, Span};
-use crate::auth::{Key, Role};
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FileConfig {
     version: u32,
@@ -26,10 +22,11 @@ pub(super) struct FileConfig {
     short_term: ShortTermShape,
     journal: JournalShape,
     limits: LimitsShape,
+    pub(super) hooks: Vec<HookShape>,
     pub(super) tenants: Vec<TenantShape>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ServerShape {
     pub(super) listen: SocketAddr,
@@ -41,13 +38,13 @@ pub(super) struct ServerShape {
     max_request_bytes: Size,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LogShape {
     pub(super) filter: String,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct ShortTermShape {
     max_history_turns: usize,
@@ -57,7 +54,7 @@ struct ShortTermShape {
     sweep_interval: AutoSpan,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct JournalShape {
     durability: DurabilityShape,
@@ -67,7 +64,7 @@ struct JournalShape {
     queue_wait: Span,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum DurabilityShape {
     Sync,
@@ -75,7 +72,7 @@ enum DurabilityShape {
     Off,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct LimitsShape {
     turn_bytes: Size,
@@ -86,42 +83,9 @@ struct LimitsShape {
     state_bytes: Size,
     pinned_turns: usize,
     pinned_bytes: Size,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TenantShape {
-    pub(super) id: String,
-    #[serde(default)]
-    keys: Vec<KeyShape>,
-    #[serde(default)]
-    pub(super) limits: TenantLimitsShape,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct KeyShape {
-    env: Option<String>,
-    file: Option<PathBuf>,
-    sha256: Option<String>,
-    role: RoleShape,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RoleShape {
-    #[default]
-    Bot,
-    Admin,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct TenantLimitsShape {
-    max_sessions: Option<usize>,
-    session_ttl: Option<Span>,
-    max_history_turns: Option<usize>,
-    max_history_bytes: Option<Size>,
+    hooks_under_way: usize,
+    hook_content_bytes: Size,
+    hook_memory_bytes: Size,
 }
 
 /// Everything that is wrong, in the order in which it was found.
@@ -142,7 +106,7 @@ impl Problems {
         }
     }
 
-    fn unless(&mut self, good: bool, place: &str, problem: &str) {
+    pub(super) fn unless(&mut self, good: bool, place: &str, problem: &str) {
         if !good {
             self.add(place, problem);
         }
@@ -181,6 +145,9 @@ impl FileConfig {
             ("limits.turns_per_append", self.limits.turns_per_append),
             ("limits.parts_per_turn", self.limits.parts_per_turn),
             ("limits.state_bytes", self.limits.state_bytes.0),
+            ("limits.hooks_under_way", self.limits.hooks_under_way),
+            ("limits.hook_content_bytes", self.limits.hook_content_bytes.0),
+            ("limits.hook_memory_bytes", self.limits.hook_memory_bytes.0),
             ("journal.queue_bytes", self.journal.queue_bytes.0),
         ];
         for (place, count) in counts {
@@ -189,14 +156,7 @@ impl FileConfig {
         let streams = self.server.max_streams_per_connection;
         problems.unless(streams > 0, "server.max_streams_per_connection", at_least_one);
         for (place, tenant) in self.tenants.iter().enumerate() {
-            let limits = &tenant.limits;
-            let at = |field: &str| format!("tenants[{place}].limits.{field}");
-            let ttl = limits.session_ttl.is_none_or(|span| !span.0.is_zero());
-            problems.unless(ttl, &at("session_ttl"), more_than_zero);
-            let turns = limits.max_history_turns != Some(0);
-            problems.unless(turns, &at("max_history_turns"), at_least_one);
-            let bytes = limits.max_history_bytes.is_none_or(|size| size.0 > 0);
-            problems.unless(bytes, &at("max_history_bytes"), at_least_one);
+            tenant.check(place, problems);
         }
     }
 
@@ -213,7 +173,7 @@ impl FileConfig {
         }
     }
 
-    /// What the engine is told; the tenants are put to it by the caller.
+    /// What the engine is told; tenants and hooks are put to it by the caller.
     pub(super) fn engine(&self) -> EngineConfig {
         let (short_term, journal, limits) = (&self.short_term, &self.journal, &self.limits);
         EngineConfig {
@@ -250,74 +210,14 @@ impl FileConfig {
                 queue_wait: journal.queue_wait.0,
                 ..JournalConfig::default()
             },
-            hooks: HooksConfig::default(),
+            hooks: HooksConfig {
+                concurrency: limits.hooks_under_way,
+                content_bytes: limits.hook_content_bytes.0,
+                memory_bytes: limits.hook_memory_bytes.0,
+                drain: self.server.shutdown_grace.0,
+                hooks: Vec::new(),
+            },
             tenants: Vec::new(),
-        }
-    }
-}
-
-impl TenantLimitsShape {
-    pub(super) fn engine(&self) -> TenantLimits {
-        TenantLimits {
-            max_sessions: self.max_sessions,
-            session_ttl: self.session_ttl.map(|span| span.0),
-            max_history_turns: self.max_history_turns,
-            max_history_bytes: self.max_history_bytes.map(|size| size.0),
-        }
-    }
-}
-
-/// The keys of all tenants. No two tenants share one, and where one tenant has keys all
-/// have.
-pub(super) fn keys(tenants: &[TenantShape], problems: &mut Problems) -> Vec<Key> {
-    let mut keys = Vec::new();
-    let mut owners = HashMap::new();
-    let mut ids = HashMap::new();
-    let any_has_keys = tenants.iter().any(|tenant| !tenant.keys.is_empty());
-    for (place, tenant) in tenants.iter().enumerate() {
-        if let Some(first) = ids.insert(&tenant.id, place) {
-            problems.add(&format!("tenants[{place}].id"), format!("is that of tenants[{first}]"));
-        }
-        let id = TenantId::parse(&tenant.id).ok();
-        let is_open = !any_has_keys && id == Some(TenantId::default_tenant());
-        if tenant.keys.is_empty() && !is_open {
-            let problem = "there is none, so nobody could call as this tenant; give it one, \
-                           such as { env: ACME_KEY }";
-            problems.add(&format!("tenants[{place}].keys"), problem);
-        }
-        for (number, shape) in tenant.keys.iter().enumerate() {
-            let at = format!("tenants[{place}].keys[{number}]");
-            match shape.digest() {
-                Err(problem) => problems.add(&at, problem),
-                Ok(digest) => match owners.insert(digest, at.clone()) {
-                    Some(other) => problems.add(&at, format!("is the same key as {other}")),
-                    // An id that does not parse was told already.
-                    None => keys.extend(id.clone().map(|tenant| Key {
-                        digest,
-                        tenant,
-                        role: shape.role(),
-                    })),
-                },
-            }
-        }
-    }
-    keys
-}
-
-impl KeyShape {
-    fn digest(&self) -> Result<[u8; 32], String> {
-        match (&self.env, &self.file, &self.sha256) {
-            (Some(name), None, None) => Secret::Env(name).digest(),
-            (None, Some(path), None) => Secret::File(path).digest(),
-            (None, None, Some(hex)) => Secret::Sha256(hex).digest(),
-            _ => Err("takes one of env, file, sha256".to_owned()),
-        }
-    }
-
-    fn role(&self) -> Role {
-        match self.role {
-            RoleShape::Bot => Role::Bot,
-            RoleShape::Admin => Role::Admin,
         }
     }
 }
@@ -332,6 +232,7 @@ impl Default for FileConfig {
             short_term: ShortTermShape::default(),
             journal: JournalShape::default(),
             limits: LimitsShape::default(),
+            hooks: Vec::new(),
             tenants: Vec::new(),
         }
     }
@@ -386,7 +287,7 @@ impl Default for JournalShape {
 
 impl Default for LimitsShape {
     fn default() -> Self {
-        let limits = Limits::default();
+        let (limits, hooks) = (Limits::default(), HooksConfig::default());
         Self {
             turn_bytes: Size(limits.turn_bytes),
             turns_per_append: limits.turns_per_append,
@@ -396,6 +297,9 @@ impl Default for LimitsShape {
             state_bytes: Size(limits.state_bytes),
             pinned_turns: limits.pinned_turns,
             pinned_bytes: Size(limits.pinned_bytes),
+            hooks_under_way: hooks.concurrency,
+            hook_content_bytes: Size(hooks.content_bytes),
+            hook_memory_bytes: Size(hooks.memory_bytes),
         }
     }
 }

@@ -2,8 +2,11 @@
 
 pub(crate) mod cli;
 mod file;
+mod hooks;
 mod print;
 mod secret;
+mod settings;
+mod tenants;
 mod units;
 
 use std::net::SocketAddr;
@@ -16,9 +19,11 @@ use tracing_subscriber::EnvFilter;
 
 use crate::auth::Key;
 use crate::cli::exit::CliError;
-use file::{FileConfig, Problems, TenantShape};
+use file::{FileConfig, Problems};
+use tenants::TenantShape;
 
 pub(crate) use print::default_yaml;
+pub(crate) use settings::Settings;
 
 /// What the daemon was told.
 #[derive(Debug)]
@@ -35,6 +40,10 @@ pub(crate) struct Config {
     pub(crate) keys: Vec<Key>,
     /// What an operator may not have meant.
     pub(crate) warnings: Vec<String>,
+    /// All settings, to compare with those of another file.
+    pub(crate) settings: Settings,
+    /// The files in which secrets were found.
+    pub(crate) secret_files: Vec<PathBuf>,
 }
 
 /// How the daemon is reached.
@@ -107,7 +116,8 @@ fn check(file: &FileConfig) -> Result<Config, String> {
         .enumerate()
         .filter_map(|(place, shape)| tenant(place, shape, &mut problems))
         .collect();
-    let keys = file::keys(&file.tenants, &mut problems);
+    let keys = tenants::keys(&file.tenants, &mut problems);
+    let hooks = hooks::hooks(&file.hooks, &mut problems);
     check_access(file, &keys, &mut problems);
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error.to_string());
@@ -122,6 +132,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
         warnings.push("no keys are configured: everybody on this machine is `default`".into());
     }
     engine.tenants = tenants;
+    engine.hooks.hooks = hooks;
     let default = TenantId::default_tenant();
     if keys.is_empty() && engine.tenants.iter().all(|tenant| tenant.id != default) {
         engine.tenants.push(TenantConfig { id: default, limits: TenantLimits::default() });
@@ -133,7 +144,15 @@ fn check(file: &FileConfig) -> Result<Config, String> {
         engine,
         keys,
         warnings,
+        settings: Settings::of(file),
+        secret_files: files_of(file),
     })
+}
+
+/// The files that secrets are in.
+fn files_of(file: &FileConfig) -> Vec<PathBuf> {
+    let of_tenants = file.tenants.iter().flat_map(TenantShape::files);
+    of_tenants.chain(file.hooks.iter().flat_map(hooks::HookShape::files)).collect()
 }
 
 fn tenant(place: usize, shape: &TenantShape, problems: &mut Problems) -> Option<TenantConfig> {

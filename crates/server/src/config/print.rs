@@ -2,7 +2,7 @@
 //! setting. `config/memoird.yaml` is this text; a test compares them.
 
 use memoird_core::limits::Limits;
-use memoird_engine::{JournalConfig, SessionConfig};
+use memoird_engine::{HooksConfig, JournalConfig, SessionConfig};
 
 use super::ServerConfig;
 use super::units::{size, span};
@@ -81,6 +81,32 @@ limits:
   pinned_turns: ${pinned_turns}
   pinned_bytes: ${pinned_bytes}
 
+  # Calls of hooks at once; bytes of turns that one call holds (of a longer session the
+  # newest turns); and without a journal, bytes of turns that may be owed.
+  hooks_under_way: ${hooks_under_way}
+  hook_content_bytes: ${hook_content}
+  hook_memory_bytes: ${hook_memory}
+
+# What is done when a session ends, with its whole content, at least once. A hook has a
+# name, and is one of git (a checkpoint in a repository for each tenant), exec (a program
+# that gets JSON on stdin) and webhook (a POST). on: which ends; ended is every end by
+# command, also a reset that asks for hooks and the shutdown of a daemon without a
+# journal. tenants: only these; without it, all. Each may have its timeout (30s), its calls
+# at once (concurrency: 2) and retry: { tries: 20, pause: 1s, pause_max: 10m }; after its
+# tries a delivery is kept until somebody retries or drops it: `memoird hooks`.
+#
+# hooks:
+#   - name: checkpoint
+#     on: [expired, evicted, ended]
+#     git: { dir: ./memoird-data/checkpoints, worktree: false, branch: main }
+#   - name: archive
+#     timeout: 2m
+#     exec: { argv: [/usr/local/bin/archive, --fast], env: [PATH, HOME] }
+#   - name: crm
+#     tenants: [acme]
+#     webhook: { url: "https://crm.example/memoird", secret: { env: CRM_SECRET } }
+hooks: []
+
 # Who may call. Without tenants there is one, `default`, without a key. A key is
 # { env: NAME }, { file: PATH } or { sha256: HEX }; `role: admin` lets it call
 # AdminService as well, which sees every tenant. limits: max_sessions, session_ttl,
@@ -96,6 +122,7 @@ tenants: []
 /// The embedded default, commented.
 pub(crate) fn default_yaml() -> String {
     let (limits, sessions) = (Limits::default(), SessionConfig::default());
+    let hooks = HooksConfig::default();
     let (journal, server) = (JournalConfig::default(), ServerConfig::default());
     let values = [
         ("listen", server.listen.to_string()),
@@ -121,6 +148,9 @@ pub(crate) fn default_yaml() -> String {
         ("state_bytes", size(limits.state_bytes)),
         ("pinned_turns", limits.pinned_turns.to_string()),
         ("pinned_bytes", size(limits.pinned_bytes)),
+        ("hooks_under_way", hooks.concurrency.to_string()),
+        ("hook_content", size(hooks.content_bytes)),
+        ("hook_memory", size(hooks.memory_bytes)),
     ];
     let fill =
         |text: String, (name, value): (&str, String)| text.replace(&format!("${{{name}}}"), &value);

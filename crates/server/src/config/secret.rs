@@ -1,58 +1,83 @@
 //! Secrets stand in the environment or in files, never in the configuration itself. The
-//! one file that reads the environment.
+//! one file that reads the environment for it.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use crate::auth::{KeyDigest, digest};
 
-/// Where a key is.
+/// Where a secret is.
 #[derive(Debug)]
 pub(super) enum Secret<'a> {
     /// In this variable of the environment.
     Env(&'a str),
     /// In this file, up to white space at its end.
-    File(&'a PathBuf),
-    /// Nowhere: only its SHA-256 is known, in hexadecimal digits.
-    Sha256(&'a str),
+    File(&'a Path),
 }
 
-impl Secret<'_> {
-    /// The digest of the key, or why there is none.
-    pub(super) fn digest(&self) -> Result<KeyDigest, String> {
-        match self {
-            Self::Env(name) => {
-                let key = environment(name).ok_or_else(|| {
-                    format!("the environment has no variable {name}, or it is no text")
-                })?;
-                of_text(&key).ok_or_else(|| format!("the variable {name} is empty"))
-            }
-            Self::File(path) => {
-                let key = std::fs::read_to_string(path)
-                    .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-                of_text(&key).ok_or_else(|| format!("{} is empty", path.display()))
-            }
-            Self::Sha256(hex) => {
-                of_hex(hex).ok_or_else(|| "sha256 takes 64 hexadecimal digits".to_owned())
-            }
+/// Where a secret is, as it stands in the file.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SecretShape {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<PathBuf>,
+}
+
+impl SecretShape {
+    /// The secret, or why there is none.
+    pub(super) fn read(&self) -> Result<String, String> {
+        match (&self.env, &self.file) {
+            (Some(name), None) => Secret::Env(name).read(),
+            (None, Some(path)) => Secret::File(path).read(),
+            _ => Err("takes one of env, file".to_owned()),
         }
     }
 }
 
+impl Secret<'_> {
+    /// The secret, or why there is none.
+    pub(super) fn read(&self) -> Result<String, String> {
+        let (text, is_empty) = match self {
+            Self::Env(name) => {
+                let text = environment(name).and_then(|value| value.into_string().ok());
+                let none = || format!("the environment has no variable {name}, or it is no text");
+                (text.ok_or_else(none)?, format!("the variable {name} is empty"))
+            }
+            Self::File(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+                (text, format!("{} is empty", path.display()))
+            }
+        };
+        match text.trim() {
+            "" => Err(is_empty),
+            secret => Ok(secret.to_owned()),
+        }
+    }
+}
+
+/// A variable of the environment.
 #[allow(clippy::disallowed_methods)]
-fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+pub(super) fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
 }
 
-fn of_text(key: &str) -> Option<KeyDigest> {
-    let key = key.trim();
-    (!key.is_empty()).then(|| digest(key.as_bytes()))
+/// The digest of a key.
+pub(super) fn digest_of_text(key: &str) -> KeyDigest {
+    digest(key.as_bytes())
 }
 
-fn of_hex(hex: &str) -> Option<KeyDigest> {
-    let digits: Vec<u8> = hex
+/// The digest of a key of which only that is known, in hexadecimal digits.
+pub(super) fn digest_of_hex(hex: &str) -> Result<KeyDigest, String> {
+    let digits: Option<Vec<u8>> = hex
         .chars()
         .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-        .collect::<Option<_>>()?;
+        .collect();
+    let digits = digits.filter(|digits| digits.len() == 64).unwrap_or_default();
     let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    (digits.len() == 64).then(|| bytes.try_into().ok()).flatten()
+    bytes.try_into().map_err(|_| "sha256 takes 64 hexadecimal digits".to_owned())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::de::{Error, Unexpected};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A duration such as `24h` or `1m 30s`.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,27 @@ impl<'de> Deserialize<'de> for Size {
         size.and_then(|size| usize::try_from(size.0).ok()).map(Self).ok_or_else(|| {
             D::Error::invalid_value(Unexpected::Str(&text), &"a size such as 512KiB or 4MiB")
         })
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&span(self.0))
+    }
+}
+
+impl Serialize for AutoSpan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Span(duration) => serializer.serialize_str(&span(*duration)),
+        }
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&size(self.0))
     }
 }
 

@@ -1,25 +1,30 @@
 //! AdminService: what an operator asks. The edge has seen the role.
 
+use std::sync::Arc;
+
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_engine::Engine;
 use memoird_proto::spliced::admin_service_server::AdminService;
 use memoird_proto::v1;
+use memoird_store::DeliveryCount;
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::process;
+use crate::reload::{Reloaded, Reloader};
 use crate::wire::{from, status, to};
 
 /// The engine as operators see it.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminApi {
     engine: Engine,
+    reloader: Arc<Reloader>,
     started_at: Timestamp,
 }
 
 impl AdminApi {
-    pub(crate) fn new(engine: Engine, started_at: Timestamp) -> Self {
-        Self { engine, started_at }
+    pub(crate) fn new(engine: Engine, reloader: Arc<Reloader>, started_at: Timestamp) -> Self {
+        Self { engine, reloader, started_at }
     }
 
     /// A tenant that exists; `None` for all of them.
@@ -43,7 +48,13 @@ impl AdminService for AdminApi {
         let filter = self.tenant(&request.into_inner().tenant)?;
         let mut stats = self.engine.stats();
         stats.tenants.retain(|tenant| filter.as_ref().is_none_or(|id| *id == tenant.id));
-        Ok(Response::new(to::stats(stats, process::usage(), self.started_at)))
+        let counts = self.engine.count_deliveries().await;
+        let counts = counts.map_err(|error| status::engine(&error))?;
+        let is_wanted =
+            |count: &&DeliveryCount| filter.as_ref().is_none_or(|id| *id == count.tenant);
+        let mut answer = to::stats(stats, process::usage(), self.started_at);
+        to::put_hooks(&mut answer, counts.iter().filter(is_wanted));
+        Ok(Response::new(answer))
     }
 
     async fn list_tenants(
@@ -69,29 +80,42 @@ impl AdminService for AdminApi {
 
     async fn list_hook_deliveries(
         &self,
-        _: Request<v1::ListHookDeliveriesRequest>,
+        request: Request<v1::ListHookDeliveriesRequest>,
     ) -> Answer<v1::ListHookDeliveriesResponse> {
-        Err(status::unimplemented("ListHookDeliveries"))
+        let request = request.into_inner();
+        let tenant = self.tenant(&request.tenant)?;
+        let (filter, after, size) = from::deliveries(&request, tenant)?;
+        let listed = self.engine.deliveries(filter, after, size).await;
+        let listed = listed.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(to::deliveries(&listed, size)))
     }
 
     async fn retry_hook_delivery(
         &self,
-        _: Request<v1::RetryHookDeliveryRequest>,
+        request: Request<v1::RetryHookDeliveryRequest>,
     ) -> Answer<v1::RetryHookDeliveryResponse> {
-        Err(status::unimplemented("RetryHookDelivery"))
+        let id = from::delivery_id(&request.into_inner().id)?;
+        let retried = self.engine.retry_delivery(id).await;
+        let delivery = to::delivery(&retried.map_err(|error| status::engine(&error))?);
+        Ok(Response::new(v1::RetryHookDeliveryResponse { delivery: Some(delivery) }))
     }
 
     async fn drop_hook_delivery(
         &self,
-        _: Request<v1::DropHookDeliveryRequest>,
+        request: Request<v1::DropHookDeliveryRequest>,
     ) -> Answer<v1::DropHookDeliveryResponse> {
-        Err(status::unimplemented("DropHookDelivery"))
+        let id = from::delivery_id(&request.into_inner().id)?;
+        let dropped = self.engine.drop_delivery(id).await;
+        dropped.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(v1::DropHookDeliveryResponse {}))
     }
 
     async fn reload_config(
         &self,
         _: Request<v1::ReloadConfigRequest>,
     ) -> Answer<v1::ReloadConfigResponse> {
-        Err(status::unimplemented("ReloadConfig"))
+        let reloaded = self.reloader.reload("ReloadConfig").await;
+        let Reloaded { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
+        Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
     }
 }

@@ -2,6 +2,7 @@
 
 mod admin;
 mod session;
+mod watch;
 
 use tonic::{Request, Status};
 
@@ -10,6 +11,7 @@ use crate::wire::status;
 
 pub(crate) use admin::AdminApi;
 pub(crate) use session::SessionApi;
+pub(crate) use watch::Watching;
 
 /// A request's message and who sent it.
 fn split<T>(request: Request<T>) -> Result<(Caller, T), Status> {

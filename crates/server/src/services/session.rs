@@ -1,25 +1,24 @@
 //! SessionService: the calls a bot makes per message.
 
-use std::pin::Pin;
-
 use memoird_engine::Engine;
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::split;
+use super::watch::{EventStream, Watching};
 use crate::wire::{from, status, to};
 
 /// The engine as bots see it.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionApi {
     engine: Engine,
+    watching: Watching,
 }
 
 impl SessionApi {
-    pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine }
+    pub(crate) fn new(engine: Engine, watching: Watching) -> Self {
+        Self { engine, watching }
     }
 }
 
@@ -27,8 +26,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 #[async_trait]
 impl SessionService for SessionApi {
-    type WatchEventsStream =
-        Pin<Box<dyn Stream<Item = Result<v1::WatchEventsResponse, Status>> + Send>>;
+    type WatchEventsStream = EventStream;
 
     async fn append(&self, request: Request<v1::AppendRequest>) -> Answer<v1::AppendResponse> {
         let (caller, mut request) = split(request)?;
@@ -132,8 +130,9 @@ impl SessionService for SessionApi {
 
     async fn watch_events(
         &self,
-        _: Request<v1::WatchEventsRequest>,
+        request: Request<v1::WatchEventsRequest>,
     ) -> Answer<Self::WatchEventsStream> {
-        Err(status::unimplemented("WatchEvents"))
+        let (caller, request) = split(request)?;
+        Ok(Response::new(self.watching.watch(&caller, &request)?))
     }
 }

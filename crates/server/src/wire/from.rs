@@ -3,14 +3,17 @@
 use memoird_core::CoreError;
 use memoird_core::formats::{self, MessageFormat};
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
-use memoird_core::ids::{Generation, ID_BYTES_MAX, SessionId, Subject, TenantId};
+use memoird_core::ids::{
+    DeliveryId, Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId,
+};
 use memoird_core::limits::Limits;
+use memoird_core::outbox::DeliveryState;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
 use memoird_core::turn::{NewTurn, Turn};
 use memoird_engine::{HistoryQuery, HistoryScope};
 use memoird_proto::v1;
-use memoird_store::encoding;
+use memoird_store::{DeliveryFilter, encoding};
 use sha2::{Digest, Sha256};
 use tonic::Status;
 
@@ -78,10 +81,44 @@ pub(crate) fn page(
     let parsed = request.page_token.split_once(':').and_then(|(time, id)| {
         Some((SessionId::parse(id).ok()?, Steady(u64::from_str_radix(time, 16).ok()?)))
     });
+    parsed.map(|after| (size, Some(after))).ok_or_else(page_token_invalid)
+}
+
+/// Which hook deliveries, behind which one, and how many.
+pub(crate) fn deliveries(
+    request: &v1::ListHookDeliveriesRequest,
+    tenant: Option<TenantId>,
+) -> Result<(DeliveryFilter, Option<DeliveryId>, usize), Status> {
+    let hook = match &*request.hook {
+        "" => None,
+        name => Some(HookName::parse(name).map_err(|error| status::core(&error))?),
+    };
+    let state = match v1::DeliveryState::try_from(request.state) {
+        Ok(v1::DeliveryState::Unspecified) => None,
+        Ok(v1::DeliveryState::Pending) => Some(DeliveryState::Pending),
+        Ok(v1::DeliveryState::Done) => Some(DeliveryState::Done),
+        Ok(v1::DeliveryState::Dead) => Some(DeliveryState::Dead),
+        Err(_) => {
+            let problem = format!("state is {}; it takes a DELIVERY_STATE", request.state);
+            return Err(status::invalid("STATE_UNKNOWN", problem));
+        }
+    };
+    let after = match &*request.page_token {
+        "" => None,
+        token => Some(token.parse().map_err(|_| page_token_invalid())?),
+    };
+    let size = page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX);
+    Ok((DeliveryFilter { tenant, hook, state }, after, size))
+}
+
+/// The id of a hook delivery.
+pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Status> {
+    text.parse().map_err(|error| status::core(&error))
+}
+
+fn page_token_invalid() -> Status {
     let problem = "page_token is none that next_page_token gave; start again without it";
-    parsed
-        .map(|after| (size, Some(after)))
-        .ok_or_else(|| status::invalid("PAGE_TOKEN_INVALID", problem.to_owned()))
+    status::invalid("PAGE_TOKEN_INVALID", problem.to_owned())
 }
 
 /// Why an append is refused before anybody is asked.

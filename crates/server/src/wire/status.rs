@@ -11,6 +11,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tracing::error;
 
 use crate::auth::Denied;
+use crate::reload::ReloadError;
 
 const DOMAIN: &str = "memoird";
 /// When to try again what a moment of load refused.
@@ -100,6 +101,38 @@ pub(crate) fn tenant_not_found() -> Status {
 pub(crate) fn too_many_calls() -> Status {
     let problem = "too many calls at once; try again".to_owned();
     status(Code::ResourceExhausted, "TOO_MANY_CALLS", problem, Some(RETRY_SOON))
+}
+
+/// A configuration that was not read again.
+pub(crate) fn reload(error: &ReloadError) -> Status {
+    let (code, reason) = match error {
+        ReloadError::NoFile => (Code::FailedPrecondition, "CONFIG_NOT_A_FILE"),
+        ReloadError::Invalid { .. } => (Code::FailedPrecondition, "CONFIG_INVALID"),
+    };
+    status(code, reason, error.to_string(), None)
+}
+
+/// More watchers at once than there are places for.
+pub(crate) fn too_many_watchers() -> Status {
+    let problem = "too many watch this tenant; end another WatchEvents first".to_owned();
+    status(Code::ResourceExhausted, "TOO_MANY_WATCHERS", problem, Some(RETRY_LATER))
+}
+
+/// A watcher that took nothing.
+pub(crate) fn watcher_too_slow() -> Status {
+    let problem = "nothing was taken for 30 seconds; watch again with after_event_id".to_owned();
+    status(Code::Aborted, "WATCHER_TOO_SLOW", problem, None)
+}
+
+/// A watcher whose key may be gone.
+pub(crate) fn keys_changed() -> Status {
+    let problem = "other keys apply; watch again with after_event_id".to_owned();
+    status(Code::Unauthenticated, "KEYS_CHANGED", problem, Some(RETRY_SOON))
+}
+
+/// A stream that the stop of the daemon ends.
+pub(crate) fn stopping() -> Status {
+    engine(&EngineError::Stopping)
 }
 
 /// What gRPC itself refused before anybody of us saw the message, in the shape of all

@@ -2,14 +2,18 @@
 
 use bytes::Bytes;
 use memoird_core::change::EndReason;
+use memoird_core::ids::HookName;
+use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, EndedSession, HistoryPage, SessionPage, SessionView, StatsSnapshot,
-    TenantSnapshot,
+    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, HistoryPage, Seen, SessionPage,
+    SessionView, StatsSnapshot, TenantSnapshot,
 };
 use memoird_proto::{spliced, v1};
+use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
+use serde_json::json;
 
 use crate::process::Usage;
 
@@ -128,6 +132,111 @@ pub(crate) fn swept(ended: &[EndedSession]) -> v1::SweepNowResponse {
     v1::SweepNowResponse {
         ended: ended.len() as u64,
         sessions: ended.iter().take(ENDED_NAMED_MAX).map(session).collect(),
+    }
+}
+
+/// Puts the counts of hook deliveries to an answer.
+pub(crate) fn put_hooks<'a>(
+    answer: &mut v1::GetStatsResponse,
+    counts: impl Iterator<Item = &'a DeliveryCount>,
+) {
+    for of_hook in counts {
+        match of_hook.state {
+            DeliveryState::Pending => answer.hooks_pending += of_hook.count,
+            DeliveryState::Dead => answer.hooks_dead += of_hook.count,
+            DeliveryState::Done => {}
+        }
+    }
+}
+
+/// A page of hook deliveries of which `size` were asked for.
+pub(crate) fn deliveries(listed: &[DeliveryView], size: usize) -> v1::ListHookDeliveriesResponse {
+    let next = listed.last().filter(|_| listed.len() == size);
+    v1::ListHookDeliveriesResponse {
+        deliveries: listed.iter().map(delivery).collect(),
+        next_page_token: next.map(|last| last.delivery.id.to_string()).unwrap_or_default(),
+    }
+}
+
+/// A hook delivery.
+pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
+    let DeliveryView { delivery, due_at } = view;
+    let state = match delivery.state {
+        DeliveryState::Pending => v1::DeliveryState::Pending,
+        DeliveryState::Done => v1::DeliveryState::Done,
+        DeliveryState::Dead => v1::DeliveryState::Dead,
+    };
+    v1::HookDelivery {
+        id: delivery.id.to_string(),
+        hook: delivery.id.hook.to_string(),
+        tenant: delivery.key.tenant.to_string(),
+        session_id: delivery.key.session.to_string(),
+        generation: delivery.id.generation.to_string(),
+        reason: end_reason(delivery.reason).into(),
+        state: state.into(),
+        tries: delivery.tries,
+        last_error: delivery.last_error.clone(),
+        due_at: Some(timestamp_to_proto(*due_at)),
+    }
+}
+
+/// What a watcher is told.
+pub(crate) fn event(seen: Seen) -> v1::WatchEventsResponse {
+    match seen {
+        Seen::Missed { tenant, count } => v1::WatchEventsResponse {
+            event: None,
+            missed: count,
+            missed_tenant: tenant.id.to_string(),
+        },
+        Seen::Event { tenant, event } => {
+            let (kind, reason, detail) = event_kind(&event);
+            let event = v1::Event {
+                event_id: event.id,
+                time: Some(timestamp_to_proto(event.at)),
+                kind: kind.to_owned(),
+                tenant: tenant.id.to_string(),
+                session_id: event.session.to_string(),
+                generation: event.generation.to_string(),
+                reason: reason.into(),
+                detail_json: detail.map(|detail| detail.to_string()).unwrap_or_default(),
+            };
+            v1::WatchEventsResponse { event: Some(event), ..Default::default() }
+        }
+    }
+}
+
+fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json::Value>) {
+    let none = v1::EndReason::Unspecified;
+    let delivery = |hook: &HookName| format!("{}/{hook}", event.generation);
+    match &event.kind {
+        EventKind::Created => ("created", none, None),
+        EventKind::Appended { first_seq, last_seq, dropped_turns } => {
+            let detail = json!({
+                "first_seq": first_seq, "last_seq": last_seq, "dropped_turns": dropped_turns,
+            });
+            ("appended", none, Some(detail))
+        }
+        EventKind::Ended(reason) => {
+            let kind = match reason {
+                EndReason::Expired => "expired",
+                EndReason::Evicted => "evicted",
+                EndReason::Ended | EndReason::Reset | EndReason::Shutdown => "ended",
+            };
+            (kind, end_reason(*reason), None)
+        }
+        EventKind::HookDelivered { hook, tries } => {
+            let detail = json!({
+                "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
+            });
+            ("hook_delivered", none, Some(detail))
+        }
+        EventKind::HookFailed { hook, tries, problem, gave_up } => {
+            let detail = json!({
+                "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
+                "error": problem, "gave_up": gave_up,
+            });
+            ("hook_failed", none, Some(detail))
+        }
     }
 }
 

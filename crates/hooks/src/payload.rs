@@ -1,0 +1,199 @@
+//! The JSON that programs and web services get when a session ends: a contract, since
+//! people write their own code against it.
+//!
+//! One object. Fields may be added; none of these changes its meaning while `version`
+//! is 1. Times are RFC 3339 in UTC, ids are text, numbers are whole where nothing else is
+//! said.
+//!
+//! | field | what it is |
+//! |---|---|
+//! | `version` | 1 |
+//! | `delivery` | `GENERATION/HOOK`, the same at every repetition: do nothing when you have seen it |
+//! | `attempt` | 1 for the first try |
+//! | `hook` | the hook's name in the configuration |
+//! | `tenant` | whose session it was |
+//! | `session_id` | the bot's own id of the chat |
+//! | `generation` | which life of the session, a ULID |
+//! | `subject` | whose memories its facts become; `null` when the bot named nobody |
+//! | `reason` | `expired`, `evicted`, `ended`, `reset` or `shutdown` |
+//! | `created_at`, `ended_at` | when it started and when it ended |
+//! | `last_seq` | the seq of its last turn; 0 without any |
+//! | `state` | the session's free-form JSON object, as it stands |
+//! | `state_version` | how often the state changed |
+//! | `summary` | `null`; a later version has the summary of what was compacted |
+//! | `turns_omitted` | turns that are missing in `turns`: too many bytes, or dropped without a journal |
+//! | `turns` | the turns, oldest first |
+//!
+//! A turn, as `memoird history --json` prints it; what it has not is left out:
+//!
+//! | field | what it is |
+//! |---|---|
+//! | `seq` | its place in the generation, from 1 |
+//! | `role` | `ROLE_USER`, `ROLE_ASSISTANT`, `ROLE_TOOL` or `ROLE_SYSTEM` |
+//! | `timestamp` | when it was said; `null` when nobody knows |
+//! | `parts` | objects with one of `text` (a string), `tool_use` (`id`, `name`, `input_json`), `tool_result` (`tool_use_id`, `content`, `parts`, `is_error`), `media` (`media_type`, `name`, and `uri` or, in base64, `data`), `thinking` (`text`, `signature`, `redacted`); and perhaps `extra_json` |
+//! | `salience` | 0 to 1, as the bot gave it |
+//! | `pinned` | `true` |
+//! | `metadata` | the bot's labels, strings |
+//! | `extra_json` | the provider's own fields, JSON in a string |
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use memoird_core::change::EndReason;
+use memoird_core::ids::Subject;
+use memoird_core::time::Timestamp;
+use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
+use memoird_engine::{HookCall, HookError};
+use serde_json::{Map, Value, json};
+
+/// The version that the payload names.
+pub const VERSION: u32 = 1;
+
+/// The payload of a call. Of its turns, only one at a time stands in memory beside the
+/// text: content may be tens of megabytes, and a tree of it several times that.
+pub fn payload(call: &HookCall) -> String {
+    let mut text = head(call).to_string();
+    // The brace that ends the head comes after the turns.
+    text.pop();
+    text.push_str(r#","turns":["#);
+    for (index, (seq, content)) in call.ended.turns.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        text.push_str(&turn(*seq, content).to_string());
+    }
+    text.push_str("]}");
+    text
+}
+
+/// The same, and what is to be done with it, where a long computation holds nobody up.
+///
+/// # Errors
+/// [`HookError`], to be tried again, when the runtime is stopping.
+pub(crate) async fn payload_aside<T: Send + 'static>(
+    call: &HookCall,
+    then: impl FnOnce(String) -> T + Send + 'static,
+) -> Result<T, HookError> {
+    let call = call.clone();
+    let made = tokio::task::spawn_blocking(move || then(payload(&call))).await;
+    made.map_err(|_| HookError::later("the payload could not be made"))
+}
+
+/// A turn, whole.
+pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
+    let mut object = Map::new();
+    object.insert("seq".to_owned(), seq.into());
+    object.insert("role".to_owned(), role_name(turn.role).into());
+    object.insert("timestamp".to_owned(), turn.timestamp.map_or(Value::Null, time));
+    object.insert("parts".to_owned(), turn.parts.iter().map(part).collect());
+    if let Some(salience) = turn.salience {
+        object.insert("salience".to_owned(), salience.into());
+    }
+    if turn.pinned {
+        object.insert("pinned".to_owned(), true.into());
+    }
+    if !turn.metadata.is_empty() {
+        object.insert("metadata".to_owned(), json!(turn.metadata));
+    }
+    put_text(&mut object, "extra_json", &turn.extra_json);
+    Value::Object(object)
+}
+
+/// A moment in RFC 3339, with as many digits of a second as it has.
+pub(crate) fn time(timestamp: Timestamp) -> Value {
+    let since = Duration::new(timestamp.seconds().unsigned_abs(), timestamp.nanos());
+    let moment = UNIX_EPOCH + since;
+    let text = match timestamp.nanos() {
+        0 => humantime::format_rfc3339_seconds(moment),
+        nanos if nanos % 1_000_000 == 0 => humantime::format_rfc3339_millis(moment),
+        nanos if nanos % 1_000 == 0 => humantime::format_rfc3339_micros(moment),
+        _ => humantime::format_rfc3339_nanos(moment),
+    };
+    text.to_string().into()
+}
+
+/// Why a generation ended, in one word.
+pub(crate) fn reason_name(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Expired => "expired",
+        EndReason::Evicted => "evicted",
+        EndReason::Ended => "ended",
+        EndReason::Reset => "reset",
+        EndReason::Shutdown => "shutdown",
+    }
+}
+
+/// All but the turns.
+fn head(call: &HookCall) -> Value {
+    let ended = &call.ended;
+    // It was parsed when it was patched; a journal that was tampered with must not make
+    // the whole payload unreadable.
+    let state: Value = serde_json::from_str(&ended.state.json).unwrap_or(Value::Null);
+    json!({
+        "version": VERSION,
+        "delivery": call.delivery.to_string(),
+        "attempt": call.attempt,
+        "hook": call.delivery.hook.as_str(),
+        "tenant": ended.tenant.as_str(),
+        "session_id": ended.session.as_str(),
+        "generation": ended.generation.to_string(),
+        "subject": ended.subject.as_ref().map(Subject::as_str),
+        "reason": reason_name(ended.reason),
+        "created_at": time(ended.created_at),
+        "ended_at": time(ended.ended_at),
+        "last_seq": ended.turns.last().map_or(0, |(seq, _)| *seq),
+        "state": state,
+        "state_version": ended.state.version,
+        "summary": null,
+        "turns_omitted": ended.turns_omitted,
+    })
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::User => "ROLE_USER",
+        Role::Assistant => "ROLE_ASSISTANT",
+        Role::Tool => "ROLE_TOOL",
+        Role::System => "ROLE_SYSTEM",
+    }
+}
+
+fn part(part: &Part) -> Value {
+    let (field, content) = match &part.kind {
+        PartKind::Text(text) => ("text", text.as_str().into()),
+        PartKind::ToolUse { id, name, input_json } => {
+            ("tool_use", json!({"id": id, "name": name, "input_json": input_json}))
+        }
+        PartKind::ToolResult { tool_use_id, content, parts, is_error } => {
+            let result = json!({
+                "tool_use_id": tool_use_id,
+                "content": content,
+                "parts": parts.iter().map(self::part).collect::<Vec<_>>(),
+                "is_error": is_error,
+            });
+            ("tool_result", result)
+        }
+        PartKind::Media { media_type, source, name } => {
+            let (field, source) = match source {
+                MediaSource::Uri(uri) => ("uri", uri.clone()),
+                MediaSource::Data(data) => ("data", STANDARD.encode(data)),
+            };
+            ("media", json!({"media_type": media_type, "name": name, field: source}))
+        }
+        PartKind::Thinking { text, signature, redacted } => {
+            ("thinking", json!({"text": text, "signature": signature, "redacted": redacted}))
+        }
+    };
+    let mut object = Map::new();
+    object.insert(field.to_owned(), content);
+    put_text(&mut object, "extra_json", &part.extra_json);
+    Value::Object(object)
+}
+
+fn put_text(object: &mut Map<String, Value>, field: &str, text: &str) {
+    if !text.is_empty() {
+        object.insert(field.to_owned(), text.into());
+    }
+}

@@ -1,0 +1,66 @@
+//! What a program or a service said, made fit for a record that people read on a terminal:
+//! one short line, in which nothing can move the cursor.
+
+/// Where something was left out.
+const GAP: &str = " … ";
+
+/// These bytes as one line of at most `chars_max` characters; of what is longer the
+/// beginning.
+pub(crate) fn line(bytes: &[u8], chars_max: usize) -> String {
+    let text = escaped(bytes);
+    match text.char_indices().nth(chars_max) {
+        None => text,
+        Some(_) => {
+            let kept = text.chars().take(chars_max.saturating_sub(1));
+            kept.chain(['…']).collect()
+        }
+    }
+}
+
+/// The beginning and the end of something, with what is between them left out, as one
+/// line of at most `chars_max` characters: a third of it for the beginning.
+pub(crate) fn line_of_ends(first: &[u8], last: &[u8], chars_max: usize) -> String {
+    let (first, last) = (escaped(first), escaped(last));
+    let head_max = chars_max / 3;
+    let tail_max = chars_max.saturating_sub(head_max + GAP.chars().count());
+    let skipped = last.chars().count().saturating_sub(tail_max);
+    let head = first.chars().take(head_max);
+    head.chain(GAP.chars()).chain(last.chars().skip(skipped)).collect()
+}
+
+/// Trimmed, with control characters, line ends and what turns the direction of writing
+/// (Unicode Technical Report 36, section 3.1) as escapes.
+fn escaped(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut line = String::with_capacity(text.len());
+    for char in text.trim().chars() {
+        let is_format = matches!(char,
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+        match char.is_control() || is_format {
+            true => line.extend(char.escape_default()),
+            false => line.push(char),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_that_cannot_move_the_cursor() {
+        let said = b"  \x1b[2Jgone\r\nline 2\x07\t\xff \xe2\x80\xae \n";
+        assert_eq!(line(said, 400), r"\u{1b}[2Jgone\r\nline 2\u{7}\t� \u{202e}");
+        assert_eq!(line("grün".as_bytes(), 4), "grün");
+        assert_eq!(line("grüner".as_bytes(), 4), "grü…");
+        assert_eq!(line(b"", 4), "");
+    }
+
+    #[test]
+    fn of_something_long_both_ends_are_shown() {
+        let shown = line_of_ends(b"first words", b"and the last words", 30);
+        assert_eq!(shown, "first word … nd the last words");
+        assert_eq!(line_of_ends(&[1; 999], &[2; 999], 400).chars().count(), 400);
+    }
+}

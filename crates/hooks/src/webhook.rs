@@ -1,0 +1,274 @@
+//! A web service as a hook: it gets the session as JSON by POST.
+//!
+//! The body is the [payload](crate::payload). Beside it stand the headers of Standard
+//! Webhooks, of which the last needs a secret:
+//!
+//! | header | what it is |
+//! |---|---|
+//! | `webhook-id` | the delivery, the same at every repetition |
+//! | `webhook-timestamp` | when this try is made, in seconds since 1970 |
+//! | `webhook-signature` | `v1,` and the HMAC-SHA256 of `id.timestamp.body` in base64; checked as below |
+//!
+//! ```python
+//! import base64, hashlib, hmac
+//! def is_genuine(key: bytes, headers, body: bytes) -> bool:  # of whsec_..., the decoded rest
+//!     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+//!     mac = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+//!     given = headers["webhook-signature"].split()
+//!     return any(hmac.compare_digest(one, "v1," + mac) for one in given)
+//! ```
+//!
+//! A receiver also refuses a timestamp that is some minutes away from its own clock, and
+//! does nothing for an id that it has seen.
+//!
+//! | the answer | the delivery |
+//! |---|---|
+//! | 2xx | is made, whatever follows the status and the headers |
+//! | 408, 425, 429, 5xx | is tried again, not before what `Retry-After` says |
+//! | 307, 308 to the same scheme, host and port | goes there, three times at most |
+//! | another redirect | is tried again: it goes nowhere else with a conversation, but a gateway that sends everybody to its page for a minute must not cost a delivery |
+//! | anything else | is given up at once |
+//! | none: unreachable, too late, broken off | is tried again |
+//!
+//! Only addresses of the public internet are spoken to unless `allow_private` is set, and
+//! no proxy, cookie or compression comes into it. TLS trusts whom the system trusts: an
+//! organisation's own authority is installed once for all its programs, and one that is
+//! withdrawn goes with the system's updates rather than with ours.
+
+mod address;
+mod answer;
+mod client;
+mod redirect;
+mod sign;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use memoird_engine::{Answers, Hook, HookCall, HookError};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Url};
+use thiserror::Error;
+
+use crate::payload::payload_aside;
+use crate::text::line;
+use redirect::{redirect, shown};
+pub use sign::WebhookSecret;
+
+/// Where to send it, and how.
+#[derive(Clone)]
+pub struct WebhookConfig {
+    /// An `http` or `https` URL. A token in its query is never shown.
+    pub url: String,
+    /// Signs what is sent.
+    pub secret: Option<WebhookSecret>,
+    /// More headers. Their values are never shown.
+    pub headers: Vec<(String, String)>,
+    /// Also speak to addresses that are not of the public internet.
+    pub allow_private: bool,
+    /// For finding the address, connecting and TLS together;
+    /// [`CONNECT_TIMEOUT_DEFAULT`] is a good one.
+    pub connect_timeout: Duration,
+}
+
+/// How long connecting may take where nobody said otherwise.
+pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+
+/// A configuration that cannot work.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum WebhookError {
+    /// It is no URL.
+    #[error("the URL of the webhook is none: {problem}")]
+    UrlInvalid {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It is not of the web.
+    #[error("the URL of the webhook begins with {scheme}; it takes http and https")]
+    SchemeUnsupported {
+        /// How it begins.
+        scheme: String,
+    },
+    /// A name or a password stands in it.
+    #[error("the URL of the webhook has a user or a password; use an authorization header")]
+    CredentialsInUrl,
+    /// It leads into the house.
+    #[error("{host} is a private address; set allow_private: true if that is meant")]
+    AddressPrivate {
+        /// The host of the URL.
+        host: String,
+    },
+    /// No header can be this.
+    #[error("the name or the value of the header {name:?} has characters that none can have")]
+    HeaderInvalid {
+        /// Its name.
+        name: String,
+    },
+    /// It is one that memoird sets.
+    #[error("the header {name} is set by memoird; leave it out")]
+    HeaderReserved {
+        /// Its name.
+        name: String,
+    },
+    /// It cannot be a key.
+    #[error("the secret of the webhook is empty, or not base64 after whsec_")]
+    SecretInvalid,
+    /// The machine lacks something.
+    #[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
+    TlsUnavailable {
+        /// What the library says.
+        problem: String,
+    },
+}
+
+/// Sends each call to a web service.
+pub struct WebhookHook {
+    url: Url,
+    secret: Option<WebhookSecret>,
+    client: Client,
+}
+
+/// Redirects followed in one try.
+const REDIRECTS_MAX: usize = 3;
+/// An address or an error of the network, at most, in a problem.
+const CHARS_MAX: usize = 200;
+const ID: HeaderName = HeaderName::from_static("webhook-id");
+const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+
+impl WebhookHook {
+    /// Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`WebhookError`] for a configuration that cannot work.
+    pub fn new(config: WebhookConfig) -> Result<Self, WebhookError> {
+        let url = Url::parse(&config.url)
+            .map_err(|error| WebhookError::UrlInvalid { problem: error.to_string() })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(WebhookError::SchemeUnsupported { scheme: url.scheme().to_owned() });
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(WebhookError::CredentialsInUrl);
+        }
+        let host = url.host_str().unwrap_or_default();
+        if !config.allow_private && is_known_private(host) {
+            return Err(WebhookError::AddressPrivate { host: host.to_owned() });
+        }
+        let client = client::build(&config, url.scheme() == "https")?;
+        Ok(Self { url, secret: config.secret, client })
+    }
+
+    async fn post(&self, call: &HookCall) -> Result<(), HookError> {
+        let (id, timestamp) = (call.delivery.to_string(), call.at.seconds());
+        let (secret, signed_id) = (self.secret.clone(), id.clone());
+        let signed = payload_aside(call, move |body| {
+            let sign =
+                |secret: WebhookSecret| secret.signature(&signed_id, timestamp, body.as_bytes());
+            (secret.map(sign), Bytes::from(body))
+        });
+        let (signature, body) = signed.await?;
+        let mut headers = HeaderMap::new();
+        headers.insert(TIMESTAMP, timestamp.into());
+        let texts = [(ID, Some(id)), (SIGNATURE, signature)];
+        for (name, text) in texts {
+            let value = text.and_then(|text| HeaderValue::try_from(text).ok());
+            headers.extend(value.map(|value| (name, value)));
+        }
+        let mut url = self.url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let request = self.client.post(url.clone());
+            let request = request.headers(headers.clone()).body(body.clone());
+            let answer = request.send().await.map_err(|error| unreachable(&url, error))?;
+            match redirect(&url, &answer)? {
+                Some(next) => url = next,
+                None => return answer::judge(answer, call.at).await,
+            }
+        }
+        Err(HookError::later(format!("redirects more than {REDIRECTS_MAX} times")))
+    }
+}
+
+impl Hook for WebhookHook {
+    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(calls.len());
+            for call in &calls {
+                answers.push(self.post(call).await);
+            }
+            answers
+        })
+    }
+}
+
+impl fmt::Debug for WebhookHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookHook").field("url", &shown(&self.url)).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for WebhookConfig {
+    /// Without what may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("WebhookConfig")
+            .field("url", &Url::parse(&self.url).as_ref().map(shown).unwrap_or_default())
+            .field("secret", &self.secret)
+            .field("headers", &names)
+            .field("allow_private", &self.allow_private)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish()
+    }
+}
+
+/// True for hosts that need no look-up to be known as private: addresses, and the name
+/// that always means this machine (RFC 6761, section 6.3).
+fn is_known_private(host: &str) -> bool {
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return !address::is_public(address);
+    }
+    let name = host.trim_end_matches('.');
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+fn unreachable(url: &Url, error: reqwest::Error) -> HookError {
+    let error = error.without_url();
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let cause = line(cause.to_string().as_bytes(), CHARS_MAX);
+    HookError::later(format!("no answer from {}: {cause}", shown(url)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Past [`WebhookHook::new`], which knows this name already.
+    #[tokio::test]
+    async fn a_name_that_leads_into_the_house_is_not_spoken_to() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://localhost:{}/a?token=b", listener.local_addr().unwrap().port());
+        let config = WebhookConfig {
+            url: url.clone(),
+            secret: None,
+            headers: Vec::new(),
+            allow_private: false,
+            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
+        };
+        let client = client::build(&config, false).unwrap();
+        let sent = tokio::select! {
+            sent = client.post(&url).send() => sent,
+            _ = listener.accept() => panic!("it came"),
+        };
+        let error = unreachable(&Url::parse(&url).unwrap(), sent.unwrap_err());
+        assert_eq!(error.again, memoird_engine::Again::Later);
+        let problem = error.problem.replace(char::is_numeric, "");
+        assert_eq!(
+            problem,
+            "no answer from http://localhost:/a: localhost resolves to a private address; \
+             set allow_private: true if that is meant"
+        );
+    }
+}

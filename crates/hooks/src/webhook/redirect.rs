@@ -1,0 +1,49 @@
+//! Where a conversation may be sent on to, and how a URL is shown.
+
+use memoird_engine::HookError;
+use reqwest::header::LOCATION;
+use reqwest::{Response, StatusCode, Url};
+
+use super::{CHARS_MAX, answer};
+use crate::text::line;
+
+/// Where an answer sends us on, if that is where the request may go.
+pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, HookError> {
+    let status = answer.status();
+    let keeps_method =
+        matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+    let is_redirect = keeps_method
+        || matches!(
+            status,
+            StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER
+        );
+    if !is_redirect {
+        return Ok(None);
+    }
+    let title = answer::title(status);
+    let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let Some(to) = location.and_then(|location| from.join(location).ok()) else {
+        return Err(HookError::later(format!("{title}, without saying where to")));
+    };
+    let is_same_host = from.origin() == to.origin();
+    if keeps_method && is_same_host && to.username().is_empty() && to.password().is_none() {
+        return Ok(Some(to));
+    }
+    let problem = match is_same_host {
+        true => "only 307 and 308 are followed",
+        false => "redirects to another host are not followed",
+    };
+    let to = shown(&to);
+    Err(HookError::later(format!("{title} to {to}: {problem}; is that the url to configure?")))
+}
+
+/// A URL for people, without what may be a secret.
+pub(super) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    // They fail where there are none.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    line(url.as_str().as_bytes(), CHARS_MAX)
+}

@@ -1,0 +1,77 @@
+//! Signatures as Standard Webhooks has them (<https://www.standardwebhooks.com>), so that
+//! a receiver can use one of its libraries, or the few lines above.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::WebhookError;
+
+/// The key of a signature. It does not show itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookSecret(Vec<u8>);
+
+/// What announces a key in base64.
+const PREFIX: &str = "whsec_";
+
+impl WebhookSecret {
+    /// Takes what stands in the secret's file or variable: `whsec_` and the key in base64,
+    /// as Standard Webhooks writes it, or any other text, whose bytes then are the key.
+    ///
+    /// # Errors
+    /// [`WebhookError::SecretInvalid`] when it is empty, or no base64 after `whsec_`.
+    pub fn parse(text: &str) -> Result<Self, WebhookError> {
+        let key = match text.strip_prefix(PREFIX) {
+            Some(encoded) => STANDARD.decode(encoded).map_err(|_| WebhookError::SecretInvalid)?,
+            None => text.as_bytes().to_vec(),
+        };
+        match key.is_empty() {
+            true => Err(WebhookError::SecretInvalid),
+            false => Ok(Self(key)),
+        }
+    }
+
+    /// The value of `webhook-signature`.
+    pub(super) fn signature(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
+        // Any length of key is one for HMAC (RFC 2104), so this is never the other arm.
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
+        mac.update(format!("{id}.{timestamp}.").as_bytes());
+        mac.update(body);
+        format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+    }
+}
+
+impl fmt::Debug for WebhookSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WebhookSecret(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_as_the_libraries_of_standard_webhooks_do() {
+        let secret = WebhookSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let body = br#"{"test": 2432232314}"#;
+        assert_eq!(
+            secret.signature("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, body),
+            "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+        );
+    }
+
+    #[test]
+    fn a_secret_is_text_or_base64_and_never_shown() {
+        let plain = WebhookSecret::parse("open sesame").unwrap();
+        let encoded = WebhookSecret::parse("whsec_b3BlbiBzZXNhbWU=").unwrap();
+        assert_eq!(plain, encoded);
+        assert!(!format!("{plain:?}").contains("sesame"));
+        for bad in ["", "whsec_", "whsec_!"] {
+            assert_eq!(WebhookSecret::parse(bad), Err(WebhookError::SecretInvalid), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The settings of a file as paths with values: what differs between two files, and which
+//! of that can change while the daemon runs.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
+/// whole list is one setting, named after what it lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings(BTreeMap<String, String>);
+
+/// Settings that the daemon takes once, at its start. What begins with one of these paths
+/// is meant.
+const AT_START: [&str; 9] = [
+    "data_dir",
+    "journal.durability",
+    "journal.queue_bytes",
+    "server.admin_listen",
+    "server.listen",
+    "server.max_calls_in_flight",
+    "server.max_connections",
+    "server.max_request_bytes",
+    "server.max_streams_per_connection",
+];
+
+/// Settings that apply as soon as they are read again.
+#[cfg(test)]
+const AT_ONCE: [&str; 10] = [
+    "hooks",
+    "journal.flush_interval",
+    "journal.queue_wait",
+    "journal.retention",
+    "limits.",
+    "log.filter",
+    "server.shutdown_grace",
+    "short_term.",
+    "tenants",
+    "version",
+];
+
+/// What a new file changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Paths of what can apply at once.
+    pub(crate) at_once: Vec<String>,
+    /// Paths of what cannot, with the value that stays.
+    pub(crate) at_start: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// The settings of a file's shape.
+    pub(super) fn of(shape: &impl Serialize) -> Self {
+        let mut settings = BTreeMap::new();
+        // A shape of plain fields is always a JSON value.
+        flatten(String::new(), serde_json::to_value(shape).unwrap_or_default(), &mut settings);
+        Self(settings)
+    }
+
+    /// What `newer` changes.
+    pub(crate) fn difference(&self, newer: &Self) -> Difference {
+        let mut difference = Difference::default();
+        let paths = newer.0.keys().chain(self.0.keys().filter(|path| !newer.0.contains_key(*path)));
+        for path in paths {
+            let (was, is) = (self.0.get(path), newer.0.get(path));
+            if was == is {
+                continue;
+            }
+            match is_at_start(path) {
+                true => {
+                    let stays = was.cloned().unwrap_or_default();
+                    difference.at_start.push((path.clone(), stays));
+                }
+                false => difference.at_once.push(path.clone()),
+            }
+        }
+        difference
+    }
+
+    /// These settings, but for those that stay as they are in `running`.
+    pub(crate) fn applied_to(mut self, running: &Self) -> Self {
+        for (path, value) in &running.0 {
+            if is_at_start(path) {
+                self.0.insert(path.clone(), value.clone());
+            }
+        }
+        self
+    }
+}
+
+fn is_at_start(path: &str) -> bool {
+    AT_START.contains(&path)
+}
+
+fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                flatten(path, value, settings);
+            }
+        }
+        Value::String(text) => drop(settings.insert(path, text)),
+        other => drop(settings.insert(path, other.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::FileConfig;
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        Settings::of(&FileConfig::parse(text).unwrap())
+    }
+
+    #[test]
+    fn of_every_setting_it_is_known_whether_it_can_change() {
+        for path in settings("{}").0.keys() {
+            let at_once = AT_ONCE.iter().any(|start| path.starts_with(start));
+            assert!(is_at_start(path) != at_once, "{path}: can it change at run time, or not?");
+        }
+    }
+
+    #[test]
+    fn a_difference_names_what_applies_and_what_stays() {
+        let running = settings("{}");
+        let newer = settings(
+            "{ data_dir: ./elsewhere, short_term: { session_ttl: 5s, max_sessions: 10000 }, \
+             tenants: [ { id: a } ] }",
+        );
+        let difference = running.difference(&newer);
+        assert_eq!(difference.at_once, ["short_term.session_ttl", "tenants"]);
+        let stays = ("data_dir".to_owned(), "./memoird-data".to_owned());
+        assert_eq!(difference.at_start, [stays]);
+        let applied = newer.clone().applied_to(&running);
+        assert_eq!(applied.difference(&newer).at_once, [""; 0]);
+        assert_eq!(applied.difference(&newer).at_start, difference.at_start, "it still differs");
+    }
+}
