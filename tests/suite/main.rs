@@ -16,6 +16,7 @@ mod input;
 mod keys;
 mod layering;
 mod lifetime;
+mod notify;
 mod replay;
 mod restart;
 mod start;

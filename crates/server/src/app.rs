@@ -30,6 +30,9 @@ use crate::metrics::{self, CallMetrics};
 use crate::process;
 use crate::services::{AdminApi, SessionApi};
 
+/// How long the admin port may take to finish its pages when the daemon stops.
+const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
 pub(crate) enum StartError {
@@ -191,6 +194,11 @@ impl Running {
         self.engine.broken()
     }
 
+    /// All limits of [`Self::drain`] together.
+    pub(crate) fn drain_time_max(&self) -> Duration {
+        self.grace * 2 + PAGES_TIME_MAX
+    }
+
     /// Stops in order, each step with a limit: no new calls, old calls finished, workers
     /// stopped, changes flushed.
     pub(crate) async fn drain(self) {
@@ -213,7 +221,7 @@ impl Running {
             Err(_) => error!(grace = ?self.grace, "changes could not be written in time"),
         }
         self.pages.close();
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.pages.wait()).await;
+        let _ = tokio::time::timeout(PAGES_TIME_MAX, self.pages.wait()).await;
     }
 }
 
