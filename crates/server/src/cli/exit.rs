@@ -98,6 +98,12 @@ pub(crate) enum CliError {
         /// What the transport said.
         problem: String,
     },
+    /// A daemon that starts or stops.
+    #[error("memoird at {addr} takes no calls")]
+    NotServing {
+        /// Where it is.
+        addr: String,
+    },
     /// A daemon of our own that ended before it served.
     #[error("{problem}")]
     NotStarted {
@@ -203,7 +209,9 @@ impl CliError {
             Self::Config { .. } => Exit::Config,
             Self::Data { .. } => Exit::Data,
             Self::NoInput { .. } => Exit::NoInput,
-            Self::Unavailable { .. } | Self::NotStarted { .. } => Exit::Unavailable,
+            Self::Unavailable { .. } | Self::NotServing { .. } | Self::NotStarted { .. } => {
+                Exit::Unavailable
+            }
             Self::CannotCreate { .. } | Self::DataDir { .. } => Exit::CannotCreate,
             Self::Io { .. } => Exit::Io,
             Self::NoPermission { .. } => Exit::NoPermission,
