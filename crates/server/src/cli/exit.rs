@@ -29,7 +29,7 @@ pub(crate) enum Exit {
     Data = 65,
     /// The input file cannot be opened.
     NoInput = 66,
-    /// The daemon cannot be reached, or did not start.
+    /// The daemon cannot be reached, did not start, or takes no calls.
     Unavailable = 69,
     /// The daemon found a mistake of its own.
     Internal = 70,
@@ -52,7 +52,7 @@ Exit codes:
   64  wrong configuration
   65  wrong input
   66  no such input
-  69  the daemon cannot be reached, or did not start
+  69  the daemon cannot be reached, did not start, or takes no calls
   70  a defect of memoird itself
   73  the data directory cannot be created or written to
   74  reading or writing failed

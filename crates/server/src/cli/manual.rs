@@ -18,7 +18,7 @@ const NAME: &str = "memoird";
 /// Prints what a shell must know to complete the command line.
 pub(crate) fn completions(shell: Shell) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut script);
+    clap_complete::generate(shell, &mut visible(&Cli::command()), NAME, &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
     program.build();
     let Some(dir) = dir else {
         let page = page(&program, &[]).map_err(CliError::of_output)?;
-        return output::print(&String::from_utf8_lossy(&page));
+        return output::print(&page);
     };
     fs::create_dir_all(dir)
         .map_err(|source| CliError::CannotCreate { path: dir.to_owned(), source })?;
@@ -49,9 +49,11 @@ fn write_pages(command: &Command, above: &[&str], dir: &Path) -> Result<(), CliE
     shown(command).try_for_each(|command| write_pages(command, &above, dir))
 }
 
-fn page(command: &Command, above: &[&str]) -> io::Result<Vec<u8>> {
+fn page(command: &Command, above: &[&str]) -> io::Result<String> {
     let man = Man::new(command.clone())
         .title(name_of(command).to_uppercase())
+        // An empty one would be left out, and what follows would be taken for it.
+        .date(" ")
         .source(format!("{NAME} {}", env!("CARGO_PKG_VERSION")))
         .manual("memoird manual");
     let mut text = Vec::new();
@@ -67,7 +69,10 @@ fn page(command: &Command, above: &[&str]) -> io::Result<Vec<u8>> {
         [] => exit_status().to_writer(&mut text)?,
         above => see_also(above).to_writer(&mut text)?,
     }
-    Ok(text)
+    // Every section brings the same lines, which a page needs once.
+    let preamble = Roff::new().render();
+    let text = String::from_utf8_lossy(&text).replace(&preamble, "");
+    Ok(preamble + &text)
 }
 
 /// The lines of the long help, which a page would run together into one paragraph.
@@ -91,6 +96,16 @@ fn see_also(above: &[&str]) -> Roff {
         roff.control("BR", [*name, &format!("(1){comma}")]);
     }
     roff
+}
+
+/// Without what the help hides, which completions would offer all the same.
+fn visible(command: &Command) -> Command {
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
+    Command::new(command.get_name().to_owned())
+        .about(command.get_about().cloned().unwrap_or_default())
+        .version(command.get_version().unwrap_or_default().to_owned())
+        .args(arguments)
+        .subcommands(shown(command).map(visible))
 }
 
 /// With the words that the help has for what stands below a command.
