@@ -33,6 +33,9 @@ use crate::process;
 use crate::reload::Reloader;
 use crate::services::{AdminApi, SessionApi, Watching};
 
+/// How long the admin port may take to finish its pages when the daemon stops.
+const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
 pub(crate) enum StartError {
@@ -220,6 +223,11 @@ impl Running {
         self.engine.broken()
     }
 
+    /// All limits of [`Self::drain`] together.
+    pub(crate) fn drain_time_max(&self) -> Duration {
+        self.reloader.shutdown_grace() * 3 + PAGES_TIME_MAX
+    }
+
     /// Stops in order, each step with a limit: no new calls, old calls finished, workers
     /// stopped, changes flushed.
     pub(crate) async fn drain(self) {
@@ -244,7 +252,7 @@ impl Running {
             Err(_) => error!(?grace, "changes could not be written in time"),
         }
         self.pages.close();
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.pages.wait()).await;
+        let _ = tokio::time::timeout(PAGES_TIME_MAX, self.pages.wait()).await;
     }
 }
 

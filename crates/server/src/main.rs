@@ -9,6 +9,7 @@ mod edge;
 mod incoming;
 mod logging;
 mod metrics;
+mod notify;
 mod process;
 mod reload;
 mod serve;

@@ -9,6 +9,7 @@ use tracing::info;
 
 use crate::app::{App, StartError};
 use crate::cli::exit::CliError;
+use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{config, logging};
 
@@ -22,23 +23,32 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+    let notifier = Notifier::from_environment();
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|source| CliError::Io { what: "cannot start the runtime".to_owned(), source })?;
     runtime.block_on(async {
         let mut told = Told::listen()?;
+        notifier.status("opens the journal");
         let app = App::bind(loaded, file, log).await.map_err(start_error)?;
-        info!(grpc = %app.grpc_addr(), admin = %app.admin_addr(), "memoird is ready");
+        let (grpc, admin) = (app.grpc_addr(), app.admin_addr());
+        info!(%grpc, %admin, "memoird is ready");
         let running = app.serve().map_err(start_error)?;
         running.announce().await;
+        notifier.status(format_args!("serves gRPC on {grpc}, metrics on {admin}"));
+        notifier.ready();
+        let _beats = notifier.keep_alive();
         let (broken, reloader) = (running.broken(), running.reloader());
         let reason = tokio::select! {
-            signal = told.to_stop(&reloader) => signal,
+            signal = told.to_stop(&reloader, &notifier) => signal,
             () = reloader.follow_file() => "the configuration cannot be followed",
             () = broken.cancelled() => "a background worker panicked",
         };
         info!(reason, "memoird is stopping");
+        let within = running.drain_time_max();
+        notifier.status(format_args!("stops ({reason}), which takes at most {within:?}"));
+        notifier.stopping(within);
         running.drain().await;
         if broken.is_cancelled() {
             return Err(CliError::Broken);
@@ -68,13 +78,17 @@ impl Told {
     }
 
     /// Waits for the end; until then SIGHUP reads the configuration again.
-    async fn to_stop(&mut self, reloader: &Reloader) -> &'static str {
+    async fn to_stop(&mut self, reloader: &Reloader, notifier: &Notifier) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
-                // What came of it is in the log.
-                _ = self.hang_up.recv() => drop(reloader.reload("SIGHUP").await),
+                _ = self.hang_up.recv() => {
+                    notifier.reloading();
+                    // What came of it is in the log.
+                    let _ = reloader.reload("SIGHUP").await;
+                    notifier.ready();
+                }
             }
         }
     }

@@ -29,7 +29,7 @@ pub(crate) enum Exit {
     Data = 65,
     /// The input file cannot be opened.
     NoInput = 66,
-    /// The daemon cannot be reached, or did not start.
+    /// The daemon cannot be reached, did not start, or takes no calls.
     Unavailable = 69,
     /// The daemon found a mistake of its own.
     Internal = 70,
@@ -52,7 +52,7 @@ Exit codes:
   64  wrong configuration
   65  wrong input
   66  no such input
-  69  the daemon cannot be reached, or did not start
+  69  the daemon cannot be reached, did not start, or takes no calls
   70  a defect of memoird itself
   73  the data directory cannot be created or written to
   74  reading or writing failed
@@ -97,6 +97,12 @@ pub(crate) enum CliError {
         addr: String,
         /// What the transport said.
         problem: String,
+    },
+    /// A daemon that starts or stops.
+    #[error("memoird at {addr} takes no calls")]
+    NotServing {
+        /// Where it is.
+        addr: String,
     },
     /// A daemon of our own that ended before it served.
     #[error("{problem}")]
@@ -203,7 +209,9 @@ impl CliError {
             Self::Config { .. } => Exit::Config,
             Self::Data { .. } => Exit::Data,
             Self::NoInput { .. } => Exit::NoInput,
-            Self::Unavailable { .. } | Self::NotStarted { .. } => Exit::Unavailable,
+            Self::Unavailable { .. } | Self::NotServing { .. } | Self::NotStarted { .. } => {
+                Exit::Unavailable
+            }
             Self::CannotCreate { .. } | Self::DataDir { .. } => Exit::CannotCreate,
             Self::Io { .. } => Exit::Io,
             Self::NoPermission { .. } => Exit::NoPermission,

@@ -7,7 +7,9 @@ mod bench;
 mod clock;
 mod connect;
 pub(crate) mod exit;
+mod health;
 mod json;
+mod manual;
 mod output;
 mod replay;
 mod sessions;
@@ -20,6 +22,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -73,8 +76,20 @@ enum Command {
     Sessions(SessionsCommand),
     /// Show counts and sums since the daemon started (role admin)
     Stats(StatsArgs),
+    /// Ask whether the daemon takes calls; needs no key, and fails unless it does
+    Health,
     /// Measure a daemon: calls/s, latency, CPU per call, memory, recovery
     Bench(Box<BenchArgs>),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages of all commands, or print the first
+    Man {
+        /// The directory for them; without it, the page of memoird itself is printed
+        dir: Option<PathBuf>,
+    },
     /// The bare server that `bench --baseline` compares with
     #[command(hide = true)]
     BenchBaseline(BaselineArgs),
@@ -108,6 +123,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Replay(args) => block_on(replay::run(&client, args)),
         Command::Sessions(command) => block_on(sessions::run(&client, command)),
         Command::Stats(args) => block_on(stats::run(&client, args)),
+        Command::Health => block_on(health::run(&client)),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { dir } => manual::man(dir.as_deref()),
         Command::Bench(args) => block_on(bench::run(&client, *args)),
         Command::BenchBaseline(args) => block_on(bench::baseline::run(args)),
     }

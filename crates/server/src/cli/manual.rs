@@ -1,0 +1,124 @@
+//! `memoird man` and `memoird completions`: manual pages and shell completions, made from
+//! the definitions of the commands, so that they cannot be out of date.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use super::exit::{CODES_HELP, CliError};
+use super::{Cli, output};
+
+const NAME: &str = "memoird";
+
+/// Prints what a shell must know to complete the command line.
+pub(crate) fn completions(shell: Shell) -> Result<(), CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut visible(&Cli::command()), NAME, &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}
+
+/// Writes a page for every command into a directory; without one, prints the page of the
+/// program itself.
+pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
+    let mut program = worded(Cli::command().disable_help_subcommand(true));
+    program.build();
+    let Some(dir) = dir else {
+        let page = page(&program, &[]).map_err(CliError::of_output)?;
+        return output::print(&page);
+    };
+    fs::create_dir_all(dir)
+        .map_err(|source| CliError::CannotCreate { path: dir.to_owned(), source })?;
+    write_pages(&program, &[], dir)
+}
+
+/// A page for a command and for all below it; `above` names the pages that lead to it.
+/// Ends where the definitions do, two levels down.
+fn write_pages(command: &Command, above: &[&str], dir: &Path) -> Result<(), CliError> {
+    let path = dir.join(format!("{}.1", name_of(command)));
+    let written = page(command, above).and_then(|page| fs::write(&path, page));
+    written.map_err(|source| CliError::Io {
+        what: format!("cannot write {}", path.display()),
+        source,
+    })?;
+    let above = [above, &[name_of(command)]].concat();
+    shown(command).try_for_each(|command| write_pages(command, &above, dir))
+}
+
+fn page(command: &Command, above: &[&str]) -> io::Result<String> {
+    let man = Man::new(command.clone())
+        .title(name_of(command).to_uppercase())
+        // An empty one would be left out, and what follows would be taken for it.
+        .date(" ")
+        .source(format!("{NAME} {}", env!("CARGO_PKG_VERSION")))
+        .manual("memoird manual");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if shown(command).next().is_some() {
+        man.render_subcommands_section(&mut text)?;
+    }
+    match above {
+        [] => exit_status().to_writer(&mut text)?,
+        above => see_also(above).to_writer(&mut text)?,
+    }
+    // Every section brings the same lines, which a page needs once.
+    let preamble = Roff::new().render();
+    let text = String::from_utf8_lossy(&text).replace(&preamble, "");
+    Ok(preamble + &text)
+}
+
+/// The lines of the long help, which a page would run together into one paragraph.
+fn exit_status() -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXIT STATUS"]);
+    for line in CODES_HELP.lines().skip(1) {
+        if let Some((code, meaning)) = line.trim().split_once("  ") {
+            roff.control("TP", []).text([bold(code)]).text([roman(meaning)]);
+        }
+    }
+    roff
+}
+
+/// The pages above; the first of them has the exit codes.
+fn see_also(above: &[&str]) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]);
+    for (place, name) in above.iter().enumerate() {
+        let comma = if place + 1 < above.len() { "," } else { "" };
+        roff.control("BR", [*name, &format!("(1){comma}")]);
+    }
+    roff
+}
+
+/// Without what the help hides, which completions would offer all the same.
+fn visible(command: &Command) -> Command {
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
+    Command::new(command.get_name().to_owned())
+        .about(command.get_about().cloned().unwrap_or_default())
+        .version(command.get_version().unwrap_or_default().to_owned())
+        .args(arguments)
+        .subcommands(shown(command).map(visible))
+}
+
+/// With the words that the help has for what stands below a command.
+fn worded(command: Command) -> Command {
+    let command = command.subcommand_value_name("COMMAND").subcommand_help_heading("COMMANDS");
+    command.mut_subcommands(worded)
+}
+
+fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|command| !command.is_hide_set())
+}
+
+/// `memoird-sessions-list`, once the command is built.
+fn name_of(command: &Command) -> &str {
+    command.get_display_name().unwrap_or_else(|| command.get_name())
+}

@@ -1,0 +1,202 @@
+//! What the service manager is told (`sd_notify(3)`): ready, reloading, stopping, still
+//! alive. Where there is none, nothing is told.
+//!
+//! The protocol is a line of text in a datagram. The crate for it knows neither sockets in
+//! the abstract namespace nor a limit on the time that a message may take.
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tracing::warn;
+
+/// A manager that reads nothing holds nobody up for longer.
+const SEND_TIME_MAX: Duration = Duration::from_secs(1);
+/// A manager that wants to hear more often hears as often as this.
+const BEAT_TIME_MIN: Duration = Duration::from_millis(1);
+
+/// The way to the service manager.
+#[derive(Clone, Debug)]
+pub(crate) struct Notifier {
+    manager: Option<Arc<Manager>>,
+}
+
+#[derive(Debug)]
+struct Manager {
+    socket: UnixDatagram,
+    addr: SocketAddr,
+    /// It kills a daemon that it has not heard of for so long.
+    watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// The manager that this process's environment names, if it names one.
+    pub(crate) fn from_environment() -> Self {
+        let manager = variable("NOTIFY_SOCKET").and_then(|name| match Manager::at(&name) {
+            Ok(manager) => Some(Arc::new(manager)),
+            Err(error) => {
+                warn!(%error, socket = ?name, "the service manager is told nothing");
+                None
+            }
+        });
+        Self { manager }
+    }
+
+    /// The daemon serves, for the first time or again after [`Self::reloading`].
+    pub(crate) fn ready(&self) {
+        self.tell("READY=1");
+    }
+
+    /// The daemon reads its configuration again; [`Self::ready`] ends that, whether it was
+    /// taken or refused.
+    pub(crate) fn reloading(&self) {
+        // The manager tells by the time whether this answers its own signal.
+        self.tell(format_args!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_us()));
+    }
+
+    /// The daemon takes no more calls and ends within this time, which counts also where
+    /// the manager's own patience is shorter.
+    pub(crate) fn stopping(&self, within: Duration) {
+        self.tell(format_args!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", within.as_micros()));
+    }
+
+    /// What `systemctl status` shows: one line.
+    pub(crate) fn status(&self, line: impl Display) {
+        self.tell(format_args!("STATUS={line}"));
+    }
+
+    /// Tells that the daemon is alive, twice in the time after which the manager gives it
+    /// up, until what is returned is dropped. As a task among those that answer calls: when
+    /// they get no turn any more, it does not either.
+    pub(crate) fn keep_alive(&self) -> JoinSet<()> {
+        let mut beats = JoinSet::new();
+        if let Some(watchdog) = self.manager.as_ref().and_then(|manager| manager.watchdog) {
+            beats.spawn(self.clone().beat((watchdog / 2).max(BEAT_TIME_MIN)));
+        }
+        beats
+    }
+
+    async fn beat(self, every: Duration) {
+        let mut times = tokio::time::interval(every);
+        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            times.tick().await;
+            self.tell("WATCHDOG=1");
+        }
+    }
+
+    fn tell(&self, message: impl Display) {
+        let Some(manager) = &self.manager else { return };
+        let sent = manager.socket.send_to_addr(format!("{message}\n").as_bytes(), &manager.addr);
+        if let Err(error) = sent {
+            warn!(%error, "the service manager could not be told: {message}");
+        }
+    }
+}
+
+impl Manager {
+    fn at(name: &OsStr) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(SEND_TIME_MAX))?;
+        Ok(Self { socket, addr: address(name)?, watchdog: watchdog() })
+    }
+}
+
+/// A path, or `@` and a name in the abstract namespace.
+fn address(name: &OsStr) -> io::Result<SocketAddr> {
+    match name.as_bytes() {
+        [b'/', ..] => SocketAddr::from_pathname(name),
+        #[cfg(target_os = "linux")]
+        [b'@', name @ ..] => {
+            use std::os::linux::net::SocketAddrExt;
+            SocketAddr::from_abstract_name(name)
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a path nor @ and a name")),
+    }
+}
+
+/// The manager's patience, unless it waits for another process than this.
+fn watchdog() -> Option<Duration> {
+    let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
+    let is_ours = match variable("WATCHDOG_PID") {
+        Some(_) => number("WATCHDOG_PID") == Some(std::process::id().into()),
+        None => true,
+    };
+    number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0).map(Duration::from_micros)
+}
+
+fn monotonic_us() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
+}
+
+#[allow(clippy::disallowed_methods, reason = "the protocol's variables are read here only")]
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(socket: &UnixDatagram) -> String {
+        let mut buffer = [0; 512];
+        let length = socket.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    }
+
+    fn notifier(name: &OsStr) -> Notifier {
+        let manager = Manager::at(name).expect("a manager");
+        Notifier { manager: Some(Arc::new(manager)) }
+    }
+
+    #[test]
+    fn a_socket_is_a_path_or_an_abstract_name() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("notify");
+        let heard = UnixDatagram::bind(&path).expect("bound");
+        notifier(path.as_os_str()).ready();
+        assert_eq!(received(&heard), "READY=1\n");
+
+        let name = format!("@memoird-test-{}", std::process::id());
+        let addr = address(OsStr::new(&name)).expect("an address");
+        let heard = UnixDatagram::bind_addr(&addr).expect("bound");
+        notifier(OsStr::new(&name)).status("serves");
+        assert_eq!(received(&heard), "STATUS=serves\n");
+
+        for wrong in ["vsock:2:1234", "notify", ""] {
+            assert!(address(OsStr::new(wrong)).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_reload_tells_when_it_began_and_a_stop_how_long_it_takes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("notify");
+        let heard = UnixDatagram::bind(&path).expect("bound");
+        let notifier = notifier(path.as_os_str());
+        let before = monotonic_us();
+        notifier.reloading();
+        let text = received(&heard);
+        let us = text.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&text).trim_end();
+        let us: i64 = us.parse().expect("a number");
+        assert!((before..=monotonic_us()).contains(&us), "{text}");
+        notifier.stopping(Duration::from_secs(21));
+        assert_eq!(received(&heard), "STOPPING=1\nEXTEND_TIMEOUT_USEC=21000000\n");
+    }
+
+    #[test]
+    fn a_manager_that_went_away_harms_nobody() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let notifier = notifier(dir.path().join("nobody").as_os_str());
+        notifier.ready();
+        notifier.status("talks to itself");
+    }
+}

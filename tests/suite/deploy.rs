@@ -1,0 +1,258 @@
+//! What deploy/ says of the daemon is so: its configurations are good, and the metrics,
+//! pages, ports, commands, exit codes and times that it names are the daemon's.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Daemon, Setup, http_get, run};
+
+/// Metrics that deploy/ shows and the daemon does not have yet.
+const COMING: [&str; 6] = [
+    "memoird_events_watchers",
+    "memoird_hook_deliveries_total",
+    "memoird_hook_seconds_bucket",
+    "memoird_hooks_dead",
+    "memoird_hooks_pending",
+    "memoird_reloads_total",
+];
+
+/// Where keys are, in the configurations of the unit, the container and Kubernetes.
+const KEY_PLACES: [&str; 3] =
+    ["/run/credentials/memoird.service/", "/run/secrets/", "/etc/memoird/keys/"];
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+fn text(name: &str) -> String {
+    std::fs::read_to_string(deploy().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// All documents of a file.
+fn yaml(name: &str) -> Vec<Value> {
+    serde_yaml::from_multiple(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Every file under deploy/, by its name there.
+fn files() -> Vec<String> {
+    let mut dirs = vec![deploy()];
+    let mut names = Vec::new();
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => {
+                    let name = path.strip_prefix(deploy()).expect("under deploy/");
+                    names.push(name.display().to_string());
+                }
+            }
+        }
+    }
+    assert!(names.len() > 10, "{names:?}");
+    names
+}
+
+/// The words of a text that begin so and go on with letters, digits and underscores.
+fn words(text: &str, start: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with(start));
+    words.map(str::to_owned).collect()
+}
+
+/// `NAME=VALUE` of the unit; the last one counts.
+fn of_unit(name: &str) -> String {
+    let unit = text("systemd/memoird.service");
+    let start = format!("{name}=");
+    let line = unit.lines().rev().find_map(|line| line.strip_prefix(&start));
+    line.unwrap_or_else(|| panic!("no {name}= in the unit")).to_owned()
+}
+
+fn seconds(text: &str) -> Duration {
+    let number = text.strip_suffix('s').expect(text);
+    Duration::from_secs(number.parse().expect(text))
+}
+
+#[tokio::test]
+async fn every_metric_that_is_shown_or_watched_is_one_of_the_daemon() {
+    let daemon = Daemon::start().await;
+    let (status, page) = http_get(daemon.admin_addr(), "/metrics").await;
+    assert_eq!(status, 200);
+    let samples = page.lines().filter(|line| !line.starts_with('#'));
+    let known: BTreeSet<&str> = samples.filter_map(|line| line.split(['{', ' ']).next()).collect();
+    assert!(known.len() > 20, "{known:?}");
+    let dashboard: Value = serde_json::from_str(&text("grafana/memoird.json")).expect("JSON");
+    assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 15));
+    let mut shown = words(&dashboard.to_string(), "memoird_");
+    shown.extend(words(&text("prometheus/alerts.yaml"), "memoird_"));
+    assert!(shown.len() > 15, "{shown:?}");
+    let strange: Vec<&String> = shown
+        .iter()
+        .filter(|name| !known.contains(name.as_str()) && !COMING.contains(&name.as_str()))
+        .collect();
+    assert!(strange.is_empty(), "the daemon does not have {strange:?}");
+    let come: Vec<_> = COMING.iter().filter(|name| known.contains(**name)).collect();
+    assert!(come.is_empty(), "no longer coming but there: {come:?}");
+    let unused: Vec<_> = COMING.iter().filter(|name| !shown.contains(**name)).collect();
+    assert!(unused.is_empty(), "neither there nor shown: {unused:?}");
+}
+
+#[tokio::test]
+async fn every_configuration_is_good_once_its_keys_are_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["systemd/memoird.yaml", "docker/memoird.yaml", "kubernetes/memoird.yaml"] {
+        let mut config = text(name);
+        let place = KEY_PLACES.iter().find(|place| config.contains(**place)).expect(name);
+        let files: Vec<&str> = config.split(place).skip(1).collect();
+        for rest in &files {
+            let file = rest.split([' ', ',', '}']).next().expect(name);
+            std::fs::write(dir.path().join(file), format!("a key for {file}")).expect("written");
+        }
+        assert_eq!(files.len(), 2, "{name}");
+        config = config.replace(place, &format!("{}/", dir.path().display()));
+        let copy = dir.path().join("memoird.yaml");
+        std::fs::write(&copy, &config).expect("written");
+        let checked = run(&["config", "check", &copy.display().to_string()], &[]).await;
+        assert_eq!(checked.code, Some(0), "{name}: {checked:?}");
+        assert!(!checked.stdout.contains("warning"), "{name}: {checked:?}");
+        assert!(config.contains("data_dir: /var/lib/memoird\n"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn every_place_stops_the_daemon_with_patience_enough() {
+    let config = run(&["config", "print-default"], &[]).await.stdout;
+    let grace = config.lines().find_map(|line| line.trim().strip_prefix("shutdown_grace: "));
+    // Calls and changes have it each; the admin port has a second.
+    let least = seconds(grace.expect("a grace")) * 2 + Duration::from_secs(1);
+    for name in files().iter().filter(|name| name.ends_with("memoird.yaml")) {
+        assert!(!text(name).contains("shutdown_grace"), "{name} has another grace");
+    }
+    let compose = &yaml("compose/compose.yaml")[0]["services"]["memoird"];
+    let compose = compose["stop_grace_period"].as_str().expect("a period").to_owned();
+    let pod = &yaml("kubernetes/statefulset.yaml")[0]["spec"]["template"]["spec"];
+    let pod = pod["terminationGracePeriodSeconds"].as_u64().expect("seconds");
+    let given = [seconds(&of_unit("TimeoutStopSec")), seconds(&compose), Duration::from_secs(pod)];
+    assert!(given.iter().all(|time| *time > least), "{given:?} for {least:?}");
+}
+
+#[tokio::test]
+async fn the_unit_names_commands_and_exit_codes_that_there_are() {
+    let help = run(&["--help"], &[]).await.stdout;
+    let (_, codes) = help.split_once("Exit codes:\n").expect("exit codes");
+    let codes: Vec<&str> =
+        codes.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let final_codes = of_unit("RestartPreventExitStatus");
+    for code in final_codes.split(' ') {
+        assert!(codes.contains(&code), "{code} in {codes:?}");
+    }
+    // A configuration that is wrong, and one that is not there.
+    let wrong = Daemon::refused(&Setup::default().section("nonsense: 1")).await;
+    let missing = run(&["serve", "--config", "/proc/no-such-file"], &[]).await;
+    for ended in [wrong, missing] {
+        let code = ended.code.expect("a code").to_string();
+        assert!(final_codes.split(' ').any(|listed| listed == code), "{ended:?}");
+    }
+    assert_eq!(
+        of_unit("ExecStart"),
+        "/usr/local/bin/memoird serve --config /etc/memoird/memoird.yaml"
+    );
+    assert_eq!((&*of_unit("Type"), &*of_unit("StateDirectory")), ("notify-reload", "memoird"));
+    let id = of_unit("LoadCredential");
+    let id = id.split(':').next().expect("an id");
+    let config = text("systemd/memoird.yaml");
+    assert!(config.contains(&format!("{}{id}_", KEY_PLACES[0])), "{config}");
+}
+
+#[tokio::test]
+async fn probes_ask_for_pages_that_there_are() {
+    let daemon = Daemon::start().await;
+    let pod = &yaml("kubernetes/statefulset.yaml")[0]["spec"]["template"];
+    let container = &pod["spec"]["containers"][0];
+    let mut paths: Vec<&str> = ["startupProbe", "livenessProbe", "readinessProbe"]
+        .iter()
+        .map(|probe| {
+            let get = &container[probe]["httpGet"];
+            assert_eq!(get["port"], "admin", "{probe}");
+            get["path"].as_str().expect("a path")
+        })
+        .collect();
+    paths.push(pod["metadata"]["annotations"]["prometheus.io/path"].as_str().expect("a path"));
+    let prometheus = &yaml("prometheus/prometheus.yaml")[0];
+    let scraped = prometheus["scrape_configs"][0]["metrics_path"].as_str().expect("a path");
+    paths.push(scraped);
+    for path in paths {
+        assert_eq!(http_get(daemon.admin_addr(), path).await.0, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_image_starts_and_asks_by_commands_that_there_are() {
+    let dockerfile = text("docker/Dockerfile");
+    assert!(
+        dockerfile.contains("\nUSER 65532:65532\n") && dockerfile.contains("STOPSIGNAL SIGTERM")
+    );
+    assert!(dockerfile.contains("CMD [\"/usr/local/bin/memoird\", \"health\"]"));
+    assert!(dockerfile.contains("CMD [\"serve\", \"--config\", \"/etc/memoird/memoird.yaml\"]"));
+    for command in ["health", "serve"] {
+        assert_eq!(run(&[command, "--help"], &[]).await.code, Some(0), "{command}");
+    }
+    let ignored = text("docker/Dockerfile.dockerignore");
+    let sent: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    for name in &sent {
+        assert!(deploy().join("..").join(name).exists(), "{name} is sent and is not there");
+    }
+    for needed in ["Cargo.lock", "Cargo.toml", "crates", "proto", "tests"] {
+        assert!(sent.contains(&needed), "cargo needs {needed}");
+    }
+    let toolchain = dockerfile.split("FROM rust:").nth(1).expect("a builder");
+    let manifest = std::fs::read_to_string(deploy().join("../Cargo.toml")).expect("a manifest");
+    let oldest = manifest.split("rust-version = \"").nth(1).expect("a version");
+    let oldest = oldest.split('"').next().expect("a version");
+    assert!(toolchain.starts_with(oldest), "built by another Rust than {oldest}");
+}
+
+#[test]
+fn ports_images_and_paths_are_the_same_everywhere() {
+    let mut mistakes = Vec::new();
+    for name in files() {
+        let text = text(&name);
+        let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| n.len() == 4);
+        let strange = numbers.filter(|n| n.starts_with("77") && !["7717", "7718"].contains(n));
+        mistakes.extend(strange.map(|n| format!("{name}: is {n} a port of memoird?")));
+        let images = text.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+        let loose = images.filter(|image| {
+            *image != "memoird" && (!image.contains(':') || image.ends_with(":latest"))
+        });
+        mistakes.extend(loose.map(|image| format!("{name}: which version of {image}?")));
+    }
+    for line in text("compose/compose.yaml").lines() {
+        let Some((path, _)) = line.trim().strip_prefix("- ").and_then(|it| it.split_once(':'))
+        else {
+            continue;
+        };
+        if path.starts_with("../") && !deploy().join("compose").join(path).exists() {
+            mistakes.push(format!("compose.yaml mounts {path}, which is not there"));
+        }
+    }
+    for word in text("README.md").split(['`', ' ', '(', ')', '\n']) {
+        let is_path = word.starts_with("deploy/") && !word.starts_with("deploy/compose/secrets");
+        if is_path && !deploy().join("..").join(word).exists() {
+            mistakes.push(format!("README.md names {word}, which is not there"));
+        }
+    }
+    for name in yaml("kubernetes/kustomization.yaml")[0]["resources"].as_array().expect("a list") {
+        let name = name.as_str().expect("a name");
+        for object in yaml(&format!("kubernetes/{name}")) {
+            let is_whole = object["kind"].is_string() && object["metadata"]["name"].is_string();
+            let is_free = object["metadata"].get("namespace").is_none();
+            if !is_whole || !is_free {
+                mistakes.push(format!("{name}: no kind, no name, or a namespace"));
+            }
+        }
+    }
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
