@@ -1,0 +1,100 @@
+//! What the tests share: calls to deliver, deadlines, processes that are looked for.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::change::EndReason;
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionId, Subject, TenantId};
+use memoird_core::state::State;
+use memoird_core::time::Timestamp;
+use memoird_core::turn::{PartKind, Role, Turn};
+use memoird_engine::{Ended, Hook, HookCall, HookError};
+use tokio::time::{sleep, timeout};
+
+/// Longer than any test takes on a machine that is busy.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// When the calls are made.
+pub(crate) const AT_SECONDS: i64 = 1_700_000_123;
+
+/// A first try for a session that has these turns.
+pub(crate) fn call_of(turns: Vec<Turn>) -> HookCall {
+    let generation = Generation::new(1_700_000_000_000, 7);
+    let hook = HookName::parse("receiver").expect("a good one");
+    let ended = Ended {
+        tenant: TenantId::parse("acme").expect("a good one"),
+        session: SessionId::parse("telegram:4711").expect("a good one"),
+        generation,
+        subject: Some(Subject::parse("ann").expect("a good one")),
+        reason: EndReason::Expired,
+        created_at: Timestamp::new(1_700_000_000, 0).expect("a good one"),
+        ended_at: Timestamp::new(1_700_000_100, 5_000_000).expect("a good one"),
+        turns: (1..).zip(turns).collect(),
+        turns_omitted: 0,
+        state: State { json: r#"{"step":2,"price":1.10}"#.into(), version: 3 },
+    };
+    HookCall {
+        delivery: DeliveryId { generation, hook },
+        attempt: 1,
+        at: Timestamp::new(AT_SECONDS, 900_000_000).expect("a good one"),
+        ended: Arc::new(ended),
+    }
+}
+
+/// A first try with two small turns.
+pub(crate) fn call() -> HookCall {
+    call_of(vec![text(Role::User, "Hi, \"you\"\nthere"), text(Role::Assistant, "Hallo, Grüße 🦀")])
+}
+
+/// A first try of so many bytes at least.
+pub(crate) fn large_call(bytes: usize) -> HookCall {
+    call_of(vec![text(Role::User, &"x".repeat(bytes))])
+}
+
+pub(crate) fn text(role: Role, text: &str) -> Turn {
+    Turn::new(role, vec![PartKind::Text(text.to_owned()).into()])
+}
+
+/// One call, one answer.
+pub(crate) async fn deliver(hook: &dyn Hook, call: HookCall) -> Result<(), HookError> {
+    let mut answers = in_time(hook.deliver(vec![call])).await;
+    assert_eq!(answers.len(), 1);
+    answers.remove(0)
+}
+
+/// What must come to an end by itself.
+#[track_caller]
+pub(crate) fn in_time<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let place = std::panic::Location::caller();
+    async move {
+        match timeout(DEADLINE, future).await {
+            Ok(output) => output,
+            Err(_) => panic!("{place}: still waiting after {DEADLINE:?}"),
+        }
+    }
+}
+
+/// Looks until it is so.
+#[track_caller]
+pub(crate) fn until(is_so: impl Fn() -> bool) -> impl Future<Output = ()> {
+    in_time(async move {
+        while !is_so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+}
+
+/// What is in a file that the receiver wrote.
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(path.as_ref()).unwrap_or_else(|error| {
+        panic!("{}: {error}", path.as_ref().display());
+    })
+}
+
+/// True while a process does something; one that only waits to be reaped does not.
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}

@@ -1,0 +1,138 @@
+//! The payload, to the letter: people write programs against it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use memoird_core::change::EndReason;
+use memoird_core::time::Timestamp;
+use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
+use memoird_engine::HookCall;
+use memoird_hooks::payload::payload;
+use serde_json::{Value, json};
+
+use crate::kit::{call, call_of};
+
+fn parsed(call: &HookCall) -> Value {
+    serde_json::from_str(&payload(call)).expect("JSON")
+}
+
+fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::Ended)) -> HookCall {
+    let mut ended = (*call.ended).clone();
+    change(&mut ended);
+    HookCall { ended: Arc::new(ended), ..call }
+}
+
+#[test]
+fn it_says_all_that_is_known_of_the_session() {
+    let expected = json!({
+        "version": 1,
+        "delivery": format!("{}/receiver", call().ended.generation),
+        "attempt": 1,
+        "hook": "receiver",
+        "tenant": "acme",
+        "session_id": "telegram:4711",
+        "generation": call().ended.generation.to_string(),
+        "subject": "ann",
+        "reason": "expired",
+        "created_at": "2023-11-14T22:13:20Z",
+        "ended_at": "2023-11-14T22:15:00.005Z",
+        "last_seq": 2,
+        "state": serde_json::from_str::<Value>(r#"{"step":2,"price":1.10}"#).unwrap(),
+        "state_version": 3,
+        "summary": null,
+        "turns_omitted": 0,
+        "turns": [
+            {"seq": 1, "role": "ROLE_USER", "timestamp": null,
+             "parts": [{"text": "Hi, \"you\"\nthere"}]},
+            {"seq": 2, "role": "ROLE_ASSISTANT", "timestamp": null,
+             "parts": [{"text": "Hallo, Grüße 🦀"}]},
+        ],
+    });
+    assert_eq!(parsed(&call()), expected);
+    // Numbers of the state keep their digits, fields their order.
+    assert!(payload(&call()).starts_with(r#"{"version":1,"delivery":"#));
+    assert!(payload(&call()).contains(r#""state":{"step":2,"price":1.10},"#));
+}
+
+#[test]
+fn a_turn_keeps_every_part_and_leaves_out_what_it_has_not() {
+    let image = PartKind::Media {
+        media_type: "image/png".into(),
+        source: MediaSource::Data(vec![255, 254, 253, 0]),
+        name: String::new(),
+    };
+    let file = PartKind::Media {
+        media_type: String::new(),
+        source: MediaSource::Uri("gs://a".into()),
+        name: "a.pdf".into(),
+    };
+    let result = PartKind::ToolResult {
+        tool_use_id: "c1".into(),
+        content: "ok".into(),
+        parts: vec![image.into()],
+        is_error: true,
+    };
+    let call_of_tool =
+        PartKind::ToolUse { id: "c1".into(), name: "f".into(), input_json: "{ }".into() };
+    let thinking = PartKind::Thinking { text: "hm".into(), signature: "s".into(), redacted: false };
+    let text = Part { kind: PartKind::Text(String::new()), extra_json: r#"{"a":1}"#.into() };
+    let turn = Turn {
+        timestamp: Timestamp::new(1_700_000_000, 1_500),
+        salience: Some(0.3),
+        pinned: true,
+        metadata: BTreeMap::from([("lang".to_owned(), "de".to_owned())]),
+        extra_json: r#"{"b":2}"#.into(),
+        ..Turn::new(
+            Role::Tool,
+            vec![text, call_of_tool.into(), result.into(), file.into(), thinking.into()],
+        )
+    };
+    let expected = json!([{
+        "seq": 1,
+        "role": "ROLE_TOOL",
+        "timestamp": "2023-11-14T22:13:20.000001500Z",
+        "parts": [
+            {"text": "", "extra_json": r#"{"a":1}"#},
+            {"tool_use": {"id": "c1", "name": "f", "input_json": "{ }"}},
+            {"tool_result": {"tool_use_id": "c1", "content": "ok", "is_error": true, "parts": [
+                {"media": {"media_type": "image/png", "name": "", "data": "//79AA=="}}]}},
+            {"media": {"media_type": "", "name": "a.pdf", "uri": "gs://a"}},
+            {"thinking": {"text": "hm", "signature": "s", "redacted": false}},
+        ],
+        "salience": 0.3,
+        "pinned": true,
+        "metadata": {"lang": "de"},
+        "extra_json": r#"{"b":2}"#,
+    }]);
+    assert_eq!(parsed(&call_of(vec![turn]))["turns"], expected);
+}
+
+#[test]
+fn a_session_of_nobody_without_turns_is_one_too() {
+    let names = [
+        (EndReason::Expired, "expired"),
+        (EndReason::Evicted, "evicted"),
+        (EndReason::Ended, "ended"),
+        (EndReason::Reset, "reset"),
+        (EndReason::Shutdown, "shutdown"),
+    ];
+    for (reason, name) in names {
+        let shown = parsed(&with(call_of(Vec::new()), |ended| {
+            ended.reason = reason;
+            ended.subject = None;
+            ended.turns_omitted = 9;
+        }));
+        assert_eq!(shown["reason"], name);
+        assert_eq!(shown["subject"], Value::Null);
+        assert_eq!((&shown["last_seq"], &shown["turns_omitted"]), (&json!(0), &json!(9)));
+        assert_eq!(shown["turns"], json!([]));
+    }
+}
+
+#[test]
+fn a_state_that_is_damaged_does_not_damage_the_rest() {
+    let damaged = with(call(), |ended| ended.state.json = "{\"a".into());
+    let shown = parsed(&damaged);
+    assert_eq!(shown["state"], Value::Null);
+    assert_eq!(shown["turns"].as_array().map(Vec::len), Some(2));
+}

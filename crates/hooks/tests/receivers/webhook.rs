@@ -1,0 +1,249 @@
+//! What a web service gets, and what its answers mean.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use memoird_engine::{Again, HookCall, HookError};
+use memoird_hooks::payload::payload;
+use memoird_hooks::webhook::{WebhookConfig, WebhookError, WebhookHook, WebhookSecret};
+use sha2::Sha256;
+
+use crate::kit::{AT_SECONDS, call, deliver, in_time, large_call};
+use crate::service::{Request, Service};
+
+/// A webhook that may speak to this machine.
+pub(crate) fn config(url: impl Into<String>) -> WebhookConfig {
+    WebhookConfig {
+        url: url.into(),
+        secret: None,
+        headers: Vec::new(),
+        allow_private: true,
+        connect_timeout: Duration::from_secs(30),
+    }
+}
+
+pub(crate) fn hook(url: impl Into<String>) -> WebhookHook {
+    WebhookHook::new(config(url)).expect("a good configuration")
+}
+
+/// One delivery and what the service does meanwhile.
+pub(crate) async fn exchange<T>(
+    hook: &WebhookHook,
+    call: HookCall,
+    service: impl Future<Output = T>,
+) -> (Result<(), HookError>, T) {
+    in_time(async { tokio::join!(deliver(hook, call), service) }).await
+}
+
+/// A delivery that is answered so, and must fail.
+async fn refused(status: &str, more: &str, body: &str) -> HookError {
+    let service = Service::bind().await;
+    let hook = hook(service.url("/hook"));
+    exchange(&hook, call(), service.answer(status, more, body)).await.0.expect_err("a failure")
+}
+
+#[tokio::test]
+async fn a_service_gets_the_payload_with_its_headers() {
+    let service = Service::bind().await;
+    let headers = [("Authorization", "Bearer t"), ("X-Team", "blue")];
+    let hook = WebhookHook::new(WebhookConfig {
+        secret: Some(WebhookSecret::parse("open sesame").unwrap()),
+        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        ..config(service.url("/hook?token=1"))
+    });
+    let (answer, got) =
+        exchange(&hook.unwrap(), call(), service.answer("200 OK", "", "thanks")).await;
+    assert_eq!(answer, Ok(()));
+    assert_eq!(got.line, "POST /hook?token=1");
+    assert_eq!(String::from_utf8_lossy(&got.body), payload(&call()));
+    let id = format!("{}/receiver", call().ended.generation);
+    let timestamp = AT_SECONDS.to_string();
+    for (name, value) in [
+        ("content-type", "application/json"),
+        ("user-agent", concat!("memoird/", env!("CARGO_PKG_VERSION"))),
+        ("authorization", "Bearer t"),
+        ("x-team", "blue"),
+        ("webhook-id", &id),
+        ("webhook-timestamp", &timestamp),
+        ("host", &format!("127.0.0.1:{}", service.port())),
+    ] {
+        assert_eq!(got.header(name), Some(value), "{name}");
+    }
+    for name in ["cookie", "accept-encoding", "referer", "transfer-encoding"] {
+        assert_eq!(got.header(name), None, "{name}");
+    }
+    assert_eq!(got.header("webhook-signature").unwrap(), signature("open sesame", &got));
+}
+
+/// The signature as a receiver computes it.
+fn signature(key: &str, got: &Request) -> String {
+    let header = |name| got.header(name).expect(name);
+    let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).expect("any key is one");
+    mac.update(format!("{}.{}.", header("webhook-id"), header("webhook-timestamp")).as_bytes());
+    mac.update(&got.body);
+    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+#[tokio::test]
+async fn without_a_secret_nothing_is_signed() {
+    let service = Service::bind().await;
+    let hook = hook(service.url("/"));
+    let (answer, got) =
+        exchange(&hook, large_call(10_000_000), service.answer("204 No Content", "", "")).await;
+    assert_eq!(answer, Ok(()));
+    assert_eq!(got.header("webhook-signature"), None);
+    assert!(got.body == payload(&large_call(10_000_000)).as_bytes());
+}
+
+#[tokio::test]
+async fn a_service_that_fails_is_asked_again_and_sees_the_same_id() {
+    let service = Service::bind().await;
+    let hook = hook(service.url("/"));
+    let (answer, first) =
+        exchange(&hook, call(), service.answer("500 Oops", "", "no\x1b[2J\nroom")).await;
+    let problem = r"500 Internal Server Error: no\u{1b}[2J\nroom";
+    assert_eq!(answer, Err(HookError::later(problem)));
+    let again = HookCall { attempt: 2, ..call() };
+    let (answer, second) = exchange(&hook, again, service.answer("200 OK", "", "")).await;
+    assert_eq!(answer, Ok(()));
+    assert_eq!(first.header("webhook-id"), second.header("webhook-id"));
+}
+
+#[tokio::test]
+async fn a_service_that_asks_for_a_pause_gets_it() {
+    let error = refused("429 Slow Down", "retry-after: 7\r\n", "").await;
+    assert_eq!(error.problem, "429 Too Many Requests");
+    assert_eq!(error.again, Again::After(Duration::from_secs(7)));
+    // The call is made at 22:15:23.9.
+    let until = "retry-after: Tue, 14 Nov 2023 22:16:24 GMT\r\n";
+    let error = refused("503 Busy", until, "").await;
+    assert_eq!(error.again, Again::After(Duration::from_millis(60_100)));
+}
+
+#[tokio::test]
+async fn a_service_that_refuses_for_good_is_not_asked_again() {
+    for status in ["404 Not Found", "410 Gone", "401 Unauthorized", "304 Not Modified"] {
+        let error = refused(status, "retry-after: 7\r\n", "").await;
+        assert_eq!(error, HookError::never(status));
+    }
+    let error = refused("400 Bad Request", "", &"x".repeat(5_000)).await;
+    assert_eq!(error.problem, format!("400 Bad Request: {}…", "x".repeat(199)));
+}
+
+#[tokio::test]
+async fn a_redirect_on_the_same_host_is_followed_with_the_body() {
+    let service = Service::bind().await;
+    let hook = hook(service.url("/old"));
+    let (answer, (first, second, third)) = exchange(&hook, call(), async {
+        let absolute = format!("location: {}\r\n", service.url("/newer"));
+        let first = service.answer("307 Moved", "location: /new?a=b\r\n", "").await;
+        let second = service.answer("308 Moved", &absolute, "").await;
+        (first, second, service.answer("200 OK", "", "").await)
+    })
+    .await;
+    assert_eq!(answer, Ok(()));
+    let lines = [&*first.line, &*second.line, &*third.line];
+    assert_eq!(lines, ["POST /old", "POST /new?a=b", "POST /newer"]);
+    assert_eq!(third.body, first.body);
+    assert_eq!(third.header("webhook-id"), first.header("webhook-id"));
+}
+
+#[tokio::test]
+async fn a_redirect_to_elsewhere_is_told_and_not_followed() {
+    let (service, other) = (Service::bind().await, Service::bind().await);
+    let hook = hook(service.url("/"));
+    let places = [other.url("/x?secret=1"), format!("https://127.0.0.1:{}/x", service.port())];
+    for place in places {
+        let more = format!("location: {place}\r\n");
+        let (answer, _) = tokio::select! {
+            done = exchange(&hook, call(), service.answer("307 Go", &more, "")) => done,
+            _ = other.accept() => panic!("it went to {place}"),
+        };
+        let error = answer.unwrap_err();
+        assert_eq!(error.again, Again::Later);
+        assert!(error.problem.contains("another host") && error.problem.contains("/x"), "{error}");
+        assert!(!error.problem.contains("secret"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_not_followed() {
+    for status in ["301 Moved", "302 Found", "303 See Other"] {
+        let error = refused(status, "location: /new\r\n", "").await;
+        assert_eq!(error.again, Again::Later);
+        assert!(error.problem.contains("only 307 and 308"), "{error}");
+    }
+    for more in ["", "location: http://[\r\n"] {
+        let error = refused("307 Go", more, "").await;
+        assert_eq!(error.problem, "307 Temporary Redirect, without saying where to");
+    }
+    let service = Service::bind().await;
+    let hook = hook(service.url("/"));
+    let (answer, ()) = exchange(&hook, call(), async {
+        for _ in 0..4 {
+            service.answer("308 Round", "location: /\r\n", "").await;
+        }
+    })
+    .await;
+    assert_eq!(answer, Err(HookError::later("redirects more than 3 times")));
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused() {
+    let new = |url: &str| WebhookHook::new(config(url)).map(|_| ());
+    assert!(matches!(new("not a url"), Err(WebhookError::UrlInvalid { .. })));
+    assert!(matches!(new("http://"), Err(WebhookError::UrlInvalid { .. })));
+    assert!(matches!(new("ftp://a.example"), Err(WebhookError::SchemeUnsupported { .. })));
+    assert_eq!(new("https://ann:pw@a.example"), Err(WebhookError::CredentialsInUrl));
+    assert_eq!(new("http://127.0.0.1:1/"), Ok(()));
+    let with = |name: &str, value: &str| {
+        let headers = vec![(name.to_owned(), value.to_owned())];
+        WebhookHook::new(WebhookConfig { headers, ..config("http://a.example") }).map(|_| ())
+    };
+    let invalid = |name: &str| Err(WebhookError::HeaderInvalid { name: name.to_owned() });
+    assert_eq!(with("X-A", "b"), Ok(()));
+    assert_eq!(with("X A", "b"), invalid("X A"));
+    assert_eq!(with("X-A", "b\r\nX-B: c"), invalid("X-A"));
+    for name in ["Webhook-Signature", "Content-Length", "host"] {
+        assert_eq!(with(name, "b"), Err(WebhookError::HeaderReserved { name: name.to_owned() }));
+    }
+}
+
+#[test]
+fn a_private_address_in_the_url_is_refused_unless_it_is_meant() {
+    for host in [
+        "127.0.0.1",
+        "127.1",
+        "0x7f.1",
+        "2130706433",
+        "10.0.0.1",
+        "169.254.169.254",
+        "[::1]",
+        "[fd00::1]",
+        "[::ffff:10.0.0.1]",
+        "localhost",
+        "LOCALHOST.",
+        "a.localhost",
+    ] {
+        let open = config(format!("http://{host}/"));
+        let closed = WebhookConfig { allow_private: false, ..open.clone() };
+        let refused = WebhookHook::new(closed).expect_err(host);
+        assert!(matches!(refused, WebhookError::AddressPrivate { .. }), "{host}: {refused}");
+        WebhookHook::new(open).expect(host);
+    }
+    let public = WebhookConfig { allow_private: false, ..config("http://a.example/") };
+    WebhookHook::new(public).expect("a name is looked up later");
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let config = WebhookConfig {
+        secret: Some(WebhookSecret::parse("hunter2").unwrap()),
+        headers: vec![("authorization".to_owned(), "hunter2".to_owned())],
+        ..config("https://a.example/hook?token=hunter2")
+    };
+    let shown = format!("{config:?} {:?}", WebhookHook::new(config.clone()).unwrap());
+    assert!(shown.contains("a.example/hook") && !shown.contains("hunter2"), "{shown}");
+}

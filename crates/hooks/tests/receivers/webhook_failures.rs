@@ -1,0 +1,147 @@
+//! Services that hang, break off, never stop, or are not there.
+
+use std::time::Duration;
+
+use memoird_engine::{Again, Hook, HookError};
+use memoird_hooks::webhook::{WebhookConfig, WebhookHook};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::kit::{call, deliver, in_time, large_call};
+use crate::service::Service;
+use crate::webhook::{config, exchange, hook};
+
+/// A delivery to a service that says this and closes.
+async fn after(raw: &str) -> Result<(), HookError> {
+    let service = Service::bind().await;
+    let hook = hook(service.url("/hook?token=hunter2"));
+    exchange(&hook, call(), service.say(raw)).await.0
+}
+
+#[track_caller]
+fn is_later(answer: Result<(), HookError>, why: &str) {
+    let error = answer.expect_err("a failure");
+    assert_eq!(error.again, Again::Later, "{error}");
+    assert!(error.problem.contains(why), "{error}");
+    assert!(!error.problem.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_service_that_hangs_is_let_go_when_the_delivery_is_cancelled() {
+    let service = Service::bind().await;
+    let hook = hook(service.url("/"));
+    let mut delivery = hook.deliver(vec![call()]);
+    let (_, mut stream) = tokio::select! {
+        answers = &mut delivery => panic!("{answers:?}"),
+        taken = in_time(service.take()) => taken,
+    };
+    drop(delivery);
+    let end = in_time(stream.read(&mut [0; 16])).await;
+    assert!(matches!(end, Ok(0) | Err(_)), "the connection is still open: {end:?}");
+}
+
+#[tokio::test]
+async fn a_service_that_closes_before_or_in_its_answer_is_asked_again() {
+    is_later(after("").await, "no answer from http://127.0.0.1:");
+    is_later(after("HTTP/1.1 200 OK\r\ncontent-le").await, "no answer from");
+    is_later(after("no HTTP at all\r\n\r\n").await, "no answer from");
+}
+
+#[tokio::test]
+async fn a_service_that_closes_in_the_request_is_asked_again() {
+    let service = Service::bind().await;
+    let hook = hook(service.url("/"));
+    let (answer, ()) = exchange(&hook, large_call(20_000_000), async {
+        let mut stream = service.accept().await;
+        stream.read_exact(&mut [0; 1_000]).await.expect("a beginning");
+    })
+    .await;
+    is_later(answer, "no answer from");
+}
+
+#[tokio::test]
+async fn a_service_that_said_it_is_done_is_believed_when_it_then_breaks_off() {
+    let broken = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf";
+    assert_eq!(after(broken).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_failure_is_known_by_its_status_when_its_text_breaks_off_or_hangs() {
+    let broken = "HTTP/1.1 503 Busy\r\nretry-after: 3\r\ncontent-length: 100\r\n\r\nhalf";
+    let expected = HookError {
+        problem: "503 Service Unavailable: half".to_owned(),
+        again: Again::After(Duration::from_secs(3)),
+    };
+    assert_eq!(after(broken).await, Err(expected.clone()));
+    let service = Service::bind().await;
+    let hook = hook(service.url("/"));
+    let (answer, _open) = exchange(&hook, call(), async {
+        let (_, mut stream) = service.take().await;
+        stream.write_all(broken.as_bytes()).await.unwrap();
+        stream
+    })
+    .await;
+    assert_eq!(answer, Err(expected));
+}
+
+#[tokio::test]
+async fn a_service_that_never_stops_talking_is_not_listened_to() {
+    for (status, is_made) in [("200 OK", true), ("404 Not Found", false)] {
+        let service = Service::bind().await;
+        let hook = hook(service.url("/"));
+        let (answer, sent) = exchange(&hook, call(), async {
+            let (_, mut stream) = service.take().await;
+            let head = format!("HTTP/1.1 {status}\r\ncontent-type: text/plain\r\n\r\n");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut sent = 0_u64;
+            while stream.write_all(&[b'x'; 10_000]).await.is_ok() {
+                sent += 10_000;
+            }
+            sent
+        })
+        .await;
+        match is_made {
+            true => assert_eq!(answer, Ok(())),
+            false => assert_eq!(answer.unwrap_err().again, Again::Never),
+        }
+        // What fits into the buffers of two sockets.
+        assert!(sent < 50_000_000, "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn headers_without_end_are_not_kept() {
+    let service = Service::bind().await;
+    let hook = hook(service.url("/"));
+    let (answer, sent) = exchange(&hook, call(), async {
+        let (_, mut stream) = service.take().await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nx-long: ").await.unwrap();
+        let mut sent = 0_u64;
+        while stream.write_all(&[b'x'; 10_000]).await.is_ok() {
+            sent += 10_000;
+        }
+        sent
+    })
+    .await;
+    is_later(answer, "no answer from");
+    assert!(sent < 50_000_000, "{sent}");
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_asked_again() {
+    let service = Service::bind().await;
+    let url = service.url("/hook?token=hunter2");
+    drop(service);
+    is_later(deliver(&hook(url), call()).await, "refused");
+    is_later(deliver(&hook("http://nowhere.invalid/"), call()).await, "http://nowhere.invalid/");
+}
+
+#[tokio::test]
+async fn a_service_that_hangs_in_the_handshake_is_given_up_in_time() {
+    let service = Service::bind().await;
+    let hook = WebhookHook::new(WebhookConfig {
+        connect_timeout: Duration::from_millis(50),
+        ..config(format!("https://127.0.0.1:{}/", service.port()))
+    });
+    let (answer, _open) = exchange(&hook.unwrap(), call(), service.accept()).await;
+    is_later(answer, "no answer from https://127.0.0.1:");
+}
