@@ -15,9 +15,9 @@ impl DirLock {
     /// Makes the directory where it is missing, and takes it.
     pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
         let unusable = |source| StoreError::DirUnusable { dir: dir.to_owned(), source };
-        std::fs::create_dir_all(dir).map_err(unusable)?;
+        private::dirs(dir).map_err(unusable)?;
         let path = dir.join("lock");
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = private::file_options().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
@@ -26,5 +26,32 @@ impl DirLock {
             }
             Err(TryLockError::Error(source)) => Err(unusable(source)),
         }
+    }
+}
+
+/// Conversations are for nobody else on the machine: what is made here only the daemon's
+/// user reads. SQLite gives its other files the rights of the first.
+pub(crate) mod private {
+    use std::fs::{DirBuilder, OpenOptions};
+    use std::io;
+    #[cfg(unix)]
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    use std::path::Path;
+
+    /// Makes a directory with all above it, where it is missing.
+    pub(crate) fn dirs(dir: &Path) -> io::Result<()> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        builder.mode(0o700);
+        builder.create(dir)
+    }
+
+    /// Options for a file that may have to be made.
+    pub(crate) fn file_options() -> OpenOptions {
+        let mut options = OpenOptions::new();
+        #[cfg(unix)]
+        options.mode(0o600);
+        options
     }
 }

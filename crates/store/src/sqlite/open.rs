@@ -9,6 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema;
+use crate::lock::private;
 use crate::{SqliteOptions, StoreError};
 
 /// What every SQLite file begins with.
@@ -43,7 +44,7 @@ pub(super) fn writer(
     };
 
     // The system says best why a file cannot be written.
-    File::options().create(true).append(true).open(path).map_err(unusable)?;
+    private::file_options().create(true).append(true).open(path).map_err(unusable)?;
     let mut connection = Connection::open_with_flags(path, flags(false))?;
     prepare(&connection)?;
     if found == 0 {
