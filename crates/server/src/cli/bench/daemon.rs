@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use memoird_proto::v1::ReloadConfigRequest;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -31,6 +32,22 @@ pub(super) struct Settings {
     pub(super) max_sessions: u64,
     /// Turns of a history.
     pub(super) history_turns: u32,
+    /// How long a session lives untouched, in seconds.
+    pub(super) session_ttl_s: u32,
+    /// True: a checkpoint in git when a session ends.
+    pub(super) checkpoints: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Sync,
+            max_sessions: 0,
+            history_turns: 50,
+            session_ttl_s: 24 * 60 * 60,
+            checkpoints: false,
+        }
+    }
 }
 
 /// A process that ends with this value.
@@ -52,11 +69,7 @@ impl Daemon {
     pub(super) async fn memoird(settings: Settings, parent: &Path) -> Result<Self, CliError> {
         let dir = temp_dir(parent)?;
         let data = dir.path().join("data");
-        let config = dir.path().join("memoird.yaml");
-        fs::write(&config, settings.yaml(&data)).map_err(|source| CliError::Io {
-            what: format!("cannot write {}", config.display()),
-            source,
-        })?;
+        let config = settings.write(dir.path())?;
         let args = vec!["serve".into(), "--config".into(), config.display().to_string()];
         Self::start(args, data.join("endpoints.json"), dir).await
     }
@@ -76,6 +89,14 @@ impl Daemon {
             format!("--bytes={bytes}"),
         ];
         Self::start(args, endpoints, dir).await
+    }
+
+    /// Gives it another configuration, and makes it read that.
+    pub(super) async fn reconfigure(&self, settings: Settings) -> Result<(), CliError> {
+        settings.write(self.dir.path())?;
+        let target = self.target()?;
+        let reply = target.admin().reload_config(ReloadConfigRequest {}).await;
+        reply.map_err(|status| target.explain(status)).map(drop)
     }
 
     /// Where it serves.
@@ -176,18 +197,35 @@ impl Drop for Daemon {
 }
 
 impl Settings {
-    fn yaml(&self, data: &Path) -> String {
+    /// Writes the configuration of a daemon that has this directory; gives the file.
+    fn write(&self, dir: &Path) -> Result<PathBuf, CliError> {
+        let config = dir.join("memoird.yaml");
+        let what = format!("cannot write {}", config.display());
+        let written = fs::write(&config, self.yaml(dir));
+        written.map_err(|source| CliError::Io { what, source }).map(|()| config)
+    }
+
+    fn yaml(&self, dir: &Path) -> String {
         // A JSON string is a YAML string, whatever the path has in it.
-        let data = serde_json::Value::from(data.display().to_string());
+        let quoted = |name| serde_json::Value::from(dir.join(name).display().to_string());
+        let data = quoted("data");
+        let hooks = match self.checkpoints {
+            true => {
+                format!("[ {{ name: checkpoint, git: {{ dir: {} }} }} ]", quoted("checkpoints"))
+            }
+            false => "[]".to_owned(),
+        };
         format!(
             "version: 1\n\
              data_dir: {data}\n\
              server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\" }}\n\
              journal: {{ durability: \"{}\" }}\n\
-             short_term: {{ max_sessions: {}, max_history_turns: {} }}\n",
+             short_term: {{ max_sessions: {}, max_history_turns: {}, session_ttl: {}s }}\n\
+             hooks: {hooks}\n",
             self.durability.name(),
             self.max_sessions,
             self.history_turns,
+            self.session_ttl_s,
         )
     }
 }
@@ -218,10 +256,14 @@ mod tests {
 
     #[test]
     fn the_configuration_is_what_a_person_would_write() {
-        let settings = Settings { durability: Durability::Off, max_sessions: 7, history_turns: 50 };
+        let settings =
+            Settings { durability: Durability::Off, max_sessions: 7, ..Settings::default() };
         let yaml = settings.yaml(Path::new("/tmp/a \"b\""));
-        assert!(yaml.contains("data_dir: \"/tmp/a \\\"b\\\"\"\n"), "{yaml}");
+        assert!(yaml.contains("data_dir: \"/tmp/a \\\"b\\\"/data\"\n"), "{yaml}");
         assert!(yaml.contains("journal: { durability: \"off\" }\n"), "{yaml}");
-        assert!(yaml.contains("{ max_sessions: 7, max_history_turns: 50 }\n"), "{yaml}");
+        assert!(
+            yaml.contains("{ max_sessions: 7, max_history_turns: 50, session_ttl: 86400s }\n"),
+            "{yaml}"
+        );
     }
 }
