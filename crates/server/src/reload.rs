@@ -66,7 +66,12 @@ pub(crate) struct Reloader {
     grace_ms: AtomicU64,
     pub(crate) counts: ReloadCounts,
     running: Mutex<Running>,
+    /// Of the files as they were when they were last read, whatever came of it.
+    seen: std::sync::Mutex<Fingerprint>,
 }
+
+/// Of the content of some files.
+type Fingerprint = [u8; 32];
 
 /// The configuration that applies.
 #[derive(Debug)]
@@ -98,6 +103,7 @@ impl Reloader {
                 keys: config.keys.clone(),
                 secret_files: config.secret_files.clone(),
             }),
+            seen: std::sync::Mutex::default(),
         };
         reloader.set_grace(config);
         reloader
@@ -113,7 +119,10 @@ impl Reloader {
     /// # Errors
     /// When there is no file, or it is not valid: then nothing has changed.
     pub(crate) async fn reload(&self, why: &str) -> Result<Reloaded, ReloadError> {
+        // Before they are read: what changes after this is seen as another change.
+        let fingerprint = self.fingerprint().await;
         let outcome = self.try_reload().await;
+        *self.seen() = fingerprint;
         match &outcome {
             Ok(Reloaded { applied, refused }) => {
                 self.counts.applied.fetch_add(1, Ordering::Relaxed);
@@ -186,23 +195,27 @@ impl Reloader {
         if self.path.is_none() {
             return std::future::pending().await;
         }
-        let mut applied = self.fingerprint().await;
-        let mut last = applied;
+        let mut last = self.fingerprint().await;
+        *self.seen() = last;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let now = self.fingerprint().await;
-            if now != applied && now == last {
-                // A refused one is not tried again until it changes.
-                applied = now;
-                // What came of it is in the log.
+            let is_new = *self.seen() != now;
+            if is_new && now == last {
+                // What came of it is in the log; a refused one is not tried again until it
+                // changes.
                 let _ = self.reload("the file changed").await;
             }
             last = now;
         }
     }
 
+    fn seen(&self) -> std::sync::MutexGuard<'_, Fingerprint> {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// Of what is in the files now; by content, because a mounted volume swaps links.
-    async fn fingerprint(&self) -> [u8; 32] {
+    async fn fingerprint(&self) -> Fingerprint {
         let secret_files = self.running.lock().await.secret_files.clone();
         let files: Vec<PathBuf> = self.path.iter().cloned().chain(secret_files).collect();
         let read = move || {
@@ -211,7 +224,7 @@ impl Reloader {
                 // One that is not there is nothing, and that is another thing than empty.
                 let text = std::fs::read(&file).ok();
                 hasher.update([u8::from(text.is_some())]);
-                let digest: [u8; 32] = Sha256::digest(text.unwrap_or_default()).into();
+                let digest: Fingerprint = Sha256::digest(text.unwrap_or_default()).into();
                 hasher.update(digest);
             }
             hasher.finalize().into()
