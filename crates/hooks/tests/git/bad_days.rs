@@ -238,9 +238,11 @@ async fn a_repository_that_was_deleted_is_made_again() {
     exactly_once(&house.bare(), &sessions(0, 4));
 }
 
+type Damage = fn(&Path);
+
 #[tokio::test]
 async fn what_is_no_repository_is_left_alone_and_named() {
-    let damages: [(&str, fn(&Path)); 5] = [
+    let damages: [(&str, Damage); 5] = [
         ("is no git repository", |bare| fs::remove_file(bare.join("HEAD")).unwrap()),
         ("is no git repository", |bare| {
             fs::remove_dir_all(bare).unwrap();
