@@ -50,8 +50,6 @@ enum Outcome {
     NotTried,
 }
 
-/// Deliveries that were owed this recently wait for company, where a hook takes batches.
-const GATHER_MS: u64 = 100;
 /// The longest problem that is written down, in bytes.
 const PROBLEM_BYTES: usize = 500;
 

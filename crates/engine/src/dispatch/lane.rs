@@ -7,8 +7,8 @@ use memoird_core::outbox::Delivery;
 use memoird_core::time::Steady;
 use memoird_store::DueDeliveries;
 
-use super::GATHER_MS;
 use crate::config::HookConfig;
+use crate::tenant::ms;
 
 /// What the dispatcher knows of one hook.
 pub(super) struct Lane {
@@ -64,10 +64,11 @@ impl Lane {
         let batch_max = self.batch_max();
         // A hook that takes batches is spared a call for each of many ends.
         let oldest = free.iter().map(|delivery| delivery.due).min();
-        let is_fresh = |due: Steady| now.since(due) < GATHER_MS;
+        let wait_ms = self.batch_wait_ms();
+        let is_fresh = |due: Steady| now.since(due) < wait_ms;
         let waits = batch_max > 1 && is_all && free.len() < batch_max;
         if let Some(due) = oldest.filter(|due| waits && is_fresh(*due)) {
-            let at = Steady(due.0.saturating_add(GATHER_MS));
+            let at = Steady(due.0.saturating_add(wait_ms));
             self.look_at = Some(self.look_at.map_or(at, |next| next.min(at)));
             return Vec::new();
         }
@@ -94,6 +95,10 @@ impl Lane {
     fn room(&self) -> Option<usize> {
         let hook = self.hook.as_ref()?;
         Some(hook.concurrency.max(1).saturating_sub(self.attempts)).filter(|room| *room > 0)
+    }
+
+    fn batch_wait_ms(&self) -> u64 {
+        self.hook.as_ref().map_or(0, |hook| ms(hook.hook.batch_wait()))
     }
 
     fn batch_max(&self) -> usize {

@@ -25,6 +25,7 @@ mod worktree;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
@@ -103,6 +104,10 @@ impl GitHook {
 impl Hook for GitHook {
     fn batch_max(&self) -> usize {
         self.config.batch_max
+    }
+
+    fn batch_wait(&self) -> Duration {
+        self.config.batch_wait
     }
 
     fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {

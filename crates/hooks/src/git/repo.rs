@@ -149,7 +149,12 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
 
 /// Builds the repository beside its place and moves it there whole.
 fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
-    fs::create_dir_all(&config.dir).doing("create", &config.dir)?;
+    let mut private = fs::DirBuilder::new();
+    private.recursive(true);
+    // Conversations are for nobody else on the machine, unless somebody opens the folder.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
+    private.create(&config.dir).doing("create", &config.dir)?;
     let folder = File::open(&config.dir).doing("open", &config.dir)?;
     lock::hold(&folder, &config.dir, stop)?;
     // Another memoird may have been faster.

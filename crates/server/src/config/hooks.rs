@@ -67,6 +67,8 @@ struct GitShape {
     branch: String,
     author_name: String,
     author_email: String,
+    batch_max: usize,
+    batch_wait: Span,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -186,7 +188,8 @@ impl GitShape {
             branch: self.branch.clone(),
             author_name: self.author_name.clone(),
             author_email: self.author_email.clone(),
-            ..GitConfig::default()
+            batch_max: self.batch_max,
+            batch_wait: self.batch_wait.0,
         };
         match config.problem() {
             Some(problem) => Err(problem.to_string()),
@@ -273,6 +276,8 @@ impl Default for GitShape {
             branch: git.branch,
             author_name: git.author_name,
             author_email: git.author_email,
+            batch_max: git.batch_max,
+            batch_wait: Span(git.batch_wait),
         }
     }
 }
