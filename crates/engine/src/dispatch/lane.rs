@@ -7,7 +7,6 @@ use memoird_core::outbox::Delivery;
 use memoird_core::time::Steady;
 use memoird_store::DueDeliveries;
 
-use super::GATHER_MS;
 use crate::config::HookConfig;
 
 /// What the dispatcher knows of one hook.
@@ -18,12 +17,14 @@ pub(super) struct Lane {
     attempts: usize,
     /// When to look for more: at once, at this moment, or not before something happens.
     look_at: Option<Steady>,
+    /// Which of all starts was its last one.
+    pub(super) started: u64,
 }
 
 impl Lane {
     pub(super) fn new(hook: HookConfig) -> Self {
         let (under_way, look_at) = (HashSet::new(), Some(Steady(0)));
-        Self { hook: Some(hook), under_way, attempts: 0, look_at }
+        Self { hook: Some(hook), under_way, attempts: 0, look_at, started: 0 }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -55,6 +56,7 @@ impl Lane {
         wanted: usize,
         now: Steady,
         room: usize,
+        gather_ms: u64,
     ) -> Vec<Vec<Delivery>> {
         let is_all = found.due.len() < wanted;
         self.look_at = if is_all { found.next } else { Some(Steady(0)) };
@@ -64,10 +66,10 @@ impl Lane {
         let batch_max = self.batch_max();
         // A hook that takes batches is spared a call for each of many ends.
         let oldest = free.iter().map(|delivery| delivery.due).min();
-        let is_fresh = |due: Steady| now.since(due) < GATHER_MS;
+        let is_fresh = |due: Steady| now.since(due) < gather_ms;
         let waits = batch_max > 1 && is_all && free.len() < batch_max;
         if let Some(due) = oldest.filter(|due| waits && is_fresh(*due)) {
-            let at = Steady(due.0.saturating_add(GATHER_MS));
+            let at = Steady(due.0.saturating_add(gather_ms));
             self.look_at = Some(self.look_at.map_or(at, |next| next.min(at)));
             return Vec::new();
         }
