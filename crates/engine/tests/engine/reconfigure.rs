@@ -1,0 +1,1 @@
+//! Another configuration for an engine that runs.
