@@ -110,9 +110,10 @@ impl FaultyStore {
         self.fates.lock().unwrap().extend(fates);
     }
 
-    /// From now on all commits succeed.
+    /// From now on all that is written succeeds.
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
+        self.fail_settles(0);
     }
 
     /// Commits that were tried.

@@ -36,7 +36,11 @@ pub(crate) fn hook_name(text: &str) -> HookName {
 
 /// A hook that is called for all ends.
 pub(crate) fn hooked(name: &str, hook: &Arc<ScriptedHook>) -> HookConfig {
-    let hook: Arc<dyn Hook> = hook.clone();
+    hooked_as(name, hook.clone())
+}
+
+/// The same for a hook of any kind.
+pub(crate) fn hooked_as(name: &str, hook: Arc<dyn Hook>) -> HookConfig {
     HookConfig {
         subscription: Subscription {
             hook: hook_name(name),
