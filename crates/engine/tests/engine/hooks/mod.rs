@@ -10,6 +10,7 @@ mod removed;
 mod retries;
 pub(crate) mod script;
 mod shutdown;
+mod threads;
 mod tries;
 
 use std::sync::Arc;
