@@ -130,7 +130,8 @@ pub(crate) async fn deliver_all(engine: &Engine, hooks: &[Arc<FlakyHook>]) {
             engine.retry_delivery(view.delivery.id).await.unwrap();
         }
     }
-    sleep(Duration::from_secs(60)).await;
+    // Longer than any session lives and any pause lasts: then nothing is under way.
+    sleep(Duration::from_secs(300)).await;
     let left = list().await.unwrap();
     let is_open = |state| state != DeliveryState::Done;
     let open: Vec<_> = left.iter().filter(|view| is_open(view.delivery.state)).collect();
