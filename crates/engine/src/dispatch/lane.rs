@@ -18,12 +18,14 @@ pub(super) struct Lane {
     attempts: usize,
     /// When to look for more: at once, at this moment, or not before something happens.
     look_at: Option<Steady>,
+    /// Which of all starts was its last one.
+    pub(super) started: u64,
 }
 
 impl Lane {
     pub(super) fn new(hook: HookConfig) -> Self {
         let (under_way, look_at) = (HashSet::new(), Some(Steady(0)));
-        Self { hook: Some(hook), under_way, attempts: 0, look_at }
+        Self { hook: Some(hook), under_way, attempts: 0, look_at, started: 0 }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -55,6 +57,7 @@ impl Lane {
         wanted: usize,
         now: Steady,
         room: usize,
+        gathers: bool,
     ) -> Vec<Vec<Delivery>> {
         let is_all = found.due.len() < wanted;
         self.look_at = if is_all { found.next } else { Some(Steady(0)) };
@@ -64,7 +67,7 @@ impl Lane {
         let batch_max = self.batch_max();
         // A hook that takes batches is spared a call for each of many ends.
         let oldest = free.iter().map(|delivery| delivery.due).min();
-        let wait_ms = self.batch_wait_ms();
+        let wait_ms = if gathers { self.batch_wait_ms() } else { 0 };
         let is_fresh = |due: Steady| now.since(due) < wait_ms;
         let waits = batch_max > 1 && is_all && free.len() < batch_max;
         if let Some(due) = oldest.filter(|due| waits && is_fresh(*due)) {

@@ -38,7 +38,7 @@ pub(super) fn ended(
     };
     let (mut records, mut bytes) = (Vec::new(), 0);
     for generation in wanted {
-        if bytes >= bytes_max {
+        if bytes >= bytes_max && !records.is_empty() {
             break;
         }
         let row = match unfolded.rows.remove(generation) {

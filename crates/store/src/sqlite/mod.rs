@@ -61,7 +61,8 @@ pub struct SqliteStore {
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
     intake_changes: usize,
-    /// The sessions with something in the intake: only they have to be looked for there.
+    /// The sessions with something in the intake, or about to have: only they have to be
+    /// looked for there.
     unfolded: Mutex<HashSet<SessionKey>>,
     /// Last, so that the connections are closed first.
     _lock: DirLock,
@@ -143,9 +144,7 @@ impl Store for SqliteStore {
         if writer.intake_changes() >= self.intake_changes {
             self.fold(&mut writer)?;
         }
-        let committed = writer.commit(clock, sets)?;
-        relock(&self.unfolded).extend(committed.touched);
-        Ok(committed.answers)
+        writer.commit(clock, sets, |touched| relock(&self.unfolded).extend(touched))
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {

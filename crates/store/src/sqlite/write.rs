@@ -24,12 +24,6 @@ pub(super) struct Writer {
     next_turn: i64,
 }
 
-/// What a transaction did.
-pub(super) struct Committed {
-    pub(super) answers: Vec<Result<(), Refused>>,
-    pub(super) touched: Vec<SessionKey>,
-}
-
 /// Why one change was not written.
 enum Fault {
     /// It was built on something that is not so.
@@ -76,13 +70,14 @@ impl Writer {
         }
     }
 
-    /// Writes all sets. Gives the answers, and the sessions that have something in the
-    /// intake now.
+    /// Writes all sets; gives the answers. `touch` is told, before anybody can see what was
+    /// written, which sessions will have something in the intake.
     pub(super) fn commit(
         &mut self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-    ) -> Result<Committed, StoreError> {
+        touch: impl FnOnce(Vec<SessionKey>),
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
         let mut decider =
@@ -114,11 +109,11 @@ impl Writer {
         }
         drop(insert);
         save_clock(&transaction, clock)?;
+        touch(taken.rows().map(|row| row.key.clone()).collect());
         transaction.commit()?;
         self.next_turn = next_turn;
-        let touched = taken.rows().map(|row| row.key.clone()).collect();
         self.intake.extend(taken);
-        Ok(Committed { answers, touched })
+        Ok(answers)
     }
 
     /// The connection, for what has nothing to do with the intake.
