@@ -62,18 +62,19 @@ impl Lane {
         let is_all = found.due.len() < wanted;
         self.look_at = if is_all { found.next } else { Some(Steady(0)) };
         let free = found.due.into_iter();
-        let free: Vec<_> =
+        let mut free: Vec<_> =
             free.filter(|delivery| !self.under_way.contains(&delivery.id.generation)).collect();
         let batch_max = self.batch_max();
-        // A hook that takes batches is spared a call for each of many ends.
-        let oldest = free.iter().map(|delivery| delivery.due).min();
-        let wait_ms = if gathers { self.batch_wait_ms() } else { 0 };
-        let is_fresh = |due: Steady| now.since(due) < wait_ms;
-        let waits = batch_max > 1 && is_all && free.len() < batch_max;
-        if let Some(due) = oldest.filter(|due| waits && is_fresh(*due)) {
+        // A hook that takes batches is spared a call for each of many ends: what does not
+        // fill one waits for company, but not for long.
+        let wait_ms = if gathers && batch_max > 1 { self.batch_wait_ms() } else { 0 };
+        let full = free.len() - free.len() % batch_max;
+        let oldest = free[full..].iter().map(|delivery| delivery.due).min();
+        let is_fresh = |due: &Steady| is_all && now.since(*due) < wait_ms;
+        if let Some(due) = oldest.filter(is_fresh) {
             let at = Steady(due.0.saturating_add(wait_ms));
             self.look_at = Some(self.look_at.map_or(at, |next| next.min(at)));
-            return Vec::new();
+            free.truncate(full);
         }
         let attempts = self.room().unwrap_or(0).min(room);
         let batches: Vec<Vec<Delivery>> =
