@@ -124,6 +124,8 @@ impl FlakyHook {
 /// Gives everything that is owed a last chance, at which nothing fails.
 pub(crate) async fn deliver_all(engine: &Engine, hooks: &[Arc<FlakyHook>]) {
     hooks.iter().for_each(|hook| hook.is_tame.store(true, Ordering::Relaxed));
+    // Longer than any session lives and any pause lasts: then nothing is under way.
+    sleep(Duration::from_secs(300)).await;
     let list = || engine.deliveries(DeliveryFilter::default(), None, usize::MAX);
     for view in list().await.unwrap() {
         if view.delivery.state == DeliveryState::Dead {
