@@ -19,6 +19,8 @@ pub(super) struct Intake {
     rows: HashMap<Generation, GenerationRow>,
     /// The live generation of every session that changed; `None`: it has none.
     live: HashMap<SessionKey, Option<Generation>>,
+    /// The ids of turns that have no place yet, ascending.
+    turns: HashMap<Generation, Vec<i64>>,
     changes: usize,
 }
 
@@ -30,6 +32,12 @@ impl Intake {
         let mut statement = connection.prepare(&sql)?;
         for row in statement.query_map([], GenerationRow::read)? {
             intake.put(row?);
+        }
+        let sql = "SELECT generation, id FROM turns WHERE id > (SELECT placed FROM progress)";
+        let mut statement = connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            intake.put_turn(Generation::from_bytes(row.get(0)?), row.get(1)?);
         }
         Ok(intake)
     }
@@ -46,15 +54,24 @@ impl Intake {
         self.rows.insert(row.head.generation, row);
     }
 
-    /// Notes turns that have no place yet.
-    pub(super) fn put_turns(&mut self, count: usize) {
-        self.changes += count;
+    /// Notes a turn that has no place yet.
+    pub(super) fn put_turn(&mut self, generation: Generation, id: i64) {
+        self.changes += 1;
+        self.turns.entry(generation).or_default().push(id);
+    }
+
+    /// The ids of a generation's turns that have no place yet, ascending.
+    pub(super) fn turns(&self, generation: Generation) -> &[i64] {
+        self.turns.get(&generation).map_or(&[], Vec::as_slice)
     }
 
     /// Takes over what another one noted later.
     pub(super) fn extend(&mut self, newer: Self) {
         self.rows.extend(newer.rows);
         self.live.extend(newer.live);
+        for (generation, ids) in newer.turns {
+            self.turns.entry(generation).or_default().extend(ids);
+        }
         self.changes += newer.changes;
     }
 

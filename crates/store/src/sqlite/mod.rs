@@ -224,13 +224,15 @@ impl Store for SqliteStore {
         wanted: &[(SessionKey, Generation)],
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError> {
-        let is_unfolded = {
-            let unfolded = relock(&self.unfolded);
-            wanted.iter().any(|(key, _)| unfolded.contains(key))
+        let wanted = {
+            let writer = self.writer();
+            let wanted = wanted.iter().map(|(_, generation)| {
+                let (row, turns) = writer.in_intake(*generation);
+                ended::Wanted { generation: *generation, row, turns }
+            });
+            wanted.collect::<Vec<_>>()
         };
-        let reach = if is_unfolded { Reach::IntakeToo } else { Reach::Folded };
-        let wanted: Vec<Generation> = wanted.iter().map(|(_, generation)| *generation).collect();
-        self.read(|connection| ended::ended(connection, reach, &wanted, bytes_max))
+        self.read(|connection| ended::ended(connection, wanted, bytes_max))
     }
 
     fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {
