@@ -13,6 +13,11 @@ use memoird_core::ids::{Generation, SessionKey};
 use super::row::{COLUMNS, GenerationRow, PLACES};
 use crate::StoreError;
 
+/// What the end of a generation costs a fold, in changes of other kinds: it is a row that
+/// nobody has touched for long, and it moves from one index to two others. Counted as one,
+/// a sweep would make the pauses of its folds many times longer.
+const END_WEIGHT: usize = 4;
+
 /// The newest state of every generation that changed since the last fold.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
@@ -44,7 +49,7 @@ impl Intake {
 
     /// Notes the newest state of a generation.
     pub(super) fn put(&mut self, row: GenerationRow) {
-        self.changes += 1;
+        self.changes += if row.ended.is_some() { END_WEIGHT } else { 1 };
         let live = self.live.entry(row.key.clone()).or_default();
         if row.ended.is_none() {
             *live = Some(row.head.generation);
