@@ -1,2 +1,5 @@
 //! What is done when a session ends: checkpoints in git, programs, web services. Each
 //! implements the engine's port [`Hook`](memoird_engine::Hook).
+
+pub mod git;
+pub mod payload;

@@ -1,0 +1,84 @@
+//! What an operator decides about checkpoints.
+
+use std::path::PathBuf;
+
+/// Where and how checkpoints are committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitConfig {
+    /// The folder that holds a repository for each tenant.
+    pub dir: PathBuf,
+    /// Repositories with files that people can open, and not bare ones. All files lie
+    /// on the disk twice then, and every commit writes an index of all of them: for some
+    /// ten thousand sessions, not for millions.
+    pub worktree: bool,
+    /// The branch that gets the commits, whatever is checked out.
+    pub branch: String,
+    /// Who commits.
+    pub author_name: String,
+    /// Who commits.
+    pub author_email: String,
+    /// Sessions in one commit at most. At least 1.
+    pub batch_max: usize,
+}
+
+impl Default for GitConfig {
+    fn default() -> Self {
+        Self {
+            dir: "./memoird-data/checkpoints".into(),
+            worktree: false,
+            branch: "main".to_owned(),
+            author_name: "memoird".to_owned(),
+            author_email: "memoird@localhost".to_owned(),
+            batch_max: 1_000,
+        }
+    }
+}
+
+impl GitConfig {
+    /// What is wrong with it, for the one who wrote it.
+    pub fn problem(&self) -> Option<String> {
+        let branch = format!("refs/heads/{}", self.branch);
+        let is_name = gix::refs::FullName::try_from(branch).is_ok();
+        if !is_name || self.branch.starts_with('-') || self.branch == "HEAD" {
+            return Some(format!("branch: {:?} is no name that git takes", self.branch));
+        }
+        let is_bad = |text: &str| {
+            let text = text.trim();
+            text.is_empty() || text.contains(|c: char| c.is_control() || c == '<' || c == '>')
+        };
+        for (field, text) in [("name", &self.author_name), ("email", &self.author_email)] {
+            if is_bad(text) {
+                let what = "must not be empty, nor hold <, > or line ends";
+                return Some(format!("author_{field}: {text:?} {what}"));
+            }
+        }
+        if self.dir.as_os_str().is_empty() {
+            return Some("dir: must not be empty".to_owned());
+        }
+        (self.batch_max == 0).then(|| "batch_max: must be at least 1".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_git_would_refuse_is_refused_before() {
+        assert_eq!(GitConfig::default().problem(), None);
+        for branch in ["team/checkpoints", "main-2", "ä"] {
+            let config = GitConfig { branch: branch.to_owned(), ..GitConfig::default() };
+            assert_eq!(config.problem(), None, "{branch}");
+        }
+        let bad = ["", "a b", "a..b", "/a", "a/", "-a", "a.lock", "HEAD", "a//b", "../x", "a\n"];
+        for branch in bad {
+            let config = GitConfig { branch: branch.to_owned(), ..GitConfig::default() };
+            assert!(config.problem().is_some_and(|it| it.starts_with("branch: ")), "{branch}");
+        }
+        for name in ["", " ", "a <b>", "a\nb"] {
+            let config = GitConfig { author_name: name.to_owned(), ..GitConfig::default() };
+            assert!(config.problem().is_some(), "{name}");
+        }
+        assert!(GitConfig { batch_max: 0, ..GitConfig::default() }.problem().is_some());
+    }
+}

@@ -1,0 +1,223 @@
+//! Who may write: one memoird at a time, and one git at a time for each file of git's.
+//!
+//! Between daemons an advisory lock on `memoird.lock` decides; a crash frees it. Git's
+//! own locks are files beside what they lock, and a crash leaves them behind. So that
+//! ours can be told from a person's afterwards, a lock is made whole in one step: its
+//! content is written to `memoird.claim` first, and that file is linked to where the
+//! lock belongs. A lock that says what our claim says is ours.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use super::error::{Doing, GitError};
+use super::pack::TEMPORARY;
+use super::repo::{Repo, write};
+
+/// How long to wait for somebody else's lock, in steps of this pause.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSES_MAX: u32 = 200;
+
+/// No git holds a lock that long: whoever made it is gone.
+const STALE: Duration = Duration::from_secs(10 * 60);
+
+/// Tells work on a thread that nobody waits for it any more.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Nobody waits any more.
+    pub(super) fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// An error when nobody waits any more.
+    pub(super) fn check(&self) -> Result<(), GitError> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(GitError::Stopped),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The right to write to a repository, against every other memoird.
+pub(super) struct OwnLock {
+    /// Closing it frees the lock.
+    _file: File,
+    /// The present, on the clock of the file system.
+    now: SystemTime,
+    claim: PathBuf,
+    stop: Stop,
+}
+
+impl OwnLock {
+    /// Waits for the right, and clears away what a crash left.
+    pub(super) fn acquire(repo: &Repo, stop: &Stop) -> Result<Self, GitError> {
+        let path = repo.git_dir.join("memoird.lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.doing("open", &path)?;
+        let busy = || GitError::Busy { path: path.clone() };
+        poll(stop, busy, || match file.try_lock() {
+            Ok(()) => Ok(Some(())),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).doing("lock", &path),
+        })?;
+        // A write tells the time on the file system's clock, which also stamps locks.
+        let mut writer = &file;
+        let now = file.set_len(0).and_then(|()| writer.write_all(b"memoird\n"));
+        let now = now.and_then(|()| file.metadata()?.modified()).doing("write", &path)?;
+        let claim = repo.git_dir.join("memoird.claim");
+        let lock = Self { _file: file, now, claim, stop: stop.clone() };
+        lock.recover(repo)?;
+        Ok(lock)
+    }
+
+    /// Takes git's lock of `path`, waiting for whoever holds it. It holds `content`,
+    /// a line of its own.
+    pub(super) fn take(&self, path: &Path, content: &str) -> Result<GitLock, GitError> {
+        let lock_path = with_ending(path, ".lock");
+        if let Some(folder) = lock_path.parent() {
+            fs::create_dir_all(folder).doing("create", folder)?;
+        }
+        self.forget_claim()?;
+        write(&self.claim, content.as_bytes())?;
+        let locked = || GitError::Locked { path: lock_path.clone() };
+        poll(&self.stop, locked, || {
+            let linked = match fs::hard_link(&self.claim, &lock_path) {
+                Err(error) if is_unsupported(&error) => create(&lock_path, content),
+                linked => linked,
+            };
+            match linked {
+                Ok(()) => Ok(Some(())),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    self.remove_stale(&lock_path)?;
+                    Ok(None)
+                }
+                Err(error) => Err(error).doing("create", &lock_path),
+            }
+        })?;
+        Ok(GitLock { path: path.to_owned(), lock_path, is_held: true })
+    }
+
+    /// Removes what a crash of memoird left: its locks of git, and unfinished packs.
+    fn recover(&self, repo: &Repo) -> Result<(), GitError> {
+        if let Ok(claimed) = fs::read(&self.claim) {
+            for file in [repo.branch_file(), repo.git_dir.join("index")] {
+                let lock_path = with_ending(&file, ".lock");
+                if fs::read(&lock_path).is_ok_and(|content| content == claimed) {
+                    tracing::warn!(path = %lock_path.display(), "removing the lock of a crash");
+                    fs::remove_file(&lock_path).doing("remove", &lock_path)?;
+                }
+            }
+            self.forget_claim()?;
+        }
+        clear_packs(&repo.pack_dir())
+    }
+
+    fn forget_claim(&self) -> Result<(), GitError> {
+        match fs::remove_file(&self.claim) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).doing("remove", &self.claim)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_stale(&self, lock_path: &Path) -> Result<(), GitError> {
+        let Ok(made) = fs::metadata(lock_path).and_then(|data| data.modified()) else {
+            return Ok(());
+        };
+        if self.now.duration_since(made).is_ok_and(|age| age > STALE) {
+            tracing::warn!(path = %lock_path.display(), "removing a lock that nobody holds");
+            fs::remove_file(lock_path).doing("remove", lock_path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OwnLock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.claim);
+    }
+}
+
+/// A lock as git knows it; given back when it is dropped.
+pub(super) struct GitLock {
+    path: PathBuf,
+    lock_path: PathBuf,
+    is_held: bool,
+}
+
+impl GitLock {
+    /// Makes the content of the lock the content of what it locked.
+    pub(super) fn commit(mut self) -> Result<(), GitError> {
+        fs::rename(&self.lock_path, &self.path).doing("write", &self.path)?;
+        self.is_held = false;
+        Ok(())
+    }
+}
+
+impl Drop for GitLock {
+    fn drop(&mut self) {
+        if self.is_held {
+            let _ = fs::remove_file(&self.lock_path);
+        }
+    }
+}
+
+/// Tries until it succeeds, for ten seconds at most.
+fn poll<T>(
+    stop: &Stop,
+    timeout: impl Fn() -> GitError,
+    attempt: impl Fn() -> Result<Option<T>, GitError>,
+) -> Result<T, GitError> {
+    for _ in 0..PAUSES_MAX {
+        stop.check()?;
+        if let Some(done) = attempt()? {
+            return Ok(done);
+        }
+        thread::sleep(PAUSE);
+    }
+    Err(timeout())
+}
+
+/// Some file systems have no links; a crash then leaves a lock that only age removes.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
+}
+
+fn create(path: &Path, content: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(content.as_bytes())?;
+    file.sync_all()
+}
+
+/// Removes unfinished packs. An unfinished index names its pack, which no branch needs
+/// yet, or no longer: it was about to appear, or to be removed.
+fn clear_packs(pack_dir: &Path) -> Result<(), GitError> {
+    let entries = fs::read_dir(pack_dir).doing("read", pack_dir)?;
+    for entry in entries {
+        let entry = entry.doing("read", pack_dir)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(name) = name.strip_prefix(TEMPORARY) else { continue };
+        if let Some(pack) = name.strip_suffix(".idx") {
+            let [pack, index] = ["pack", "idx"].map(|end| pack_dir.join(format!("{pack}.{end}")));
+            if pack.exists() && !index.exists() {
+                fs::remove_file(&pack).doing("remove", &pack)?;
+            }
+        }
+        fs::remove_file(entry.path()).doing("remove", &entry.path())?;
+    }
+    Ok(())
+}
+
+/// The path with something after its name.
+pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(ending);
+    path.into()
+}

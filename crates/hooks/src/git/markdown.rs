@@ -1,0 +1,221 @@
+//! A session for people: Markdown with front matter. Whatever a message holds stays
+//! within its place: texts are quoted, code is fenced longer than any fence in it.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
+use memoird_engine::Ended;
+use serde_json::Value;
+
+use super::message::{turns, word};
+use super::time;
+
+/// The whole document.
+pub(super) fn document(ended: &Ended) -> String {
+    let mut text = String::new();
+    front_matter(&mut text, ended);
+    let _ = write!(text, "\n# {}\n", inline(ended.session.as_str()));
+    let (count, took) = (ended.turns.len() as u64, time::between(ended.created_at, ended.ended_at));
+    let _ = write!(text, "\n{} in {took}, {}.\n", turns(count), word(ended.reason));
+    if ended.turns_omitted > 0 {
+        let _ = write!(text, "\n*{} more are not kept here.*\n", ended.turns_omitted);
+    }
+    if ended.state.json.trim() != "{}" {
+        text.push_str("\n## State\n");
+        fenced(&mut text, "json", &pretty(&ended.state.json));
+    }
+    let mut tools = HashMap::new();
+    for (seq, turn) in &ended.turns {
+        section(&mut text, *seq, turn, &mut tools);
+    }
+    text
+}
+
+fn front_matter(text: &mut String, ended: &Ended) {
+    let mut put = |name: &str, value: String| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{name}: {value}");
+    };
+    put("---\ntenant", string(ended.tenant.as_str()));
+    put("session", string(ended.session.as_str()));
+    put("generation", string(&ended.generation.to_string()));
+    if let Some(subject) = &ended.subject {
+        put("subject", string(subject.as_str()));
+    }
+    put("reason", string(word(ended.reason)));
+    put("created_at", string(&time::rfc3339(ended.created_at)));
+    put("ended_at", string(&time::rfc3339(ended.ended_at)));
+    put("turns", ended.turns.len().to_string());
+    if ended.turns_omitted > 0 {
+        put("turns_omitted", ended.turns_omitted.to_string());
+    }
+    put("last_seq", ended.turns.last().map_or(0, |(seq, _)| *seq).to_string());
+    put("state_version", ended.state.version.to_string());
+    text.push_str("---\n");
+}
+
+/// A string as JSON, which is YAML as well once no control character is left.
+fn string(value: &str) -> String {
+    let mut line = String::with_capacity(value.len() + 2);
+    for char in Value::from(value).to_string().chars() {
+        if char.is_control() || matches!(char, '\u{feff}' | '\u{fffe}' | '\u{ffff}') {
+            let _ = write!(line, "\\u{:04x}", u32::from(char));
+        } else {
+            line.push(char);
+        }
+    }
+    line
+}
+
+fn section<'a>(text: &mut String, seq: u64, turn: &'a Turn, tools: &mut HashMap<&'a str, &'a str>) {
+    let role = match turn.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::System => "system",
+    };
+    let _ = write!(text, "\n## {seq} · {role}");
+    if let Some(timestamp) = turn.timestamp {
+        let _ = write!(text, " · {}", time::readable(timestamp));
+    }
+    text.push_str(if turn.pinned { " · pinned\n" } else { "\n" });
+    for part in &turn.parts {
+        put_part(text, part, tools);
+    }
+}
+
+fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, &'a str>) {
+    match &part.kind {
+        PartKind::Text(said) => quoted(text, said),
+        PartKind::ToolUse { id, name, input_json } => {
+            tools.insert(id, name);
+            let _ = write!(text, "\n**call** {}\n", inline(name));
+            fenced(text, "json", &pretty(input_json));
+        }
+        PartKind::ToolResult { tool_use_id, content, parts, is_error } => {
+            let name = tools.get(tool_use_id.as_str()).copied().unwrap_or(tool_use_id);
+            let what = if *is_error { "error" } else { "result" };
+            let _ = write!(text, "\n**{what}** of {}\n", inline(name));
+            if !content.is_empty() {
+                let is_json = serde_json::from_str::<Value>(content).is_ok();
+                let (kind, content) = match is_json {
+                    true => ("json", pretty(content)),
+                    false => ("text", content.clone()),
+                };
+                fenced(text, kind, &content);
+            }
+            // Text and media only: no deeper.
+            for part in parts {
+                match &part.kind {
+                    PartKind::Text(said) => quoted(text, said),
+                    PartKind::Media { media_type, source, name } => {
+                        media(text, media_type, source, name);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        PartKind::Media { media_type, source, name } => media(text, media_type, source, name),
+        PartKind::Thinking { redacted: true, .. } => text.push_str("\n*hidden thinking*\n"),
+        PartKind::Thinking { text: thought, .. } => {
+            text.push_str("\n*thinking*\n");
+            quoted(text, thought);
+        }
+    }
+}
+
+fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) {
+    let kind = if media_type.is_empty() { "media" } else { media_type };
+    let name = if name.is_empty() { String::new() } else { format!(" {}", inline(name)) };
+    let _ = match source {
+        MediaSource::Data(data) => {
+            write!(text, "\n\\[{}, {}\\]{name}\n", inline(kind), size(data.len()))
+        }
+        MediaSource::Uri(uri) => write!(text, "\n[{}](<{}>){name}\n", inline(kind), target(uri)),
+    };
+}
+
+/// Each line behind `>`: what begins in a quote ends with it.
+fn quoted(text: &mut String, said: &str) {
+    text.push('\n');
+    for line in visible(said).lines() {
+        text.push_str(if line.is_empty() { ">" } else { "> " });
+        text.push_str(line);
+        text.push('\n');
+    }
+    if said.is_empty() {
+        text.push_str(">\n");
+    }
+}
+
+fn fenced(text: &mut String, kind: &str, content: &str) {
+    let content = visible(content);
+    let longest = content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    let end = if content.ends_with('\n') || content.is_empty() { "" } else { "\n" };
+    let _ = write!(text, "\n{fence}{kind}\n{content}{end}{fence}\n");
+}
+
+/// The text with line ends that end lines only, and nothing that a terminal obeys.
+fn visible(text: &str) -> String {
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    text.chars().map(picture).collect()
+}
+
+/// Unicode has a picture for every control character of ASCII.
+fn picture(char: char) -> char {
+    match char {
+        '\n' | '\t' => char,
+        '\0'..'\x20' => char::from_u32(0x2400 + u32::from(char)).unwrap_or('\u{fffd}'),
+        '\x7f' => '\u{2421}',
+        '\u{80}'..'\u{a0}' => '\u{fffd}',
+        _ => char,
+    }
+}
+
+/// Text within a line, where nothing of it is markup.
+fn inline(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for char in text.chars() {
+        if matches!(char, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '&' | '~' | '|') {
+            line.push('\\');
+        }
+        line.push(match char {
+            '\n' | '\r' | '\t' => picture_of_space(char),
+            _ => picture(char),
+        });
+    }
+    line
+}
+
+fn picture_of_space(char: char) -> char {
+    char::from_u32(0x2400 + u32::from(char)).unwrap_or(' ')
+}
+
+/// A link's target within `<>`.
+fn target(uri: &str) -> String {
+    let escaped = uri.chars().flat_map(|char| match char {
+        '<' => "%3C".chars().collect(),
+        '>' => "%3E".chars().collect(),
+        '\\' => "%5C".chars().collect(),
+        '\n' => "%0A".chars().collect(),
+        '\r' => "%0D".chars().collect(),
+        _ => vec![picture(char)],
+    });
+    escaped.collect()
+}
+
+fn pretty(json: &str) -> String {
+    let parsed = serde_json::from_str::<Value>(json).ok();
+    let printed = parsed.and_then(|value| serde_json::to_string_pretty(&value).ok());
+    printed.unwrap_or_else(|| json.to_owned())
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{} KiB", bytes.div_ceil(1_024)),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}

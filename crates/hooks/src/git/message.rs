@@ -1,0 +1,116 @@
+//! Messages of commits: what a person reads in `git log`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use gix::ObjectId;
+use memoird_core::change::EndReason;
+use memoird_core::ids::SessionId;
+use memoird_core::time::Timestamp;
+use memoird_engine::Ended;
+
+use super::GitConfig;
+use super::time;
+
+/// Sessions that a message names; the others are counted.
+const LINES_MAX: usize = 50;
+
+/// Characters of an id in a message.
+const ID_CHARS_MAX: usize = 60;
+
+/// The content of the commit object: the author's time is that of the last end, the
+/// committer's that of the delivery.
+pub(super) fn commit(
+    config: &GitConfig,
+    tree: ObjectId,
+    parent: Option<ObjectId>,
+    new: &[&Ended],
+    at: Timestamp,
+) -> String {
+    let who = format!("{} <{}>", config.author_name, config.author_email);
+    let ended_at = new.iter().map(|ended| ended.ended_at).max().unwrap_or(at);
+    let mut content = format!("tree {}\n", tree.to_hex());
+    if let Some(parent) = parent {
+        content.push_str(&format!("parent {}\n", parent.to_hex()));
+    }
+    let (ended_at, at) = (ended_at.seconds(), at.seconds());
+    content.push_str(&format!("author {who} {ended_at} +0000\ncommitter {who} {at} +0000\n"));
+    content.push_str(&format!("\n{}", text(new)));
+    content
+}
+
+/// The word for a reason.
+pub(super) fn word(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Expired => "expired",
+        EndReason::Evicted => "evicted",
+        EndReason::Ended => "ended",
+        EndReason::Reset => "reset",
+        EndReason::Shutdown => "shutdown",
+    }
+}
+
+/// How many turns, in words.
+pub(super) fn turns(count: u64) -> String {
+    match count {
+        1 => "1 turn".to_owned(),
+        _ => format!("{count} turns"),
+    }
+}
+
+/// All turns of a generation, those that are not held as well.
+pub(super) fn turn_count(ended: &Ended) -> u64 {
+    ended.turns.len() as u64 + ended.turns_omitted
+}
+
+fn text(new: &[&Ended]) -> String {
+    if let [ended] = new {
+        let (session, reason) = (shortened(&ended.session), word(ended.reason));
+        let count = turns(turn_count(ended));
+        let took = time::between(ended.created_at, ended.ended_at);
+        let created_at = time::readable(ended.created_at);
+        return format!(
+            "Checkpoint {session}: {reason} after {count}\n\nStarted {created_at} UTC, took {took}.\n"
+        );
+    }
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for ended in new {
+        *counts.entry(word(ended.reason)).or_default() += 1;
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let counts: Vec<String> =
+        counts.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let mut text = format!("Checkpoint {} sessions: {}\n\n", new.len(), counts.join(", "));
+    for ended in new.iter().take(LINES_MAX) {
+        let (session, reason) = (shortened(&ended.session), word(ended.reason));
+        let count = turns(turn_count(ended));
+        let took = time::between(ended.created_at, ended.ended_at);
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "- {session}: {reason}, {count} in {took}");
+    }
+    if new.len() > LINES_MAX {
+        let _ = writeln!(text, "- and {} more", new.len() - LINES_MAX);
+    }
+    text
+}
+
+/// An id on one line, control characters escaped, its middle left out when it is long.
+fn shortened(id: &SessionId) -> String {
+    let chars: Vec<char> = id.as_str().chars().flat_map(escaped).collect();
+    if chars.len() <= ID_CHARS_MAX {
+        return chars.into_iter().collect();
+    }
+    let half = ID_CHARS_MAX / 2;
+    let [head, tail] =
+        [&chars[..half], &chars[chars.len() - half..]].map(|part| part.iter().collect::<String>());
+    format!("{head}…{tail}")
+}
+
+/// The characters that stand for one of an id.
+pub(super) fn escaped(char: char) -> Vec<char> {
+    match char.is_control() {
+        true => char.escape_default().collect(),
+        false => vec![char],
+    }
+}

@@ -1,0 +1,115 @@
+//! The git hook: every session that ended becomes a readable file and a file of its
+//! turns in a repository of its tenant, one commit for each batch of ends.
+//!
+//! The work is done on blocking threads, one delivery at a time for each repository; see
+//! `deliver` for its order. [`Checkpoints`] reads what was written.
+
+mod config;
+mod deliver;
+mod error;
+mod jsonl;
+mod lock;
+mod markdown;
+mod merge;
+mod message;
+mod names;
+mod pack;
+mod repo;
+pub(crate) mod time;
+mod tree;
+mod worktree;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memoird_core::ids::TenantId;
+use memoird_core::time::Timestamp;
+use memoird_engine::{Answers, Ended, Hook, HookCall, HookError};
+
+pub use config::GitConfig;
+pub use error::GitError;
+use lock::Stop;
+
+/// Commits ended sessions to a repository of their tenant.
+#[derive(Debug)]
+pub struct GitHook {
+    config: Arc<GitConfig>,
+    /// One delivery at a time for each repository; as many as there are tenants.
+    busy: Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl GitHook {
+    /// A hook that is to be set up as [`GitConfig::problem`] finds no fault with.
+    pub fn new(config: GitConfig) -> Self {
+        Self { config: Arc::new(config), busy: Mutex::default() }
+    }
+
+    async fn deliver_all(&self, calls: Vec<HookCall>) -> Vec<Result<(), HookError>> {
+        let mut tenants: Vec<TenantId> = Vec::new();
+        let mut batches: HashMap<TenantId, Vec<Arc<Ended>>> = HashMap::new();
+        for call in &calls {
+            let batch = batches.entry(call.ended.tenant.clone()).or_insert_with_key(|tenant| {
+                tenants.push(tenant.clone());
+                Vec::new()
+            });
+            batch.push(Arc::clone(&call.ended));
+        }
+        let at = calls.iter().map(|call| call.at).max().unwrap_or_default();
+        let mut done = HashMap::new();
+        for tenant in tenants {
+            let batch = batches.remove(&tenant).unwrap_or_default();
+            let result = self.deliver_batch(tenant.clone(), batch, at).await;
+            done.insert(tenant, result);
+        }
+        let answer = |call: &HookCall| done.get(&call.ended.tenant).cloned().unwrap_or(Ok(()));
+        calls.iter().map(answer).collect()
+    }
+
+    async fn deliver_batch(
+        &self,
+        tenant: TenantId,
+        batch: Vec<Arc<Ended>>,
+        at: Timestamp,
+    ) -> Result<(), HookError> {
+        let guard = self.busy_of(&tenant).lock_owned().await;
+        let config = Arc::clone(&self.config);
+        let stop = StopOnDrop::default();
+        let stopped = stop.0.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            // The repository is free again when this thread is done with it, not when
+            // somebody stops waiting for the thread.
+            let _guard = guard;
+            let batch: Vec<&Ended> = batch.iter().map(|ended| &**ended).collect();
+            deliver::deliver(&config, &tenant, &batch, at, &stopped)
+        });
+        match work.await {
+            Ok(result) => result.map_err(HookError::from),
+            Err(_) => Err(HookError::later("the commit was broken off; see the daemon's log")),
+        }
+    }
+
+    fn busy_of(&self, tenant: &TenantId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(busy.entry(tenant.clone()).or_default())
+    }
+}
+
+impl Hook for GitHook {
+    fn batch_max(&self) -> usize {
+        self.config.batch_max
+    }
+
+    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
+        Box::pin(self.deliver_all(calls))
+    }
+}
+
+/// Stops the work when nobody waits for it any more.
+#[derive(Default)]
+struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

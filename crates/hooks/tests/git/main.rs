@@ -1,0 +1,4 @@
+//! Checkpoints in git, looked at with git itself.
+
+mod commits;
+mod kit;
