@@ -21,9 +21,6 @@ use super::repo::sync_dir;
 /// How the names of unfinished files begin; `git prune` removes what begins with `tmp_`.
 pub(super) const TEMPORARY: &str = "tmp_memoird_";
 
-/// Bytes of the head of a pack.
-pub(super) const HEAD_BYTES: u64 = 12;
-
 /// Offsets from here on have their place in a table of their own.
 const LARGE: u64 = 1 << 31;
 

@@ -2,3 +2,4 @@
 
 mod commits;
 mod kit;
+mod packs;
