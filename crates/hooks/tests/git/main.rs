@@ -1,5 +1,6 @@
 //! Checkpoints in git, looked at with git itself.
 
+mod bad_days;
 mod commits;
 mod kit;
 mod packs;
