@@ -9,11 +9,13 @@ mod deliver;
 mod error;
 mod jsonl;
 mod lock;
+mod log;
 mod markdown;
 mod merge;
 mod message;
 mod names;
 mod pack;
+mod read;
 mod repo;
 pub(crate) mod time;
 mod tree;
@@ -29,6 +31,8 @@ use memoird_engine::{Answers, Ended, Hook, HookCall, HookError};
 pub use config::GitConfig;
 pub use error::GitError;
 use lock::Stop;
+pub use log::LogEntry;
+pub use read::{CheckpointEntry, Checkpoints};
 
 /// Commits ended sessions to a repository of their tenant.
 #[derive(Debug)]
