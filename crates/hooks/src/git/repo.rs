@@ -1,5 +1,6 @@
 //! The repository of a tenant: found, or made so that a crash never leaves half of one.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use gix::{ObjectId, sec};
 use memoird_core::ids::TenantId;
 
 use super::GitConfig;
-use super::error::{Doing, GitError};
+use super::error::{Doing, GitError, Problem};
 use super::names;
 
 /// The config of a new repository, but for `bare`.
@@ -45,7 +46,7 @@ impl Repo {
         if is_vacant(&path)? {
             create(config, &path)?;
         }
-        Self::open_at(config, &path, git_dir)
+        Self::open_at(config, &path, &git_dir)
     }
 
     /// Opens the repository of a tenant.
@@ -54,12 +55,12 @@ impl Repo {
         if is_vacant(&path)? {
             return Err(GitError::Missing { what: path.display().to_string() });
         }
-        Self::open_at(config, &path, git_dir)
+        Self::open_at(config, &path, &git_dir)
     }
 
-    fn open_at(config: &GitConfig, path: &Path, git_dir: PathBuf) -> Result<Self, GitError> {
+    fn open_at(config: &GitConfig, path: &Path, git_dir: &Path) -> Result<Self, GitError> {
         let options = gix::open::Options::isolated().open_path_as_is(true);
-        let opened = options.with(sec::Trust::Full).open(&git_dir);
+        let opened = options.with(sec::Trust::Full).open(git_dir);
         let problem = |error: gix::Error| GitError::NoRepository {
             path: path.to_owned(),
             problem: error.to_string(),
@@ -122,8 +123,9 @@ impl Repo {
     }
 
     /// An error about a part of this repository.
-    pub(super) fn damaged(&self, what: &dyn std::fmt::Display, problem: impl ToString) -> GitError {
-        GitError::damaged(&self.git_dir, format!("{what}: {}", problem.to_string()))
+    pub(super) fn damaged(&self, what: &dyn Display, problem: impl Into<Problem>) -> GitError {
+        let Problem(problem) = problem.into();
+        GitError::damaged(&self.git_dir, format!("{what}: {problem}"))
     }
 }
 

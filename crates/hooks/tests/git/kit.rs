@@ -137,7 +137,9 @@ pub(crate) fn is_clean(repository: &Path) {
 #[track_caller]
 pub(crate) fn files(repository: &Path) -> Vec<String> {
     let all = git(repository, &["ls-tree", "-r", "-z", "--name-only", "main"]);
-    let files = all.split_terminator('\0').filter(|name| name.ends_with(".md"));
+    let files = all
+        .split_terminator('\0')
+        .filter(|name| name.starts_with("sessions/") && name.ends_with(".md"));
     files.map(ToOwned::to_owned).collect()
 }
 

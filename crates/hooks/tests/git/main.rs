@@ -4,3 +4,5 @@ mod bad_days;
 mod commits;
 mod kit;
 mod packs;
+mod reading;
+mod worktree;
