@@ -62,7 +62,7 @@ pub(super) fn deliver(
     at: Timestamp,
     stop: &Stop,
 ) -> Result<(), GitError> {
-    let repo = Repo::open_or_create(config, tenant)?;
+    let repo = Repo::open_or_create(config, tenant, stop)?;
     let lock = OwnLock::acquire(&repo, stop)?;
     // Sorted, and each generation once.
     let batch: BTreeMap<_, _> = batch.iter().map(|ended| (ended.generation, *ended)).collect();

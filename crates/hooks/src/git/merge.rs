@@ -4,21 +4,26 @@
 //! Packs belong to a tier by how many objects they hold, each tier sixteen times the one
 //! before; sixteen of a tier become one of the next (a log-structured merge with tiers,
 //! as in O'Neil et al., "The Log-Structured Merge-Tree", 1996). So an object is copied
-//! once for each tier, and its bytes as they are: packs of memoird hold whole objects
-//! only. Packs that git made are left alone; they have deltas, or files beside them.
+//! once for each tier, and its bytes as they are, but for the lists of a day's files,
+//! which get deltas. Packs that git made are left alone: they have deltas of another
+//! kind, or files beside them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gix::ObjectId;
-use gix::hash::Kind as HashKind;
-use gix::odb::pack::{data, index};
+use gix::zlib::Compression;
+use gix::zlib::stream::deflate::Compress;
 
+use super::delta;
 use super::error::{Doing, GitError};
 use super::lock::Stop;
-use super::pack::{NewPack, TEMPORARY};
+use super::opened::{Entry, Pack};
+use super::pack::{NewPack, TEMPORARY, delta_entry};
 use super::repo::Repo;
 
 /// Packs of a tier that become one.
@@ -26,6 +31,13 @@ const FAN: usize = 16;
 
 /// Bytes of packs that are merged at once: one delivery has no time for more.
 const BYTES_MAX: u64 = 1 << 30;
+
+/// Trees that are worth a delta, and those that are not worth the memory.
+const TREE_BYTES_MIN: u64 = 1 << 10;
+const TREE_BYTES_MAX: u64 = 64 << 20;
+
+/// Trees that a smaller one is compared with.
+const BASES_MAX: usize = 4;
 
 /// Merges after one delivery.
 const MERGES_MAX: usize = 8;
@@ -107,74 +119,73 @@ fn objects(index: &Path) -> Result<u32, GitError> {
     Ok(u32::from_be_bytes(count))
 }
 
-/// A pack of whole objects, open.
-struct Pack {
-    path: PathBuf,
-    data: data::File,
-    /// Sorted by their place.
-    entries: Vec<Entry>,
-}
-
-struct Entry {
-    id: ObjectId,
-    crc32: u32,
-    range: std::ops::Range<u64>,
-}
-
-impl Pack {
-    /// `None` when it is not memoird's.
-    fn open(pack_dir: &Path, stem: &str) -> Result<Option<Self>, GitError> {
-        let path = pack_dir.join(format!("{stem}.pack"));
-        let damaged = |error| GitError::damaged(&path, error);
-        let index = index::File::at(path.with_extension("idx"), HashKind::Sha1).map_err(damaged)?;
-        let data = data::File::at(&path, HashKind::Sha1).map_err(damaged)?;
-        let mut entries: Vec<Entry> = Vec::with_capacity(index.num_objects() as usize);
-        for entry in index.iter() {
-            let Some(crc32) = entry.crc32 else { return Ok(None) };
-            let range = entry.pack_offset..data.pack_end() as u64;
-            entries.push(Entry { id: entry.oid, crc32, range });
-        }
-        entries.sort_unstable_by_key(|entry| entry.range.start);
-        let starts: Vec<u64> = entries.iter().skip(1).map(|entry| entry.range.start).collect();
-        for (entry, next) in entries.iter_mut().zip(starts) {
-            entry.range.end = next;
-        }
-        let pack = Self { path: path.clone(), data, entries };
-        let is_whole = |entry: &Entry| {
-            let bytes = pack.bytes(entry)?;
-            let head = data::Entry::from_bytes(bytes, entry.range.start, HashKind::Sha1);
-            head.map(|head| head.header.is_base()).map_err(damaged)
-        };
-        for entry in &pack.entries {
-            if !is_whole(entry)? {
-                return Ok(None);
-            }
-        }
-        Ok(Some(pack))
-    }
-
-    fn bytes(&self, entry: &Entry) -> Result<&[u8], GitError> {
-        let bytes = self.data.entry_slice(entry.range.clone());
-        bytes.ok_or_else(|| GitError::damaged(&self.path, "it is shorter than its index"))
-    }
+/// What stands for an object in the merged pack.
+enum Source<'a> {
+    /// The entry as it is.
+    Entry(&'a Pack, &'a Entry),
+    /// A delta in its place.
+    Delta(Vec<u8>),
 }
 
 fn merge(pack_dir: &Path, packs: &[Pack], stop: &Stop) -> Result<(), GitError> {
-    let mut known = HashSet::new();
+    let mut chosen: HashMap<ObjectId, Source<'_>> = HashMap::new();
+    let mut order = Vec::new();
     let all = packs.iter().flat_map(|pack| pack.entries.iter().map(move |entry| (pack, entry)));
-    let all: Vec<(&Pack, &Entry)> = all.filter(|(_, entry)| known.insert(entry.id)).collect();
-    let mut merged = NewPack::create(pack_dir, all.len())?;
     for (pack, entry) in all {
-        stop.check()?;
-        let bytes = pack.bytes(entry)?;
-        if crc32fast::hash(bytes) != entry.crc32 {
-            return Err(GitError::damaged(&pack.path, format!("{} has changed", entry.id)));
+        match chosen.entry(entry.id) {
+            MapEntry::Vacant(vacant) => {
+                vacant.insert(Source::Entry(pack, entry));
+                order.push(entry.id);
+            }
+            // Deltas lead to earlier packs or to whole objects, so never in a circle.
+            MapEntry::Occupied(mut occupied) => match occupied.get() {
+                Source::Entry(_, known) if !known.is_whole() && entry.is_whole() => {
+                    occupied.insert(Source::Entry(pack, entry));
+                }
+                _ => {}
+            },
         }
-        merged.put(entry.id, entry.crc32, bytes)?;
+    }
+    shrink(&mut chosen, stop)?;
+    let mut merged = NewPack::create(pack_dir, order.len())?;
+    for id in order {
+        stop.check()?;
+        match chosen.get(&id) {
+            Some(Source::Entry(pack, entry)) => merged.put(id, entry.crc32, pack.bytes(entry)?)?,
+            Some(Source::Delta(bytes)) => merged.put(id, crc32fast::hash(bytes), bytes)?,
+            None => {}
+        }
     }
     let merged = merged.finish()?;
     for pack in packs.iter().filter(|pack| pack.path != merged) {
         remove(pack_dir, &pack.path)?;
+    }
+    Ok(())
+}
+
+/// Makes deltas of trees that are much like a larger one. A folder mostly grows, so its
+/// newest tree is the largest, and stays whole: that is the one which is read.
+fn shrink(chosen: &mut HashMap<ObjectId, Source<'_>>, stop: &Stop) -> Result<(), GitError> {
+    let trees = chosen.values().filter_map(|source| match source {
+        Source::Entry(pack, entry) => entry.tree_bytes.map(|bytes| (bytes, *pack, *entry)),
+        Source::Delta(_) => None,
+    });
+    let mut trees: Vec<(u64, &Pack, &Entry)> =
+        trees.filter(|(bytes, ..)| (TREE_BYTES_MIN..=TREE_BYTES_MAX).contains(bytes)).collect();
+    trees.sort_unstable_by_key(|(bytes, _, entry)| (Reverse(*bytes), entry.id));
+    let mut bases: VecDeque<(ObjectId, Vec<u8>)> = VecDeque::new();
+    let mut deflate = Compress::new(Compression::BEST_SPEED);
+    for (_, pack, entry) in trees {
+        stop.check()?;
+        let tree = pack.content(entry)?;
+        let delta = bases.iter().find_map(|(id, base)| Some((*id, delta::between(base, &tree)?)));
+        if let Some((base, delta)) = delta {
+            let bytes = delta_entry(base, &delta, &mut deflate).doing("pack", &pack.path)?;
+            chosen.insert(entry.id, Source::Delta(bytes));
+            continue;
+        }
+        bases.push_front((entry.id, tree));
+        bases.truncate(BASES_MAX);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 mod config;
 mod deliver;
+mod delta;
 mod error;
 mod jsonl;
 mod lock;
@@ -14,6 +15,7 @@ mod markdown;
 mod merge;
 mod message;
 mod names;
+mod opened;
 mod pack;
 mod read;
 mod repo;

@@ -11,6 +11,7 @@ use memoird_core::ids::TenantId;
 
 use super::GitConfig;
 use super::error::{Doing, GitError, Problem};
+use super::lock::{self, Stop};
 use super::names;
 
 /// The config of a new repository, but for `bare`.
@@ -41,10 +42,14 @@ fn place(config: &GitConfig, tenant: &TenantId) -> (PathBuf, PathBuf) {
 
 impl Repo {
     /// Opens the repository of a tenant, and creates it when it is missing.
-    pub(super) fn open_or_create(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
+    pub(super) fn open_or_create(
+        config: &GitConfig,
+        tenant: &TenantId,
+        stop: &Stop,
+    ) -> Result<Self, GitError> {
         let (path, git_dir) = place(config, tenant);
         if is_vacant(&path)? {
-            create(config, &path)?;
+            create(config, &path, stop)?;
         }
         Self::open_at(config, &path, &git_dir)
     }
@@ -143,8 +148,14 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
 }
 
 /// Builds the repository beside its place and moves it there whole.
-fn create(config: &GitConfig, path: &Path) -> Result<(), GitError> {
+fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
     fs::create_dir_all(&config.dir).doing("create", &config.dir)?;
+    let folder = File::open(&config.dir).doing("open", &config.dir)?;
+    lock::hold(&folder, &config.dir, stop)?;
+    // Another memoird may have been faster.
+    if !is_vacant(path)? {
+        return Ok(());
+    }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     // A crash leaves it behind; the same name is used, and cleared, the next time.
     let new = config.dir.join(format!(".new-{name}"));
@@ -152,13 +163,11 @@ fn create(config: &GitConfig, path: &Path) -> Result<(), GitError> {
         fs::rename(&new, path).doing("create", path)?;
         sync_dir(&config.dir)
     });
-    if let Err(error) = built {
-        let _ = fs::remove_dir_all(&new);
-        // Another memoird may have been faster.
-        return if is_vacant(path)? { Err(error) } else { Ok(()) };
+    match &built {
+        Ok(()) => tracing::info!(path = %path.display(), "repository of checkpoints created"),
+        Err(_) => _ = fs::remove_dir_all(&new),
     }
-    tracing::info!(path = %path.display(), "repository of checkpoints created");
-    Ok(())
+    built
 }
 
 fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {

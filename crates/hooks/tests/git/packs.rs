@@ -19,6 +19,31 @@ async fn many_small_batches_leave_few_packs() {
 }
 
 #[tokio::test]
+async fn a_crowded_day_that_gets_a_commit_at_a_time_does_not_fill_the_disk() {
+    let house = House::new();
+    house.deliver(&sessions(0, 1_000)).await.unwrap();
+    let bytes = || -> u64 {
+        let entries = fs::read_dir(house.bare().join("objects/pack")).unwrap();
+        entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+    };
+    let (before, batch) = (bytes(), sessions(1_000, 256));
+    let mut steps = Vec::new();
+    for one in batch.chunks(1) {
+        house.deliver(one).await.unwrap();
+        steps.push(bytes());
+    }
+    // The list of the day's files alone is some 50 kB in each pack of one commit.
+    assert!(steps[14] - before > 600_000, "{before} {steps:?}");
+    assert!(steps[15] - before < 120_000, "{before} {steps:?}");
+    assert!(steps[255] - before < 600_000, "{before} {steps:?}");
+    exactly_once(&house.bare(), &sessions(0, 1_256));
+    assert_eq!(packs(&house.bare()), 2);
+    git(&house.bare(), &["gc", "-q"]);
+    house.deliver(&sessions(1_256, 1)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 1_257));
+}
+
+#[tokio::test]
 async fn packs_that_git_made_or_that_are_kept_stay_as_they_are() {
     let house = House::new();
     for one in sessions(0, 3).chunks(1) {

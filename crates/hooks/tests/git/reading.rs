@@ -70,13 +70,8 @@ fn rich() -> Ended {
     }
 }
 
-#[tokio::test]
-async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
-    let house = House::new();
-    let ended = Arc::new(rich());
-    house.deliver(&[Arc::clone(&ended)]).await.unwrap();
-    let document = open(&house).show(&ended.session, None).unwrap().unwrap();
-    let expected = r##"---
+/// What becomes of it.
+const DOCUMENT: &str = r##"---
 tenant: "acme"
 session: "a \"b\"\n: [c]\u007f"
 generation: "GENERATION"
@@ -164,7 +159,14 @@ end
 
 >
 "##;
-    assert_eq!(document, expected.replace("GENERATION", &ended.generation.to_string()));
+
+#[tokio::test]
+async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
+    let house = House::new();
+    let ended = Arc::new(rich());
+    house.deliver(&[Arc::clone(&ended)]).await.unwrap();
+    let document = open(&house).show(&ended.session, None).unwrap().unwrap();
+    assert_eq!(document, DOCUMENT.replace("GENERATION", &ended.generation.to_string()));
     let path = open(&house).list(1, None).unwrap()[0].path.replace(".md", ".jsonl");
     let lines = git(&house.bare(), &["show", &format!("main:{path}")]);
     let turns: Vec<serde_json::Value> =
@@ -182,7 +184,7 @@ async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
             let later = at(NOON + i64::try_from(number).unwrap() * 86_400);
             let generation = Generation::new(later.as_ms(), 1);
             let session = id(&format!("chat:{}", number % 3));
-            Arc::new(Ended { generation, session, ended_at: later, ..session_of(number) })
+            Arc::new(Ended { generation, session, ended_at: later, ..crate::kit::session(number) })
         })
         .collect();
     house.deliver(&days).await.unwrap();
@@ -205,10 +207,6 @@ async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
     assert!(newest.contains(&days[28].generation.to_string()));
     assert_eq!(checkpoints.show(&id("chat:1"), Some(days[0].generation)).unwrap(), None);
     assert_eq!(checkpoints.show(&id("nobody"), None).unwrap(), None);
-}
-
-fn session_of(number: u64) -> Ended {
-    session(number)
 }
 
 #[tokio::test]
