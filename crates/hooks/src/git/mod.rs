@@ -6,14 +6,18 @@
 
 mod config;
 mod deliver;
+mod delta;
 mod error;
 mod jsonl;
 mod lock;
+mod log;
 mod markdown;
 mod merge;
 mod message;
 mod names;
+mod opened;
 mod pack;
+mod read;
 mod repo;
 pub(crate) mod time;
 mod tree;
@@ -29,6 +33,8 @@ use memoird_engine::{Answers, Ended, Hook, HookCall, HookError};
 pub use config::GitConfig;
 pub use error::GitError;
 use lock::Stop;
+pub use log::LogEntry;
+pub use read::{CheckpointEntry, Checkpoints};
 
 /// Commits ended sessions to a repository of their tenant.
 #[derive(Debug)]
