@@ -117,6 +117,11 @@ impl HookShape {
         secrets.filter_map(|secret| secret.file.clone())
     }
 
+    /// Where it writes checkpoints, if it does.
+    pub(super) fn git(&self) -> Option<GitConfig> {
+        self.git.as_ref().map(GitShape::config)
+    }
+
     fn build(&self, place: usize, problems: &mut Problems) -> Option<HookConfig> {
         let at = |field: &str| format!("hooks[{place}]{field}");
         let mut tell = |field: &str, problem: String| problems.add(&at(field), problem);
@@ -179,15 +184,19 @@ impl RetryShape {
 type Built = Result<Arc<dyn Hook>, String>;
 
 impl GitShape {
-    fn build(&self) -> Built {
-        let config = GitConfig {
+    fn config(&self) -> GitConfig {
+        GitConfig {
             dir: self.dir.clone(),
             worktree: self.worktree,
             branch: self.branch.clone(),
             author_name: self.author_name.clone(),
             author_email: self.author_email.clone(),
             ..GitConfig::default()
-        };
+        }
+    }
+
+    fn build(&self) -> Built {
+        let config = self.config();
         match config.problem() {
             Some(problem) => Err(problem.to_string()),
             None => Ok(Arc::new(GitHook::new(config))),
