@@ -11,7 +11,7 @@ mod setup;
 mod turns;
 mod wait;
 
-pub(crate) use binary::{Outcome, run};
+pub(crate) use binary::{Outcome, binary, run};
 pub(crate) use client::{Admin, Sessions, channel, http_get};
 pub(crate) use daemon::Daemon;
 pub(crate) use raw::raw_call;

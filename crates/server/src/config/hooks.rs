@@ -119,6 +119,11 @@ impl HookShape {
         secrets.filter_map(|secret| secret.file.clone())
     }
 
+    /// Where it writes checkpoints, if it does.
+    pub(super) fn git(&self) -> Option<GitConfig> {
+        self.git.as_ref().map(GitShape::config)
+    }
+
     fn build(&self, place: usize, problems: &mut Problems) -> Option<HookConfig> {
         let at = |field: &str| format!("hooks[{place}]{field}");
         let mut tell = |field: &str, problem: String| problems.add(&at(field), problem);
@@ -181,8 +186,8 @@ impl RetryShape {
 type Built = Result<Arc<dyn Hook>, String>;
 
 impl GitShape {
-    fn build(&self) -> Built {
-        let config = GitConfig {
+    fn config(&self) -> GitConfig {
+        GitConfig {
             dir: self.dir.clone(),
             worktree: self.worktree,
             branch: self.branch.clone(),
@@ -190,7 +195,11 @@ impl GitShape {
             author_email: self.author_email.clone(),
             batch_max: self.batch_max,
             batch_wait: self.batch_wait.0,
-        };
+        }
+    }
+
+    fn build(&self) -> Built {
+        let config = self.config();
         match config.problem() {
             Some(problem) => Err(problem.to_string()),
             None => Ok(Arc::new(GitHook::new(config))),
