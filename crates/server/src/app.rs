@@ -30,7 +30,7 @@ use crate::incoming::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics};
 use crate::process;
-use crate::reload::Reloader;
+use crate::reload::{self, Reloader};
 use crate::services::{AdminApi, SessionApi, Watching};
 
 /// How long the admin port may take to finish its pages when the daemon stops.
@@ -107,10 +107,13 @@ impl App {
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
         let engine = Engine::open(engine, store, Arc::new(machine), Blocking::Pool).await?;
+        // Now: while a large journal is opened the file may change, and that is noticed.
+        let seen = reload::fingerprint(file, &config.secret_files);
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
-        let reloader = Reloader::new(file, &config, engine.clone(), Arc::clone(&keyring), log);
+        let keys = Arc::clone(&keyring);
+        let reloader = Reloader::new(file, &config, engine.clone(), keys, log, seen);
         let reloader = Arc::new(reloader);
         let (stop, streams) = (CancellationToken::new(), TaskTracker::new());
         let watching = Watching::new(engine.clone(), streams, stop.clone());
