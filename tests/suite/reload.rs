@@ -191,3 +191,42 @@ async fn a_file_with_a_mistake_changes_nothing_and_says_what_is_wrong() {
     assert_eq!(reload(&mut admin).await.0, ["short_term.max_sessions"]);
     assert_eq!(stats(&mut admin).await.sessions_live, 1);
 }
+
+#[tokio::test]
+async fn limits_of_one_tenant_are_no_matter_of_another() {
+    let mut daemon = Daemon::with(Setup::default().two_tenants("max_sessions: 5", "")).await;
+    for key in [Setup::ALPHA, Setup::BETA] {
+        for name in ["a", "b", "c"] {
+            say(&mut daemon.sessions_of(key), name, "hi").await;
+        }
+    }
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    daemon.rewrite(Setup::default().two_tenants("max_sessions: 1", ""));
+    assert_eq!(reload(&mut admin).await.0, ["tenants"]);
+    let of_tenants = stats(&mut admin).await.tenants;
+    let live: Vec<(&str, u64)> =
+        of_tenants.iter().map(|tenant| (tenant.id.as_str(), tenant.sessions_live)).collect();
+    assert_eq!(live, [("alpha", 1), ("beta", 3)]);
+    assert_eq!(of_tenants.iter().map(|tenant| tenant.evicted).sum::<u64>(), 2);
+}
+
+#[tokio::test]
+async fn a_daemon_without_a_file_says_that_there_is_none() {
+    // Its ports are those of the default: it gets a network of its own for them.
+    let script = "ip link set lo up && mkdir memoird-data && ln -s memoird-data data && \
+                  exec \"$1\" serve";
+    let probe = ["-n", "ip", "link", "set", "lo", "up"];
+    let tried = std::process::Command::new("unshare").args(probe).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: no right to make a network, so no daemon on the default's ports");
+        return;
+    }
+    let setup = Setup::default().wrapper(&["unshare", "-n", "sh", "-c", script, "sh"]);
+    let mut daemon = Daemon::with(setup).await;
+    daemon.signal("-HUP");
+    eventually("it says so", async || {
+        daemon.log().contains("started without --config; there is no file").then_some(())
+    })
+    .await;
+    daemon.stop().await;
+}

@@ -6,18 +6,22 @@ use std::collections::BTreeSet;
 use memoird_proto::v1::DeliveryState;
 
 use crate::harness::{
-    Daemon, KEEPS, Setup, all_delivered, deliveries, end, eventually, field, in_state, say, stats,
-    told,
+    Daemon, Setup, all_delivered, deliveries, end, eventually, field, in_state, say, stats, told,
 };
 
 /// Keeps what it is told, and kills the daemon that told it, the first time.
 const KILLER: &str = "exec: { argv: [sh, -c, 'mkdir -p told && f=$(mktemp told/XXXXXXXX) && \
     cat > $f && mv $f $f.json; mkdir killed && kill -9 $PPID; exit 0'] }";
 
-/// Waits for a file before it keeps anything.
+/// Keeps what it is told when it is whole: the input of a program whose daemon dies ends
+/// early.
+const CAREFUL: &str = "exec: { argv: [sh, -c, 'mkdir -p told && f=$(mktemp told/XXXXXXXX) && \
+    cat > $f && [ \"$(tail -c 2 $f)\" = \"]}\" ] && mv $f $f.json'] }";
+
+/// The same, but waits for a file before.
 const WAITER: &str = "exec: { argv: [sh, -c, 'echo x >> started; \
     until [ -e go ]; do sleep 0.02; done; mkdir -p told && f=$(mktemp told/XXXXXXXX) && \
-    cat > $f && mv $f $f.json'] }";
+    cat > $f && [ \"$(tail -c 2 $f)\" = \"]}\" ] && mv $f $f.json'] }";
 
 #[tokio::test]
 async fn a_delivery_that_was_made_and_not_recorded_is_made_again() {
@@ -42,7 +46,7 @@ async fn a_delivery_that_was_made_and_not_recorded_is_made_again() {
 async fn kill_9_between_end_and_delivery_loses_none() {
     const SESSIONS: usize = 25;
     let hooks = format!(
-        "hooks:\n- {{ name: waits, timeout: 10m, {WAITER} }}\n- {{ name: keeps, {KEEPS} }}"
+        "hooks:\n- {{ name: waits, timeout: 10m, {WAITER} }}\n- {{ name: keeps, {CAREFUL} }}"
     );
     let mut daemon = Daemon::with(Setup::default().section(hooks)).await;
     let mut client = daemon.sessions();

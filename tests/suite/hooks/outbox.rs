@@ -197,3 +197,34 @@ async fn what_is_owed_to_a_hook_that_was_removed_stays_until_somebody_drops_it()
     assert_eq!(done.id, pending[0].id);
     assert_eq!(stats(&mut admin).await.hooks_pending, 1, "the other one waits for its hour");
 }
+
+#[tokio::test]
+async fn a_delivery_that_is_dropped_while_it_is_made_stays_dropped() {
+    let hook = "hooks: [ { name: waits, concurrency: 8, exec: { argv: [sh, -c, \
+                'echo x >> started; until [ -e go ]; do sleep 0.02; done; \
+                echo x >> ended; exit 1'] } } ]";
+    let daemon = Daemon::with(Setup::default().section(hook)).await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    let mut generations = Vec::new();
+    for name in ["a", "b"] {
+        say(&mut client, name, "hi").await;
+        generations.push(end(&mut client, name).await);
+    }
+    let lines = |name: &str| {
+        std::fs::read_to_string(daemon.path(name)).map_or(0, |text| text.lines().count())
+    };
+    eventually("both are under way", async || (lines("started") == 2).then_some(())).await;
+    let id = format!("{}/waits", generations[0]);
+    admin.drop_hook_delivery(dropping(&id)).await.expect("dropped");
+    std::fs::write(daemon.path("go"), "").expect("a file");
+    let left = eventually("the other one has failed", async || {
+        let mut all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;
+        let is_over = all.iter().all(|delivery| delivery.tries > 0) && lines("ended") >= 2;
+        is_over.then(|| all.swap_remove(0))
+    })
+    .await;
+    assert_eq!(left.generation, generations[1]);
+    assert_eq!(stats(&mut admin).await.hooks_pending, 1);
+    let again = admin.drop_hook_delivery(dropping(&id)).await;
+    refused(again, Code::NotFound, "DELIVERY_NOT_FOUND");
+}

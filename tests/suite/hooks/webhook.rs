@@ -8,8 +8,8 @@ use serde_json::Value;
 use sha2::Sha256;
 
 use crate::harness::{
-    Answer, Daemon, Posted, Service, Setup, deliveries, end, eventually, in_state, run, say,
-    wall_ms,
+    Answer, Daemon, Posted, Service, Setup, deliveries, end, eventually, in_state, reload, run,
+    say, wall_ms,
 };
 
 const FINE: Answer = Answer::Says("200 OK", "");
@@ -42,8 +42,13 @@ async fn one_in(daemon: &Daemon, state: DeliveryState) -> HookDelivery {
 
 #[track_caller]
 fn check_signature(posted: &Posted) {
+    check_signature_of(posted, SECRET);
+}
+
+#[track_caller]
+fn check_signature_of(posted: &Posted, secret: &str) {
     let signed = format!("{}.{}.", posted.header("webhook-id"), posted.header("webhook-timestamp"));
-    let key = STANDARD.decode(SECRET.trim_start_matches("whsec_")).expect("base64");
+    let key = STANDARD.decode(secret.trim_start_matches("whsec_")).expect("base64");
     let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length");
     mac.update(signed.as_bytes());
     mac.update(&posted.body);
@@ -76,6 +81,28 @@ async fn a_service_that_fails_for_a_while_gets_it_signed_each_time() {
         assert_eq!(body["turns"][0]["parts"][0]["text"], "tell ☃ this");
     }
     assert!(!daemon.log().contains("hidden"), "{}", daemon.log());
+}
+
+#[tokio::test]
+async fn a_secret_that_was_rotated_signs_what_comes_next() {
+    const ROTATED: &str = "whsec_cm90YXRlZCwgYW5kIHdlbGw=";
+    let service = Service::start(&[FINE]).await;
+    let hook = format!(
+        "hooks: [ {{ name: web, webhook: {{ url: \"http://127.0.0.1:{}/\", \
+         allow_private: true, secret: {{ file: ./secret }} }} }} ]",
+        service.port
+    );
+    let script = format!("printf {SECRET} > secret; exec \"$@\"");
+    let setup = Setup::default().section(hook).wrapper(&["sh", "-c", &script, "sh"]);
+    let daemon = Daemon::with(setup).await;
+    end_one(&daemon).await;
+    one_in(&daemon, DeliveryState::Done).await;
+    check_signature(&service.calls()[0]);
+    std::fs::write(daemon.path("secret"), ROTATED).expect("a file");
+    reload(&mut daemon.admin()).await;
+    end_one(&daemon).await;
+    let second = eventually("it is told again", async || service.calls().get(1).cloned()).await;
+    check_signature_of(&second, ROTATED);
 }
 
 #[tokio::test]
