@@ -16,6 +16,13 @@ impl Engine {
     /// Durability and the room of the journal's queue stay as they are. A tenant that is
     /// gone lives by the common limits until its sessions end.
     pub async fn reconfigure(&self, config: EngineConfig) {
+        self.adopt(config);
+        self.enforce_limits().await;
+    }
+
+    /// The first half of [`Self::reconfigure`]: from here on every call lives by the other
+    /// configuration. Sessions that it no longer allows are still there.
+    pub fn adopt(&self, config: EngineConfig) {
         let shared = &self.shared;
         let config = Arc::new(config);
         // First: a tenant that somebody's call brings up now must not live by what was.
@@ -36,6 +43,11 @@ impl Engine {
         shared.outbox.reconfigure(config.hooks.clone());
         shared.policies_changed.notify_waiters();
         shorter.iter().for_each(|tenant| self.shorten_histories(tenant));
+    }
+
+    /// The second half: ends the sessions that the limits no longer allow, however many
+    /// they are.
+    pub async fn enforce_limits(&self) {
         if let Err(error) = self.enforce_caps().await {
             warn!(%error, "not all sessions above the new caps could be evicted yet");
         }

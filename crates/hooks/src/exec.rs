@@ -18,7 +18,8 @@
 //! When the program has ended, and also when it is cancelled at its time limit or because
 //! the daemon stops, **what is left in its process group is killed**. Something that shall
 //! stay longer is started with `setsid`. A program that did its work and is killed before
-//! that was recorded, or whose daemon was, is called again with the same `delivery`.
+//! that was recorded, or whose daemon was, is called again with the same `delivery`. The
+//! input of a program whose daemon is killed ends early: what is no whole JSON is nothing.
 
 mod excerpt;
 mod process;

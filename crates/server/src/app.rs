@@ -30,11 +30,14 @@ use crate::incoming::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics};
 use crate::process;
-use crate::reload::Reloader;
+use crate::reload::{self, Reloader};
 use crate::services::{AdminApi, SessionApi, Watching};
 
 /// How long the admin port may take to finish its pages when the daemon stops.
 const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
+/// How often, and with which pause, it is looked whether only watchers are left.
+const WATCHERS_LOOKS: u32 = 10;
+const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -83,6 +86,8 @@ pub(crate) struct App {
 pub(crate) struct Running {
     engine: Engine,
     reloader: Arc<Reloader>,
+    watching: Watching,
+    edge: Edge,
     admin: Admin,
     health: HealthReporter,
     /// No new calls.
@@ -102,6 +107,8 @@ impl App {
         file: Option<&Path>,
         log: LogControl,
     ) -> Result<Self, StartError> {
+        // Now: while a large journal is opened the file may change, and that is noticed.
+        let seen = reload::fingerprint(file, &config.secret_files);
         let (store, machine) = open_journal(&config)?;
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
@@ -110,7 +117,8 @@ impl App {
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
-        let reloader = Reloader::new(file, &config, engine.clone(), Arc::clone(&keyring), log);
+        let keys = Arc::clone(&keyring);
+        let reloader = Reloader::new(file, &config, engine.clone(), keys, log, seen);
         let reloader = Arc::new(reloader);
         let (stop, streams) = (CancellationToken::new(), TaskTracker::new());
         let watching = Watching::new(engine.clone(), streams, stop.clone());
@@ -160,14 +168,14 @@ impl App {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1alpha()?;
         let sessions =
-            SessionServiceServer::new(SessionApi::new(self.engine.clone(), self.watching))
+            SessionServiceServer::new(SessionApi::new(self.engine.clone(), self.watching.clone()))
                 .max_decoding_message_size(self.server.max_request_bytes);
         let reloader = Arc::clone(&self.reloader);
         let admin_api = AdminApi::new(self.engine.clone(), reloader, process::wall_clock());
         let grpc = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(60)))
             .max_concurrent_streams(self.server.max_streams_per_connection)
-            .layer(self.edge)
+            .layer(self.edge.clone())
             .add_service(sessions)
             .add_service(AdminServiceServer::new(admin_api))
             .add_service(health_service)
@@ -195,6 +203,8 @@ impl App {
         Ok(Running {
             engine: self.engine,
             reloader: self.reloader,
+            watching: self.watching,
+            edge: self.edge,
             admin: self.admin,
             health,
             stop,
@@ -240,9 +250,13 @@ impl Running {
         self.calls.close();
         info!("no new calls are taken");
         let grace = self.reloader.shutdown_grace();
-        match tokio::time::timeout(grace, self.calls.wait()).await {
-            Ok(()) => info!("all calls are finished"),
-            Err(_) => warn!(?grace, "calls were cut off"),
+        let finished = tokio::time::timeout(grace, self.calls.wait());
+        tokio::select! {
+            finished = finished => match finished {
+                Ok(()) => info!("all calls are finished"),
+                Err(_) => warn!(?grace, "calls were cut off"),
+            },
+            () = self.only_watchers() => info!("watchers that read nothing were cut off"),
         }
         self.abort.cancel();
         self.calls.wait().await;
@@ -253,6 +267,19 @@ impl Running {
         }
         self.pages.close();
         let _ = tokio::time::timeout(PAGES_TIME_MAX, self.pages.wait()).await;
+    }
+}
+
+impl Running {
+    /// Waits until nothing but streams of events has been open for a while. These were told
+    /// that the daemon stops: who still has one does not read it.
+    async fn only_watchers(&self) {
+        let mut looks = 0;
+        while looks < WATCHERS_LOOKS {
+            tokio::time::sleep(WATCHERS_PAUSE).await;
+            let is_so = self.watching.count() > 0 && self.edge.calls_under_way() == 0;
+            looks = if is_so { looks + 1 } else { 0 };
+        }
     }
 }
 

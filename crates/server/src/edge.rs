@@ -23,6 +23,7 @@ use crate::wire::status;
 pub(crate) struct Edge {
     keyring: Arc<ArcSwap<Keyring>>,
     places: Arc<Semaphore>,
+    max_calls: usize,
     metrics: CallMetrics,
 }
 
@@ -40,7 +41,12 @@ impl Edge {
         metrics: CallMetrics,
     ) -> Self {
         let places = Arc::new(Semaphore::new(max_calls));
-        Self { keyring, places, metrics }
+        Self { keyring, places, max_calls, metrics }
+    }
+
+    /// Calls that have no answer yet, or no first word of it.
+    pub(crate) fn calls_under_way(&self) -> usize {
+        self.max_calls.saturating_sub(self.places.available_permits())
     }
 
     /// Makes the caller known to the service, or refuses the call.

@@ -13,6 +13,7 @@ use memoird_engine::Engine;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::auth::{Key, Keyring};
@@ -68,10 +69,11 @@ pub(crate) struct Reloader {
     running: Mutex<Running>,
     /// Of the files as they were when they were last read, whatever came of it.
     seen: std::sync::Mutex<Fingerprint>,
+    tasks: TaskTracker,
 }
 
 /// Of the content of some files.
-type Fingerprint = [u8; 32];
+pub(crate) type Fingerprint = [u8; 32];
 
 /// The configuration that applies.
 #[derive(Debug)]
@@ -89,6 +91,7 @@ impl Reloader {
         engine: Engine,
         keyring: Arc<ArcSwap<Keyring>>,
         log: LogControl,
+        seen_first: Fingerprint,
     ) -> Self {
         let reloader = Self {
             path: path.map(Path::to_owned),
@@ -103,7 +106,8 @@ impl Reloader {
                 keys: config.keys.clone(),
                 secret_files: config.secret_files.clone(),
             }),
-            seen: std::sync::Mutex::default(),
+            seen: std::sync::Mutex::new(seen_first),
+            tasks: TaskTracker::new(),
         };
         reloader.set_grace(config);
         reloader
@@ -139,6 +143,19 @@ impl Reloader {
         outcome
     }
 
+    /// The same for somebody who may go away while it is done: it is done to its end.
+    ///
+    /// # Errors
+    /// As of [`Self::reload`].
+    pub(crate) async fn reload_aside(
+        self: Arc<Self>,
+        why: &'static str,
+    ) -> Result<Reloaded, ReloadError> {
+        let tasks = self.tasks.clone();
+        let done = tasks.spawn(async move { self.reload(why).await }).await;
+        done.unwrap_or_else(|error| Err(ReloadError::Invalid { problem: error.to_string() }))
+    }
+
     async fn try_reload(&self) -> Result<Reloaded, ReloadError> {
         let mut running = self.running.lock().await;
         let path = self.path.clone().ok_or(ReloadError::NoFile)?;
@@ -158,7 +175,8 @@ impl Reloader {
         self.log.apply(&config.log).map_err(|error| invalid(error.to_string()))?;
         self.set_grace(&config);
         let Config { settings, keys, secret_files, engine, .. } = config;
-        self.engine.reconfigure(engine).await;
+        self.engine.adopt(engine);
+        // Before sessions are ended, which may take long: a key that is gone is gone.
         self.set_keys(&running.keys, &keys);
 
         let difference = running.settings.difference(&settings);
@@ -170,6 +188,7 @@ impl Reloader {
         let refused = difference.at_start.into_iter().map(stays).collect();
         let settings = settings.applied_to(&running.settings);
         *running = Running { settings, keys, secret_files };
+        self.engine.enforce_limits().await;
         Ok(Reloaded { applied, refused })
     }
 
@@ -195,8 +214,7 @@ impl Reloader {
         if self.path.is_none() {
             return std::future::pending().await;
         }
-        let mut last = self.fingerprint().await;
-        *self.seen() = last;
+        let mut last = *self.seen();
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let now = self.fingerprint().await;
@@ -214,21 +232,24 @@ impl Reloader {
         self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Of what is in the files now; by content, because a mounted volume swaps links.
+    /// Of what is in the files now.
     async fn fingerprint(&self) -> Fingerprint {
         let secret_files = self.running.lock().await.secret_files.clone();
-        let files: Vec<PathBuf> = self.path.iter().cloned().chain(secret_files).collect();
-        let read = move || {
-            let mut hasher = Sha256::new();
-            for file in files {
-                // One that is not there is nothing, and that is another thing than empty.
-                let text = std::fs::read(&file).ok();
-                hasher.update([u8::from(text.is_some())]);
-                let digest: Fingerprint = Sha256::digest(text.unwrap_or_default()).into();
-                hasher.update(digest);
-            }
-            hasher.finalize().into()
-        };
+        let path = self.path.clone();
+        let read = move || fingerprint(path.as_deref(), &secret_files);
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
+}
+
+/// Of what is in these files; by content, because a mounted volume swaps links.
+pub(crate) fn fingerprint(path: Option<&Path>, secret_files: &[PathBuf]) -> Fingerprint {
+    let mut hasher = Sha256::new();
+    for file in path.into_iter().chain(secret_files.iter().map(PathBuf::as_path)) {
+        // One that is not there is nothing, and that is another thing than empty.
+        let text = std::fs::read(file).ok();
+        hasher.update([u8::from(text.is_some())]);
+        let digest: [u8; 32] = Sha256::digest(text.unwrap_or_default()).into();
+        hasher.update(digest);
+    }
+    hasher.finalize().into()
 }

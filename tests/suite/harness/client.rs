@@ -2,13 +2,17 @@
 
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
+use memoird_proto::v1::{
+    GetStatsRequest, GetStatsResponse, ListTenantsRequest, ReloadConfigRequest,
+    ReloadConfigResponse, Tenant,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 /// Adds a key to every call.
 #[derive(Clone, Debug)]
@@ -45,8 +49,39 @@ pub(super) fn sessions(addr: &str, key: Option<&str>) -> Sessions {
         .max_decoding_message_size(64 << 20)
 }
 
+/// A bot's client that has room for few answers that it did not read.
+pub(crate) fn narrow_sessions(addr: &str) -> Sessions {
+    let endpoint = Endpoint::from_shared(format!("http://{addr}")).expect("an address");
+    let channel = endpoint.initial_stream_window_size(1 << 16).connect_lazy();
+    SessionServiceClient::with_interceptor(channel, Key::new(None))
+}
+
 pub(super) fn admin(addr: &str, key: Option<&str>) -> Admin {
     AdminServiceClient::with_interceptor(channel(addr), Key::new(key))
+}
+
+/// Counts and sums of all tenants.
+pub(crate) async fn stats(admin: &mut Admin) -> GetStatsResponse {
+    admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner()
+}
+
+/// The first tenant.
+pub(crate) async fn tenant(admin: &mut Admin) -> Tenant {
+    let answer = admin.list_tenants(ListTenantsRequest {}).await.expect("tenants");
+    answer.into_inner().tenants.swap_remove(0)
+}
+
+/// Has the configuration read again.
+pub(crate) async fn try_reload(
+    admin: &mut Admin,
+) -> Result<Response<ReloadConfigResponse>, Status> {
+    admin.reload_config(ReloadConfigRequest {}).await
+}
+
+/// The same, and it succeeds: what applies now, and what does not.
+pub(crate) async fn reload(admin: &mut Admin) -> (Vec<String>, Vec<String>) {
+    let answer = try_reload(admin).await.expect("reloaded").into_inner();
+    (answer.applied, answer.refused)
 }
 
 /// A page: its status and its body.

@@ -62,6 +62,20 @@ impl Daemon {
         self.restart().await;
     }
 
+    /// Writes other settings to its file, which it has not read yet.
+    pub(crate) fn rewrite(&mut self, setup: Setup) {
+        self.setup = setup;
+        let text = self.setup.yaml(self.home.path());
+        self.rewrite_text(&text);
+    }
+
+    /// Writes any text to its file, in one step.
+    pub(crate) fn rewrite_text(&self, text: &str) {
+        let new = self.home.path().join("memoird.yaml.new");
+        std::fs::write(&new, text).expect("the configuration is written");
+        std::fs::rename(&new, self.home.path().join("memoird.yaml")).expect("it is moved");
+    }
+
     /// Its settings.
     pub(crate) fn setup(&self) -> Setup {
         self.setup.clone()
@@ -141,8 +155,18 @@ impl Daemon {
 
     /// Asks it to stop.
     pub(crate) fn ask_to_stop(&self) {
-        let sent = Command::new("kill").args(["-TERM", &self.pid()]).status();
+        self.signal("-TERM");
+    }
+
+    /// Sends it a signal, such as `-HUP`.
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.pid()]).status();
         assert!(sent.expect("kill runs").success());
+    }
+
+    /// Waits until it was killed by somebody else.
+    pub(crate) async fn killed(&mut self) {
+        assert_eq!(exit_code(&mut self.child).await, None, "it ended by itself");
     }
 
     /// Waits until it has ended; gives its exit code.

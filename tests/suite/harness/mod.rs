@@ -4,21 +4,31 @@
 mod binary;
 mod client;
 mod daemon;
+mod owed;
 mod raw;
 mod refusal;
 mod seed;
+mod service;
 mod setup;
 mod turns;
 mod wait;
+mod watcher;
 
 pub(crate) use binary::{Outcome, binary, run};
-pub(crate) use client::{Admin, Sessions, channel, http_get};
+pub(crate) use client::{
+    Admin, Sessions, channel, http_get, narrow_sessions, reload, stats, tenant, try_reload,
+};
 pub(crate) use daemon::Daemon;
+pub(crate) use owed::{
+    KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
+};
 pub(crate) use raw::raw_call;
 pub(crate) use refusal::{refused, refused_code};
 pub(crate) use seed::Seed;
+pub(crate) use service::{Answer, Posted, Service};
 pub(crate) use setup::Setup;
 pub(crate) use turns::{
     append, assistant, journal, keyed, live, say, text_of, tool_results, tool_uses, turn, user,
 };
 pub(crate) use wait::{eventually, wall_ms};
+pub(crate) use watcher::{Events, detail};

@@ -7,7 +7,7 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
 /// Reasons that pass by themselves.
-const PASSING: [&str; 7] = [
+const PASSING: [&str; 9] = [
     "JOURNAL_BUSY",
     "JOURNAL_FULL",
     "JOURNAL_FAILED",
@@ -15,6 +15,8 @@ const PASSING: [&str; 7] = [
     "NO_PLACE",
     "STOPPING",
     "TOO_MANY_CALLS",
+    "TOO_MANY_WATCHERS",
+    "KEYS_CHANGED",
 ];
 
 /// Expects a refusal for this reason; gives what it says.

@@ -114,7 +114,7 @@ impl AdminService for AdminApi {
         &self,
         _: Request<v1::ReloadConfigRequest>,
     ) -> Answer<v1::ReloadConfigResponse> {
-        let reloaded = self.reloader.reload("ReloadConfig").await;
+        let reloaded = Arc::clone(&self.reloader).reload_aside("ReloadConfig").await;
         let Reloaded { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
     }

@@ -48,6 +48,8 @@ pub(crate) struct EventStream {
     /// Why it ends, where it does before the client wants it to.
     farewell: Arc<Mutex<Option<Status>>>,
     is_over: AtomicBool,
+    /// As long as the stream is there: one that nobody reads costs memory, too.
+    _place: Place,
 }
 
 impl Watching {
@@ -81,9 +83,10 @@ impl Watching {
         self.tasks.spawn(async move {
             // Said before the channel is closed: whoever sees it closed looks here.
             *lock(&told) = pump(watcher, &sender, stop, revoked).await;
-            drop((sender, place));
+            drop(sender);
         });
-        Ok(EventStream { events, farewell, is_over: AtomicBool::new(false) })
+        let is_over = AtomicBool::new(false);
+        Ok(EventStream { events, farewell, is_over, _place: place })
     }
 
     fn take_place(&self, tenant: &TenantId) -> Result<Place, Status> {
@@ -126,6 +129,7 @@ async fn pump(
         };
         let sent = tokio::select! {
             () = stop.cancelled() => return Some(status::stopping()),
+            () = revoked.cancelled() => return Some(status::keys_changed()),
             sent = sender.send_timeout(to::event(seen), PATIENCE) => sent,
         };
         match sent {

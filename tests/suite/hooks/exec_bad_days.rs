@@ -1,0 +1,131 @@
+//! Programs that hang, die and talk too much hurt nobody but themselves.
+
+use memoird_proto::v1::{DeliveryState, HookDelivery, SweepNowRequest};
+
+use crate::harness::{
+    Daemon, KEEPS, Setup, deliveries, end, eventually, in_state, say, stats, told,
+};
+
+/// Resident memory that a hook may cost the daemon.
+const MEMORY_KB_MAX: u64 = 48 << 10;
+
+/// The processes of a group that are alive.
+fn group(leader: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").expect("the processes");
+    let stat = |entry: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(entry.expect("an entry").path().join("stat")).ok()
+    };
+    let is_of = |stat: &String| {
+        // PID (NAME) STATE PARENT GROUP
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let mut fields = rest.split_whitespace();
+        let (state, group) = (fields.next(), fields.nth(1));
+        group == Some(leader) && !matches!(state, Some("Z" | "X"))
+    };
+    processes.filter_map(stat).filter(is_of).collect()
+}
+
+async fn only_one(daemon: &Daemon, state: DeliveryState) -> HookDelivery {
+    let mut admin = daemon.admin();
+    eventually("the delivery is in that state", async || {
+        deliveries(&mut admin, in_state(state)).await.pop()
+    })
+    .await
+}
+
+fn peak_kb(daemon: &Daemon) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
+    let status = status.expect("the daemon runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+const HANGS: &str = "exec: { argv: [sh, -c, 'echo $$ > leader; sleep 777 & \
+    trap \"\" TERM; sleep 777; sleep 777'] }";
+
+#[tokio::test]
+async fn a_hook_that_hangs_is_ended_with_its_children_and_holds_nobody_up() {
+    let hooks = format!(
+        "hooks:\n- {{ name: hangs, timeout: 2s, concurrency: 1, retry: {{ tries: 1 }}, {HANGS} }}\n\
+         - {{ name: works, {KEEPS} }}"
+    );
+    let setup = Setup::default().section(hooks).section("limits: { hooks_under_way: 2 }");
+    let daemon = Daemon::with(setup).await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    for name in ["a", "b", "c"] {
+        say(&mut client, name, "hi").await;
+    }
+    end(&mut client, "a").await;
+    let leader = eventually("it hangs", async || {
+        let text = std::fs::read_to_string(daemon.path("leader")).ok()?;
+        text.ends_with('\n').then(|| text.trim().to_owned())
+    })
+    .await;
+    assert!(!group(&leader).is_empty(), "the program and its children run");
+    end(&mut client, "b").await;
+    say(&mut client, "c", "calls go on").await;
+    admin.sweep_now(SweepNowRequest::default()).await.expect("sweeps go on");
+    eventually("the other hook works", async || (told(&daemon).len() == 2).then_some(())).await;
+    assert!(deliveries(&mut admin, in_state(DeliveryState::Dead)).await.is_empty(), "meanwhile");
+    assert!(!group(&leader).is_empty(), "meanwhile");
+    let dead = only_one(&daemon, DeliveryState::Dead).await;
+    assert_eq!((dead.hook.as_str(), dead.tries), ("hangs", 1));
+    assert!(dead.last_error.contains("not done within 2s"), "{}", dead.last_error);
+    eventually("nothing of it is left", async || group(&leader).is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_hook_that_hangs_and_the_next_start_makes_its_delivery() {
+    let hangs = format!("hooks: [ {{ name: it, timeout: 1h, {HANGS} }} ]");
+    let hasty = Setup::default().server("shutdown_grace: 300ms");
+    let mut daemon = Daemon::with(hasty.clone().section(hangs)).await;
+    let mut client = daemon.sessions();
+    say(&mut client, "a", "hi").await;
+    end(&mut client, "a").await;
+    let leader = eventually("it hangs", async || {
+        let text = std::fs::read_to_string(daemon.path("leader")).ok()?;
+        text.ends_with('\n').then(|| text.trim().to_owned())
+    })
+    .await;
+    daemon.stop().await;
+    eventually("nothing of it is left", async || group(&leader).is_empty().then_some(())).await;
+    daemon.restart_with(hasty.section(format!("hooks: [ {{ name: it, {KEEPS} }} ]"))).await;
+    let done = only_one(&daemon, DeliveryState::Done).await;
+    assert_eq!((done.session_id.as_str(), told(&daemon).len()), ("a", 1));
+    assert_eq!(told(&daemon)[0]["attempt"], 1, "what the daemon broke off was no try");
+}
+
+#[tokio::test]
+async fn a_hook_that_dies_is_tried_again_and_given_up_with_what_it_said() {
+    let hook = "hooks: [ { name: dies, retry: { tries: 3, pause: 10ms, pause_max: 10ms }, \
+                exec: { argv: [sh, -c, 'echo x >> tries; echo oh no >&2; kill -9 $$'] } } ]";
+    let daemon = Daemon::with(Setup::default().section(hook)).await;
+    let mut client = daemon.sessions();
+    say(&mut client, "a", "a secret").await;
+    end(&mut client, "a").await;
+    let dead = only_one(&daemon, DeliveryState::Dead).await;
+    assert_eq!(dead.tries, 3);
+    assert_eq!(dead.last_error, "killed by signal 9 (SIGKILL): oh no");
+    let tries = std::fs::read_to_string(daemon.path("tries")).expect("it ran");
+    assert_eq!(tries.lines().count(), 3);
+    assert!(!daemon.log().contains("a secret"), "{}", daemon.log());
+}
+
+#[tokio::test]
+async fn a_hook_that_prints_100_mb_costs_no_memory() {
+    let hook = "hooks: [ { name: talks, retry: { tries: 1 }, exec: { argv: [sh, -c, \
+                'head -c 100000000 /dev/zero; head -c 100000000 /dev/zero | tr \"\\0\" x >&2; \
+                exit 3'] } } ]";
+    let daemon = Daemon::with(Setup::default().section(hook)).await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    say(&mut client, "a", "hi").await;
+    stats(&mut admin).await;
+    let before_kb = peak_kb(&daemon);
+    end(&mut client, "a").await;
+    let dead = only_one(&daemon, DeliveryState::Dead).await;
+    let grown_kb = peak_kb(&daemon) - before_kb;
+    assert!(grown_kb < MEMORY_KB_MAX, "it took {grown_kb} kB more");
+    assert!(stats(&mut admin).await.rss_bytes < (before_kb + MEMORY_KB_MAX) << 10);
+    assert!(dead.last_error.starts_with("exit code 3: xxx"), "{}", dead.last_error);
+    assert!(dead.last_error.len() <= 500, "{} bytes are kept", dead.last_error.len());
+}

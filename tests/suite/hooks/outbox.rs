@@ -1,0 +1,230 @@
+//! What operators see of deliveries, and what they can do about them.
+
+use std::collections::BTreeSet;
+
+use memoird_proto::v1::{
+    DeliveryState, DropHookDeliveryRequest, EndReason, HookDelivery, ListHookDeliveriesRequest,
+    RetryHookDeliveryRequest,
+};
+use tonic::Code;
+
+use crate::harness::{
+    Admin, Daemon, Setup, deliveries, end, eventually, http_get, in_state, refused, reload, say,
+    stats, wall_ms,
+};
+
+/// `fails` until there is a file `fine`; `later` fails and then waits for an hour.
+const HOOKS: &str = "hooks:\n\
+    - { name: works, exec: { argv: ['true'] } }\n\
+    - { name: fails, retry: { tries: 2, pause: 10ms, pause_max: 10ms }, \
+        exec: { argv: [test, -e, fine] } }\n\
+    - { name: later, tenants: [beta], retry: { tries: 5, pause: 1h, pause_max: 1h }, \
+        exec: { argv: ['false'] } }";
+
+fn setup(hooks: &str) -> Setup {
+    Setup::default().two_tenants("", "").section(hooks)
+}
+
+/// Five sessions of `alpha` and three of `beta` have ended, and all that can happen has.
+async fn after_ends() -> (Daemon, Admin) {
+    let daemon = Daemon::with(setup(HOOKS)).await;
+    for (key, count) in [(Setup::ALPHA, 5), (Setup::BETA, 3)] {
+        let mut client = daemon.sessions_of(key);
+        for number in 0..count {
+            say(&mut client, &format!("s{number}"), "hi").await;
+            end(&mut client, &format!("s{number}")).await;
+        }
+    }
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    eventually("all is tried", async || {
+        let all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;
+        let is_tried = |delivery: &HookDelivery| match delivery.hook.as_str() {
+            "works" => delivery.state() == DeliveryState::Done,
+            "fails" => delivery.state() == DeliveryState::Dead,
+            _ => delivery.tries == 1,
+        };
+        (all.len() == 19 && all.iter().all(is_tried)).then_some(())
+    })
+    .await;
+    (daemon, admin)
+}
+
+/// All deliveries without their times, which are told to the millisecond only.
+async fn listed(admin: &mut Admin, filter: ListHookDeliveriesRequest) -> Vec<HookDelivery> {
+    let mut all = deliveries(admin, filter).await;
+    all.iter_mut().for_each(|delivery| delivery.due_at = None);
+    all
+}
+
+fn ids(all: &[HookDelivery]) -> BTreeSet<&str> {
+    all.iter().map(|delivery| delivery.id.as_str()).collect()
+}
+
+#[track_caller]
+fn check_each(all: &[HookDelivery]) {
+    for delivery in all {
+        assert_eq!(delivery.id, format!("{}/{}", delivery.generation, delivery.hook));
+        assert_eq!(delivery.reason(), EndReason::Ended);
+        let due_ms = delivery.due_at.expect("a time").seconds * 1_000;
+        let (tries, ahead_ms, said) = match delivery.hook.as_str() {
+            "works" => (1, -60_000..2_000, ""),
+            "fails" => (2, -60_000..2_000, "exit code 1"),
+            _ => (1, 1_700_000..3_601_000, "exit code 1"),
+        };
+        assert_eq!((delivery.tries, delivery.last_error.as_str()), (tries, said), "{delivery:?}");
+        assert!(ahead_ms.contains(&(due_ms - wall_ms())), "{delivery:?}");
+    }
+}
+
+#[tokio::test]
+async fn deliveries_are_listed_by_tenant_hook_and_state_in_pages() {
+    let (daemon, mut admin) = after_ends().await;
+    let all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;
+    assert!(all.is_sorted_by_key(|delivery| delivery.id.clone()), "{all:?}");
+    assert_eq!(ids(&all).len(), 19);
+    check_each(&all);
+    let all = listed(&mut admin, ListHookDeliveriesRequest::default()).await;
+    for page_size in [1, 3, 18, 19, 1000] {
+        let paged = ListHookDeliveriesRequest { page_size, ..Default::default() };
+        assert_eq!(listed(&mut admin, paged).await, all, "{page_size}");
+    }
+    for tenant in ["", "alpha", "beta"] {
+        for hook in ["", "works", "fails", "later", "unknown"] {
+            for state in [
+                DeliveryState::Unspecified,
+                DeliveryState::Pending,
+                DeliveryState::Done,
+                DeliveryState::Dead,
+            ] {
+                let filter = ListHookDeliveriesRequest {
+                    tenant: tenant.to_owned(),
+                    hook: hook.to_owned(),
+                    page_size: 2,
+                    ..in_state(state)
+                };
+                let passes = |delivery: &&HookDelivery| {
+                    (tenant.is_empty() || delivery.tenant == tenant)
+                        && (hook.is_empty() || delivery.hook == hook)
+                        && (state == DeliveryState::Unspecified || delivery.state() == state)
+                };
+                let expected: Vec<HookDelivery> = all.iter().filter(passes).cloned().collect();
+                assert_eq!(listed(&mut admin, filter).await, expected, "{tenant} {hook}");
+            }
+        }
+    }
+    let stats = stats(&mut admin).await;
+    assert_eq!((stats.hooks_pending, stats.hooks_dead), (3, 8));
+    let page = http_get(daemon.admin_addr(), "/metrics").await.1;
+    for line in [
+        r#"memoird_hooks_pending{hook="later"} 3"#,
+        r#"memoird_hooks_pending{hook="works"} 0"#,
+        r#"memoird_hooks_dead{hook="fails"} 8"#,
+        r#"memoird_hook_deliveries_total{hook="works",outcome="done"} 8"#,
+        r#"memoird_hook_deliveries_total{hook="fails",outcome="failed"} 8"#,
+        r#"memoird_hook_deliveries_total{hook="fails",outcome="dead"} 8"#,
+    ] {
+        assert!(page.contains(line), "no {line} in\n{page}");
+    }
+}
+
+async fn retry(admin: &mut Admin, id: &str) -> HookDelivery {
+    let request = RetryHookDeliveryRequest { id: id.to_owned() };
+    let answer = admin.retry_hook_delivery(request).await.expect("it is retried");
+    answer.into_inner().delivery.expect("a delivery")
+}
+
+fn dropping(id: &str) -> DropHookDeliveryRequest {
+    DropHookDeliveryRequest { id: id.to_owned() }
+}
+
+#[tokio::test]
+async fn a_delivery_can_be_retried_and_dropped() {
+    let (daemon, mut admin) = after_ends().await;
+    let dead = deliveries(&mut admin, in_state(DeliveryState::Dead)).await;
+    std::fs::write(daemon.path("fine"), "").expect("a file");
+    let again = retry(&mut admin, &dead[0].id).await;
+    assert_eq!((again.state(), again.tries), (DeliveryState::Pending, 0));
+    let one =
+        ListHookDeliveriesRequest { hook: "fails".to_owned(), ..in_state(DeliveryState::Done) };
+    let done =
+        eventually("it is made", async || deliveries(&mut admin, one.clone()).await.pop()).await;
+    assert_eq!((done.id.as_str(), done.tries, done.last_error.as_str()), (&*dead[0].id, 1, ""));
+    let is_pending_again = retry(&mut admin, &done.id).await;
+    assert_eq!(is_pending_again.state(), DeliveryState::Pending, "one that was made, too");
+
+    admin.drop_hook_delivery(dropping(&dead[1].id)).await.expect("dropped");
+    let again = admin.drop_hook_delivery(dropping(&dead[1].id)).await;
+    refused(again, Code::NotFound, "DELIVERY_NOT_FOUND");
+    let request = RetryHookDeliveryRequest { id: dead[1].id.clone() };
+    let again = admin.retry_hook_delivery(request).await;
+    refused(again, Code::NotFound, "DELIVERY_NOT_FOUND");
+    for bad in ["", "x", "/fails", &dead[2].generation, &format!("{}/", dead[2].generation)] {
+        let answer = admin.drop_hook_delivery(dropping(bad)).await;
+        refused(answer, Code::InvalidArgument, "DELIVERY_ID_INVALID");
+    }
+    let left = deliveries(&mut admin, in_state(DeliveryState::Dead)).await;
+    assert_eq!(ids(&left), ids(&dead[2..]));
+    assert_eq!(stats(&mut admin).await.hooks_dead, 6);
+    let mut bot = daemon.admin_of(Setup::ALPHA);
+    let looks = bot.list_hook_deliveries(ListHookDeliveriesRequest::default()).await;
+    assert_eq!(looks.expect_err("a bot's key").code(), Code::PermissionDenied);
+    let drops = bot.drop_hook_delivery(dropping(&dead[2].id)).await;
+    assert_eq!(drops.expect_err("a bot's key").code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn what_is_owed_to_a_hook_that_was_removed_stays_until_somebody_drops_it() {
+    let (mut daemon, _) = after_ends().await;
+    daemon.stop().await;
+    daemon.restart_with(setup("hooks: []")).await;
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    let counts = stats(&mut admin).await;
+    assert_eq!((counts.hooks_pending, counts.hooks_dead), (3, 8));
+    let pending = deliveries(&mut admin, in_state(DeliveryState::Pending)).await;
+    assert!(pending.iter().all(|delivery| delivery.hook == "later"), "{pending:?}");
+    retry(&mut admin, &pending[0].id).await;
+    admin.drop_hook_delivery(dropping(&pending[1].id)).await.expect("dropped");
+    let page = http_get(daemon.admin_addr(), "/metrics").await.1;
+    assert!(page.contains(r#"memoird_hooks_pending{hook="later"} 2"#), "{page}");
+
+    // It comes back, and works now: what was retried is made at once.
+    daemon.rewrite(setup("hooks: [ { name: later, exec: { argv: ['true'] } } ]"));
+    assert_eq!(reload(&mut admin).await.0, ["hooks"]);
+    let done =
+        ListHookDeliveriesRequest { hook: "later".to_owned(), ..in_state(DeliveryState::Done) };
+    let done =
+        eventually("it is made", async || deliveries(&mut admin, done.clone()).await.pop()).await;
+    assert_eq!(done.id, pending[0].id);
+    assert_eq!(stats(&mut admin).await.hooks_pending, 1, "the other one waits for its hour");
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_dropped_while_it_is_made_stays_dropped() {
+    let hook = "hooks: [ { name: waits, concurrency: 8, exec: { argv: [sh, -c, \
+                'echo x >> started; until [ -e go ]; do sleep 0.02; done; \
+                echo x >> ended; exit 1'] } } ]";
+    let daemon = Daemon::with(Setup::default().section(hook)).await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    let mut generations = Vec::new();
+    for name in ["a", "b"] {
+        say(&mut client, name, "hi").await;
+        generations.push(end(&mut client, name).await);
+    }
+    let lines = |name: &str| {
+        std::fs::read_to_string(daemon.path(name)).map_or(0, |text| text.lines().count())
+    };
+    eventually("both are under way", async || (lines("started") == 2).then_some(())).await;
+    let id = format!("{}/waits", generations[0]);
+    admin.drop_hook_delivery(dropping(&id)).await.expect("dropped");
+    std::fs::write(daemon.path("go"), "").expect("a file");
+    let left = eventually("the other one has failed", async || {
+        let mut all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;
+        let is_over = all.iter().all(|delivery| delivery.tries > 0) && lines("ended") >= 2;
+        is_over.then(|| all.swap_remove(0))
+    })
+    .await;
+    assert_eq!(left.generation, generations[1]);
+    assert_eq!(stats(&mut admin).await.hooks_pending, 1);
+    let again = admin.drop_hook_delivery(dropping(&id)).await;
+    refused(again, Code::NotFound, "DELIVERY_NOT_FOUND");
+}

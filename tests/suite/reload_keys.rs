@@ -1,0 +1,128 @@
+//! Other keys for a daemon that runs: who has a new one is let in, who has an old one is
+//! not, and nobody opens the daemon to everybody by mistake.
+
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use crate::harness::{
+    Admin, Daemon, Events, Setup, append, eventually, live, refused, refused_code, reload, say,
+    stats, tenant, try_reload, user,
+};
+
+/// One tenant with keys in files of these names.
+fn keyed_by(files: &[&str]) -> Setup {
+    let keys: Vec<String> = files.iter().map(|file| format!("{{ file: ./{file} }}")).collect();
+    let admin = "{ file: ./operator, role: admin }";
+    Setup::default()
+        .section(format!("tenants: [ {{ id: acme, keys: [ {}, {admin} ] }} ]", keys.join(", ")))
+}
+
+/// A daemon with two keys, `OLD-…` and the operator's, in files.
+async fn with_key_files() -> (Daemon, Admin) {
+    // The files have to be there before the daemon is.
+    let script = "printf old-key-of-a-bot-1 > old; printf new-key-of-a-bot-2 > new; \
+                  printf operator-key-3333 > operator; exec \"$@\"";
+    let setup = keyed_by(&["old"]).wrapper(&["sh", "-c", script, "sh"]);
+    let daemon = Daemon::with(setup).await;
+    let admin = daemon.admin_of("operator-key-3333");
+    (daemon, admin)
+}
+
+const OLD: &str = "old-key-of-a-bot-1";
+const NEW: &str = "new-key-of-a-bot-2";
+
+async fn is_let_in(daemon: &Daemon, key: &str) -> bool {
+    match daemon.sessions_of(key).append(append("a", [user("hi")])).await {
+        Ok(_) => true,
+        Err(status) => {
+            assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+            false
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_key_is_let_in_and_a_revoked_one_is_not_nor_may_it_watch_on() {
+    let (mut daemon, mut admin) = with_key_files().await;
+    let mut old = daemon.sessions_of(OLD);
+    let mut events = Events::now(&mut old).await;
+    say(&mut old, "a", "hi").await;
+    events.until("appended").await;
+    assert!(!is_let_in(&daemon, NEW).await);
+    daemon.rewrite(keyed_by(&["old", "new"]));
+    assert_eq!(reload(&mut admin).await.0, ["tenants"]);
+    assert!(is_let_in(&daemon, NEW).await && is_let_in(&daemon, OLD).await);
+    let status = events.ending().await.expect("other keys apply");
+    assert_eq!(refused_code(&status), "KEYS_CHANGED", "{status:?}");
+
+    let mut events = Events::now(&mut old).await;
+    daemon.rewrite(keyed_by(&["new"]));
+    reload(&mut admin).await;
+    let on_the_same_connection = old.append(append("a", [user("hi")])).await;
+    refused(on_the_same_connection, Code::Unauthenticated, "WRONG_KEY");
+    assert!(!is_let_in(&daemon, OLD).await && is_let_in(&daemon, NEW).await);
+    assert_eq!(events.ending().await.expect("it ends").code(), Code::Unauthenticated);
+    Events::of(&mut old, 0, false).await.expect_err("a revoked key");
+
+    // Another key in the same file is followed, too.
+    std::fs::write(daemon.path("new"), "rotated-key-of-a-bot").expect("a file");
+    eventually("the rotated key is let in", async || {
+        is_let_in(&daemon, "rotated-key-of-a-bot").await.then_some(())
+    })
+    .await;
+    assert!(!is_let_in(&daemon, NEW).await);
+    let turns = live(&mut daemon.sessions_of("rotated-key-of-a-bot"), "a").await;
+    assert!(turns.len() >= 4, "the sessions are those of before");
+}
+
+#[tokio::test]
+async fn a_daemon_that_others_reach_does_not_lose_its_keys() {
+    let (mut daemon, _) = with_key_files().await;
+    daemon.stop().await;
+    daemon.restart_with(keyed_by(&["old"]).listen("0.0.0.0:0")).await;
+    let port = daemon.grpc_addr().rsplit_once(':').expect("a port").1.to_owned();
+    let mut admin = daemon.admin_of("operator-key-3333");
+    for open in [
+        // As it is, and with an address that would not be taken before a restart anyway.
+        Setup::default().listen("0.0.0.0:0"),
+        Setup::default().listen(&format!("127.0.0.1:{port}")),
+    ] {
+        daemon.rewrite(open.section("short_term: { max_sessions: 3 }"));
+        let answer = try_reload(&mut admin).await;
+        let problem = refused(answer, Code::FailedPrecondition, "CONFIG_INVALID");
+        assert!(problem.contains("key"), "{problem}");
+        assert_eq!(tenant(&mut admin).await.max_sessions, 10_000, "refused whole");
+    }
+    assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
+    let answer = daemon.sessions().append(append("a", [user("hi")])).await;
+    refused(answer, Code::Unauthenticated, "NO_KEY");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_revokes_keys_before_it_evicts_and_is_done_to_its_end() {
+    const SESSIONS: u64 = 600;
+    let (mut daemon, mut admin) = with_key_files().await;
+    let mut appends = JoinSet::new();
+    for number in 0..SESSIONS {
+        let mut client = daemon.sessions_of(OLD);
+        appends.spawn(async move { say(&mut client, &number.to_string(), "hi").await });
+    }
+    appends.join_all().await;
+    let fewer = keyed_by(&["new"]).section("short_term: { max_sessions: 1 }");
+    daemon.rewrite(fewer);
+    let mut call = JoinSet::new();
+    let mut caller = admin.clone();
+    call.spawn(async move { try_reload(&mut caller).await.is_ok() });
+    eventually("the first of them are evicted", async || {
+        (stats(&mut admin).await.sessions_live < SESSIONS).then_some(())
+    })
+    .await;
+    assert!(!is_let_in(&daemon, OLD).await, "before all the others are");
+    // The file is also read because it changed, but that is told otherwise.
+    call.shutdown().await;
+    eventually("it is done to its end", async || {
+        daemon.log().contains(r#""why":"ReloadConfig""#).then_some(())
+    })
+    .await;
+    assert!(stats(&mut admin).await.sessions_live <= 1, "the others are evicted");
+}

@@ -1,0 +1,277 @@
+//! Whoever watches sees what happens, in order, and holds up nobody.
+
+use std::collections::BTreeMap;
+
+use memoird_proto::v1::{DeliveryState, EndReason, Event, SweepNowRequest, WatchEventsRequest};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use crate::harness::{
+    Daemon, Events, Setup, append, deliveries, detail, end, eventually, http_get, in_state,
+    narrow_sessions, refused, refused_code, say, stats, user, wall_ms,
+};
+
+/// The ring of a tenant.
+const RING: u64 = 4_096;
+
+fn kinds(events: &[Event]) -> Vec<(&str, &str)> {
+    events.iter().map(|event| (event.kind.as_str(), event.session_id.as_str())).collect()
+}
+
+#[tokio::test]
+async fn events_tell_what_happened_in_order() {
+    let hooks = "hooks:\n\
+        - { name: works, on: [ended], exec: { argv: ['true'] } }\n\
+        - { name: fails, on: [evicted], retry: { tries: 2, pause: 10ms, pause_max: 10ms }, \
+            exec: { argv: [sh, -c, 'exit 7'] } }";
+    let limits = "short_term: { max_sessions: 2, max_history_turns: 2 }";
+    let daemon = Daemon::with(Setup::default().section(hooks).section(limits)).await;
+    let mut client = daemon.sessions();
+    let mut events = Events::now(&mut client).await;
+    let turns: Vec<_> = ["1", "2", "3", "4", "5"].map(user).into();
+    let a = client.append(append("a", turns)).await.expect("done").into_inner();
+    let a = a.session.expect("a session").generation;
+    say(&mut client, "b", "hi").await;
+    say(&mut client, "c", "a has to go").await;
+
+    let mut seen = Vec::new();
+    while !seen.iter().any(|e: &Event| e.kind == "hook_failed" && detail(e)["gave_up"] == true) {
+        seen.push(events.next().await);
+    }
+    end(&mut client, "b").await;
+    seen.extend(events.until("hook_delivered").await);
+    let ids = seen.iter().map(|event| event.event_id);
+    assert!(ids.eq(1..=seen.len() as u64), "one by one, from 1: {seen:?}");
+    assert!(seen.iter().all(|event| event.tenant == "default" && event.time.is_some()));
+    let hooks: Vec<&Event> = seen.iter().filter(|it| it.kind.starts_with("hook")).collect();
+    let lives: Vec<Event> =
+        seen.iter().filter(|it| !it.kind.starts_with("hook")).cloned().collect();
+    let expected = [
+        ("created", "a"),
+        ("appended", "a"),
+        ("created", "b"),
+        ("appended", "b"),
+        ("evicted", "a"),
+        ("created", "c"),
+        ("appended", "c"),
+        ("ended", "b"),
+    ];
+    assert_eq!(kinds(&lives), expected);
+    let appended = json!({"first_seq": 1, "last_seq": 5, "dropped_turns": 2});
+    assert_eq!(detail(&lives[1]), appended);
+    assert_eq!((lives[4].reason(), lives[4].generation.as_str()), (EndReason::Evicted, &*a));
+    assert_eq!(lives[7].reason(), EndReason::Ended);
+    let told: Vec<_> = hooks.iter().map(|event| (event.kind.as_str(), detail(event))).collect();
+    let delivery = format!("{a}/fails");
+    let failed = |tries: u32, gave_up: bool| {
+        let detail = json!({
+            "hook": "fails", "delivery": delivery, "tries": tries, "error": "exit code 7",
+            "gave_up": gave_up,
+        });
+        ("hook_failed", detail)
+    };
+    let b = format!("{}/works", lives[7].generation);
+    let delivered = json!({"hook": "works", "delivery": b, "tries": 1});
+    let expected = [failed(1, false), failed(2, true), ("hook_delivered", delivered)];
+    assert_eq!(told, expected);
+    let dead = deliveries(&mut daemon.admin(), in_state(DeliveryState::Dead)).await;
+    assert_eq!(dead[0].id, delivery, "the event names what operators see");
+}
+
+#[tokio::test]
+async fn an_expired_session_is_told_when_it_is_swept() {
+    let quick = "short_term: { session_ttl: 100ms, sweep_interval: 1h }";
+    let daemon = Daemon::with(Setup::default().section(quick)).await;
+    let mut client = daemon.sessions();
+    let mut events = Events::now(&mut client).await;
+    say(&mut client, "a", "hi").await;
+    let mut admin = daemon.admin();
+    eventually("it has expired", async || {
+        let swept = admin.sweep_now(SweepNowRequest::default()).await.expect("swept");
+        (swept.into_inner().ended > 0).then_some(())
+    })
+    .await;
+    let seen = events.until("expired").await;
+    assert_eq!(kinds(&seen), [("created", "a"), ("appended", "a"), ("expired", "a")]);
+    assert_eq!(seen[2].reason(), EndReason::Expired);
+}
+
+#[tokio::test]
+async fn a_watcher_sees_its_own_tenant_and_an_operator_all() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let (mut alpha, mut beta) = (daemon.sessions_of(Setup::ALPHA), daemon.sessions_of(Setup::BETA));
+    let mut operator = daemon.sessions_of(Setup::ADMIN);
+    for client in [&mut alpha, &mut beta] {
+        let request = WatchEventsRequest { all_tenants: true, ..Default::default() };
+        let answer = client.watch_events(request).await;
+        refused(answer, Code::PermissionDenied, "ROLE_REQUIRED");
+    }
+    let mut own = Events::now(&mut alpha).await;
+    let mut all = Events::of(&mut operator, 0, true).await.expect("an operator");
+    let mut of_operator = Events::now(&mut operator).await;
+    for number in 0..10 {
+        say(&mut beta, "secret", "hi").await;
+        say(&mut alpha, "mine", &number.to_string()).await;
+    }
+    end(&mut alpha, "mine").await;
+    end(&mut beta, "secret").await;
+    for events in [&mut own, &mut of_operator] {
+        let seen = events.until("ended").await;
+        assert!(seen.iter().all(|it| it.tenant == "alpha" && it.session_id == "mine"), "{seen:?}");
+        assert_eq!(seen.len(), 12);
+    }
+    let mut by_tenant = BTreeMap::<String, Vec<u64>>::new();
+    for _ in 0..24 {
+        let event = all.next().await;
+        by_tenant.entry(event.tenant).or_default().push(event.event_id);
+    }
+    let in_order: Vec<u64> = (1..=12).collect();
+    let expected = [("alpha".to_owned(), in_order.clone()), ("beta".to_owned(), in_order)];
+    assert_eq!(by_tenant, BTreeMap::from(expected));
+}
+
+/// Sessions with long names that exist already.
+const CROWD: usize = 16;
+
+fn crowd(number: usize) -> String {
+    format!("{number:-<256}")
+}
+
+/// Makes about as many events as told, with many calls in flight; gives how many.
+async fn make_events(daemon: &Daemon, count: u64) -> u64 {
+    let each = count / CROWD as u64;
+    let mut talking = JoinSet::new();
+    for number in 0..CROWD {
+        let mut client = daemon.sessions();
+        talking.spawn(async move {
+            for turn in 0..each {
+                say(&mut client, &crowd(number), &turn.to_string()).await;
+            }
+        });
+    }
+    talking.join_all().await;
+    each * CROWD as u64
+}
+
+/// A daemon that has the crowd, and no disk in its way.
+async fn crowded() -> Daemon {
+    let off = Setup::default()
+        .section("journal: { durability: off }")
+        .section("short_term: { max_history_turns: 1 }");
+    let daemon = Daemon::with(off).await;
+    for number in 0..CROWD {
+        say(&mut daemon.sessions(), &crowd(number), "hi").await;
+    }
+    daemon
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_reads_again_from_the_ring_and_is_told_of_a_gap() {
+    let daemon = crowded().await;
+    let mut client = daemon.sessions();
+    let so_far = 2 * CROWD as u64;
+    let mut events = Events::of(&mut client, 4, false).await.expect("it may");
+    for id in 5..=so_far {
+        assert_eq!(events.next().await.event_id, id);
+    }
+    drop(events);
+    let last = so_far + make_events(&daemon, RING).await;
+    let first = last - RING + 1;
+    let mut events = Events::of(&mut client, 4, false).await.expect("it may");
+    let told = events.message().await.expect("a message").expect("one");
+    assert_eq!((told.missed, told.missed_tenant.as_str()), (first - 5, "default"));
+    assert_eq!(told.event, None);
+    for id in first..=last {
+        assert_eq!(events.next().await.event_id, id);
+    }
+    let mut events = Events::of(&mut client, first - 1, false).await.expect("it may");
+    assert_eq!(events.next().await.event_id, first, "without a gap none is told");
+    // An id of another life of the daemon: all that there is, and the gap before it.
+    let mut events = Events::of(&mut client, u64::MAX, false).await.expect("it may");
+    assert_eq!(events.message().await.expect("a message").expect("one").missed, first - 1);
+    assert_eq!(events.next().await.event_id, first);
+}
+
+/// Reads up to an event; gives how many were seen and how many were missed.
+async fn read_to(events: &mut Events, end: u64) -> (u64, u64) {
+    let (mut seen, mut missed, mut last) = (0, 0, 0);
+    while last < end {
+        let next = events.message().await.expect("it goes on").expect("it has not ended");
+        missed += next.missed;
+        if let Some(event) = next.event {
+            assert!(event.event_id > last, "in order");
+            (seen, last) = (seen + 1, event.event_id);
+        }
+    }
+    (seen, missed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_that_reads_nothing_holds_up_nobody_and_costs_little() {
+    let mut daemon = crowded().await;
+    // Each on a connection of its own, with windows that fill up.
+    let mut stalled = Vec::new();
+    for _ in 0..20 {
+        stalled.push(Events::now(&mut narrow_sessions(daemon.grpc_addr())).await);
+    }
+    let mut admin = daemon.admin();
+    let before = stats(&mut admin).await.rss_bytes;
+    let mut quick = Events::now(&mut daemon.sessions()).await;
+    let made = make_events(&daemon, RING + 1_500).await;
+    let last = 2 * CROWD as u64 + made;
+    let (seen, missed) = read_to(&mut quick, last).await;
+    assert_eq!(seen + missed, made);
+    let grown = stats(&mut admin).await.rss_bytes.saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes more");
+    let page = http_get(daemon.admin_addr(), "/metrics").await.1;
+    assert!(page.contains("memoird_events_watchers 21"), "{page}");
+    // One that reads again is told what it missed, and then sees what is there.
+    let (seen, missed) = read_to(&mut stalled[0], last).await;
+    assert_eq!(seen + missed, made);
+    assert!(missed > 0, "it read nothing, and {seen} were told");
+    // Nor do they hold up a stop.
+    let asked_ms = wall_ms();
+    daemon.stop().await;
+    let took_ms = wall_ms() - asked_ms;
+    assert!(took_ms < 5_000, "the stop took {took_ms} ms");
+}
+
+#[tokio::test]
+async fn a_stop_ends_streams_at_once_and_says_why() {
+    let mut daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let mut events = Events::now(&mut client).await;
+    say(&mut client, "a", "hi").await;
+    events.until("appended").await;
+    let asked_ms = wall_ms();
+    daemon.stop().await;
+    let took_ms = wall_ms() - asked_ms;
+    assert!(took_ms < 3_000, "the stop took {took_ms} ms");
+    let status = events.ending().await.expect("it says why");
+    assert_eq!((status.code(), refused_code(&status).as_str()), (Code::Unavailable, "STOPPING"));
+}
+
+#[tokio::test]
+async fn sixty_four_may_watch_a_tenant_at_once() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let (mut alpha, mut beta) = (daemon.sessions_of(Setup::ALPHA), daemon.sessions_of(Setup::BETA));
+    let mut watching = Vec::new();
+    for _ in 0..64 {
+        watching.push(Events::now(&mut alpha).await);
+    }
+    let one_more = alpha.watch_events(WatchEventsRequest::default()).await;
+    refused(one_more, Code::ResourceExhausted, "TOO_MANY_WATCHERS");
+    Events::of(&mut beta, 0, false).await.expect("another tenant has places of its own");
+    watching.pop();
+    let again =
+        eventually("a place is free again", async || Events::of(&mut alpha, 0, false).await.ok())
+            .await;
+    watching.push(again);
+    say(&mut alpha, "a", "hi").await;
+    for events in &mut watching {
+        assert_eq!(events.next().await.kind, "created");
+    }
+    let answer = daemon.sessions().watch_events(WatchEventsRequest::default()).await;
+    refused(answer, Code::Unauthenticated, "NO_KEY");
+}
