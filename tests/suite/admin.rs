@@ -71,16 +71,7 @@ async fn what_a_later_version_brings_is_unimplemented() {
     refused(client.get_context(v1::GetContextRequest::default()).await, code, reason);
     refused(client.compact_session(v1::CompactSessionRequest::default()).await, code, reason);
     refused(client.undo_compaction(v1::UndoCompactionRequest::default()).await, code, reason);
-    let events = client.watch_events(v1::WatchEventsRequest::default()).await;
-    refused(events.map(|_| tonic::Response::new(())), code, reason);
     refused(admin.run_dream(v1::RunDreamRequest::default()).await, code, reason);
-    let list = v1::ListHookDeliveriesRequest::default();
-    refused(admin.list_hook_deliveries(list).await, code, reason);
-    let retry = v1::RetryHookDeliveryRequest::default();
-    refused(admin.retry_hook_delivery(retry).await, code, reason);
-    let drop = v1::DropHookDeliveryRequest::default();
-    refused(admin.drop_hook_delivery(drop).await, code, reason);
-    refused(admin.reload_config(v1::ReloadConfigRequest::default()).await, code, reason);
     let mut request = append("chat", []);
     request.messages_json = "[]".into();
     request.format = MessageFormat::OpenaiResponses.into();

@@ -82,8 +82,12 @@ impl Stopwatch {
         Self(tokio::time::Instant::now())
     }
 
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
     pub(crate) fn seconds(&self) -> f64 {
-        self.0.elapsed().as_secs_f64()
+        self.elapsed().as_secs_f64()
     }
 }
 

@@ -13,6 +13,7 @@ use crate::end::EndedSession;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::journal::Submitted;
+use crate::machine::Stopwatch;
 use crate::tenant::Tenant;
 use crate::worker::{WorkError, Worker};
 
@@ -157,9 +158,15 @@ impl Engine {
     }
 }
 
+/// Waits for the disk, and after a full batch as long again: the appends beside a sweep
+/// have at least half of the journal to themselves.
 async fn written(submitted: &mut Vec<Submitted>) -> Result<(), EngineError> {
+    let (watch, is_full) = (Stopwatch::start(), submitted.len() >= SWEEP_BATCH);
     for write in submitted.drain(..) {
         write.written().await?;
+    }
+    if is_full {
+        tokio::time::sleep(watch.elapsed()).await;
     }
     Ok(())
 }

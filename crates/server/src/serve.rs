@@ -41,7 +41,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         let _beats = notifier.keep_alive();
         let (broken, reloader) = (running.broken(), running.reloader());
         let reason = tokio::select! {
-            signal = told.to_stop(&reloader, &notifier) => signal,
+            signal = told.stop_signal(&reloader, &notifier) => signal,
             () = reloader.follow_file() => "the configuration cannot be followed",
             () = broken.cancelled() => "a background worker panicked",
         };
@@ -78,7 +78,7 @@ impl Told {
     }
 
     /// Waits for the end; until then SIGHUP reads the configuration again.
-    async fn to_stop(&mut self, reloader: &Reloader, notifier: &Notifier) -> &'static str {
+    async fn stop_signal(&mut self, reloader: &Reloader, notifier: &Notifier) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",

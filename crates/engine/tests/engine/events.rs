@@ -193,10 +193,14 @@ async fn an_operator_who_watches_all_sees_a_tenant_that_comes_later() {
 async fn whoever_is_too_slow_is_told_how_much_is_missing() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
-    let (mut slow, mut late) = (mine(&engine, &bot, None), mine(&engine, &bot, Some(7)));
+    let mut slow = mine(&engine, &bot, None);
     let total = EVENTS_KEPT as u64 + 100;
     bot.say("s", "hello").await.unwrap();
-    for _ in 2..total {
+    for _ in 2..10 {
+        bot.say("s", "more").await.unwrap();
+    }
+    let mut late = mine(&engine, &bot, Some(7));
+    for _ in 10..total {
         bot.say("s", "more").await.unwrap();
     }
     for (watcher, after) in [(&mut slow, 0), (&mut late, 7)] {
@@ -223,6 +227,20 @@ async fn a_watcher_goes_on_after_the_event_it_names() {
         let ids: Vec<u64> = events(&mut watcher).await.iter().map(|event| event.id).collect();
         assert_eq!(ids, (first..5).collect::<Vec<_>>(), "after {after}");
     }
+}
+
+/// Ids count anew with each start: one that is not there yet is of a life before this.
+#[tokio::test(start_paused = true)]
+async fn a_watcher_with_an_id_of_another_start_gets_all_also_when_that_id_comes_by() {
+    let engine = World::new(unswept()).open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "one").await.unwrap();
+    let mut watcher = mine(&engine, &bot, Some(4));
+    for text in ["two", "three", "four", "five"] {
+        bot.say("s", text).await.unwrap();
+    }
+    let ids: Vec<u64> = events(&mut watcher).await.iter().map(|event| event.id).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use crate::StoreError;
 /// What the end of a generation costs a fold, in changes of other kinds: it is a row that
 /// nobody has touched for long, and it moves from one index to two others. Counted as one,
 /// a sweep would make the pauses of its folds many times longer.
-const END_WEIGHT: usize = 4;
+const END_WEIGHT: usize = 12;
 
 /// The newest state of every generation that changed since the last fold.
 #[derive(Debug, Default)]

@@ -64,7 +64,7 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
         "A chat keeps {HISTORY_TURNS} turns beside its first one, {SESSIONS} chats may live, and \
          a hook\ncommits to git what ends."
     ))?;
-    stage.pause(3.0).await;
+    stage.pause(2.0).await;
     let feed = Feed::open(target.clone()).await?;
     let bot = Bot::new(target.clone());
     let dir = daemon.dir().to_owned();
@@ -92,14 +92,14 @@ impl Story<'_> {
             let new = history::named(&new.cloned().collect::<Vec<_>>());
             let left = history::left(&before, &after);
             stage.show(&format!("{new:<20}{:<20}{left}", history::drawn(&after)))?;
-            stage.pause(0.6).await;
+            stage.pause(0.4).await;
             before = after;
         }
         stage.say("What the next call of the model gets:")?;
         // Said just now, all of them.
         before.iter_mut().for_each(|turn| turn.timestamp = None);
         stage.show(&transcript::table(&before).trim_fmt())?;
-        stage.pause(4.0).await;
+        stage.pause(3.0).await;
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl Story<'_> {
         feed.catch_up(stage, &generation, reply.last_seq).await?;
         stage.say(&format!("live, most recently used first: {}", names(&bot.sessions().await?)))?;
         stage.say(&format!("{NEWCOMER} says its first words:"))?;
-        stage.pause(1.5).await;
+        stage.pause(1.0).await;
         let reply = bot.say(NEWCOMER, bot::greeting()).await?;
         let generation = reply.session.unwrap_or_default().generation;
         feed.until(stage, "created", &generation).await?;
@@ -123,7 +123,7 @@ impl Story<'_> {
         feed.until(stage, "hook_delivered", &evicted.generation).await?;
         stage.say(&format!("live: {}", names(&bot.sessions().await?)))?;
         self.ended.push(evicted.generation);
-        self.stage.pause(3.0).await;
+        self.stage.pause(2.0).await;
         Ok(())
     }
 
@@ -137,10 +137,7 @@ impl Story<'_> {
         for session in [TRIP, NEWCOMER, SHOP] {
             bot.say(session, vec![bot::user("One moment, please.")]).await?;
         }
-        private::write_config(self.dir, &yaml(self.dir, SHORT_TTL))?;
-        let reply = self.target.admin().reload_config(ReloadConfigRequest {}).await;
-        let reply = reply.map_err(|e| self.target.explain(e))?.into_inner();
-        stage.show(&reload::described(&reply))?;
+        reload(&self.target, stage, self.dir, SHORT_TTL).await?;
         let live = bot.sessions().await?;
         let silent = live.into_iter().find(|info| info.session_id == SHOP).unwrap_or_default();
         stage.say(&format!("{SHOP} says nothing more, the two others go on talking:"))?;
@@ -157,11 +154,15 @@ impl Story<'_> {
             }
         };
         let expired = in_time("the expiry of a chat", waiting).await?;
-        feed.until(stage, "hook_delivered", &expired.generation).await?;
         let idle = seconds_between(silent.last_access, expired.time);
-        stage.say(&format!("{SHOP} had been idle for {idle:.1} s"))?;
+        stage.say(&format!(
+            "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
+        ))?;
+        // At once: the others must not expire while somebody reads.
+        reload(&self.target, stage, self.dir, LONG_TTL).await?;
+        feed.until(stage, "hook_delivered", &expired.generation).await?;
         self.ended.push(expired.generation);
-        self.stage.pause(3.0).await;
+        self.stage.pause(2.0).await;
         Ok(())
     }
 
@@ -170,13 +171,14 @@ impl Story<'_> {
         let Self { stage, bot, feed, .. } = self;
         stage.heading("5  What ended is in git")?;
         stage.say(&format!("The bot ends {TRIP}:"))?;
+        bot.say(TRIP, vec![bot::user("That is all, bye.")]).await?;
         let ended = bot.end(TRIP).await?;
         feed.until(stage, "ended", &ended.generation).await?;
         self.ended.push(ended.generation.clone());
         for generation in &self.ended {
             feed.until(stage, "hook_delivered", generation).await?;
         }
-        stage.pause(1.5).await;
+        stage.pause(1.0).await;
         let git = GitConfig { dir: checkpoints_in(self.dir), ..GitConfig::default() };
         let unreadable = CliError::Checkpoints;
         let checkpoints = Checkpoints::open(&git, &TenantId::default_tenant());
@@ -185,7 +187,7 @@ impl Story<'_> {
         for commit in checkpoints.log(COMMITS_SHOWN).map_err(unreadable)? {
             stage.show(&described(&commit))?;
         }
-        stage.pause(3.0).await;
+        stage.pause(2.0).await;
         let found = checkpoints.list(1, Some(&id(TRIP)?)).map_err(unreadable)?;
         let markdown = checkpoints.show(&id(TRIP)?, None).map_err(unreadable)?;
         let (Some(entry), Some(markdown)) = (found.first(), markdown) else {
@@ -194,7 +196,7 @@ impl Story<'_> {
         };
         stage.say(&format!("{}:", entry.path))?;
         stage.show(&beginning(&markdown))?;
-        stage.pause(4.0).await;
+        stage.pause(3.0).await;
         Ok(())
     }
 
@@ -219,6 +221,19 @@ impl Story<'_> {
         }
         stage.show(&commands.join("\n"))
     }
+}
+
+/// Gives the daemon another TTL, as an operator does.
+async fn reload(
+    target: &Target,
+    stage: &Stage,
+    dir: &Path,
+    session_ttl: &str,
+) -> Result<(), CliError> {
+    private::write_config(dir, &yaml(dir, session_ttl))?;
+    let reply = target.admin().reload_config(ReloadConfigRequest {}).await;
+    let reply = reply.map_err(|e| target.explain(e))?.into_inner();
+    stage.show(&reload::described(&reply))
 }
 
 fn yaml(dir: &Path, session_ttl: &str) -> String {
