@@ -3,6 +3,7 @@
 What `memoird replay` sent must come back through Python's grpcio: the same messages in the
 same order, to the byte of their content, where the history holds them all; a history
 without orphans where it does not. The same again with the daemon killed in the middle.
+At last every session ends, and its checkpoint in git must hold all of it.
 """
 
 import argparse
@@ -35,6 +36,7 @@ class Daemon:
             f"version: 1\ndata_dir: {folder / 'data'}\n"
             f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:0 }}\n"
             f"short_term: {{ max_history_turns: {CAP} }}\n"
+            f"hooks: [ {{ name: checkpoint, git: {{ dir: {folder / 'checkpoints'} }} }} ]\n"
         )
         self.start()
 
@@ -159,9 +161,65 @@ def killed_in_the_middle(daemon, file, total):
 
 def wait_for_turns(daemon, turns):
     deadline = time.monotonic() + 120
-    argv = [daemon.memoird, "--addr", daemon.addr, "--json", "stats"]
-    while json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout)["turns_live"] < turns:
+    while stats(daemon)["turns_live"] < turns:
         assert time.monotonic() < deadline, "the replay stands still"
+
+
+def check_checkpoints(daemon, conversations, modules):
+    """Every conversation ends while the daemon is killed; its checkpoint holds all of it."""
+    grpc, api, session_pb2, session_grpc = modules
+    names = [conversation["id"] for conversation in conversations]
+    for place, name in enumerate(names):
+        if place in (len(names) // 3, 2 * len(names) // 3):
+            daemon.kill()
+            daemon.start()
+        with grpc.insecure_channel(daemon.addr) as channel:
+            sessions = session_grpc.SessionServiceStub(channel)
+            sessions.EndSession(session_pb2.EndSessionRequest(session_id=name))
+    deadline = time.monotonic() + 120
+    while stats(daemon)["hooks_pending"]:
+        assert time.monotonic() < deadline, "checkpoints are still owed"
+    repository = daemon.folder / "checkpoints" / "default.git"
+    git = ["git", "-C", repository]
+    subprocess.run([*git, "fsck", "--full", "--strict"], check=True, stderr=subprocess.PIPE)
+    listed = subprocess.run([*git, "ls-tree", "-r", "--name-only", "main"], check=True,
+                            stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    lines = [path for path in listed if path.endswith(".jsonl")]
+    assert len(lines) == len(names) == len(listed) / 2, f"{len(lines)} of {len(names)}"
+    found = {}
+    for path in lines:
+        text = subprocess.run([*git, "show", f"main:{path}"], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+        name = pathlib.Path(path).stem.rsplit("-", 1)[0]
+        found[name] = [json.loads(line) for line in text.splitlines()]
+    for conversation in conversations:
+        name, messages = conversation["id"], conversation["messages"]
+        turns = found[name]
+        assert [turn["seq"] for turn in turns] == list(range(1, len(messages) + 1)), name
+        for message, turn in zip(messages, turns):
+            assert json_parts(turn) == expected_parts(message), f"{name}: {turn['seq']}"
+    commits = subprocess.run([*git, "rev-list", "--count", "main"], check=True,
+                             stdout=subprocess.PIPE, text=True).stdout.strip()
+    print(f"  {len(lines)} checkpoints whole, in {commits} commits, fsck clean")
+
+
+def json_parts(turn):
+    parts = []
+    for part in turn["parts"]:
+        if "text" in part:
+            parts.append(("text", part["text"]))
+        elif "tool_use" in part:
+            use = part["tool_use"]
+            parts.append(("use", use["id"], use["name"], use["input_json"]))
+        elif "tool_result" in part:
+            result = part["tool_result"]
+            parts.append(("result", result["tool_use_id"], result.get("content", "")))
+    return parts
+
+
+def stats(daemon):
+    argv = [daemon.memoird, "--addr", daemon.addr, "--json", "stats"]
+    return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def with_buf_curl(buf, daemon, session):
@@ -219,6 +277,7 @@ def main():
     daemon = Daemon(args.memoird, args.work / "killed")
     killed_in_the_middle(daemon, file, total)
     check_all(daemon, conversations, modules)
+    check_checkpoints(daemon, conversations, modules)
     daemon.stop()
 
 

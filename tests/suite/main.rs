@@ -4,9 +4,11 @@
 mod harness;
 
 mod admin;
+mod cli_hooks;
 mod clock;
 mod command_line;
 mod contract;
+mod demo;
 mod deploy;
 mod disk;
 mod durability;

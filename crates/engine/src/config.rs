@@ -31,7 +31,7 @@ pub struct HooksConfig {
     pub concurrency: usize,
     /// Bytes of turns that one delivery holds; of a larger generation the newest turns.
     pub content_bytes: usize,
-    /// Without a journal: bytes of turns that may be owed.
+    /// Without a journal: bytes of turns and states that may be owed.
     pub memory_bytes: usize,
     /// How long deliveries may take when the daemon stops: those under way, and without a
     /// journal all that are owed.

@@ -2,9 +2,10 @@
 //! became of it. Each hook has a lane of its own, so that a slow one holds up nobody else,
 //! and all of them together have a limit.
 
+mod attempt;
 mod lane;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,39 +20,29 @@ use crate::config::{HookConfig, HooksConfig};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::events::EventKind;
-use crate::hook::{Again, HookCall, HookError};
-use crate::machine::Stopwatch;
+use crate::hook::{Again, HookError};
 use crate::worker::{WorkError, Worker};
+use attempt::{Attempt, Outcome, attempt};
 use lane::Lane;
 
 /// The worker that calls the hooks.
 pub(crate) struct Dispatcher {
     engine: Engine,
     config: Arc<HooksConfig>,
-    lanes: HashMap<HookName, Lane>,
+    lanes: BTreeMap<HookName, Lane>,
     attempts: JoinSet<Attempt>,
     /// What they are for, should one panic.
     under_way: HashMap<task::Id, (HookConfig, Vec<Delivery>)>,
     /// Attempts that ended and are not written down yet.
     ended: Vec<Attempt>,
+    /// True: a delivery may wait for company, where its hook says so.
+    gathers: bool,
+    /// Counts the times that a lane started something.
+    starts: u64,
 }
 
-/// One call of a hook, for one delivery or for a batch of them.
-struct Attempt {
-    hook: HookConfig,
-    results: Vec<(Delivery, Outcome)>,
-}
-
-/// What became of a delivery in one attempt.
-enum Outcome {
-    Done,
-    Failed(HookError),
-    /// There was no room for its content: it is not counted as a try.
-    NotTried,
-}
-
-/// Deliveries that were owed this recently wait for company, where a hook takes batches.
-const GATHER_MS: u64 = 100;
+/// Outcomes of one transaction.
+const SETTLED_MAX: usize = 200;
 /// The longest problem that is written down, in bytes.
 const PROBLEM_BYTES: usize = 500;
 
@@ -61,10 +52,12 @@ impl Dispatcher {
         let mut dispatcher = Self {
             engine,
             config: Arc::default(),
-            lanes: HashMap::new(),
+            lanes: BTreeMap::new(),
             attempts: JoinSet::new(),
             under_way: HashMap::new(),
             ended: Vec::new(),
+            gathers: true,
+            starts: 0,
         };
         dispatcher.take_over(config);
         dispatcher
@@ -85,10 +78,23 @@ impl Dispatcher {
 
     /// When the next delivery is due that no attempt stands in the way of.
     fn next_due(&self) -> Option<Steady> {
-        if self.attempts.len() >= self.config.concurrency {
-            return None;
+        let may_start = self.lanes.values().filter(|lane| self.room_for(lane) > 0);
+        may_start.filter_map(Lane::wants_at).min()
+    }
+
+    /// Attempts that may start in this lane, as far as the others are concerned. Up to half
+    /// of the places are kept for lanes that have nothing under way: a hook that hangs and
+    /// may do much at once must not take all of them.
+    fn room_for(&self, lane: &Lane) -> usize {
+        let places = self.config.concurrency.max(1);
+        let free = places.saturating_sub(self.attempts.len());
+        let is_idle = |lane: &&Lane| lane.hook.is_some() && lane.is_idle();
+        let idle = self.lanes.values().filter(is_idle).count();
+        let kept_for = |lanes: usize| lanes.min(places / 2);
+        match lane.is_idle() {
+            true => free.saturating_sub(kept_for(idle.saturating_sub(1))).max(1).min(free),
+            false => free.saturating_sub(kept_for(idle)),
         }
-        self.lanes.values().filter_map(Lane::wants_at).min()
     }
 
     /// Collects the attempts that have ended.
@@ -116,7 +122,8 @@ impl Dispatcher {
         }
     }
 
-    /// Writes down what became of the attempts that have ended, all in one transaction.
+    /// Writes down what became of the attempts that have ended, in transactions that no
+    /// append has to wait for long. What is written twice, after a failure, says the same.
     async fn settle(&mut self) -> Result<(), EngineError> {
         if self.ended.is_empty() {
             return Ok(());
@@ -128,9 +135,11 @@ impl Dispatcher {
                 settlements.extend(self.settlement(&attempt.hook, delivery, outcome, now));
             }
         }
-        let written = settlements.clone();
         let outbox = &self.engine.shared.outbox;
-        outbox.with_store(move |store: &dyn Store| store.settle(&written)).await?;
+        for part in settlements.chunks(SETTLED_MAX) {
+            let part = part.to_vec();
+            outbox.with_store(move |store: &dyn Store| store.settle(&part)).await?;
+        }
         for attempt in std::mem::take(&mut self.ended) {
             let generations = attempt.results.iter().map(|(delivery, _)| delivery.id.generation);
             let name = &attempt.hook.subscription.hook;
@@ -210,22 +219,28 @@ impl Dispatcher {
 
     /// Starts attempts for what is due, as many as there is room for.
     async fn start_attempts(&mut self) -> Result<(), EngineError> {
-        let names: Vec<HookName> = self.lanes.keys().cloned().collect();
-        for name in names {
+        // Who has waited longest for a place comes first.
+        let mut names: Vec<(u64, HookName)> =
+            self.lanes.iter().map(|(name, lane)| (lane.started, name.clone())).collect();
+        names.sort_unstable();
+        for (_, name) in names {
             let now = self.engine.shared.machine.now();
+            let room = self.lanes.get(&name).map_or(0, |lane| self.room_for(lane));
             let Some(lane) = self.lanes.get_mut(&name) else { continue };
-            let room = self.config.concurrency.saturating_sub(self.attempts.len());
             let Some(wanted) = lane.wanted(now.steady, room) else { continue };
             let hook = name.clone();
             let outbox = &self.engine.shared.outbox;
             let found =
                 outbox.with_store(move |store| store.due(&hook, now.steady, wanted)).await?;
             let Some(config) = lane.hook.clone() else { continue };
-            for batch in lane.take(found, wanted, now.steady, room) {
+            self.starts += 1;
+            let starts = self.starts;
+            for batch in lane.take(found, wanted, now.steady, room, self.gathers) {
                 let (engine, content_bytes) = (self.engine.clone(), self.config.content_bytes);
                 let task = attempt(engine, config.clone(), batch.clone(), content_bytes);
                 let task = self.attempts.spawn(task);
                 self.under_way.insert(task.id(), (config.clone(), batch));
+                lane.started = starts;
             }
         }
         Ok(())
@@ -251,10 +266,16 @@ impl Worker for Dispatcher {
     }
 
     async fn wait(&mut self) {
+        // What could not be written down is tried again as soon as the pause is over.
+        if !self.ended.is_empty() {
+            return;
+        }
         let now = self.engine.shared.machine.now().steady;
         let pause = self.next_due().map(|due| Duration::from_millis(due.since(now)));
         let shared = Arc::clone(&self.engine.shared);
+        // One round does all that there is to do, whichever of them woke it.
         tokio::select! {
+            biased;
             () = shared.outbox.rung() => self.lanes.values_mut().for_each(Lane::look_again),
             Some(ended) = self.attempts.join_next_with_id() => self.collected(ended),
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
@@ -293,6 +314,7 @@ impl Worker for Dispatcher {
 impl Dispatcher {
     async fn drain(&mut self, is_last_chance: bool) {
         self.lanes.values_mut().for_each(Lane::look_again);
+        self.gathers = false;
         loop {
             let round = match is_last_chance {
                 true => self.round().await,
@@ -315,77 +337,6 @@ impl Dispatcher {
             }
         }
     }
-}
-
-/// Calls a hook for a batch, within its time limit.
-async fn attempt(
-    engine: Engine,
-    hook: HookConfig,
-    batch: Vec<Delivery>,
-    content_bytes: usize,
-) -> Attempt {
-    let watch = Stopwatch::start();
-    let outcomes = match engine.shared.outbox.contents(&batch, content_bytes).await {
-        Err(error) => {
-            let problem = HookError::later(format!("the content cannot be read: {error}"));
-            vec![Some(Err(problem)); batch.len()]
-        }
-        Ok(contents) => deliver(&engine, &hook, &batch, contents).await,
-    };
-    engine.shared.stats.hooks.time(&hook.subscription.hook, watch.seconds());
-    let outcomes = outcomes.into_iter().map(|outcome| match outcome {
-        None => Outcome::NotTried,
-        Some(Ok(())) => Outcome::Done,
-        Some(Err(error)) => Outcome::Failed(error),
-    });
-    Attempt { hook, results: batch.into_iter().zip(outcomes).collect() }
-}
-
-/// The outcome of each delivery; `None` for one whose content had no room.
-async fn deliver(
-    engine: &Engine,
-    hook: &HookConfig,
-    batch: &[Delivery],
-    contents: Vec<crate::hook::Ended>,
-) -> Vec<Option<Result<(), HookError>>> {
-    let at = engine.shared.machine.now().wall;
-    let last_read = contents.last().map(|ended| ended.generation);
-    let mut contents: HashMap<Generation, _> =
-        contents.into_iter().map(|ended| (ended.generation, Arc::new(ended))).collect();
-    // What stands behind the last content that was read had no room; what stands before it
-    // and was not found is gone.
-    let read = batch.iter().position(|d| Some(d.id.generation) == last_read).map_or(0, |i| i + 1);
-    let gone = || HookError::never("its content is gone: nothing is left to deliver");
-    let mut outcomes: Vec<Option<Result<(), HookError>>> = vec![None; batch.len()];
-    let (mut calls, mut places) = (Vec::new(), Vec::new());
-    for (place, delivery) in batch.iter().enumerate() {
-        match contents.remove(&delivery.id.generation) {
-            Some(ended) => {
-                let (delivery, attempt) = (delivery.id.clone(), delivery.tries.saturating_add(1));
-                calls.push(HookCall { delivery, attempt, at, ended });
-                places.push(place);
-            }
-            None if place < read || last_read.is_none() => outcomes[place] = Some(Err(gone())),
-            None => {}
-        }
-    }
-    let limit = hook.timeout;
-    let answers = match calls.is_empty() {
-        true => Vec::new(),
-        false => match tokio::time::timeout(limit, hook.hook.deliver(calls)).await {
-            Ok(answers) => answers,
-            Err(_) => {
-                let problem = format!("not done within {limit:?}");
-                vec![Err(HookError::later(problem)); places.len()]
-            }
-        },
-    };
-    let mut answers = answers.into_iter();
-    for place in places {
-        let missing = || Err(HookError::later("the hook gave no answer"));
-        outcomes[place] = Some(answers.next().unwrap_or_else(missing));
-    }
-    outcomes
 }
 
 fn shortened(problem: &str) -> String {

@@ -146,7 +146,7 @@ impl Engine {
         shared.supervisor.run(Pruner { engine: self.clone(), has_more: true });
         shared.supervisor.run(Dispatcher::new(self.clone()));
         shared.supervisor.run(MendWorker { engine: self.clone() });
-        shared.supervisor.run(Sweeper { engine: self.clone() });
+        shared.supervisor.run(Sweeper { engine: self.clone(), is_overdue: false });
     }
 
     /// The tenant of this id, if it is known.

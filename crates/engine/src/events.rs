@@ -2,11 +2,11 @@
 //! watchers take at their own pace. Nobody waits for them: whoever is too slow is told
 //! how many events it missed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::EndReason;
-use memoird_core::ids::{Generation, HookName, SessionId};
+use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use tokio::sync::Notify;
 
@@ -126,7 +126,7 @@ pub struct Watcher {
     engine: Engine,
     watched: Watched,
     /// The last event of each tenant that was told.
-    told: Vec<(Arc<Tenant>, u64)>,
+    told: BTreeMap<TenantId, (Arc<Tenant>, u64)>,
     waiting: VecDeque<Seen>,
 }
 
@@ -174,18 +174,15 @@ impl Ring {
 impl Engine {
     /// Watches what happens from now on, or, of one tenant, after the event of this id.
     pub fn watch(&self, watched: Watched, after: Option<u64>) -> Watcher {
-        let told = match &watched {
-            Watched::Tenant(tenant) => {
-                vec![(Arc::clone(tenant), after.unwrap_or_else(|| tenant.events.last_id()))]
-            }
-            Watched::All => {
-                let now = |tenant: Arc<Tenant>| {
-                    let last = tenant.events.last_id();
-                    (tenant, last)
-                };
-                self.tenants().into_iter().map(now).collect()
-            }
+        let (tenants, after) = match &watched {
+            Watched::Tenant(tenant) => (vec![Arc::clone(tenant)], after),
+            Watched::All => (self.tenants(), None),
         };
+        let told = tenants.into_iter().map(|tenant| {
+            let last = after.unwrap_or_else(|| tenant.events.last_id());
+            (tenant.id.clone(), (tenant, last))
+        });
+        let told = told.collect();
         Watcher { engine: self.clone(), watched, told, waiting: VecDeque::new() }
     }
 }
@@ -217,12 +214,10 @@ impl Watcher {
     fn fill(&mut self) {
         if matches!(self.watched, Watched::All) {
             for tenant in self.engine.tenants() {
-                if !self.told.iter().any(|(known, _)| known.id == tenant.id) {
-                    self.told.push((tenant, 0));
-                }
+                self.told.entry(tenant.id.clone()).or_insert((tenant, 0));
             }
         }
-        for (tenant, told) in &mut self.told {
+        for (tenant, told) in self.told.values_mut() {
             let (missed, events) = tenant.events.after(*told);
             if missed > 0 {
                 let tenant = Arc::clone(tenant);

@@ -24,6 +24,11 @@ pub trait Hook: Debug + Send + Sync + 'static {
         1
     }
 
+    /// How long a call may wait for others to share a delivery with.
+    fn batch_wait(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Does it for each of these calls, and answers for each in their order; one that is
     /// missing in the answer counts as failed. Cancelled, by being dropped, at the time
     /// limit and when the daemon stops: what it started outside must then end as well.

@@ -16,12 +16,16 @@ use crate::journal::Submitted;
 use crate::tenant::Tenant;
 use crate::worker::{WorkError, Worker};
 
-/// Sessions that are ended before anybody waits for the disk.
-const SWEEP_BATCH: usize = 1_024;
+/// Sessions that are ended before the sweep waits for the disk: so many, that a sweep gets
+/// on, and so few, that the appends beside them do not wait for long.
+const SWEEP_BATCH: usize = 128;
 
 /// The worker that sweeps, as often as the tenant with the shortest interval needs.
 pub(crate) struct Sweeper {
     pub(crate) engine: Engine,
+    /// True when the last sweep was cut off: the next one comes after a pause, not after
+    /// the whole interval.
+    pub(crate) is_overdue: bool,
 }
 
 impl Worker for Sweeper {
@@ -30,6 +34,9 @@ impl Worker for Sweeper {
     }
 
     async fn wait(&mut self) {
+        if self.is_overdue {
+            return;
+        }
         let changed = self.engine.shared.policies_changed.notified();
         let shortest = self.engine.tenants().iter().map(|tenant| tenant.policy().sweep_ms).min();
         // Another policy may ask for a shorter pause.
@@ -38,8 +45,12 @@ impl Worker for Sweeper {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let ended = self.engine.sweep(None).await;
-        let ended = ended.map_err(|error| WorkError(error.to_string()))?;
+        self.is_overdue = true;
+        let failed = |error: EngineError| WorkError(error.to_string());
+        // There may be more than the caps allow, when there was no room to end it before.
+        self.engine.enforce_caps().await.map_err(failed)?;
+        let ended = self.engine.sweep(None).await.map_err(failed)?;
+        self.is_overdue = false;
         if !ended.is_empty() {
             debug!(sessions = ended.len(), "expired sessions ended");
         }

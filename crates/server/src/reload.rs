@@ -67,12 +67,12 @@ pub(crate) struct Reloader {
     grace_ms: AtomicU64,
     pub(crate) counts: ReloadCounts,
     running: Mutex<Running>,
+    /// Of the files as they were when they were last read, whatever came of it.
+    seen: std::sync::Mutex<Fingerprint>,
     tasks: TaskTracker,
-    /// The files as they were when the daemon read them first.
-    seen_first: Fingerprint,
 }
 
-/// Of what is in the files.
+/// Of the content of some files.
 pub(crate) type Fingerprint = [u8; 32];
 
 /// The configuration that applies.
@@ -106,8 +106,8 @@ impl Reloader {
                 keys: config.keys.clone(),
                 secret_files: config.secret_files.clone(),
             }),
+            seen: std::sync::Mutex::new(seen_first),
             tasks: TaskTracker::new(),
-            seen_first,
         };
         reloader.set_grace(config);
         reloader
@@ -123,7 +123,10 @@ impl Reloader {
     /// # Errors
     /// When there is no file, or it is not valid: then nothing has changed.
     pub(crate) async fn reload(&self, why: &str) -> Result<Reloaded, ReloadError> {
+        // Before they are read: what changes after this is seen as another change.
+        let fingerprint = self.fingerprint().await;
         let outcome = self.try_reload().await;
+        *self.seen() = fingerprint;
         match &outcome {
             Ok(Reloaded { applied, refused }) => {
                 self.counts.applied.fetch_add(1, Ordering::Relaxed);
@@ -211,19 +214,22 @@ impl Reloader {
         if self.path.is_none() {
             return std::future::pending().await;
         }
-        let mut applied = self.seen_first;
-        let mut last = applied;
+        let mut last = *self.seen();
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let now = self.fingerprint().await;
-            if now != applied && now == last {
-                // A refused one is not tried again until it changes.
-                applied = now;
-                // What came of it is in the log.
+            let is_new = *self.seen() != now;
+            if is_new && now == last {
+                // What came of it is in the log; a refused one is not tried again until it
+                // changes.
                 let _ = self.reload("the file changed").await;
             }
             last = now;
         }
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Fingerprint> {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Of what is in the files now.

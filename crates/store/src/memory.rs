@@ -35,6 +35,8 @@ struct Tables {
     outbox: BTreeMap<DeliveryId, Delivery>,
     /// What was kept for hooks alone.
     kept_bytes: usize,
+    /// True when all of that is still owed, as far as somebody looked.
+    is_all_owed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -45,19 +47,32 @@ struct Row {
     state: Option<State>,
     turns: BTreeMap<u64, Arc<[u8]>>,
     ended: Option<(Now, EndReason)>,
+    /// What it counts for among what was kept for hooks alone.
+    kept_bytes: usize,
 }
+
+/// What a kept generation takes beside its turns and its JSON, and what a turn takes
+/// beside its content: about so many bytes.
+const KEPT_ROW_BYTES: usize = 1 << 10;
+const KEPT_TURN_BYTES: usize = 64;
 
 impl MemoryStore {
     /// Keeps a generation that ended elsewhere, as long as these hooks are owed it. False,
-    /// and nothing is kept, when that is more than `bytes_max` bytes of turns.
+    /// and nothing is kept, when all that is owed would be more than `bytes_max` bytes.
+    /// What is not owed any more makes room.
     pub fn keep(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
         let mut tables = self.tables();
-        let turns = ended.turns.iter().map(|(_, content)| content.len());
-        let bytes = turns.sum::<usize>() + tables.kept_bytes;
-        if bytes > bytes_max {
+        let turns = ended.turns.iter().map(|(_, content)| content.len() + KEPT_TURN_BYTES);
+        let state_bytes = ended.state.as_ref().map_or(0, |state| state.json.len());
+        let kept_bytes = KEPT_ROW_BYTES + turns.sum::<usize>() + state_bytes;
+        if tables.kept_bytes + kept_bytes > bytes_max && !tables.is_all_owed {
+            tables.forget(Steady(u64::MAX));
+            tables.is_all_owed = true;
+        }
+        if tables.kept_bytes + kept_bytes > bytes_max {
             return false;
         }
-        tables.kept_bytes = bytes;
+        tables.kept_bytes += kept_bytes;
         let EndedRecord { key, head, at, reason, turns, state } = ended;
         let generation = head.generation;
         for hook in owed {
@@ -65,7 +80,7 @@ impl MemoryStore {
             tables.outbox.insert(delivery.id.clone(), delivery);
         }
         let (kept, turns) = (LiveSet::default(), turns.into_iter().collect());
-        let row = Row { key, head, kept, state, turns, ended: Some((at, reason)) };
+        let row = Row { key, head, kept, state, turns, ended: Some((at, reason)), kept_bytes };
         tables.generations.insert(generation, row);
         true
     }
@@ -105,6 +120,7 @@ impl Tables {
                     state: None,
                     turns: BTreeMap::new(),
                     ended: None,
+                    kept_bytes: 0,
                 };
                 self.live.insert(key.clone(), *generation);
                 self.generations.insert(*generation, row);
@@ -144,6 +160,21 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// Forgets the generations that ended before this moment and that nobody is owed.
+    fn forget(&mut self, before: Steady) {
+        let Self { generations, outbox, kept_bytes, .. } = self;
+        let owing = outbox::owing(outbox);
+        generations.retain(|generation, row| {
+            let is_old = row.ended.is_some_and(|(at, _)| at.steady < before);
+            let stays = !is_old || owing.contains(generation);
+            if !stays {
+                *kept_bytes = kept_bytes.saturating_sub(row.kept_bytes);
+            }
+            stays
+        });
+        outbox.retain(|id, _| generations.contains_key(&id.generation));
     }
 
     fn keys_of(&self, key: &SessionKey, since: Steady) -> Keys {
@@ -272,12 +303,16 @@ impl Store for MemoryStore {
     }
 
     fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
-        outbox::settle(&mut self.tables().outbox, settlements);
+        let mut tables = self.tables();
+        outbox::settle(&mut tables.outbox, settlements);
+        tables.is_all_owed = false;
         Ok(())
     }
 
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
-        Ok(self.tables().outbox.remove(id).is_some())
+        let mut tables = self.tables();
+        tables.is_all_owed = false;
+        Ok(tables.outbox.remove(id).is_some())
     }
 
     fn ended(
@@ -288,7 +323,7 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let (mut records, mut bytes) = (Vec::new(), 0);
         for (_, generation) in wanted {
-            if bytes >= bytes_max {
+            if bytes >= bytes_max && !records.is_empty() {
                 break;
             }
             let row = tables.generations.get(generation);
@@ -305,18 +340,7 @@ impl Store for MemoryStore {
 
     fn prune(&self, before: PruneBefore, _rows_max: usize) -> Result<bool, StoreError> {
         let mut tables = self.tables();
-        let Tables { generations, outbox, kept_bytes, .. } = &mut *tables;
-        let owing = outbox::owing(outbox);
-        generations.retain(|generation, row| {
-            let is_old = row.ended.is_some_and(|(at, _)| at.steady < before.ended);
-            let stays = !is_old || owing.contains(generation);
-            if !stays {
-                let bytes: usize = row.turns.values().map(|content| content.len()).sum();
-                *kept_bytes = kept_bytes.saturating_sub(bytes);
-            }
-            stays
-        });
-        outbox.retain(|id, _| generations.contains_key(&id.generation));
+        tables.forget(before.ended);
         for keys in tables.keys.values_mut() {
             keys.retain(|_, record| record.at >= before.keys);
         }

@@ -72,13 +72,47 @@ impl History {
         for seq in plan.held {
             self.find_mut(seq).into_iter().for_each(|record| record.held = true);
         }
-        self.trim(limits);
+        if self.pinned().len() > limits.pinned_turns_effective() {
+            self.release_pins(limits);
+        }
+        self.make_room(limits);
         Ok((before - self.count()) as u64)
     }
 
-    /// Drops the oldest units until the caps are kept. Gives the number of turns that left.
+    /// Keeps what limits allow that may have been lowered: first the oldest pins lose
+    /// their hold, so that pins never leave no room for what is said now, then the oldest
+    /// units leave. Gives the number of turns that left.
     pub fn trim(&mut self, limits: &Limits) -> u64 {
         let before = self.count();
+        self.release_pins(limits);
+        self.make_room(limits);
+        (before - self.count()) as u64
+    }
+
+    fn release_pins(&mut self, limits: &Limits) {
+        let (turns_max, bytes_max) =
+            (limits.pinned_turns_effective(), limits.pinned_bytes_effective());
+        loop {
+            let held = || self.capped_turns().filter(|record| record.held);
+            let bytes: usize = held().map(|record| record.content.len()).sum();
+            let oldest = held().map(|record| record.seq).next();
+            let Some(oldest) = oldest.filter(|_| held().count() > turns_max || bytes > bytes_max)
+            else {
+                return;
+            };
+            let unit = self.unit_of(oldest);
+            // What FIFO has passed is kept by its pin alone, and leaves whole.
+            match self.pinned().iter().any(|record| unit.contains(&record.seq)) {
+                true => self.remove_unit(oldest, limits),
+                false => unit.iter().for_each(|seq| {
+                    self.find_mut(*seq).into_iter().for_each(|record| record.held = false);
+                }),
+            }
+        }
+    }
+
+    /// Drops the oldest units until the caps are kept.
+    fn make_room(&mut self, limits: &Limits) {
         while self.capped.turns > limits.max_history_turns as u64
             || self.capped.bytes > limits.max_history_bytes as u64
         {
@@ -88,7 +122,6 @@ impl History {
                 Some(front) => self.remove_unit(front.seq, limits),
             }
         }
-        (before - self.count()) as u64
     }
 
     /// The history that `kept` describes, from its turns in ascending order.
@@ -290,6 +323,10 @@ impl History {
             self.tail.pop_front().into_iter().for_each(|record| self.depart(&record, limits));
         } else {
             for seq in self.unit_of(seq) {
+                if let Some(record) = self.take_pinned(seq) {
+                    self.depart(&record, limits);
+                    continue;
+                }
                 let Ok(place) = self.tail.binary_search_by(|record| record.seq.cmp(&seq)) else {
                     continue;
                 };
@@ -300,6 +337,12 @@ impl History {
             }
         }
         self.forget_holes_before_tail();
+    }
+
+    fn take_pinned(&mut self, seq: u64) -> Option<TurnRecord> {
+        let pinned = &mut self.aside.as_mut()?.pinned;
+        let place = pinned.binary_search_by(|record| record.seq.cmp(&seq)).ok()?;
+        Some(pinned.remove(place))
     }
 
     fn depart(&mut self, record: &TurnRecord, limits: &Limits) {

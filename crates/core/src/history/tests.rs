@@ -109,6 +109,33 @@ fn refuses_whole_what_it_refuses() {
     assert!(append(&mut history, &mut last_seq, "t-r", &caps(9)).is_err());
 }
 
+/// Each case: the appends under a cap of 9, the lowered cap, what it leaves, the appends
+/// under it, what they leave.
+#[test]
+fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
+    let cases: [(&[&str], usize, &[u64], &[&str], &[u64]); 4] = [
+        // Of what FIFO had passed, the oldest pins leave.
+        (&["u a! a! a!", "u a u a u a", "u a u a"], 2, &[1, 4, 14], &["u"], &[1, 4, 15]),
+        // What it had not passed loses its hold, and leaves like the rest.
+        (&["u a! a! a! u"], 2, &[1, 4, 5], &["u", "a"], &[1, 4, 7]),
+        // A unit leaves whole.
+        (&["u a+x! t-x a!", "u a u a u a u a"], 2, &[1, 4, 12], &["u"], &[1, 4, 13]),
+        (&["u a! a! a!", "u a"], 1, &[1, 6], &["u"], &[1, 7]),
+    ];
+    for (before, cap, left, after, kept) in cases {
+        let (mut history, mut last_seq) = (History::default(), 0);
+        for words in before {
+            append(&mut history, &mut last_seq, words, &caps(9)).unwrap();
+        }
+        history.trim(&caps(cap));
+        assert_eq!(seqs(&history), left, "{before:?} under {cap}");
+        for words in after {
+            append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
+        }
+        assert_eq!(seqs(&history), kept, "{before:?} under {cap}, then {after:?}");
+    }
+}
+
 #[test]
 fn bytes_are_a_cap_of_their_own() {
     let limits = Limits { max_history_bytes: 3 * BYTES, ..caps(100) };

@@ -7,8 +7,8 @@ use memoird_core::outbox::Delivery;
 use memoird_core::time::Steady;
 use memoird_store::DueDeliveries;
 
-use super::GATHER_MS;
 use crate::config::HookConfig;
+use crate::tenant::ms;
 
 /// What the dispatcher knows of one hook.
 pub(super) struct Lane {
@@ -18,12 +18,14 @@ pub(super) struct Lane {
     attempts: usize,
     /// When to look for more: at once, at this moment, or not before something happens.
     look_at: Option<Steady>,
+    /// Which of all starts was its last one.
+    pub(super) started: u64,
 }
 
 impl Lane {
     pub(super) fn new(hook: HookConfig) -> Self {
         let (under_way, look_at) = (HashSet::new(), Some(Steady(0)));
-        Self { hook: Some(hook), under_way, attempts: 0, look_at }
+        Self { hook: Some(hook), under_way, attempts: 0, look_at, started: 0 }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -55,21 +57,24 @@ impl Lane {
         wanted: usize,
         now: Steady,
         room: usize,
+        gathers: bool,
     ) -> Vec<Vec<Delivery>> {
         let is_all = found.due.len() < wanted;
         self.look_at = if is_all { found.next } else { Some(Steady(0)) };
         let free = found.due.into_iter();
-        let free: Vec<_> =
+        let mut free: Vec<_> =
             free.filter(|delivery| !self.under_way.contains(&delivery.id.generation)).collect();
         let batch_max = self.batch_max();
-        // A hook that takes batches is spared a call for each of many ends.
-        let oldest = free.iter().map(|delivery| delivery.due).min();
-        let is_fresh = |due: Steady| now.since(due) < GATHER_MS;
-        let waits = batch_max > 1 && is_all && free.len() < batch_max;
-        if let Some(due) = oldest.filter(|due| waits && is_fresh(*due)) {
-            let at = Steady(due.0.saturating_add(GATHER_MS));
+        // A hook that takes batches is spared a call for each of many ends: what does not
+        // fill one waits for company, but not for long.
+        let wait_ms = if gathers && batch_max > 1 { self.batch_wait_ms() } else { 0 };
+        let full = free.len() - free.len() % batch_max;
+        let oldest = free[full..].iter().map(|delivery| delivery.due).min();
+        let is_fresh = |due: &Steady| is_all && now.since(*due) < wait_ms;
+        if let Some(due) = oldest.filter(is_fresh) {
+            let at = Steady(due.0.saturating_add(wait_ms));
             self.look_at = Some(self.look_at.map_or(at, |next| next.min(at)));
-            return Vec::new();
+            free.truncate(full);
         }
         let attempts = self.room().unwrap_or(0).min(room);
         let batches: Vec<Vec<Delivery>> =
@@ -94,6 +99,10 @@ impl Lane {
     fn room(&self) -> Option<usize> {
         let hook = self.hook.as_ref()?;
         Some(hook.concurrency.max(1).saturating_sub(self.attempts)).filter(|room| *room > 0)
+    }
+
+    fn batch_wait_ms(&self) -> u64 {
+        self.hook.as_ref().map_or(0, |hook| ms(hook.hook.batch_wait()))
     }
 
     fn batch_max(&self) -> usize {

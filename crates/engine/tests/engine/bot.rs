@@ -102,6 +102,13 @@ impl Bot {
         self.engine.reset_session(&self.tenant, &session_id(session), false).await
     }
 
+    pub(crate) async fn reset_with_hooks(
+        &self,
+        session: &str,
+    ) -> Result<(SessionView, Generation), EngineError> {
+        self.engine.reset_session(&self.tenant, &session_id(session), true).await
+    }
+
     pub(crate) async fn patch(
         &self,
         session: &str,

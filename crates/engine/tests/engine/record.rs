@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use memoird_core::change::{Appended, Change, ChangeSet, EndReason};
-use memoird_core::ids::{Generation, SessionKey, TenantId};
+use memoird_core::ids::{Generation, HookName, SessionKey, TenantId};
 use memoird_core::time::Steady;
 
 use crate::bot::text_of;
@@ -35,6 +35,8 @@ pub(crate) struct Life {
     pub(crate) last_access: Steady,
     pub(crate) state_version: u64,
     pub(crate) ended: Option<EndReason>,
+    /// The hooks that are owed it.
+    pub(crate) owed: Vec<HookName>,
 }
 
 /// What the engine should have counted.
@@ -94,6 +96,7 @@ impl Record {
                     last_access: *last_access,
                     state_version: 0,
                     ended: None,
+                    owed: Vec::new(),
                 };
                 self.counts.entry(key.tenant.clone()).or_default().created += 1;
                 self.lives.insert(generation, life);
@@ -105,10 +108,11 @@ impl Record {
                 (life.state_version, life.last_access) = (*version, *last_access);
             }
             Change::Touch { last_access, .. } => self.life(generation).last_access = *last_access,
-            Change::End { reason, at, .. } => {
+            Change::End { reason, at, owed, .. } => {
                 self.check_end(generation, *reason, at.steady, newcomer);
                 let life = self.life(generation);
                 life.ended = Some(*reason);
+                life.owed = owed.to_vec();
                 let key = life.key.clone();
                 let counts = self.counts.entry(key.tenant.clone()).or_default();
                 match reason {

@@ -30,6 +30,9 @@ pub(crate) struct FaultyStore {
     commits: Gate,
     loads: Gate,
     loads_to_fail: AtomicU64,
+    settles_to_fail: AtomicU64,
+    /// Times that somebody asked what is due.
+    looks: AtomicU64,
 }
 
 /// What becomes of a commit.
@@ -107,9 +110,10 @@ impl FaultyStore {
         self.fates.lock().unwrap().extend(fates);
     }
 
-    /// From now on all commits succeed.
+    /// From now on all that is written succeeds.
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
+        self.fail_settles(0);
     }
 
     /// Commits that were tried.
@@ -147,6 +151,16 @@ impl FaultyStore {
     /// The next `count` reads of a session fail.
     pub(crate) fn fail_loads(&self, count: u64) {
         self.loads_to_fail.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The next `count` times that deliveries are settled find the disk full.
+    pub(crate) fn fail_settles(&self, count: u64) {
+        self.settles_to_fail.store(count, Ordering::Relaxed);
+    }
+
+    /// Times that somebody asked what is due.
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// Reads of a session that have at least begun.
@@ -227,6 +241,7 @@ impl Store for FaultyStore {
     }
 
     fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         self.inner.due(hook, now, max)
     }
 
@@ -235,6 +250,9 @@ impl Store for FaultyStore {
     }
 
     fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
+        if take_one(&self.settles_to_fail) {
+            return Err(StoreError::Full);
+        }
         self.inner.settle(settlements)
     }
 

@@ -1,6 +1,7 @@
 //! What an operator decides about checkpoints.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Where and how checkpoints are committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,9 @@ pub struct GitConfig {
     pub author_email: String,
     /// Sessions in one commit at most. At least 1.
     pub batch_max: usize,
+    /// How long a session that ended may wait for others to share a commit with: a commit
+    /// costs as much as the list of its day's files is long.
+    pub batch_wait: Duration,
 }
 
 impl Default for GitConfig {
@@ -30,6 +34,7 @@ impl Default for GitConfig {
             author_name: "memoird".to_owned(),
             author_email: "memoird@localhost".to_owned(),
             batch_max: 1_000,
+            batch_wait: Duration::from_secs(1),
         }
     }
 }

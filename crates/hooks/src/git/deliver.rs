@@ -62,7 +62,7 @@ pub(super) fn deliver(
     at: Timestamp,
     stop: &Stop,
 ) -> Result<(), GitError> {
-    let repo = Repo::open_or_create(config, tenant)?;
+    let repo = Repo::open_or_create(config, tenant, stop)?;
     let lock = OwnLock::acquire(&repo, stop)?;
     // Sorted, and each generation once.
     let batch: BTreeMap<_, _> = batch.iter().map(|ended| (ended.generation, *ended)).collect();
@@ -103,7 +103,7 @@ impl Delivery<'_> {
             let mut trees = Trees::new(self.repo);
             let missing = self.missing(base, &mut trees)?;
             if missing.is_empty() {
-                return self.check_out(None);
+                return self.check_out();
             }
             let commit = self.build(tip, base, &missing, &mut trees)?;
             let pack = self.objects.write(&self.repo.pack_dir())?;
@@ -195,7 +195,7 @@ impl Delivery<'_> {
         is_there: impl Fn() -> bool,
     ) -> Result<bool, GitError> {
         let line = format!("{}\n", commit.to_hex());
-        let index = worktree::Checkout::begin(self.repo, self.lock, &line)?;
+        let files = worktree::Checkout::begin(self.repo, self.lock, &line)?;
         let branch = self.repo.branch_file();
         let lock = self.lock.take(&branch, &line)?;
         if self.repo.tip()? != tip || !is_there() {
@@ -205,17 +205,16 @@ impl Delivery<'_> {
         let folder = branch.parent().unwrap_or(&branch);
         sync_dir(folder)?;
         worktree::log(self.repo, self.config, tip, commit, self.at);
-        if let Some(index) = index {
-            index.finish(&self.batch);
+        if let Some(files) = files {
+            files.finish(&self.batch);
         }
         Ok(true)
     }
 
     /// Nothing to commit; a crash may have come before the files were written.
-    fn check_out(&self, commit: Option<ObjectId>) -> Result<(), GitError> {
-        let line = format!("{:?}\n", commit);
-        if let Some(index) = worktree::Checkout::begin(self.repo, self.lock, &line)? {
-            index.finish(&self.batch);
+    fn check_out(&self) -> Result<(), GitError> {
+        if let Some(files) = worktree::Checkout::begin(self.repo, self.lock, "memoird\n")? {
+            files.finish(&self.batch);
         }
         Ok(())
     }

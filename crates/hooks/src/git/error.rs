@@ -83,8 +83,9 @@ pub enum GitError {
 }
 
 impl GitError {
-    pub(super) fn damaged(path: &Path, problem: impl ToString) -> Self {
-        Self::Damaged { path: path.to_owned(), problem: problem.to_string() }
+    pub(super) fn damaged(path: &Path, problem: impl Into<Problem>) -> Self {
+        let Problem(problem) = problem.into();
+        Self::Damaged { path: path.to_owned(), problem }
     }
 }
 
@@ -92,6 +93,33 @@ impl From<GitError> for HookError {
     /// All of it may be over the next time: people repair repositories.
     fn from(error: GitError) -> Self {
         Self::later(error.to_string())
+    }
+}
+
+/// What is wrong with a part of a repository.
+pub(super) struct Problem(pub(super) String);
+
+impl From<&str> for Problem {
+    fn from(problem: &str) -> Self {
+        Self(problem.to_owned())
+    }
+}
+
+impl From<String> for Problem {
+    fn from(problem: String) -> Self {
+        Self(problem)
+    }
+}
+
+impl From<io::Error> for Problem {
+    fn from(problem: io::Error) -> Self {
+        Self(problem.to_string())
+    }
+}
+
+impl From<gix::Error> for Problem {
+    fn from(problem: gix::Error) -> Self {
+        Self(problem.to_string())
     }
 }
 

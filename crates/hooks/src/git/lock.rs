@@ -60,12 +60,7 @@ impl OwnLock {
         let path = repo.git_dir.join("memoird.lock");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = file.doing("open", &path)?;
-        let busy = || GitError::Busy { path: path.clone() };
-        poll(stop, busy, || match file.try_lock() {
-            Ok(()) => Ok(Some(())),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error).doing("lock", &path),
-        })?;
+        hold(&file, &path, stop)?;
         // A write tells the time on the file system's clock, which also stamps locks.
         let mut writer = &file;
         let now = file.set_len(0).and_then(|()| writer.write_all(b"memoird\n"));
@@ -167,6 +162,16 @@ impl Drop for GitLock {
             let _ = fs::remove_file(&self.lock_path);
         }
     }
+}
+
+/// Waits for the advisory lock of a file or folder; closing it frees the lock.
+pub(super) fn hold(file: &File, path: &Path, stop: &Stop) -> Result<(), GitError> {
+    let busy = || GitError::Busy { path: path.to_owned() };
+    poll(stop, busy, || match file.try_lock() {
+        Ok(()) => Ok(Some(())),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error).doing("lock", path),
+    })
 }
 
 /// Tries until it succeeds, for ten seconds at most.

@@ -6,14 +6,18 @@
 
 mod config;
 mod deliver;
+mod delta;
 mod error;
 mod jsonl;
 mod lock;
+mod log;
 mod markdown;
 mod merge;
 mod message;
 mod names;
+mod opened;
 mod pack;
+mod read;
 mod repo;
 pub(crate) mod time;
 mod tree;
@@ -21,6 +25,7 @@ mod worktree;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
@@ -29,6 +34,8 @@ use memoird_engine::{Answers, Ended, Hook, HookCall, HookError};
 pub use config::GitConfig;
 pub use error::GitError;
 use lock::Stop;
+pub use log::LogEntry;
+pub use read::{CheckpointEntry, Checkpoints};
 
 /// Commits ended sessions to a repository of their tenant.
 #[derive(Debug)]
@@ -75,7 +82,7 @@ impl GitHook {
         let config = Arc::clone(&self.config);
         let stop = StopOnDrop::default();
         let stopped = stop.0.clone();
-        let work = tokio::task::spawn_blocking(move || {
+        let work = aside(move || {
             // The repository is free again when this thread is done with it, not when
             // somebody stops waiting for the thread.
             let _guard = guard;
@@ -83,8 +90,8 @@ impl GitHook {
             deliver::deliver(&config, &tenant, &batch, at, &stopped)
         });
         match work.await {
-            Ok(result) => result.map_err(HookError::from),
-            Err(_) => Err(HookError::later("the commit was broken off; see the daemon's log")),
+            Some(result) => result.map_err(HookError::from),
+            None => Err(HookError::later("the commit was broken off; see the daemon's log")),
         }
     }
 
@@ -99,8 +106,37 @@ impl Hook for GitHook {
         self.config.batch_max
     }
 
+    fn batch_wait(&self) -> Duration {
+        self.config.batch_wait
+    }
+
     fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
         Box::pin(self.deliver_all(calls))
+    }
+}
+
+/// Behind those who wait for an answer: the work of a thousand ends takes half a second of
+/// a core, and nobody misses it.
+const NICENESS: i32 = 10;
+
+/// Does it on a thread of its own that gives way to others. `None` when it panicked, or
+/// there was no thread to have.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, answer) = tokio::sync::oneshot::channel();
+    let named = std::thread::Builder::new().name("git hook".to_owned());
+    let spawned = named.spawn(move || {
+        // Of this thread only, on Linux; where it is refused, the work is done all the same.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::nice(NICENESS);
+        // Whoever asked may have gone.
+        let _ = sender.send(work());
+    });
+    match spawned {
+        Ok(_) => answer.await.ok(),
+        Err(error) => {
+            tracing::warn!(%error, "there is no thread for a commit");
+            None
+        }
     }
 }
 

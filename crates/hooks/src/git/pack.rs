@@ -1,8 +1,8 @@
 //! Packs: all objects of a batch in one file and its index, because a file for each
 //! object would cost a thousand times the system calls, and the disk a block each.
 //!
-//! The formats are those of git's own `gitformat-pack(5)`: packs of version 2 with whole
-//! objects only, no deltas, and indexes of version 2.
+//! The formats are those of git's own `gitformat-pack(5)`: packs of version 2 and indexes
+//! of version 2. A batch is written as whole objects; deltas come with merging.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -21,8 +21,8 @@ use super::repo::sync_dir;
 /// How the names of unfinished files begin; `git prune` removes what begins with `tmp_`.
 pub(super) const TEMPORARY: &str = "tmp_memoird_";
 
-/// Bytes of the head of a pack.
-pub(super) const HEAD_BYTES: u64 = 12;
+/// The kind of an entry that is a delta and names its base.
+const REF_DELTA: usize = 7;
 
 /// Offsets from here on have their place in a table of their own.
 const LARGE: u64 = 1 << 31;
@@ -65,8 +65,7 @@ impl Objects {
             return Ok(id);
         }
         let start = self.body.len();
-        put_head(&mut self.body, kind, content.len());
-        self.deflate.reset();
+        put_head(&mut self.body, number(kind), content.len());
         deflate(&mut self.deflate, content, &mut self.body)?;
         let crc32 = crc32fast::hash(&self.body[start..]);
         self.placed.push(Placed { id, offset: start as u64, crc32 });
@@ -185,14 +184,31 @@ fn create_read_only(path: &Path) -> Result<File, GitError> {
     options.open(path).doing("create", path)
 }
 
-/// Kind and size of an entry: 3 bits and 4 bits, then 7 bits a byte, the lowest first.
-fn put_head(body: &mut Vec<u8>, kind: Kind, size: usize) {
-    let number: usize = match kind {
+/// The entry of an object that is `delta` away from the object `base`.
+pub(super) fn delta_entry(
+    base: ObjectId,
+    delta: &[u8],
+    compress: &mut Compress,
+) -> io::Result<Vec<u8>> {
+    let mut entry = Vec::new();
+    put_head(&mut entry, REF_DELTA, delta.len());
+    entry.extend_from_slice(base.as_slice());
+    deflate(compress, delta, &mut entry)?;
+    Ok(entry)
+}
+
+/// The number of a kind in the head of an entry.
+fn number(kind: Kind) -> usize {
+    match kind {
         Kind::Commit => 1,
         Kind::Tree => 2,
         Kind::Blob => 3,
         Kind::Tag => 4,
-    };
+    }
+}
+
+/// Kind and size of an entry: 3 bits and 4 bits, then 7 bits a byte, the lowest first.
+fn put_head(body: &mut Vec<u8>, number: usize, size: usize) {
     let byte = |bits: usize, more: bool| u8::try_from(bits).unwrap_or(0) | u8::from(more) << 7;
     let mut rest = size >> 4;
     body.push(byte(number << 4 | size & 15, rest > 0));
@@ -205,6 +221,7 @@ fn put_head(body: &mut Vec<u8>, kind: Kind, size: usize) {
 
 /// Appends a zlib stream of `content` to `body`.
 fn deflate(compress: &mut Compress, content: &[u8], body: &mut Vec<u8>) -> io::Result<()> {
+    compress.reset();
     let start = body.len();
     loop {
         let [read, written] = [compress.total_in(), compress.total_out()]

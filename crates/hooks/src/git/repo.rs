@@ -1,5 +1,6 @@
 //! The repository of a tenant: found, or made so that a crash never leaves half of one.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use gix::{ObjectId, sec};
 use memoird_core::ids::TenantId;
 
 use super::GitConfig;
-use super::error::{Doing, GitError};
+use super::error::{Doing, GitError, Problem};
+use super::lock::{self, Stop};
 use super::names;
 
 /// The config of a new repository, but for `bare`.
@@ -40,12 +42,16 @@ fn place(config: &GitConfig, tenant: &TenantId) -> (PathBuf, PathBuf) {
 
 impl Repo {
     /// Opens the repository of a tenant, and creates it when it is missing.
-    pub(super) fn open_or_create(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
+    pub(super) fn open_or_create(
+        config: &GitConfig,
+        tenant: &TenantId,
+        stop: &Stop,
+    ) -> Result<Self, GitError> {
         let (path, git_dir) = place(config, tenant);
         if is_vacant(&path)? {
-            create(config, &path)?;
+            create(config, &path, stop)?;
         }
-        Self::open_at(config, &path, git_dir)
+        Self::open_at(config, &path, &git_dir)
     }
 
     /// Opens the repository of a tenant.
@@ -54,12 +60,12 @@ impl Repo {
         if is_vacant(&path)? {
             return Err(GitError::Missing { what: path.display().to_string() });
         }
-        Self::open_at(config, &path, git_dir)
+        Self::open_at(config, &path, &git_dir)
     }
 
-    fn open_at(config: &GitConfig, path: &Path, git_dir: PathBuf) -> Result<Self, GitError> {
+    fn open_at(config: &GitConfig, path: &Path, git_dir: &Path) -> Result<Self, GitError> {
         let options = gix::open::Options::isolated().open_path_as_is(true);
-        let opened = options.with(sec::Trust::Full).open(&git_dir);
+        let opened = options.with(sec::Trust::Full).open(git_dir);
         let problem = |error: gix::Error| GitError::NoRepository {
             path: path.to_owned(),
             problem: error.to_string(),
@@ -122,8 +128,9 @@ impl Repo {
     }
 
     /// An error about a part of this repository.
-    pub(super) fn damaged(&self, what: &dyn std::fmt::Display, problem: impl ToString) -> GitError {
-        GitError::damaged(&self.git_dir, format!("{what}: {}", problem.to_string()))
+    pub(super) fn damaged(&self, what: &dyn Display, problem: impl Into<Problem>) -> GitError {
+        let Problem(problem) = problem.into();
+        GitError::damaged(&self.git_dir, format!("{what}: {problem}"))
     }
 }
 
@@ -141,8 +148,19 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
 }
 
 /// Builds the repository beside its place and moves it there whole.
-fn create(config: &GitConfig, path: &Path) -> Result<(), GitError> {
-    fs::create_dir_all(&config.dir).doing("create", &config.dir)?;
+fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
+    let mut private = fs::DirBuilder::new();
+    private.recursive(true);
+    // Conversations are for nobody else on the machine, unless somebody opens the folder.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
+    private.create(&config.dir).doing("create", &config.dir)?;
+    let folder = File::open(&config.dir).doing("open", &config.dir)?;
+    lock::hold(&folder, &config.dir, stop)?;
+    // Another memoird may have been faster.
+    if !is_vacant(path)? {
+        return Ok(());
+    }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     // A crash leaves it behind; the same name is used, and cleared, the next time.
     let new = config.dir.join(format!(".new-{name}"));
@@ -150,13 +168,11 @@ fn create(config: &GitConfig, path: &Path) -> Result<(), GitError> {
         fs::rename(&new, path).doing("create", path)?;
         sync_dir(&config.dir)
     });
-    if let Err(error) = built {
-        let _ = fs::remove_dir_all(&new);
-        // Another memoird may have been faster.
-        return if is_vacant(path)? { Err(error) } else { Ok(()) };
+    match &built {
+        Ok(()) => tracing::info!(path = %path.display(), "repository of checkpoints created"),
+        Err(_) => _ = fs::remove_dir_all(&new),
     }
-    tracing::info!(path = %path.display(), "repository of checkpoints created");
-    Ok(())
+    built
 }
 
 fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {

@@ -6,7 +6,9 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use memoird_hooks::git::GitError;
 use thiserror::Error;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -110,6 +112,23 @@ pub(crate) enum CliError {
         /// What it said last.
         problem: String,
     },
+    /// Something that was to be seen and was not.
+    #[error("{what} did not happen within {} s", within.as_secs())]
+    TooLate {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        within: Duration,
+    },
+    /// Checkpoints that cannot be read.
+    #[error("{0}")]
+    Checkpoints(GitError),
+    /// A checkpoint, or a hook that writes them, that is not there.
+    #[error("{problem}")]
+    NoCheckpoint {
+        /// What was looked for, and where.
+        problem: String,
+    },
     /// A directory that cannot be made.
     #[error("cannot create {}: {source}", path.display())]
     CannotCreate {
@@ -209,9 +228,12 @@ impl CliError {
             Self::Config { .. } => Exit::Config,
             Self::Data { .. } => Exit::Data,
             Self::NoInput { .. } => Exit::NoInput,
-            Self::Unavailable { .. } | Self::NotServing { .. } | Self::NotStarted { .. } => {
-                Exit::Unavailable
-            }
+            Self::Checkpoints(error) => of_git(error),
+            Self::NoCheckpoint { .. } => Exit::NoInput,
+            Self::Unavailable { .. }
+            | Self::NotServing { .. }
+            | Self::NotStarted { .. }
+            | Self::TooLate { .. } => Exit::Unavailable,
             Self::CannotCreate { .. } | Self::DataDir { .. } => Exit::CannotCreate,
             Self::Io { .. } => Exit::Io,
             Self::NoPermission { .. } => Exit::NoPermission,
@@ -229,10 +251,29 @@ impl CliError {
                 Some("start it with `memoird serve`, or say where it is with --addr")
             }
             Self::NoPermission { .. } => Some(
-                "give a key in MEMOIRD_KEY or --key-file; `stats` and `bench` need the role admin",
+                "give a key in MEMOIRD_KEY or --key-file; what `memoird --help` says so of needs \
+                 the role admin",
             ),
+            Self::Checkpoints(GitError::Missing { .. }) => {
+                Some("say where they are with --dir or --config, and whose with --tenant")
+            }
             _ => None,
         }
+    }
+}
+
+fn of_git(error: &GitError) -> Exit {
+    match error {
+        GitError::Missing { .. } => Exit::NoInput,
+        GitError::NoRepository { .. }
+        | GitError::Unsupported { .. }
+        | GitError::Damaged { .. }
+        | GitError::InTheWay { .. } => Exit::Data,
+        GitError::Io { .. }
+        | GitError::Locked { .. }
+        | GitError::Busy { .. }
+        | GitError::Moving { .. }
+        | GitError::Stopped => Exit::Io,
     }
 }
 
@@ -257,7 +298,14 @@ fn say(error: &CliError) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
     match error {
         CliError::Config { problem } => writeln!(stderr, "error: {problem}")?,
-        error => writeln!(stderr, "error: {}", printable(&error.to_string()))?,
+        // Whoever pressed Ctrl-C knows, and nothing went wrong.
+        CliError::Interrupted => writeln!(stderr, "interrupted")?,
+        // All that is wrong with a configuration has many lines.
+        error => {
+            let lines = error.to_string();
+            let lines: Vec<String> = lines.lines().map(printable).collect();
+            writeln!(stderr, "error: {}", lines.join("\n"))?;
+        }
     }
     match error.hint() {
         Some(hint) => writeln!(stderr, "hint: {hint}"),

@@ -4,7 +4,8 @@
 use memoird_proto::v1::media::Source;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    CompactionInfo, GetStatsResponse, Part, Role, SessionInfo, TenantStats, Turn,
+    CompactionInfo, DeliveryState, EndReason, Event, GetStatsResponse, HookDelivery, Part, Role,
+    SessionInfo, TenantStats, Turn, WatchEventsResponse,
 };
 use prost_types::Timestamp;
 use serde_json::{Map, Value, json};
@@ -70,10 +71,87 @@ pub(super) fn stats(stats: &GetStatsResponse) -> Value {
     })
 }
 
+/// What a watcher was told.
+pub(super) fn watched(told: &WatchEventsResponse) -> Value {
+    let mut object = Map::new();
+    match &told.event {
+        Some(event) => {
+            object.insert("event".to_owned(), self::event(event));
+        }
+        None => {
+            object.insert("missed".to_owned(), told.missed.into());
+            put_text(&mut object, "missed_tenant", &told.missed_tenant);
+        }
+    }
+    Value::Object(object)
+}
+
+/// What a hook is owed, or got.
+pub(super) fn delivery(delivery: &HookDelivery) -> Value {
+    json!({
+        "id": delivery.id,
+        "hook": delivery.hook,
+        "tenant": delivery.tenant,
+        "session_id": delivery.session_id,
+        "generation": delivery.generation,
+        "reason": reason(delivery.reason),
+        "state": delivery_state(delivery.state),
+        "tries": delivery.tries,
+        "last_error": delivery.last_error,
+        "due_at": time(delivery.due_at.as_ref()),
+    })
+}
+
 /// A role's short name, such as `user`.
 pub(super) fn role_name(number: i32) -> String {
-    let name = role(number);
-    name.strip_prefix("ROLE_").unwrap_or(&name).to_lowercase()
+    short_name(&role(number), "ROLE_")
+}
+
+/// The short name of why a session ended, such as `expired`.
+pub(super) fn reason_name(number: i32) -> String {
+    short_name(&reason(number), "END_REASON_")
+}
+
+/// The short name of how far a delivery is, such as `dead`.
+pub(super) fn delivery_state_name(number: i32) -> String {
+    short_name(&delivery_state(number), "DELIVERY_STATE_")
+}
+
+fn time(timestamp: Option<&Timestamp>) -> Value {
+    timestamp.map_or(Value::Null, |timestamp| timestamp.to_string().into())
+}
+
+fn short_name(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_lowercase()
+}
+
+fn event(event: &Event) -> Value {
+    let mut object = Map::new();
+    object.insert("event_id".to_owned(), event.event_id.into());
+    object.insert("time".to_owned(), time(event.time.as_ref()));
+    for (name, text) in [
+        ("kind", &event.kind),
+        ("tenant", &event.tenant),
+        ("session_id", &event.session_id),
+        ("generation", &event.generation),
+    ] {
+        object.insert(name.to_owned(), text.as_str().into());
+    }
+    if event.reason() != EndReason::Unspecified {
+        object.insert("reason".to_owned(), reason(event.reason).into());
+    }
+    put_text(&mut object, "detail_json", &event.detail_json);
+    Value::Object(object)
+}
+
+fn reason(number: i32) -> String {
+    let name = EndReason::try_from(number).map(|reason| reason.as_str_name().to_owned());
+    name.unwrap_or_else(|_| number.to_string())
+}
+
+fn delivery_state(number: i32) -> String {
+    let name = DeliveryState::try_from(number).map(|state| state.as_str_name().to_owned());
+    name.unwrap_or_else(|_| number.to_string())
 }
 
 fn role(number: i32) -> String {
@@ -152,10 +230,6 @@ fn put_text(object: &mut Map<String, Value>, field: &str, text: &str) {
     if !text.is_empty() {
         object.insert(field.to_owned(), text.into());
     }
-}
-
-fn time(timestamp: Option<&Timestamp>) -> Value {
-    timestamp.map_or(Value::Null, |timestamp| timestamp.to_string().into())
 }
 
 /// Base64 with padding, as JSON of protobuf writes bytes.

@@ -4,17 +4,24 @@
 //! knows the daemon by its contract only.
 
 mod bench;
+mod checkpoints;
 mod clock;
 mod connect;
+mod demo;
+mod events;
 pub(crate) mod exit;
 mod health;
+mod hooks;
 mod json;
 mod manual;
 mod output;
+mod private;
+mod reload;
 mod replay;
 mod sessions;
 mod stats;
 mod transcript;
+mod watch;
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -28,11 +35,15 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use bench::BenchArgs;
 use bench::baseline::BaselineArgs;
+use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
+use demo::DemoArgs;
 use exit::CliError;
+use hooks::HooksCommand;
 use replay::ReplayArgs;
 use sessions::SessionsCommand;
 use stats::StatsArgs;
+use watch::WatchArgs;
 
 /// Session daemon for chat bots
 ///
@@ -66,6 +77,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Show in half a minute what the daemon does, on a private one
+    Demo(DemoArgs),
     /// Check a configuration, or print the default one
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -74,8 +87,18 @@ enum Command {
     /// Look at sessions and end them
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Print what happens to sessions, as it happens
+    Watch(WatchArgs),
+    /// Read the checkpoints that a git hook wrote, from the disk
+    #[command(subcommand)]
+    Checkpoints(CheckpointsCommand),
+    /// Look at what hooks are owed, retry it and drop it (role admin)
+    #[command(subcommand)]
+    Hooks(HooksCommand),
     /// Show counts and sums since the daemon started (role admin)
     Stats(StatsArgs),
+    /// Let the daemon read its configuration file again (role admin)
+    Reload,
     /// Ask whether the daemon takes calls; needs no key, and fails unless it does
     Health,
     /// Measure a daemon: calls/s, latency, CPU per call, memory, recovery
@@ -120,9 +143,14 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Serve { config } => crate::serve::run(config.as_deref()),
         Command::Config(ConfigCommand::Check { file }) => crate::config::cli::check(&file),
         Command::Config(ConfigCommand::PrintDefault) => crate::config::cli::print_default(),
+        Command::Demo(args) => block_on(demo::run(&client, args)),
         Command::Replay(args) => block_on(replay::run(&client, args)),
         Command::Sessions(command) => block_on(sessions::run(&client, command)),
+        Command::Watch(args) => block_on(watch::run(&client, args)),
+        Command::Checkpoints(command) => checkpoints::run(client.json, command),
+        Command::Hooks(command) => block_on(hooks::run(&client, command)),
         Command::Stats(args) => block_on(stats::run(&client, args)),
+        Command::Reload => block_on(reload::run(&client)),
         Command::Health => block_on(health::run(&client)),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),

@@ -6,9 +6,14 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::exit::CliError;
+
+/// How often somebody looks whether anybody reads.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Writes to stdout.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
@@ -18,6 +23,26 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
         stdout.write_all(b"\n").map_err(CliError::of_output)?;
     }
     stdout.flush().map_err(CliError::of_output)
+}
+
+/// Waits until nobody reads stdout any more: a program that only waits would otherwise
+/// notice at its next line, which may be tomorrow.
+pub(crate) async fn reader_gone() {
+    loop {
+        // Asked for nothing, poll still tells of errors: of a pipe, that its reader is gone.
+        let mut stdout = [PollFd::from_borrowed_fd(rustix::stdio::stdout(), PollFlags::empty())];
+        let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
+        if told.is_ok() && stdout[0].revents().contains(PollFlags::ERR) {
+            return;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Says on stderr what happens beside the output.
+pub(crate) fn note(text: &str) {
+    // A stderr that is closed leaves nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
 /// Writes one JSON value, indented.
@@ -111,6 +136,27 @@ pub(crate) fn printable(text: &str) -> String {
     clean
 }
 
+/// Text on one line: blanks of any kind become one blank. Looks no further than
+/// `chars_max`, because a text may have a megabyte.
+pub(crate) fn flat(text: &str, chars_max: usize) -> String {
+    let end = text.char_indices().nth(chars_max).map_or(text.len(), |(end, _)| end);
+    let words: Vec<&str> = text[..end].split_whitespace().collect();
+    printable(&words.join(" "))
+}
+
+/// The first characters of a text, with a mark where there were more.
+pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// The beginning of a text on one line.
+pub(crate) fn one_line(text: &str, chars_max: usize) -> String {
+    shorten(&flat(text, 2 * chars_max), chars_max)
+}
+
 /// Characters that reorder or hide what stands around them.
 fn is_invisible(character: char) -> bool {
     matches!(character, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
@@ -135,6 +181,15 @@ mod tests {
         assert_eq!(figure(f64::NAN, 1), "-");
         assert_eq!(span(Duration::from_millis(900)), "0s");
         assert_eq!(span(Duration::from_secs(3 * 3_600 + 20 * 60 + 5)), "3h 20m");
+    }
+
+    #[test]
+    fn long_texts_are_shortened_by_characters() {
+        assert_eq!(shorten("abc", 3), "abc");
+        assert_eq!(shorten("abcd", 3), "ab…");
+        assert_eq!(shorten("ääää", 3), "ää…");
+        assert_eq!(shorten("", 0), "");
+        assert_eq!(one_line(" a\n\nb\tc ", 9), "a b c");
     }
 
     #[test]

@@ -207,14 +207,14 @@ fn described(info: &SessionInfo) -> comfy_table::Table {
     table
 }
 
-fn since(time: Option<&Timestamp>, now: SystemTime) -> String {
+pub(super) fn since(time: Option<&Timestamp>, now: SystemTime) -> String {
     match time.and_then(|time| SystemTime::try_from(*time).ok()) {
         Some(time) => output::span(now.duration_since(time).unwrap_or(Duration::ZERO)),
         None => "-".to_owned(),
     }
 }
 
-fn until(time: Option<&Timestamp>, now: SystemTime) -> String {
+pub(super) fn until(time: Option<&Timestamp>, now: SystemTime) -> String {
     match time.and_then(|time| SystemTime::try_from(*time).ok()) {
         Some(time) => output::span(time.duration_since(now).unwrap_or(Duration::ZERO)),
         None => "never".to_owned(),

@@ -20,7 +20,7 @@ pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
             turn.seq.to_string(),
             role_name(turn.role),
             time.unwrap_or_default(),
-            shorten(&one_line(turn), LINE_CHARS_MAX),
+            output::shorten(&one_line(turn), LINE_CHARS_MAX),
         ]);
         row.max_height(1);
         table.add_row(row);
@@ -70,24 +70,13 @@ fn part(part: &Part) -> String {
     }
 }
 
-/// Text on one line: blanks of any kind become one blank. Looks no further than a
-/// line can show, because a turn may have a megabyte.
+/// Text on one line, no longer than a line can show.
 fn flat(text: &str) -> String {
-    let end = text.char_indices().nth(2 * LINE_CHARS_MAX).map_or(text.len(), |(end, _)| end);
-    let words: Vec<&str> = text[..end].split_whitespace().collect();
-    output::printable(&words.join(" "))
-}
-
-/// The first characters of a text, with a mark where there were more.
-fn shorten(text: &str, chars_max: usize) -> String {
-    match text.char_indices().nth(chars_max) {
-        None => text.to_owned(),
-        Some(_) => text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect(),
-    }
+    output::flat(text, 2 * LINE_CHARS_MAX)
 }
 
 /// `2026-01-02 03:04:05` of an RFC 3339 time.
-fn short_time(text: &str) -> String {
+pub(super) fn short_time(text: &str) -> String {
     text.get(..19).unwrap_or(text).replace('T', " ")
 }
 
@@ -102,14 +91,6 @@ mod tests {
             .map(|part| Part { part: Some(part), extra_json: String::new() })
             .collect();
         Turn { seq, role: role as i32, parts, ..Turn::default() }
-    }
-
-    #[test]
-    fn long_texts_are_shortened_by_characters() {
-        assert_eq!(shorten("abc", 3), "abc");
-        assert_eq!(shorten("abcd", 3), "ab…");
-        assert_eq!(shorten("ääää", 3), "ää…");
-        assert_eq!(shorten("", 0), "");
     }
 
     #[test]

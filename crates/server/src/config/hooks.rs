@@ -67,6 +67,8 @@ struct GitShape {
     branch: String,
     author_name: String,
     author_email: String,
+    batch_max: usize,
+    batch_wait: Span,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -115,6 +117,11 @@ impl HookShape {
         let secrets = webhook
             .flat_map(|webhook| webhook.secret.iter().chain(webhook.secret_headers.values()));
         secrets.filter_map(|secret| secret.file.clone())
+    }
+
+    /// Where it writes checkpoints, if it does.
+    pub(super) fn git(&self) -> Option<GitConfig> {
+        self.git.as_ref().map(GitShape::config)
     }
 
     fn build(&self, place: usize, problems: &mut Problems) -> Option<HookConfig> {
@@ -179,15 +186,20 @@ impl RetryShape {
 type Built = Result<Arc<dyn Hook>, String>;
 
 impl GitShape {
-    fn build(&self) -> Built {
-        let config = GitConfig {
+    fn config(&self) -> GitConfig {
+        GitConfig {
             dir: self.dir.clone(),
             worktree: self.worktree,
             branch: self.branch.clone(),
             author_name: self.author_name.clone(),
             author_email: self.author_email.clone(),
-            ..GitConfig::default()
-        };
+            batch_max: self.batch_max,
+            batch_wait: self.batch_wait.0,
+        }
+    }
+
+    fn build(&self) -> Built {
+        let config = self.config();
         match config.problem() {
             Some(problem) => Err(problem.to_string()),
             None => Ok(Arc::new(GitHook::new(config))),
@@ -273,6 +285,8 @@ impl Default for GitShape {
             branch: git.branch,
             author_name: git.author_name,
             author_email: git.author_email,
+            batch_max: git.batch_max,
+            batch_wait: Span(git.batch_wait),
         }
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{EngineConfig, TenantConfig, TenantLimits};
+use memoird_hooks::git::GitConfig;
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::Key;
@@ -89,6 +90,17 @@ impl Default for ServerConfig {
 
 /// Reads and checks a configuration file.
 pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
+    read(path, parse)
+}
+
+/// Where the first git hook of a configuration file writes. Needs none of the secrets that
+/// the file names, which whoever reads checkpoints may not have.
+pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
+    let file = read(path, FileConfig::parse)?;
+    Ok(file.hooks.iter().find_map(hooks::HookShape::git))
+}
+
+fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| CliError::NoInput { path: path.to_owned(), source })?;
     parse(&text)

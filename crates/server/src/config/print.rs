@@ -98,7 +98,9 @@ limits:
 # hooks:
 #   - name: checkpoint
 #     on: [expired, evicted, ended]
-#     git: { dir: ./memoird-data/checkpoints, worktree: false, branch: main }
+#     git: { dir: ./memoird-data/checkpoints, worktree: false, branch: main,
+#            author_name: memoird, author_email: memoird@localhost,
+#            batch_max: 1000, batch_wait: 1s }   # ends of one commit
 #   - name: archive
 #     timeout: 2m
 #     exec: { argv: [/usr/local/bin/archive, --fast], env: [PATH, HOME] }

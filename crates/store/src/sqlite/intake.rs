@@ -13,12 +13,19 @@ use memoird_core::ids::{Generation, SessionKey};
 use super::row::{COLUMNS, GenerationRow, PLACES};
 use crate::StoreError;
 
+/// What the end of a generation costs a fold, in changes of other kinds: it is a row that
+/// nobody has touched for long, and it moves from one index to two others. Counted as one,
+/// a sweep would make the pauses of its folds many times longer.
+const END_WEIGHT: usize = 4;
+
 /// The newest state of every generation that changed since the last fold.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     rows: HashMap<Generation, GenerationRow>,
     /// The live generation of every session that changed; `None`: it has none.
     live: HashMap<SessionKey, Option<Generation>>,
+    /// The ids of turns that have no place yet, ascending.
+    turns: HashMap<Generation, Vec<i64>>,
     changes: usize,
 }
 
@@ -31,12 +38,18 @@ impl Intake {
         for row in statement.query_map([], GenerationRow::read)? {
             intake.put(row?);
         }
+        let sql = "SELECT generation, id FROM turns WHERE id > (SELECT placed FROM progress)";
+        let mut statement = connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            intake.put_turn(Generation::from_bytes(row.get(0)?), row.get(1)?);
+        }
         Ok(intake)
     }
 
     /// Notes the newest state of a generation.
     pub(super) fn put(&mut self, row: GenerationRow) {
-        self.changes += 1;
+        self.changes += if row.ended.is_some() { END_WEIGHT } else { 1 };
         let live = self.live.entry(row.key.clone()).or_default();
         if row.ended.is_none() {
             *live = Some(row.head.generation);
@@ -46,15 +59,24 @@ impl Intake {
         self.rows.insert(row.head.generation, row);
     }
 
-    /// Notes turns that have no place yet.
-    pub(super) fn put_turns(&mut self, count: usize) {
-        self.changes += count;
+    /// Notes a turn that has no place yet.
+    pub(super) fn put_turn(&mut self, generation: Generation, id: i64) {
+        self.changes += 1;
+        self.turns.entry(generation).or_default().push(id);
+    }
+
+    /// The ids of a generation's turns that have no place yet, ascending.
+    pub(super) fn turns(&self, generation: Generation) -> &[i64] {
+        self.turns.get(&generation).map_or(&[], Vec::as_slice)
     }
 
     /// Takes over what another one noted later.
     pub(super) fn extend(&mut self, newer: Self) {
         self.rows.extend(newer.rows);
         self.live.extend(newer.live);
+        for (generation, ids) in newer.turns {
+            self.turns.entry(generation).or_default().extend(ids);
+        }
         self.changes += newer.changes;
     }
 

@@ -61,7 +61,8 @@ pub struct SqliteStore {
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
     intake_changes: usize,
-    /// The sessions with something in the intake: only they have to be looked for there.
+    /// The sessions with something in the intake, or about to have: only they have to be
+    /// looked for there.
     unfolded: Mutex<HashSet<SessionKey>>,
     /// Last, so that the connections are closed first.
     _lock: DirLock,
@@ -143,9 +144,7 @@ impl Store for SqliteStore {
         if writer.intake_changes() >= self.intake_changes {
             self.fold(&mut writer)?;
         }
-        let committed = writer.commit(clock, sets)?;
-        relock(&self.unfolded).extend(committed.touched);
-        Ok(committed.answers)
+        writer.commit(clock, sets, |touched| relock(&self.unfolded).extend(touched))
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
@@ -225,13 +224,15 @@ impl Store for SqliteStore {
         wanted: &[(SessionKey, Generation)],
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError> {
-        let is_unfolded = {
-            let unfolded = relock(&self.unfolded);
-            wanted.iter().any(|(key, _)| unfolded.contains(key))
+        let wanted = {
+            let writer = self.writer();
+            let wanted = wanted.iter().map(|(_, generation)| {
+                let (row, turns) = writer.in_intake(*generation);
+                ended::Wanted { generation: *generation, row, turns }
+            });
+            wanted.collect::<Vec<_>>()
         };
-        let reach = if is_unfolded { Reach::IntakeToo } else { Reach::Folded };
-        let wanted: Vec<Generation> = wanted.iter().map(|(_, generation)| *generation).collect();
-        self.read(|connection| ended::ended(connection, reach, &wanted, bytes_max))
+        self.read(|connection| ended::ended(connection, wanted, bytes_max))
     }
 
     fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {

@@ -24,12 +24,6 @@ pub(super) struct Writer {
     next_turn: i64,
 }
 
-/// What a transaction did.
-pub(super) struct Committed {
-    pub(super) answers: Vec<Result<(), Refused>>,
-    pub(super) touched: Vec<SessionKey>,
-}
-
 /// Why one change was not written.
 enum Fault {
     /// It was built on something that is not so.
@@ -58,6 +52,12 @@ impl Writer {
         }
     }
 
+    /// What the intake has of a generation: its newest state, and the ids of its turns that
+    /// have no place yet.
+    pub(super) fn in_intake(&self, generation: Generation) -> (Option<GenerationRow>, Vec<i64>) {
+        (self.intake.row(generation).cloned(), self.intake.turns(generation).to_vec())
+    }
+
     /// The newest state of every generation in the intake.
     pub(super) fn intake_rows(&self) -> impl Iterator<Item = &GenerationRow> {
         self.intake.rows()
@@ -76,13 +76,14 @@ impl Writer {
         }
     }
 
-    /// Writes all sets. Gives the answers, and the sessions that have something in the
-    /// intake now.
+    /// Writes all sets; gives the answers. `touch` is told, before anybody can see what was
+    /// written, which sessions will have something in the intake.
     pub(super) fn commit(
         &mut self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-    ) -> Result<Committed, StoreError> {
+        touch: impl FnOnce(Vec<SessionKey>),
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
         let mut decider =
@@ -95,15 +96,14 @@ impl Writer {
                 Err(Fault::Refused(refused)) => Err(refused),
                 Ok(()) => {
                     for change in &set.changes {
-                        write_content(&transaction, change, &mut next_turn)?;
+                        write_content(&transaction, change, &mut next_turn, &mut decider.taken)?;
                         decider.owe(change)?;
                     }
                     Ok(())
                 }
             });
         }
-        let mut taken = decider.taken;
-        taken.put_turns(usize::try_from(next_turn - self.next_turn).unwrap_or(0));
+        let taken = decider.taken;
         let sql = format!("INSERT INTO intake_heads ({COLUMNS}) VALUES ({PLACES})");
         let mut insert = transaction.prepare_cached(&sql)?;
         // Ends first, so that what a crash leaves is read back in a possible order.
@@ -114,11 +114,11 @@ impl Writer {
         }
         drop(insert);
         save_clock(&transaction, clock)?;
+        touch(taken.rows().map(|row| row.key.clone()).collect());
         transaction.commit()?;
         self.next_turn = next_turn;
-        let touched = taken.rows().map(|row| row.key.clone()).collect();
         self.intake.extend(taken);
-        Ok(Committed { answers, touched })
+        Ok(answers)
     }
 
     /// The connection, for what has nothing to do with the intake.
@@ -255,9 +255,10 @@ fn write_content(
     transaction: &Transaction<'_>,
     change: &Change,
     next_turn: &mut i64,
+    taken: &mut Intake,
 ) -> Result<(), StoreError> {
     match change {
-        Change::Append(appended) => write_turns(transaction, appended, next_turn),
+        Change::Append(appended) => write_turns(transaction, appended, next_turn, taken),
         Change::PatchState { generation, state_json, .. } => {
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
@@ -272,12 +273,14 @@ fn write_turns(
     transaction: &Transaction<'_>,
     appended: &Appended,
     next_turn: &mut i64,
+    taken: &mut Intake,
 ) -> Result<(), StoreError> {
     let generation = appended.generation.to_bytes();
     let mut insert = transaction
         .prepare_cached("INSERT INTO turns (id, generation, seq, content) VALUES (?, ?, ?, ?)")?;
     for (seq, content) in &appended.turns {
         insert.execute(params![*next_turn, generation, whole(*seq), &**content])?;
+        taken.put_turn(appended.generation, *next_turn);
         *next_turn += 1;
     }
     let Some((key, record)) = &appended.idempotency else { return Ok(()) };

@@ -5,10 +5,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
 
 mod chat;
+mod ended;
 mod faults;
 mod journal;
 mod keys;
 mod kit;
+mod outbox;
 mod prune;
 mod sessions;
 mod sets;

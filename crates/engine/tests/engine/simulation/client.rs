@@ -29,7 +29,9 @@ pub(crate) enum Op {
     },
     Patch,
     End,
-    Reset,
+    Reset {
+        run_hooks: bool,
+    },
     View,
     Live,
     List,
@@ -60,7 +62,7 @@ impl Op {
             13 => Self::reuse(dice, client),
             14..16 => Self::Patch,
             16..18 => Self::End,
-            18 => Self::Reset,
+            18 => Self::Reset { run_hooks: dice.once_in(2) },
             19 | 20 => Self::View,
             21 => Self::Live,
             22 => Self::List,
@@ -155,8 +157,12 @@ impl Client {
                     assert!(record.lives[&view.head.generation].ended.is_some());
                 }
             }
-            Op::Reset => {
-                if let Ok((view, ended)) = self.bot.reset(&self.session).await {
+            Op::Reset { run_hooks } => {
+                let reset = match run_hooks {
+                    true => self.bot.reset_with_hooks(&self.session).await,
+                    false => self.bot.reset(&self.session).await,
+                };
+                if let Ok((view, ended)) = reset {
                     let record = self.store.record();
                     assert!(record.lives[&ended].ended.is_some());
                     assert!(record.lives.contains_key(&view.head.generation));

@@ -42,7 +42,7 @@ pub(super) async fn run(json: bool, args: EvictArgs) -> Result<(), CliError> {
     for cap in args.sessions.iter().rev() {
         spinner.set_message(format!("filling {} sessions", output::count(*cap)));
         let settings =
-            Settings { durability: args.durability, max_sessions: *cap, history_turns: 50 };
+            Settings { durability: args.durability, max_sessions: *cap, ..Settings::default() };
         let daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
         let side = side(&args, &daemon, *cap, seed)?;
         fill(&side.driver, *cap, 1, args.traffic.bytes as usize, None, seed).await?;

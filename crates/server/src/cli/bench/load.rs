@@ -183,6 +183,7 @@ impl LoadArgs {
             durability,
             max_sessions: self.max_sessions.unwrap_or(self.sessions.max(10_000)),
             history_turns: self.history_turns,
+            ..Settings::default()
         }
     }
 

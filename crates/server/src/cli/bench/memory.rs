@@ -53,6 +53,7 @@ pub(super) async fn run(json: bool, args: MemoryArgs) -> Result<(), CliError> {
         max_sessions: args.fill_sessions,
         // The first turn is held apart and does not count in the cap; nothing is dropped.
         history_turns: args.turns_per_session,
+        ..Settings::default()
     };
     let daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
     let TrafficArgs { connections, in_flight, bytes, .. } = args.traffic;

@@ -8,6 +8,7 @@ pub(super) mod baseline;
 mod daemon;
 mod driver;
 mod evict;
+mod hooks;
 mod load;
 mod measure;
 mod memory;
@@ -23,6 +24,7 @@ use indicatif::ProgressBar;
 use super::exit::CliError;
 use super::{ClientArgs, clock};
 use evict::EvictArgs;
+use hooks::HooksArgs;
 use load::LoadArgs;
 use memory::MemoryArgs;
 use recover::RecoverArgs;
@@ -44,6 +46,8 @@ enum Scenario {
     Memory(MemoryArgs),
     /// Fill to the cap, then append only to new sessions: each call evicts one
     Evict(EvictArgs),
+    /// End many sessions at once, with checkpoints in git, while appends go on
+    Hooks(HooksArgs),
     /// Fill the journal, kill the daemon, and time its next start
     Recover(RecoverArgs),
 }
@@ -119,6 +123,7 @@ pub(super) async fn run(client: &ClientArgs, args: BenchArgs) -> Result<(), CliE
     match scenario {
         Scenario::Memory(args) => memory::run(client.json, args).await,
         Scenario::Evict(args) => evict::run(client.json, args).await,
+        Scenario::Hooks(args) => hooks::run(client.json, args).await,
         Scenario::Recover(args) => recover::run(client.json, args).await,
     }
 }

@@ -66,7 +66,12 @@ pub(super) async fn run(json: bool, args: RecoverArgs) -> Result<(), CliError> {
         problem: "that many turns need more --sessions".to_owned(),
     })?;
     let spinner = spinner();
-    let settings = Settings { durability: args.durability, max_sessions: sessions, history_turns };
+    let settings = Settings {
+        durability: args.durability,
+        max_sessions: sessions,
+        history_turns,
+        ..Settings::default()
+    };
     let mut daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
     spinner.set_message(format!("filling {sessions} sessions with {turns} turns each"));
     let TrafficArgs { connections, in_flight, bytes, .. } = args.traffic;

@@ -1,0 +1,98 @@
+//! One attempt: the content of a batch is read, its hook is called, and its answers are
+//! put to the deliveries that they are for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use memoird_core::ids::Generation;
+use memoird_core::outbox::Delivery;
+
+use crate::config::HookConfig;
+use crate::engine::Engine;
+use crate::hook::{Ended, HookCall, HookError};
+use crate::machine::Stopwatch;
+
+/// One call of a hook, for one delivery or for a batch of them.
+pub(super) struct Attempt {
+    pub(super) hook: HookConfig,
+    pub(super) results: Vec<(Delivery, Outcome)>,
+}
+
+/// What became of a delivery in one attempt.
+pub(super) enum Outcome {
+    Done,
+    Failed(HookError),
+    /// There was no room for its content: it is not counted as a try.
+    NotTried,
+}
+
+/// Calls a hook for a batch, within its time limit.
+pub(super) async fn attempt(
+    engine: Engine,
+    hook: HookConfig,
+    batch: Vec<Delivery>,
+    content_bytes: usize,
+) -> Attempt {
+    let watch = Stopwatch::start();
+    let outcomes = match engine.shared.outbox.contents(&batch, content_bytes).await {
+        Err(error) => {
+            let problem = HookError::later(format!("the content cannot be read: {error}"));
+            vec![Some(Err(problem)); batch.len()]
+        }
+        Ok(contents) => deliver(&engine, &hook, &batch, contents).await,
+    };
+    engine.shared.stats.hooks.time(&hook.subscription.hook, watch.seconds());
+    let outcomes = outcomes.into_iter().map(|outcome| match outcome {
+        None => Outcome::NotTried,
+        Some(Ok(())) => Outcome::Done,
+        Some(Err(error)) => Outcome::Failed(error),
+    });
+    Attempt { hook, results: batch.into_iter().zip(outcomes).collect() }
+}
+
+/// The outcome of each delivery; `None` for one whose content had no room.
+async fn deliver(
+    engine: &Engine,
+    hook: &HookConfig,
+    batch: &[Delivery],
+    contents: Vec<Ended>,
+) -> Vec<Option<Result<(), HookError>>> {
+    let at = engine.shared.machine.now().wall;
+    let last_read = contents.last().map(|ended| ended.generation);
+    let mut contents: HashMap<Generation, _> =
+        contents.into_iter().map(|ended| (ended.generation, Arc::new(ended))).collect();
+    // What stands behind the last content that was read had no room; what stands before it
+    // and was not found is gone.
+    let read = batch.iter().position(|d| Some(d.id.generation) == last_read).map_or(0, |i| i + 1);
+    let gone = || HookError::never("its content is gone: nothing is left to deliver");
+    let mut outcomes: Vec<Option<Result<(), HookError>>> = vec![None; batch.len()];
+    let (mut calls, mut places) = (Vec::new(), Vec::new());
+    for (place, delivery) in batch.iter().enumerate() {
+        match contents.remove(&delivery.id.generation) {
+            Some(ended) => {
+                let (delivery, attempt) = (delivery.id.clone(), delivery.tries.saturating_add(1));
+                calls.push(HookCall { delivery, attempt, at, ended });
+                places.push(place);
+            }
+            None if place < read || last_read.is_none() => outcomes[place] = Some(Err(gone())),
+            None => {}
+        }
+    }
+    let limit = hook.timeout;
+    let answers = match calls.is_empty() {
+        true => Vec::new(),
+        false => match tokio::time::timeout(limit, hook.hook.deliver(calls)).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                let problem = format!("not done within {limit:?}");
+                vec![Err(HookError::later(problem)); places.len()]
+            }
+        },
+    };
+    let mut answers = answers.into_iter();
+    for place in places {
+        let missing = || Err(HookError::later("the hook gave no answer"));
+        outcomes[place] = Some(answers.next().unwrap_or_else(missing));
+    }
+    outcomes
+}

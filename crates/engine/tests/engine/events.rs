@@ -1,0 +1,271 @@
+//! What watchers are told: all that happened, in its order, once it is true; of nobody
+//! else's sessions; and how much they were too slow for.
+
+use std::time::Duration;
+
+use memoird_core::change::EndReason;
+use memoird_engine::{EVENTS_KEPT, Engine, EngineConfig, Event, EventKind, Seen, Watched, Watcher};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::bot::{Bot, saying};
+use crate::hooks::script::{Act, ScriptedHook};
+use crate::hooks::{hooked, with_hooks};
+use crate::kit::{TTL, World, begun, capped, settle, soon, unswept, unswept_with_cap};
+
+/// All that a watcher can be told at this moment.
+async fn told(watcher: &mut Watcher) -> Vec<Seen> {
+    let mut all = Vec::new();
+    while let Some(seen) = begun(&mut Box::pin(watcher.next())).await {
+        all.push(seen);
+    }
+    all
+}
+
+async fn events(watcher: &mut Watcher) -> Vec<Event> {
+    let event = |seen| match seen {
+        Seen::Event { event, .. } => event,
+        Seen::Missed { count, .. } => panic!("{count} were missed"),
+    };
+    told(watcher).await.into_iter().map(event).collect()
+}
+
+/// Events in few words.
+fn words(events: &[Event]) -> Vec<String> {
+    let word = |event: &Event| {
+        let what = match &event.kind {
+            EventKind::Created => "created".to_owned(),
+            EventKind::Appended { first_seq, last_seq, dropped_turns } => {
+                format!("{first_seq}-{last_seq}-{dropped_turns}")
+            }
+            EventKind::Ended(reason) => format!("{reason:?}"),
+            EventKind::HookDelivered { hook, tries } => format!("{hook} done {tries}"),
+            EventKind::HookFailed { hook, tries, problem, gave_up } => {
+                format!("{hook} {problem} {tries} {gave_up}")
+            }
+        };
+        format!("{} {what}", event.session)
+    };
+    events.iter().map(word).collect()
+}
+
+fn mine(engine: &Engine, bot: &Bot, after: Option<u64>) -> Watcher {
+    engine.watch(Watched::Tenant(bot.tenant.clone()), after)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_is_told_from_its_start_to_its_end_with_ids_that_count() {
+    let mut config = unswept();
+    config.limits.max_history_turns = 2;
+    let engine = World::new(config).open().await;
+    let bot = Bot::acme(&engine);
+    let mut watcher = mine(&engine, &bot, None);
+    assert!(told(&mut watcher).await.is_empty());
+    let first = bot.append("s", saying(&["one", "two"])).await.unwrap().record.generation;
+    bot.append("s", saying(&["three", "four"])).await.unwrap();
+    bot.patch("s", "{}", None).await.unwrap();
+    let (view, _) = bot.reset("s").await.unwrap();
+    sleep(TTL).await;
+    bot.say("s", "again").await.unwrap();
+    bot.end("s").await.unwrap();
+    let events = events(&mut watcher).await;
+    let expected = [
+        "s created",
+        "s 1-2-0",
+        "s 3-4-1",
+        "s Reset",
+        "s created",
+        "s Expired",
+        "s created",
+        "s 1-1-0",
+        "s Ended",
+    ];
+    assert_eq!(words(&events), expected);
+    assert!(events.iter().map(|event| event.id).eq(1..=9));
+    assert!(events.is_sorted_by_key(|event| event.at));
+    let generations: Vec<_> = events.iter().map(|event| event.generation).collect();
+    assert_eq!(generations[..4], [first; 4]);
+    assert_eq!(generations[4..6], [view.head.generation; 2]);
+    assert!(generations[6..].iter().all(|generation| *generation == generations[6]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_victim_is_told_before_the_start_for_which_it_makes_room() {
+    let engine = World::new(unswept_with_cap(1)).open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("old", "hello").await.unwrap();
+    let mut watcher = mine(&engine, &bot, None);
+    bot.say("new", "hello").await.unwrap();
+    assert_eq!(words(&events(&mut watcher).await), ["old Evicted", "new created", "new 1-1-0"]);
+    // Also where they are of two tenants: each is told its own.
+    let mut config = EngineConfig { tenants: vec![capped("a", 0), capped("b", 0)], ..unswept() };
+    config.sessions.max_sessions = 2;
+    let engine = World::new(config).open().await;
+    let (large, small) = (Bot::of(&engine, "a"), Bot::of(&engine, "b"));
+    for id in ["one", "two"] {
+        large.say(id, "hello").await.unwrap();
+    }
+    let mut watchers = [&large, &small].map(|bot| mine(&engine, bot, None));
+    small.say("new", "hello").await.unwrap();
+    assert_eq!(words(&events(&mut watchers[0]).await), ["one Evicted"]);
+    assert_eq!(words(&events(&mut watchers[1]).await), ["new created", "new 1-1-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_written_is_never_told() {
+    let world = World::new(unswept_with_cap(1));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut watcher = mine(&engine, &bot, None);
+    world.store.fail_commits(1);
+    bot.say("s", "lost").await.unwrap_err();
+    bot.say("s", "hello").await.unwrap();
+    for failing in 0..3 {
+        world.store.fail_commits(1);
+        match failing {
+            0 => drop(bot.say("s", "lost").await.unwrap_err()),
+            1 => drop(bot.end("s").await.unwrap_err()),
+            _ => drop(bot.say("t", "lost").await.unwrap_err()),
+        }
+    }
+    settle().await;
+    assert_eq!(words(&events(&mut watcher).await), ["s created", "s 1-1-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_before_the_disk_has_it() {
+    let world = World::with_pool(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut watcher = mine(&engine, &bot, None);
+    world.store.hold_commits();
+    let mut say = Box::pin(bot.say("s", "hello"));
+    assert!(begun(&mut say).await.is_none());
+    world.store.commit_begun(1).await;
+    let mut next = Box::pin(watcher.next());
+    assert!(begun(&mut next).await.is_none());
+    world.store.let_commits_go();
+    say.await.unwrap();
+    let Seen::Event { event, .. } = soon(next).await else { panic!("nothing was missed") };
+    assert_eq!(event.kind, EventKind::Created);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_told_of_another_tenants_sessions() {
+    let tenants = vec![capped("a", 0), capped("b", 0), capped("quiet", 0)];
+    let engine = World::new(EngineConfig { tenants, ..unswept() }).open().await;
+    let bots = ["a", "b", "quiet"].map(|id| Bot::of(&engine, id));
+    let mut watchers = bots.each_ref().map(|bot| mine(&engine, bot, Some(0)));
+    let mut all = engine.watch(Watched::All, None);
+    for text in ["one", "two", "three"] {
+        for bot in &bots[..2] {
+            bot.say("s", text).await.unwrap();
+        }
+    }
+    for watcher in &mut watchers[..2] {
+        assert_eq!(events(watcher).await.len(), 4);
+    }
+    assert!(told(&mut watchers[2]).await.is_empty());
+    let mut by_tenant = std::collections::BTreeMap::<_, Vec<_>>::new();
+    for seen in told(&mut all).await {
+        let Seen::Event { tenant, event } = seen else { panic!("nothing was missed") };
+        by_tenant.entry(tenant.id.to_string()).or_default().push(event.id);
+    }
+    assert_eq!(
+        by_tenant.into_iter().collect::<Vec<_>>(),
+        [("a".to_owned(), vec![1, 2, 3, 4]), ("b".to_owned(), vec![1, 2, 3, 4]),]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_who_watches_all_sees_a_tenant_that_comes_later() {
+    let engine = World::new(unswept()).open().await;
+    Bot::acme(&engine).say("before", "hello").await.unwrap();
+    let mut all = engine.watch(Watched::All, None);
+    let mut config = unswept();
+    config.tenants.push(capped("new", 0));
+    engine.reconfigure(config).await;
+    Bot::of(&engine, "new").say("s", "hello").await.unwrap();
+    assert_eq!(words(&events(&mut all).await), ["s created", "s 1-1-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_too_slow_is_told_how_much_is_missing() {
+    let engine = World::new(unswept()).open().await;
+    let bot = Bot::acme(&engine);
+    let (mut slow, mut late) = (mine(&engine, &bot, None), mine(&engine, &bot, Some(7)));
+    let total = EVENTS_KEPT as u64 + 100;
+    bot.say("s", "hello").await.unwrap();
+    for _ in 2..total {
+        bot.say("s", "more").await.unwrap();
+    }
+    for (watcher, after) in [(&mut slow, 0), (&mut late, 7)] {
+        let mut seen = told(watcher).await.into_iter();
+        let Some(Seen::Missed { count, .. }) = seen.next() else { panic!("nothing is missing") };
+        assert_eq!(count, total - EVENTS_KEPT as u64 - after);
+        let ids = seen.map(|seen| match seen {
+            Seen::Event { event, .. } => event.id,
+            Seen::Missed { count, .. } => panic!("{count} more are missing"),
+        });
+        assert!(ids.eq(total - EVENTS_KEPT as u64 + 1..=total));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_goes_on_after_the_event_it_names() {
+    let engine = World::new(unswept()).open().await;
+    let bot = Bot::acme(&engine);
+    for text in ["one", "two", "three"] {
+        bot.say("s", text).await.unwrap();
+    }
+    for (after, first) in [(0, 1), (1, 2), (3, 4), (4, 5), (99, 1)] {
+        let mut watcher = mine(&engine, &bot, Some(after));
+        let ids: Vec<u64> = events(&mut watcher).await.iter().map(|event| event.id).collect();
+        assert_eq!(ids, (first..5).collect::<Vec<_>>(), "after {after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_given_up_loses_nothing() {
+    let engine = World::new(unswept()).open().await;
+    let bot = Bot::acme(&engine);
+    let mut watcher = mine(&engine, &bot, None);
+    let mut ids = Vec::new();
+    let mut calls = JoinSet::new();
+    for call in 0..50 {
+        let bot = bot.clone();
+        calls.spawn(async move {
+            sleep(Duration::from_millis(call)).await;
+            bot.say(&format!("s{}", call % 5), "hello").await.unwrap();
+        });
+    }
+    for pause_us in 0..400 {
+        let wait = Duration::from_micros(pause_us % 700);
+        if let Ok(Seen::Event { event, .. }) = tokio::time::timeout(wait, watcher.next()).await {
+            ids.push(event.id);
+        }
+    }
+    calls.join_all().await;
+    ids.extend(events(&mut watcher).await.iter().map(|event| event.id));
+    assert_eq!(ids, (1..=55).collect::<Vec<u64>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_deliveries_is_told_to_their_tenant() {
+    let hook = ScriptedHook::new([Act::Later, Act::Ok, Act::Never]);
+    let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut watcher = mine(&engine, &bot, None);
+    for id in ["s", "t"] {
+        bot.say(id, "hello").await.unwrap();
+        bot.end(id).await.unwrap();
+        sleep(Duration::from_secs(5)).await;
+    }
+    let events = events(&mut watcher).await;
+    let words = words(&events);
+    assert_eq!(words[2..5], ["s Ended", "s a no 1 false", "s a done 2"]);
+    assert_eq!(words[7..], ["t Ended", "t a no 1 true"]);
+    assert!(events[2..5].iter().all(|event| event.generation == events[0].generation));
+    assert_eq!(events[2].kind, EventKind::Ended(EndReason::Ended));
+}

@@ -1,0 +1,151 @@
+//! The daemon dies between an end and its delivery, or between the hook's success and the
+//! note of it: the next life delivers what is owed, at least once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::outbox::DeliveryState;
+use memoird_core::time::Steady;
+use memoird_engine::{Blocking, Engine, EngineConfig, Machine};
+use tokio::time::sleep;
+
+use super::script::{Act, ScriptedHook};
+use super::{hooked, only, said, states, with_hooks};
+use crate::bot::{Bot, saying};
+use crate::kit::{TTL, TestMachine, World, settle, unswept};
+use crate::store::FaultyStore;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The lives of a daemon over one journal. Each ends with its runtime, as by `kill -9`.
+struct Daemon {
+    config: EngineConfig,
+    store: Arc<FaultyStore>,
+    now: Steady,
+}
+
+impl Daemon {
+    fn new(config: EngineConfig) -> Self {
+        Self { config, store: Arc::default(), now: Steady(0) }
+    }
+
+    fn live<T>(&mut self, life: impl AsyncFnOnce(&Engine) -> T) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let (outcome, now) = runtime.block_on(async {
+            let machine = Arc::new(TestMachine::resume(self.now, self.now.0 + 1));
+            let world = World {
+                config: self.config.clone(),
+                store: Arc::clone(&self.store),
+                machine: Arc::clone(&machine),
+                blocking: Blocking::Inline,
+            };
+            let outcome = life(&world.open().await).await;
+            (outcome, machine.now().steady)
+        });
+        self.now = now;
+        outcome
+    }
+}
+
+async fn end_one(engine: &Engine) {
+    let bot = Bot::acme(engine);
+    bot.append("s", saying(&["one", "two"])).await.unwrap();
+    bot.end("s").await.unwrap();
+}
+
+#[test]
+fn what_was_owed_when_the_daemon_died_is_delivered_by_its_next_life() {
+    // One that waits for company: so the death comes between the end and the delivery.
+    let hook = ScriptedHook::batched(10, []);
+    let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    daemon.live(async |engine| end_one(engine).await);
+    assert_eq!(hook.count(), 0);
+    daemon.live(async |engine| {
+        sleep(SECOND).await;
+        assert_eq!(states(engine).await, [DeliveryState::Done]);
+    });
+    assert_eq!(said(&hook.only()), ["one", "two"]);
+    daemon.live(async |_| sleep(10 * TTL).await);
+    assert_eq!(hook.count(), 1, "what was written down is not repeated");
+}
+
+#[test]
+fn a_delivery_under_way_when_the_daemon_died_is_made_again() {
+    let hook = ScriptedHook::new([Act::Slow(SECOND)]);
+    let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    daemon.live(async |engine| {
+        end_one(engine).await;
+        sleep(SECOND / 2).await;
+    });
+    assert_eq!((hook.count(), hook.under_way()), (1, 0));
+    daemon.live(async |engine| {
+        settle().await;
+        assert_eq!(only(engine).await.state, DeliveryState::Done);
+    });
+    let calls = hook.calls();
+    assert_eq!((calls.len(), &calls[0].delivery), (2, &calls[1].delivery));
+    assert_eq!(calls[0].ended, calls[1].ended, "to the last byte");
+}
+
+#[test]
+fn a_delivery_that_was_made_and_not_written_down_is_made_again() {
+    let hook = ScriptedHook::new([]);
+    let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    daemon.store.fail_settles(u64::MAX);
+    daemon.live(async |engine| {
+        end_one(engine).await;
+        sleep(SECOND).await;
+    });
+    assert_eq!(hook.count(), 1);
+    daemon.store.fail_settles(0);
+    daemon.live(async |engine| {
+        settle().await;
+        assert_eq!(only(engine).await.state, DeliveryState::Done);
+    });
+    assert_eq!((hook.count(), hook.calls()[1].attempt), (2, 1), "its first try was not counted");
+}
+
+#[test]
+fn tries_and_pauses_go_on_where_they_were() {
+    let hook = ScriptedHook::always(Act::After(50 * SECOND));
+    let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    for life in 1..=8_u32 {
+        daemon.live(async |engine| {
+            if life == 1 {
+                end_one(engine).await;
+            }
+            sleep(26 * SECOND).await;
+            let owed = only(engine).await;
+            assert_eq!(owed.tries, 26 * life / 50 + 1, "life {life}");
+        });
+    }
+    let times = hook.times_ms();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 50_000), "{times:?}");
+}
+
+#[test]
+fn many_deaths_in_the_middle_of_many_deliveries_lose_none_of_them() {
+    let hook = ScriptedHook::always(Act::Slow(SECOND));
+    let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    daemon.live(async |engine| {
+        let bot = Bot::acme(engine);
+        for id in 0..40 {
+            bot.say(&id.to_string(), &id.to_string()).await.unwrap();
+            bot.end(&id.to_string()).await.unwrap();
+        }
+    });
+    for _ in 0..20 {
+        daemon.live(async |_| sleep(SECOND * 5 / 2).await);
+    }
+    daemon.live(async |engine| assert_eq!(states(engine).await, [DeliveryState::Done; 40]));
+    let mut seen: Vec<String> = hook.seen().iter().map(|ended| said(ended).concat()).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 40);
+    // Each death repeats at most what was under way.
+    assert!(hook.count() <= 40 + 20 * 4, "{} calls", hook.count());
+}

@@ -1,0 +1,217 @@
+//! Every end that a hook wants reaches it once, with all that the session was; and no
+//! other end does.
+
+use memoird_core::change::EndReason;
+use memoird_core::ids::Subject;
+use memoird_core::outbox::DeliveryState;
+use memoird_core::session::AppendCommand;
+use memoird_engine::EngineConfig;
+use tokio::time::sleep;
+
+use super::script::ScriptedHook;
+use super::{ALL_ENDS, deliveries, hooked, only, said, states, with_hooks};
+use crate::bot::{Bot, saying};
+use crate::kit::unswept_with_cap;
+use crate::kit::{ACME, TTL, World, capped, config, session_id, settle, tenant_id, unswept};
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_session_is_delivered_by_the_sweep_that_finds_it() {
+    let hook = ScriptedHook::new([]);
+    let engine = World::new(with_hooks(config(), [hooked("a", &hook)])).open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "hello").await.unwrap();
+    sleep(TTL).await;
+    assert_eq!(hook.count(), 0, "nothing has ended");
+    sleep(TTL / 4 + TTL / 100).await;
+    let ended = hook.only();
+    assert_eq!((ended.reason, said(&ended)), (EndReason::Expired, vec!["hello".to_owned()]));
+    assert_eq!(only(&engine).await.state, DeliveryState::Done);
+    sleep(10 * TTL).await;
+    assert_eq!(hook.count(), 1, "and only once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_expired_while_the_daemon_was_down_is_delivered_at_its_start() {
+    let hook = ScriptedHook::new([]);
+    let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    let engine = world.open().await;
+    Bot::acme(&engine).say("s", "hello").await.unwrap();
+    engine.close().await;
+    sleep(TTL).await;
+    let engine = world.open().await;
+    settle().await;
+    assert_eq!(hook.only().reason, EndReason::Expired);
+    assert_eq!(states(&engine).await, [DeliveryState::Done]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_session_is_delivered() {
+    let hook = ScriptedHook::new([]);
+    let engine = World::new(with_hooks(unswept_with_cap(1), [hooked("a", &hook)])).open().await;
+    let bot = Bot::acme(&engine);
+    let first = bot.say("s", "hello").await.unwrap();
+    bot.say("t", "make room").await.unwrap();
+    settle().await;
+    let ended = hook.only();
+    assert_eq!((ended.reason, &ended.session), (EndReason::Evicted, &session_id("s")));
+    assert_eq!(ended.generation, first.record.generation);
+    assert_eq!(said(&ended), ["hello"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_session_is_delivered_whole_with_what_its_history_had_dropped() {
+    let hook = ScriptedHook::new([]);
+    let mut config = with_hooks(unswept(), [hooked("a", &hook)]);
+    config.limits.max_history_turns = 2;
+    let engine = World::new(config).open().await;
+    let bot = Bot::acme(&engine);
+    let texts: Vec<String> = (0..20).map(|text| text.to_string()).collect();
+    for text in &texts {
+        let subject = Subject::parse("ann").ok();
+        bot.append("s", AppendCommand { subject, ..saying(&[text]) }).await.unwrap();
+        sleep(TTL / 20).await;
+    }
+    bot.patch("s", r#"{"a":1}"#, None).await.unwrap();
+    assert_eq!(bot.live("s").await.unwrap().len(), 3);
+    let view = bot.end("s").await.unwrap();
+    settle().await;
+    let (ended, call) = (hook.only(), hook.calls().remove(0));
+    assert_eq!(said(&ended), texts);
+    assert!(ended.turns.iter().map(|(seq, _)| *seq).eq(1..=20));
+    assert_eq!((&ended.tenant, &ended.session), (&tenant_id(ACME), &session_id("s")));
+    assert_eq!(ended.subject.as_ref().map(Subject::as_str), Some("ann"));
+    assert_eq!((&*ended.state.json, ended.state.version), (r#"{"a":1}"#, 1));
+    assert_eq!((ended.reason, ended.turns_omitted), (EndReason::Ended, 0));
+    assert_eq!(ended.created_at, view.head.created_at);
+    let lived_ms = ended.ended_at.as_ms() - ended.created_at.as_ms();
+    assert_eq!(lived_ms, i64::try_from(TTL.as_millis()).unwrap());
+    assert_eq!((call.attempt, call.delivery.hook.as_str()), (1, "a"));
+    assert_eq!(call.delivery.generation, view.head.generation);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_is_delivered_only_where_it_asks_for_that() {
+    let hook = ScriptedHook::new([]);
+    let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)])).open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "plain").await.unwrap();
+    bot.reset("s").await.unwrap();
+    settle().await;
+    assert_eq!((hook.count(), deliveries(&engine).await.len()), (0, 0));
+    bot.say("s", "with hooks").await.unwrap();
+    let reset = engine.reset_session(&bot.tenant, &session_id("s"), true).await.unwrap();
+    settle().await;
+    let ended = hook.only();
+    assert_eq!((ended.generation, ended.reason), (reset.1, EndReason::Reset));
+    assert_eq!(said(&ended), ["with hooks"]);
+    // Nothing was said in the generation that it left.
+    bot.end("s").await.unwrap();
+    settle().await;
+    assert_eq!((hook.count(), said(&hook.seen()[1])), (2, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_to_an_expired_session_delivers_the_generation_that_it_ends() {
+    let hook = ScriptedHook::new([]);
+    let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)])).open().await;
+    let bot = Bot::acme(&engine);
+    let first = bot.say("s", "first").await.unwrap();
+    sleep(TTL).await;
+    bot.say("s", "second").await.unwrap();
+    settle().await;
+    let ended = hook.only();
+    assert_eq!((ended.generation, ended.reason), (first.record.generation, EndReason::Expired));
+    assert_eq!(said(&ended), ["first"]);
+    assert_eq!(bot.live("s").await.unwrap(), ["second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_nobody_loaded_since_the_start_is_delivered_whole() {
+    let hook = ScriptedHook::new([]);
+    let world = World::new(with_hooks(unswept_with_cap(1), [hooked("a", &hook)]));
+    let engine = world.open().await;
+    Bot::acme(&engine).append("s", saying(&["one", "two"])).await.unwrap();
+    engine.close().await;
+    let engine = world.open().await;
+    Bot::acme(&engine).say("t", "make room").await.unwrap();
+    settle().await;
+    assert_eq!(said(&hook.only()), ["one", "two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_is_called_for_the_ends_and_the_tenants_it_wants_and_no_others() {
+    let reasons = [EndReason::Expired, EndReason::Evicted, EndReason::Ended];
+    let hooks = reasons.map(|_| ScriptedHook::new([]));
+    let mut configs = Vec::new();
+    for (reason, hook) in reasons.into_iter().zip(&hooks) {
+        let mut config = hooked(&format!("{reason:?}").to_lowercase(), hook);
+        config.subscription.on = vec![reason];
+        configs.push(config);
+    }
+    let foreign = ScriptedHook::new([]);
+    let mut other = hooked("other", &foreign);
+    other.subscription.tenants = vec![tenant_id("other")];
+    configs.push(other);
+    let tenants = vec![capped(ACME, 2), capped("other", 0)];
+    let config = EngineConfig { tenants, ..with_hooks(unswept(), configs) };
+    let engine = World::new(config).open().await;
+    let (bot, other) = (Bot::acme(&engine), Bot::of(&engine, "other"));
+    for id in ["evicted", "ended", "expired"] {
+        bot.say(id, id).await.unwrap();
+    }
+    bot.end("ended").await.unwrap();
+    sleep(TTL).await;
+    engine.sweep(None).await.unwrap();
+    other.say("x", "other").await.unwrap();
+    other.end("x").await.unwrap();
+    settle().await;
+    let seen = |hook: &ScriptedHook| {
+        hook.seen().iter().map(|ended| ended.session.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&hooks[0]), ["expired"]);
+    assert_eq!(seen(&hooks[1]), ["evicted"]);
+    assert_eq!(seen(&hooks[2]), ["ended", "x"]);
+    assert_eq!(seen(&foreign), ["x"]);
+    assert_eq!(deliveries(&engine).await.len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_several_hooks_gets_every_end_once() {
+    let hooks = ["a", "b", "c"].map(|name| (name, ScriptedHook::new([])));
+    let configs = hooks.iter().map(|(name, hook)| hooked(name, hook));
+    let engine = World::new(with_hooks(unswept(), configs)).open().await;
+    let bot = Bot::acme(&engine);
+    for id in 0..10 {
+        bot.say(&id.to_string(), "hello").await.unwrap();
+        bot.end(&id.to_string()).await.unwrap();
+    }
+    settle().await;
+    for (name, hook) in &hooks {
+        let mut seen: Vec<_> = hook.seen().iter().map(|ended| ended.generation).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!((seen.len(), hook.count()), (10, 10), "{name}");
+    }
+    assert_eq!(states(&engine).await, [DeliveryState::Done; 30]);
+    assert_eq!(ALL_ENDS.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_generation_that_is_too_large_the_newest_turns_are_delivered() {
+    let hook = ScriptedHook::new([]);
+    let mut config = with_hooks(unswept(), [hooked("a", &hook)]);
+    config.hooks.content_bytes = 100;
+    let engine = World::new(config).open().await;
+    let bot = Bot::acme(&engine);
+    for text in 0..30 {
+        bot.say("s", &format!("{text:02}")).await.unwrap();
+    }
+    bot.end("s").await.unwrap();
+    settle().await;
+    let ended = hook.only();
+    let count = ended.turns.len();
+    assert!((1..30).contains(&count), "{count} turns");
+    let newest: Vec<String> = (30 - count..30).map(|text| format!("{text:02}")).collect();
+    assert_eq!(said(&ended), newest);
+    assert_eq!(ended.turns_omitted, 30 - count as u64);
+}

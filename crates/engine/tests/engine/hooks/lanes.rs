@@ -1,0 +1,160 @@
+//! How many calls are under way, of each hook and of all; and that one which hangs is in
+//! nobody's way.
+
+use std::time::Duration;
+
+use memoird_core::outbox::DeliveryState;
+use memoird_engine::Engine;
+use tokio::time::sleep;
+
+use super::script::{Act, ScriptedHook};
+use super::{LIMIT, hooked, states, with_hooks};
+use crate::bot::Bot;
+use crate::kit::{TTL, World, begun, settle, unswept};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn end_many(engine: &Engine, count: usize) {
+    let bot = Bot::acme(engine);
+    for id in 0..count {
+        bot.say(&id.to_string(), "hello").await.unwrap();
+        bot.end(&id.to_string()).await.unwrap();
+    }
+    settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_has_as_many_calls_under_way_as_it_may_and_no_more() {
+    for concurrency in [1, 3] {
+        let hook = ScriptedHook::always(Act::Slow(SECOND));
+        let mut config = hooked("a", &hook);
+        config.concurrency = concurrency;
+        let engine = World::new(with_hooks(unswept(), [config])).open().await;
+        end_many(&engine, 12).await;
+        assert_eq!(hook.under_way(), concurrency);
+        sleep(13 * SECOND / u32::try_from(concurrency).unwrap()).await;
+        assert_eq!((hook.count(), hook.most()), (12, concurrency));
+        assert_eq!(states(&engine).await, [DeliveryState::Done; 12]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_hooks_together_have_as_many_calls_under_way_as_they_may() {
+    let hooks = ["a", "b", "c"].map(|name| (name, ScriptedHook::always(Act::Slow(SECOND))));
+    let configs = hooks.iter().map(|(name, hook)| hooked(name, hook));
+    let mut config = with_hooks(unswept(), configs);
+    config.hooks.concurrency = 5;
+    let engine = World::new(config).open().await;
+    end_many(&engine, 6).await;
+    for second in 0..3 {
+        let under_way: usize = hooks.iter().map(|(_, hook)| hook.under_way()).sum();
+        assert_eq!(under_way, 5, "second {second}");
+        assert!(hooks.iter().all(|(_, hook)| hook.under_way() > 0), "second {second}");
+        sleep(SECOND).await;
+    }
+    sleep(3 * SECOND).await;
+    assert!(hooks.iter().all(|(_, hook)| hook.count() == 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_hangs_holds_up_no_other_hook() {
+    // Also where it may have all the calls that there are.
+    for (name, other) in [("a", "b"), ("b", "a")] {
+        let (hanging, quick) = (ScriptedHook::always(Act::Hang), ScriptedHook::new([]));
+        let mut greedy = hooked(name, &hanging);
+        greedy.concurrency = 100;
+        let mut config = with_hooks(unswept(), [greedy, hooked(other, &quick)]);
+        config.hooks.concurrency = 8;
+        let engine = World::new(config).open().await;
+        end_many(&engine, 100).await;
+        assert_eq!(quick.count(), 100, "{other} waits for {name}");
+        sleep(LIMIT + SECOND).await;
+        end_many(&engine, 100).await;
+        assert_eq!(quick.count(), 200, "{other} waits for {name}");
+        assert_eq!(hanging.most(), 7, "one is left for the other");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_hangs_holds_up_no_call_and_no_sweep() {
+    let hanging = ScriptedHook::always(Act::Hang);
+    let engine = World::new(with_hooks(unswept(), [hooked("a", &hanging)])).open().await;
+    end_many(&engine, 20).await;
+    assert_eq!(hanging.under_way(), 4);
+    let bot = Bot::acme(&engine);
+    bot.say("s", "hello").await.unwrap();
+    assert_eq!(bot.live("s").await.unwrap(), ["hello"]);
+    bot.end("s").await.unwrap();
+    for id in 0..20 {
+        bot.say(&id.to_string(), "again").await.unwrap();
+    }
+    sleep(TTL).await;
+    // Nothing waits but for the disk: it is over before the clock moves.
+    let mut sweep = Box::pin(engine.sweep(None));
+    assert!(begun(&mut sweep).await.is_none());
+    settle().await;
+    assert_eq!(begun(&mut sweep).await.unwrap().unwrap().len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_that_fail_do_not_hold_up_the_fresh_ones() {
+    let hook = ScriptedHook::always(Act::Later);
+    let mut config = hooked("a", &hook);
+    config.concurrency = 1;
+    let engine = World::new(with_hooks(unswept(), [config])).open().await;
+    end_many(&engine, 50).await;
+    hook.will_now(Act::Ok);
+    let bot = Bot::acme(&engine);
+    bot.say("fresh", "hello").await.unwrap();
+    bot.end("fresh").await.unwrap();
+    settle().await;
+    let calls = hook.calls();
+    assert_eq!(calls.len(), 51);
+    assert_eq!(calls[50].ended.session.as_str(), "fresh");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_room_for_no_call_at_all_is_room_for_one() {
+    let hooks = ["a", "b"].map(|name| (name, ScriptedHook::new([])));
+    let configs = hooks.iter().map(|(name, hook)| {
+        let mut config = hooked(name, hook);
+        config.concurrency = 0;
+        config
+    });
+    let mut config = with_hooks(unswept(), configs);
+    config.hooks.concurrency = 0;
+    let engine = World::new(config).open().await;
+    end_many(&engine, 3).await;
+    assert!(hooks.iter().all(|(_, hook)| (hook.count(), hook.most()) == (3, 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_with_a_long_queue_leaves_a_place_to_another_one_in_its_turn() {
+    for names in [["a", "b"], ["b", "a"]] {
+        let (busy, other) = (ScriptedHook::always(Act::Slow(SECOND)), ScriptedHook::new([]));
+        let mut config = with_hooks(unswept(), [hooked(names[0], &busy), hooked(names[1], &other)]);
+        config.hooks.concurrency = 1;
+        let engine = World::new(config).open().await;
+        end_many(&engine, 50).await;
+        sleep(50 * SECOND).await;
+        assert!(other.count() > 40, "{} while the other has {}", other.count(), busy.count());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_that_have_nothing_to_do_take_at_most_half_of_the_places() {
+    let busy = ScriptedHook::always(Act::Slow(SECOND));
+    let mut greedy = hooked("busy", &busy);
+    greedy.concurrency = 100;
+    let mut configs = vec![greedy];
+    for name in 0..20 {
+        let mut config = hooked(&format!("idle-{name}"), &ScriptedHook::new([]));
+        config.subscription.on = Vec::new();
+        configs.push(config);
+    }
+    let mut config = with_hooks(unswept(), configs);
+    config.hooks.concurrency = 8;
+    let engine = World::new(config).open().await;
+    end_many(&engine, 20).await;
+    assert_eq!(busy.under_way(), 4);
+}

@@ -1,0 +1,166 @@
+//! Without a journal what hooks are owed is in memory, with its content, as long as there
+//! is room.
+
+use std::time::Duration;
+
+use memoird_core::change::EndReason;
+use memoird_core::outbox::DeliveryState;
+use memoird_engine::{Blocking, Durability, Engine, EngineConfig, HookConfig};
+use tokio::time::sleep;
+
+use super::script::{Act, ScriptedHook};
+use super::{deliveries, hooked, only, said, states, with_hooks};
+use crate::bot::{Bot, saying};
+use crate::kit::{TTL, World, session_id, settle, soon, unswept};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(super) fn off(hooks: impl IntoIterator<Item = HookConfig>) -> EngineConfig {
+    let mut config = with_hooks(unswept(), hooks);
+    config.journal.durability = Durability::Off;
+    config
+}
+
+pub(super) async fn open(config: EngineConfig) -> Engine {
+    let machine = World::new(config.clone()).machine;
+    Engine::open(config, None, machine, Blocking::Inline).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_end_is_delivered_with_what_its_history_still_kept() {
+    let hook = ScriptedHook::new([]);
+    let mut config = off([hooked("a", &hook)]);
+    config.limits.max_history_turns = 2;
+    config.tenants[0].limits.max_sessions = Some(1);
+    let engine = open(config).await;
+    let bot = Bot::acme(&engine);
+    bot.append("ended", saying(&["0", "1", "2", "3", "4"])).await.unwrap();
+    bot.patch("ended", r#"{"a":1}"#, None).await.unwrap();
+    bot.end("ended").await.unwrap();
+    bot.say("evicted", "x").await.unwrap();
+    bot.say("reset", "x").await.unwrap();
+    bot.reset("reset").await.unwrap();
+    bot.say("reset", "y").await.unwrap();
+    engine.reset_session(&bot.tenant, &session_id("reset"), true).await.unwrap();
+    bot.say("reset", "first").await.unwrap();
+    sleep(TTL).await;
+    bot.say("reset", "second").await.unwrap();
+    sleep(TTL).await;
+    engine.sweep(None).await.unwrap();
+    settle().await;
+    let seen: Vec<_> = hook.seen().iter().map(|ended| (ended.reason, said(ended))).collect();
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        seen,
+        [
+            (EndReason::Ended, texts(&["0", "3", "4"])),
+            (EndReason::Evicted, texts(&["x"])),
+            (EndReason::Reset, texts(&["y"])),
+            (EndReason::Expired, texts(&["first"])),
+            (EndReason::Expired, texts(&["second"])),
+        ]
+    );
+    let first = &hook.seen()[0];
+    assert_eq!((first.turns_omitted, &*first.state.json), (2, r#"{"a":1}"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_tried_again_and_given_up_as_with_a_journal() {
+    let hook = ScriptedHook::new([Act::Later, Act::PanicLater, Act::Never]);
+    let engine = open(off([hooked("a", &hook)])).await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "hello").await.unwrap();
+    bot.end("s").await.unwrap();
+    sleep(10 * SECOND).await;
+    let dead = only(&engine).await;
+    assert_eq!((hook.count(), dead.state, dead.tries), (3, DeliveryState::Dead, 3));
+    sleep(1_000 * SECOND).await;
+    engine.retry_delivery(dead.id).await.unwrap();
+    settle().await;
+    assert_eq!((hook.count(), states(&engine).await), (4, vec![DeliveryState::Done]));
+    assert!(hook.seen().iter().all(|ended| said(ended) == ["hello"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owed_has_a_limit_in_memory_and_what_was_delivered_makes_room() {
+    let hook = ScriptedHook::always(Act::Hang);
+    let mut config = off([hooked("a", &hook)]);
+    config.hooks.memory_bytes = 64 << 10;
+    let engine = open(config).await;
+    let bot = Bot::acme(&engine);
+    let large = "x".repeat(10 << 10);
+    for id in 0..20 {
+        bot.say(&id.to_string(), &large).await.unwrap();
+        bot.end(&id.to_string()).await.unwrap();
+    }
+    let owed = deliveries(&engine).await.len();
+    assert!((5..=6).contains(&owed), "{owed}");
+    // They are cut off at their limit, and their next tries succeed.
+    hook.will_now(Act::Ok);
+    sleep(30 * SECOND).await;
+    assert!(states(&engine).await.iter().all(|state| *state == DeliveryState::Done));
+    let before = hook.count();
+    for id in 0..200 {
+        bot.say(&id.to_string(), &large).await.unwrap();
+        bot.end(&id.to_string()).await.unwrap();
+        settle().await;
+    }
+    assert_eq!(hook.count() - before, 200, "nothing was owed, so there was room for each");
+}
+
+#[tokio::test(start_paused = true)]
+async fn states_and_sessions_without_turns_count_as_well() {
+    let hook = ScriptedHook::always(Act::Hang);
+    let mut config = off([hooked("a", &hook)]);
+    config.hooks.memory_bytes = 256 << 10;
+    let engine = open(config).await;
+    let bot = Bot::acme(&engine);
+    let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(60 << 10));
+    for id in 0..20 {
+        bot.say(&id.to_string(), "hello").await.unwrap();
+        bot.patch(&id.to_string(), &large, None).await.unwrap();
+        bot.end(&id.to_string()).await.unwrap();
+    }
+    let owed = deliveries(&engine).await.len();
+    assert!((1..=4).contains(&owed), "{owed} states of 60 KiB are kept in 256 KiB");
+    bot.say("empty", "hello").await.unwrap();
+    for _ in 0..3_000 {
+        engine.reset_session(&bot.tenant, &session_id("empty"), true).await.unwrap();
+    }
+    let owed = deliveries(&engine).await.len();
+    assert!(owed < 1_000, "{owed} deliveries are kept in 256 KiB");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_shutdown_every_live_session_is_delivered() {
+    let (hook, batched) = (ScriptedHook::new([Act::Later]), ScriptedHook::batched(100, []));
+    let engine = open(off([hooked("a", &hook), hooked("b", &batched)])).await;
+    let bot = Bot::acme(&engine);
+    for id in 0..250 {
+        bot.say(&id.to_string(), &id.to_string()).await.unwrap();
+    }
+    soon(engine.close()).await;
+    assert_eq!((hook.count(), batched.count()), (251, 250), "one of them at its second try");
+    let mut seen: Vec<_> = hook.seen();
+    seen.extend(batched.seen());
+    assert!(seen.iter().all(|ended| ended.reason == EndReason::Shutdown));
+    let mut texts: Vec<String> = seen.iter().map(|ended| said(ended).concat()).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    assert_eq!(texts.len(), 250);
+    assert!(states(&engine).await.iter().all(|state| *state == DeliveryState::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_may_take_no_time_delivers_what_takes_none() {
+    let hook = ScriptedHook::batched(100, []);
+    let mut config = off([hooked("a", &hook)]);
+    config.hooks.drain = Duration::from_millis(20);
+    let engine = open(config).await;
+    let bot = Bot::acme(&engine);
+    for id in 0..10 {
+        bot.say(&id.to_string(), "hello").await.unwrap();
+    }
+    soon(engine.close()).await;
+    assert_eq!(hook.count(), 10, "nobody else will come to keep them company");
+}

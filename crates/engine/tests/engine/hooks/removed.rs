@@ -1,0 +1,109 @@
+//! Hooks that come and go: what is owed to one that is gone stays owed.
+
+use memoird_core::change::EndReason;
+use memoird_core::outbox::DeliveryState;
+use std::time::Duration;
+use tokio::time::sleep;
+
+use super::script::{Act, ScriptedHook};
+use super::{deliveries, hook_name, hooked, only, states, with_hooks};
+use crate::bot::Bot;
+use crate::kit::{World, settle, unswept};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_is_gone_is_owed_what_it_was_owed_until_it_is_back() {
+    let (hook, other) = (ScriptedHook::always(Act::Later), ScriptedHook::new([]));
+    let mut world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "hello").await.unwrap();
+    bot.end("s").await.unwrap();
+    settle().await;
+    engine.reconfigure(with_hooks(unswept(), [hooked("b", &other)])).await;
+    let tries = hook.count();
+    bot.say("t", "hello").await.unwrap();
+    bot.end("t").await.unwrap();
+    sleep(1_000 * SECOND).await;
+    assert_eq!((hook.count(), other.count()), (tries, 1));
+    let owed = &deliveries(&engine).await[0];
+    assert_eq!((&owed.id.hook, owed.state), (&hook_name("a"), DeliveryState::Pending));
+    assert_eq!(engine.count_deliveries().await.unwrap()[0].count, 1);
+    engine.close().await;
+
+    // Also over a restart without it.
+    world.config = with_hooks(unswept(), []);
+    let engine = world.open().await;
+    sleep(1_000 * SECOND).await;
+    assert_eq!(states(&engine).await, [DeliveryState::Pending, DeliveryState::Done]);
+    let back = ScriptedHook::new([]);
+    engine.reconfigure(with_hooks(unswept(), [hooked("a", &back)])).await;
+    settle().await;
+    assert_eq!(back.only().session.as_str(), "s");
+    assert_eq!(states(&engine).await, [DeliveryState::Done; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_under_way_when_its_hook_goes_ends_and_is_written_down() {
+    let hook = ScriptedHook::new([Act::Slow(SECOND)]);
+    let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["s", "t"] {
+        bot.say(id, "hello").await.unwrap();
+        bot.end(id).await.unwrap();
+    }
+    settle().await;
+    engine.reconfigure(unswept()).await;
+    sleep(2 * SECOND).await;
+    assert_eq!(states(&engine).await, [DeliveryState::Done; 2]);
+    // It comes back while nothing, and while something, is under way.
+    for pause in [SECOND / 2, SECOND * 2] {
+        hook.will_now(Act::Slow(SECOND));
+        engine.reconfigure(with_hooks(unswept(), [hooked("a", &hook)])).await;
+        bot.say("s", "hello").await.unwrap();
+        bot.end("s").await.unwrap();
+        settle().await;
+        engine.reconfigure(unswept()).await;
+        sleep(pause).await;
+        engine.reconfigure(with_hooks(unswept(), [hooked("a", &hook)])).await;
+        bot.say("t", "hello").await.unwrap();
+        bot.end("t").await.unwrap();
+        sleep(3 * SECOND).await;
+        assert!(states(&engine).await.iter().all(|state| *state == DeliveryState::Done));
+    }
+    assert_eq!(hook.count(), 6, "each once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_hook_of_the_same_name_takes_over_what_is_owed() {
+    let (first, second) = (ScriptedHook::always(Act::Later), ScriptedHook::new([]));
+    let world = World::new(with_hooks(unswept(), [hooked("a", &first)]));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "hello").await.unwrap();
+    bot.end("s").await.unwrap();
+    settle().await;
+    engine.reconfigure(with_hooks(unswept(), [hooked("a", &second)])).await;
+    sleep(2 * SECOND).await;
+    assert_eq!((first.count(), second.count()), (1, 1));
+    assert_eq!((second.calls()[0].attempt, only(&engine).await.state), (2, DeliveryState::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_subscriptions_hold_for_the_ends_that_come() {
+    let hook = ScriptedHook::new([]);
+    let mut config = hooked("a", &hook);
+    config.subscription.on = vec![EndReason::Expired];
+    let world = World::new(with_hooks(unswept(), [config]));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "before").await.unwrap();
+    bot.end("s").await.unwrap();
+    bot.say("t", "after").await.unwrap();
+    engine.reconfigure(with_hooks(unswept(), [hooked("a", &hook)])).await;
+    bot.end("t").await.unwrap();
+    settle().await;
+    assert_eq!(hook.only().session.as_str(), "t");
+}

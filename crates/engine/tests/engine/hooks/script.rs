@@ -1,0 +1,176 @@
+//! A hook that does what a script says, and writes down what it was called with.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memoird_engine::{Again, Answers, Ended, Hook, HookCall, HookError};
+use tokio::time::sleep;
+
+/// What the hook does with one batch of calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Act {
+    /// All of it succeeds.
+    #[default]
+    Ok,
+    /// All of it fails, and may be tried again.
+    Later,
+    /// All of it fails, and asks for a pause.
+    After(Duration),
+    /// All of it fails for good.
+    Never,
+    /// It never answers.
+    Hang,
+    /// It takes its time, and succeeds.
+    Slow(Duration),
+    /// It panics before it waits for anything.
+    PanicAtOnce,
+    /// It panics after a wait.
+    PanicLater,
+    /// The first so many succeed, and of the others there is no word.
+    Fewer(usize),
+    /// It answers for more than it was asked.
+    More,
+}
+
+/// The hook.
+#[derive(Debug)]
+pub(crate) struct ScriptedHook {
+    batch_max: usize,
+    script: Mutex<VecDeque<Act>>,
+    /// What it does once the script is over.
+    then: Mutex<Act>,
+    batches: Mutex<Vec<Vec<HookCall>>>,
+    under_way: Arc<AtomicUsize>,
+    most: AtomicUsize,
+}
+
+/// Counts down when the call ends, however it does.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl ScriptedHook {
+    /// Does this first, and then always succeeds.
+    pub(crate) fn new(script: impl IntoIterator<Item = Act>) -> Arc<Self> {
+        Self::batched(1, script)
+    }
+
+    pub(crate) fn batched(batch_max: usize, script: impl IntoIterator<Item = Act>) -> Arc<Self> {
+        Arc::new(Self {
+            batch_max,
+            script: Mutex::new(script.into_iter().collect()),
+            then: Mutex::default(),
+            batches: Mutex::default(),
+            under_way: Arc::default(),
+            most: AtomicUsize::new(0),
+        })
+    }
+
+    /// Does always this.
+    pub(crate) fn always(act: Act) -> Arc<Self> {
+        let hook = Self::new([]);
+        hook.will_now(act);
+        hook
+    }
+
+    pub(crate) fn will_now(&self, act: Act) {
+        *self.then.lock().unwrap() = act;
+    }
+
+    /// The batches it was called with, in their order.
+    pub(crate) fn batches(&self) -> Vec<Vec<HookCall>> {
+        self.batches.lock().unwrap().clone()
+    }
+
+    pub(crate) fn calls(&self) -> Vec<HookCall> {
+        self.batches().concat()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.calls().len()
+    }
+
+    /// What it was called with, each time.
+    pub(crate) fn seen(&self) -> Vec<Arc<Ended>> {
+        self.calls().into_iter().map(|call| call.ended).collect()
+    }
+
+    /// The only thing that it was called with.
+    pub(crate) fn only(&self) -> Arc<Ended> {
+        let mut seen = self.seen();
+        assert_eq!(seen.len(), 1, "{seen:?}");
+        seen.remove(0)
+    }
+
+    /// When it was called, in milliseconds of the wall clock.
+    pub(crate) fn times_ms(&self) -> Vec<i64> {
+        self.calls().iter().map(|call| call.at.as_ms()).collect()
+    }
+
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
+    /// The most calls that ever were under way at once.
+    pub(crate) fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    fn next(&self) -> Act {
+        let scripted = self.script.lock().unwrap().pop_front();
+        scripted.unwrap_or(*self.then.lock().unwrap())
+    }
+}
+
+impl Hook for ScriptedHook {
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn batch_wait(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
+    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
+        let (act, count) = (self.next(), calls.len());
+        self.batches.lock().unwrap().push(calls);
+        let under_way = UnderWay(Arc::clone(&self.under_way));
+        let now = under_way.0.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        if matches!(act, Act::PanicAtOnce) {
+            panic_quietly();
+        }
+        Box::pin(async move {
+            let _under_way = under_way;
+            let failed = |again| vec![Err(HookError { problem: "no".into(), again }); count];
+            match act {
+                Act::Ok => vec![Ok(()); count],
+                Act::Later => failed(Again::Later),
+                Act::After(pause) => failed(Again::After(pause)),
+                Act::Never => failed(Again::Never),
+                Act::Fewer(answers) => vec![Ok(()); answers],
+                Act::More => vec![Ok(()); count + 3],
+                Act::Hang => std::future::pending().await,
+                Act::Slow(time) => {
+                    sleep(time).await;
+                    vec![Ok(()); count]
+                }
+                Act::PanicAtOnce | Act::PanicLater => {
+                    sleep(Duration::from_millis(1)).await;
+                    panic_quietly()
+                }
+            }
+        })
+    }
+}
+
+/// A panic that does not fill the screen.
+fn panic_quietly() -> ! {
+    std::panic::resume_unwind(Box::new("as the script says"))
+}

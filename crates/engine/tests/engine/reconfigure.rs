@@ -1,0 +1,279 @@
+//! Another configuration for an engine that runs: what it no longer allows goes at once
+//! and in order, and nothing else is lost.
+
+mod traffic;
+
+use std::time::Duration;
+
+use memoird_core::change::EndReason;
+use memoird_engine::{EngineConfig, EngineError, TenantLimits};
+use tokio::time::{advance, sleep};
+
+use crate::bot::Bot;
+use crate::hooks::script::ScriptedHook;
+use crate::hooks::{hooked, said, with_hooks};
+use crate::kit::{
+    NEVER, TTL, World, begun, capped, config, settle, soon, tenant, unswept, unswept_with_cap,
+};
+use crate::store::Fate;
+
+fn history_of(turns: usize) -> EngineConfig {
+    let mut config = unswept();
+    config.limits.max_history_turns = turns;
+    config
+}
+
+async fn say_all(bot: &Bot, ids: &[&str]) {
+    for id in ids {
+        bot.say(id, id).await.unwrap();
+        settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lowered_cap_of_a_tenant_evicts_the_longest_idle_and_calls_hooks() {
+    let hook = ScriptedHook::new([]);
+    let with = |config| with_hooks(config, [hooked("a", &hook)]);
+    let engine = World::new(with(unswept_with_cap(5))).open().await;
+    let bot = Bot::acme(&engine);
+    say_all(&bot, &["a", "b", "c", "d", "e", "a"]).await;
+    engine.reconfigure(with(unswept_with_cap(2))).await;
+    assert_eq!(bot.list().await, ["a", "e"], "when it is done, it is done");
+    settle().await;
+    let seen: Vec<_> = hook.seen().iter().map(|ended| (said(ended), ended.reason)).collect();
+    let evicted = |id: &str| (vec![id.to_owned()], EndReason::Evicted);
+    assert_eq!(seen, ["b", "c", "d"].map(evicted));
+    bot.say("f", "f").await.unwrap();
+    assert_eq!(bot.list().await, ["f", "a"]);
+    bot.recount().await;
+    // A raised one leaves room, and none is no cap at all.
+    for (cap, sessions) in [(4, 4), (0, 24)] {
+        engine.reconfigure(with(unswept_with_cap(cap))).await;
+        for id in 0..20 {
+            bot.say(&format!("{cap}.{id}"), "hello").await.unwrap();
+        }
+        assert_eq!(bot.list().await.len(), sessions);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lowered_cap_of_the_process_takes_from_the_tenant_with_the_most() {
+    let tenants = vec![capped("large", 0), capped("small", 0)];
+    let shared = |max_sessions| {
+        let mut config = EngineConfig { tenants: tenants.clone(), ..unswept() };
+        config.sessions.max_sessions = max_sessions;
+        config
+    };
+    let engine = World::new(shared(0)).open().await;
+    let (large, small) = (Bot::of(&engine, "large"), Bot::of(&engine, "small"));
+    say_all(&small, &["x", "y"]).await;
+    say_all(&large, &["a", "b", "c", "d", "e"]).await;
+    engine.reconfigure(shared(4)).await;
+    assert_eq!((large.list().await, small.list().await.len()), (vec!["e".into(), "d".into()], 2));
+    assert_eq!((large.stats().evicted, small.stats().evicted), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shortened_ttl_ends_at_once_what_is_past_it_and_sweeps_as_often_as_it_needs() {
+    let hook = ScriptedHook::new([]);
+    let with = |ttl| {
+        let mut config = with_hooks(config(), [hooked("a", &hook)]);
+        config.sessions.session_ttl = ttl;
+        config
+    };
+    let engine = World::new(with(NEVER)).open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("old", "hello").await.unwrap();
+    sleep(TTL).await;
+    bot.say("new", "hello").await.unwrap();
+    engine.reconfigure(with(TTL)).await;
+    assert_eq!((bot.list().await, bot.stats().expired), (vec!["new".to_owned()], 1));
+    let view = bot.view("new").await.unwrap();
+    let left_ms = view.expires_at.as_ms() - view.last_access.as_ms();
+    assert_eq!(left_ms, i64::try_from(TTL.as_millis()).unwrap());
+    // The sweeper slept for years when it was told.
+    sleep(TTL + TTL / 4 + TTL / 100).await;
+    assert_eq!((bot.stats().expired, hook.count()), (2, 2));
+    // A longer one holds for those who live.
+    bot.say("long", "hello").await.unwrap();
+    engine.reconfigure(with(10 * TTL)).await;
+    sleep(9 * TTL).await;
+    assert_eq!(bot.list().await, ["long"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lowered_history_shortens_what_lives_and_stays_so_over_a_restart() {
+    let mut world = World::new(history_of(10));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for text in 0..9 {
+        bot.say("s", &text.to_string()).await.unwrap();
+        bot.say("silent", &text.to_string()).await.unwrap();
+    }
+    engine.reconfigure(history_of(3)).await;
+    for id in ["s", "silent"] {
+        assert_eq!(bot.live(id).await.unwrap(), ["0", "6", "7", "8"]);
+        assert_eq!(bot.view(id).await.unwrap().head.totals.turns, 4);
+    }
+    bot.recount().await;
+    bot.say("s", "9").await.unwrap();
+    assert_eq!(bot.live("s").await.unwrap(), ["0", "7", "8", "9"]);
+    engine.close().await;
+    // Nothing was said in one of them since: the journal has not heard of it.
+    world.config = history_of(3);
+    for text in ["10", "11"] {
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        assert_eq!(bot.live("silent").await.unwrap(), ["0", "6", "7", "8"]);
+        bot.say("s", text).await.unwrap();
+        bot.recount().await;
+        engine.close().await;
+    }
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    assert_eq!(bot.live("s").await.unwrap(), ["0", "9", "10", "11"]);
+    assert_eq!(bot.journal("s", None).await.unwrap().len(), 12, "the journal has them all");
+    engine.reconfigure(history_of(5)).await;
+    for text in ["12", "13", "14"] {
+        bot.say("s", text).await.unwrap();
+    }
+    assert_eq!(bot.live("s").await.unwrap(), ["0", "10", "11", "12", "13", "14"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_commit_after_a_lowered_history_brings_back_what_is_true() {
+    let world = World::new(history_of(10));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for text in 0..9 {
+        bot.say("s", &text.to_string()).await.unwrap();
+    }
+    engine.reconfigure(history_of(2)).await;
+    world.store.fail_commits(1);
+    bot.say("s", "lost").await.unwrap_err();
+    assert_eq!(bot.live("s").await.unwrap(), ["0", "7", "8"]);
+    bot.say("s", "9").await.unwrap();
+    assert_eq!(bot.live("s").await.unwrap(), ["0", "8", "9"]);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_tenant_lives_by_its_limits_and_one_that_is_gone_by_the_common_ones() {
+    let limits = TenantLimits { max_history_turns: Some(1), ..TenantLimits::default() };
+    let mut common = unswept();
+    common.limits.max_history_turns = 3;
+    let mut world = World::new(common.clone());
+    let engine = world.open().await;
+    let acme = Bot::acme(&engine);
+    acme.say("s", "hello").await.unwrap();
+    assert!(engine.tenant(&crate::kit::tenant_id("new")).is_none());
+    engine
+        .reconfigure(EngineConfig { tenants: vec![tenant("new", limits)], ..common.clone() })
+        .await;
+    let new = Bot::of(&engine, "new");
+    for bot in [&new, &acme] {
+        for text in ["0", "1", "2", "3"] {
+            bot.say("t", text).await.unwrap();
+        }
+    }
+    assert_eq!(new.live("t").await.unwrap(), ["0", "3"]);
+    assert_eq!(acme.live("t").await.unwrap(), ["0", "1", "2", "3"]);
+    assert_eq!(acme.list().await, ["t", "s"]);
+    engine.close().await;
+    world.config = EngineConfig { tenants: vec![], ..common };
+    let engine = world.open().await;
+    assert_eq!(Bot::acme(&engine).list().await, ["t", "s"]);
+    sleep(TTL).await;
+    assert_eq!(engine.sweep(None).await.unwrap().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_wait_for_room_flush_and_retention_hold_from_now_on() {
+    let mut config = unswept();
+    config.journal.queue_bytes = 1 << 10;
+    config.journal.queue_wait = NEVER;
+    let world = World::with_pool(config.clone());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    config.journal.queue_wait = Duration::from_millis(10);
+    engine.reconfigure(config).await;
+    world.store.hold_commits();
+    let mut say = Box::pin(bot.say("s", "hello"));
+    assert!(begun(&mut say).await.is_none());
+    world.store.commit_begun(1).await;
+    let mut late = Box::pin(bot.say("t", "hello"));
+    assert!(begun(&mut late).await.is_none());
+    advance(Duration::from_millis(11)).await;
+    assert!(matches!(begun(&mut late).await, Some(Err(EngineError::JournalBusy))));
+    world.store.let_commits_go();
+    say.await.unwrap();
+
+    let mut config = unswept();
+    let world = World::new(config.clone());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "hello").await.unwrap();
+    bot.end("s").await.unwrap();
+    sleep(100 * TTL).await;
+    assert_eq!(bot.journal("s", None).await.unwrap(), ["hello"]);
+    config.journal.retention = TTL;
+    engine.reconfigure(config).await;
+    sleep(2 * TTL).await;
+    assert!(bot.journal("s", None).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn caps_that_could_not_be_enforced_at_once_are_enforced_soon() {
+    let mut world = World::new(unswept_with_cap(9));
+    world.config.sessions.sweep_interval = None;
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    say_all(&bot, &["a", "b", "c", "d", "e", "f"]).await;
+    world.store.fate([Fate::Full; 4]);
+    let mut config = unswept_with_cap(2);
+    config.sessions.sweep_interval = None;
+    soon(engine.reconfigure(config)).await;
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(bot.list().await, ["f", "e"]);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn caps_for_which_the_journal_had_no_room_are_enforced_once_it_has() {
+    let config = |cap| {
+        let mut config = unswept_with_cap(cap);
+        config.journal.queue_bytes = 1 << 10;
+        config
+    };
+    let world = World::with_pool(config(9));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    say_all(&bot, &["a", "b", "c"]).await;
+    world.store.hold_commits();
+    let mut say = Box::pin(bot.say("a", "again"));
+    assert!(begun(&mut say).await.is_none());
+    let mut reconfigure = Box::pin(engine.reconfigure(config(1)));
+    for _ in 0..10 {
+        assert!(begun(&mut reconfigure).await.is_none());
+        advance(Duration::from_secs(1)).await;
+        if begun(&mut reconfigure).await.is_some() {
+            break;
+        }
+    }
+    world.store.let_commits_go();
+    say.await.unwrap();
+    sleep(TTL / 2).await;
+    assert_eq!(bot.list().await, ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_that_was_cut_off_is_tried_again_after_a_pause_and_not_after_an_interval() {
+    let mut world = World::new(config());
+    world.config.sessions.sweep_interval = Some(100 * TTL);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "hello").await.unwrap();
+    world.store.fail_commits(1);
+    sleep(100 * TTL + Duration::from_secs(5)).await;
+    assert_eq!(bot.stats().expired, 1);
+}

@@ -1,0 +1,235 @@
+//! Reading checkpoints: as many as are asked for, from the newest day on, without looking
+//! at what lies behind.
+
+use std::cmp::Reverse;
+
+use gix::ObjectId;
+use gix::objs::Kind;
+use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::time::Timestamp;
+use serde_json::Value;
+
+use super::GitConfig;
+use super::error::GitError;
+use super::names;
+use super::repo::Repo;
+use super::time;
+use super::tree::{Trees, entries};
+
+/// Days that are looked at before a search ends: ten years.
+const DAYS_MAX: usize = 3_660;
+
+/// The checkpoints of a tenant.
+pub struct Checkpoints {
+    pub(super) repo: Repo,
+}
+
+/// A generation that was committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointEntry {
+    /// The readable file, within the branch.
+    pub path: String,
+    /// The bot's own id of the session.
+    pub session: String,
+    /// Which life of it.
+    pub generation: Generation,
+    /// Whose memories its facts became.
+    pub subject: Option<String>,
+    /// Why it ended, in one word.
+    pub reason: String,
+    /// When it started.
+    pub created_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Turns in the file.
+    pub turns: u64,
+}
+
+/// A day's folder.
+struct Day {
+    path: String,
+    tree: ObjectId,
+}
+
+/// A Markdown file in a day's folder.
+struct Document {
+    name: String,
+    generation: Generation,
+    id: ObjectId,
+}
+
+impl Checkpoints {
+    /// Opens the repository of a tenant, be it bare or not.
+    ///
+    /// # Errors
+    /// [`GitError::Missing`] when there is none, and what opening may meet.
+    pub fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
+        let other = GitConfig { worktree: !config.worktree, ..config.clone() };
+        let repo = match Repo::open(config, tenant) {
+            Err(GitError::Missing { what }) => match Repo::open(&other, tenant) {
+                Err(GitError::Missing { .. }) => Err(GitError::Missing { what }),
+                opened => opened,
+            },
+            opened => opened,
+        };
+        Ok(Self { repo: repo? })
+    }
+
+    /// The newest checkpoints, at most `limit`, of one session or of all: the newest day
+    /// first, and within a day the generation that started last.
+    ///
+    /// # Errors
+    /// When the repository cannot be read.
+    pub fn list(
+        &self,
+        limit: usize,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<CheckpointEntry>, GitError> {
+        let mut found = Vec::new();
+        self.search(session, None, |path, text| {
+            if found.len() < limit {
+                found.extend(entry(path, text, session));
+            }
+            found.len() < limit
+        })?;
+        Ok(found)
+    }
+
+    /// The document of a generation of a session, or of its newest one.
+    ///
+    /// # Errors
+    /// When the repository cannot be read.
+    pub fn show(
+        &self,
+        session: &SessionId,
+        generation: Option<Generation>,
+    ) -> Result<Option<String>, GitError> {
+        let mut found = None;
+        self.search(Some(session), generation, |path, text| {
+            if entry(path, text, Some(session)).is_some() {
+                found = Some(text.to_owned());
+            }
+            found.is_none()
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `look` with path and content of what may be wanted, until it is false.
+    fn search(
+        &self,
+        session: Option<&SessionId>,
+        generation: Option<Generation>,
+        mut look: impl FnMut(&str, &str) -> bool,
+    ) -> Result<(), GitError> {
+        let name = session.map(names::session);
+        let mut days = self.days()?;
+        if let Some(generation) = generation {
+            // It ended on the day it started, or soon after.
+            let started = day_of(generation);
+            days.sort_by_key(|day| match day.path >= started {
+                true => (0, Ok(day.path.clone())),
+                false => (1, Err(Reverse(day.path.clone()))),
+            });
+        }
+        for day in days.into_iter().take(DAYS_MAX) {
+            for document in self.documents(&day, name.as_deref())? {
+                if generation.is_some_and(|wanted| wanted != document.generation) {
+                    continue;
+                }
+                let content = self.repo.read(document.id, Kind::Blob)?;
+                let path = format!("{}/{}", day.path, document.name);
+                if !look(&path, &String::from_utf8_lossy(&content)) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All folders of days, the newest first.
+    fn days(&self) -> Result<Vec<Day>, GitError> {
+        let Some(tip) = self.repo.tip()? else { return Ok(Vec::new()) };
+        let root = self.repo.tree_of(tip)?;
+        let mut trees = Trees::new(&self.repo);
+        let Some(sessions) = trees.folder(root, &[names::ROOT.to_owned()])? else {
+            return Ok(Vec::new());
+        };
+        let mut folders = vec![Day { path: names::ROOT.to_owned(), tree: sessions }];
+        for digits in [4, 2, 2] {
+            let mut inner = Vec::new();
+            for folder in folders {
+                for entry in entries(trees.bytes(folder.tree)?) {
+                    let entry = entry.map_err(|error| self.repo.damaged(&folder.tree, error))?;
+                    let name = entry.filename.to_string();
+                    let is_number =
+                        name.len() == digits && name.bytes().all(|c| c.is_ascii_digit());
+                    if is_number && entry.mode.is_tree() {
+                        let path = format!("{}/{name}", folder.path);
+                        inner.push(Day { path, tree: entry.oid.to_owned() });
+                    }
+                }
+            }
+            folders = inner;
+        }
+        folders.reverse();
+        Ok(folders)
+    }
+
+    /// The documents of a day, of sessions with this name or of all.
+    fn documents(&self, day: &Day, session: Option<&str>) -> Result<Vec<Document>, GitError> {
+        let mut documents = Vec::new();
+        let tree = self.repo.read(day.tree, Kind::Tree)?;
+        for entry in entries(&tree) {
+            let entry = entry.map_err(|error| self.repo.damaged(&day.tree, error))?;
+            let Ok(name) = str::from_utf8(entry.filename) else { continue };
+            let Some((of, generation)) = names::parse(name) else { continue };
+            if entry.mode.is_blob() && session.is_none_or(|session| session == of) {
+                let (name, id) = (name.to_owned(), entry.oid.to_owned());
+                documents.push(Document { name, generation, id });
+            }
+        }
+        documents.sort_unstable_by_key(|document| Reverse(document.generation));
+        Ok(documents)
+    }
+}
+
+impl std::fmt::Debug for Checkpoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checkpoints").field("git_dir", &self.repo.git_dir).finish_non_exhaustive()
+    }
+}
+
+fn day_of(generation: Generation) -> String {
+    let ms = generation.to_bytes()[..6].iter().fold(0, |ms, byte| ms << 8 | i64::from(*byte));
+    names::folders(Timestamp::from_ms(ms)).join("/")
+}
+
+/// What the front matter says; `None` when it is no front matter of memoird's, or that of
+/// another session, whose name was cut to the same beginning.
+fn entry(path: &str, text: &str, session: Option<&SessionId>) -> Option<CheckpointEntry> {
+    let mut lines = text.lines();
+    lines.next().filter(|line| *line == "---")?;
+    let fields: Vec<(&str, Value)> = lines
+        .take_while(|line| *line != "---")
+        .filter_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            Some((name, serde_json::from_str(value).ok()?))
+        })
+        .collect();
+    let field = |name| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+    let string = |name| field(name).and_then(Value::as_str);
+    let its = string("session")?;
+    if session.is_some_and(|session| session.as_str() != its) {
+        return None;
+    }
+    Some(CheckpointEntry {
+        path: path.to_owned(),
+        session: its.to_owned(),
+        generation: string("generation")?.parse().ok()?,
+        subject: string("subject").map(ToOwned::to_owned),
+        reason: string("reason").unwrap_or_default().to_owned(),
+        created_at: string("created_at").and_then(time::parse),
+        ended_at: string("ended_at").and_then(time::parse),
+        turns: field("turns").and_then(Value::as_u64).unwrap_or(0),
+    })
+}

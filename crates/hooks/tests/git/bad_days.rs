@@ -1,0 +1,365 @@
+//! Crashes at every step, people at work in the repository, and disks that are full. A
+//! crash is played by leaving exactly the files that it leaves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use memoird_engine::{Again, Hook};
+
+use crate::kit::*;
+
+/// Ten sessions are in, by two commits, and all may go on.
+async fn begun() -> House {
+    let house = House::new();
+    house.deliver(&sessions(0, 5)).await.unwrap();
+    house.deliver(&sessions(5, 5)).await.unwrap();
+    house
+}
+
+fn age(path: &Path, by: Duration) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    let now = file.metadata().unwrap().modified().unwrap();
+    file.set_modified(now - by).unwrap();
+}
+
+/// Nothing of an unfinished delivery is left.
+fn is_tidy(repository: &Path) {
+    let pack_dir = repository.join("objects/pack");
+    let all = fs::read_dir(&pack_dir).unwrap().chain(fs::read_dir(repository).unwrap());
+    for entry in all {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        assert!(!name.starts_with("tmp_") && name != "memoird.claim", "{name}");
+    }
+    assert!(!repository.join("refs/heads/main.lock").exists());
+    let counted = git(repository, &["count-objects", "-v"]);
+    assert!(counted.contains("garbage: 0\n"), "{counted}");
+}
+
+#[tokio::test]
+async fn a_crash_while_packs_are_written_leaves_nothing_that_matters() {
+    let house = begun().await;
+    let pack_dir = house.bare().join("objects/pack");
+    // A donor of a pack that no branch of this repository needs.
+    let donor = House::new();
+    donor.deliver(&sessions(10, 5)).await.unwrap();
+    let of_donor = |ending: &str| {
+        let entries = fs::read_dir(donor.bare().join("objects/pack")).unwrap();
+        let mut paths = entries.map(|entry| entry.unwrap().path());
+        let path = paths.find(|path| path.to_string_lossy().ends_with(ending)).unwrap();
+        (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap())
+    };
+    let ((pack, pack_bytes), (index, index_bytes)) = (of_donor(".pack"), of_donor(".idx"));
+    let temporary_index = pack_dir.join(format!("tmp_memoird_{index}"));
+    let half = &pack_bytes[..pack_bytes.len() / 2];
+    let mut next = 10;
+    for step in 0..5 {
+        match step {
+            // Within the pack; after it; with half an index; with the pack in its place;
+            // with both in their places.
+            0 => fs::write(pack_dir.join("tmp_memoird_pack"), half).unwrap(),
+            1 => fs::write(pack_dir.join("tmp_memoird_pack"), &pack_bytes).unwrap(),
+            2 => {
+                fs::write(pack_dir.join("tmp_memoird_pack"), &pack_bytes).unwrap();
+                fs::write(&temporary_index, &index_bytes[..99]).unwrap();
+            }
+            3 => {
+                fs::write(pack_dir.join(&pack), &pack_bytes).unwrap();
+                fs::write(&temporary_index, &index_bytes).unwrap();
+            }
+            _ => {
+                fs::write(pack_dir.join(&pack), &pack_bytes).unwrap();
+                fs::write(pack_dir.join(&index), &index_bytes).unwrap();
+            }
+        }
+        deliver(&house.restarted(), &sessions(next, 5)).await.unwrap();
+        next += 5;
+        exactly_once(&house.bare(), &sessions(0, next));
+        is_tidy(&house.bare());
+    }
+}
+
+#[tokio::test]
+async fn a_crash_with_the_branch_locked_is_recovered_from_at_once() {
+    let house = begun().await;
+    let [claim, lock] = ["memoird.claim", "refs/heads/main.lock"].map(|it| house.bare().join(it));
+    let id = format!("{}\n", "7".repeat(40));
+    fs::write(&claim, &id).unwrap();
+    // Before the lock was taken, and after.
+    house.restarted().deliver(vec![call(&sessions(10, 1)[0])]).await[0].clone().unwrap();
+    fs::write(&claim, &id).unwrap();
+    fs::hard_link(&claim, &lock).unwrap();
+    deliver(&house.restarted(), &sessions(11, 4)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 15));
+    is_tidy(&house.bare());
+    // After the branch moved: the claim is the very file of the branch.
+    fs::hard_link(house.bare().join("refs/heads/main"), &claim).unwrap();
+    let tip = git(&house.bare(), &["rev-parse", "main"]);
+    deliver(&house.restarted(), &sessions(10, 5)).await.unwrap();
+    assert_eq!(git(&house.bare(), &["rev-parse", "main"]), tip);
+    deliver(&house.restarted(), &sessions(15, 1)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 16));
+    is_tidy(&house.bare());
+}
+
+#[tokio::test]
+async fn a_crash_while_packs_are_merged_is_recovered_from() {
+    let house = House::new();
+    for one in sessions(0, 15).chunks(1) {
+        house.deliver(one).await.unwrap();
+    }
+    let pack_dir = house.bare().join("objects/pack");
+    let before = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(&pack_dir).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), before.path().join(entry.file_name())).unwrap();
+    }
+    house.deliver(&sessions(15, 1)).await.unwrap();
+    assert_eq!(packs(&house.bare()), 1);
+    // The old ones are there still; of one only the pack is, its index has its last name.
+    let mut is_first = true;
+    for entry in fs::read_dir(before.path()).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_doomed = name.ends_with(".idx") && std::mem::take(&mut is_first);
+        let name = if is_doomed { format!("tmp_memoird_{name}") } else { name };
+        fs::copy(entry.path(), pack_dir.join(name)).unwrap();
+    }
+    deliver(&house.restarted(), &sessions(16, 1)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 17));
+    is_tidy(&house.bare());
+    deliver(&house.restarted(), &sessions(17, 1)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 18));
+    assert!(packs(&house.bare()) <= 4, "{}", packs(&house.bare()));
+}
+
+#[tokio::test]
+async fn a_crash_while_the_repository_is_made_leaves_no_half_of_one() {
+    let house = House::new();
+    let new = house.config.dir.join(".new-acme.git");
+    fs::create_dir_all(new.join("objects/pack")).unwrap();
+    fs::write(new.join("HEAD"), "re").unwrap();
+    house.deliver(&sessions(0, 2)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 2));
+    assert!(!new.exists());
+}
+
+#[tokio::test]
+async fn the_lock_of_a_persons_git_is_waited_for() {
+    let house = begun().await;
+    let lock = house.bare().join("refs/heads/main.lock");
+    fs::write(&lock, "").unwrap();
+    let batch = sessions(10, 3);
+    let delivery = house.deliver(&batch);
+    let person = async {
+        // It waits: the pack is written, and the branch does not move.
+        while !house.bare().join("memoird.claim").exists() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(commits(&house.bare()), 2);
+        assert!(lock.exists());
+        fs::remove_file(&lock).unwrap();
+    };
+    let (delivered, ()) = tokio::join!(delivery, person);
+    delivered.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 13));
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_is_told_and_one_that_is_old_is_removed() {
+    let house = begun().await;
+    let lock = house.bare().join("refs/heads/main.lock");
+    fs::write(&lock, "").unwrap();
+    let error = house.deliver(&sessions(10, 3)).await.unwrap_err();
+    assert_eq!(error.again, Again::Later);
+    let told = format!("{} is locked by another git; remove it if no git runs", lock.display());
+    assert_eq!(error.problem, told);
+    assert!(lock.exists() && commits(&house.bare()) == 2);
+    age(&lock, Duration::from_secs(11 * 60));
+    house.deliver(&sessions(10, 3)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 13));
+    is_tidy(&house.bare());
+}
+
+#[tokio::test]
+async fn commits_of_people_stay_and_are_built_upon() {
+    let house = begun().await;
+    let home = tempfile::tempdir().unwrap();
+    let clone = home.path().join("clone");
+    git(home.path(), &["clone", "-q", house.bare().to_str().unwrap(), "clone"]);
+    fs::write(clone.join("README.md"), "Ours.\n").unwrap();
+    fs::create_dir_all(clone.join("sessions/2026/11/notes")).unwrap();
+    fs::write(clone.join("sessions/2026/11/notes/a.txt"), "Mine.\n").unwrap();
+    git(&clone, &["add", "."]);
+    git(&clone, &["commit", "-qm", "A note"]);
+    git(&clone, &["push", "-q", "origin", "main"]);
+    git(&house.bare(), &["pack-refs", "--all"]);
+    house.deliver(&sessions(10, 5)).await.unwrap();
+    is_clean(&house.bare());
+    assert_eq!(commits(&house.bare()), 4);
+    assert_eq!(git(&house.bare(), &["show", "main:README.md"]), "Ours.\n");
+    assert_eq!(git(&house.bare(), &["show", "main:sessions/2026/11/notes/a.txt"]), "Mine.\n");
+    assert_eq!(git(&house.bare(), &["log", "-1", "--format=%s", "main~1"]).trim(), "A note");
+    // Another branch is checked out, and the branch of checkpoints is gone.
+    git(&house.bare(), &["branch", "work", "main"]);
+    git(&house.bare(), &["symbolic-ref", "HEAD", "refs/heads/work"]);
+    house.deliver(&sessions(15, 5)).await.unwrap();
+    assert_eq!(commits(&house.bare()), 5);
+    assert_eq!(git(&house.bare(), &["rev-list", "--count", "work"]).trim(), "4");
+    git(&house.bare(), &["branch", "-q", "-D", "main"]);
+    house.deliver(&sessions(20, 5)).await.unwrap();
+    assert_eq!(commits(&house.bare()), 1);
+    is_clean(&house.bare());
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_is_named() {
+    let house = begun().await;
+    let home = tempfile::tempdir().unwrap();
+    git(home.path(), &["clone", "-q", house.bare().to_str().unwrap(), "."]);
+    git(home.path(), &["rm", "-rq", "sessions"]);
+    fs::write(home.path().join("sessions"), "A file.\n").unwrap();
+    git(home.path(), &["add", "."]);
+    git(home.path(), &["commit", "-qm", "No folder"]);
+    git(home.path(), &["push", "-q", "origin", "main"]);
+    let error = house.deliver(&sessions(10, 1)).await.unwrap_err();
+    assert!(error.problem.starts_with("sessions on branch main is not what"), "{error}");
+}
+
+#[tokio::test]
+async fn a_repository_that_was_deleted_is_made_again() {
+    let house = begun().await;
+    fs::remove_dir_all(house.bare()).unwrap();
+    house.deliver(&sessions(0, 3)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 3));
+    fs::remove_dir_all(&house.config.dir).unwrap();
+    house.deliver(&sessions(0, 4)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 4));
+}
+
+type Damage = fn(&Path);
+
+#[tokio::test]
+async fn what_is_no_repository_is_left_alone_and_named() {
+    let damages: [(&str, Damage); 5] = [
+        ("is no git repository", |bare| fs::remove_file(bare.join("HEAD")).unwrap()),
+        ("is no git repository", |bare| {
+            fs::remove_dir_all(bare).unwrap();
+            fs::create_dir_all(bare).unwrap();
+            fs::write(bare.join("notes.txt"), "mine").unwrap();
+        }),
+        ("a file has its name", |bare| {
+            fs::remove_dir_all(bare).unwrap();
+            fs::write(bare, "mine").unwrap();
+        }),
+        ("is damaged", |bare| fs::write(bare.join("refs/heads/main"), "").unwrap()),
+        ("is damaged", |bare| {
+            fs::write(bare.join("refs/heads/main"), format!("{}\n", "7".repeat(40))).unwrap();
+        }),
+    ];
+    for (told, damage) in damages {
+        let house = begun().await;
+        damage(&house.bare());
+        let error = house.deliver(&sessions(10, 1)).await.unwrap_err();
+        assert_eq!(error.again, Again::Later);
+        assert!(error.problem.contains(told), "{told}: {error}");
+        assert!(error.problem.contains("acme.git"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn two_daemons_take_turns() {
+    let house = House::new();
+    let other = house.restarted();
+    let (ours, theirs) = (sessions(0, 200), sessions(100, 200));
+    let both = async |hook: &memoird_hooks::git::GitHook, batch: &[_]| {
+        for part in batch.chunks(10) {
+            deliver(hook, part).await.unwrap();
+        }
+    };
+    tokio::join!(both(&house.hook, &ours), both(&other, &theirs));
+    exactly_once(&house.bare(), &sessions(0, 300));
+    is_tidy(&house.bare());
+}
+
+#[tokio::test]
+async fn a_delivery_that_nobody_waits_for_ends_and_the_next_one_does_it() {
+    let house = begun().await;
+    let lock = house.bare().join("refs/heads/main.lock");
+    fs::write(&lock, "").unwrap();
+    let batch = sessions(10, 5);
+    {
+        let mut delivery = std::pin::pin!(house.deliver(&batch));
+        while !house.bare().join("memoird.claim").exists() {
+            let soon = tokio::time::timeout(Duration::from_millis(1), &mut delivery).await;
+            assert!(soon.is_err(), "{soon:?}");
+        }
+    }
+    fs::remove_file(&lock).unwrap();
+    house.deliver(&batch).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 15));
+    assert_eq!(commits(&house.bare()), 3);
+}
+
+/// A folder on a file system of two megabytes, if there is a right to mount one. It is
+/// unmounted by its drop.
+struct Small(PathBuf);
+
+impl Small {
+    fn mounted(at: &Path) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
+        let mount = ["-t", "tmpfs", "-o", "size=2m", "tmpfs"];
+        let done = Command::new("mount").args(mount).arg(at).output();
+        done.is_ok_and(|output| output.status.success()).then(|| Self(at.to_owned()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_forgotten_when_it_has_room_again() {
+    let house = House::new();
+    let Some(_small) = Small::mounted(&house.config.dir) else {
+        println!("no right to mount: the full disk was not tried");
+        return;
+    };
+    house.deliver(&sessions(0, 20)).await.unwrap();
+    let ballast = house.config.dir.join("ballast");
+    let mut room = 1 << 21;
+    let mut content = Vec::new();
+    // Fills all but what is smaller than a page.
+    while room >= 1 {
+        content.resize(content.len() + room, 7);
+        if fs::write(&ballast, &content).is_err() {
+            content.truncate(content.len() - room);
+            room /= 2;
+        }
+    }
+    let _ = fs::write(&ballast, &content);
+    for _ in 0..2 {
+        let error = house.deliver(&sessions(20, 20)).await.unwrap_err();
+        assert_eq!(error.again, Again::Later);
+        assert!(error.problem.contains("the disk is full; make room"), "{error}");
+        exactly_once(&house.bare(), &sessions(0, 20));
+        assert_eq!(packs(&house.bare()), 1);
+    }
+    fs::remove_file(&ballast).unwrap();
+    house.deliver(&sessions(20, 20)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 40));
+    is_tidy(&house.bare());
+}
+
+#[tokio::test]
+async fn old_leftovers_of_the_clock_do_not_matter() {
+    let house = begun().await;
+    let lock = house.bare().join("memoird.lock");
+    let file = fs::File::options().write(true).open(lock).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    house.deliver(&sessions(10, 1)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 11));
+}

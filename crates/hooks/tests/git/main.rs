@@ -1,0 +1,10 @@
+//! Checkpoints in git, looked at with git itself.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
+
+mod bad_days;
+mod commits;
+mod kit;
+mod packs;
+mod reading;
+mod worktree;

@@ -1,0 +1,89 @@
+//! Packs: few, whole, and only memoird's own are touched.
+
+use std::fs;
+
+use crate::kit::*;
+
+#[tokio::test]
+async fn many_small_batches_leave_few_packs() {
+    let house = House::new();
+    let batch = sessions(0, 300);
+    for one in batch.chunks(1) {
+        house.deliver(one).await.unwrap();
+    }
+    exactly_once(&house.bare(), &batch);
+    assert_eq!(commits(&house.bare()), 300);
+    assert!(packs(&house.bare()) < 40, "{} packs", packs(&house.bare()));
+    let counted = git(&house.bare(), &["count-objects", "-v"]);
+    assert!(counted.contains("count: 0\n") && counted.contains("garbage: 0\n"), "{counted}");
+}
+
+#[tokio::test]
+async fn a_crowded_day_that_gets_a_commit_at_a_time_does_not_fill_the_disk() {
+    let house = House::new();
+    house.deliver(&sessions(0, 1_000)).await.unwrap();
+    let bytes = || -> u64 {
+        let entries = fs::read_dir(house.bare().join("objects/pack")).unwrap();
+        entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+    };
+    let (before, batch) = (bytes(), sessions(1_000, 256));
+    let mut steps = Vec::new();
+    for one in batch.chunks(1) {
+        house.deliver(one).await.unwrap();
+        steps.push(bytes());
+    }
+    // The list of the day's files alone is some 50 kB in each pack of one commit.
+    assert!(steps[14] - before > 600_000, "{before} {steps:?}");
+    assert!(steps[15] - before < 120_000, "{before} {steps:?}");
+    assert!(steps[255] - before < 600_000, "{before} {steps:?}");
+    exactly_once(&house.bare(), &sessions(0, 1_256));
+    assert_eq!(packs(&house.bare()), 2);
+    git(&house.bare(), &["gc", "-q"]);
+    house.deliver(&sessions(1_256, 1)).await.unwrap();
+    exactly_once(&house.bare(), &sessions(0, 1_257));
+}
+
+#[tokio::test]
+async fn packs_that_git_made_or_that_are_kept_stay_as_they_are() {
+    let house = House::new();
+    for one in sessions(0, 3).chunks(1) {
+        house.deliver(one).await.unwrap();
+    }
+    git(&house.bare(), &["repack", "-a", "-d", "-f"]);
+    house.deliver(&sessions(3, 1)).await.unwrap();
+    let names = || -> Vec<String> {
+        let entries = fs::read_dir(house.bare().join("objects/pack")).unwrap();
+        let names = entries.map(|it| it.unwrap().file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.ends_with(".pack")).collect()
+    };
+    let kept = names();
+    assert_eq!(kept.len(), 2);
+    for name in &kept {
+        let path = house.bare().join("objects/pack").join(name.replace(".pack", ".keep"));
+        fs::write(path, "").unwrap();
+    }
+    for one in sessions(4, 40).chunks(1) {
+        house.deliver(one).await.unwrap();
+    }
+    assert!(kept.iter().all(|name| names().contains(name)), "{kept:?} {:?}", names());
+    assert!(names().len() < 20, "{:?}", names());
+    exactly_once(&house.bare(), &sessions(0, 44));
+}
+
+#[tokio::test]
+async fn git_may_repack_in_between() {
+    let house = House::new();
+    for round in 0..6 {
+        for one in sessions(round * 10, 10).chunks(1) {
+            house.deliver(one).await.unwrap();
+        }
+        match round {
+            1 => _ = git(&house.bare(), &["gc", "--prune=now"]),
+            3 => _ = git(&house.bare(), &["repack", "-d"]),
+            4 => _ = git(&house.bare(), &["multi-pack-index", "write"]),
+            _ => _ = git(&house.bare(), &["pack-refs", "--all"]),
+        }
+        exactly_once(&house.bare(), &sessions(0, (round + 1) * 10));
+    }
+    git(&house.bare(), &["multi-pack-index", "verify"]);
+}

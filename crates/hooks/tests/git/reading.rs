@@ -1,0 +1,263 @@
+//! What people read: the documents, and lists and logs of them.
+
+use std::fs;
+use std::sync::Arc;
+
+use memoird_core::change::EndReason;
+use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::state::State;
+use memoird_core::turn::{MediaSource, PartKind, Role, Turn};
+use memoird_engine::Ended;
+use memoird_hooks::git::{Checkpoints, GitConfig, GitError};
+
+use crate::kit::*;
+
+fn open(house: &House) -> Checkpoints {
+    Checkpoints::open(&house.config, &TenantId::parse("acme").unwrap()).unwrap()
+}
+
+fn id(text: &str) -> SessionId {
+    SessionId::parse(text).unwrap()
+}
+
+/// A session with every kind of part, and texts that try to break out.
+fn rich() -> Ended {
+    let call = |id: &str, input: &str| {
+        let (id, name) = (id.to_owned(), "look_up".to_owned());
+        part(PartKind::ToolUse { id, name, input_json: input.to_owned() })
+    };
+    let result = |id: &str, content: &str, is_error, parts| {
+        let (tool_use_id, content) = (id.to_owned(), content.to_owned());
+        part(PartKind::ToolResult { tool_use_id, content, parts, is_error })
+    };
+    let media = |source| {
+        part(PartKind::Media { media_type: "image/png".to_owned(), source, name: "a*b".to_owned() })
+    };
+    let thinking = |text: &str, redacted| {
+        let (text, signature) = (text.to_owned(), String::new());
+        part(PartKind::Thinking { text, signature, redacted })
+    };
+    let text = |text: &str| part(PartKind::Text(text.to_owned()));
+    let image = media(MediaSource::Data(vec![1; 12_000]));
+    let link = media(MediaSource::Uri("https://example.org/a>b\n# c".to_owned()));
+    let mut user =
+        Turn::new(Role::User, vec![text("# Hi\n\n---\n```\nopen\r\u{1b}[31mred"), image]);
+    user.pinned = true;
+    user.timestamp = Some(at(NOON));
+    let calls = vec![
+        thinking("Let me see.", false),
+        thinking("opaque", true),
+        call("c1", r#"{"city":"Bonn","n":1.50}"#),
+        call("c2", "not json"),
+    ];
+    let results = vec![
+        result("c1", "fence:\n`````\nend", false, vec![link]),
+        result("c2", r#"{"a":[1]}"#, true, Vec::new()),
+    ];
+    let turns = [
+        user,
+        Turn::new(Role::Assistant, calls),
+        Turn::new(Role::Tool, results),
+        Turn::new(Role::Assistant, vec![text("")]),
+    ];
+    Ended {
+        session: id("a \"b\"\n: [c]\u{7f}"),
+        reason: EndReason::Expired,
+        turns: (3..).zip(turns).collect(),
+        turns_omitted: 2,
+        state: State { json: r#"{"lang":"de"}"#.into(), version: 4 },
+        ..session(0)
+    }
+}
+
+/// What becomes of it.
+const DOCUMENT: &str = r##"---
+tenant: "acme"
+session: "a \"b\"\n: [c]\u007f"
+generation: "GENERATION"
+subject: "ann"
+reason: "expired"
+created_at: "2026-11-22T10:00:00.000Z"
+ended_at: "2026-11-22T10:01:30.000Z"
+turns: 4
+turns_omitted: 2
+last_seq: 6
+state_version: 4
+---
+
+# a "b"␊: \[c\]␡
+
+4 turns in 1m 30s, expired.
+
+*2 more are not kept here.*
+
+## State
+
+```json
+{
+  "lang": "de"
+}
+```
+
+## 3 · user · 2026-11-22 10:00:00 · pinned
+
+> # Hi
+>
+> ---
+> ```
+> open
+> ␛[31mred
+
+\[image/png, 12 KiB\] a\*b
+
+## 4 · assistant
+
+*thinking*
+
+> Let me see.
+
+*hidden thinking*
+
+**call** look\_up
+
+```json
+{
+  "city": "Bonn",
+  "n": 1.50
+}
+```
+
+**call** look\_up
+
+```json
+not json
+```
+
+## 5 · tool
+
+**result** of look\_up
+
+``````text
+fence:
+`````
+end
+``````
+
+[image/png](<https://example.org/a%3Eb%0A# c>) a\*b
+
+**error** of look\_up
+
+```json
+{
+  "a": [
+    1
+  ]
+}
+```
+
+## 6 · assistant
+
+>
+"##;
+
+#[tokio::test]
+async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
+    let house = House::new();
+    let ended = Arc::new(rich());
+    house.deliver(&[Arc::clone(&ended)]).await.unwrap();
+    let document = open(&house).show(&ended.session, None).unwrap().unwrap();
+    assert_eq!(document, DOCUMENT.replace("GENERATION", &ended.generation.to_string()));
+    let path = open(&house).list(1, None).unwrap()[0].path.replace(".md", ".jsonl");
+    let lines = git(&house.bare(), &["show", &format!("main:{path}")]);
+    let turns: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(turns.len(), 4);
+    assert_eq!((&turns[0]["seq"], &turns[0]["role"]), (&3.into(), &"ROLE_USER".into()));
+    assert_eq!(turns[0]["parts"][0]["text"], "# Hi\n\n---\n```\nopen\r\u{1b}[31mred");
+}
+
+#[tokio::test]
+async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
+    let house = House::new();
+    let days: Vec<Arc<Ended>> = (0..30)
+        .map(|number| {
+            let later = at(NOON + i64::try_from(number).unwrap() * 86_400);
+            let generation = Generation::new(later.as_ms(), 1);
+            let session = id(&format!("chat:{}", number % 3));
+            Arc::new(Ended { generation, session, ended_at: later, ..crate::kit::session(number) })
+        })
+        .collect();
+    house.deliver(&days).await.unwrap();
+    let checkpoints = open(&house);
+    let list = checkpoints.list(5, None).unwrap();
+    let ended: Vec<_> = list.iter().map(|entry| entry.ended_at.unwrap()).collect();
+    assert_eq!(ended, days.iter().rev().take(5).map(|it| it.ended_at).collect::<Vec<_>>());
+    assert_eq!(checkpoints.list(99, None).unwrap().len(), 30);
+    let of_one = checkpoints.list(99, Some(&id("chat:1"))).unwrap();
+    assert_eq!(of_one.len(), 10);
+    assert!(of_one.iter().all(|entry| entry.session == "chat:1"));
+    let newest = &of_one[0];
+    assert_eq!((newest.turns, newest.reason.as_str()), (2, "ended"));
+    assert_eq!(newest.subject.as_deref(), Some("ann"));
+    assert_eq!(checkpoints.list(9, Some(&id("chat"))).unwrap(), []);
+
+    let oldest = checkpoints.show(&id("chat:1"), Some(days[1].generation)).unwrap().unwrap();
+    assert!(oldest.contains(&days[1].generation.to_string()));
+    let newest = checkpoints.show(&id("chat:1"), None).unwrap().unwrap();
+    assert!(newest.contains(&days[28].generation.to_string()));
+    assert_eq!(checkpoints.show(&id("chat:1"), Some(days[0].generation)).unwrap(), None);
+    assert_eq!(checkpoints.show(&id("nobody"), None).unwrap(), None);
+}
+
+#[tokio::test]
+async fn ids_that_are_cut_to_the_same_name_are_told_apart() {
+    let house = House::new();
+    let long = |last: &str| id(&format!("{}{last}", "x".repeat(200)));
+    let [one, two] = [(1, "1"), (2, "2")]
+        .map(|(number, last)| Arc::new(Ended { session: long(last), ..session(number) }));
+    house.deliver(&[Arc::clone(&one), Arc::clone(&two)]).await.unwrap();
+    let shown = open(&house).show(&one.session, None).unwrap().unwrap();
+    assert!(shown.contains(one.session.as_str()));
+    assert_eq!(open(&house).list(9, Some(&two.session)).unwrap().len(), 1);
+    assert_eq!(open(&house).show(&long("3"), None).unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_log_tells_of_everybodys_commits() {
+    let house = House::with(|config| config.worktree = true);
+    house.deliver(&sessions(0, 60)).await.unwrap();
+    let dir = house.config.dir.join("acme");
+    fs::write(dir.join("README.md"), "Ours.\n").unwrap();
+    git(&dir, &["add", "."]);
+    git(&dir, &["rm", "-q", "--", &files(&dir)[0]]);
+    git(&dir, &["commit", "-qm", "Tidy up"]);
+    house.deliver(&sessions(60, 1)).await.unwrap();
+    // Opened as bare, it is found nevertheless.
+    let config = GitConfig { worktree: false, ..house.config.clone() };
+    let checkpoints = Checkpoints::open(&config, &TenantId::parse("acme").unwrap()).unwrap();
+    let log = checkpoints.log(9).unwrap();
+    let told: Vec<(&str, &str, usize)> = log
+        .iter()
+        .map(|entry| (entry.subject.as_str(), entry.author.as_str(), entry.files_changed))
+        .collect();
+    let expected = [
+        ("Checkpoint telegram:60: ended after 2 turns", "memoird", 2),
+        ("Tidy up", "Ann", 2),
+        ("Checkpoint 60 sessions: 60 ended", "memoird", 120),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(log[1].files[0], "README.md");
+    assert_eq!((log[2].files.len(), log[2].time), (100, at(NOON + 3_600)));
+    assert!(log[2].body.ends_with("- and 10 more"), "{}", log[2].body);
+    assert_eq!(log[0].id, git(&dir, &["rev-parse", "main"]).trim());
+    assert_eq!(checkpoints.log(1).unwrap().len(), 1);
+}
+
+#[test]
+fn where_nothing_was_committed_nothing_is_found() {
+    let house = House::new();
+    let error = Checkpoints::open(&house.config, &TenantId::parse("acme").unwrap()).unwrap_err();
+    assert!(matches!(error, GitError::Missing { .. }), "{error}");
+    assert!(error.to_string().contains("acme.git does not exist"), "{error}");
+    assert!(!house.config.dir.exists(), "reading creates nothing");
+}

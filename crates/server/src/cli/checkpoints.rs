@@ -1,0 +1,171 @@
+//! `memoird checkpoints`: what a git hook wrote, read from the disk. Needs no daemon.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use comfy_table::CellAlignment;
+use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::time::Timestamp;
+use memoird_hooks::git::{CheckpointEntry, Checkpoints, GitConfig};
+use serde_json::{Value, json};
+
+use super::exit::CliError;
+use super::{output, transcript};
+use crate::config;
+
+/// What can be read.
+#[derive(Subcommand)]
+pub(crate) enum CheckpointsCommand {
+    /// List checkpoints, the newest first
+    List(ListArgs),
+    /// Print a checkpoint of a session, as Markdown
+    Show(ShowArgs),
+}
+
+/// Whose checkpoints, and where they are.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// The directory that the hook writes to
+    #[arg(long, value_name = "DIR", default_value = "./memoird-data/checkpoints")]
+    dir: PathBuf,
+    /// A configuration file: the directory of its first git hook
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    config: Option<PathBuf>,
+    /// Whose sessions
+    #[arg(long, value_name = "ID", default_value = "default", value_parser = tenant)]
+    tenant: TenantId,
+}
+
+/// Which checkpoints to list.
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    /// Only of this session [default: all]
+    #[arg(value_parser = session)]
+    session: Option<SessionId>,
+    /// At most so many; 0: all of them
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Which checkpoint to print.
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    /// The bot's own chat id
+    #[arg(value_parser = session)]
+    session: SessionId,
+    /// Which life of the session [default: the newest]
+    #[arg(long, value_name = "ULID", value_parser = generation)]
+    generation: Option<Generation>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Does it.
+pub(crate) fn run(json: bool, command: CheckpointsCommand) -> Result<(), CliError> {
+    match command {
+        CheckpointsCommand::List(args) => list(&args, json),
+        CheckpointsCommand::Show(args) => show(&args, json),
+    }
+}
+
+fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
+    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let checkpoints = args.place.open()?;
+    let found = checkpoints.list(limit, args.session.as_ref()).map_err(CliError::Checkpoints)?;
+    match json {
+        true => {
+            let found: Vec<Value> = found.iter().map(entry).collect();
+            output::print_json(&json!({ "checkpoints": found }))
+        }
+        false => output::print_table(&table(&found)),
+    }
+}
+
+fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
+    let checkpoints = args.place.open()?;
+    let found = checkpoints.show(&args.session, args.generation).map_err(CliError::Checkpoints)?;
+    let markdown = found.ok_or_else(|| CliError::NoCheckpoint {
+        problem: match args.generation {
+            None => format!("there is no checkpoint of {}", args.session),
+            Some(generation) => {
+                format!("there is no checkpoint of {}, generation {generation}", args.session)
+            }
+        },
+    })?;
+    match json {
+        true => output::print_json(&json!({
+            "session_id": args.session.as_str(),
+            "markdown": markdown,
+        })),
+        false => output::print(&markdown),
+    }
+}
+
+/// The checkpoints as a table.
+pub(super) fn table(found: &[CheckpointEntry]) -> comfy_table::Table {
+    let mut table = output::plain_table();
+    table.set_header(["ENDED AT (UTC)", "REASON", "TURNS", "SESSION", "GENERATION"]);
+    for entry in found {
+        let ended_at = entry.ended_at.map(|at| transcript::short_time(&rfc3339(at)));
+        table.add_row([
+            ended_at.unwrap_or_else(|| "-".to_owned()),
+            output::printable(&entry.reason),
+            output::count(entry.turns),
+            output::printable(&entry.session),
+            entry.generation.to_string(),
+        ]);
+    }
+    if let Some(turns) = table.column_mut(2) {
+        turns.set_cell_alignment(CellAlignment::Right);
+    }
+    output::flush_left(&mut table);
+    table
+}
+
+impl Place {
+    fn open(&self) -> Result<Checkpoints, CliError> {
+        let git = match &self.config {
+            None => GitConfig { dir: self.dir.clone(), ..GitConfig::default() },
+            Some(path) => {
+                let git = config::first_git_hook(path)?;
+                git.ok_or_else(|| CliError::NoCheckpoint {
+                    problem: format!("{} has no git hook", path.display()),
+                })?
+            }
+        };
+        Checkpoints::open(&git, &self.tenant).map_err(CliError::Checkpoints)
+    }
+}
+
+fn entry(entry: &CheckpointEntry) -> Value {
+    let time = |at: Option<Timestamp>| at.map_or(Value::Null, |at| rfc3339(at).into());
+    json!({
+        "session_id": entry.session,
+        "generation": entry.generation.to_string(),
+        "subject": entry.subject,
+        "reason": entry.reason,
+        "created_at": time(entry.created_at),
+        "ended_at": time(entry.ended_at),
+        "turns": entry.turns,
+        "path": entry.path,
+    })
+}
+
+fn rfc3339(at: Timestamp) -> String {
+    let nanos = i32::try_from(at.nanos()).unwrap_or_default();
+    prost_types::Timestamp { seconds: at.seconds(), nanos }.to_string()
+}
+
+fn tenant(text: &str) -> Result<TenantId, String> {
+    TenantId::parse(text).map_err(|error| error.to_string())
+}
+
+fn session(text: &str) -> Result<SessionId, String> {
+    SessionId::parse(text).map_err(|error| error.to_string())
+}
+
+fn generation(text: &str) -> Result<Generation, String> {
+    text.parse().map_err(|error: memoird_core::CoreError| error.to_string())
+}

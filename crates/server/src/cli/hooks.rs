@@ -1,0 +1,307 @@
+//! `memoird hooks`: the deliveries that hooks are owed, got, or were given up for.
+
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
+use memoird_proto::v1::{
+    DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
+    RetryHookDeliveryRequest,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+
+use super::connect::Target;
+use super::exit::CliError;
+use super::{ClientArgs, clock, json, output, sessions};
+
+/// As many as one page may have.
+const PAGE_MAX: usize = 1_000;
+/// Deliveries that are retried at the same time; the daemon writes them together.
+const RETRIES_AT_ONCE: usize = 32;
+/// Of an error, so much is shown; `--json` has all of it.
+const ERROR_CHARS_MAX: usize = 200;
+
+/// What can be done with deliveries.
+#[derive(Subcommand)]
+pub(crate) enum HooksCommand {
+    /// List deliveries that are owed, were made, or were given up (role admin)
+    List(ListArgs),
+    /// Try deliveries again now, with all their tries before them (role admin)
+    Retry(RetryArgs),
+    /// Forget that deliveries are owed; their hooks are not called for them (role admin)
+    Drop {
+        /// What `hooks list` shows: GENERATION/HOOK
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+/// Which deliveries.
+#[derive(Args, Clone, Default)]
+pub(crate) struct Filter {
+    /// Only of this tenant [default: all]
+    #[arg(long, value_name = "ID")]
+    tenant: Option<String>,
+    /// Only to this hook [default: all]
+    #[arg(long, value_name = "NAME")]
+    hook: Option<String>,
+}
+
+/// Which deliveries to list.
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    filter: Filter,
+    /// Only in this state [default: any]
+    #[arg(long, value_enum)]
+    state: Option<State>,
+    /// At most so many; 0: all of them
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+/// Which deliveries to try again.
+#[derive(Args)]
+pub(crate) struct RetryArgs {
+    /// What `hooks list` shows: GENERATION/HOOK
+    #[arg(required_unless_present = "all_dead", value_name = "ID")]
+    ids: Vec<String>,
+    /// All that were given up, of one hook or tenant where that is said
+    #[arg(long, conflicts_with = "ids")]
+    all_dead: bool,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// How far a delivery is.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum State {
+    /// Owed
+    Pending,
+    /// Made
+    Done,
+    /// Given up
+    Dead,
+}
+
+/// Pages of deliveries, ordered by id.
+struct Pages<'a> {
+    target: &'a Target,
+    request: ListHookDeliveriesRequest,
+    is_over: bool,
+}
+
+/// Does it.
+pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    match command {
+        HooksCommand::List(args) => list(&target, args, client.json).await,
+        HooksCommand::Retry(args) if args.all_dead => {
+            retry_dead(&target, args.filter, client.json).await
+        }
+        HooksCommand::Retry(args) => retry_named(&target, args, client.json).await,
+        HooksCommand::Drop { ids } => drop_named(&target, ids, client.json).await,
+    }
+}
+
+async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
+    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let mut pages = Pages::new(target, args.filter, args.state);
+    let mut found: Vec<HookDelivery> = Vec::new();
+    while found.len() < limit
+        && let Some(page) = pages.next(limit - found.len()).await?
+    {
+        found.extend(page);
+    }
+    found.truncate(limit);
+    match json {
+        true => print_json(&found),
+        false => output::print_table(&table(&found)),
+    }
+}
+
+async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(), CliError> {
+    if args.filter.hook.is_some() || args.filter.tenant.is_some() {
+        return Err(CliError::Usage {
+            problem: "--hook and --tenant go with --all-dead, not with ids".to_owned(),
+        });
+    }
+    let mut errors = Errors::default();
+    let mut retried = Vec::new();
+    for id in args.ids {
+        match retry(target, id.clone()).await {
+            Ok(delivery) => retried.push(delivery),
+            Err(status) => errors.note(target.explain(status).at(&id)),
+        }
+    }
+    match json {
+        true if retried.is_empty() => {}
+        true => print_json(&retried)?,
+        false => retried.iter().try_for_each(|delivery| {
+            output::print(&format!("due now  {}", output::printable(&delivery.id)))
+        })?,
+    }
+    errors.into_result()
+}
+
+/// Retries page by page: of an outage, there may be more than fit into memory.
+async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), CliError> {
+    let mut pages = Pages::new(target, filter, Some(State::Dead));
+    let mut count: u64 = 0;
+    while let Some(page) = pages.next(PAGE_MAX).await? {
+        for some in page.chunks(RETRIES_AT_ONCE) {
+            let mut calls = JoinSet::new();
+            for delivery in some {
+                let (target, id) = (target.clone(), delivery.id.clone());
+                calls.spawn(async move { retry(&target, id).await });
+            }
+            for result in calls.join_all().await {
+                match result {
+                    Ok(_) => count += 1,
+                    // Somebody dropped it since the page was made.
+                    Err(status) if status.code() == Code::NotFound => {}
+                    Err(status) => {
+                        let place = format!("after {count} that are due now");
+                        return Err(target.explain(status).at(&place));
+                    }
+                }
+            }
+        }
+    }
+    match json {
+        true => output::print_json(&json!({ "retried": count })),
+        false => output::print(&format!("{} due now", deliveries(count))),
+    }
+}
+
+async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(), CliError> {
+    let mut errors = Errors::default();
+    let mut dropped = Vec::new();
+    for id in ids {
+        let request = DropHookDeliveryRequest { id: id.clone() };
+        match target.admin().drop_hook_delivery(request).await {
+            Ok(_) => dropped.push(id),
+            Err(status) => errors.note(target.explain(status).at(&id)),
+        }
+    }
+    match json {
+        true if dropped.is_empty() => {}
+        true => output::print_json(&json!({ "dropped": dropped }))?,
+        false => dropped
+            .iter()
+            .try_for_each(|id| output::print(&format!("dropped  {}", output::printable(id))))?,
+    }
+    errors.into_result()
+}
+
+async fn retry(target: &Target, id: String) -> Result<HookDelivery, Status> {
+    let reply = target.admin().retry_hook_delivery(RetryHookDeliveryRequest { id }).await?;
+    Ok(reply.into_inner().delivery.unwrap_or_default())
+}
+
+/// What went wrong with some of many: all but the last is said at once, the last decides
+/// what the command ends with.
+#[derive(Default)]
+struct Errors(Option<CliError>);
+
+impl Errors {
+    fn note(&mut self, error: CliError) {
+        if let Some(before) = self.0.replace(error) {
+            output::note(&format!("error: {before}"));
+        }
+    }
+
+    fn into_result(self) -> Result<(), CliError> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+impl<'a> Pages<'a> {
+    fn new(target: &'a Target, filter: Filter, state: Option<State>) -> Self {
+        let request = ListHookDeliveriesRequest {
+            tenant: filter.tenant.unwrap_or_default(),
+            hook: filter.hook.unwrap_or_default(),
+            state: state.map_or(DeliveryState::Unspecified, State::number).into(),
+            ..ListHookDeliveriesRequest::default()
+        };
+        Self { target, request, is_over: false }
+    }
+
+    /// The next ones, at most so many; `None` after the last.
+    async fn next(&mut self, max: usize) -> Result<Option<Vec<HookDelivery>>, CliError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        self.request.page_size = u32::try_from(max.min(PAGE_MAX)).unwrap_or(u32::MAX);
+        let reply = self.target.admin().list_hook_deliveries(self.request.clone()).await;
+        let page = reply.map_err(|e| self.target.explain(e))?.into_inner();
+        self.is_over = page.next_page_token.is_empty();
+        self.request.page_token = page.next_page_token;
+        Ok(Some(page.deliveries))
+    }
+}
+
+impl State {
+    fn number(self) -> DeliveryState {
+        match self {
+            Self::Pending => DeliveryState::Pending,
+            Self::Done => DeliveryState::Done,
+            Self::Dead => DeliveryState::Dead,
+        }
+    }
+}
+
+fn print_json(deliveries: &[HookDelivery]) -> Result<(), CliError> {
+    let deliveries: Vec<Value> = deliveries.iter().map(json::delivery).collect();
+    output::print_json(&json!({ "deliveries": deliveries }))
+}
+
+fn table(deliveries: &[HookDelivery]) -> Table {
+    let header = ["ID", "TENANT", "SESSION", "REASON", "STATE", "TRIES", "WHEN", "LAST ERROR"];
+    let mut table = output::plain_table();
+    table.set_header(header);
+    for delivery in deliveries {
+        let mut row = Row::from([
+            output::printable(&delivery.id),
+            output::printable(&delivery.tenant),
+            output::printable(&delivery.session_id),
+            json::reason_name(delivery.reason),
+            json::delivery_state_name(delivery.state),
+            output::count(delivery.tries.into()),
+            when(delivery),
+            output::one_line(&delivery.last_error, ERROR_CHARS_MAX),
+        ]);
+        row.max_height(1);
+        table.add_row(row);
+    }
+    if let Some(tries) = table.column_mut(5) {
+        tries.set_cell_alignment(CellAlignment::Right);
+    }
+    output::flush_left(&mut table);
+    if table.is_tty() {
+        table.set_truncation_indicator("…").set_content_arrangement(ContentArrangement::Dynamic);
+        for column in table.column_iter_mut().take(header.len() - 1) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table
+}
+
+/// When it is due, or how long ago it was done or given up.
+fn when(delivery: &HookDelivery) -> String {
+    let (now, at) = (clock::wall(), delivery.due_at.as_ref());
+    match delivery.state() {
+        DeliveryState::Pending => match &*sessions::until(at, now) {
+            "0s" => "now".to_owned(),
+            span => format!("in {span}"),
+        },
+        _ => format!("{} ago", sessions::since(at, now)),
+    }
+}
+
+fn deliveries(count: u64) -> String {
+    match count {
+        1 => "1 delivery is".to_owned(),
+        count => format!("{} deliveries are", output::count(count)),
+    }
+}
