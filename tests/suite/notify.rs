@@ -64,8 +64,8 @@ async fn the_manager_is_told_when_the_daemon_serves_lives_and_stops() {
     assert!(manager.place("STOPPING=1").is_none(), "{:?}", manager.heard);
     daemon.stop().await;
     assert_eq!(manager.count("STOPPING=1"), 1, "{:?}", manager.heard);
-    // Calls and changes have 7 s each, pages have one.
-    assert_eq!(manager.count("EXTEND_TIMEOUT_USEC=15000000"), 1, "{:?}", manager.heard);
+    // Calls, hooks and changes have 7 s each, pages have one.
+    assert_eq!(manager.count("EXTEND_TIMEOUT_USEC=22000000"), 1, "{:?}", manager.heard);
     assert!(manager.place("STATUS=stops (SIGTERM)").is_some(), "{:?}", manager.heard);
     assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.heard);
 }

@@ -143,7 +143,7 @@ impl Engine {
                 outbox: Arc::clone(&shared.outbox),
             });
         }
-        shared.supervisor.run(Pruner { engine: self.clone(), has_more: false });
+        shared.supervisor.run(Pruner { engine: self.clone(), has_more: true });
         shared.supervisor.run(Dispatcher::new(self.clone()));
         shared.supervisor.run(MendWorker { engine: self.clone() });
         shared.supervisor.run(Sweeper { engine: self.clone(), is_overdue: false });

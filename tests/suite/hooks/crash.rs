@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use memoird_proto::v1::DeliveryState;
+use memoird_proto::v1::{
+    DeliveryState, GetHistoryRequest, HistoryScope, ResetSessionRequest, RetryHookDeliveryRequest,
+};
 
 use crate::harness::{
     Daemon, Setup, all_delivered, deliveries, end, eventually, field, in_state, say, stats, told,
@@ -69,4 +71,47 @@ async fn kill_9_between_end_and_delivery_loses_none() {
     let keys: BTreeSet<String> = all.iter().map(|it| field(it, "delivery").to_owned()).collect();
     assert_eq!(keys, owed);
     assert_eq!(deliveries(&mut admin, in_state(DeliveryState::Done)).await.len(), owed.len());
+}
+
+#[tokio::test]
+async fn what_a_hook_is_owed_outlives_the_retention_of_turns() {
+    let fails = "{ name: fails, retry: { tries: 1 }, exec: { argv: ['false'] } }";
+    let waits = "{ name: waits, retry: { pause: 1h, pause_max: 1h }, exec: { argv: ['false'] } }";
+    let setup = |hooks: &str| {
+        let brief = "journal: { durability: sync, retention: 1ms }";
+        Setup::default().section(brief).section(format!("hooks: [ {hooks} ]"))
+    };
+    let mut daemon = Daemon::with(setup(&format!("{fails}, {waits}"))).await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    say(&mut client, "kept", "first").await;
+    say(&mut client, "kept", "second").await;
+    let kept = end(&mut client, "kept").await;
+    say(&mut client, "forgotten", "hi").await;
+    let request = ResetSessionRequest { session_id: "forgotten".to_owned(), run_hooks: false };
+    let reset = client.reset_session(request).await.expect("reset").into_inner();
+    let dead = async || deliveries(&mut admin, in_state(DeliveryState::Dead)).await.pop();
+    eventually("one hook gave up", dead).await;
+    // What nobody is owed is forgotten soon after a start.
+    daemon.stop().await;
+    let keeps = |name: &str| format!("{{ name: {name}, {CAREFUL} }}");
+    daemon.restart_with(setup(&format!("{}, {}", keeps("fails"), keeps("waits")))).await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    let look = GetHistoryRequest {
+        session_id: "forgotten".to_owned(),
+        generation: reset.ended_generation,
+        scope: HistoryScope::Journal.into(),
+        ..Default::default()
+    };
+    eventually("it is forgotten", async || client.get_history(look.clone()).await.err()).await;
+    for hook in ["fails", "waits"] {
+        let request = RetryHookDeliveryRequest { id: format!("{kept}/{hook}") };
+        admin.retry_hook_delivery(request).await.expect("it is retried");
+    }
+    all_delivered(&mut admin).await;
+    let all = told(&daemon);
+    assert_eq!(all.len(), 2);
+    for told in &all {
+        let texts = [&told["turns"][0], &told["turns"][1]].map(|turn| &turn["parts"][0]["text"]);
+        assert_eq!(texts, ["first", "second"], "{told}");
+    }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use memoird_proto::v1::{
-    DeliveryState, DropHookDeliveryRequest, EndReason, HookDelivery, ListHookDeliveriesRequest,
-    RetryHookDeliveryRequest,
+    DeliveryState, DropHookDeliveryRequest, EndReason, GetStatsRequest, HookDelivery,
+    ListHookDeliveriesRequest, RetryHookDeliveryRequest,
 };
 use tonic::Code;
 
@@ -114,6 +114,19 @@ async fn deliveries_are_listed_by_tenant_hook_and_state_in_pages() {
     }
     let stats = stats(&mut admin).await;
     assert_eq!((stats.hooks_pending, stats.hooks_dead), (3, 8));
+    for (tenant, counts) in [("alpha", (0, 5)), ("beta", (3, 3))] {
+        let request = GetStatsRequest { tenant: tenant.to_owned() };
+        let of_one = admin.get_stats(request).await.expect("stats").into_inner();
+        assert_eq!((of_one.hooks_pending, of_one.hooks_dead), counts, "{tenant}");
+    }
+    for (page_size, token) in [(1, "not a token"), (1_001, ""), (1, "01ARYZ6S41TSV4RRFFQ69G5FAV")] {
+        let page_token = token.to_owned();
+        let odd = ListHookDeliveriesRequest { page_size, page_token, ..Default::default() };
+        match admin.list_hook_deliveries(odd).await {
+            Ok(page) => assert_eq!(page.into_inner().deliveries.len(), 19, "{token:?}"),
+            Err(status) => assert_eq!(status.code(), Code::InvalidArgument, "{status:?}"),
+        }
+    }
     let page = http_get(daemon.admin_addr(), "/metrics").await.1;
     for line in [
         r#"memoird_hooks_pending{hook="later"} 3"#,
