@@ -109,11 +109,13 @@ fn refuses_whole_what_it_refuses() {
     assert!(append(&mut history, &mut last_seq, "t-r", &caps(9)).is_err());
 }
 
-/// Each case: the appends under a cap of 9, the lowered cap, what it leaves, the appends
-/// under it, what they leave.
+/// The appends under a cap of 9, the lowered cap, what it leaves, the appends under it, what
+/// they leave.
+type Lowered<'a> = (&'a [&'a str], usize, &'a [u64], &'a [&'a str], &'a [u64]);
+
 #[test]
 fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
-    let cases: [(&[&str], usize, &[u64], &[&str], &[u64]); 4] = [
+    let cases: [Lowered<'_>; 4] = [
         // Of what FIFO had passed, the oldest pins leave.
         (&["u a! a! a!", "u a u a u a", "u a u a"], 2, &[1, 4, 14], &["u"], &[1, 4, 15]),
         // What it had not passed loses its hold, and leaves like the rest.
