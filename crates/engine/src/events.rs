@@ -3,6 +3,7 @@
 //! how many events it missed.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::EndReason;
@@ -84,11 +85,15 @@ struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     rung: Notify,
+    /// Those who may want to hear it: without any, an append has nothing to do here.
+    watchers: AtomicUsize,
 }
 
 impl Bell {
     pub(crate) fn ring(&self) {
-        self.rung.notify_waiters();
+        if self.watchers.load(Ordering::SeqCst) > 0 {
+            self.rung.notify_waiters();
+        }
     }
 }
 
@@ -182,8 +187,15 @@ impl Engine {
             let last = after.map_or(last, |after| if after > last { 0 } else { after });
             (tenant.id.clone(), (tenant, last))
         });
+        self.shared.bell.watchers.fetch_add(1, Ordering::SeqCst);
         let told = told.collect();
         Watcher { engine: self.clone(), watched, told, waiting: VecDeque::new() }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.engine.shared.bell.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -29,7 +29,9 @@ pub(crate) struct Caller {
     /// What it may do.
     pub(crate) role: Role,
     /// Cancelled when other keys apply: what goes on for long must ask anew.
-    pub(crate) revoked: CancellationToken,
+    /// Shared as it is, because every call gets a caller and the token's own clone takes a
+    /// lock.
+    pub(crate) revoked: Arc<CancellationToken>,
 }
 
 /// A key of the configuration.
@@ -71,9 +73,9 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 impl Keyring {
     /// The keys with the engine's tenants; `None` when the engine lacks one of them.
     pub(crate) fn new(keys: &[Key], default: &TenantId, engine: &Engine) -> Option<Self> {
-        let revoked = CancellationToken::new();
+        let revoked = Arc::new(CancellationToken::new());
         let caller = |tenant, role| {
-            let (tenant, revoked) = (engine.tenant(tenant)?, revoked.clone());
+            let (tenant, revoked) = (engine.tenant(tenant)?, Arc::clone(&revoked));
             Some(Caller { tenant, role, revoked })
         };
         if keys.is_empty() {

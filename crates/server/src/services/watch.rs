@@ -79,10 +79,10 @@ impl Watching {
         let (sender, events) = mpsc::channel(BUFFERED_MAX);
         let farewell = Arc::default();
         let told = Arc::clone(&farewell);
-        let (stop, revoked) = (self.stop.clone(), caller.revoked.clone());
+        let (stop, revoked) = (self.stop.clone(), Arc::clone(&caller.revoked));
         self.tasks.spawn(async move {
             // Said before the channel is closed: whoever sees it closed looks here.
-            *lock(&told) = pump(watcher, &sender, stop, revoked).await;
+            *lock(&told) = pump(watcher, &sender, stop, &revoked).await;
             drop(sender);
         });
         let is_over = AtomicBool::new(false);
@@ -118,7 +118,7 @@ async fn pump(
     mut watcher: Watcher,
     sender: &mpsc::Sender<v1::WatchEventsResponse>,
     stop: CancellationToken,
-    revoked: CancellationToken,
+    revoked: &CancellationToken,
 ) -> Option<Status> {
     loop {
         let seen = tokio::select! {
