@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-use crate::harness::{Daemon, Outcome, Setup, append, binary, eventually, run, say, user};
+use crate::harness::{
+    Daemon, Outcome, Setup, append, ask_as, binary, eventually, fails, run, say, user,
+};
 
 /// Events of a tenant that the daemon keeps.
 const EVENTS_KEPT: usize = 4_096;
@@ -17,21 +19,6 @@ const FAILING: &str = "hooks:\n- { name: broken, exec: { argv: [/bin/false] }, \
 
 async fn ask(daemon: &Daemon, args: &[&str]) -> Outcome {
     ask_as(daemon, args, "").await
-}
-
-async fn ask_as(daemon: &Daemon, args: &[&str], key: &str) -> Outcome {
-    let all = [&["--addr", daemon.grpc_addr()], args].concat();
-    match key {
-        "" => run(&all, &[]).await,
-        key => run(&all, &[("MEMOIRD_KEY", key)]).await,
-    }
-}
-
-#[track_caller]
-fn fails(outcome: &Outcome, code: i32, word: &str) {
-    assert_eq!(outcome.code, Some(code), "{outcome:?}");
-    assert!(outcome.stderr.contains(word), "{word:?} in {}", outcome.stderr);
-    assert!(outcome.stdout.is_empty(), "what fails prints no result: {outcome:?}");
 }
 
 /// A `memoird watch` that runs.

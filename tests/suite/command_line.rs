@@ -5,24 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::harness::{Daemon, Outcome, Setup, append, live, run, say, tool_uses, user};
-
-/// Runs a command against a daemon, with a key from the environment where one is given.
-async fn ask(daemon: &Daemon, args: &[&str], key: &str) -> Outcome {
-    let mut all = vec!["--addr", daemon.grpc_addr()];
-    all.extend(args);
-    match key {
-        "" => run(&all, &[]).await,
-        key => run(&all, &[("MEMOIRD_KEY", key)]).await,
-    }
-}
-
-#[track_caller]
-fn fails(outcome: &Outcome, code: i32, word: &str) {
-    assert_eq!(outcome.code, Some(code), "{outcome:?}");
-    assert!(outcome.stderr.contains(word), "{word:?} in {}", outcome.stderr);
-    assert!(outcome.stdout.is_empty(), "what fails prints no result: {outcome:?}");
-}
+use crate::harness::{Daemon, Setup, append, ask_as, fails, live, run, say, tool_uses, user};
 
 #[tokio::test]
 async fn the_default_configuration_is_printed_checked_and_the_one_in_the_repository() {
@@ -52,31 +35,31 @@ async fn sessions_are_listed_shown_and_ended() {
     client.append(append("chat/1", turns)).await.expect("done");
     say(&mut client, "chat/2", "hi").await;
 
-    let list = ask(&daemon, &["sessions", "list"], "").await;
+    let list = ask_as(&daemon, &["sessions", "list"], "").await;
     assert_eq!(list.code, Some(0), "{list:?}");
     let lines: Vec<&str> = list.stdout.lines().collect();
     assert!(lines[0].starts_with("SESSION") && lines.len() == 3, "{list:?}");
     assert!(lines[1].starts_with("chat/2") && lines[2].starts_with("chat/1"), "{list:?}");
-    let list = ask(&daemon, &["sessions", "list", "--json", "--limit", "1"], "").await.json();
+    let list = ask_as(&daemon, &["sessions", "list", "--json", "--limit", "1"], "").await.json();
     assert_eq!(list["sessions"].as_array().map(Vec::len), Some(1));
     assert_eq!(list["sessions"][0]["session_id"], "chat/2");
 
-    let show = ask(&daemon, &["sessions", "show", "chat/1"], "").await;
+    let show = ask_as(&daemon, &["sessions", "show", "chat/1"], "").await;
     assert_eq!(show.code, Some(0), "{show:?}");
     assert!(show.stdout.contains("first") && !show.stdout.contains('\u{1b}'), "{show:?}");
-    let show = ask(&daemon, &["sessions", "show", "chat/1", "--json"], "").await.json();
+    let show = ask_as(&daemon, &["sessions", "show", "chat/1", "--json"], "").await.json();
     assert_eq!(show["session"]["last_seq"], 2);
     let call = json!({"id": "a", "name": "look", "input_json": "{\"at\": \"it\"}"});
     assert_eq!(show["turns"][1]["parts"][0]["tool_use"], call);
 
-    let ended = ask(&daemon, &["sessions", "end", "chat/1", "--json"], "").await.json();
+    let ended = ask_as(&daemon, &["sessions", "end", "chat/1", "--json"], "").await.json();
     assert_eq!(ended["session"]["session_id"], "chat/1");
-    let again = ask(&daemon, &["sessions", "end", "chat/1"], "").await;
+    let again = ask_as(&daemon, &["sessions", "end", "chat/1"], "").await;
     fails(&again, 1, "SESSION_NOT_FOUND");
-    fails(&ask(&daemon, &["sessions", "show", "chat/1"], "").await, 1, "SESSION_NOT_FOUND");
+    fails(&ask_as(&daemon, &["sessions", "show", "chat/1"], "").await, 1, "SESSION_NOT_FOUND");
     let generation = ended["session"]["generation"].as_str().expect("a generation");
     let args = ["sessions", "show", "chat/1", "--generation", generation, "--json"];
-    let old = ask(&daemon, &args, "").await.json();
+    let old = ask_as(&daemon, &args, "").await.json();
     assert_eq!(old["session"], Value::Null);
     assert_eq!(old["turns"].as_array().map(Vec::len), Some(2));
     assert_eq!(live(&mut client, "chat/2").await.len(), 1, "the other one lives");
@@ -86,13 +69,13 @@ async fn sessions_are_listed_shown_and_ended() {
 async fn stats_are_printed_for_people_and_programs() {
     let daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "hi").await;
-    let stats = ask(&daemon, &["stats", "--json"], "").await.json();
+    let stats = ask_as(&daemon, &["stats", "--json"], "").await.json();
     assert_eq!((&stats["sessions_live"], &stats["turns_appended"]), (&json!(1), &json!(1)));
     assert_eq!(stats["tenants"][0]["id"], "default");
-    let stats = ask(&daemon, &["stats"], "").await;
+    let stats = ask_as(&daemon, &["stats"], "").await;
     assert_eq!(stats.code, Some(0), "{stats:?}");
     assert!(stats.stdout.contains("sessions live") && stats.stdout.contains("TENANT"), "{stats:?}");
-    let unknown = ask(&daemon, &["stats", "--tenant", "nobody"], "").await;
+    let unknown = ask_as(&daemon, &["stats", "--tenant", "nobody"], "").await;
     fails(&unknown, 1, "TENANT_NOT_FOUND");
 }
 
@@ -100,22 +83,22 @@ async fn stats_are_printed_for_people_and_programs() {
 async fn a_key_comes_from_the_environment_or_a_file_and_never_from_the_command_line() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let list = ["sessions", "list"];
-    fails(&ask(&daemon, &list, "").await, 77, "NO_KEY");
-    let wrong = ask(&daemon, &list, "a-wrong-key").await;
+    fails(&ask_as(&daemon, &list, "").await, 77, "NO_KEY");
+    let wrong = ask_as(&daemon, &list, "a-wrong-key").await;
     fails(&wrong, 77, "WRONG_KEY");
     assert!(!wrong.stderr.contains("a-wrong-key"), "{wrong:?}");
-    assert_eq!(ask(&daemon, &list, Setup::BETA).await.code, Some(0));
-    fails(&ask(&daemon, &["stats"], Setup::BETA).await, 77, "ROLE_REQUIRED");
-    assert_eq!(ask(&daemon, &["stats"], Setup::ADMIN).await.code, Some(0));
+    assert_eq!(ask_as(&daemon, &list, Setup::BETA).await.code, Some(0));
+    fails(&ask_as(&daemon, &["stats"], Setup::BETA).await, 77, "ROLE_REQUIRED");
+    assert_eq!(ask_as(&daemon, &["stats"], Setup::ADMIN).await.code, Some(0));
 
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), format!("{}\n", Setup::ADMIN)).expect("written");
     let path = file.path().display().to_string();
-    let by_file = ask(&daemon, &["stats", "--key-file", &path], "a-wrong-key").await;
+    let by_file = ask_as(&daemon, &["stats", "--key-file", &path], "a-wrong-key").await;
     assert_eq!(by_file.code, Some(0), "{by_file:?}");
-    let missing = ask(&daemon, &["stats", "--key-file", "/proc/no-such-file"], "").await;
+    let missing = ask_as(&daemon, &["stats", "--key-file", "/proc/no-such-file"], "").await;
     fails(&missing, 66, "/proc/no-such-file");
-    let seen = ask(&daemon, &["stats", "--key", Setup::ADMIN], "").await;
+    let seen = ask_as(&daemon, &["stats", "--key", Setup::ADMIN], "").await;
     fails(&seen, 2, "MEMOIRD_KEY");
     assert!(!seen.stderr.contains(Setup::ADMIN), "{seen:?}");
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
+use super::Daemon;
+
 /// No command of the suite takes so long.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -68,4 +70,21 @@ pub(crate) async fn run(args: &[&str], env: &[(&str, &str)]) -> Outcome {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// Runs a command against a daemon, with a key from the environment where one is given.
+pub(crate) async fn ask_as(daemon: &Daemon, args: &[&str], key: &str) -> Outcome {
+    let all = [&["--addr", daemon.grpc_addr()], args].concat();
+    match key {
+        "" => run(&all, &[]).await,
+        key => run(&all, &[("MEMOIRD_KEY", key)]).await,
+    }
+}
+
+/// A command that failed with this code, and said this word.
+#[track_caller]
+pub(crate) fn fails(outcome: &Outcome, code: i32, word: &str) {
+    assert_eq!(outcome.code, Some(code), "{outcome:?}");
+    assert!(outcome.stderr.contains(word), "{word:?} in {}", outcome.stderr);
+    assert!(outcome.stdout.is_empty(), "what fails prints no result: {outcome:?}");
 }

@@ -14,7 +14,7 @@ mod turns;
 mod wait;
 mod watcher;
 
-pub(crate) use binary::{Outcome, binary, run};
+pub(crate) use binary::{Outcome, ask_as, binary, fails, run};
 pub(crate) use client::{
     Admin, Sessions, channel, http_get, narrow_sessions, reload, stats, tenant, try_reload,
 };
