@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::ids::{Generation, HOOK_NAME_BYTES_MAX, ID_BYTES_MAX};
+use crate::model::Budget;
 
 /// A command that the rules refuse. Nothing of it was done.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -141,4 +142,43 @@ pub enum CoreError {
     /// An idempotency key came again with other content.
     #[error("idempotency_key was used for an append with other content; choose a new key")]
     IdempotencyKeyReused,
+    /// Nothing is left for a window.
+    #[error(
+        "no budget is left on attempt {attempt}: context_window {} - max_reply_tokens {} - \
+         safety_headroom {} - tool_result_headroom {}; raise the first or lower the others",
+        budget.context_window, budget.max_reply_tokens, budget.safety_headroom,
+        budget.tool_result_headroom
+    )]
+    BudgetNotPositive {
+        /// The budget.
+        budget: Budget,
+        /// Which try it is, from 0.
+        attempt: u32,
+    },
+    /// What must be in a window does not fit.
+    #[error(
+        "the window takes {budget} tokens, but what it may not leave out has {tokens}: \
+         {system} of system prompt and tools, {pinned} of pinned turns, {turn} of the current \
+         turn; shorten it, or ask for a larger context_window"
+    )]
+    CurrentTurnTooLarge {
+        /// Tokens the window may use.
+        budget: u64,
+        /// Tokens of what it may not leave out.
+        tokens: u64,
+        /// Of these, the system prompt, the tool schemas and what the bot adds.
+        system: u64,
+        /// Of these, system turns and pinned turns.
+        pinned: u64,
+        /// Of these, the current turn with what it must travel with.
+        turn: u64,
+    },
+    /// No profile has this name.
+    #[error("model {model:?} is not known; known are {}", known.join(", "))]
+    UnknownModel {
+        /// What was asked for, at most 256 bytes of it.
+        model: String,
+        /// The names that are known.
+        known: Vec<String>,
+    },
 }

@@ -12,10 +12,13 @@ pub mod history;
 pub mod idempotency;
 pub mod ids;
 pub mod limits;
+pub mod model;
 pub mod outbox;
 pub mod session;
 pub mod state;
 pub mod time;
+pub mod tokens;
 pub mod turn;
+pub mod window;
 
 pub use error::CoreError;

@@ -80,6 +80,19 @@ pub struct AppendCommand {
     pub expected_generation: Option<Generation>,
     /// True while the reply is still streaming.
     pub partial: bool,
+    /// What the provider charged for the last model call.
+    pub usage: Option<ModelUsage>,
+}
+
+/// What a provider charged for a model call, in tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelUsage {
+    /// The provider's name of the model, or a profile's; may be empty.
+    pub model: String,
+    /// Of the request.
+    pub input_tokens: u64,
+    /// Of the reply.
+    pub output_tokens: u64,
 }
 
 /// What an append did.

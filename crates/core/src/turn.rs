@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::error::CoreError;
+use crate::formats::MessageFormat;
 use crate::ids::ID_BYTES_MAX;
 use crate::limits::Limits;
 use crate::time::Timestamp;
@@ -40,6 +41,8 @@ pub struct Turn {
     pub metadata: BTreeMap<String, String>,
     /// The provider's fields that memoird has no use for: a JSON object or empty.
     pub extra_json: String,
+    /// Whose fields those are, here and in the parts; `None`: any provider's.
+    pub format: Option<MessageFormat>,
 }
 
 /// A piece of a turn.
@@ -122,6 +125,7 @@ impl Turn {
             pinned: false,
             metadata: BTreeMap::new(),
             extra_json: String::new(),
+            format: None,
         }
     }
 

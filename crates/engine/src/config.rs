@@ -7,6 +7,7 @@ use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::outbox::{RetryPolicy, Subscription};
 
+use crate::context::ContextConfig;
 use crate::hook::Hook;
 
 /// All of it.
@@ -18,6 +19,8 @@ pub struct EngineConfig {
     pub sessions: SessionConfig,
     /// How the journal is kept.
     pub journal: JournalConfig,
+    /// How windows are built.
+    pub context: ContextConfig,
     /// What is done when a session ends.
     pub hooks: HooksConfig,
     /// The tenants that are known from the start.

@@ -8,6 +8,7 @@ mod append;
 mod capacity;
 mod cell;
 mod config;
+mod context;
 mod dispatch;
 mod end;
 mod engine;
@@ -36,6 +37,7 @@ pub use config::{
     Durability, EngineConfig, HookConfig, HooksConfig, JournalConfig, SessionConfig, TenantConfig,
     TenantLimits,
 };
+pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest, WindowTurn};
 pub use end::EndedSession;
 pub use engine::{Blocking, Engine};
 pub use error::EngineError;
@@ -44,6 +46,6 @@ pub use hook::{Again, Answers, Ended, Hook, HookCall, HookError};
 pub use machine::{Machine, SystemMachine};
 pub use outbox::DeliveryView;
 pub use read::{HistoryPage, HistoryQuery, HistoryScope, SessionPage, SessionView};
-pub use stats::{HookStats, Stats, StatsSnapshot, TenantSnapshot, TenantStats};
+pub use stats::{HookStats, Stats, StatsSnapshot, TenantSnapshot, TenantStats, WindowSnapshot};
 pub use tenant::{Policy, Tenant};
 pub use worker::WorkerStatus;

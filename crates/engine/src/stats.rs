@@ -71,6 +71,38 @@ pub struct TenantStats {
     ended: AtomicU64,
     turns_appended: AtomicU64,
     turns_dropped: AtomicU64,
+    pub(crate) windows: WindowStats,
+}
+
+/// Counts of one tenant's windows.
+#[derive(Debug, Default)]
+pub(crate) struct WindowStats {
+    pub(crate) built: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) tokens: AtomicU64,
+    pub(crate) tokens_saved: AtomicU64,
+    pub(crate) prefix_tokens: AtomicU64,
+    pub(crate) cuts: AtomicU64,
+    pub(crate) results_trimmed: AtomicU64,
+}
+
+/// Counts of one tenant's windows at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WindowSnapshot {
+    /// Windows built.
+    pub built: u64,
+    /// Windows refused because they could not fit their budget.
+    pub refused: u64,
+    /// Tokens of the windows built.
+    pub tokens: u64,
+    /// Tokens of kept turns that windows did not send.
+    pub tokens_saved: u64,
+    /// Tokens that stood in a prefix sent before.
+    pub prefix_tokens: u64,
+    /// Cuts made.
+    pub cuts: u64,
+    /// Results trimmed or replaced by a line, counted at the cut that did it.
+    pub results_trimmed: u64,
 }
 
 /// What a change set adds to the counts and to the events, once it is true.
@@ -126,6 +158,8 @@ pub struct TenantSnapshot {
     pub turns_appended: u64,
     /// Turns that left a history to make room.
     pub turns_dropped: u64,
+    /// Its windows.
+    pub windows: WindowSnapshot,
     /// Sessions it may have; 0: no cap.
     pub max_sessions: u64,
     /// How long its sessions live untouched, in milliseconds.
@@ -177,9 +211,25 @@ impl TenantStats {
             ended: read(&self.ended),
             turns_appended: read(&self.turns_appended),
             turns_dropped: read(&self.turns_dropped),
+            windows: self.windows.snapshot(),
             max_sessions: 0,
             session_ttl_ms: 0,
             max_history_turns: 0,
+        }
+    }
+}
+
+impl WindowStats {
+    fn snapshot(&self) -> WindowSnapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WindowSnapshot {
+            built: read(&self.built),
+            refused: read(&self.refused),
+            tokens: read(&self.tokens),
+            tokens_saved: read(&self.tokens_saved),
+            prefix_tokens: read(&self.prefix_tokens),
+            cuts: read(&self.cuts),
+            results_trimmed: read(&self.results_trimmed),
         }
     }
 }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use memoird_core::change::LiveSet;
+use memoird_core::formats::MessageFormat;
 use memoird_core::history::TurnRecord;
 use memoird_core::session::SavedTurn;
 use memoird_core::time::Timestamp;
@@ -56,6 +57,7 @@ pub fn from_proto(turn: v1::Turn) -> Result<Turn, Malformed> {
         salience: turn.salience,
         pinned: turn.pinned,
         metadata: turn.metadata,
+        format: format_from_proto(turn.format),
         extra_json: turn.extra_json,
     })
 }
@@ -165,6 +167,26 @@ fn to_proto(turn: Turn) -> v1::Turn {
         pinned: turn.pinned,
         metadata: turn.metadata,
         extra_json: turn.extra_json,
+        format: turn.format.map_or(0, |format| format_to_proto(format).into()),
+    }
+}
+
+/// The format of a provider's messages; `None` for none, and for one that is not known.
+pub fn format_from_proto(format: i32) -> Option<MessageFormat> {
+    match v1::MessageFormat::try_from(format) {
+        Ok(v1::MessageFormat::Openai) => Some(MessageFormat::OpenAi),
+        Ok(v1::MessageFormat::OpenaiResponses) => Some(MessageFormat::OpenAiResponses),
+        Ok(v1::MessageFormat::Anthropic) => Some(MessageFormat::Anthropic),
+        Ok(v1::MessageFormat::Unspecified) | Err(_) => None,
+    }
+}
+
+/// The same, as protobuf names it.
+pub fn format_to_proto(format: MessageFormat) -> v1::MessageFormat {
+    match format {
+        MessageFormat::OpenAi => v1::MessageFormat::Openai,
+        MessageFormat::OpenAiResponses => v1::MessageFormat::OpenaiResponses,
+        MessageFormat::Anthropic => v1::MessageFormat::Anthropic,
     }
 }
 

@@ -71,6 +71,8 @@ use fields::{Fields, Place};
 pub enum MessageFormat {
     /// OpenAI chat completions: the `messages` array.
     OpenAi,
+    /// OpenAI responses: the `input` item array.
+    OpenAiResponses,
     /// Anthropic messages: the `messages` array.
     Anthropic,
 }
@@ -88,6 +90,9 @@ pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, Co
     };
     let turn = match format {
         MessageFormat::OpenAi => openai::turn,
+        MessageFormat::OpenAiResponses => {
+            return Err(Place::Messages.refuse("this format cannot be read yet"));
+        }
         MessageFormat::Anthropic => anthropic::turn,
     };
     let read = |(index, mut message)| {

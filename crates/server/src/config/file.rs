@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use memoird_core::limits::Limits;
-use memoird_engine::{Durability, EngineConfig, HooksConfig, JournalConfig, SessionConfig};
+use memoird_engine::{
+    ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig, SessionConfig,
+};
 use serde::{Deserialize, Serialize};
 
 use super::ServerConfig;
@@ -210,6 +212,7 @@ impl FileConfig {
                 queue_wait: journal.queue_wait.0,
                 ..JournalConfig::default()
             },
+            context: ContextConfig::default(),
             hooks: HooksConfig {
                 concurrency: limits.hooks_under_way,
                 content_bytes: limits.hook_content_bytes.0,

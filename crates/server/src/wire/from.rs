@@ -8,7 +8,7 @@ use memoird_core::ids::{
 };
 use memoird_core::limits::Limits;
 use memoird_core::outbox::DeliveryState;
-use memoird_core::session::AppendCommand;
+use memoird_core::session::{AppendCommand, ModelUsage};
 use memoird_core::time::Steady;
 use memoird_core::turn::{NewTurn, Turn};
 use memoird_engine::{HistoryQuery, HistoryScope};
@@ -171,6 +171,11 @@ fn append_command(
         expected_seq: request.expected_seq,
         expected_generation,
         partial: request.partial,
+        usage: request.usage.map(|usage| ModelUsage {
+            model: usage.model,
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
+        }),
     })
 }
 

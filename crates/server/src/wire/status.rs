@@ -61,6 +61,9 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::StateInvalid { .. } => (InvalidArgument, "STATE_INVALID"),
         CoreError::StateTooLarge { .. } => (InvalidArgument, "STATE_TOO_LARGE"),
         CoreError::IdempotencyKeyReused => (InvalidArgument, "IDEMPOTENCY_KEY_REUSED"),
+        CoreError::BudgetNotPositive { .. } => (InvalidArgument, "BUDGET_NOT_POSITIVE"),
+        CoreError::CurrentTurnTooLarge { .. } => (FailedPrecondition, "CURRENT_TURN_TOO_LARGE"),
+        CoreError::UnknownModel { .. } => (InvalidArgument, "UNKNOWN_MODEL"),
     };
     status(code, reason, refusal.to_string(), None)
 }

@@ -10,6 +10,7 @@ use crate::turn::{MediaSource, Part, PartKind, Role, Turn};
 pub(super) fn render(format: MessageFormat, turns: &[Turn]) -> Value {
     let message = match format {
         MessageFormat::OpenAi => openai_message,
+        MessageFormat::OpenAiResponses => panic!("not rendered yet"),
         MessageFormat::Anthropic => anthropic_message,
     };
     turns.iter().map(message).collect()

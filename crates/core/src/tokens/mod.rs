@@ -1,0 +1,13 @@
+//! Counting tokens: of text by a tokenizer, of a turn by its provider's rules.
+
+use std::fmt;
+
+/// Counts the tokens of text.
+pub trait Tokenizer: Send + Sync + fmt::Debug {
+    /// Tokens of this text.
+    fn count(&self, text: &str) -> usize;
+
+    /// How far it may be off the provider's own count, as a share: 0 for the provider's
+    /// own tokenizer.
+    fn margin(&self) -> f64;
+}

@@ -1,0 +1,88 @@
+//! Why a window is what it is.
+
+use crate::model::Budget;
+
+use super::Policy;
+
+/// Why a window is what it is. All figures in tokens unless named otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The profile that applied.
+    pub model: String,
+    /// The budget that applied.
+    pub budget: Budget,
+    /// What the window may use.
+    pub input_budget: u64,
+    /// What each block uses; together what the window uses.
+    pub blocks: Blocks,
+    /// Turns in the window.
+    pub turns_included: u32,
+    /// Turns of the history that are not in it.
+    pub turns_omitted: u32,
+    /// Tool results that are not as they were said: trimmed or superseded.
+    pub results_trimmed: u32,
+    /// The part at the front that was sent before, unchanged.
+    pub stable_prefix_tokens: u64,
+    /// By what the counts were multiplied, as the provider's charges ask for.
+    pub token_factor: f64,
+    /// How far the counts may be off, as a share.
+    pub token_margin: f64,
+    /// The policy that chose.
+    pub policy: Policy,
+    /// True when something did not work as configured; `notes` say what.
+    pub degraded: bool,
+    /// For people.
+    pub notes: Vec<String>,
+    /// What is not in the window, or not as it was said, in the order of the turns.
+    pub omissions: Vec<Omission>,
+}
+
+/// Tokens of a window by block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blocks {
+    /// The system prompt, the tool schemas, and what the bot adds by itself.
+    pub system: u64,
+    /// The summary of the oldest exchanges.
+    pub summary: u64,
+    /// Recalled memories.
+    pub memories: u64,
+    /// The first user turn.
+    pub anchor: u64,
+    /// All other turns.
+    pub tail: u64,
+}
+
+/// Turns that a window leaves out, or shows in other words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Omission {
+    /// The first of them.
+    pub first_seq: u64,
+    /// The last of them.
+    pub last_seq: u64,
+    /// Why.
+    pub reason: OmissionReason,
+}
+
+/// Why a window leaves turns out, or shows them in other words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OmissionReason {
+    /// They left the history, first in first out.
+    Dropped,
+    /// They are before the cut.
+    Cut,
+    /// They were the least important of the middle.
+    Salience,
+    /// A later call of the same tool with the same arguments has a newer result.
+    Superseded,
+    /// A long result was trimmed to its head and tail.
+    Trimmed,
+    /// The first user turn did not fit, and is an excerpt.
+    Excerpt,
+}
+
+impl Blocks {
+    /// What the window uses.
+    pub fn total(&self) -> u64 {
+        self.system + self.summary + self.memories + self.anchor + self.tail
+    }
+}
