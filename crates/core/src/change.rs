@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::time::{Now, Steady, Timestamp};
+use crate::window::SavedCut;
 
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +74,8 @@ pub enum Change {
         expected_revision: u64,
         /// When.
         last_access: Steady,
+        /// What its windows were decided to be, where that changed.
+        cuts: Option<Arc<[SavedCut]>>,
     },
     /// The generation ends.
     End {
@@ -112,6 +115,8 @@ pub struct Appended {
     pub last_access: Steady,
     /// The name of this append, and what to answer when it comes again.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
+    /// What its windows were decided to be, where that changed.
+    pub cuts: Option<Arc<[SavedCut]>>,
 }
 
 /// Which turns of a generation its history keeps.
@@ -123,6 +128,8 @@ pub struct LiveSet {
     pub floor: u64,
     /// Pinned turns before the floor, ascending.
     pub pinned: Vec<u64>,
+    /// System turns from before the anchor that have left, ascending.
+    pub preamble: Vec<u64>,
     /// Turns after the floor that left with their unit, ascending.
     pub holes: Vec<u64>,
     /// Calls that left without a result, oldest first.

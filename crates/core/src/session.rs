@@ -11,6 +11,7 @@ use crate::limits::Limits;
 use crate::state::State;
 use crate::time::{Now, Steady, Timestamp};
 use crate::turn::NewTurn;
+use crate::window::{Ask, Policy, SavedCut, ScaleId, Window, Windows};
 
 /// Finishes the encoding of a turn that now has its seq and its time.
 pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
@@ -22,6 +23,7 @@ pub struct Session {
     history: History,
     state: Option<Box<State>>,
     keys: Option<Box<Keys>>,
+    windows: Option<Box<Windows>>,
 }
 
 /// What is known of a session without its turns.
@@ -63,6 +65,8 @@ pub struct SavedSession {
     pub state: Option<State>,
     /// Its idempotency keys.
     pub keys: Keys,
+    /// What its windows were decided to be.
+    pub cuts: Vec<SavedCut>,
 }
 
 /// Turns to be added to a session.
@@ -122,7 +126,8 @@ impl Session {
             created_at: now.wall,
             last_access: now.steady,
         };
-        (Self { head, history: History::default(), state: None, keys: None }, change)
+        let history = History::default();
+        (Self { head, history, state: None, keys: None, windows: None }, change)
     }
 
     /// Brings back what a store knows.
@@ -132,7 +137,10 @@ impl Session {
         let history = History::restore(&saved.kept, arrivals);
         let mut head = saved.head;
         head.totals = history.totals();
-        Self { head, history, state: saved.state.map(Box::new), keys: Some(Box::new(saved.keys)) }
+        let has_cuts = !saved.cuts.is_empty();
+        let windows = has_cuts.then(|| Box::new(Windows::restore(saved.cuts)));
+        let (state, keys) = (saved.state.map(Box::new), Some(Box::new(saved.keys)));
+        Self { head, history, state, keys, windows }
     }
 
     /// All but the turns.
@@ -229,8 +237,9 @@ impl Session {
             totals: self.head.totals,
             subject,
             partial: command.partial,
-            last_access: now.steady,
+            last_access: self.written_access(now.steady),
             idempotency,
+            cuts: self.windows.as_mut().and_then(|windows| windows.take_changes()),
         }));
         Ok(Decision::Done { record, change })
     }
@@ -255,7 +264,7 @@ impl Session {
             expected_revision,
             state_json: Arc::clone(&state.json),
             version: state.version,
-            last_access: now.steady,
+            last_access: self.written_access(now.steady),
         };
         Ok((state, change))
     }
@@ -266,15 +275,70 @@ impl Session {
         Change::Touch {
             generation: self.head.generation,
             expected_revision,
-            last_access: now.steady,
+            last_access: self.written_access(now.steady),
+            cuts: self.windows.as_mut().and_then(|windows| windows.take_changes()),
         }
     }
 
     /// Drops what lowered limits no longer keep. Gives the number of turns that left.
     pub fn trim(&mut self, limits: &Limits) -> u64 {
         let dropped = self.history.trim(limits);
+        if let Some(windows) = self.windows.as_mut().filter(|_| dropped > 0) {
+            windows.forget_sent();
+        }
         self.head.totals = self.history.totals();
         dropped
+    }
+
+    /// The turns that were not counted on this scale, with their content: to be counted
+    /// before a window is asked for.
+    pub fn uncounted(&mut self, scale: ScaleId) -> Vec<(u64, Arc<[u8]>)> {
+        let last_seq = self.head.last_seq;
+        let windows = self.windows.get_or_insert_default();
+        let turns = windows.uncounted(&self.history, last_seq, scale);
+        turns.into_iter().map(|record| (record.seq, Arc::clone(&record.content))).collect()
+    }
+
+    /// Notes the tokens of turns.
+    pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
+        self.windows.get_or_insert_default().note_counts(scale, counted);
+    }
+
+    /// Builds the window for a model call.
+    ///
+    /// # Errors
+    /// [`CoreError::CurrentTurnTooLarge`].
+    pub fn window(&mut self, ask: &Ask<'_>) -> Result<Window, CoreError> {
+        let windows = self.windows.get_or_insert_default();
+        windows.window(&self.history, self.head.last_seq, ask)
+    }
+
+    /// Notes the tokens of a window that was not kept.
+    pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
+        if let Some(windows) = &mut self.windows {
+            windows.note_sent(model, policy, counted);
+        }
+    }
+
+    /// What it remembers of its windows.
+    pub fn windows_mut(&mut self) -> Option<&mut Windows> {
+        self.windows.as_deref_mut()
+    }
+
+    /// Notes that it was used for a window. Gives what a store must write, which is not
+    /// every time: the moment that is written lies `grain_ms` (milliseconds) ahead, so that a
+    /// restart never makes a session older than it is.
+    pub fn look(&mut self, now: Now, grain_ms: u64) -> Option<Change> {
+        self.head.last_access = now.steady;
+        let windows = self.windows.get_or_insert_default();
+        windows.grain_ms = grain_ms;
+        let is_known = windows.saved_access >= now.steady && !windows.is_changed();
+        (!is_known).then(|| self.touch(now))
+    }
+
+    /// What a store is told of a use at this moment.
+    fn written_access(&mut self, now: Steady) -> Steady {
+        self.windows.as_mut().map_or(now, |windows| windows.written_access(now))
     }
 
     fn repeated(

@@ -133,6 +133,9 @@ impl Engine {
             // Written behind whatever the first one still waits for.
             Decision::Repeated { record } => (record, session.touch(now), true),
         };
+        if let (Some(usage), false) = (&command.usage, duplicate) {
+            self.calibrate(&cell.tenant, session, usage);
+        }
         let after = session.head().totals;
         cell.tenant.stats.count_live(before, after);
         let set = ChangeSet { changes: vec![change] };

@@ -1,18 +1,33 @@
 //! Building a window: what the next model call sees.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use memoird_core::ids::SessionId;
-use memoird_core::model::{BudgetOverride, ModelProfile};
-use memoird_core::session::AppendCommand;
-use memoird_core::tokens::Tokenizer;
-use memoird_core::window::{Policy, Report, WindowSettings};
+use memoird_core::change::ChangeSet;
+use memoird_core::ids::{SessionId, SessionKey};
+use memoird_core::limits::Limits;
+use memoird_core::model::{Budget, BudgetOverride, ModelProfile};
+use memoird_core::session::{AppendCommand, ModelUsage, Session};
+use memoird_core::tokens::{Calibration, Scale, Tokenizer};
+use memoird_core::turn::{Turn, estimate_tokens};
+use memoird_core::window::{
+    Ask, Codec, Policy as WindowPolicy, Report, Window, WindowSettings, WindowTurn,
+};
+use memoird_store::encoding;
 
-use crate::append::AppendOutcome;
+use crate::append::{ATTEMPTS, AppendOutcome};
+use crate::cell::SessionCell;
+use crate::config::EngineConfig;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::models::Model;
 use crate::read::SessionView;
 use crate::tenant::Tenant;
+
+/// What is counted where it stands; counting more takes longer than a hand-over.
+const INLINE_BYTES_MAX: usize = 32 << 10;
+/// How far ahead a session's last access is written, at most: 10 minutes.
+const GRAIN_MS_MAX: u64 = 600_000;
 
 /// How windows are built.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +65,7 @@ pub struct ContextRequest {
     /// The tool schemas, as the provider takes them.
     pub tools_json: String,
     /// How to choose turns; `None`: as configured.
-    pub policy: Option<Policy>,
+    pub policy: Option<WindowPolicy>,
     /// 0 for the first try; each further one takes a tenth off the budget.
     pub attempt: u32,
     /// Only look: nothing is touched, and nothing decided is kept.
@@ -72,13 +87,26 @@ pub struct ContextOutcome {
     pub report: Report,
 }
 
-/// A turn of a window.
-#[derive(Clone, Debug)]
-pub struct WindowTurn {
-    /// Encoded; as it arrived unless a rule shows it in other words.
-    pub content: Arc<[u8]>,
-    /// Its tokens.
-    pub tokens: u64,
+/// What a window is built from.
+struct Plan {
+    model: Arc<Model>,
+    config: Arc<EngineConfig>,
+    calibration: Calibration,
+    policy: WindowPolicy,
+    budget: Budget,
+    input_budget: u64,
+    fixed: u64,
+    fixed_digest: u64,
+    keep: bool,
+    peek: bool,
+}
+
+/// A look at a session for a window.
+enum Look {
+    Done(Box<(Window, SessionView)>, u64, u32),
+    NeedsLoad,
+    /// Turns that have to be counted first.
+    Uncounted(Vec<(u64, Arc<[u8]>)>),
 }
 
 impl Engine {
@@ -91,9 +119,225 @@ impl Engine {
         &self,
         tenant: &Arc<Tenant>,
         session: &SessionId,
-        request: ContextRequest,
+        mut request: ContextRequest,
     ) -> Result<ContextOutcome, EngineError> {
-        let _ = (tenant, request);
-        Err(EngineError::SessionNotFound { session: session.clone() })
+        let append = request.append.take();
+        let mut plan = self.plan(tenant, request).await?;
+        let appended = match append {
+            Some(command) => {
+                let appended = self.append(tenant, session, command).await?;
+                // What the provider charged may just have been said.
+                plan.calibration = tenant.calibration(&plan.model.profile.name);
+                Some(appended)
+            }
+            None => None,
+        };
+        let (window, view) = self.window(tenant, session, &plan).await.inspect_err(|error| {
+            if matches!(error, EngineError::Core(_)) && !plan.peek {
+                tenant.stats.windows.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        })?;
+        if !plan.peek {
+            tenant.stats.windows.count(&window);
+        }
+        let Window { turns, cache_breakpoints, report, .. } = window;
+        Ok(ContextOutcome { session: view, appended, turns, cache_breakpoints, report })
+    }
+
+    /// Checks what is asked, before anything is done.
+    async fn plan(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: ContextRequest,
+    ) -> Result<Plan, EngineError> {
+        let config = self.shared.config.load_full();
+        let model = self.shared.models.load().get(&request.model)?;
+        let budget = model.profile.budget.overridden(request.budget);
+        let input_budget = budget.input(request.attempt)?;
+        let fixed_digest = self.shared.prompts.digest([&request.system, &request.tools_json]);
+        let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
+        let fixed = prompts.await?.saturating_add(request.overhead_tokens);
+        Ok(Plan {
+            policy: request.policy.unwrap_or(config.context.settings.policy),
+            calibration: tenant.calibration(&model.profile.name),
+            keep: !request.peek && request.attempt == 0,
+            peek: request.peek,
+            model,
+            config,
+            budget,
+            input_budget,
+            fixed,
+            fixed_digest,
+        })
+    }
+
+    /// Tokens of the system prompt, the tool schemas, and what every request costs.
+    async fn prompt_tokens(
+        &self,
+        model: &Arc<Model>,
+        system: String,
+        tools_json: String,
+        digest: u64,
+    ) -> Result<u64, EngineError> {
+        if let Some(known) = self.shared.prompts.get(model.scale_id, digest) {
+            return Ok(known);
+        }
+        let (bytes, scale) = (system.len() + tools_json.len(), model.scale.clone());
+        let count = move || scale.request() + scale.system(&system) + scale.tools(&tools_json);
+        let tokens = self.counting(bytes, count).await?;
+        self.shared.prompts.put(model.scale_id, digest, tokens);
+        Ok(tokens)
+    }
+
+    /// Counts, and not on a thread of the executor when that takes long.
+    async fn counting<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        count: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        match bytes <= INLINE_BYTES_MAX {
+            true => Ok(count()),
+            false => self.shared.blocking.run(count).await,
+        }
+    }
+
+    async fn window(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        plan: &Plan,
+    ) -> Result<(Window, SessionView), EngineError> {
+        let not_found = || EngineError::SessionNotFound { session: session.clone() };
+        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        for _ in 0..ATTEMPTS {
+            let cell = self.shared.table.get(&key).ok_or_else(not_found)?;
+            if self.end_if_expired(&cell).await? {
+                return Err(not_found());
+            }
+            match self.look_for_window(&cell, plan)? {
+                Look::Done(found, ticket, epoch) => {
+                    self.shared.journal.visible(ticket).await;
+                    if cell.lock().epoch == epoch {
+                        return Ok(*found);
+                    }
+                }
+                Look::Uncounted(turns) => {
+                    let (bytes, scale) =
+                        (turns.iter().map(|(_, turn)| turn.len()).sum(), plan.model.scale.clone());
+                    let counted = self.counting(bytes, move || count_turns(&scale, turns)).await?;
+                    let mut inner = cell.lock();
+                    if let Some(session) = inner.session_mut() {
+                        session.note_counts(plan.model.scale_id, counted);
+                    }
+                }
+                Look::NeedsLoad => {
+                    let is_gone = cell.lock().is_gone();
+                    match is_gone && self.is_gone_for_good(&cell).await {
+                        true => tokio::task::yield_now().await,
+                        false => self.load(&cell).await?,
+                    }
+                }
+            }
+        }
+        Err(EngineError::NoPlace)
+    }
+
+    fn look_for_window(&self, cell: &Arc<SessionCell>, plan: &Plan) -> Result<Look, EngineError> {
+        let mut inner = cell.lock();
+        let (now, ticket, epoch) = (self.shared.machine.now(), inner.ticket, inner.epoch);
+        let Some(session) = inner.session_mut() else { return Ok(Look::NeedsLoad) };
+        let uncounted = session.uncounted(plan.model.scale_id);
+        if !uncounted.is_empty() {
+            return Ok(Look::Uncounted(uncounted));
+        }
+        let policy = cell.tenant.policy();
+        let scale = &plan.model.scale;
+        let weigh = |turn: &Turn| scale.turn(turn);
+        let window = session.window(&plan.ask(&policy.limits, &weigh))?;
+        if !plan.keep && !plan.peek {
+            session.note_sent(&plan.model.profile.name, plan.policy, window.counted);
+        }
+        if !plan.peek {
+            let grain_ms = (cell.tenant.ttl_ms() / 64).clamp(1, GRAIN_MS_MAX);
+            // Where the queue is full, nothing of this is worth waiting for.
+            let permit = self.shared.journal.permit_now(0);
+            let change = permit.as_ref().and_then(|_| session.look(now, grain_ms));
+            if let (Some(permit), Some(change)) = (permit, change) {
+                let (set, cells) = (ChangeSet { changes: vec![change] }, vec![Arc::clone(cell)]);
+                inner.ticket = self.shared.journal.submit(permit, set, cells, 0).ticket;
+            }
+        }
+        let Some(head) = inner.head() else { return Ok(Look::NeedsLoad) };
+        let view = SessionView::of(&cell.key, head, &cell.tenant, now);
+        drop(inner);
+        if !plan.peek {
+            cell.tenant.idle.touch(cell, now.steady);
+        }
+        Ok(Look::Done(Box::new((window, view)), ticket, epoch))
+    }
+
+    /// Learns from what a provider charged for the last window of a session.
+    pub(crate) fn calibrate(&self, tenant: &Tenant, session: &mut Session, usage: &ModelUsage) {
+        let models = self.shared.models.load();
+        let Some(windows) = session.windows_mut() else { return };
+        let charged = windows.charged(|profile| models.may_mean(&usage.model, profile));
+        if let Some((model, counted)) = charged {
+            tenant.calibrate(&model, counted, usage.input_tokens);
+        }
+    }
+}
+
+impl Plan {
+    fn ask<'a>(&'a self, limits: &'a Limits, weigh: &'a dyn Fn(&Turn) -> u64) -> Ask<'a> {
+        let factor = self.calibration.factor();
+        let margin = self.calibration.margin(self.model.scale.margin());
+        Ask {
+            model: &self.model.profile.name,
+            model_budget: self.budget,
+            policy: self.policy,
+            input_budget: self.input_budget,
+            budget: counted_budget(self.input_budget, self.budget.safety_headroom, factor, margin),
+            fixed: self.fixed,
+            fixed_digest: self.fixed_digest,
+            factor,
+            margin,
+            settings: &self.config.context.settings,
+            limits,
+            scale: self.model.scale_id,
+            overheads: self.model.overheads,
+            weigh,
+            codec: Codec { open: encoding::open, seal: encoding::seal_again },
+            keep: self.keep,
+        }
+    }
+}
+
+/// What a window may use as it is counted here: what the provider takes, by the factor, and
+/// less what the margin exceeds the headroom that is kept free for it anyway.
+fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64) -> u64 {
+    let input_max = (input as f64 + headroom as f64) / (1.0 + margin);
+    (input_max.min(input as f64) / factor) as u64
+}
+
+fn count_turns(scale: &Scale, turns: Vec<(u64, Arc<[u8]>)>) -> Vec<(u64, u64)> {
+    let count = |(seq, content): (u64, Arc<[u8]>)| {
+        let turn = encoding::open(&content);
+        // One that is damaged is not small.
+        let tokens = turn.map_or(u64::from(estimate_tokens(content.len())), |t| scale.turn(&t));
+        (seq, tokens)
+    };
+    turns.into_iter().map(count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_margin_is_taken_from_the_headroom_first() {
+        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.0), 100_000);
+        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.02), 100_000);
+        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.10), 92_727);
+        assert_eq!(counted_budget(100_000, 0, 1.25, 0.0), 80_000);
     }
 }

@@ -22,6 +22,7 @@ use crate::flights::Flights;
 use crate::journal::{Committer, Journal};
 use crate::machine::Machine;
 use crate::mend::{MendWorker, Mender};
+use crate::models::{Models, Prompts, ScaleIds};
 use crate::outbox::Outbox;
 use crate::prune::Pruner;
 use crate::stats::{Stats, StatsSnapshot};
@@ -53,6 +54,10 @@ pub(crate) struct Shared {
     /// Told when tenants have other policies.
     pub(crate) policies_changed: Notify,
     pub(crate) retired_keys: crate::end::RetiredKeys,
+    pub(crate) models: ArcSwap<Models>,
+    pub(crate) scale_ids: ScaleIds,
+    pub(crate) prompts: Prompts,
+    pub(crate) blocking: Blocking,
     supervisor: Supervisor,
 }
 
@@ -100,6 +105,8 @@ impl Engine {
         let outbox = Outbox::new(kept.clone(), blocking, config.hooks.clone());
         let bell: Arc<Bell> = Arc::default();
         let (told, clock) = (Arc::clone(&bell), Arc::clone(&machine));
+        let scale_ids = ScaleIds::default();
+        let models = Models::new(&config.context, &scale_ids);
         let shared = Shared {
             tenants: tenants.collect(),
             machine,
@@ -113,6 +120,10 @@ impl Engine {
             mender: Arc::default(),
             stats: Arc::default(),
             retired_keys: crate::end::RetiredKeys::default(),
+            models: ArcSwap::from_pointee(models),
+            scale_ids,
+            prompts: Prompts::default(),
+            blocking,
             supervisor: Supervisor::default(),
             config: ArcSwap::from_pointee(config),
         };

@@ -193,6 +193,15 @@ impl Journal {
         Ok(Permit { _room: Some(permit) })
     }
 
+    /// Room in the queue, where there is some at once.
+    pub(crate) fn permit_now(&self, bytes: usize) -> Option<Permit> {
+        let Some(on) = &self.on else { return Some(Permit { _room: None }) };
+        let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+        let count = count.clamp(1, on.permits_max);
+        let permit = Arc::clone(&on.permits).try_acquire_many_owned(count).ok()?;
+        Some(Permit { _room: Some(permit) })
+    }
+
     /// True when nothing is true before it is written.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.is_on() && self.durability == Durability::Sync

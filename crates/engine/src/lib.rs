@@ -20,6 +20,7 @@ mod idle;
 mod journal;
 mod machine;
 mod mend;
+mod models;
 mod outbox;
 mod prune;
 mod read;
@@ -37,13 +38,14 @@ pub use config::{
     Durability, EngineConfig, HookConfig, HooksConfig, JournalConfig, SessionConfig, TenantConfig,
     TenantLimits,
 };
-pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest, WindowTurn};
+pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
 pub use end::EndedSession;
 pub use engine::{Blocking, Engine};
 pub use error::EngineError;
 pub use events::{EVENTS_KEPT, Event, EventKind, Seen, Watched, Watcher};
 pub use hook::{Again, Answers, Ended, Hook, HookCall, HookError};
 pub use machine::{Machine, SystemMachine};
+pub use memoird_core::window::WindowTurn;
 pub use outbox::DeliveryView;
 pub use read::{HistoryPage, HistoryQuery, HistoryScope, SessionPage, SessionView};
 pub use stats::{HookStats, Stats, StatsSnapshot, TenantSnapshot, TenantStats, WindowSnapshot};

@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use crate::config::EngineConfig;
 use crate::engine::Engine;
+use crate::models::Models;
 use crate::tenant::{Policy, Tenant};
 
 impl Engine {
@@ -26,6 +27,7 @@ impl Engine {
         let shared = &self.shared;
         let config = Arc::new(config);
         // First: a tenant that somebody's call brings up now must not live by what was.
+        shared.models.store(Arc::new(Models::new(&config.context, &shared.scale_ids)));
         shared.config.store(Arc::clone(&config));
         for tenant in &config.tenants {
             self.tenant_or_common(&tenant.id);

@@ -42,7 +42,10 @@ impl Engine {
             .await?;
         let (sessions, mut turns) = (heads.len(), 0);
         let mut tenants: HashMap<TenantId, _> = HashMap::new();
-        for (key, head) in heads {
+        let now = self.shared.machine.now().steady;
+        for (key, mut head) in heads {
+            // What is written of a session that asks for windows lies a little ahead.
+            head.last_access = head.last_access.min(now);
             turns += head.totals.turns;
             let last_access = head.last_access;
             let tenant = tenants

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memoird_core::change::{Change, ChangeSet, EndReason, Totals};
 use memoird_core::ids::{Generation, HookName, TenantId};
 use memoird_core::time::Timestamp;
+use memoird_core::window::Window;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -220,6 +221,19 @@ impl TenantStats {
 }
 
 impl WindowStats {
+    /// A window was built.
+    pub(crate) fn count(&self, window: &Window) {
+        let add = |counter: &AtomicU64, more| counter.fetch_add(more, Ordering::Relaxed);
+        add(&self.built, 1);
+        add(&self.tokens, window.report.blocks.total());
+        add(&self.tokens_saved, window.tokens_saved);
+        add(&self.prefix_tokens, window.report.stable_prefix_tokens);
+        if window.has_new_cut {
+            add(&self.cuts, 1);
+            add(&self.results_trimmed, window.newly_reduced);
+        }
+    }
+
     fn snapshot(&self) -> WindowSnapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         WindowSnapshot {

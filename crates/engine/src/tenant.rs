@@ -1,11 +1,13 @@
 //! A tenant: its policy, its idle list, its counts, its events.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
+use memoird_core::tokens::Calibration;
 
 use crate::config::{EngineConfig, TenantLimits};
 use crate::events::Ring;
@@ -21,6 +23,8 @@ pub struct Tenant {
     pub(crate) idle: IdleList,
     pub(crate) stats: TenantStats,
     pub(crate) events: Ring,
+    /// By model profile, of which the configuration names few.
+    calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
 }
 
 /// What an operator decided for a tenant; another one may take its place at any time.
@@ -41,7 +45,30 @@ impl Tenant {
             idle: IdleList::default(),
             stats: TenantStats::default(),
             events: Ring::default(),
+            calibrations: Mutex::default(),
         }
+    }
+
+    /// How what a model's provider charges differs from what is counted.
+    pub(crate) fn calibration(&self, model: &str) -> Calibration {
+        self.calibrations().get(model).copied().unwrap_or_default()
+    }
+
+    /// Learns from what was charged for a window that was counted.
+    pub(crate) fn calibrate(&self, model: &str, counted: u64, charged: u64) {
+        let mut all = self.calibrations();
+        match all.get_mut(model) {
+            Some(known) => known.observe(counted, charged),
+            None => {
+                let mut first = Calibration::default();
+                first.observe(counted, charged);
+                all.insert(model.into(), first);
+            }
+        }
+    }
+
+    fn calibrations(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Calibration>> {
+        self.calibrations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What applies to it now.

@@ -82,6 +82,11 @@ pub fn seal(turn: &NewTurn, seq: u64, at: Timestamp) -> Arc<[u8]> {
     content.into()
 }
 
+/// Encodes a turn that was opened, or that nobody said, with a seq.
+pub fn seal_again(turn: Turn, seq: u64) -> Arc<[u8]> {
+    v1::Turn { seq, ..to_proto(turn) }.encode_to_vec().into()
+}
+
 /// Reads a kept turn, whole. `None` when the bytes are damaged.
 pub fn open(content: &[u8]) -> Option<Turn> {
     from_proto(v1::Turn::decode(content).ok()?).ok()
@@ -230,6 +235,8 @@ struct LiveSetRow {
     departed: Vec<String>,
     #[prost(bool, tag = "6")]
     departed_overflow: bool,
+    #[prost(uint64, repeated, tag = "7")]
+    preamble: Vec<u64>,
 }
 
 pub(crate) fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
@@ -240,6 +247,7 @@ pub(crate) fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
         holes: kept.holes.clone(),
         departed: kept.departed.iter().map(ToString::to_string).collect(),
         departed_overflow: kept.departed_overflow,
+        preamble: kept.preamble.clone(),
     }
     .encode_to_vec()
 }
@@ -253,6 +261,7 @@ pub(crate) fn decode_live_set(row: &[u8]) -> Option<LiveSet> {
         holes: row.holes,
         departed: row.departed.into_iter().map(Into::into).collect(),
         departed_overflow: row.departed_overflow,
+        preamble: row.preamble,
     })
 }
 

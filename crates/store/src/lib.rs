@@ -8,6 +8,7 @@ mod error;
 mod lock;
 mod memory;
 mod sqlite;
+mod windows;
 
 use std::sync::Arc;
 

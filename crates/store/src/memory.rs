@@ -13,10 +13,11 @@ use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady};
+use memoird_core::window::SavedCut;
 
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
-    JournalRange, KEYS_MAX, PruneBefore, Refused, Settlement, Store, StoreError, encoding,
+    JournalRange, KEYS_MAX, PruneBefore, Refused, Settlement, Store, StoreError, encoding, windows,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -44,11 +45,20 @@ struct Row {
     key: SessionKey,
     head: Head,
     kept: LiveSet,
+    cuts: Vec<SavedCut>,
     state: Option<State>,
     turns: BTreeMap<u64, Arc<[u8]>>,
     ended: Option<(Now, EndReason)>,
     /// What it counts for among what was kept for hooks alone.
     kept_bytes: usize,
+}
+
+impl Row {
+    fn take_cuts(&mut self, cuts: Option<&[SavedCut]>) {
+        if let Some(cuts) = cuts {
+            self.cuts = windows::decode(&windows::encode(cuts)).unwrap_or_default();
+        }
+    }
 }
 
 /// What a kept generation takes beside its turns and its JSON, and what a turn takes
@@ -80,7 +90,8 @@ impl MemoryStore {
             tables.outbox.insert(delivery.id.clone(), delivery);
         }
         let (kept, turns) = (LiveSet::default(), turns.into_iter().collect());
-        let row = Row { key, head, kept, state, turns, ended: Some((at, reason)), kept_bytes };
+        let (cuts, ended) = (Vec::new(), Some((at, reason)));
+        let row = Row { key, head, kept, cuts, state, turns, ended, kept_bytes };
         tables.generations.insert(generation, row);
         true
     }
@@ -117,6 +128,7 @@ impl Tables {
                     key: key.clone(),
                     head,
                     kept: LiveSet::default(),
+                    cuts: Vec::new(),
                     state: None,
                     turns: BTreeMap::new(),
                     ended: None,
@@ -129,6 +141,7 @@ impl Tables {
                 let row = self.expected(change, appended.expected_revision)?;
                 row.turns.extend(appended.turns.iter().cloned());
                 row.kept = appended.kept.clone();
+                row.take_cuts(appended.cuts.as_deref());
                 row.head.last_seq =
                     appended.turns.last().map_or(row.head.last_seq, |(seq, _)| *seq);
                 row.head.totals = appended.totals;
@@ -145,8 +158,10 @@ impl Tables {
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
             }
-            Change::Touch { expected_revision, last_access, .. } => {
-                self.expected(change, *expected_revision)?.head.last_access = *last_access;
+            Change::Touch { expected_revision, last_access, cuts, .. } => {
+                let row = self.expected(change, *expected_revision)?;
+                row.head.last_access = *last_access;
+                row.take_cuts(cuts.as_deref());
             }
             Change::End { generation, expected_revision, reason, at, owed } => {
                 let row = self.expected(change, *expected_revision)?;
@@ -234,7 +249,11 @@ impl Store for MemoryStore {
         let row = &tables.generations[generation];
         let is_kept = |seq: u64| {
             let in_tail = seq >= row.kept.floor && !row.kept.holes.contains(&seq);
-            in_tail || row.kept.anchor == Some(seq) || row.kept.pinned.contains(&seq)
+            let kept = &row.kept;
+            in_tail
+                || kept.anchor == Some(seq)
+                || kept.pinned.contains(&seq)
+                || kept.preamble.contains(&seq)
         };
         let kept = row.turns.iter().filter(|(seq, _)| is_kept(**seq));
         let turns = kept.map(|(&seq, content)| {
@@ -244,6 +263,7 @@ impl Store for MemoryStore {
         Ok(Some(SavedSession {
             head: row.head.clone(),
             kept: row.kept.clone(),
+            cuts: row.cuts.clone(),
             turns: turns.collect::<Result<_, _>>()?,
             state: row.state.clone(),
             keys: tables.keys_of(key, keys_since),

@@ -8,6 +8,7 @@ mod plan;
 mod record;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,6 +20,7 @@ use crate::turn::Role;
 pub use plan::Arrival;
 use plan::{Plan, Target};
 pub use record::TurnRecord;
+pub(crate) use view::View;
 
 /// The turns that a generation keeps.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +37,8 @@ pub struct History {
 struct Aside {
     /// Held turns that first in, first out has passed; all are before the tail.
     pinned: Vec<TurnRecord>,
+    /// System turns from before the anchor that have left the history.
+    preamble: Vec<TurnRecord>,
     /// Seqs after the tail's front whose turns left with their unit.
     holes: BTreeSet<u64>,
     /// Calls without a result by id: the seqs of their turns, oldest first.
@@ -119,6 +123,7 @@ impl History {
             match self.tail.front() {
                 None => break,
                 Some(front) if front.held => self.pass_held_front(),
+                Some(front) if self.is_preamble(front, limits) => self.pass_preamble_front(),
                 Some(front) => self.remove_unit(front.seq, limits),
             }
         }
@@ -134,6 +139,10 @@ impl History {
             }
             if kept.anchor == Some(record.seq) {
                 history.anchor = Some(record);
+                continue;
+            }
+            if kept.preamble.contains(&record.seq) {
+                history.aside.get_or_insert_default().preamble.push(record);
                 continue;
             }
             let targets = history.targets_of(results);
@@ -165,6 +174,7 @@ impl History {
         };
         if let Some(aside) = &self.aside {
             kept.pinned = aside.pinned.iter().map(|record| record.seq).collect();
+            kept.preamble = aside.preamble.iter().map(|record| record.seq).collect();
             kept.holes = aside.holes.iter().copied().collect();
             kept.departed = aside.departed.iter().cloned().collect();
             kept.departed_overflow = aside.departed_overflow;
@@ -312,6 +322,21 @@ impl History {
     fn pass_held_front(&mut self) {
         if let Some(front) = self.tail.pop_front() {
             self.aside.get_or_insert_default().pinned.push(front);
+            self.forget_holes_before_tail();
+        }
+    }
+
+    /// True for a system turn from before the anchor that is small enough to be remembered.
+    fn is_preamble(&self, record: &TurnRecord, limits: &Limits) -> bool {
+        let remembered = self.aside.as_ref().map_or(&[][..], |aside| &aside.preamble);
+        let bytes: usize = remembered.iter().map(|record| record.content.len()).sum();
+        self.leads(record) && bytes + record.content.len() <= limits.pinned_bytes_effective()
+    }
+
+    fn pass_preamble_front(&mut self) {
+        if let Some(front) = self.tail.pop_front() {
+            self.capped = self.capped.minus(front.totals());
+            self.aside.get_or_insert_default().preamble.push(front);
             self.forget_holes_before_tail();
         }
     }

@@ -52,7 +52,7 @@ impl TurnRecord {
     }
 
     /// True when it is tied to no other turn.
-    pub(super) fn stands_alone(&self) -> bool {
+    pub(crate) fn stands_alone(&self) -> bool {
         self.ties.is_none()
     }
 
@@ -62,16 +62,26 @@ impl TurnRecord {
     }
 
     /// The ids of its calls that have no result yet.
-    pub(super) fn open_uses(&self) -> impl Iterator<Item = &Box<str>> {
+    pub(crate) fn open_uses(&self) -> impl Iterator<Item = &Box<str>> {
         let uses = self.ties.iter().flat_map(|ties| &ties.uses);
         uses.filter(|(_, answer)| answer.is_none()).map(|(id, _)| id)
     }
 
     /// The seqs of the turns that it must travel with, directly.
-    pub(super) fn mates(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn mates(&self) -> impl Iterator<Item = u64> {
         self.ties.iter().flat_map(|ties| {
             ties.answers.iter().copied().chain(ties.uses.iter().filter_map(|(_, answer)| *answer))
         })
+    }
+
+    /// For each of its results, the seq of the turn whose call it answers.
+    pub(crate) fn answers(&self) -> &[u64] {
+        self.ties.as_ref().map_or(&[], |ties| &ties.answers)
+    }
+
+    /// The seqs of the turns that answered its calls; one may come more than once.
+    pub(crate) fn answered_by(&self) -> impl Iterator<Item = u64> {
+        self.ties.iter().flat_map(|ties| &ties.uses).filter_map(|(_, answer)| *answer)
     }
 
     /// Notes that it answers a call of the turn `use_seq`.

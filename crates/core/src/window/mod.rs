@@ -1,8 +1,108 @@
 //! Windows: which turns the next model call sees, and why.
+//!
+//! A window is the system prompt, the anchor, pinned turns and a tail. Until it would use
+//! more than the `watermark` of its budget it only grows at its end, so that what was sent
+//! before stays the same to the byte and a provider's cache holds. Then a **cut** is made,
+//! which goes down to the `floor`; see [`choose`]. All that is decided, how results are
+//! shown included, is decided at a cut and kept until the next one.
+//!
+//! Nothing here counts text or decodes a turn but at a cut: between two of them a window is
+//! additions over counts that were made once.
 
+mod choose;
+mod content;
+mod counts;
+mod cut;
+mod items;
+mod memory;
+mod plan;
+mod reduce;
 mod report;
+mod salience;
+#[cfg(test)]
+mod tests;
+mod trim;
+mod words;
 
+use std::sync::Arc;
+
+use crate::limits::Limits;
+use crate::model::Budget;
+use crate::turn::Turn;
+
+pub use counts::ScaleId;
+pub use cut::{Cut, CutKey, Excerpt, How, Reduced};
+pub use items::Overheads;
+pub use memory::{SavedCut, Windows};
+pub use plan::{Window, WindowTurn, overheads};
 pub use report::{Blocks, Omission, OmissionReason, Report};
+pub use words::LABEL;
+
+/// Asks for a window. Tokens are as they are counted: without the factor.
+pub struct Ask<'a> {
+    /// The model profile's name.
+    pub model: &'a str,
+    /// The budget it has, for the report.
+    pub model_budget: Budget,
+    /// How to choose turns.
+    pub policy: Policy,
+    /// What the window may use, as the provider counts.
+    pub input_budget: u64,
+    /// The same as counted here, less the margin.
+    pub budget: u64,
+    /// What it uses before the first turn: system prompt, tools, what the bot adds.
+    pub fixed: u64,
+    /// Tells that from another system prompt and other tools.
+    pub fixed_digest: u64,
+    /// By what counts are multiplied to get what the provider charges.
+    pub factor: f64,
+    /// How far that may be off, as a share.
+    pub margin: f64,
+    /// What an operator decided.
+    pub settings: &'a WindowSettings,
+    /// The limits of the history.
+    pub limits: &'a Limits,
+    /// What turns are counted on.
+    pub scale: ScaleId,
+    /// Tokens of what memoird itself says.
+    pub overheads: Overheads,
+    /// Counts a turn.
+    pub weigh: &'a dyn Fn(&Turn) -> u64,
+    /// Reads and writes content.
+    pub codec: Codec,
+    /// True when what is decided applies to the next window as well.
+    pub keep: bool,
+}
+
+/// Reads and writes the content of turns, whose encoding the rules do not know.
+#[derive(Clone, Copy, Debug)]
+pub struct Codec {
+    /// Decodes a turn; `None` when it is damaged.
+    pub open: fn(&[u8]) -> Option<Turn>,
+    /// Encodes a turn with its seq.
+    pub seal: fn(Turn, u64) -> Arc<[u8]>,
+}
+
+impl Ask<'_> {
+    /// A cut is made above so many tokens.
+    fn watermark(&self) -> u64 {
+        percent(self.budget, self.settings.watermark_percent)
+    }
+
+    /// A cut goes down to so many tokens.
+    fn floor(&self) -> u64 {
+        percent(self.budget, self.settings.floor_percent)
+    }
+
+    /// Counted tokens as the provider charges them.
+    fn shown(&self, tokens: u64) -> u64 {
+        if self.factor == 1.0 { tokens } else { (tokens as f64 * self.factor) as u64 }
+    }
+}
+
+fn percent(whole: u64, percent: u8) -> u64 {
+    (u128::from(whole) * u128::from(percent) / 100) as u64
+}
 
 /// How a window chooses its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

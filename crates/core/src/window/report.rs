@@ -2,7 +2,7 @@
 
 use crate::model::Budget;
 
-use super::Policy;
+use super::{Cut, Policy};
 
 /// Why a window is what it is. All figures in tokens unless named otherwise.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,5 +84,22 @@ impl Blocks {
     /// What the window uses.
     pub fn total(&self) -> u64 {
         self.system + self.summary + self.memories + self.anchor + self.tail
+    }
+}
+
+impl Report {
+    /// Says in words what people should know of a cut.
+    pub(super) fn explain(&mut self, cut: &Cut) {
+        if cut.excerpt.is_some() {
+            self.degraded = true;
+            let note = "the first user turn does not fit and is an excerpt; a larger budget shows \
+                        it whole";
+            self.notes.push(note.to_owned());
+        }
+        if self.token_margin > 0.0 {
+            let percent = self.token_margin * 100.0;
+            self.notes
+                .push(format!("{percent:.0} % of the budget is kept free: counts may be off"));
+        }
     }
 }

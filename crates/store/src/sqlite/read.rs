@@ -13,7 +13,7 @@ use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 
 use super::row::{COLUMNS, GenerationRow, count, whole};
-use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding};
+use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
 /// Where a session's rows have to be looked for. The intake is small, but has no order
 /// in which anything is found.
@@ -78,7 +78,13 @@ pub(super) fn load(
         .prepare_cached("SELECT json FROM states WHERE generation = ?")?
         .query_row([head.generation.to_bytes()], |row| row.get::<_, String>(0))
         .optional()?;
+    let cuts = view
+        .prepare_cached("SELECT cuts FROM windows WHERE generation = ?")?
+        .query_row([head.generation.to_bytes()], |row| row.get::<_, Vec<u8>>(0))
+        .optional()?;
     Ok(Some(SavedSession {
+        // Without them the next window is decided anew.
+        cuts: cuts.and_then(|row| windows::decode(&row)).unwrap_or_default(),
         turns: kept_turns(&view, reach, head.generation, &kept)?,
         state: state.map(|json| State { json: json.into(), version: head.state_version }),
         keys: keys(&view, reach, key, keys_since)?,
@@ -151,7 +157,8 @@ fn kept_turns(
     let sql = both(reach, FOLDED_TURNS, INTAKE_TURNS, "ORDER BY 1");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut turns = Vec::new();
-    for &seq in kept.pinned.iter().chain(&kept.anchor).filter(|seq| **seq < kept.floor) {
+    let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
+    for &seq in apart.filter(|seq| **seq < kept.floor) {
         let mut rows = statement.query(params![generation.to_bytes(), whole(seq)])?;
         let found = rows.next()?.map(turn).transpose()?.filter(|(found, _)| *found == seq);
         let (seq, content) = found.ok_or_else(|| damaged(seq))?;

@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 1] = [V1];
+pub(super) const MIGRATIONS: [&str; 2] = [V1, V2];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -143,6 +143,15 @@ CREATE TABLE outbox (
     PRIMARY KEY (generation, hook)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX outbox_open ON outbox (hook, state, due, tenant) WHERE state <> 'done';
+";
+
+/// `cuts` is what windows of a session were decided to be: written rarely, found by its
+/// generation.
+const V2: &str = "
+CREATE TABLE windows (
+    generation BLOB PRIMARY KEY,
+    cuts       BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
 ";
 
 /// The newest schema.

@@ -9,11 +9,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use memoird_core::change::{Appended, Change, ChangeSet, LiveSet};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
+use memoird_core::window::SavedCut;
 
 use super::intake::{Intake, folded_live, folded_row};
 use super::outbox;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
-use crate::{ClockAnchor, PruneBefore, Refused, StoreError};
+use crate::{ClockAnchor, PruneBefore, Refused, StoreError, windows};
 
 /// The writing end of the journal.
 #[derive(Debug)]
@@ -258,15 +259,33 @@ fn write_content(
     taken: &mut Intake,
 ) -> Result<(), StoreError> {
     match change {
-        Change::Append(appended) => write_turns(transaction, appended, next_turn, taken),
+        Change::Append(appended) => {
+            write_cuts(transaction, appended.generation, appended.cuts.as_deref())?;
+            write_turns(transaction, appended, next_turn, taken)
+        }
+        Change::Touch { generation, cuts, .. } => {
+            write_cuts(transaction, *generation, cuts.as_deref())
+        }
         Change::PatchState { generation, state_json, .. } => {
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
                 .execute(params![generation.to_bytes(), &**state_json])?;
             Ok(())
         }
-        Change::Begin { .. } | Change::Touch { .. } | Change::End { .. } => Ok(()),
+        Change::Begin { .. } | Change::End { .. } => Ok(()),
     }
+}
+
+fn write_cuts(
+    transaction: &Transaction<'_>,
+    generation: Generation,
+    cuts: Option<&[SavedCut]>,
+) -> Result<(), StoreError> {
+    let Some(cuts) = cuts else { return Ok(()) };
+    transaction
+        .prepare_cached("INSERT OR REPLACE INTO windows (generation, cuts) VALUES (?, ?)")?
+        .execute(params![generation.to_bytes(), windows::encode(cuts)])?;
+    Ok(())
 }
 
 fn write_turns(
@@ -363,6 +382,9 @@ fn prune(
         if rows <= rows_max {
             transaction
                 .prepare_cached("DELETE FROM states WHERE generation = ?")?
+                .execute([generation])?;
+            transaction
+                .prepare_cached("DELETE FROM windows WHERE generation = ?")?
                 .execute([generation])?;
             transaction
                 .prepare_cached("DELETE FROM outbox WHERE generation = ?")?

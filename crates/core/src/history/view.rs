@@ -1,0 +1,96 @@
+//! What windows read of a history: the turns that stand apart, and the tail from a seq on.
+
+use super::{History, TurnRecord};
+use crate::turn::Role;
+
+/// So many turns at most are a system prompt.
+const PREAMBLE_TURNS: u64 = 4;
+
+/// A history as windows read it.
+pub(crate) struct View<'a> {
+    history: &'a History,
+    /// The newest turn of the generation.
+    pub(crate) last_seq: u64,
+    /// The turns that first in, first out has passed and that windows go on showing: system
+    /// turns from before the anchor, the anchor, pinned turns. Ascending.
+    pub(crate) apart: Vec<&'a TurnRecord>,
+}
+
+impl History {
+    /// This history for a window; `last_seq` is the generation's newest turn.
+    pub(crate) fn view(&self, last_seq: u64) -> View<'_> {
+        let preamble = self.aside.as_ref().map_or(&[][..], |aside| &aside.preamble);
+        let mut apart: Vec<&TurnRecord> =
+            preamble.iter().chain(&self.anchor).chain(self.pinned()).collect();
+        apart.sort_by_key(|record| record.seq);
+        View { history: self, last_seq, apart }
+    }
+
+    /// True for a system turn at the very start, before the anchor.
+    pub(super) fn leads(&self, record: &TurnRecord) -> bool {
+        record.role == Role::System
+            && record.seq <= PREAMBLE_TURNS
+            && record.stands_alone()
+            && self.anchor.as_ref().is_none_or(|anchor| record.seq < anchor.seq)
+    }
+}
+
+impl<'a> View<'a> {
+    /// The first user turn.
+    pub(crate) fn anchor(&self) -> Option<&'a TurnRecord> {
+        self.history.anchor.as_ref()
+    }
+
+    /// The turns of the tail from `seq` on, ascending.
+    pub(crate) fn tail_from(
+        &self,
+        seq: u64,
+    ) -> impl DoubleEndedIterator<Item = &'a TurnRecord> + Clone + use<'a> {
+        let start = self.history.tail.partition_point(|record| record.seq < seq);
+        self.history.tail.range(start..)
+    }
+
+    /// How many turns the history keeps.
+    pub(crate) fn turns(&self) -> u64 {
+        self.history.count() as u64
+    }
+
+    /// The first turn of the tail; the turn after the newest where there is none.
+    pub(crate) fn front_seq(&self) -> u64 {
+        self.history.tail.front().map_or(self.last_seq + 1, |front| front.seq)
+    }
+
+    /// A turn that windows may show.
+    pub(crate) fn record(&self, seq: u64) -> Option<&'a TurnRecord> {
+        let by_seq = |record: &&TurnRecord| record.seq.cmp(&seq);
+        match self.apart.binary_search_by(by_seq) {
+            Ok(place) => Some(self.apart[place]),
+            Err(_) => self.history.find(seq),
+        }
+    }
+
+    /// True when a turn from `seq` on has left that is not `known` to be left out.
+    pub(crate) fn has_lost_since(&self, seq: u64, known: &[(u64, u64)]) -> bool {
+        let seq = seq.max(1);
+        let is_known = |seq: u64| known.iter().any(|&(first, last)| (first..=last).contains(&seq));
+        let holes = self.history.aside.iter().flat_map(|aside| aside.holes.range(seq..));
+        if holes.into_iter().any(|&hole| !is_known(hole)) {
+            return true;
+        }
+        let front = self.front_seq();
+        let apart = |first: u64, end: u64| {
+            self.apart.iter().filter(|record| (first..end).contains(&record.seq)).count() as u64
+        };
+        let known = known.iter().map(|&(first, last)| {
+            let (first, end) = (first.max(seq), (last + 1).min(front));
+            end.saturating_sub(first).saturating_sub(apart(first, end))
+        });
+        front.saturating_sub(seq) > apart(seq, front) + known.sum::<u64>()
+    }
+
+    /// True for a turn that windows never leave out: one that is held by a pin, or a system
+    /// turn from before the anchor.
+    pub(crate) fn is_kept(&self, record: &TurnRecord) -> bool {
+        record.held || self.history.leads(record)
+    }
+}

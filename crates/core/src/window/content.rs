@@ -1,0 +1,67 @@
+//! The content of a window's turns: as it was encoded when it arrived, unless a rule shows
+//! it in other words.
+
+use std::sync::Arc;
+
+use crate::history::TurnRecord;
+use crate::turn::{PartKind, Turn};
+
+use super::cut::Cut;
+use super::items::{Composer, Item, Kind};
+use super::{Ask, reduce, words};
+
+/// The content of an item; `None` where nothing is left of it.
+pub(super) fn content(
+    composer: &Composer<'_>,
+    cut: &Cut,
+    item: &Item,
+    ask: &Ask<'_>,
+) -> Option<Arc<[u8]>> {
+    if let Kind::Elision(turns) = item.kind {
+        return Some((ask.codec.seal)(words::elision(turns), 0));
+    }
+    let record = composer.view.record(item.seq)?;
+    let reduced = cut.reduced.get(&item.seq);
+    match item.kind {
+        Kind::Whole | Kind::Elision(_) => Some(Arc::clone(&record.content)),
+        Kind::Reduced => reduced?.shown.as_ref().map(|shown| Arc::clone(&shown.content)),
+        Kind::Excerpt => {
+            cut.excerpt.as_ref()?.shown.as_ref().map(|shown| Arc::clone(&shown.content))
+        }
+        Kind::Abandoned => Some((ask.codec.seal)(words::abandoned(record.open_uses()), 0)),
+        Kind::ResultsFor(_) | Kind::Rest => {
+            let shown = reduced.and_then(|reduced| reduced.shown.as_ref());
+            let content = shown.map_or(&record.content, |shown| &shown.content);
+            let turn = split((ask.codec.open)(content)?, record, item.kind);
+            (!turn.parts.is_empty()).then(|| (ask.codec.seal)(turn, item.seq))
+        }
+    }
+}
+
+/// Makes anew what a cut shows in other words and a restart has forgotten.
+pub(super) fn remake(composer: &Composer<'_>, cut: &mut Cut, ask: &Ask<'_>) {
+    for (&seq, reduced) in cut.reduced.iter_mut().filter(|(_, reduced)| reduced.shown.is_none()) {
+        if let Some(record) = composer.view.record(seq) {
+            reduced.shown = reduce::show(record, &reduced.results, ask);
+        }
+    }
+    if let Some(excerpt) = cut.excerpt.as_mut().filter(|excerpt| excerpt.shown.is_none())
+        && let Some(anchor) = composer.view.anchor()
+    {
+        excerpt.shown = reduce::excerpt(anchor, excerpt.bytes, ask);
+    }
+}
+
+/// Those results of a turn that answer the calls of another one, or what else it holds.
+fn split(mut turn: Turn, record: &TurnRecord, kind: Kind) -> Turn {
+    let mut place = 0;
+    turn.parts.retain(|part| {
+        if !matches!(part.kind, PartKind::ToolResult { .. }) {
+            return kind == Kind::Rest;
+        }
+        let answers = record.answers().get(place).copied();
+        place += 1;
+        matches!(kind, Kind::ResultsFor(call) if answers == Some(call))
+    });
+    turn
+}

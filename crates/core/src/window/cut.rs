@@ -1,0 +1,103 @@
+//! A cut: where a window's tail begins, and how turns in it are shown. What is decided at
+//! a cut is kept until the next one, so that in between a window only grows at its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Policy;
+
+/// What a window was decided to be. The default is everything, as it was said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cut {
+    /// The tail begins here; what is before is shown only if it stands apart.
+    pub seq: u64,
+    /// Turns of the tail that are shown all the same, ascending.
+    pub kept: Vec<u64>,
+    /// Turns after `seq` that are left out: first and last of each run, ascending.
+    pub holes: Vec<(u64, u64)>,
+    /// Turns whose results are shown in other words.
+    pub reduced: BTreeMap<u64, Reduced>,
+    /// Characters of the anchor that are shown, where it is an excerpt.
+    pub excerpt: Option<Excerpt>,
+    /// Tokens the window could use when this was decided.
+    pub budget: u64,
+    /// The newest turn when this was decided; 0 as long as nothing was.
+    pub made_at: u64,
+}
+
+/// How the results of one turn are shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduced {
+    /// Which of its results, and how.
+    pub results: Vec<(usize, How)>,
+    /// What that makes of the turn; made anew after a restart.
+    pub shown: Option<Shown>,
+}
+
+/// How one result is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// As a line that points to a later call of the same tool with the same arguments.
+    Superseded {
+        /// The provider's id of that call.
+        by: Box<str>,
+    },
+    /// As its head and tail.
+    Trimmed {
+        /// Bytes of its head.
+        head_bytes: u32,
+        /// Bytes of its tail.
+        tail_bytes: u32,
+    },
+}
+
+/// The anchor's excerpt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Excerpt {
+    /// Bytes of text that are shown of it.
+    pub bytes: u32,
+    /// What that makes of it; made anew after a restart.
+    pub shown: Option<Shown>,
+}
+
+/// A turn in other words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// Encoded.
+    pub content: Arc<[u8]>,
+    /// Its tokens.
+    pub tokens: u64,
+}
+
+/// Whose cut it is: each model profile and policy has its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutKey {
+    /// The profile's name.
+    pub model: Box<str>,
+    /// The policy.
+    pub policy: Policy,
+}
+
+impl Cut {
+    /// True for a turn that it leaves out of the tail.
+    pub(super) fn leaves_out(&self, seq: u64) -> bool {
+        let place = self.holes.partition_point(|&(_, last)| last < seq);
+        self.holes.get(place).is_some_and(|&(first, _)| first <= seq)
+    }
+
+    /// True when all turns from `first` up to `end` are left out of the tail.
+    pub(super) fn leaves_out_all(&self, first: u64, end: u64) -> bool {
+        let mut next = first;
+        for &(first, last) in &self.holes {
+            if first <= next && next <= last {
+                next = last + 1;
+            }
+        }
+        next >= end
+    }
+
+    /// True where it shows everything as it was said.
+    pub(super) fn is_whole(&self) -> bool {
+        self.made_at == 0
+    }
+}

@@ -1,0 +1,312 @@
+//! What a window holds, in the order in which a provider takes it: every result directly
+//! after its call, an error where a call was never answered, a line where turns are left
+//! out.
+
+use crate::history::{TurnRecord, View};
+use crate::turn::{PartKind, Turn};
+
+use super::counts::Counts;
+use super::cut::Cut;
+
+/// One turn of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    /// The stored turn that it shows or stands for.
+    pub(super) seq: u64,
+    pub(super) kind: Kind,
+    /// The newest turn without which it would not be here, or not so.
+    pub(super) since: u64,
+    pub(super) tokens: u64,
+}
+
+impl Item {
+    /// True when it is a stored turn, or something of one.
+    pub(super) fn is_stored(&self) -> bool {
+        !matches!(self.kind, Kind::Elision(_) | Kind::Abandoned)
+    }
+}
+
+/// What a turn of a window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The stored turn, as it was said.
+    Whole,
+    /// The stored turn with results in other words.
+    Reduced,
+    /// The anchor's excerpt.
+    Excerpt,
+    /// A line where so many turns are left out.
+    Elision(u64),
+    /// The results of calls that were never answered.
+    Abandoned,
+    /// Those results of a turn that answer the calls of this one, where other turns stand
+    /// between the two.
+    ResultsFor(u64),
+    /// What else that turn holds.
+    Rest,
+}
+
+/// What is needed to put a window together.
+#[derive(Clone, Copy)]
+pub(super) struct Composer<'a> {
+    pub(super) view: &'a View<'a>,
+    pub(super) counts: &'a Counts,
+    pub(super) overheads: Overheads,
+    /// Decodes a turn.
+    pub(super) open: fn(&[u8]) -> Option<Turn>,
+    /// True where the anchor is shown though the cut has passed it.
+    pub(super) with_anchor: bool,
+}
+
+/// Tokens of what memoird itself says, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overheads {
+    /// Of the line where turns are left out.
+    pub elision: u64,
+    /// Of the error result of one call, without the call's id.
+    pub abandoned: u64,
+}
+
+/// A window put together.
+#[derive(Debug, Default)]
+pub(super) struct Composed {
+    pub(super) items: Vec<Item>,
+    /// Of all items.
+    pub(super) tokens: u64,
+    /// Stored turns that it shows, and of these those of the tail that are not kept apart.
+    pub(super) turns: u64,
+    pub(super) tail_turns: u64,
+    /// False when a unit would be torn apart: the cut does not hold any more.
+    pub(super) is_whole: bool,
+}
+
+impl Composer<'_> {
+    /// Puts the window of a cut together.
+    pub(super) fn compose(&self, cut: &Cut) -> Composed {
+        let out = Composed { is_whole: true, ..Composed::default() };
+        let mut draft =
+            Draft { composer: self, cut, out, last: 0, gap: 0, has_lost: false, ahead: Vec::new() };
+        let mut apart = self.apart(cut).into_iter().peekable();
+        for record in self.view.tail_from(cut.seq) {
+            while let Some(first) = apart.next_if(|first| first.seq < record.seq) {
+                draft.put(first);
+            }
+            if self.shows_of_tail(cut, record) {
+                draft.out.tail_turns += 1;
+                draft.put(record);
+            }
+        }
+        apart.for_each(|record| draft.put(record));
+        draft.out
+    }
+
+    /// What is shown though it is before the tail, ascending.
+    pub(super) fn apart(&self, cut: &Cut) -> Vec<&TurnRecord> {
+        let anchor = self.view.anchor().map(|anchor| anchor.seq);
+        let is_shown = |record: &&&TurnRecord| {
+            self.with_anchor || Some(record.seq) != anchor || record.seq >= cut.seq
+        };
+        let mut apart: Vec<&TurnRecord> =
+            self.view.apart.iter().filter(is_shown).copied().collect();
+        let kept = cut.kept.iter().filter(|seq| **seq < cut.seq);
+        apart.extend(kept.filter_map(|&seq| self.view.record(seq)));
+        apart.sort_by_key(|record| record.seq);
+        apart.dedup_by_key(|record| record.seq);
+        apart
+    }
+
+    /// True for a turn after the cut that is shown.
+    fn shows_of_tail(&self, cut: &Cut, record: &TurnRecord) -> bool {
+        !cut.leaves_out(record.seq)
+            || self.view.is_kept(record)
+            || cut.kept.binary_search(&record.seq).is_ok()
+    }
+
+    /// The turn that is said now, with all it must travel with. Ascending. A result that
+    /// came too late for its call has left at once: then it is the turn before.
+    pub(super) fn current_unit(&self) -> Vec<u64> {
+        let mut unit = Vec::new();
+        let newest =
+            self.view.tail_from(0).next_back().into_iter().chain(self.view.apart.iter().copied());
+        let mut rest: Vec<u64> = newest.map(|record| record.seq).max().into_iter().collect();
+        while let Some(seq) = rest.pop() {
+            if let Some(record) = self.view.record(seq).filter(|_| !unit.contains(&seq)) {
+                unit.push(seq);
+                rest.extend(record.mates());
+            }
+        }
+        unit.sort_unstable();
+        unit
+    }
+
+    /// The tokens of a turn as it was said; a turn that was not counted is not small.
+    pub(super) fn tokens(&self, record: &TurnRecord) -> u64 {
+        self.counts.get(record.seq).unwrap_or(record.tokens).into()
+    }
+
+    /// Tokens of the error results of its calls that were never answered.
+    pub(super) fn abandoned_tokens(&self, record: &TurnRecord) -> u64 {
+        record.open_uses().map(|id| self.overheads.abandoned + id.len() as u64).sum()
+    }
+
+    /// True when it says something beside its results. Looks inside: only for turns that do
+    /// not follow their call directly.
+    fn has_more_than_results(&self, record: &TurnRecord) -> bool {
+        let turn = (self.open)(&record.content);
+        turn.is_some_and(|turn| {
+            turn.parts.iter().any(|part| !matches!(part.kind, PartKind::ToolResult { .. }))
+        })
+    }
+
+    /// The turn that makes its open calls abandoned: the first after it that is not one of
+    /// its results.
+    pub(super) fn abandoned_since(&self, record: &TurnRecord) -> Option<u64> {
+        record.open_uses().next()?;
+        let is_foreign = |later: &&TurnRecord| !later.answers().contains(&record.seq);
+        let in_tail = self.view.tail_from(record.seq + 1).find(is_foreign);
+        let apart = self.view.apart.iter().copied().filter(|later| later.seq > record.seq);
+        apart.filter(is_foreign).chain(in_tail).map(|later| later.seq).min()
+    }
+}
+
+/// A window while it is put together.
+struct Draft<'a> {
+    composer: &'a Composer<'a>,
+    cut: &'a Cut,
+    out: Composed,
+    /// The turn before.
+    last: u64,
+    /// Turns that are left out since the last item.
+    gap: u64,
+    /// True when some of them have left the history since the cut was made.
+    has_lost: bool,
+    /// Results that were put ahead of their place, and whether something of them is left.
+    ahead: Vec<(u64, bool)>,
+}
+
+impl Draft<'_> {
+    /// Puts the next turn, with its results.
+    fn put(&mut self, record: &TurnRecord) {
+        self.note_gap(self.last + 1, record.seq);
+        self.last = record.seq;
+        self.out.turns += 1;
+        if record.answers().iter().any(|&call| !self.shows(call)) {
+            self.out.is_whole = false;
+        }
+        if let Some(place) = self.ahead.iter().position(|(seq, _)| *seq == record.seq) {
+            let (_, has_rest) = self.ahead.swap_remove(place);
+            if has_rest {
+                self.elide(record.seq);
+                self.push(record, Kind::Rest, record.seq, self.composer.tokens(record));
+            }
+            return;
+        }
+        self.elide(record.seq);
+        self.push_turn(record);
+        if !record.stands_alone() {
+            self.put_results(record);
+        }
+    }
+
+    /// Puts the results of a turn's calls directly behind it.
+    fn put_results(&mut self, record: &TurnRecord) {
+        let mut answers: Vec<u64> = record.answered_by().collect();
+        answers.sort_unstable();
+        answers.dedup();
+        let (mut next, mut split) = (record.seq + 1, None);
+        for answer in answers {
+            let Some(result) = self.composer.view.record(answer).filter(|_| self.shows(answer))
+            else {
+                self.out.is_whole = false;
+                continue;
+            };
+            let is_all_of_it = result.answers().iter().all(|&call| call == record.seq);
+            let is_next = is_all_of_it && self.follows(next, answer);
+            let has_rest = !is_next && self.composer.has_more_than_results(result);
+            if is_next || (is_all_of_it && !has_rest) {
+                next = if is_next { answer + 1 } else { next };
+                self.push_turn(result);
+                self.ahead.push((answer, false));
+                continue;
+            }
+            split = split.or(has_rest.then_some(answer));
+            let kind = Kind::ResultsFor(record.seq);
+            self.push(result, kind, answer, self.composer.tokens(result));
+            match self.ahead.iter_mut().find(|(seq, _)| *seq == answer) {
+                Some(known) => known.1 = has_rest,
+                None => self.ahead.push((answer, has_rest)),
+            }
+        }
+        let has_open = record.open_uses().next().is_some();
+        if let Some(since) = self.composer.abandoned_since(record).or(split.filter(|_| has_open)) {
+            let tokens = self.composer.abandoned_tokens(record);
+            self.push(record, Kind::Abandoned, since, tokens);
+        }
+    }
+
+    /// True when no turn that is shown stands between `from` and this one.
+    fn follows(&self, from: u64, seq: u64) -> bool {
+        let view = self.composer.view;
+        let between = |record: &&TurnRecord| (from..seq).contains(&record.seq);
+        let tail = view.tail_from(from).take_while(|record| record.seq < seq);
+        from == seq
+            || !tail
+                .chain(view.apart.iter().copied().filter(between))
+                .any(|record| self.shows(record.seq))
+    }
+
+    /// Notes that the turns from `first` up to `end` are not shown. Those that the cut did
+    /// not leave out have left the history since.
+    fn note_gap(&mut self, first: u64, end: u64) {
+        self.gap += end - first;
+        let kept = &self.cut.kept;
+        let was_kept =
+            kept.partition_point(|&seq| seq < first) < kept.partition_point(|&seq| seq < end);
+        let first = first.max(self.cut.seq);
+        let was_tail = first < end && !self.cut.leaves_out_all(first, end);
+        self.has_lost |= was_kept || was_tail;
+    }
+
+    /// A line for what was left out so far.
+    fn elide(&mut self, seq: u64) {
+        if self.gap > 0 {
+            let turns = std::mem::take(&mut self.gap);
+            let tokens = self.composer.overheads.elision;
+            self.out.tokens += tokens;
+            let has_lost = std::mem::take(&mut self.has_lost);
+            let since = if has_lost { u64::MAX } else { self.cut.made_at.max(seq) };
+            self.out.items.push(Item { seq, kind: Kind::Elision(turns), since, tokens });
+        }
+    }
+
+    fn push_turn(&mut self, record: &TurnRecord) {
+        let excerpt =
+            self.cut.excerpt.as_ref().filter(|_| {
+                self.composer.view.anchor().is_some_and(|anchor| anchor.seq == record.seq)
+            });
+        let (kind, tokens) = match (self.cut.reduced.get(&record.seq), excerpt) {
+            (_, Some(excerpt)) => (Kind::Excerpt, excerpt.shown.as_ref().map(|shown| shown.tokens)),
+            (Some(reduced), _) => (Kind::Reduced, reduced.shown.as_ref().map(|shown| shown.tokens)),
+            (None, None) => (Kind::Whole, None),
+        };
+        let tokens = tokens.unwrap_or_else(|| self.composer.tokens(record));
+        self.push(record, kind, record.seq, tokens);
+    }
+
+    fn push(&mut self, record: &TurnRecord, kind: Kind, since: u64, tokens: u64) {
+        self.out.tokens += tokens;
+        self.out.items.push(Item { seq: record.seq, kind, since, tokens });
+    }
+
+    /// True for a turn that the window shows.
+    fn shows(&self, seq: u64) -> bool {
+        let (view, cut) = (self.composer.view, self.cut);
+        view.record(seq).is_some_and(|record| match seq >= cut.seq {
+            true => self.composer.shows_of_tail(cut, record),
+            false => {
+                cut.kept.binary_search(&seq).is_ok()
+                    || view.apart.iter().any(|apart| apart.seq == seq)
+            }
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! What a session remembers of its windows: counts, and a cut for each model profile and
+//! policy.
+
+use std::sync::Arc;
+
+use crate::error::CoreError;
+use crate::history::{History, TurnRecord};
+use crate::time::Steady;
+
+use super::counts::{Counts, ScaleId};
+use super::cut::{Cut, CutKey};
+use super::plan::{Planned, Sent, Window, plan};
+use super::{Ask, Policy};
+
+/// Cuts that a session remembers; the one used longest ago is forgotten for another.
+const CUTS_MAX: usize = 8;
+/// Scales whose counts it remembers.
+const SCALES_MAX: usize = 4;
+
+/// What a session remembers of its windows.
+#[derive(Clone, Debug, Default)]
+pub struct Windows {
+    /// The one used last is last.
+    cuts: Vec<Entry>,
+    counts: Vec<Counts>,
+    /// True when a store does not know the cuts as they are.
+    is_changed: bool,
+    /// What a store knows of when the session was used.
+    pub(crate) saved_access: Steady,
+    /// How far ahead of its use a session's last access is written, in milliseconds: so that
+    /// not every look has to be, and a restart never makes a session older than it is.
+    pub(crate) grain_ms: u64,
+}
+
+/// A cut as a store keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedCut {
+    /// Whose it is.
+    pub key: CutKey,
+    /// The cut.
+    pub cut: Cut,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key: CutKey,
+    cut: Cut,
+    sent: Option<Sent>,
+    /// Tokens of the last window, until what it was charged is known.
+    uncharged: Option<u64>,
+}
+
+impl Windows {
+    /// The cuts that a store remembers, in the order of their use.
+    pub fn restore(saved: Vec<SavedCut>) -> Self {
+        let entry =
+            |saved: SavedCut| Entry { key: saved.key, cut: saved.cut, sent: None, uncharged: None };
+        Self { cuts: saved.into_iter().map(entry).collect(), ..Self::default() }
+    }
+
+    /// Turns have left that nothing but an operator makes leave: what was sent is not known
+    /// any more.
+    pub(crate) fn forget_sent(&mut self) {
+        self.cuts.iter_mut().for_each(|entry| entry.sent = None);
+    }
+
+    /// The cuts to be written, where a store does not know them; from then on it does.
+    pub fn take_changes(&mut self) -> Option<Arc<[SavedCut]>> {
+        if !std::mem::take(&mut self.is_changed) {
+            return None;
+        }
+        let lasts = |entry: &&Entry| {
+            !entry.cut.is_whole() && !matches!(entry.key.policy, Policy::SlidingWindow { .. })
+        };
+        let made = self.cuts.iter().filter(lasts);
+        Some(
+            made.map(|entry| SavedCut { key: entry.key.clone(), cut: entry.cut.clone() }).collect(),
+        )
+    }
+
+    /// True when a store does not know the cuts as they are.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// The turns that were not counted on this scale, ascending: to be counted before a
+    /// window is planned.
+    pub fn uncounted<'a>(
+        &mut self,
+        history: &'a History,
+        last_seq: u64,
+        scale: ScaleId,
+    ) -> Vec<&'a TurnRecord> {
+        let view = history.view(last_seq);
+        let place = self.counts.iter().position(|counts| counts.scale == scale);
+        let counts = match place {
+            Some(place) => self.counts.remove(place),
+            None => Counts::new(scale, view.front_seq()),
+        };
+        if self.counts.len() >= SCALES_MAX {
+            self.counts.remove(0);
+        }
+        self.counts.push(counts);
+        match self.counts.last_mut() {
+            Some(counts) => {
+                counts.forget(&view);
+                counts.missing(&view).collect()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// What a store is told of a use at this moment.
+    pub(crate) fn written_access(&mut self, now: Steady) -> Steady {
+        self.saved_access = Steady(now.0.saturating_add(self.grain_ms));
+        self.saved_access
+    }
+
+    /// Notes the tokens of turns.
+    pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
+        let counts = self.counts.iter_mut().find(|counts| counts.scale == scale);
+        if let Some(counts) = counts {
+            counted.into_iter().for_each(|(seq, tokens)| counts.put(seq, tokens));
+        }
+    }
+
+    /// Builds a window.
+    ///
+    /// # Errors
+    /// [`CoreError::CurrentTurnTooLarge`].
+    pub fn window(
+        &mut self,
+        history: &History,
+        last_seq: u64,
+        ask: &Ask<'_>,
+    ) -> Result<Window, CoreError> {
+        let view = history.view(last_seq);
+        let unknown = Counts::new(ask.scale, view.front_seq());
+        let counts = self.counts.iter().find(|counts| counts.scale == ask.scale);
+        let place = self.cuts.iter().position(|entry| entry.key.is(ask.model, ask.policy));
+        let entry = place.map(|place| &self.cuts[place]);
+        let (whole, sent) = (Cut::default(), entry.and_then(|entry| entry.sent));
+        let cut = entry.map_or(&whole, |entry| &entry.cut);
+        let Planned { window, cut } = plan(&view, counts.unwrap_or(&unknown), cut, sent, ask)?;
+        if ask.keep {
+            self.remember(place, cut, last_seq, &window, ask);
+        }
+        Ok(window)
+    }
+
+    fn remember(
+        &mut self,
+        place: Option<usize>,
+        cut: Cut,
+        last_seq: u64,
+        window: &Window,
+        ask: &Ask<'_>,
+    ) {
+        if self.cuts.len() >= CUTS_MAX && place.is_none() {
+            self.cuts.remove(0);
+        }
+        let sent = Some(Sent { last_seq, fixed_digest: ask.fixed_digest });
+        let uncharged = Some(window.counted);
+        let key = match place {
+            Some(place) => self.cuts.remove(place).key,
+            None => CutKey { model: ask.model.into(), policy: ask.policy },
+        };
+        self.is_changed |= window.has_new_cut;
+        self.cuts.push(Entry { key, cut, sent, uncharged });
+    }
+
+    /// Notes the tokens of a window that is not kept, for what the provider will charge.
+    pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
+        if let Some(entry) = self.cuts.iter_mut().find(|entry| entry.key.is(model, policy)) {
+            entry.uncharged = Some(counted);
+        }
+    }
+
+    /// The last window of a model that `is_meant`, with its tokens as counted: once, when
+    /// the provider's charge for it is known.
+    pub fn charged(&mut self, is_meant: impl Fn(&str) -> bool) -> Option<(Box<str>, u64)> {
+        let mut entries = self.cuts.iter_mut().rev();
+        let entry = entries.find(|entry| is_meant(&entry.key.model))?;
+        Some((entry.key.model.clone(), entry.uncharged.take()?))
+    }
+}
+
+impl CutKey {
+    fn is(&self, model: &str, policy: Policy) -> bool {
+        *self.model == *model && self.policy == policy
+    }
+}

@@ -1,0 +1,254 @@
+//! Planning one window: does the last cut still hold, and what does the window look like.
+
+use std::sync::Arc;
+
+use crate::error::CoreError;
+use crate::history::View;
+use crate::turn::Turn;
+
+use super::counts::Counts;
+use super::cut::Cut;
+use super::items::{Composed, Composer, Item, Kind, Overheads};
+use super::report::{Blocks, Omission, OmissionReason, Report};
+use super::{Ask, Policy, choose, content, words};
+
+/// A window.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// What the model sees, in order.
+    pub turns: Vec<WindowTurn>,
+    /// Indices of turns after which a provider's cache may break, ascending: the end of what
+    /// outlives a cut, the end of what was sent before, the end.
+    pub cache_breakpoints: Vec<usize>,
+    /// Why.
+    pub report: Report,
+    /// True when a cut was made for it.
+    pub has_new_cut: bool,
+    /// Results that this cut shows in other words and the one before it did not.
+    pub newly_reduced: u64,
+    /// Tokens of the history's turns that it does not send, as counted.
+    pub tokens_saved: u64,
+    /// All its tokens, as counted.
+    pub counted: u64,
+}
+
+/// A turn of a window.
+#[derive(Clone, Debug)]
+pub struct WindowTurn {
+    /// Encoded; as it arrived unless a rule shows it in other words.
+    pub content: Arc<[u8]>,
+    /// Its tokens.
+    pub tokens: u64,
+}
+
+/// What was sent last, as far as the next window needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// The newest turn of it.
+    pub(super) last_seq: u64,
+    /// Which system prompt and tools.
+    pub(super) fixed_digest: u64,
+}
+
+/// A window that was decided, and the cut that it came from.
+pub(super) struct Planned {
+    pub(super) window: Window,
+    pub(super) cut: Cut,
+}
+
+/// Tokens of what memoird itself says, on a scale.
+pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
+    let id = "";
+    Overheads {
+        elision: weigh(&words::elision(u64::from(u32::MAX))),
+        abandoned: weigh(&words::abandoned(std::iter::once(&id.into()))),
+    }
+}
+
+/// Plans a window after one that was decided to be `last`.
+///
+/// # Errors
+/// [`CoreError::CurrentTurnTooLarge`].
+pub(super) fn plan(
+    view: &View<'_>,
+    counts: &Counts,
+    last: &Cut,
+    sent: Option<Sent>,
+    ask: &Ask<'_>,
+) -> Result<Planned, CoreError> {
+    let with_anchor = !matches!(ask.policy, Policy::SlidingWindow { .. });
+    let (overheads, open) = (ask.overheads, ask.codec.open);
+    let composer = Composer { view, counts, overheads, open, with_anchor };
+    let mut start = last.clone();
+    // Much more room than the last cut had: what it left out may come back.
+    if start.budget > 0 && ask.budget >= start.budget.saturating_add(start.budget / 4) {
+        start = Cut::default();
+    }
+    content::remake(&composer, &mut start, ask);
+    if let Policy::SlidingWindow { turns } = ask.policy {
+        let cut = choose::slide(&composer, turns, ask)?;
+        let composed = composer.compose(&cut);
+        return Ok(finish(&composer, cut, composed, (&start, sent), ask));
+    }
+    let composed = composer.compose(&start);
+    if holds(view, &start, &composed, ask) {
+        return Ok(finish(&composer, start.clone(), composed, (&start, sent), ask));
+    }
+    let cut = choose::cut(&composer, &start, ask)?;
+    let composed = composer.compose(&cut);
+    Ok(finish(&composer, cut, composed, (last, sent), ask))
+}
+
+/// True when no cut has to be made.
+fn holds(view: &View<'_>, cut: &Cut, composed: &Composed, ask: &Ask<'_>) -> bool {
+    let is_few = match ask.policy {
+        Policy::HeadTail { turns } if turns > 0 => composed.tail_turns <= turns.into(),
+        _ => true,
+    };
+    is_few
+        && composed.is_whole
+        && ask.fixed + composed.tokens <= ask.watermark()
+        && !view.has_lost_since(cut.seq, &cut.holes)
+        && cut.kept.iter().all(|&seq| view.record(seq).is_some())
+}
+
+/// Fetches the contents and says why.
+fn finish(
+    composer: &Composer<'_>,
+    cut: Cut,
+    composed: Composed,
+    (before, sent): (&Cut, Option<Sent>),
+    ask: &Ask<'_>,
+) -> Planned {
+    let is_other = cut.made_at != before.made_at || cut.seq != before.seq;
+    let has_new_cut = is_other && !matches!(ask.policy, Policy::SlidingWindow { .. });
+    let stable = stable_items(composer, &composed.items, (before, &cut, is_other), sent);
+    let anchor = composer.view.anchor().map(|anchor| anchor.seq);
+    let mut blocks = Blocks { system: ask.shown(ask.fixed), ..Blocks::default() };
+    let mut turns = Vec::with_capacity(composed.items.len());
+    let (mut counted, mut stable_tokens, mut stable_turns, mut head_turns) =
+        (ask.fixed, ask.fixed, 0, 0);
+    for (place, item) in composed.items.iter().enumerate() {
+        let Some(content) = content::content(composer, &cut, item, ask) else { continue };
+        let tokens = ask.shown(item.tokens);
+        match item.is_stored() && Some(item.seq) == anchor {
+            true => blocks.anchor += tokens,
+            false => blocks.tail += tokens,
+        }
+        counted += item.tokens;
+        turns.push(WindowTurn { content, tokens });
+        if place < stable {
+            stable_tokens += item.tokens;
+            stable_turns = turns.len();
+        }
+        if item.seq < cut.seq && item.is_stored() {
+            head_turns = turns.len();
+        }
+    }
+    let is_first = sent.is_none_or(|sent| sent.fixed_digest != ask.fixed_digest);
+    let mut breakpoints: Vec<usize> = [head_turns, stable_turns, turns.len()]
+        .into_iter()
+        .filter_map(|n| n.checked_sub(1))
+        .collect();
+    breakpoints.dedup();
+    breakpoints.sort_unstable();
+    breakpoints.dedup();
+    let included = composed.turns;
+    let mut report = Report {
+        model: ask.model.to_owned(),
+        budget: ask.model_budget,
+        input_budget: ask.input_budget,
+        blocks,
+        turns_included: u32::try_from(included).unwrap_or(u32::MAX),
+        turns_omitted: u32::try_from(composer.view.turns().saturating_sub(included))
+            .unwrap_or(u32::MAX),
+        results_trimmed: cut.reduced.values().map(|reduced| reduced.results.len() as u32).sum(),
+        stable_prefix_tokens: if is_first { 0 } else { ask.shown(stable_tokens) },
+        token_factor: ask.factor,
+        token_margin: ask.margin,
+        policy: ask.policy,
+        degraded: false,
+        notes: Vec::new(),
+        omissions: omissions(composer, &cut, &composed.items),
+    };
+    report.explain(&cut);
+    let sent_tokens = counted - ask.fixed;
+    let newly_reduced = cut.reduced.iter().filter(|(seq, _)| !before.reduced.contains_key(seq));
+    let newly_reduced = newly_reduced.map(|(_, reduced)| reduced.results.len() as u64).sum();
+    let window = Window {
+        turns,
+        cache_breakpoints: breakpoints,
+        report,
+        has_new_cut,
+        newly_reduced,
+        tokens_saved: composer.counts.total().saturating_sub(sent_tokens),
+        counted,
+    };
+    Planned { window, cut }
+}
+
+/// How many items at the front were sent before, as they are.
+fn stable_items(
+    composer: &Composer<'_>,
+    items: &[Item],
+    (before, cut, is_other): (&Cut, &Cut, bool),
+    sent: Option<Sent>,
+) -> usize {
+    let Some(sent) = sent else { return 0 };
+    let was_sent = |item: &&Item| item.since <= sent.last_seq;
+    if !is_other {
+        return items.iter().take_while(was_sent).count();
+    }
+    let old = composer.compose(before).items;
+    let is_same = |(new, old): &(&Item, &Item)| {
+        (new.seq, new.kind, new.tokens) == (old.seq, old.kind, old.tokens)
+            && match new.kind {
+                Kind::Excerpt => cut.excerpt == before.excerpt,
+                _ => cut.reduced.get(&new.seq) == before.reduced.get(&new.seq),
+            }
+    };
+    let both = items.iter().zip(old.iter().take_while(was_sent));
+    both.take_while(is_same).count()
+}
+
+/// What is not there, or not as it was said, in the order of the turns.
+fn omissions(composer: &Composer<'_>, cut: &Cut, items: &[Item]) -> Vec<Omission> {
+    let front = composer.view.front_seq();
+    let mut all = Vec::new();
+    let mut shown: Vec<u64> =
+        items.iter().filter(|item| item.is_stored()).map(|item| item.seq).collect();
+    shown.sort_unstable();
+    shown.push(composer.view.last_seq + 1);
+    let mut next = 1;
+    for seq in shown {
+        if seq > next {
+            all.extend(gap(cut, front, next, seq - 1));
+        }
+        next = next.max(seq + 1);
+    }
+    for (&seq, reduced) in &cut.reduced {
+        let is_old =
+            reduced.results.iter().any(|(_, how)| matches!(how, super::How::Superseded { .. }));
+        let reason = if is_old { OmissionReason::Superseded } else { OmissionReason::Trimmed };
+        all.push(Omission { first_seq: seq, last_seq: seq, reason });
+    }
+    if let (Some(_), Some(anchor)) = (&cut.excerpt, composer.view.anchor()) {
+        let (first_seq, last_seq) = (anchor.seq, anchor.seq);
+        all.push(Omission { first_seq, last_seq, reason: OmissionReason::Excerpt });
+    }
+    all.sort_by_key(|omission| omission.first_seq);
+    all
+}
+
+/// A run of turns that are not shown, by why.
+fn gap(cut: &Cut, front: u64, first: u64, last: u64) -> impl Iterator<Item = Omission> {
+    let parts = [
+        (first, last.min(front - 1), OmissionReason::Dropped),
+        (first.max(front), last.min(cut.seq.saturating_sub(1)), OmissionReason::Cut),
+        (first.max(front).max(cut.seq), last, OmissionReason::Salience),
+    ];
+    parts
+        .into_iter()
+        .filter(|(first, last, _)| first <= last)
+        .map(|(first_seq, last_seq, reason)| Omission { first_seq, last_seq, reason })
+}

@@ -1,0 +1,242 @@
+//! The cheapest way to make room: results that are old or very long, in other words. Ids
+//! and pairs stay, and so do the stored turns.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::history::TurnRecord;
+use crate::turn::{Part, PartKind, Turn};
+
+use super::cut::{Cut, How, Reduced, Shown};
+use super::items::Composer;
+use super::{Ask, trim, words};
+
+/// A result that takes no more than a few lines is not worth replacing.
+const RESULT_TOKENS_MIN: u32 = 64;
+
+/// A call: the tool's name, and its arguments in one order.
+type Call = (String, String);
+
+/// A result of a window, and the call that it answers.
+struct Answer {
+    seq: u64,
+    place: usize,
+    call: Call,
+    id: String,
+    is_error: bool,
+}
+
+/// Decides which results are shown in other words, beside those that were decided before.
+/// Held turns, and the `unit` that is said now, stay as they are.
+pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask: &Ask<'_>) {
+    let settings = ask.settings;
+    let tail = composer.view.tail_from(made.seq);
+    let tied = tail.filter(|record| !record.stands_alone() && !made.leaves_out(record.seq));
+    let turns: Vec<(&TurnRecord, Turn)> =
+        tied.filter_map(|record| Some((record, (ask.codec.open)(&record.content)?))).collect();
+    let may_change = |seq: u64| {
+        let record = composer.view.record(seq);
+        !unit.contains(&seq) && record.is_some_and(|record| !composer.view.is_kept(record))
+    };
+    let mut decided: BTreeMap<u64, Vec<(usize, How)>> = BTreeMap::new();
+    if settings.trim_over_tokens > 0 {
+        for (record, turn) in turns.iter().filter(|(record, _)| may_change(record.seq)) {
+            for (place, how) in long_results(composer, record, turn, ask) {
+                decided.entry(record.seq).or_default().push((place, how));
+            }
+        }
+    }
+    if settings.supersede {
+        let is_small = |seq| composer.counts.get(seq).is_some_and(|n| n < RESULT_TOKENS_MIN);
+        for (answer, by) in superseded(&turns) {
+            if may_change(answer.seq) && !is_small(answer.seq) {
+                let results = decided.entry(answer.seq).or_default();
+                results.retain(|(place, _)| *place != answer.place);
+                results.push((answer.place, How::Superseded { by: by.into() }));
+            }
+        }
+    }
+    for (seq, results) in decided {
+        let Some((record, _)) = turns.iter().find(|(record, _)| record.seq == seq) else {
+            continue;
+        };
+        let earlier = made.reduced.get(&seq).map(|reduced| reduced.results.clone());
+        let mut results = results;
+        for (place, how) in earlier.into_iter().flatten() {
+            let is_newly_old = matches!(how, How::Trimmed { .. })
+                && results
+                    .iter()
+                    .any(|(p, how)| *p == place && matches!(how, How::Superseded { .. }));
+            if !is_newly_old {
+                results.retain(|(decided, _)| *decided != place);
+                results.push((place, how));
+            }
+        }
+        results.sort_by_key(|(place, _)| *place);
+        let shown = show(record, &results, ask);
+        let is_less = |shown: &Shown| shown.tokens < composer.tokens(record);
+        if let Some(shown) = shown.filter(is_less) {
+            made.reduced.insert(seq, Reduced { results, shown: Some(shown) });
+        }
+    }
+}
+
+/// What is shown of a turn whose results are in other words.
+pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
+    let turn = (ask.codec.open)(&record.content)?;
+    Some(shown(reworded(turn, results), record.seq, ask))
+}
+
+/// An excerpt of a turn with about so many bytes of its text.
+pub(super) fn excerpt(record: &TurnRecord, bytes: u32, ask: &Ask<'_>) -> Option<Shown> {
+    let mut turn = (ask.codec.open)(&record.content)?;
+    let texts = turn.parts.iter().filter(|part| matches!(part.kind, PartKind::Text(_))).count();
+    let each = bytes as usize / texts.max(1);
+    for part in &mut turn.parts {
+        shorten(part, each * 2 / 3, each / 3);
+    }
+    Some(shown(words::labelled(turn, "excerpt"), record.seq, ask))
+}
+
+fn shown(turn: Turn, seq: u64, ask: &Ask<'_>) -> Shown {
+    let tokens = (ask.weigh)(&turn).max(1);
+    Shown { content: (ask.codec.seal)(turn, seq), tokens }
+}
+
+/// Results whose call was made again later, with the id of that later call.
+fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
+    let mut calls: BTreeMap<(u64, &str), Call> = BTreeMap::new();
+    let mut answers: Vec<Answer> = Vec::new();
+    for (record, turn) in turns {
+        let mut place = 0;
+        for part in &turn.parts {
+            match &part.kind {
+                PartKind::ToolUse { id, name, input_json } => {
+                    calls.insert((record.seq, id), (name.clone(), in_order(input_json)));
+                }
+                PartKind::ToolResult { tool_use_id, is_error, .. } => {
+                    let of = record.answers().get(place).copied().unwrap_or(0);
+                    if let Some(call) = calls.get(&(of, tool_use_id.as_str())) {
+                        answers.push(Answer {
+                            seq: record.seq,
+                            place,
+                            call: call.clone(),
+                            id: tool_use_id.clone(),
+                            is_error: *is_error,
+                        });
+                    }
+                    place += 1;
+                }
+                PartKind::Text(_) | PartKind::Media { .. } | PartKind::Thinking { .. } => {}
+            }
+        }
+    }
+    let mut newest: BTreeMap<Call, String> = BTreeMap::new();
+    let mut old = Vec::new();
+    for answer in answers.into_iter().rev() {
+        match newest.get(&answer.call) {
+            Some(by) => old.push((by.clone(), answer)),
+            // A failure does not make an earlier answer old.
+            None if answer.is_error => {}
+            None => drop(newest.insert(answer.call, answer.id)),
+        }
+    }
+    old.into_iter().map(|(by, answer)| (answer, by)).collect()
+}
+
+/// Arguments as a value with its fields in one order; text that is no JSON as it is.
+fn in_order(json: &str) -> String {
+    fn sorted(value: Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let ordered: BTreeMap<String, Value> =
+                    fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+                ordered.into_iter().collect()
+            }
+            Value::Array(items) => items.into_iter().map(sorted).collect(),
+            other => other,
+        }
+    }
+    serde_json::from_str(json).map_or_else(|_| json.to_owned(), |value| sorted(value).to_string())
+}
+
+/// The results of a turn that are too long, and what is left of them.
+fn long_results(
+    composer: &Composer<'_>,
+    record: &TurnRecord,
+    turn: &Turn,
+    ask: &Ask<'_>,
+) -> Vec<(usize, How)> {
+    let settings = ask.settings;
+    let tokens = composer.tokens(record);
+    if tokens <= settings.trim_over_tokens.into() {
+        return Vec::new();
+    }
+    let results = turn.parts.iter().filter_map(|part| match &part.kind {
+        PartKind::ToolResult { content, parts, .. } => Some(content.len() + inner_bytes(parts)),
+        _ => None,
+    });
+    let sizes: Vec<usize> = results.collect();
+    let bytes: usize = sizes.iter().sum();
+    // So many bytes are a token here.
+    let bytes_of = |part: u32| (u64::from(part) * bytes as u64 / tokens.max(1)) as u32;
+    let how = How::Trimmed {
+        head_bytes: bytes_of(settings.trim_head_tokens),
+        tail_bytes: bytes_of(settings.trim_tail_tokens),
+    };
+    let over = bytes_of(settings.trim_over_tokens) as usize;
+    let long = sizes.into_iter().enumerate().filter(|(_, size)| *size > over);
+    long.map(|(place, _)| (place, how.clone())).collect()
+}
+
+fn inner_bytes(parts: &[Part]) -> usize {
+    let bytes = parts.iter().map(|part| match &part.kind {
+        PartKind::Text(text) => text.len(),
+        _ => part.extra_json.len(),
+    });
+    bytes.sum()
+}
+
+/// A turn with some of its results in other words.
+fn reworded(mut turn: Turn, results: &[(usize, How)]) -> Turn {
+    let is_old = results.iter().any(|(_, how)| matches!(how, How::Superseded { .. }));
+    let mut place = 0;
+    for part in &mut turn.parts {
+        let PartKind::ToolResult { content, parts, .. } = &mut part.kind else { continue };
+        if let Some((_, how)) = results.iter().find(|(at, _)| *at == place) {
+            reword(content, parts, how);
+        }
+        place += 1;
+    }
+    words::labelled(turn, if is_old { "superseded" } else { "trimmed" })
+}
+
+/// A result that was rich stays rich: its provider's fields say so.
+fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How) {
+    match how {
+        How::Superseded { by } if parts.is_empty() => *content = words::superseded(by),
+        How::Superseded { by } => *parts = vec![PartKind::Text(words::superseded(by)).into()],
+        How::Trimmed { head_bytes, tail_bytes } => {
+            let (head, tail) = (*head_bytes as usize, *tail_bytes as usize);
+            *content = trim::trim(content, head, tail);
+            let each = parts.len().max(1);
+            parts.iter_mut().for_each(|part| shorten(part, head / each, tail / each));
+        }
+    }
+}
+
+/// Text by its head and tail, media by a line; other parts as they are.
+fn shorten(part: &mut Part, head: usize, tail: usize) {
+    let is_opaque = !part.extra_json.is_empty();
+    match &mut part.kind {
+        PartKind::Text(text) if text.is_empty() && is_opaque => {
+            *part = PartKind::Text(words::media_left_out("")).into();
+        }
+        PartKind::Text(text) => *text = trim::trim(text, head, tail),
+        PartKind::Media { media_type, .. } => {
+            *part = PartKind::Text(words::media_left_out(media_type)).into();
+        }
+        _ => {}
+    }
+}

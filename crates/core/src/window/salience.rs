@@ -1,0 +1,212 @@
+//! Thinning out: the least important units of the middle leave first.
+//!
+//! A unit is as important as its most important turn. A turn's importance, 0 to 1, is what
+//! the bot said (`salience`); where it said nothing, half of it is what the turn is, and
+//! half how recent it is:
+//!
+//! | what it is | of 1 |
+//! |---|---|
+//! | a user's words | 1.0 |
+//! | a failed result | 0.8 |
+//! | the model's words | 0.6 |
+//! | a call, a result | 0.3 |
+//!
+//! This is the recency and importance of Park et al., "Generative Agents" (2023), section
+//! 4.1, without its relevance, which would need a model.
+
+use crate::history::TurnRecord;
+use crate::turn::{PartKind, Role, Turn};
+
+use super::Ask;
+use super::choose::{Place, Target};
+use super::cut::Cut;
+use super::items::Composer;
+
+/// Runs of turns that are left out; more are joined by leaving out what is between.
+const HOLES_MAX: usize = 64;
+
+/// Turns that leave together.
+struct Unit {
+    /// Its turns, ascending.
+    seqs: Vec<u64>,
+    importance: f32,
+    tokens: u64,
+    bytes: u64,
+}
+
+/// Lets the least important units leave until the window is small enough. The current unit
+/// stays, and what is kept apart: together they are the `least` that a window can be.
+pub(super) fn thin_out(
+    composer: &Composer<'_>,
+    made: &mut Cut,
+    (least, current): (Option<Place>, &[u64]),
+    target: Target,
+    ask: &Ask<'_>,
+) {
+    let Some(least) = least else { return };
+    let (mut units, torn) = units(composer, made, current, ask);
+    let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
+    let (turns, bytes) = composer
+        .view
+        .tail_from(made.seq)
+        .filter(|record| !made.leaves_out(record.seq))
+        .fold((0, 0), |(turns, bytes), record| (turns + 1, bytes + record.content.len() as u64));
+    let mut left = Target { tokens: least.tokens - least.lines + middle, turns, bytes };
+    // The oldest of equals first.
+    units.sort_by(|a, b| a.importance.total_cmp(&b.importance).then(a.seqs.cmp(&b.seqs)));
+    let mut out: Vec<u64> = Vec::new();
+    let mut runs = Runs::new(composer, made);
+    for seq in torn.into_iter().flat_map(|unit| unit.seqs) {
+        runs.take_out(seq);
+        out.push(seq);
+    }
+    for unit in units {
+        let lines = runs.count.min(HOLES_MAX) as u64 * composer.overheads.elision;
+        let is_small = left.tokens + lines <= target.tokens
+            && left.turns <= target.turns
+            && left.bytes <= target.bytes;
+        if is_small {
+            break;
+        }
+        left.tokens -= unit.tokens;
+        left.turns -= unit.seqs.len() as u64;
+        left.bytes -= unit.bytes;
+        unit.seqs.iter().for_each(|&seq| runs.take_out(seq));
+        out.extend(unit.seqs);
+    }
+    out.sort_unstable();
+    leave_out(composer, made, &out);
+}
+
+/// How many runs of turns are left out: each is one line.
+struct Runs {
+    /// The tail's turns, ascending, and whether each is left out.
+    tail: Vec<(u64, bool)>,
+    count: usize,
+}
+
+impl Runs {
+    fn new(composer: &Composer<'_>, made: &Cut) -> Self {
+        let view = composer.view;
+        let is_out = |record: &TurnRecord| made.leaves_out(record.seq) && !view.is_kept(record);
+        let tail = view.tail_from(made.seq).map(|record| (record.seq, is_out(record)));
+        let tail: Vec<(u64, bool)> = tail.collect();
+        let begins = |place: &usize| tail[*place].1 && (*place == 0 || !tail[place - 1].1);
+        let count = (0..tail.len()).filter(begins).count();
+        Self { tail, count }
+    }
+
+    fn take_out(&mut self, seq: u64) {
+        let Ok(place) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else { return };
+        let is_out = |place: Option<usize>| {
+            place.and_then(|place| self.tail.get(place)).is_some_and(|&(_, is_out)| is_out)
+        };
+        let beside =
+            usize::from(is_out(place.checked_sub(1))) + usize::from(is_out(place.checked_add(1)));
+        self.count = (self.count + 1).saturating_sub(beside);
+        self.tail[place].1 = true;
+    }
+}
+
+/// The units of the tail that may leave, and those that must.
+fn units(
+    composer: &Composer<'_>,
+    made: &Cut,
+    current: &[u64],
+    ask: &Ask<'_>,
+) -> (Vec<Unit>, Vec<Unit>) {
+    let view = composer.view;
+    let held = |seq: u64| view.record(seq).is_some_and(|record| view.is_kept(record));
+    let may_leave = |record: &&TurnRecord| {
+        !made.leaves_out(record.seq) && !view.is_kept(record) && !current.contains(&record.seq)
+    };
+    let middle: Vec<&TurnRecord> = view.tail_from(made.seq).filter(may_leave).collect();
+    let count = middle.len().max(1) as f32;
+    let mut units: Vec<Unit> = Vec::new();
+    for (place, record) in middle.iter().enumerate() {
+        let importance = importance(record, (place as f32 + 1.0) / count, ask);
+        let reduced = made.reduced.get(&record.seq).and_then(|reduced| reduced.shown.as_ref());
+        let tokens = reduced.map_or_else(|| composer.tokens(record), |shown| shown.tokens)
+            + composer.abandoned_since(record).map_or(0, |_| composer.abandoned_tokens(record));
+        let bytes = record.content.len() as u64;
+        let mate = record.answers().first();
+        let unit = mate.and_then(|mate| units.iter_mut().rev().find(|u| u.seqs.contains(mate)));
+        match unit {
+            Some(unit) => {
+                unit.seqs.push(record.seq);
+                unit.importance = unit.importance.max(importance);
+                unit.tokens += tokens;
+                unit.bytes += bytes;
+            }
+            None => units.push(Unit { seqs: vec![record.seq], importance, tokens, bytes }),
+        }
+    }
+    // One that reaches into what stays, stays; one of which something has been left out
+    // already cannot.
+    let is_unit = |unit: &Unit| {
+        let turns = unit.seqs.iter().filter_map(|&seq| view.record(seq));
+        let mut beyond = turns.flat_map(TurnRecord::mates).filter(|mate| !unit.seqs.contains(mate));
+        beyond.next().map(|mate| current.contains(&mate) || held(mate))
+    };
+    let mut may_leave = Vec::new();
+    let mut must_leave = Vec::new();
+    for unit in units {
+        match is_unit(&unit) {
+            None => may_leave.push(unit),
+            Some(true) => {}
+            Some(false) => must_leave.push(unit),
+        }
+    }
+    (may_leave, must_leave)
+}
+
+fn importance(record: &TurnRecord, recency: f32, ask: &Ask<'_>) -> f32 {
+    let turn = (ask.codec.open)(&record.content);
+    match turn.as_ref().and_then(|turn| turn.salience) {
+        Some(said) => said,
+        None => 0.5 * turn.as_ref().map_or(0.3, |turn| weight(record.role, turn)) + 0.5 * recency,
+    }
+}
+
+fn weight(role: Role, turn: &Turn) -> f32 {
+    let has = |what: fn(&PartKind) -> bool| turn.parts.iter().any(|part| what(&part.kind));
+    let has_failed = has(|kind| matches!(kind, PartKind::ToolResult { is_error: true, .. }));
+    let has_tools =
+        has(|kind| matches!(kind, PartKind::ToolResult { .. } | PartKind::ToolUse { .. }));
+    match role {
+        _ if has_failed => 0.8,
+        _ if has_tools => 0.3,
+        Role::User => 1.0,
+        Role::Assistant => 0.6,
+        Role::Tool | Role::System => 0.3,
+    }
+}
+
+/// Leaves turns out; joins runs until there are few.
+fn leave_out(composer: &Composer<'_>, made: &mut Cut, out: &[u64]) {
+    let mut left_out = made.clone();
+    for &seq in out {
+        left_out.reduced.remove(&seq);
+    }
+    let is_out = |seq: u64| out.binary_search(&seq).is_ok() || made.leaves_out(seq);
+    let mut holes: Vec<(u64, u64)> = Vec::new();
+    let mut is_open = false;
+    for record in composer.view.tail_from(made.seq) {
+        if composer.view.is_kept(record) || !is_out(record.seq) {
+            is_open = false;
+            continue;
+        }
+        match holes.last_mut().filter(|_| is_open) {
+            Some(hole) => hole.1 = record.seq,
+            None => holes.push((record.seq, record.seq)),
+        }
+        is_open = true;
+    }
+    // The oldest runs become one: everything before the run after them leaves.
+    if let Some(spare) = holes.len().checked_sub(HOLES_MAX).filter(|spare| *spare > 0) {
+        let joined = (holes[0].0, holes[spare].1);
+        holes.splice(..=spare, [joined]);
+    }
+    left_out.holes = holes;
+    *made = left_out;
+}

@@ -1,0 +1,210 @@
+//! Windows on paper: generated conversations, every policy, budgets from tiny to huge.
+
+mod chat;
+mod cuts;
+mod generated;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::*;
+use crate::history::{History, TurnRecord};
+use crate::model::Budget;
+use crate::turn::{NewTurn, PartKind, Role, Turn};
+
+thread_local! {
+    /// Content is a number here, and this is what stands behind it: the rules do not look.
+    static TURNS: RefCell<Vec<(u64, Turn)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Weighs a turn as four tokens and one for each four bytes it says.
+pub(super) fn weigh(turn: &Turn) -> u64 {
+    let bytes = |kind: &PartKind| match kind {
+        PartKind::Text(text) => text.len(),
+        PartKind::ToolUse { id, name, input_json } => id.len() + name.len() + input_json.len() + 16,
+        PartKind::ToolResult { tool_use_id, content, parts, .. } => {
+            let inner = parts.iter().map(|part| match &part.kind {
+                PartKind::Text(text) => text.len(),
+                _ => 4_000,
+            });
+            tool_use_id.len() + content.len() + 16 + inner.sum::<usize>()
+        }
+        PartKind::Media { .. } => 4_000,
+        PartKind::Thinking { text, .. } => text.len(),
+    };
+    4 + turn.parts.iter().map(|part| bytes(&part.kind).div_ceil(4) as u64).sum::<u64>()
+}
+
+fn open(content: &[u8]) -> Option<Turn> {
+    let place = usize::from_le_bytes(content[..8].try_into().ok()?);
+    TURNS.with_borrow(|turns| turns.get(place).map(|(_, turn)| turn.clone()))
+}
+
+fn seal(turn: Turn, seq: u64) -> Arc<[u8]> {
+    let place = TURNS.with_borrow_mut(|turns| {
+        let known = turns.iter().position(|known| *known == (seq, turn.clone()));
+        known.unwrap_or_else(|| {
+            turns.push((seq, turn));
+            turns.len() - 1
+        })
+    });
+    place.to_le_bytes().as_slice().into()
+}
+
+/// A session's history and windows.
+#[derive(Clone)]
+pub(super) struct Chat {
+    pub(super) history: History,
+    pub(super) windows: Windows,
+    pub(super) last_seq: u64,
+    pub(super) limits: Limits,
+    pub(super) settings: WindowSettings,
+    pub(super) fixed: u64,
+}
+
+/// A window, decoded.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) window: Window,
+    pub(super) turns: Vec<Turn>,
+}
+
+pub(super) const POLICIES: [Policy; 6] = [
+    Policy::HeadTail { turns: 0 },
+    Policy::HeadTail { turns: 12 },
+    Policy::TokenBudget,
+    Policy::Salience,
+    Policy::SlidingWindow { turns: 1 },
+    Policy::SlidingWindow { turns: 9 },
+];
+
+impl Chat {
+    pub(super) fn new(limits: Limits) -> Self {
+        TURNS.with_borrow_mut(Vec::clear);
+        Self {
+            history: History::default(),
+            windows: Windows::default(),
+            last_seq: 0,
+            limits,
+            settings: WindowSettings {
+                trim_over_tokens: 100,
+                trim_head_tokens: 30,
+                trim_tail_tokens: 20,
+                ..WindowSettings::default()
+            },
+            fixed: 20,
+        }
+    }
+
+    /// Adds one turn; false when the rules refuse it.
+    pub(super) fn say(&mut self, turn: Turn) -> bool {
+        let seq = self.last_seq + 1;
+        let new = NewTurn {
+            body: Vec::new(),
+            role: turn.role,
+            timestamp: None,
+            pinned: turn.pinned,
+            links: turn.links(),
+        };
+        let record = TurnRecord::new(&new, seq, seal(turn, seq));
+        let arrivals = vec![(record, &new.links.results[..])];
+        let is_taken = self.history.append(arrivals, &self.limits).is_ok();
+        self.last_seq += u64::from(is_taken);
+        is_taken
+    }
+
+    pub(super) fn see(&mut self, policy: Policy, budget: u64) -> Result<Seen, crate::CoreError> {
+        self.see_with(policy, budget, true)
+    }
+
+    pub(super) fn see_with(
+        &mut self,
+        policy: Policy,
+        budget: u64,
+        keep: bool,
+    ) -> Result<Seen, crate::CoreError> {
+        let scale = ScaleId(1);
+        let uncounted = self.windows.uncounted(&self.history, self.last_seq, scale);
+        let counted: Vec<(u64, u64)> = uncounted
+            .into_iter()
+            .map(|record| (record.seq, weigh(&open(&record.content).expect("a turn"))))
+            .collect();
+        self.windows.note_counts(scale, counted);
+        let ask = Ask {
+            model: "m",
+            model_budget: Budget {
+                context_window: budget,
+                max_reply_tokens: 0,
+                safety_headroom: 0,
+                tool_result_headroom: 0,
+            },
+            policy,
+            input_budget: budget,
+            budget,
+            fixed: self.fixed,
+            fixed_digest: 7,
+            factor: 1.0,
+            margin: 0.0,
+            settings: &self.settings,
+            limits: &self.limits,
+            scale,
+            overheads: overheads(&weigh),
+            weigh: &weigh,
+            codec: Codec { open, seal },
+            keep,
+        };
+        let window = self.windows.window(&self.history, self.last_seq, &ask)?;
+        let turns = window.turns.iter().map(|turn| open(&turn.content).expect("a turn"));
+        Ok(Seen { turns: turns.collect(), window })
+    }
+
+    /// The same session after a restart.
+    pub(super) fn restarted(&mut self) -> Self {
+        let saved = self.windows.clone().take_changes();
+        let mut saved = saved.map_or_else(Vec::new, |saved| saved.to_vec());
+        for cut in &mut saved {
+            cut.cut.reduced.values_mut().for_each(|reduced| reduced.shown = None);
+            cut.cut.excerpt.iter_mut().for_each(|excerpt| excerpt.shown = None);
+        }
+        Self { windows: Windows::restore(saved), ..self.clone() }
+    }
+}
+
+impl Seen {
+    /// What stands in the window, one word a turn, as in the history's tests.
+    pub(super) fn words(&self) -> String {
+        let word = |turn: &WindowTurn| {
+            let place = usize::from_le_bytes(turn.content[..8].try_into().unwrap());
+            let (seq, turn) = TURNS.with_borrow(|turns| turns[place].clone());
+            if let Some(label) = turn.metadata.get(LABEL) {
+                return format!("[{label}]");
+            }
+            let role = match turn.role {
+                Role::User => 'u',
+                Role::Assistant => 'a',
+                Role::Tool => 't',
+                Role::System => 's',
+            };
+            format!("{role}{seq}")
+        };
+        self.window.turns.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+pub(super) fn text(role: Role, text: impl Into<String>) -> Turn {
+    Turn::new(role, vec![PartKind::Text(text.into()).into()])
+}
+
+pub(super) fn call(ids: &[&str], input: &str) -> Turn {
+    let part = |id: &&str| {
+        let (id, name, input_json) = ((*id).to_owned(), "look".to_owned(), input.to_owned());
+        PartKind::ToolUse { id, name, input_json }.into()
+    };
+    Turn::new(Role::Assistant, ids.iter().map(part).collect())
+}
+
+pub(super) fn result(id: &str, content: impl Into<String>) -> Turn {
+    let (tool_use_id, content, parts) = (id.to_owned(), content.into(), Vec::new());
+    let kind = PartKind::ToolResult { tool_use_id, content, parts, is_error: false };
+    Turn::new(Role::Tool, vec![kind.into()])
+}

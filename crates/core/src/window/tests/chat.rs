@@ -1,0 +1,234 @@
+//! Single windows, case by case.
+
+use super::*;
+use crate::CoreError;
+
+fn chat(turns: impl IntoIterator<Item = Turn>) -> Chat {
+    let mut chat = Chat::new(Limits::default());
+    for turn in turns {
+        assert!(chat.say(turn));
+    }
+    chat
+}
+
+fn long(role: Role, tokens: usize) -> Turn {
+    text(role, "x".repeat(tokens * 4 - 16))
+}
+
+#[test]
+fn a_window_with_room_is_the_history() {
+    let mut chat = chat([
+        text(Role::System, "be kind"),
+        text(Role::User, "hello"),
+        call(&["x"], "{}"),
+        result("x", "42"),
+        text(Role::Assistant, "42"),
+    ]);
+    for policy in POLICIES.into_iter().filter(|p| *p != Policy::SlidingWindow { turns: 1 }) {
+        let seen = chat.see(policy, 10_000).unwrap();
+        assert_eq!(seen.words(), "s1 u2 a3 t4 a5", "{policy:?}");
+        assert_eq!(seen.window.report.omissions, []);
+        assert!(!seen.window.has_new_cut);
+    }
+}
+
+#[test]
+fn an_unanswered_call_is_pending_at_the_end_and_abandoned_before_it() {
+    let mut chat = chat([text(Role::User, "hello"), call(&["x", "y"], "{}"), result("x", "1")]);
+    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(seen.words(), "u1 a2 t3");
+    chat.say(text(Role::User, "never mind"));
+    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(seen.words(), "u1 a2 t3 [abandoned] u4");
+    let PartKind::ToolResult { tool_use_id, is_error, .. } = &seen.turns[3].parts[0].kind else {
+        panic!("no result")
+    };
+    assert_eq!((tool_use_id.as_str(), *is_error), ("y", true));
+    assert!(!seen.window.has_new_cut, "what was sent before stays");
+}
+
+#[test]
+fn a_result_that_comes_late_stands_behind_its_call() {
+    let mut chat = chat([
+        text(Role::User, "hello"),
+        call(&["x"], "{}"),
+        text(Role::User, "still there?"),
+        text(Role::Assistant, "yes"),
+        result("x", "1"),
+        text(Role::Assistant, "it is 1"),
+    ]);
+    assert_eq!(chat.see(Policy::TokenBudget, 1_000).unwrap().turns.len(), 6);
+    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(seen.turns[2].role, Role::Tool, "{}", seen.words());
+    assert_eq!(seen.turns[3], text(Role::User, "still there?"));
+}
+
+#[test]
+fn a_turn_with_results_for_two_turns_is_shown_in_two() {
+    let both = |x: &str, y: &str| {
+        let mut turn = result("x", x);
+        turn.parts.extend(result("y", y).parts);
+        turn.parts.push(PartKind::Text("both".into()).into());
+        Turn { role: Role::User, ..turn }
+    };
+    let mut chat = chat([
+        text(Role::User, "hello"),
+        call(&["x"], "{}"),
+        call(&["y"], "{}"),
+        both("1", "2"),
+        text(Role::Assistant, "done"),
+    ]);
+    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    let links: Vec<String> =
+        seen.turns.iter().map(|turn| format!("{:?}", turn.links().results)).collect();
+    assert_eq!(links, ["[]", "[]", "[\"x\"]", "[]", "[\"y\"]", "[]", "[]"]);
+    assert_eq!(seen.turns[5].parts[0].kind, PartKind::Text("both".into()));
+}
+
+#[test]
+fn a_cut_goes_to_the_floor_at_an_exchange_and_is_kept() {
+    let mut chat = chat([text(Role::User, "task"), text(Role::Assistant, "ok")]);
+    for _ in 0..10 {
+        chat.say(long(Role::User, 40));
+        chat.say(long(Role::Assistant, 40));
+    }
+    let seen = chat.see(Policy::HeadTail { turns: 0 }, 820).unwrap();
+    assert!(seen.window.has_new_cut);
+    assert!(seen.window.report.blocks.total() <= 410, "{:?}", seen.window.report.blocks);
+    assert_eq!(seen.words(), "u1 [elision] u15 a16 u17 a18 u19 a20 u21 a22");
+    let elision = PartKind::Text("[memoird: 13 turns are left out here]".into());
+    assert_eq!(seen.turns[1].parts[0].kind, elision);
+
+    chat.say(text(Role::User, "and now?"));
+    let next = chat.see(Policy::HeadTail { turns: 0 }, 820).unwrap();
+    assert!(!next.window.has_new_cut);
+    assert_eq!(next.turns[..seen.turns.len()], seen.turns);
+    let before = seen.window.report.blocks.total();
+    assert_eq!(next.window.report.stable_prefix_tokens, before);
+}
+
+#[test]
+fn a_current_turn_that_does_not_fit_is_refused_with_its_tokens() {
+    let mut chat = chat([text(Role::User, "task"), text(Role::Assistant, "ok")]);
+    chat.say(long(Role::User, 500));
+    for policy in POLICIES {
+        let refused = chat.see(policy, 400).unwrap_err();
+        let CoreError::CurrentTurnTooLarge { budget: 400, tokens, system: 20, turn: 500, .. } =
+            refused
+        else {
+            panic!("{policy:?}: {refused:?}")
+        };
+        assert!(tokens > 520, "{policy:?}: {tokens}");
+    }
+}
+
+#[test]
+fn the_first_turn_is_never_an_excerpt_while_it_is_said() {
+    let mut chat = chat([long(Role::User, 500)]);
+    assert!(matches!(
+        chat.see(Policy::TokenBudget, 400),
+        Err(CoreError::CurrentTurnTooLarge { tokens: 520, .. })
+    ));
+}
+
+#[test]
+fn an_anchor_that_cannot_fit_becomes_an_excerpt() {
+    let mut chat = chat([long(Role::User, 500), text(Role::Assistant, "ok")]);
+    chat.say(text(Role::User, "go on"));
+    let seen = chat.see(Policy::TokenBudget, 300).unwrap();
+    assert_eq!(seen.words(), "[excerpt] a2 u3".replace("a2 ", "[elision] "));
+    assert!(seen.window.report.degraded && seen.window.report.blocks.total() <= 300);
+    chat.say(text(Role::Assistant, "yes"));
+    chat.say(text(Role::User, "more"));
+    let next = chat.see(Policy::TokenBudget, 300).unwrap();
+    assert_eq!(next.turns[0], seen.turns[0], "it is kept");
+}
+
+#[test]
+fn a_result_that_was_asked_for_again_becomes_a_line() {
+    let mut chat = chat([text(Role::User, "task")]);
+    for n in 0..6 {
+        let id = format!("c{n}");
+        chat.say(call(&[&id], r#"{"b": 1, "a": [1]}"#));
+        chat.say(result(&id, "y".repeat(600)));
+    }
+    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(seen.turns.len(), 13, "no turn was dropped: {}", seen.words());
+    assert_eq!(seen.window.report.results_trimmed, 5);
+    let PartKind::ToolResult { content, tool_use_id, .. } = &seen.turns[2].parts[0].kind else {
+        panic!("no result")
+    };
+    assert_eq!(tool_use_id, "c0");
+    assert_eq!(content, "[memoird: superseded by the result of the later call c5]");
+    assert_eq!(seen.turns[12], result("c5", "y".repeat(600)));
+}
+
+#[test]
+fn long_results_are_trimmed_before_a_turn_is_dropped() {
+    let mut chat = chat([text(Role::User, "task")]);
+    for n in 0..3 {
+        let id = format!("c{n}");
+        chat.say(call(&[&id], &format!("{{\"n\":{n}}}")));
+        chat.say(result(&id, "z".repeat(2_000)));
+    }
+    let seen = chat.see(Policy::TokenBudget, 1_580).unwrap();
+    assert_eq!(seen.turns.len(), 7, "{}", seen.words());
+    assert_eq!(seen.window.report.results_trimmed, 2);
+    assert_eq!(seen.turns[6], result("c2", "z".repeat(2_000)), "the current turn stays whole");
+}
+
+#[test]
+fn salience_drops_what_the_bot_finds_least_important() {
+    let mut chat = chat([text(Role::User, "task"), text(Role::Assistant, "ok")]);
+    for n in 0..8 {
+        let mut turn = long(Role::User, 100);
+        turn.salience = Some(if n % 2 == 0 { 1.0 } else { 0.0 });
+        chat.say(turn);
+    }
+    let seen = chat.see(Policy::Salience, 800).unwrap();
+    let kept: Vec<f32> = seen.turns.iter().filter_map(|turn| turn.salience).collect();
+    assert!(kept.iter().filter(|salience| **salience == 1.0).count() >= 2, "{}", seen.words());
+    assert!(seen.words().matches("[elision]").count() >= 2, "{}", seen.words());
+}
+
+#[test]
+fn a_sliding_window_is_the_last_turns_and_nothing_else() {
+    let mut chat =
+        chat((0..9).map(|n| {
+            text(if n % 2 == 0 { Role::User } else { Role::Assistant }, format!("turn {n}"))
+        }));
+    assert_eq!(
+        chat.see(Policy::SlidingWindow { turns: 3 }, 900).unwrap().words(),
+        "[elision] u7 a8 u9"
+    );
+    let all = chat.see(Policy::SlidingWindow { turns: 8 }, 900).unwrap();
+    assert_eq!(all.words(), "[elision] a2 u3 a4 u5 a6 u7 a8 u9");
+}
+
+#[test]
+fn a_system_turn_from_before_the_first_user_turn_outlives_fifo() {
+    let limits = Limits { max_history_turns: 4, ..Limits::default() };
+    let mut chat = Chat::new(limits);
+    chat.say(text(Role::System, "be kind"));
+    for n in 0..9 {
+        chat.say(text(if n % 2 == 0 { Role::User } else { Role::Assistant }, format!("turn {n}")));
+    }
+    for policy in POLICIES {
+        let words = chat.see(policy, 900).unwrap().words();
+        assert!(words.starts_with("s1 "), "{policy:?}: {words}");
+    }
+    assert_eq!(chat.history.turns_after(0).next().unwrap().seq, 2, "but it left the history");
+}
+
+#[test]
+fn an_attempt_that_is_not_kept_changes_nothing() {
+    let mut chat = chat([text(Role::User, "task"), text(Role::Assistant, "ok")]);
+    for _ in 0..6 {
+        chat.say(long(Role::User, 40));
+        chat.say(long(Role::Assistant, 40));
+    }
+    let before = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    let smaller = chat.see_with(Policy::TokenBudget, 300, false).unwrap();
+    assert!(smaller.turns.len() < before.turns.len());
+    assert_eq!(chat.see(Policy::TokenBudget, 1_000).unwrap().turns, before.turns);
+}

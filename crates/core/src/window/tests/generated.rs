@@ -1,0 +1,272 @@
+//! Conversations nobody would think of: what must hold of every window of them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::CoreError;
+use crate::turn::MediaSource;
+
+/// One step of a conversation.
+#[derive(Clone, Debug)]
+enum Step {
+    User {
+        bytes: usize,
+        pinned: bool,
+        salience: Option<u8>,
+    },
+    Assistant {
+        bytes: usize,
+    },
+    System {
+        bytes: usize,
+    },
+    /// Calls so many tools at once; with the same arguments for the same `input`.
+    Calls {
+        count: usize,
+        input: u8,
+        thinks: bool,
+    },
+    /// Answers the call that has waited for `place` others.
+    Answer {
+        place: usize,
+        bytes: usize,
+        as_user: bool,
+        is_json: bool,
+    },
+    /// Answers several calls in one turn.
+    AnswerAll {
+        bytes: usize,
+    },
+    Media,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = prop_oneof![8 => 0..200_usize, 2 => 200..3_000_usize, 1 => Just(60_000)];
+    let salience = proptest::option::of(0..=10_u8);
+    let pinned = proptest::bool::weighted(0.05);
+    prop_oneof![
+        4 => (bytes.clone(), pinned, salience)
+            .prop_map(|(bytes, pinned, salience)| Step::User { bytes, pinned, salience }),
+        3 => bytes.clone().prop_map(|bytes| Step::Assistant { bytes }),
+        1 => (0..50_usize).prop_map(|bytes| Step::System { bytes }),
+        4 => (1..4_usize, 0..3_u8, any::<bool>())
+            .prop_map(|(count, input, thinks)| Step::Calls { count, input, thinks }),
+        6 => (0..3_usize, bytes.clone(), any::<bool>(), any::<bool>()).prop_map(
+            |(place, bytes, as_user, is_json)| Step::Answer { place, bytes, as_user, is_json }
+        ),
+        1 => bytes.prop_map(|bytes| Step::AnswerAll { bytes }),
+        1 => Just(Step::Media),
+    ]
+}
+
+/// What the bot says in a step; nothing where no call waits.
+fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize) -> Option<Turn> {
+    let words = |bytes: usize| "lorem ipsum ".chars().cycle().take(bytes).collect::<String>();
+    Some(match step {
+        Step::User { bytes, pinned, salience } => Turn {
+            pinned: *pinned,
+            salience: salience.map(|tenths| f32::from(tenths) / 10.0),
+            ..text(Role::User, words(*bytes))
+        },
+        Step::Assistant { bytes } => text(Role::Assistant, words(*bytes)),
+        Step::System { bytes } => text(Role::System, words(*bytes)),
+        Step::Calls { count, input, thinks } => {
+            let ids: Vec<String> = (0..*count).map(|n| format!("c{}", *calls + n)).collect();
+            *calls += count;
+            waiting.extend(ids.iter().cloned());
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            let mut turn = call(&ids, &format!("{{\"of\":{input}}}"));
+            if *thinks {
+                let (text, signature) = ("hm".into(), "s".into());
+                turn.parts
+                    .insert(0, PartKind::Thinking { text, signature, redacted: false }.into());
+            }
+            turn
+        }
+        Step::Answer { place, bytes, as_user, is_json } => {
+            let id = waiting.remove((waiting.len().checked_sub(1)?).min(*place));
+            let content = match is_json {
+                true => serde_json::json!({ "rows": vec![words(40); bytes / 40] }).to_string(),
+                false => words(*bytes),
+            };
+            let mut turn = result(&id, content);
+            if *as_user {
+                turn.role = Role::User;
+                turn.parts.push(PartKind::Text("and?".into()).into());
+            }
+            turn
+        }
+        Step::AnswerAll { bytes } => {
+            waiting.first()?;
+            let parts = waiting.drain(..).flat_map(|id| result(&id, words(*bytes)).parts);
+            Turn::new(Role::User, parts.collect())
+        }
+        Step::Media => {
+            let source = MediaSource::Data(vec![7; 100]);
+            let (media_type, name) = ("image/png".into(), String::new());
+            Turn::new(Role::User, vec![PartKind::Media { media_type, source, name }.into()])
+        }
+    })
+}
+
+fn budget() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(60), Just(150), Just(400), Just(1_500), Just(8_000), Just(1_000_000)]
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let turns = prop_oneof![Just(1_usize), Just(3), Just(8), Just(50)];
+    let bytes = prop_oneof![Just(20_usize), Just(1 << 22)];
+    (turns, bytes).prop_map(|(max_history_turns, max_history_bytes)| Limits {
+        max_history_turns,
+        max_history_bytes,
+        pinned_turns: 2,
+        ..Limits::default()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_window_of_every_conversation_keeps_the_rules(
+        steps in proptest::collection::vec(step(), 1..60),
+        policy in proptest::sample::select(POLICIES.to_vec()),
+        budget in budget(),
+        limits in limits(),
+        skipped in 1..4_usize,
+    ) {
+        let mut chat = Chat::new(limits);
+        let (mut waiting, mut calls, mut before) = (Vec::new(), 0, None);
+        for (place, step) in steps.iter().enumerate() {
+            let Some(turn) = turns_of(step, &mut waiting, &mut calls) else { continue };
+            if !chat.say(turn.clone()) || !place.is_multiple_of(skipped) {
+                continue;
+            }
+            let (mut twin, mut later) = (chat.clone(), chat.restarted());
+            let seen = chat.see(policy, budget);
+            let again = twin.see(policy, budget);
+            prop_assert_eq!(seen.as_ref().map(|seen| &seen.turns), again.as_ref().map(|seen| &seen.turns));
+            let after_restart = later.see(policy, budget);
+            let Ok(seen) = seen else { before = None; continue };
+            if chat.windows.is_changed() && !seen.window.has_new_cut {
+                prop_assert_eq!(&after_restart.unwrap().turns, &seen.turns, "a restart changes nothing");
+            }
+            check_pairs(&seen)?;
+            check_budget(&chat, &seen, budget)?;
+            check_survivors(&chat, &seen, policy, &turn)?;
+            if let Some(before) = &before {
+                check_prefix(&chat, before, &seen)?;
+            }
+            before = Some(seen);
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_true(
+        steps in proptest::collection::vec(step(), 1..30),
+        policy in proptest::sample::select(POLICIES.to_vec()),
+        budget in 20..600_u64,
+    ) {
+        let mut chat = Chat::new(Limits { pinned_turns: 0, ..Limits::default() });
+        let (mut waiting, mut calls) = (Vec::new(), 0);
+        for step in &steps {
+            let Some(turn) = turns_of(step, &mut waiting, &mut calls) else { continue };
+            chat.say(turn);
+            if let Err(CoreError::CurrentTurnTooLarge { budget: told, tokens, .. }) = chat.see(policy, budget) {
+                prop_assert_eq!(told, budget);
+                prop_assert!(tokens > budget, "{} fit in {}", tokens, budget);
+            }
+        }
+    }
+}
+
+/// Invariant 1: results stand directly behind their calls, and every call has its result
+/// unless it waits at the very end.
+fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
+    let mut open: Vec<String> = Vec::new();
+    for (place, turn) in seen.turns.iter().enumerate() {
+        let links = turn.links();
+        for id in &links.results {
+            let found = open.iter().position(|open| **open == **id);
+            prop_assert!(found.is_some(), "{}: {} answers nothing: {}", place, id, seen.words());
+            open.remove(found.unwrap_or(0));
+        }
+        if links.results.is_empty() {
+            prop_assert!(open.is_empty(), "{}: {:?} wait: {}", place, open, seen.words());
+        }
+        open.extend(links.uses.iter().map(ToString::to_string));
+    }
+    Ok(())
+}
+
+/// Invariant 2: what is said to be used is used at most, and fits.
+fn check_budget(chat: &Chat, seen: &Seen, budget: u64) -> Result<(), TestCaseError> {
+    let report = &seen.window.report;
+    prop_assert!(report.blocks.total() <= budget);
+    let turns: u64 = seen.window.turns.iter().map(|turn| turn.tokens).sum();
+    prop_assert_eq!(turns + chat.fixed, report.blocks.total());
+    for (turn, told) in seen.turns.iter().zip(&seen.window.turns) {
+        prop_assert!(weigh(turn) <= told.tokens, "{:?}", turn);
+    }
+    Ok(())
+}
+
+/// Invariant 3: the anchor, pinned turns and the current turn are there.
+fn check_survivors(
+    chat: &Chat,
+    seen: &Seen,
+    policy: Policy,
+    current: &Turn,
+) -> Result<(), TestCaseError> {
+    let has = |wanted: &Turn| {
+        let said: Vec<&PartKind> =
+            seen.turns.iter().flat_map(|turn| &turn.parts).map(|part| &part.kind).collect();
+        wanted.parts.iter().all(|part| said.contains(&&part.kind))
+    };
+    // A result that came too late for a call that had left has left with it.
+    let is_kept = chat.history.turns_after(chat.last_seq - 1).next().is_some();
+    prop_assert!(!is_kept || has(current), "the current turn: {}", seen.words());
+    let first = chat
+        .history
+        .turns_after(0)
+        .find(|record| record.role == Role::User && record.stands_alone());
+    let is_sliding = matches!(policy, Policy::SlidingWindow { .. });
+    if let Some(anchor) = first.filter(|_| !is_sliding) {
+        let is_excerpt = seen.words().contains("[excerpt]");
+        prop_assert!(
+            is_excerpt || has(&open(&anchor.content).unwrap()),
+            "the anchor: {}",
+            seen.words()
+        );
+    }
+    for pinned in chat.history.turns_after(0).filter(|record| record.pinned) {
+        let is_anchor = first.is_some_and(|first| first.seq == pinned.seq);
+        prop_assert!(
+            is_anchor || has(&open(&pinned.content).unwrap()),
+            "a pinned turn: {}",
+            seen.words()
+        );
+    }
+    Ok(())
+}
+
+/// Invariant 4: what the report calls stable is what was sent before; between two cuts that
+/// is everything, unless a result came late.
+fn check_prefix(chat: &Chat, before: &Seen, seen: &Seen) -> Result<(), TestCaseError> {
+    let mut tokens = chat.fixed;
+    let stable = seen.window.report.stable_prefix_tokens;
+    let mut same = 0;
+    while tokens < stable {
+        tokens += seen.window.turns[same].tokens;
+        same += 1;
+    }
+    prop_assert_eq!(tokens, stable, "a whole number of turns");
+    prop_assert!(before.turns.len() >= same, "{} then {}", before.words(), seen.words());
+    prop_assert_eq!(&seen.turns[..same], &before.turns[..same]);
+    let is_late = seen.turns[same..].first().is_some_and(|turn| !turn.links().results.is_empty());
+    let is_sliding = matches!(seen.window.report.policy, Policy::SlidingWindow { .. });
+    if !seen.window.has_new_cut && !is_late && !is_sliding {
+        prop_assert_eq!(same, before.turns.len(), "{} then {}", before.words(), seen.words());
+    }
+    Ok(())
+}

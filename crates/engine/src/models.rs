@@ -1,0 +1,120 @@
+//! The models that windows are built for, and what was counted of the prompts that come
+//! with every call.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashlink::LruCache;
+use memoird_core::CoreError;
+use memoird_core::model::{ModelProfile, Provider, TokenizerKind};
+use memoird_core::tokens::Scale;
+use memoird_core::window::{Overheads, ScaleId, overheads};
+
+use crate::context::ContextConfig;
+
+/// Prompts whose counts are remembered.
+const PROMPTS_MAX: usize = 4_096;
+/// What a refusal quotes of a name.
+const NAME_BYTES_MAX: usize = 256;
+
+/// A model, ready for use.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) profile: ModelProfile,
+    pub(crate) scale: Scale,
+    pub(crate) scale_id: ScaleId,
+    pub(crate) overheads: Overheads,
+}
+
+/// All models, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Models {
+    by_name: HashMap<String, Arc<Model>>,
+    default: String,
+}
+
+/// The ids of scales: what counted a turn once is known again after a reload.
+#[derive(Debug, Default)]
+pub(crate) struct ScaleIds {
+    known: Mutex<HashMap<(TokenizerKind, Provider), ScaleId>>,
+}
+
+/// System prompts and tool schemas come with every call, and are counted once.
+#[derive(Debug)]
+pub(crate) struct Prompts {
+    tokens: Mutex<LruCache<(ScaleId, u64), u64>>,
+    hasher: RandomState,
+}
+
+impl Models {
+    /// The models of a configuration.
+    pub(crate) fn new(config: &ContextConfig, ids: &ScaleIds) -> Self {
+        let model = |model: &crate::context::ContextModel| {
+            let profile = model.profile.clone();
+            let scale = Scale::new(Arc::clone(&model.tokenizer), profile.provider);
+            let overheads = overheads(&|turn| scale.turn(turn));
+            let scale_id = ids.of(&profile.tokenizer, profile.provider);
+            (profile.name.clone(), Arc::new(Model { profile, scale, scale_id, overheads }))
+        };
+        Self {
+            by_name: config.models.iter().map(model).collect(),
+            default: config.default_model.clone(),
+        }
+    }
+
+    /// The model of this name; the default one where there is none.
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<Model>, CoreError> {
+        let wanted = if name.is_empty() { &self.default } else { name };
+        self.by_name.get(wanted).cloned().ok_or_else(|| {
+            let mut known: Vec<String> = self.by_name.keys().cloned().collect();
+            known.sort_unstable();
+            let end = wanted.floor_char_boundary(NAME_BYTES_MAX);
+            CoreError::UnknownModel { model: wanted[..end].to_owned(), known }
+        })
+    }
+
+    /// True when a provider that names a model so may mean this profile: a name that no
+    /// profile answers to may mean any.
+    pub(crate) fn may_mean(&self, provider_name: &str, profile: &str) -> bool {
+        let answers = |model: &Model| model.profile.answers_to(provider_name);
+        provider_name.is_empty()
+            || self.by_name.get(profile).is_some_and(|model| answers(model))
+            || !self.by_name.values().any(|model| answers(model))
+    }
+}
+
+impl ScaleIds {
+    fn of(&self, tokenizer: &TokenizerKind, provider: Provider) -> ScaleId {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = ScaleId(u32::try_from(known.len()).unwrap_or(u32::MAX));
+        *known.entry((tokenizer.clone(), provider)).or_insert(next)
+    }
+}
+
+impl Default for Prompts {
+    fn default() -> Self {
+        Self { tokens: Mutex::new(LruCache::new(PROMPTS_MAX)), hasher: RandomState::new() }
+    }
+}
+
+impl Prompts {
+    /// Tells a text from any other, as long as the process lives.
+    pub(crate) fn digest(&self, texts: [&str; 2]) -> u64 {
+        self.hasher.hash_one(texts)
+    }
+
+    /// What was counted of it.
+    pub(crate) fn get(&self, scale: ScaleId, digest: u64) -> Option<u64> {
+        self.lock().get(&(scale, digest)).copied()
+    }
+
+    /// Notes what was counted of it.
+    pub(crate) fn put(&self, scale: ScaleId, digest: u64, tokens: u64) {
+        self.lock().insert((scale, digest), tokens);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<(ScaleId, u64), u64>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,138 @@
+//! What a session's windows were decided to be, as it stands in a row. Turns in other
+//! words are not in it: they are made anew from what was decided.
+
+use std::collections::BTreeMap;
+
+use memoird_core::window::{Cut, CutKey, Excerpt, How, Policy, Reduced, SavedCut};
+use prost::{Enumeration, Message};
+
+#[derive(Clone, PartialEq, Message)]
+struct Row {
+    #[prost(message, repeated, tag = "1")]
+    cuts: Vec<CutRow>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CutRow {
+    #[prost(string, tag = "1")]
+    model: String,
+    #[prost(enumeration = "PolicyRow", tag = "2")]
+    policy: i32,
+    #[prost(uint32, tag = "3")]
+    turns: u32,
+    #[prost(uint64, tag = "4")]
+    seq: u64,
+    #[prost(uint64, repeated, tag = "5")]
+    kept: Vec<u64>,
+    /// First and last of each run, one after the other.
+    #[prost(uint64, repeated, tag = "6")]
+    holes: Vec<u64>,
+    #[prost(message, repeated, tag = "7")]
+    reduced: Vec<ReducedRow>,
+    #[prost(uint32, optional, tag = "8")]
+    excerpt_bytes: Option<u32>,
+    #[prost(uint64, tag = "9")]
+    budget: u64,
+    #[prost(uint64, tag = "10")]
+    made_at: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+enum PolicyRow {
+    Unknown = 0,
+    SlidingWindow = 1,
+    HeadTail = 2,
+    TokenBudget = 3,
+    Salience = 4,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ReducedRow {
+    #[prost(uint64, tag = "1")]
+    seq: u64,
+    /// Which result of the turn.
+    #[prost(uint64, tag = "2")]
+    place: u64,
+    /// The id of the later call; without one, the result is trimmed.
+    #[prost(string, optional, tag = "3")]
+    superseded_by: Option<String>,
+    #[prost(uint32, tag = "4")]
+    head_bytes: u32,
+    #[prost(uint32, tag = "5")]
+    tail_bytes: u32,
+}
+
+pub(crate) fn encode(cuts: &[SavedCut]) -> Vec<u8> {
+    Row { cuts: cuts.iter().map(cut_row).collect() }.encode_to_vec()
+}
+
+/// `None` when the row is damaged.
+pub(crate) fn decode(row: &[u8]) -> Option<Vec<SavedCut>> {
+    let row = Row::decode(row).ok()?;
+    // A policy of a newer memoird decides anew.
+    Some(row.cuts.into_iter().filter_map(saved_cut).collect())
+}
+
+fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
+    let (policy, turns) = match key.policy {
+        Policy::SlidingWindow { turns } => (PolicyRow::SlidingWindow, turns),
+        Policy::HeadTail { turns } => (PolicyRow::HeadTail, turns),
+        Policy::TokenBudget => (PolicyRow::TokenBudget, 0),
+        Policy::Salience => (PolicyRow::Salience, 0),
+    };
+    let reduced = cut.reduced.iter().flat_map(|(&seq, reduced)| {
+        reduced.results.iter().map(move |(place, how)| reduced_row(seq, *place, how))
+    });
+    CutRow {
+        model: key.model.to_string(),
+        policy: policy.into(),
+        turns,
+        seq: cut.seq,
+        kept: cut.kept.clone(),
+        holes: cut.holes.iter().flat_map(|&(first, last)| [first, last]).collect(),
+        reduced: reduced.collect(),
+        excerpt_bytes: cut.excerpt.as_ref().map(|excerpt| excerpt.bytes),
+        budget: cut.budget,
+        made_at: cut.made_at,
+    }
+}
+
+fn reduced_row(seq: u64, place: usize, how: &How) -> ReducedRow {
+    let (superseded_by, head_bytes, tail_bytes) = match how {
+        How::Superseded { by } => (Some(by.to_string()), 0, 0),
+        How::Trimmed { head_bytes, tail_bytes } => (None, *head_bytes, *tail_bytes),
+    };
+    ReducedRow { seq, place: place as u64, superseded_by, head_bytes, tail_bytes }
+}
+
+fn saved_cut(row: CutRow) -> Option<SavedCut> {
+    let policy = match row.policy() {
+        PolicyRow::Unknown => return None,
+        PolicyRow::SlidingWindow => Policy::SlidingWindow { turns: row.turns },
+        PolicyRow::HeadTail => Policy::HeadTail { turns: row.turns },
+        PolicyRow::TokenBudget => Policy::TokenBudget,
+        PolicyRow::Salience => Policy::Salience,
+    };
+    let mut reduced: BTreeMap<u64, Reduced> = BTreeMap::new();
+    for result in row.reduced {
+        let how = match result.superseded_by {
+            Some(by) => How::Superseded { by: by.into() },
+            None => How::Trimmed { head_bytes: result.head_bytes, tail_bytes: result.tail_bytes },
+        };
+        let of_turn = reduced
+            .entry(result.seq)
+            .or_insert_with(|| Reduced { results: Vec::new(), shown: None });
+        of_turn.results.push((usize::try_from(result.place).ok()?, how));
+    }
+    let cut = Cut {
+        seq: row.seq,
+        kept: row.kept,
+        holes: row.holes.chunks_exact(2).map(|run| (run[0], run[1])).collect(),
+        reduced,
+        excerpt: row.excerpt_bytes.map(|bytes| Excerpt { bytes, shown: None }),
+        budget: row.budget,
+        made_at: row.made_at,
+    };
+    Some(SavedCut { key: CutKey { model: row.model.into(), policy }, cut })
+}
