@@ -1,6 +1,10 @@
 //! Counting tokens: of text by a tokenizer, of a turn by its provider's rules.
 
+mod openai;
+
 use std::fmt;
+
+pub use openai::{Cl100k, O200k};
 
 /// Counts the tokens of text.
 pub trait Tokenizer: Send + Sync + fmt::Debug {
