@@ -1,9 +1,11 @@
 //! Counting tokens: of text by a tokenizer, of a turn by its provider's rules.
 
+mod estimate;
 mod openai;
 
 use std::fmt;
 
+pub use estimate::Estimate;
 pub use openai::{Cl100k, O200k};
 
 /// Counts the tokens of text.

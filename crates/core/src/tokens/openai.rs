@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn every_character_is_counted_whatever_its_script() {
-        for text in ["é".repeat(400_000), "\u{10ffff}".repeat(200_000), "\u{301}".repeat(300_000)] {
+        for text in ["é".repeat(400_000), "\u{10ffff}".repeat(200_000), "\u{301}".repeat(300_000)]
+        {
             assert!(O200k.count(&text) > text.chars().count() / 64);
             assert!(Cl100k.count(&text) > text.chars().count() / 64);
         }
