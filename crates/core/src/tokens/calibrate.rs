@@ -102,64 +102,65 @@ impl Calibration {
 mod tests {
     use super::*;
 
-    /// After so many requests of `expected` tokens, charged `ratio` times that.
-    fn after(mut calibration: Calibration, times: u32, expected: u64, ratio: f64) -> Calibration {
+    /// After so many requests of `expected` tokens, charged `percent` of that.
+    fn after(mut calibration: Calibration, times: u32, expected: u64, percent: u64) -> Calibration {
         for _ in 0..times {
-            calibration.observe(expected, (expected as f64 * ratio).round() as u64);
+            calibration.observe(expected, expected * percent / 100);
         }
         calibration
     }
 
     #[test]
     fn it_finds_what_is_charged_in_some_tens_of_requests() {
-        let cases = [(1.3, 10_000, 30), (1.0, 10_000, 1), (0.8, 10_000, 30), (1.3, 500, 90)];
-        for (ratio, expected, times) in cases {
-            let found = after(Calibration::default(), times, expected, ratio).factor();
-            assert!((found / ratio - 1.0).abs() < 0.02, "{ratio} x {times}: {found:.3}");
+        let cases = [(130, 10_000, 30), (100, 10_000, 1), (80, 10_000, 30), (130, 500, 90)];
+        for (percent, expected, times) in cases {
+            let found = after(Calibration::default(), times, expected, percent).factor();
+            let ratio = found / (percent as f64 / 100.0);
+            assert!((ratio - 1.0).abs() < 0.02, "{percent} % x {times}: {found:.3}");
         }
     }
 
     #[test]
     fn it_heals_after_the_model_changed() {
-        let before = after(Calibration::default(), 100, 20_000, 1.4);
-        let healed = after(before, 40, 20_000, 0.9);
+        let before = after(Calibration::default(), 100, 20_000, 140);
+        let healed = after(before, 40, 20_000, 90);
         assert!((healed.factor() / 0.9 - 1.0).abs() < 0.02, "{healed:?}");
-        let at_once = after(before, 1, 20_000, 0.9);
+        let at_once = after(before, 1, 20_000, 90);
         assert!(at_once.margin(0.02) > before.margin(0.02), "a surprise widens the margin");
     }
 
     #[test]
     fn one_absurd_charge_does_little() {
-        let calm = after(Calibration::default(), 50, 10_000, 1.1);
+        let calm = after(Calibration::default(), 50, 10_000, 110);
         for charged in [1, 100, 10_000_000, u64::MAX] {
             let mut upset = calm;
             upset.observe(10_000, charged);
             let change = upset.factor() / calm.factor() - 1.0;
             assert!(change.abs() <= 0.0501, "{charged}: {change:.3}");
-            assert!(after(upset, 20, 10_000, 1.1).margin(0.02) < 0.05);
+            assert!(after(upset, 20, 10_000, 110).margin(0.02) < 0.05);
         }
     }
 
     #[test]
     fn small_requests_weigh_little_and_zeros_nothing() {
-        let mut calibration = after(Calibration::default(), 10, 10_000, 1.0);
+        let mut calibration = after(Calibration::default(), 10, 10_000, 100);
         let calm = calibration;
         calibration.observe(0, 500);
         calibration.observe(500, 0);
         assert_eq!(calibration, calm);
-        let small = after(calm, 1, 10, 2.0).factor() - calm.factor();
-        let large = after(calm, 1, 10_000, 1.2).factor() - calm.factor();
+        let small = after(calm, 1, 10, 200).factor() - calm.factor();
+        let large = after(calm, 1, 10_000, 120).factor() - calm.factor();
         assert!(small < large / 10.0, "{small} {large}");
     }
 
     #[test]
     fn the_factor_and_the_margin_stay_in_their_bounds() {
-        for (ratio, bound) in [(50.0, FACTOR_MAX), (0.01, FACTOR_MIN)] {
-            let far = after(Calibration::default(), 500, 100_000, ratio);
+        for (percent, bound) in [(5_000, FACTOR_MAX), (1, FACTOR_MIN)] {
+            let far = after(Calibration::default(), 500, 100_000, percent);
             assert!((far.factor() - bound).abs() < 1e-9, "{far:?}");
             assert!((far.margin(0.02) - MARGIN_MAX).abs() < 1e-9, "{far:?}");
         }
-        let exact = after(Calibration::default(), 500, 100_000, 1.0);
+        let exact = after(Calibration::default(), 500, 100_000, 100);
         assert!((exact.margin(0.15) - MARGIN_MIN).abs() < 1e-9, "{exact:?}");
         assert!((Calibration::default().margin(0.15) - 0.15).abs() < 1e-9);
     }
