@@ -46,6 +46,17 @@ fn bytes_of_a() -> String {
     )
 }
 
+/// Takes the likeliest pieces; its scores are numbers with a point.
+const LIKELY: &str = r#"{
+    "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}]},
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always",
+        "split": true},
+    "post_processor": null, "decoder": null,
+    "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": false, "vocab": [["<unk>", 0.0],
+        ["▁", -2.5], ["h", -5.25], ["hell", -3.5], ["o", -3.0], ["▁hello", -4.125]]}
+}"#;
+
 fn quoted(letter: char) -> String {
     match letter {
         '"' | '\\' => format!("\"\\{letter}\""),
@@ -77,6 +88,14 @@ fn bytes_are_merged_as_the_file_says() {
     let tokenizer = HfTokenizer::from_json(bytes_of_a().as_bytes()).expect("a tokenizer");
     let cases = [("aa", 1), ("aaa", 2), ("b a", 3), ("é", 2), ("aa  aa", 4), ("中", 3)];
     for (text, expected) in cases {
+        assert_eq!(tokenizer.count(text), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn the_likeliest_pieces_are_counted() {
+    let tokenizer = HfTokenizer::from_json(LIKELY.as_bytes()).expect("a tokenizer");
+    for (text, expected) in [("hello", 1), ("hello hello", 2), ("hell", 2), ("ho", 3)] {
         assert_eq!(tokenizer.count(text), expected, "{text:?}");
     }
 }
