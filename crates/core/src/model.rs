@@ -1,6 +1,11 @@
 //! Models: how many tokens each takes, who provides it, and how its tokens are counted.
 
+mod catalogue;
+mod name;
+
 use std::path::PathBuf;
+
+pub use catalogue::{DEFAULT_MODEL, catalogue};
 
 use crate::error::CoreError;
 

@@ -1,13 +1,38 @@
 //! Counting tokens: of text by a tokenizer, of a turn by its provider's rules.
 
+mod calibrate;
+mod estimate;
+mod media;
+mod openai;
+mod overhead;
+mod scale;
+
 use std::fmt;
+use std::sync::Arc;
+
+pub use calibrate::Calibration;
+pub use estimate::Estimate;
+pub use openai::{Cl100k, O200k};
+pub use scale::Scale;
+
+use crate::model::{Provider, TokenizerKind};
 
 /// Counts the tokens of text.
 pub trait Tokenizer: Send + Sync + fmt::Debug {
-    /// Tokens of this text.
+    /// Tokens of this text. It takes time and memory linear in the text, whatever that is.
     fn count(&self, text: &str) -> usize;
 
     /// How far it may be off the provider's own count, as a share: 0 for the provider's
     /// own tokenizer.
     fn margin(&self) -> f64;
+}
+
+/// A tokenizer that is built in; `None` for one that is in a file.
+pub fn built_in(kind: &TokenizerKind, provider: Provider) -> Option<Arc<dyn Tokenizer>> {
+    match kind {
+        TokenizerKind::O200k => Some(Arc::new(O200k)),
+        TokenizerKind::Cl100k => Some(Arc::new(Cl100k)),
+        TokenizerKind::Estimate => Some(Arc::new(Estimate::new(provider))),
+        TokenizerKind::File(_) => None,
+    }
 }

@@ -1,0 +1,105 @@
+//! What a document weighs: by its pages, of which text and picture are both read.
+
+use crate::model::Provider;
+
+/// More pages are not read by any provider.
+const PAGES_MAX: u64 = 1_000;
+/// A page of a document whose pages cannot be counted is not smaller: dense text,
+/// compressed, without pictures.
+const PAGE_BYTES_MIN: usize = 10_000;
+/// Where a file that is laid out for the web says how many pages it has.
+const LINEARIZED_BYTES: usize = 1_024;
+
+/// Tokens of a document of so many pages.
+///
+/// Anthropic ("PDF support"): up to 3,000 for a page's text, and its picture, of the
+/// 1,568 that were the maximum of one when that was published. OpenAI: text and picture
+/// too, without a figure for text. Google ("Media resolution"): 560. Models with open
+/// weights get pages as their servers make them of it, so the same is assumed as of
+/// OpenAI.
+pub(super) fn tokens(provider: Provider, pages: u64) -> u64 {
+    let page = match provider {
+        Provider::Anthropic => 4_568,
+        Provider::Google => 560,
+        Provider::OpenAi | Provider::Open => 3_000,
+    };
+    pages.min(PAGES_MAX) * page
+}
+
+/// Pages of a PDF, at least one: those that can be seen, what a file for the web states,
+/// else by its size.
+pub(super) fn pages(pdf: &[u8]) -> u64 {
+    let seen = pages_seen(pdf).max(pages_stated(pdf).unwrap_or(0));
+    match seen {
+        0 => pages_by_size(pdf.len()),
+        seen => seen.min(PAGES_MAX),
+    }
+}
+
+/// Pages of a document of so many bytes, at least one.
+pub(super) fn pages_by_size(bytes: usize) -> u64 {
+    (bytes.div_ceil(PAGE_BYTES_MIN) as u64).clamp(1, PAGES_MAX)
+}
+
+/// Objects of the type `Page`. A file may hide its objects in compressed streams.
+fn pages_seen(pdf: &[u8]) -> u64 {
+    const TYPE: &[u8] = b"/Type";
+    let mut rest = pdf;
+    let mut pages = 0;
+    while let Some(slash) = rest.iter().position(|byte| *byte == b'/') {
+        rest = &rest[slash..];
+        let Some(value) = rest.strip_prefix(TYPE) else {
+            rest = &rest[1..];
+            continue;
+        };
+        let value = value.trim_ascii_start();
+        let is_page = value
+            .strip_prefix(b"/Page")
+            .is_some_and(|after| after.first().is_none_or(|byte| !byte.is_ascii_alphanumeric()));
+        pages += u64::from(is_page);
+        rest = &rest[TYPE.len()..];
+    }
+    pages
+}
+
+/// The `/N` of a linearized file's first object.
+fn pages_stated(pdf: &[u8]) -> Option<u64> {
+    let head = String::from_utf8_lossy(&pdf[..pdf.len().min(LINEARIZED_BYTES)]);
+    let object = head.split_once("/Linearized")?.1;
+    let number = object.split_once("/N ")?.1.trim_start();
+    let digits = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
+    number[..digits].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_counted_where_they_can_be_seen() {
+        let cases: [(&[u8], u64); 7] = [
+            (b"%PDF-1.4 <</Type /Pages /Count 2>> <</Type/Page>> <</Type /Page/Parent 1>>", 2),
+            (b"%PDF-1.4 <</Type\n/Page\n>>", 1),
+            (b"%PDF-1.5 <</Linearized 1/L 9/N 12/T 8>> stream", 12),
+            (b"%PDF-1.5 <</Linearized 1/N x>>", 1),
+            (b"%PDF-1.5 /PageLabels /Type/PageLabel", 1),
+            (b"", 1),
+            (b"/Type/Page", 1),
+        ];
+        for (pdf, expected) in cases {
+            assert_eq!(pages(pdf), expected, "{}", String::from_utf8_lossy(pdf));
+        }
+    }
+
+    #[test]
+    fn hidden_pages_are_guessed_by_size_and_all_are_bounded() {
+        assert_eq!(pages(&[b'x'; 95_000]), 10);
+        assert_eq!(pages(&b"/Type/Page ".repeat(5_000)), PAGES_MAX);
+        assert_eq!(pages(b"/Linearized 1 /N 99999999999999999999"), 1);
+        assert_eq!(pages(b"/Linearized 1 /N 9999999999"), PAGES_MAX);
+        assert_eq!(pages_by_size(usize::MAX), PAGES_MAX);
+        assert!(pages(&b"/".repeat(1_000_000)) > 0);
+        // Blanks after each type are not walked again and again.
+        assert_eq!(pages(&[b"/Type ".repeat(100), vec![b' '; 100]].concat()), 1);
+    }
+}

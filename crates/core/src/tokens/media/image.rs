@@ -1,0 +1,194 @@
+//! What an image weighs: by its size in pixels, as its provider cuts it into pieces.
+
+use serde_json::Value;
+
+use crate::model::Provider;
+
+/// How closely a bot asks that an image be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Nothing was asked, or something unknown.
+    Auto,
+    Low,
+    High,
+    Original,
+}
+
+/// Pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) width: u64,
+    pub(super) height: u64,
+}
+
+/// No provider takes a longer side.
+const SIDE_PX_MAX: u64 = 65_535;
+
+impl Detail {
+    /// As an OpenAI part says it, in chat completions or in responses.
+    pub(super) fn of(object: &Value) -> Self {
+        let inner = object.get("image_url").and_then(|image| image.get("detail"));
+        match inner.or_else(|| object.get("detail")).and_then(Value::as_str) {
+            Some("low") => Self::Low,
+            Some("high") => Self::High,
+            Some("original") => Self::Original,
+            _ => Self::Auto,
+        }
+    }
+}
+
+/// The size that the head of an image states.
+pub(super) fn size(head: &[u8]) -> Option<Size> {
+    let size = imagesize::blob_size(head).ok()?;
+    let side = |px: usize| (px as u64).clamp(1, SIDE_PX_MAX);
+    (size.width > 0 && size.height > 0)
+        .then(|| Size { width: side(size.width), height: side(size.height) })
+}
+
+/// Tokens of one image; of an unknown size, the provider's maximum for one.
+pub(super) fn tokens(provider: Provider, size: Option<Size>, detail: Detail) -> u64 {
+    match provider {
+        Provider::OpenAi => open_ai(size, detail),
+        Provider::Anthropic => anthropic(size),
+        Provider::Google => google(size),
+        Provider::Open => open(size),
+    }
+}
+
+/// The larger of OpenAI's two rules ("Images and vision", calculating costs), because
+/// which one applies depends on the model.
+///
+/// *Tiles* (GPT-4o, GPT-4.1, GPT-5): fit into 2,048 px, then the short side to 768 px;
+/// 85 tokens and 170 for each tile of 512 px. *Patches* (GPT-5.2 and later): 1.2 tokens
+/// for each 32 px; with `high` at most 2,500 patches, with `auto`, which is `original`
+/// since GPT-5.5, as many as there are. `low` is 85 tokens or an image of 512 px.
+///
+/// An unknown size is taken for an image of 2,500 patches, or of 10,000 where the bot
+/// asked for `original`.
+fn open_ai(size: Option<Size>, detail: Detail) -> u64 {
+    const PATCH_PX: u64 = 32;
+    const PATCHES_HIGH: u64 = 2_500;
+    const PATCHES_ORIGINAL: u64 = 10_000;
+    const LOW: u64 = 85;
+    let weigh = |patches: u64| (patches * 12).div_ceil(10);
+    let Some(size) = size else {
+        return match detail {
+            Detail::Low => weigh((512 / PATCH_PX).pow(2)),
+            Detail::Auto | Detail::High => weigh(PATCHES_HIGH),
+            Detail::Original => weigh(PATCHES_ORIGINAL),
+        };
+    };
+    if detail == Detail::Low {
+        return weigh(size.within(512).pieces(PATCH_PX)).max(LOW);
+    }
+    let fitted = size.within(2_048);
+    let fitted = match fitted.short() {
+        769.. => fitted.scaled(768, fitted.short()),
+        _ => fitted,
+    };
+    let tiles = LOW + 170 * fitted.pieces(512);
+    let patches = match detail {
+        Detail::High => size.pieces(PATCH_PX).min(PATCHES_HIGH),
+        _ => size.pieces(PATCH_PX),
+    };
+    weigh(patches).max(tiles)
+}
+
+/// One token for each 28 px ("Vision"; near to width × height / 750, as it was once
+/// published). Larger images are scaled to a long side of 2,576 px and 4,784 tokens;
+/// models before Claude Opus 4.7 to 1,568 of both.
+fn anthropic(size: Option<Size>) -> u64 {
+    const TOKENS_MAX: u64 = 4_784;
+    size.map_or(TOKENS_MAX, |size| size.within(2_576).pieces(28).min(TOKENS_MAX))
+}
+
+/// Gemini 3 ("Media resolution"): up to 1,120 tokens an image, 2,240 at the highest
+/// resolution. Gemini 2: 258 for each tile of 768 px of an image of at most 3,072.
+fn google(size: Option<Size>) -> u64 {
+    const AT_HIGH: u64 = 1_120;
+    const AT_ULTRA_HIGH: u64 = 2_240;
+    size.map_or(AT_ULTRA_HIGH, |size| (258 * size.within(3_072).pieces(768)).max(AT_HIGH))
+}
+
+/// Qwen-VL, which takes the most of the common ones: one token for each 28 px, at most
+/// 16,384. An unknown size is taken for an image of 4,096 tokens, some 1,800 px square.
+fn open(size: Option<Size>) -> u64 {
+    const TOKENS_MAX: u64 = 16_384;
+    const TOKENS_UNKNOWN: u64 = 4_096;
+    size.map_or(TOKENS_UNKNOWN, |size| size.pieces(28).clamp(64, TOKENS_MAX))
+}
+
+impl Size {
+    fn short(self) -> u64 {
+        self.width.min(self.height)
+    }
+
+    /// Scaled down, where need be, to this long side.
+    fn within(self, long_px: u64) -> Self {
+        let long = self.width.max(self.height);
+        if long <= long_px { self } else { self.scaled(long_px, long) }
+    }
+
+    fn scaled(self, to: u64, from: u64) -> Self {
+        let side = |px: u64| (px * to).div_ceil(from.max(1)).max(1);
+        Self { width: side(self.width), height: side(self.height) }
+    }
+
+    /// Squares of this side that cover it.
+    fn pieces(self, side_px: u64) -> u64 {
+        self.width.div_ceil(side_px) * self.height.div_ceil(side_px)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(provider: Provider, width: u64, height: u64, detail: Detail) -> u64 {
+        tokens(provider, Some(Size { width, height }), detail)
+    }
+
+    #[test]
+    fn images_weigh_what_providers_were_seen_to_charge() {
+        // Charges measured for GPT-6 and Claude 5.5, without the 77 of the prompt around
+        // the latter; what their rules give where OpenAI's other rule is above.
+        let cases = [
+            (Provider::OpenAi, 1024, 1024, 1_229),
+            (Provider::OpenAi, 1920, 1080, 2_448),
+            (Provider::OpenAi, 4032, 3024, 14_364),
+            (Provider::OpenAi, 256, 256, 255),
+            (Provider::Anthropic, 256, 256, 100),
+            (Provider::Anthropic, 768, 768, 784),
+            (Provider::Anthropic, 1024, 1024, 1_369),
+            (Provider::Anthropic, 1920, 1080, 2_691),
+            (Provider::Google, 200, 200, 1_120),
+            (Provider::Google, 4032, 3024, 3_096),
+            (Provider::Open, 1024, 1024, 1_369),
+        ];
+        for (provider, width, height, expected) in cases {
+            let tokens = of(provider, width, height, Detail::Auto);
+            assert_eq!(tokens, expected, "{provider:?} {width} x {height}");
+        }
+    }
+
+    #[test]
+    fn the_detail_that_was_asked_for_bounds_an_image() {
+        assert_eq!(of(Provider::OpenAi, 4032, 3024, Detail::Low), 231);
+        assert_eq!(of(Provider::OpenAi, 64, 64, Detail::Low), 85);
+        assert_eq!(of(Provider::OpenAi, 4032, 3024, Detail::High), 3_000);
+        assert_eq!(tokens(Provider::OpenAi, None, Detail::Original), 12_000);
+    }
+
+    #[test]
+    fn no_size_breaks_the_rules() {
+        let providers = [Provider::OpenAi, Provider::Anthropic, Provider::Google, Provider::Open];
+        for provider in providers {
+            for (width, height) in [(1, 1), (1, SIDE_PX_MAX), (SIDE_PX_MAX, SIDE_PX_MAX), (3, 2)] {
+                for detail in [Detail::Auto, Detail::Low, Detail::High, Detail::Original] {
+                    assert!(of(provider, width, height, detail) > 0, "{provider:?}");
+                    assert!(tokens(provider, None, detail) > 0, "{provider:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! OpenAI's own tokenizers: the encodings `o200k_base` and `cl100k_base`, whose tables
+//! are built in.
+
+use super::Tokenizer;
+
+/// What of OpenAI's own count these do not know: the words around messages and tools,
+/// which OpenAI does not publish to the token.
+const MARGIN: f64 = 0.02;
+
+/// Longer text is counted in pieces of so many bytes, so that what counting needs of
+/// memory does not grow with the text. A cut through a word costs a token or two.
+const PIECE_BYTES_MAX: usize = 256 * 1024;
+
+/// `o200k_base`: GPT-4o and later.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct O200k;
+
+/// `cl100k_base`: GPT-4 and GPT-3.5.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cl100k;
+
+impl Tokenizer for O200k {
+    fn count(&self, text: &str) -> usize {
+        in_pieces(text, |piece| bpe_openai::o200k_base().count(piece))
+    }
+
+    fn margin(&self) -> f64 {
+        MARGIN
+    }
+}
+
+impl Tokenizer for Cl100k {
+    fn count(&self, text: &str) -> usize {
+        in_pieces(text, |piece| bpe_openai::cl100k_base().count(piece))
+    }
+
+    fn margin(&self) -> f64 {
+        MARGIN
+    }
+}
+
+fn in_pieces(text: &str, count: impl Fn(&str) -> usize) -> usize {
+    let mut rest = text;
+    let mut tokens = 0;
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES_MAX));
+        tokens += count(piece);
+        rest = after;
+    }
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_those_that_openai_publishes() {
+        // The cookbook's "How to count tokens with tiktoken".
+        let cases = [
+            ("tiktoken is great!", 6, 6),
+            ("antidisestablishmentarianism", 6, 6),
+            ("2 + 2 = 4", 7, 7),
+            ("お誕生日おめでとう", 9, 8),
+        ];
+        for (text, cl100k, o200k) in cases {
+            assert_eq!(Cl100k.count(text), cl100k, "{text}");
+            assert_eq!(O200k.count(text), o200k, "{text}");
+        }
+    }
+
+    #[test]
+    fn special_tokens_are_text_like_any_other() {
+        assert!(O200k.count("<|endoftext|>") > 1);
+        assert!(Cl100k.count("<|im_start|>") > 1);
+    }
+
+    #[test]
+    fn text_longer_than_a_piece_is_counted_to_its_end() {
+        let word = "daylight ";
+        let text = word.repeat(3 * PIECE_BYTES_MAX / word.len());
+        let words = text.len() / word.len();
+        assert!((words..=words + 8).contains(&O200k.count(&text)), "{}", O200k.count(&text));
+        assert_eq!(O200k.count(""), 0);
+    }
+
+    #[test]
+    fn every_character_is_counted_whatever_its_script() {
+        for text in ["é".repeat(400_000), "\u{10ffff}".repeat(200_000), "\u{301}".repeat(300_000)]
+        {
+            assert!(O200k.count(&text) > text.chars().count() / 64);
+            assert!(Cl100k.count(&text) > text.chars().count() / 64);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The tokenizer of a model with open weights, from the `tokenizer.json` that HuggingFace
+//! has of it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use memoird_core::model::Provider;
+use memoird_core::tokens::{Estimate, Tokenizer};
+
+use crate::error::ModelError;
+
+/// The largest that are published take a third of it.
+pub(crate) const FILE_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// Longer text is counted in pieces of so many bytes: the library keeps some hundred
+/// bytes for each token, and takes more than linear time for text without blanks.
+const PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// What of a provider's own count the file does not know: the words around messages,
+/// which are in the chat template.
+const MARGIN: f64 = 0.02;
+
+/// Something that every tokenizer can encode.
+const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs.";
+
+/// Counts as a `tokenizer.json` says.
+pub struct HfTokenizer {
+    inner: tokenizers::Tokenizer,
+    /// For text that the tokenizer refuses.
+    estimate: Estimate,
+}
+
+impl HfTokenizer {
+    /// Reads a tokenizer from the content of its file.
+    ///
+    /// # Errors
+    /// [`ModelError::TokenizerInvalid`].
+    pub fn from_json(bytes: &[u8]) -> Result<Self, ModelError> {
+        Self::read(bytes, "the given text")
+    }
+
+    /// Reads a tokenizer from its file. It takes up to some seconds; do it where
+    /// blocking is allowed.
+    ///
+    /// # Errors
+    /// [`ModelError::TokenizerUnreadable`], [`ModelError::TokenizerTooLarge`],
+    /// [`ModelError::TokenizerInvalid`].
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let path = path.as_ref();
+        let unreadable = |error| ModelError::TokenizerUnreadable { path: path.to_owned(), error };
+        let file = File::open(path).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        if bytes > FILE_BYTES_MAX {
+            return Err(ModelError::TokenizerTooLarge { path: path.to_owned(), bytes });
+        }
+        let mut content = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut content).map_err(unreadable)?;
+        Self::read(&content, &path.display().to_string())
+    }
+
+    fn read(bytes: &[u8], origin: &str) -> Result<Self, ModelError> {
+        let invalid = |problem: String| {
+            let origin = origin.to_owned();
+            ModelError::TokenizerInvalid { origin, problem }
+        };
+        let mut inner =
+            tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
+        // A file often has the truncation and the padding of its model's training.
+        inner.with_truncation(None).map_err(|error| invalid(error.to_string()))?;
+        inner.with_padding(None);
+        // What a user writes is text, also where it looks like a mark of the template.
+        inner.set_encode_special_tokens(true);
+        match inner.encode_fast(PROBE, false) {
+            Ok(encoding) if !encoding.is_empty() => {}
+            Ok(_) => return Err(invalid("it makes no tokens of words".to_owned())),
+            Err(error) => return Err(invalid(format!("it cannot encode words: {error}"))),
+        }
+        Ok(Self { inner, estimate: Estimate::new(Provider::Open) })
+    }
+
+    fn count_piece(&self, piece: &str) -> usize {
+        match self.inner.encode_fast(piece, false) {
+            Ok(encoding) => encoding.len(),
+            Err(_) => self.estimate.count(piece),
+        }
+    }
+}
+
+impl Tokenizer for HfTokenizer {
+    fn count(&self, text: &str) -> usize {
+        pieces(text).map(|piece| self.count_piece(piece)).sum()
+    }
+
+    fn margin(&self) -> f64 {
+        MARGIN
+    }
+}
+
+impl fmt::Debug for HfTokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let vocabulary = self.inner.get_vocab_size(true);
+        f.debug_struct("HfTokenizer").field("vocabulary", &vocabulary).finish_non_exhaustive()
+    }
+}
+
+/// Text in pieces that end before a blank, where there is one in the second half.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut end = rest.floor_char_boundary(PIECE_BYTES_MAX);
+        if end < rest.len() {
+            let half = rest.floor_char_boundary(end / 2);
+            let blank = rest[half..end].rfind([' ', '\n']);
+            end = blank.map_or(end, |at| half + at.max(1));
+        }
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(end));
+        rest = after;
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+#[path = "tokenizer_tests.rs"]
+mod tests;
