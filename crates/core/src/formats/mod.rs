@@ -56,6 +56,7 @@ mod anthropic;
 mod content;
 mod fields;
 mod openai;
+mod responses;
 #[cfg(test)]
 mod tests;
 
@@ -77,8 +78,9 @@ pub enum MessageFormat {
     Anthropic,
 }
 
-/// Reads a provider's message array: one turn for each message, in order. An empty
-/// array gives no turns.
+/// Reads a provider's message array: one turn for each message, in order; of OpenAI's
+/// responses one for each item, but what the model did in a row is one. An empty array
+/// gives no turns.
 ///
 /// # Errors
 /// [`CoreError::MessagesInvalid`] naming message, field and why; never what was said.
@@ -90,9 +92,7 @@ pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, Co
     };
     let turn = match format {
         MessageFormat::OpenAi => openai::turn,
-        MessageFormat::OpenAiResponses => {
-            return Err(Place::Messages.refuse("this format cannot be read yet"));
-        }
+        MessageFormat::OpenAiResponses => return responses::turns(messages),
         MessageFormat::Anthropic => anthropic::turn,
     };
     let read = |(index, mut message)| {

@@ -76,11 +76,12 @@ fn a_plain_message_leaves_nothing() {
         parts: vec![],
         is_error: false,
     };
+    let turn = |role, parts| Turn { format: Some(OpenAi), ..Turn::new(role, parts) };
     let turns = vec![
-        Turn::new(Role::System, vec![text("Be brief.")]),
-        Turn::new(Role::User, vec![text("")]),
-        Turn::new(Role::Assistant, vec![text("Let me see."), call.into()]),
-        Turn::new(Role::Tool, vec![result.into()]),
+        turn(Role::System, vec![text("Be brief.")]),
+        turn(Role::User, vec![text("")]),
+        turn(Role::Assistant, vec![text("Let me see."), call.into()]),
+        turn(Role::Tool, vec![result.into()]),
     ];
     assert_eq!(read(OpenAi, &messages), turns);
 }
@@ -117,6 +118,7 @@ fn blocks_become_parts() {
         PartKind::Thinking { text: "EroB".into(), signature: String::new(), redacted: true };
     let turn = Turn {
         extra_json: r#"{"content":[]}"#.into(),
+        format: Some(Anthropic),
         ..Turn::new(Role::User, vec![result, redacted.into()])
     };
     assert_eq!(read(Anthropic, &messages), [turn]);
