@@ -16,7 +16,7 @@ use crate::turn::{Part, PartKind, Role, Turn};
 /// How early a failed tool's result must mention an error to need no `Error: `.
 const ERROR_SAID_CHARS: usize = 64;
 
-/// A turn to be translated. Nothing in it is empty.
+/// A turn to be translated. Nothing in it is empty; a user says at least that.
 pub(super) struct Pieces<'a> {
     pub(super) role: Role,
     /// Fields for its messages.
@@ -66,15 +66,12 @@ impl<'a> Pieces<'a> {
                 rest.extend(reader.piece(part));
             }
         }
+        if turn.role == Role::User && results.is_empty() && rest.is_empty() {
+            // Where it stands does not count: what was sent once is sent again the same.
+            rest.push(text(EMPTY.into()));
+        }
         let fields = reader.fields(Extra::read(&turn.extra_json));
         Self { role: turn.role, fields, results, rest }
-    }
-
-    /// Says that nothing was said, where nothing was.
-    pub(super) fn say_something(&mut self) {
-        if self.rest.is_empty() && self.results.is_empty() {
-            self.rest.push(text(EMPTY.into()));
-        }
     }
 }
 

@@ -9,13 +9,18 @@ use crate::turn::{MediaSource, Part, PartKind, Role, Turn};
 const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
 
 /// Reads in one format, gives in another.
-fn across(from: MessageFormat, to: MessageFormat, messages: Value) -> Value {
-    give(to, &read(from, &messages))
+fn across(from: MessageFormat, to: MessageFormat, messages: &Value) -> Value {
+    give(to, &read(from, messages))
 }
 
 /// A user's message of these parts.
-fn user(parts: Value) -> Value {
+fn user(parts: &Value) -> Value {
     json!([{ "role": "user", "content": parts }])
+}
+
+/// What is said in a message that may grow.
+fn said(role: &str, text: &str) -> Value {
+    json!({ "role": role, "content": [{ "type": "text", "text": text }] })
 }
 
 #[test]
@@ -37,13 +42,13 @@ fn a_conversation_with_calls_goes_everywhere() {
     let result = |id: &str, content: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": content });
     let mapped = "c_1_f6db3a190db79b1f";
     let anthropic = json!([
-        { "role": "user", "content": "Weather?" },
+        said("user", "Weather?"),
         { "role": "assistant", "content": [use_of(mapped), use_of("c2")] },
         { "role": "user", "content": [
             result(mapped, "rain"), result("c2", "sun"),
             { "type": "text", "text": "[system] Be kind." },
         ] },
-        { "role": "assistant", "content": "Rain." },
+        said("assistant", "Rain."),
     ]);
     let turns = read(OpenAi, &openai);
     assert_eq!(give(Anthropic, &turns), anthropic);
@@ -64,7 +69,7 @@ fn a_conversation_with_calls_goes_everywhere() {
     ]);
     assert_eq!(give(OpenAiResponses, &turns), responses);
     assert_eq!(render(OpenAiResponses, &turns).ends, [1, 2, 4, 5, 6, 7, 8]);
-    assert_eq!(across(OpenAiResponses, OpenAi, responses), openai);
+    assert_eq!(across(OpenAiResponses, OpenAi, &responses), openai);
 }
 
 #[test]
@@ -97,7 +102,11 @@ fn what_has_no_word_elsewhere_is_left_out() {
     ];
     for (from, messages) in cases {
         for to in [OpenAi, OpenAiResponses, Anthropic].into_iter().filter(|to| *to != from) {
-            assert_eq!(across(from, to, messages.clone()), json!([hi, no]), "{messages} in {to:?}");
+            let expected = match to {
+                Anthropic => json!([said("user", "hi"), said("assistant", "No.")]),
+                _ => json!([hi, no]),
+            };
+            assert_eq!(across(from, to, &messages), expected, "{messages} in {to:?}");
         }
     }
 }
@@ -131,8 +140,8 @@ fn media_is_said_as_each_provider_takes_it() {
         { "type": "input_file", "filename": "a.pdf", "file_data": pdf },
         { "type": "input_file", "file_id": "file-1" },
     ]);
-    assert_eq!(across(OpenAi, Anthropic, user(chat.clone())), user(anthropic));
-    assert_eq!(across(OpenAi, OpenAiResponses, user(chat)), user(responses));
+    assert_eq!(across(OpenAi, Anthropic, &user(&chat)), user(&anthropic));
+    assert_eq!(across(OpenAi, OpenAiResponses, &user(&chat)), user(&responses));
 
     let blocks = json!([
         source("image", json!({ "type": "file", "file_id": "file_1" })),
@@ -147,7 +156,7 @@ fn media_is_said_as_each_provider_takes_it() {
         { "type": "text", "text": "[document: text/plain]\n\nJ\u{f6}rg" },
         { "type": "text", "text": "[document: https://example.org/a]" },
     ]);
-    assert_eq!(across(Anthropic, OpenAi, user(blocks)), user(chat));
+    assert_eq!(across(Anthropic, OpenAi, &user(&blocks)), user(&chat));
 }
 
 #[test]
@@ -173,7 +182,7 @@ fn results_are_tool_messages_and_what_came_with_them_follows() {
         tool("d", json!([text("a map"), text("[image: image/png]")])),
         { "role": "user", "content": [image, text("Go on.")] },
     ]);
-    assert_eq!(across(Anthropic, OpenAi, user(blocks.clone())), expected);
+    assert_eq!(across(Anthropic, OpenAi, &user(&blocks)), expected);
     let rich = json!([
         { "type": "input_text", "text": "a map" },
         { "type": "input_image", "detail": "auto", "image_url": PNG },
@@ -186,7 +195,7 @@ fn results_are_tool_messages_and_what_came_with_them_follows() {
         output("d", rich),
         { "role": "user", "content": "Go on." },
     ]);
-    assert_eq!(across(Anthropic, OpenAiResponses, user(blocks)), expected);
+    assert_eq!(across(Anthropic, OpenAiResponses, &user(&blocks)), expected);
 }
 
 /// Two turns of results: what came with the first may not part them.
@@ -232,9 +241,9 @@ fn input_is_what_each_provider_takes() {
     for (input, arguments, object) in cases {
         let call =
             json!([{ "type": "custom_tool_call", "call_id": "c", "name": "f", "input": input }]);
-        let chat = across(OpenAiResponses, OpenAi, call.clone());
+        let chat = across(OpenAiResponses, OpenAi, &call);
         assert_eq!(chat[0]["tool_calls"][0]["function"]["arguments"], arguments);
-        let anthropic = across(OpenAiResponses, Anthropic, call);
+        let anthropic = across(OpenAiResponses, Anthropic, &call);
         let text = anthropic[1]["content"][0]["input"].to_string();
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), object, "{input}");
     }
@@ -282,7 +291,8 @@ fn the_systems_prompt_is_where_the_provider_wants_it() {
 
     let anthropic = render(Anthropic);
     assert_eq!(anthropic.system, "You are a bot.\n\nBe brief.\n\nBe kind.");
-    assert_eq!(anthropic.messages_json, r#"[{"role":"user","content":"hi"}]"#);
+    let expected = r#"[{"role":"user","content":[{"type":"text","text":"hi"}]}]"#;
+    assert_eq!(anthropic.messages_json, expected);
     let responses = render(OpenAiResponses);
     assert_eq!(
         (responses.system.as_str(), &responses.ends[..]),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
 use super::{Anthropic, MessageFormat, OpenAi, OpenAiResponses, give, read};
@@ -55,7 +55,7 @@ fn fields_of_the_bots_own_go_to_every_provider() {
         let messages = give(format, &turns);
         assert_eq!(messages[0].to_string(), expected(kind));
         let call = [&messages[1], &messages[1]["tool_calls"][0], &messages[1]["content"][0]];
-        assert!(call.iter().any(|call| call["x"].to_string() == "2"), "{messages}");
+        assert!(call.iter().any(|call| call["x"] == json!(2)), "{messages}");
     }
 }
 
@@ -88,16 +88,31 @@ fn the_assistant_may_begin_and_nobody_says_nothing() {
         turn(Role::Assistant, [text("Anyone?  ")]),
         turn(Role::Assistant, [thinking("hm", "s", false)]),
     ];
+    let text = |text: &str| json!({ "type": "text", "text": text });
     let expected = json!([
-        { "role": "user", "content": "(The conversation begins with the assistant.)" },
-        { "role": "assistant", "content": [
-            { "type": "text", "text": "Hello!" }, { "type": "text", "text": "Anyone?" },
-        ] },
+        { "role": "user", "content": [text("(The conversation begins with the assistant.)")] },
+        { "role": "assistant", "content": [text("Hello!")] },
+        { "role": "user", "content": [text("(empty)")] },
+        { "role": "assistant", "content": [text("Anyone?")] },
     ]);
     assert_eq!(give(Anthropic, &turns), expected);
-    let empty = [turn(Role::User, [text("")])];
-    for format in [OpenAi, OpenAiResponses, Anthropic] {
-        assert_eq!(give(format, &empty), json!([{ "role": "user", "content": "(empty)" }]));
+    let options = RenderOptions::default();
+    for (end, count) in [(0, 0), (1, 2), (2, 3), (3, 4), (4, 4)] {
+        let fewer = render(Anthropic, &turns[..end], &options).messages_json;
+        let fewer = fewer.trim_end_matches(']');
+        assert!(expected.to_string().starts_with(fewer), "what was sent is sent again: {fewer}");
+        assert_eq!(
+            render(Anthropic, &turns, &options).ends[..end].last(),
+            Some(&count).filter(|_| end > 0)
+        );
+    }
+    for format in [OpenAi, OpenAiResponses] {
+        let expected = json!([
+            { "role": "assistant", "content": "Hello!" },
+            { "role": "user", "content": "(empty)" },
+            { "role": "assistant", "content": "Anyone?  " },
+        ]);
+        assert_eq!(give(format, &turns), expected);
         assert_eq!(give(format, &[]), json!([]));
     }
 }
@@ -223,7 +238,7 @@ fn steps() -> impl Strategy<Value = Vec<Turn>> {
                 )
             })
             .prop_map(|((thought, before, ids, at_once, after), answers)| {
-                exchange(thought, before, ids, at_once, after, answers)
+                exchange(thought, before, &ids, at_once, after, answers)
             });
     prop_oneof![one, answered]
 }
@@ -245,7 +260,7 @@ fn ids() -> Vec<String> {
 fn exchange(
     thought: Option<Part>,
     before: Option<Vec<Part>>,
-    ids: BTreeSet<String>,
+    ids: &BTreeSet<String>,
     at_once: bool,
     after: Vec<Part>,
     answers: Vec<(String, Vec<Part>, bool)>,
@@ -342,7 +357,9 @@ proptest! {
     fn any_conversation_is_one_that_the_provider_takes(
         steps in prop::collection::vec(steps(), 0..8),
         marks in prop::collection::vec(0_usize..20, 0..6),
+        cut in any::<Index>(),
     ) {
+        let earlier: usize = steps[..cut.index(steps.len() + 1)].iter().map(Vec::len).sum();
         let turns: Vec<Turn> = steps.into_iter().flatten().collect();
         let of = |format: MessageFormat| give(format, &turns);
         check_anthropic(of(Anthropic).as_array().unwrap());
@@ -353,6 +370,9 @@ proptest! {
         prop_assert!(marked.to_string().matches("cache_control").count() <= 4);
         for format in [OpenAi, OpenAiResponses, Anthropic] {
             let messages = of(format);
+            let sent = give(format, &turns[..earlier]).to_string();
+            let sent = sent.trim_end_matches([']', '}']);
+            prop_assert!(messages.to_string().starts_with(sent), "{sent} is sent again in {messages}");
             prop_assert_eq!(give(format, &read(format, &messages)), messages);
         }
     }

@@ -66,12 +66,14 @@ impl Message {
         Self { role, content, fields, given_blocks, given: true, ends_given: true }
     }
 
-    /// A message made of a turn that came in otherwise; not empty.
+    /// A message made of a turn that came in otherwise; not empty. It has a list, because
+    /// it may grow, and what was sent of it shall still be its beginning.
     pub(super) fn translated(
         role: &'static str,
-        content: Content,
+        blocks: Vec<Value>,
         fields: Map<String, Value>,
     ) -> Self {
+        let content = Content::Blocks(blocks);
         Self { role, content, fields, given_blocks: 0, given: false, ends_given: false }
     }
 
@@ -199,12 +201,10 @@ impl Conversation {
             self.drop_last();
             // What is last now was closed when the next one came.
         }
-        if let Some(last) = self.messages.last_mut() {
-            trim_end(last);
-        }
         let mut messages: Vec<Value> = self.messages.into_iter().map(Message::into_value).collect();
         if messages.first().is_some_and(|first| first["role"] == "assistant") {
-            let lead_in = Message::translated("user", Content::Text(LEAD_IN.into()), Map::new());
+            let lead_in =
+                Message::translated("user", vec![text_block(LEAD_IN.into()).into()], Map::new());
             messages.insert(0, lead_in.into_value());
             for end in self.ends.iter_mut().filter(|end| **end > 0) {
                 *end += 1;
@@ -212,21 +212,4 @@ impl Conversation {
         }
         (messages, self.ends)
     }
-}
-
-/// What the model shall go on from must not end in white space.
-fn trim_end(last: &mut Message) {
-    if last.role != "assistant" || last.ends_given {
-        return;
-    }
-    let text = match &mut last.content {
-        Content::Text(text) => text,
-        Content::Blocks(blocks) => {
-            match blocks.last_mut().and_then(|block| block.get_mut("text")) {
-                Some(Value::String(text)) => text,
-                _ => return,
-            }
-        }
-    };
-    text.truncate(text.trim_end().len());
 }

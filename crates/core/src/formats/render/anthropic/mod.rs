@@ -4,6 +4,8 @@
 mod conversation;
 mod given;
 
+use std::mem;
+
 use serde_json::{Map, Value, json};
 
 use super::extra::{add, object};
@@ -36,7 +38,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
         let given = (turn.format == Some(FORMAT)).then(|| given::message(turn)).flatten();
         let message = match given {
             Some((content, fields)) => Some(given_message(turn.role, content, fields)),
-            None => translate(turn, &ids, index + 1 == turns.len()),
+            None => translate(turn, &ids),
         };
         conversation.push(message, marks.contains(&index));
     }
@@ -94,35 +96,31 @@ fn said_by(role: Role) -> &'static str {
     }
 }
 
-fn translate(turn: &Turn, ids: &Ids<'_>, is_last: bool) -> Option<Message> {
+fn translate(turn: &Turn, ids: &Ids<'_>) -> Option<Message> {
     if turn.role == Role::System {
         let text = texts(turn, ids).join("\n\n");
         let text = (!text.is_empty()).then(|| format!("[system] {text}"))?;
-        return Some(Message::translated("user", Content::Text(text), Map::new()));
+        let block = conversation::text_block(text).into();
+        return Some(Message::translated("user", vec![block], Map::new()));
     }
-    let mut pieces = Pieces::read(turn, FORMAT, ids);
-    if is_last && turn.role == Role::User {
-        pieces.say_something();
+    let Pieces { fields, results, mut rest, .. } = Pieces::read(turn, FORMAT, ids);
+    if turn.role == Role::Assistant {
+        rest.iter_mut().for_each(trim_end);
     }
-    let Pieces { fields, results, rest, .. } = pieces;
     let mut blocks: Vec<Value> = results.into_iter().map(result).collect();
     blocks.extend(rest.into_iter().map(block));
-    if blocks.is_empty() {
-        return None;
-    }
-    Some(Message::translated(said_by(turn.role), content(blocks), fields))
+    (!blocks.is_empty()).then(|| Message::translated(said_by(turn.role), blocks, fields))
 }
 
-/// A list of blocks; a lone text needs none.
-fn content(mut blocks: Vec<Value>) -> Content {
-    if let [Value::Object(block)] = &mut blocks[..]
-        && block.len() == 2
-        && block.get("type").is_some_and(|kind| kind == "text")
-        && let Some(Value::String(text)) = block.get_mut("text")
-    {
-        return Content::Text(std::mem::take(text));
+/// The model goes on from the last text of its own, which must not end in white space. All
+/// are trimmed: which one is last changes from call to call.
+fn trim_end(piece: &mut Piece<'_>) {
+    if let Piece::Text(text, _) = piece {
+        let length = text.trim_end().len();
+        if length < text.len() {
+            text.to_mut().truncate(length);
+        }
     }
-    Content::Blocks(blocks)
 }
 
 fn block(piece: Piece<'_>) -> Value {
@@ -163,9 +161,10 @@ fn thinking_block(thinking: &PartKind) -> Map<String, Value> {
 }
 
 fn result(result: ToolResult<'_>) -> Value {
-    let content = match content(result.content.into_iter().map(block).collect()) {
-        Content::Text(text) => text.into(),
-        Content::Blocks(blocks) => blocks.into(),
+    let mut content = result.content;
+    let content = match &mut content[..] {
+        [Piece::Text(text, fields)] if fields.is_empty() => mem::take(text).into(),
+        _ => content.into_iter().map(block).collect(),
     };
     let mut block = object([
         ("type", "tool_result".into()),

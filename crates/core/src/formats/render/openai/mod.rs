@@ -21,7 +21,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     if !options.system.is_empty() {
         writer.messages.push(json!({ "role": "system", "content": options.system }));
     }
-    for (index, turn) in turns.iter().enumerate() {
+    for turn in turns {
         let is_result = |part: &crate::turn::Part| matches!(part.kind, PartKind::ToolResult { .. });
         if !turn.parts.iter().any(is_result) {
             writer.flush();
@@ -30,10 +30,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
         match given {
             Some(message) => writer.messages.push(message),
             None => {
-                let mut pieces = Pieces::read(turn, FORMAT, &ids);
-                if index + 1 == turns.len() && turn.role == Role::User {
-                    pieces.say_something();
-                }
+                let pieces = Pieces::read(turn, FORMAT, &ids);
                 writer.translate(pieces);
             }
         }

@@ -21,7 +21,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let mut items = Vec::new();
     let mut ends = Vec::with_capacity(turns.len());
     let mut custom = HashSet::new();
-    for (index, turn) in turns.iter().enumerate() {
+    for turn in turns {
         let given = (turn.format == Some(FORMAT)).then(|| given::items(turn)).flatten();
         match given {
             Some(given) => {
@@ -29,10 +29,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
                 items.extend(given);
             }
             None => {
-                let mut pieces = Pieces::read(turn, FORMAT, &ids);
-                if index + 1 == turns.len() && turn.role == Role::User {
-                    pieces.say_something();
-                }
+                let pieces = Pieces::read(turn, FORMAT, &ids);
                 translate(pieces, &custom, &mut items);
             }
         }
