@@ -198,6 +198,11 @@ impl<'a> Fields<'a> {
         self.object.insert(name.to_owned(), value.into());
     }
 
+    /// The same for one that is there; gives what it was.
+    pub(super) fn replace(&mut self, name: &str, value: impl Into<Value>) -> Option<Value> {
+        self.object.get_mut(name).map(|field| mem::replace(field, value.into()))
+    }
+
     /// Says that a field which a rendered object usually has is not there.
     pub(super) fn leave_absent(&mut self, name: &str) {
         self.leave_ours("absent", json!([name]));

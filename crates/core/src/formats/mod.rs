@@ -1,6 +1,9 @@
-//! A provider's own message array, read into turns. Bots already have such an array;
-//! that they may send it as it is spares each of them a translation that it could get
-//! wrong.
+//! A provider's own message array, read into turns and written from them. Bots already
+//! have such an array; that they may send it as it is spares each of them a translation
+//! that it could get wrong.
+//!
+//! A turn that was read knows its format: only there do its extras mean anything. What
+//! becomes of it elsewhere is told where it is rendered.
 //!
 //! Nothing of a message is lost: what is rendered from its turn is an equal JSON value.
 //! So each provider's object, message or part, is split in two. What memoird reads goes
@@ -47,6 +50,7 @@
 //! | … `reasoning` | each `text` of `summary`, then of `content` | the thinking's text in pieces |
 //! | | `encrypted_content`, if that is a string | the signature; the text of a redacted one |
 //! | … `computer_call`, `shell_call`, `apply_patch_call`, and these with `_output` | `call_id` | the id |
+//! | | of a call the first of `action`, `actions`, `operation` that is not null | the input, as JSON |
 //! | any other | none: memoird has no word for this part | |
 //!
 //! In that head stands the part's own `media_type`. It and the part's `name` are labels

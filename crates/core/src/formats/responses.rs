@@ -22,6 +22,9 @@ const RUN_PARTS_MAX: usize = 64;
 /// `_output`.
 const ANSWERED_CALLS: [&str; 3] = ["computer_call", "shell_call", "apply_patch_call"];
 
+/// Where such a call says what shall be done: the first of these that is not null.
+pub(super) const INPUTS: [&str; 3] = ["action", "actions", "operation"];
+
 /// What an item is.
 enum Item {
     /// A turn by itself.
@@ -193,7 +196,12 @@ fn other(mut item: Fields<'_>, kind: &str) -> Item {
             let result = PartKind::ToolResult { tool_use_id: id, content, parts, is_error: false };
             Item::Turn(tool_turn(item.into_part(result)))
         } else {
-            let (name, input_json) = (kind.to_owned(), String::new());
+            let input = INPUTS.iter().find(|name| item.get(name).is_some_and(|it| !it.is_null()));
+            let input_json = match input.and_then(|name| item.replace(name, "")) {
+                Some(input) => input.to_string(),
+                None => String::new(),
+            };
+            let name = kind.to_owned();
             Item::Part(item.into_part(PartKind::ToolUse { id, name, input_json }))
         };
     }

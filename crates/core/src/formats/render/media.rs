@@ -66,7 +66,13 @@ impl<'a> Media<'a> {
             },
         };
         let media_type = if media_type.is_empty() { told } else { media_type.as_str() };
+        // The name that many programs give it, and that no provider takes.
+        let media_type = if media_type == "image/jpg" { "image/jpeg" } else { media_type };
         let kind = kind(media_type, extra, &part.kind);
+        let source = match source {
+            Source::Base64(data) if data.is_empty() => Source::Elsewhere,
+            source => source,
+        };
         Some(Self { kind, media_type, source, name })
     }
 

@@ -249,6 +249,28 @@ fn input_is_what_each_provider_takes() {
     }
 }
 
+/// A bot may send what the model said as it came, and its results as turns.
+#[test]
+fn a_custom_call_has_a_custom_output() {
+    let calls = json!([
+        { "type": "custom_tool_call", "call_id": "a", "name": "f", "input": "ls" },
+        { "type": "function_call", "call_id": "b", "name": "g", "arguments": "{}" },
+    ]);
+    let mut turns = read(OpenAiResponses, &calls);
+    for id in ["a", "b"] {
+        let result = PartKind::ToolResult {
+            tool_use_id: id.into(),
+            content: "ok".into(),
+            parts: vec![],
+            is_error: false,
+        };
+        turns.push(Turn::new(Role::Tool, vec![result.into()]));
+    }
+    let items = give(OpenAiResponses, &turns);
+    let kinds = [&items[2]["type"], &items[3]["type"]];
+    assert_eq!(kinds, ["custom_tool_call_output", "function_call_output"]);
+}
+
 #[test]
 fn ids_stay_with_their_other_half() {
     let long = "toolu_".repeat(12);

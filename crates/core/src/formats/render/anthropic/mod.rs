@@ -14,7 +14,7 @@ use super::media::{Kind, Media, Source};
 use super::pieces::{Piece, Pieces, ToolResult};
 use super::{Parts, RenderOptions};
 use crate::formats::MessageFormat;
-use crate::turn::{PartKind, Role, Turn};
+use crate::turn::{Part, PartKind, Role, Turn};
 use conversation::{Content, Conversation, Message};
 
 const FORMAT: MessageFormat = MessageFormat::Anthropic;
@@ -57,7 +57,7 @@ fn cache_marks(turns: &[Turn], leading: usize, cache_after: &[usize]) -> Vec<usi
     }
     let ours = turns.iter().filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
     let is_marked = |json: &str| json.contains("\"cache_control\"");
-    let count = |part: &crate::turn::Part| {
+    let count = |part: &Part| {
         let inner = match &part.kind {
             PartKind::ToolResult { parts, .. } => &parts[..],
             _ => &[],

@@ -11,7 +11,7 @@ use super::media::{Kind, Media, Source};
 use super::pieces::{Piece, Pieces, ToolResult};
 use super::{Parts, RenderOptions};
 use crate::formats::MessageFormat;
-use crate::turn::{PartKind, Role, Turn};
+use crate::turn::{Part, PartKind, Role, Turn};
 
 const FORMAT: MessageFormat = MessageFormat::OpenAi;
 
@@ -22,7 +22,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
         writer.messages.push(json!({ "role": "system", "content": options.system }));
     }
     for turn in turns {
-        let is_result = |part: &crate::turn::Part| matches!(part.kind, PartKind::ToolResult { .. });
+        let is_result = |part: &Part| matches!(part.kind, PartKind::ToolResult { .. });
         if !turn.parts.iter().any(is_result) {
             writer.flush();
         }

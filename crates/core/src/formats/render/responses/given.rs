@@ -6,6 +6,7 @@ use crate::formats::render::extra::{Extra, add, fill, object};
 use crate::formats::render::given::{
     WritePart, base64, content, object as given_object, result_content, uri,
 };
+use crate::formats::responses::INPUTS;
 use crate::turn::{Part, PartKind, Role, Turn};
 
 /// Texts that are hollow objects.
@@ -98,10 +99,7 @@ fn single(part: &Part) -> Option<Value> {
             let (kind, input) = match kind {
                 None => ("function_call", "arguments"),
                 Some("custom_tool_call") => ("custom_tool_call", "input"),
-                Some(_) => {
-                    extra.fill(&["call_id"], id)?;
-                    return Some(extra.rest.into());
-                }
+                Some(_) => return other_call(extra, id, input_json),
             };
             object([
                 ("type", kind.into()),
@@ -115,7 +113,7 @@ fn single(part: &Part) -> Option<Value> {
             let kind = match kind {
                 None => "function_call_output",
                 Some("custom_tool_call_output") => "custom_tool_call_output",
-                Some(_) if !content.is_empty() || !parts.is_empty() => return None,
+                // A shortened one is given whole: only the provider's own object will do.
                 Some(_) => {
                     extra.fill(&["call_id"], tool_use_id)?;
                     return Some(extra.rest.into());
@@ -137,6 +135,17 @@ fn single(part: &Part) -> Option<Value> {
     };
     add(&mut item, extra.rest);
     Some(item.into())
+}
+
+/// A call of another kind that the bot itself answers.
+fn other_call(mut extra: Extra, id: &str, input_json: &str) -> Option<Value> {
+    extra.fill(&["call_id"], id)?;
+    if !input_json.is_empty() {
+        let is_taken = |name: &&&str| extra.rest.get(**name).is_some_and(|it| !it.is_null());
+        let name = *INPUTS.iter().find(is_taken)?;
+        *extra.rest.get_mut(name)? = serde_json::from_str(input_json).ok()?;
+    }
+    Some(extra.rest.into())
 }
 
 fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> Option<Value> {
