@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::MessageFormat;
 use super::content::{Content, at_least_one, base64_source, media};
 use super::fields::Fields;
 use crate::error::CoreError;
@@ -22,8 +23,8 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
         unknown => return Err(message.place("role").unknown(unknown, "user or assistant")),
     };
     // The API itself answers with an empty list when the model has nothing to say.
-    let parts = at_least_one(message.take_content_required(block)?.into_parts());
-    Ok(Turn { extra_json: message.extra(), ..Turn::new(role, parts) })
+    let parts = at_least_one(message.take_content_required("content", block)?.into_parts());
+    Ok(message.into_turn(MessageFormat::Anthropic, role, parts))
 }
 
 /// A block of a message.
@@ -80,7 +81,7 @@ fn tool_result(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
         }
         other => return Err(block.place("is_error").expected("a boolean", other)),
     };
-    let content = block.take_content(inner_block)?;
+    let content = block.take_content("content", inner_block)?;
     if matches!(content, Content::Absent) {
         block.leave_absent("content");
     }

@@ -1,4 +1,4 @@
-//! What both formats say in the same way: content that is a string or a list, content
+//! What all formats say in the same way: content that is a string or a list, content
 //! that is not there, and media.
 
 use serde_json::{Value, json};

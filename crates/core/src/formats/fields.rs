@@ -7,9 +7,10 @@ use std::mem;
 
 use serde_json::{Map, Value, json};
 
+use super::MessageFormat;
 use super::content::{Content, ReadPart, read_items};
 use crate::error::CoreError;
-use crate::turn::{Part, PartKind};
+use crate::turn::{Part, PartKind, Role, Turn};
 
 /// The extra's key for what can be said in no other way.
 pub(super) const OURS: &str = "memoird";
@@ -151,11 +152,14 @@ impl<'a> Fields<'a> {
         Ok(items)
     }
 
-    /// The field `content`, taken out.
-    pub(super) fn take_content(&mut self, read: ReadPart) -> Result<Content, CoreError> {
-        const NAME: &str = "content";
-        let place = Place::Field(&self.place, NAME);
-        match self.object.get_mut(NAME) {
+    /// A field that is a text or a list of parts, taken out.
+    pub(super) fn take_content(
+        &mut self,
+        name: &'static str,
+        read: ReadPart,
+    ) -> Result<Content, CoreError> {
+        let place = Place::Field(&self.place, name);
+        match self.object.get_mut(name) {
             None => Ok(Content::Absent),
             Some(Value::Null) => Ok(Content::Null),
             Some(Value::Array(items)) => {
@@ -163,18 +167,22 @@ impl<'a> Fields<'a> {
             }
             Some(Value::String(text)) => {
                 let text = mem::take(text);
-                self.remove(NAME);
+                self.remove(name);
                 Ok(Content::Text(text))
             }
             other => Err(place.expected("a string or a list", other.as_deref())),
         }
     }
 
-    /// The field `content`, taken out, where the provider wants it to be there.
-    pub(super) fn take_content_required(&mut self, read: ReadPart) -> Result<Content, CoreError> {
-        match self.take_content(read)? {
+    /// The same, where the provider wants it to be there.
+    pub(super) fn take_content_required(
+        &mut self,
+        name: &'static str,
+        read: ReadPart,
+    ) -> Result<Content, CoreError> {
+        match self.take_content(name, read)? {
             Content::Absent | Content::Null => {
-                Err(self.place("content").expected("a string or a list", self.get("content")))
+                Err(self.place(name).expected("a string or a list", self.get(name)))
             }
             content => Ok(content),
         }
@@ -190,12 +198,32 @@ impl<'a> Fields<'a> {
         self.object.insert(name.to_owned(), value.into());
     }
 
+    /// The same for one that is there; gives what it was.
+    pub(super) fn replace(&mut self, name: &str, value: impl Into<Value>) -> Option<Value> {
+        self.object.get_mut(name).map(|field| mem::replace(field, value.into()))
+    }
+
     /// Says that a field which a rendered object usually has is not there.
     pub(super) fn leave_absent(&mut self, name: &str) {
+        self.leave_ours("absent", json!([name]));
+    }
+
+    /// Says what can be said in no other way.
+    pub(super) fn leave_ours(&mut self, member: &str, value: Value) {
         let ours = self.object.entry(OURS).or_insert_with(|| json!({}));
         if let Value::Object(ours) = ours {
-            ours.insert("absent".to_owned(), json!([name]));
+            ours.insert(member.to_owned(), value);
         }
+    }
+
+    /// The objects of a list, each to be hollowed in its place; none where there is no
+    /// such list.
+    pub(super) fn objects_mut(
+        &mut self,
+        name: &str,
+    ) -> impl Iterator<Item = &mut Map<String, Value>> {
+        let items = self.object.get_mut(name).and_then(Value::as_array_mut);
+        items.into_iter().flatten().filter_map(Value::as_object_mut)
     }
 
     /// True when nothing is left.
@@ -205,11 +233,12 @@ impl<'a> Fields<'a> {
 
     /// What is left: the extra.
     pub(super) fn extra(&self) -> String {
-        if self.is_empty() {
-            return String::new();
-        }
-        // Writing values to a string has no way to fail: all keys are strings.
-        serde_json::to_string(self.object).unwrap_or_default()
+        extra(self.object)
+    }
+
+    /// What is left, as it is.
+    pub(super) fn into_rest(self) -> Map<String, Value> {
+        mem::take(self.object)
     }
 
     /// A part with what is left as its extra.
@@ -217,8 +246,22 @@ impl<'a> Fields<'a> {
         Part { kind, extra_json: self.extra() }
     }
 
+    /// A turn with what is left as its extra.
+    pub(super) fn into_turn(self, format: MessageFormat, role: Role, parts: Vec<Part>) -> Turn {
+        Turn { extra_json: self.extra(), format: Some(format), ..Turn::new(role, parts) }
+    }
+
     /// A part that memoird has no word for.
     pub(super) fn into_opaque_part(self) -> Part {
         self.into_part(PartKind::Text(String::new()))
     }
+}
+
+/// What is left of an object, written.
+pub(super) fn extra(object: &Map<String, Value>) -> String {
+    if object.is_empty() {
+        return String::new();
+    }
+    // Writing values to a string has no way to fail: all keys are strings.
+    serde_json::to_string(object).unwrap_or_default()
 }

@@ -1,6 +1,9 @@
-//! A provider's own message array, read into turns. Bots already have such an array;
-//! that they may send it as it is spares each of them a translation that it could get
-//! wrong.
+//! A provider's own message array, read into turns and written from them. Bots already
+//! have such an array; that they may send it as it is spares each of them a translation
+//! that it could get wrong.
+//!
+//! A turn that was read knows its format: only there do its extras mean anything. What
+//! becomes of it elsewhere is told where it is rendered.
 //!
 //! Nothing of a message is lost: what is rendered from its turn is an equal JSON value.
 //! So each provider's object, message or part, is split in two. What memoird reads goes
@@ -21,9 +24,13 @@
 //! | OpenAI tool use | `"type": "custom"` | not `function`; `input_json` is free text |
 //! | OpenAI tool use | `"function": {…}`, `"custom": {…}` | what is left of this inner object |
 //! | Anthropic tool result | `"is_error": false` or `null` | not an error, and said so |
+//! | responses: tool result | `"output": []` | the output was a list, now the parts |
+//! | responses: message | `"type": "message"` | it said so; it need not |
+//! | responses: tool use, tool result | `"type": "custom_tool_call"`, `…_output` | not a function's |
 //!
 //! Without a mark, content was a string (one text part) or, in an OpenAI assistant
-//! message without parts beside tool uses, not there.
+//! message without parts beside tool uses, not there. The type of a text in a list is the
+//! usual one: `text`, in responses `output_text` of the assistant and else `input_text`.
 //!
 //! **Hollow.** A text or media part with a `type` in its extra *is* the provider's
 //! object, all fields in their places, with an empty string where the content was:
@@ -37,6 +44,13 @@
 //! | `image`, `document` with a source `base64` | `source.data` | as with `input_audio` |
 //! | … a source `text` | `source.data` | the data, which is UTF-8 |
 //! | … a source `url`, `file` | `source.url`, `source.file_id` | the URI |
+//! | responses: `input_image` | the first of `image_url`, `file_id` that is a string | the URI |
+//! | … `input_file` | the first of `file_data`, `file_url`, `file_id` that is a string | the URI |
+//! | … `input_text`, `output_text`, where not usual; `text` | `text` | the text |
+//! | … `reasoning` | each `text` of `summary`, then of `content` | the thinking's text in pieces |
+//! | | `encrypted_content`, if that is a string | the signature; the text of a redacted one |
+//! | … `computer_call`, `shell_call`, `apply_patch_call`, and these with `_output` | `call_id` | the id |
+//! | | of a call the first of `action`, `actions`, `operation` that is not null | the input, as JSON |
 //! | any other | none: memoird has no word for this part | |
 //!
 //! In that head stands the part's own `media_type`. It and the part's `name` are labels
@@ -50,17 +64,32 @@
 //! | `"absent": ["type"]` | an OpenAI tool call without a type, read as a function |
 //! | `"absent": ["signature"]` | Anthropic thinking without a signature |
 //! | `"placeholder": true` | no such part: the message had none, and a turn needs one |
+//! | `"bytes": [3, 0]` | responses: how long each piece of the reasoning is, where there are several |
+//! | `"items": […]` | responses: the turn's items |
 //! | `"memoird": …` | the provider's object has a field `memoird`, and this is its value |
+//!
+//! **Items.** Of OpenAI's responses a turn holds what the assistant did in a row, so that
+//! reasoning stays with the calls it led to and parallel calls stay together. A tool use,
+//! a tool result and a thinking part are an item each, and have its fields. The text and
+//! media parts are the one message of the turn, whose fields are the turn's extra. Where
+//! that does not tell the items, `items` does: for each one `null`, the next part is an
+//! item by itself, or `[n, {…}]`, the next `n` parts are a message with these fields. An
+//! item of another kind is an opaque part; if it is the bot's answer to something, a turn
+//! of the role tool.
 
 mod anthropic;
 mod content;
 mod fields;
 mod openai;
+mod render;
+mod responses;
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value;
 use serde_json::error::Category;
+
+pub use render::{RenderOptions, Rendered, render};
 
 use crate::error::CoreError;
 use crate::turn::Turn;
@@ -77,8 +106,9 @@ pub enum MessageFormat {
     Anthropic,
 }
 
-/// Reads a provider's message array: one turn for each message, in order. An empty
-/// array gives no turns.
+/// Reads a provider's message array: one turn for each message, in order; of OpenAI's
+/// responses one for each item, but what the model did in a row is one. An empty array
+/// gives no turns.
 ///
 /// # Errors
 /// [`CoreError::MessagesInvalid`] naming message, field and why; never what was said.
@@ -90,9 +120,7 @@ pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, Co
     };
     let turn = match format {
         MessageFormat::OpenAi => openai::turn,
-        MessageFormat::OpenAiResponses => {
-            return Err(Place::Messages.refuse("this format cannot be read yet"));
-        }
+        MessageFormat::OpenAiResponses => return responses::turns(messages),
         MessageFormat::Anthropic => anthropic::turn,
     };
     let read = |(index, mut message)| {

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::MessageFormat;
 use super::content::{Content, at_least_one, base64_source, media, read_items};
 use super::fields::Fields;
 use crate::error::CoreError;
@@ -30,18 +31,18 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
             return Err(message.place("role").unknown(unknown, known));
         }
     };
-    Ok(Turn { extra_json: message.extra(), ..Turn::new(role, parts) })
+    Ok(message.into_turn(MessageFormat::OpenAi, role, parts))
 }
 
 /// The parts of a message that must say something.
 fn said(message: &mut Fields<'_>) -> Result<Vec<Part>, CoreError> {
-    let content = message.take_content_required(part)?;
+    let content = message.take_content_required("content", part)?;
     some_items(message, content).map(Content::into_parts)
 }
 
 /// The parts of an assistant's message: what it said, then its calls.
 fn answered(message: &mut Fields<'_>) -> Result<Vec<Part>, CoreError> {
-    let content = message.take_content(part)?;
+    let content = message.take_content("content", part)?;
     let mut parts = some_items(message, content)?.into_parts();
     let calls = message.take_list("tool_calls")?;
     parts.extend(read_items(message.place("tool_calls"), calls, tool_use)?);
@@ -50,7 +51,7 @@ fn answered(message: &mut Fields<'_>) -> Result<Vec<Part>, CoreError> {
 
 fn tool_result(message: &mut Fields<'_>) -> Result<Part, CoreError> {
     let id = message.take_text("tool_call_id")?;
-    let content = message.take_content_required(part)?;
+    let content = message.take_content_required("content", part)?;
     Ok(some_items(message, content)?.into_result(id, false).into())
 }
 
@@ -114,7 +115,7 @@ fn part(mut part: Fields<'_>) -> Result<Part, CoreError> {
     Ok(part.into_part(kind))
 }
 
-fn audio(mut audio: Fields<'_>) -> Result<PartKind, CoreError> {
+pub(super) fn audio(mut audio: Fields<'_>) -> Result<PartKind, CoreError> {
     let media_type = match audio.text("format")? {
         // The one format whose name is not its media type's.
         "mp3" => "audio/mpeg".to_owned(),
@@ -137,7 +138,7 @@ fn file(mut file: Fields<'_>) -> Result<Option<PartKind>, CoreError> {
 }
 
 /// Media whose type is known where the URI is a `data:` URL.
-fn by_uri(uri: String, name: Option<&Value>) -> PartKind {
+pub(super) fn by_uri(uri: String, name: Option<&Value>) -> PartKind {
     let data = uri.strip_prefix("data:").unwrap_or_default();
     let media_type = data.find([';', ',']).map_or("", |end| &data[..end]).to_owned();
     media(&media_type, MediaSource::Uri(uri), name)

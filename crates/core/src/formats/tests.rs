@@ -1,20 +1,43 @@
 //! What is read can be given back, and what cannot be read is refused with its place.
 
+mod across;
 mod fixtures;
-mod render;
+mod native;
+mod responses;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use super::{MessageFormat, parse};
+use super::{MessageFormat, RenderOptions, Rendered, parse};
 use crate::limits::Limits;
 use crate::turn::{MediaSource, Part, PartKind, Role, Turn};
-use MessageFormat::{Anthropic, OpenAi};
-use render::render;
+use MessageFormat::{Anthropic, OpenAi, OpenAiResponses};
 
 fn read(format: MessageFormat, messages: &Value) -> Vec<Turn> {
     parse(format, &messages.to_string()).unwrap_or_else(|error| panic!("{messages}: {error}"))
+}
+
+fn render(format: MessageFormat, turns: &[Turn]) -> Rendered {
+    super::render(format, turns, &RenderOptions::default())
+}
+
+/// The message array of these turns.
+fn give(format: MessageFormat, turns: &[Turn]) -> Value {
+    let Rendered { messages_json, ends, .. } = render(format, turns);
+    let messages: Value = serde_json::from_str(&messages_json).unwrap();
+    assert!(ends.is_sorted() && ends.len() == turns.len(), "{ends:?}");
+    assert_eq!(ends.last().copied().unwrap_or(0), messages.as_array().unwrap().len());
+    messages
+}
+
+/// The same, without what is said before an assistant that came first.
+fn give_back(format: MessageFormat, turns: &[Turn]) -> Value {
+    let mut messages = give(format, turns);
+    if format == Anthropic && turns.first().is_some_and(|turn| turn.role == Role::Assistant) {
+        messages.as_array_mut().unwrap().remove(0);
+    }
+    messages
 }
 
 fn refusal(format: MessageFormat, messages: &str) -> String {
@@ -23,7 +46,9 @@ fn refusal(format: MessageFormat, messages: &str) -> String {
 
 fn fixtures() -> Vec<(MessageFormat, Value)> {
     let openai = fixtures::openai().into_iter().map(|message| (OpenAi, message));
-    openai.chain(fixtures::anthropic().into_iter().map(|message| (Anthropic, message))).collect()
+    let anthropic = fixtures::anthropic().into_iter().map(|message| (Anthropic, message));
+    let responses = responses::items().into_iter().map(|item| (OpenAiResponses, item));
+    openai.chain(anthropic).chain(responses).collect()
 }
 
 #[test]
@@ -31,12 +56,16 @@ fn what_was_read_can_be_given_back() {
     for (format, message) in fixtures() {
         let messages = json!([message]);
         let turns = read(format, &messages);
-        assert_eq!(render(format, &turns), messages, "{turns:?}");
+        assert_eq!(give_back(format, &turns), messages, "{turns:?}");
         turns[0].check(0, &Limits::default()).unwrap();
     }
-    for (format, all) in [(OpenAi, fixtures::openai()), (Anthropic, fixtures::anthropic())] {
+    for (format, all) in [
+        (OpenAi, fixtures::openai()),
+        (Anthropic, fixtures::anthropic()),
+        (OpenAiResponses, responses::items()),
+    ] {
         let all = Value::Array(all);
-        assert_eq!(render(format, &read(format, &all)), all);
+        assert_eq!(give_back(format, &read(format, &all)), all);
         assert_eq!(read(format, &json!([])), []);
     }
 }
@@ -76,11 +105,12 @@ fn a_plain_message_leaves_nothing() {
         parts: vec![],
         is_error: false,
     };
+    let turn = |role, parts| Turn { format: Some(OpenAi), ..Turn::new(role, parts) };
     let turns = vec![
-        Turn::new(Role::System, vec![text("Be brief.")]),
-        Turn::new(Role::User, vec![text("")]),
-        Turn::new(Role::Assistant, vec![text("Let me see."), call.into()]),
-        Turn::new(Role::Tool, vec![result.into()]),
+        turn(Role::System, vec![text("Be brief.")]),
+        turn(Role::User, vec![text("")]),
+        turn(Role::Assistant, vec![text("Let me see."), call.into()]),
+        turn(Role::Tool, vec![result.into()]),
     ];
     assert_eq!(read(OpenAi, &messages), turns);
 }
@@ -117,6 +147,7 @@ fn blocks_become_parts() {
         PartKind::Thinking { text: "EroB".into(), signature: String::new(), redacted: true };
     let turn = Turn {
         extra_json: r#"{"content":[]}"#.into(),
+        format: Some(Anthropic),
         ..Turn::new(Role::User, vec![result, redacted.into()])
     };
     assert_eq!(read(Anthropic, &messages), [turn]);
@@ -140,7 +171,7 @@ fn labels_too_long_for_a_part_stay_in_the_extra() {
     let messages = json!([{ "role": "user", "content": blocks }]);
     let turns = read(Anthropic, &messages);
     turns[0].check(0, &Limits::default()).unwrap();
-    assert_eq!(render(Anthropic, &turns), messages);
+    assert_eq!(give(Anthropic, &turns), messages);
 }
 
 #[test]
@@ -150,6 +181,10 @@ fn a_refusal_names_the_place() {
     }
     for (messages, problem) in fixtures::ANTHROPIC_REFUSED {
         assert_eq!(refusal(Anthropic, messages), format!("messages_json{problem}"), "{messages}");
+    }
+    for (messages, problem) in responses::REFUSED {
+        let text = refusal(OpenAiResponses, messages);
+        assert_eq!(text, format!("messages_json{problem}"), "{messages}");
     }
 }
 
@@ -171,7 +206,7 @@ fn deep_nesting_is_refused_and_just_not_too_deep_is_kept() {
     assert!(text.starts_with("messages_json: nested deeper than 128 levels at line 1"), "{text}");
     let deepest = (1..200).rev().map(nested).find(|text| parse(OpenAi, text).is_ok()).unwrap();
     let value: Value = serde_json::from_str(&deepest).unwrap();
-    assert_eq!(render(OpenAi, &read(OpenAi, &value)), value);
+    assert_eq!(give(OpenAi, &read(OpenAi, &value)), value);
 }
 
 /// Any JSON, with names that the formats themselves use.
@@ -240,7 +275,7 @@ proptest! {
         (format, message) in select(fixtures()),
         edits in prop::collection::vec(
             (any::<Index>(), any::<Index>(), any::<bool>(),
-             select(vec!["memoird", "type", "content", "index", "tool_calls", "signature"]),
+             select(vec!["memoird", "type", "content", "index", "tool_calls", "signature", "summary"]),
              anything()),
             1..4,
         ),
@@ -250,7 +285,7 @@ proptest! {
             edit(&mut messages, place, item, remove, name, value);
         }
         if let Ok(turns) = parse(format, &messages.to_string()) {
-            prop_assert_eq!(render(format, &turns), messages);
+            prop_assert_eq!(give_back(format, &turns), messages);
         }
     }
 }
