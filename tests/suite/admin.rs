@@ -1,7 +1,7 @@
 //! What operators and their tools ask: counts, health, reflection, pages.
 
 use memoird_proto::v1::{
-    self, GetStatsRequest, ListTenantsRequest, MessageFormat, SweepNowRequest,
+    self, GetStatsRequest, ListTenantsRequest, SweepNowRequest,
 };
 use tokio_stream::{StreamExt, iter};
 use tonic::{Code, Request};
