@@ -1,8 +1,6 @@
 //! What operators and their tools ask: counts, health, reflection, pages.
 
-use memoird_proto::v1::{
-    self, GetStatsRequest, ListTenantsRequest, SweepNowRequest,
-};
+use memoird_proto::v1::{self, GetStatsRequest, ListTenantsRequest, SweepNowRequest};
 use tokio_stream::{StreamExt, iter};
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
