@@ -100,7 +100,8 @@ ${models}
   #
   # An entry of such a name changes what it says; another name starts as default does, and
   # has to say its context_window. A tokenizer is o200k, cl100k, estimate or
-  # { file: PATH }, a HuggingFace tokenizer.json.
+  # { file: PATH }, a HuggingFace tokenizer.json that is read with this file. A provider
+  # is openai, anthropic, google or open.
   #
   # models:
   #   default: { max_reply_tokens: 8192 }

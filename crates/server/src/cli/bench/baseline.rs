@@ -92,12 +92,13 @@ fn unknown<T>() -> Answer<T> {
 fn report(history: &[Bytes]) -> ContextReport {
     let turns = u32::try_from(history.len()).unwrap_or(u32::MAX);
     let tokens = |turn: &Bytes| turn.len() as u64 / 4;
-    let tokens_total = history.iter().map(tokens).sum();
-    let tail = TokensByBlock { anchor: 50, tail: tokens_total, ..TokensByBlock::default() };
+    let tokens_total: u64 = history.iter().map(tokens).sum();
+    let anchor = history.first().map_or(0, tokens);
+    let blocks = TokensByBlock { anchor, tail: tokens_total - anchor, ..TokensByBlock::default() };
     ContextReport {
         input_budget: 185_664,
         tokens_total,
-        tokens_by_block: Some(tail),
+        tokens_by_block: Some(blocks),
         turns_included: turns,
         stable_prefix_tokens: tokens_total,
         cache_breakpoints: vec![turns.saturating_sub(1)],

@@ -9,8 +9,9 @@ use crate::cli::{output, transcript};
 
 /// The label of turns that memoird made, or shows in other words.
 const MARK: &str = "memoird";
-/// Where no terminal says how wide it is.
+/// Where no terminal says how wide it is, or it says what leaves no room for text.
 const WIDTH: u16 = 80;
+const WIDTH_MIN: u16 = 40;
 /// Characters of a turn that are looked at.
 const TEXT_CHARS_MAX: usize = 400;
 /// Ranges of turns that one line names.
@@ -56,7 +57,7 @@ fn turns(turns: &[Turn], report: &ContextReport) -> Table {
         table.add_row(row);
     }
     output::flush_left(&mut table);
-    if !table.is_tty() {
+    if table.width().is_none_or(|width| width < WIDTH_MIN) {
         table.set_width(WIDTH);
     }
     table.set_truncation_indicator("…").set_content_arrangement(ContentArrangement::Dynamic);

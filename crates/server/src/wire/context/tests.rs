@@ -1,6 +1,8 @@
 //! What may be asked of a window, and what is said of what may not.
 
 use memoird_core::CoreError;
+use memoird_core::time::Timestamp;
+use memoird_core::turn::{PartKind, Role};
 use memoird_core::window::Blocks;
 use tonic::Code;
 use tonic_types::StatusExt;
@@ -163,4 +165,40 @@ fn a_turn_that_is_too_large_says_by_how_much() {
     let info = status.get_details_error_info().expect("a reason");
     assert_eq!(info.reason, "CURRENT_TURN_TOO_LARGE");
     assert_eq!((&*info.metadata["tokens"], &*info.metadata["budget"]), ("120", "100"));
+}
+
+fn window_turn(role: Role, text: &str) -> WindowTurn {
+    let parts = vec![PartKind::Text(text.to_owned()).into()];
+    let turn = encoding::encode(Turn::new(role, parts));
+    let content = encoding::seal(&turn, 1, Timestamp::new(5, 6).expect("a time"));
+    WindowTurn { content, tokens: 1 }
+}
+
+fn wanted(format: MessageFormat) -> Wanted {
+    Wanted { format: Some(format), system: String::new(), set_cache_control: true }
+}
+
+#[tokio::test]
+async fn messages_are_the_same_in_place_and_aside() {
+    for long in [10, IN_PLACE_BYTES_MAX + 1] {
+        let turns =
+            vec![window_turn(Role::User, &"x".repeat(long)), window_turn(Role::Assistant, "short")];
+        for format in [MessageFormat::OpenAi, MessageFormat::Anthropic] {
+            let rendered = written(format, turns.clone(), vec![0], wanted(format)).await;
+            let rendered = rendered.expect("messages");
+            assert_eq!(rendered.ends, [1, 2]);
+            let messages: serde_json::Value =
+                serde_json::from_str(&rendered.messages_json).expect("JSON");
+            assert_eq!(messages.as_array().map(Vec::len), Some(2), "{format:?}");
+            assert!(messages.to_string().len() > long);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_turn_is_told_and_no_panic() {
+    let damaged = WindowTurn { content: Arc::from(&b"\xff\xff"[..]), tokens: 1 };
+    let format = MessageFormat::OpenAi;
+    let status = written(format, vec![damaged], Vec::new(), wanted(format)).await;
+    assert_eq!(status.expect_err("damaged").code(), Code::DataLoss);
 }
