@@ -1,8 +1,6 @@
 //! What operators and their tools ask: counts, health, reflection, pages.
 
-use memoird_proto::v1::{
-    self, GetStatsRequest, ListTenantsRequest, MessageFormat, SweepNowRequest,
-};
+use memoird_proto::v1::{self, GetStatsRequest, ListTenantsRequest, SweepNowRequest};
 use tokio_stream::{StreamExt, iter};
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
@@ -68,14 +66,9 @@ async fn what_a_later_version_brings_is_unimplemented() {
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     let code = Code::Unimplemented;
     let reason = "UNIMPLEMENTED";
-    refused(client.get_context(v1::GetContextRequest::default()).await, code, reason);
     refused(client.compact_session(v1::CompactSessionRequest::default()).await, code, reason);
     refused(client.undo_compaction(v1::UndoCompactionRequest::default()).await, code, reason);
     refused(admin.run_dream(v1::RunDreamRequest::default()).await, code, reason);
-    let mut request = append("chat", []);
-    request.messages_json = "[]".into();
-    request.format = MessageFormat::OpenaiResponses.into();
-    refused(client.append(request).await, code, reason);
 }
 
 #[tokio::test]

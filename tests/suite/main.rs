@@ -32,3 +32,4 @@ mod state;
 mod tenants;
 mod tidiness;
 mod watch;
+mod windows;

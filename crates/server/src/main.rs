@@ -14,6 +14,7 @@ mod process;
 mod reload;
 mod serve;
 mod services;
+mod stub;
 mod wire;
 
 use std::process::ExitCode;

@@ -23,8 +23,9 @@ use crate::reload::Reloader;
 use crate::services::Watching;
 
 /// The methods that are counted apart; any other path counts as `other`.
-const METHODS: [&str; 15] = [
+const METHODS: [&str; 16] = [
     "/memoird.v1.SessionService/Append",
+    "/memoird.v1.SessionService/GetContext",
     "/memoird.v1.SessionService/GetHistory",
     "/memoird.v1.SessionService/GetSession",
     "/memoird.v1.SessionService/ListSessions",
@@ -139,7 +140,7 @@ impl fmt::Debug for Counts {
 /// A metric by tenant: its name, what it says, where it is read, whether it only grows.
 type ByTenant = (&'static str, &'static str, fn(&TenantSnapshot) -> u64, MetricType);
 
-const BY_TENANT: [ByTenant; 9] = [
+const BY_TENANT: [ByTenant; 16] = [
     ("sessions_live", "Sessions alive", |t| t.sessions_live, MetricType::Gauge),
     ("turns_live", "Turns in their histories", |t| t.turns_live, MetricType::Gauge),
     ("bytes_live", "Encoded bytes of those turns", |t| t.bytes_live, MetricType::Gauge),
@@ -149,6 +150,28 @@ const BY_TENANT: [ByTenant; 9] = [
     ("sessions_ended", "Generations ended by their bot", |t| t.ended, MetricType::Counter),
     ("turns_appended", "Turns appended", |t| t.turns_appended, MetricType::Counter),
     ("turns_dropped", "Turns that left to make room", |t| t.turns_dropped, MetricType::Counter),
+    ("windows_built", "Windows built", |t| t.windows.built, MetricType::Counter),
+    ("windows_refused", "Windows that could not fit", |t| t.windows.refused, MetricType::Counter),
+    ("window_tokens", "Tokens of the windows", |t| t.windows.tokens, MetricType::Counter),
+    (
+        "window_tokens_saved",
+        "Tokens of kept turns that windows did not send",
+        |t| t.windows.tokens_saved,
+        MetricType::Counter,
+    ),
+    (
+        "window_prefix_tokens",
+        "Tokens of the windows in a prefix sent before",
+        |t| t.windows.prefix_tokens,
+        MetricType::Counter,
+    ),
+    ("window_cuts", "Cuts made", |t| t.windows.cuts, MetricType::Counter),
+    (
+        "window_results_trimmed",
+        "Tool results that cuts trimmed or replaced",
+        |t| t.windows.results_trimmed,
+        MetricType::Counter,
+    ),
 ];
 
 impl Collector for Counts {

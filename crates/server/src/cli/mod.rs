@@ -22,6 +22,7 @@ mod sessions;
 mod stats;
 mod transcript;
 mod watch;
+mod window;
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -44,6 +45,7 @@ use replay::ReplayArgs;
 use sessions::SessionsCommand;
 use stats::StatsArgs;
 use watch::WatchArgs;
+use window::WindowArgs;
 
 /// Session daemon for chat bots
 ///
@@ -87,6 +89,8 @@ enum Command {
     /// Look at sessions and end them
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Draw what a model would see of a session now, and say what it would not, and why
+    Window(WindowArgs),
     /// Print what happens to sessions, as it happens
     Watch(WatchArgs),
     /// Read the checkpoints that a git hook wrote, from the disk
@@ -146,6 +150,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Demo(args) => block_on(demo::run(&client, args)),
         Command::Replay(args) => block_on(replay::run(&client, args)),
         Command::Sessions(command) => block_on(sessions::run(&client, command)),
+        Command::Window(args) => block_on(window::run(&client, args)),
         Command::Watch(args) => block_on(watch::run(&client, args)),
         Command::Checkpoints(command) => checkpoints::run(client.json, command),
         Command::Hooks(command) => block_on(hooks::run(&client, command)),

@@ -36,7 +36,7 @@ pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
 }
 
 /// The parts of a turn as one line.
-fn one_line(turn: &Turn) -> String {
+pub(super) fn one_line(turn: &Turn) -> String {
     let mut words: Vec<String> = turn.parts.iter().map(part).collect();
     if turn.pinned {
         words.insert(0, "[pinned]".to_owned());

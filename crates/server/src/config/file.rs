@@ -10,6 +10,7 @@ use memoird_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::ServerConfig;
+use super::context::ContextShape;
 use super::hooks::HookShape;
 use super::tenants::TenantShape;
 use super::units::{AutoSpan, Size, Span};
@@ -23,6 +24,7 @@ pub(super) struct FileConfig {
     pub(super) log: LogShape,
     short_term: ShortTermShape,
     journal: JournalShape,
+    pub(super) context: ContextShape,
     limits: LimitsShape,
     pub(super) hooks: Vec<HookShape>,
     pub(super) tenants: Vec<TenantShape>,
@@ -175,7 +177,7 @@ impl FileConfig {
         }
     }
 
-    /// What the engine is told; tenants and hooks are put to it by the caller.
+    /// What the engine is told; windows, tenants and hooks are put to it by the caller.
     pub(super) fn engine(&self) -> EngineConfig {
         let (short_term, journal, limits) = (&self.short_term, &self.journal, &self.limits);
         EngineConfig {
@@ -234,6 +236,7 @@ impl Default for FileConfig {
             log: LogShape::default(),
             short_term: ShortTermShape::default(),
             journal: JournalShape::default(),
+            context: ContextShape::default(),
             limits: LimitsShape::default(),
             hooks: Vec::new(),
             tenants: Vec::new(),

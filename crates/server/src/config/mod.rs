@@ -1,12 +1,14 @@
 //! The configuration: one YAML file, checked whole before anything starts.
 
 pub(crate) mod cli;
+mod context;
 mod file;
 mod hooks;
 mod print;
 mod secret;
 mod settings;
 mod tenants;
+mod tokenizers;
 mod units;
 
 use std::net::SocketAddr;
@@ -130,6 +132,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
         .collect();
     let keys = tenants::keys(&file.tenants, &mut problems);
     let hooks = hooks::hooks(&file.hooks, &mut problems);
+    let context = file.context.engine(&mut problems);
     check_access(file, &keys, &mut problems);
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error.to_string());
@@ -145,6 +148,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
     }
     engine.tenants = tenants;
     engine.hooks.hooks = hooks;
+    engine.context = context;
     let default = TenantId::default_tenant();
     if keys.is_empty() && engine.tenants.iter().all(|tenant| tenant.id != default) {
         engine.tenants.push(TenantConfig { id: default, limits: TenantLimits::default() });

@@ -2,9 +2,11 @@
 //! setting. `config/memoird.yaml` is this text; a test compares them.
 
 use memoird_core::limits::Limits;
+use memoird_core::window::WindowSettings;
 use memoird_engine::{HooksConfig, JournalConfig, SessionConfig};
 
 use super::ServerConfig;
+use super::context::{DEFAULT_MODEL, table_of_models};
 use super::units::{size, span};
 
 /// The text; `${name}` stands for the value of that name.
@@ -65,6 +67,48 @@ journal:
   queue_bytes: ${queue_bytes}
   queue_wait: ${queue_wait}
 
+# What GetContext sends to a model. Tokens of a window: the model's context_window, less
+# what is kept free for its reply, for errors of counting (safety_headroom) and for the
+# next tool results.
+context:
+  # How turns are chosen where a call does not say.
+  # head_tail: the first user turn and the last turns.
+  # token_budget: the same, and as many as the budget holds.
+  # salience: the same, but the least important turns of the middle leave first.
+  # sliding_window: the last turns alone; gives up the first one and a stable prefix.
+  policy: ${policy}
+  # Turns of a sliding_window, at least 1, or of the tail of head_tail; 0: as many as the
+  # budget holds.
+  turns: ${policy_turns}
+  # A window that would use more of its budget than the watermark is cut down to the
+  # floor. Until the next cut its front stays the same, and providers cache it.
+  watermark: ${watermark}
+  floor: ${floor}
+  # A tool result becomes one line once a later call of the same tool with the same
+  # arguments has a newer one. The stored turns stay as they are.
+  supersede: ${supersede}
+  # At a cut a tool result of more tokens is trimmed to its head and its tail; 0: none is.
+  trim_over_tokens: ${trim_over}
+  trim_head_tokens: ${trim_head}
+  trim_tail_tokens: ${trim_tail}
+  # The model of a call that names none.
+  default_model: ${default_model}
+  # Models that calls may name. Built in are, with their context_window,
+  # max_reply_tokens, safety_headroom and tool_result_headroom:
+  #
+${models}
+  #
+  # An entry of such a name changes what it says; another name starts as default does, and
+  # has to say its context_window. A tokenizer is o200k, cl100k, estimate or
+  # { file: PATH }, a HuggingFace tokenizer.json that is read with this file. A provider
+  # is openai, anthropic, google or open.
+  #
+  # models:
+  #   default: { max_reply_tokens: 8192 }
+  #   our-model: { provider: open, tokenizer: { file: /etc/memoird/tokenizer.json },
+  #                context_window: 131072 }
+  models: {}
+
 # What clients may send. Ids, idempotency keys and subjects have 1 to 256 bytes.
 limits:
   # One turn, encoded; never more than max_history_bytes.
@@ -124,7 +168,7 @@ tenants: []
 /// The embedded default, commented.
 pub(crate) fn default_yaml() -> String {
     let (limits, sessions) = (Limits::default(), SessionConfig::default());
-    let hooks = HooksConfig::default();
+    let (hooks, windows) = (HooksConfig::default(), WindowSettings::default());
     let (journal, server) = (JournalConfig::default(), ServerConfig::default());
     let values = [
         ("listen", server.listen.to_string()),
@@ -142,6 +186,16 @@ pub(crate) fn default_yaml() -> String {
         ("retention", span(journal.retention)),
         ("queue_bytes", size(journal.queue_bytes)),
         ("queue_wait", span(journal.queue_wait)),
+        ("policy", windows.policy.name().to_owned()),
+        ("policy_turns", "0".to_owned()),
+        ("watermark", format!("{}%", windows.watermark_percent)),
+        ("floor", format!("{}%", windows.floor_percent)),
+        ("supersede", windows.supersede.to_string()),
+        ("trim_over", windows.trim_over_tokens.to_string()),
+        ("trim_head", windows.trim_head_tokens.to_string()),
+        ("trim_tail", windows.trim_tail_tokens.to_string()),
+        ("default_model", DEFAULT_MODEL.to_owned()),
+        ("models", table_of_models("  #   ")),
         ("turn_bytes", size(limits.turn_bytes)),
         ("turns_per_append", limits.turns_per_append.to_string()),
         ("parts_per_turn", limits.parts_per_turn.to_string()),

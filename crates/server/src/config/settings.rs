@@ -27,7 +27,8 @@ const AT_START: [&str; 9] = [
 
 /// Settings that apply as soon as they are read again.
 #[cfg(test)]
-const AT_ONCE: [&str; 10] = [
+const AT_ONCE: [&str; 11] = [
+    "context.",
     "hooks",
     "journal.flush_interval",
     "journal.queue_wait",

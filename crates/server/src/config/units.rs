@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them.
+//! Durations, sizes and shares as people write them.
 
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ pub(super) enum AutoSpan {
 /// A size such as `1MiB`, or a number of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size(pub(super) usize);
+
+/// A share such as `50%`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Percent(pub(super) u8);
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -48,6 +52,16 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+        percent
+            .map(Self)
+            .ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&text), &"a share such as 50%"))
+    }
+}
+
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&span(self.0))
@@ -66,6 +80,12 @@ impl Serialize for AutoSpan {
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&size(self.0))
+    }
+}
+
+impl Serialize for Percent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{}%", self.0))
     }
 }
 

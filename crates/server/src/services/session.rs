@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::split;
 use super::watch::{EventStream, Watching};
-use crate::wire::{from, status, to};
+use crate::wire::{context, from, status, to};
 
 /// The engine as bots see it.
 #[derive(Clone, Debug)]
@@ -36,6 +36,18 @@ impl SessionService for SessionApi {
         let outcome = self.engine.append(&caller.tenant, &session, command).await;
         let outcome = outcome.map_err(|error| status::engine(&error))?;
         Ok(Response::new(to::appended(session_id, &outcome)))
+    }
+
+    async fn get_context(
+        &self,
+        request: Request<v1::GetContextRequest>,
+    ) -> Answer<spliced::GetContextResponse> {
+        let (caller, request) = split(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let asked = context::asked(request, &caller.tenant.policy().limits)?;
+        let window = self.engine.context(&caller.tenant, &session, asked.request).await;
+        let window = window.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(context::answered(window, asked.wanted).await?))
     }
 
     async fn get_history(
@@ -105,13 +117,6 @@ impl SessionService for SessionApi {
         let view = self.engine.end_session(&caller.tenant, &session).await;
         let session = to::session_info(&view.map_err(|error| status::engine(&error))?);
         Ok(Response::new(v1::EndSessionResponse { session: Some(session) }))
-    }
-
-    async fn get_context(
-        &self,
-        _: Request<v1::GetContextRequest>,
-    ) -> Answer<spliced::GetContextResponse> {
-        Err(status::unimplemented("GetContext"))
     }
 
     async fn compact_session(

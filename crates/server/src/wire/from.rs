@@ -43,8 +43,18 @@ pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
 pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
     append_command(request, limits).map_err(|error| match error {
         AppendFault::Core(error) => status::core(&error),
-        AppendFault::Argument { reason, problem } => status::invalid(reason, problem),
-        AppendFault::Unimplemented(what) => status::unimplemented(what),
+        AppendFault::Argument(refusal) => refusal,
+    })
+}
+
+/// The format of a provider's messages.
+pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
+    encoding::format_from_proto(format).ok_or_else(|| {
+        let problem = format!(
+            "format is {format}; it takes MESSAGE_FORMAT_OPENAI, MESSAGE_FORMAT_OPENAI_RESPONSES \
+             or MESSAGE_FORMAT_ANTHROPIC"
+        );
+        status::invalid("FORMAT_INVALID", problem)
     })
 }
 
@@ -124,13 +134,18 @@ fn page_token_invalid() -> Status {
 /// Why an append is refused before anybody is asked.
 enum AppendFault {
     Core(CoreError),
-    Argument { reason: &'static str, problem: String },
-    Unimplemented(&'static str),
+    Argument(Status),
 }
 
 impl From<CoreError> for AppendFault {
     fn from(error: CoreError) -> Self {
         Self::Core(error)
+    }
+}
+
+impl From<Status> for AppendFault {
+    fn from(refusal: Status) -> Self {
+        Self::Argument(refusal)
     }
 }
 
@@ -154,7 +169,7 @@ fn append_command(
     let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
         (false, false) => {
             let problem = "send turns or messages_json, not both".to_owned();
-            return Err(AppendFault::Argument { reason: "TURNS_AMBIGUOUS", problem });
+            return Err(status::invalid("TURNS_AMBIGUOUS", problem).into());
         }
         (true, false) => formats::parse(format(request.format)?, &request.messages_json)?,
         (_, true) => turns(request.turns, limits)?,
@@ -208,23 +223,6 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
     match (1..=limits.turns_per_append).contains(&actual) {
         true => Ok(()),
         false => Err(CoreError::TurnCountInvalid { actual, limit: limits.turns_per_append }),
-    }
-}
-
-fn format(format: i32) -> Result<MessageFormat, AppendFault> {
-    match v1::MessageFormat::try_from(format) {
-        Ok(v1::MessageFormat::Openai) => Ok(MessageFormat::OpenAi),
-        Ok(v1::MessageFormat::Anthropic) => Ok(MessageFormat::Anthropic),
-        Ok(v1::MessageFormat::OpenaiResponses) => {
-            Err(AppendFault::Unimplemented("MESSAGE_FORMAT_OPENAI_RESPONSES"))
-        }
-        Ok(v1::MessageFormat::Unspecified) | Err(_) => {
-            let problem = format!(
-                "format is {format}; messages_json takes MESSAGE_FORMAT_OPENAI or \
-                 MESSAGE_FORMAT_ANTHROPIC"
-            );
-            Err(AppendFault::Argument { reason: "FORMAT_INVALID", problem })
-        }
     }
 }
 

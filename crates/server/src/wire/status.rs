@@ -65,7 +65,13 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::CurrentTurnTooLarge { .. } => (FailedPrecondition, "CURRENT_TURN_TOO_LARGE"),
         CoreError::UnknownModel { .. } => (InvalidArgument, "UNKNOWN_MODEL"),
     };
-    status(code, reason, refusal.to_string(), None)
+    let mut metadata = HashMap::new();
+    if let CoreError::CurrentTurnTooLarge { budget, tokens, .. } = refusal {
+        metadata.insert("tokens".to_owned(), tokens.to_string());
+        metadata.insert("budget".to_owned(), budget.to_string());
+    }
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+    Status::with_error_details(code, refusal.to_string(), details)
 }
 
 /// A request that does not make sense.
@@ -150,6 +156,13 @@ pub(crate) fn transport(refusal: &Status) -> Status {
         Code::Unimplemented => status(Code::Unimplemented, "UNIMPLEMENTED", said, None),
         code => status(code, "TRANSPORT", said, None),
     }
+}
+
+/// A turn whose bytes cannot be read back.
+pub(crate) fn turn_damaged() -> Status {
+    error!("a turn of a window cannot be decoded");
+    let problem = "a turn of the window is damaged; ask without format for the others".to_owned();
+    status(Code::DataLoss, "TURN_DAMAGED", problem, None)
 }
 
 /// A call that came past the edge without a caller: a mistake of ours.

@@ -42,6 +42,8 @@ pub(crate) struct BaselineArgs {
 struct Bare {
     seq: Arc<AtomicU64>,
     history: Arc<[Bytes]>,
+    /// What it says of a window.
+    report: Arc<ContextReport>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -56,7 +58,9 @@ pub(crate) async fn run(args: BaselineArgs) -> Result<(), CliError> {
         turn.timestamp = Some(now());
         Bytes::from(turn.encode_to_vec())
     });
-    let bare = Bare { seq: Arc::default(), history: history.collect() };
+    let history: Arc<[Bytes]> = history.collect();
+    let report = Arc::new(report(&history));
+    let bare = Bare { seq: Arc::default(), history, report };
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     // As `Server::serve` would do it.
     let incoming = TcpIncoming::bind(local).map_err(failed)?.with_nodelay(Some(true));
@@ -81,7 +85,36 @@ fn now() -> Timestamp {
 }
 
 fn unknown<T>() -> Answer<T> {
-    Err(Status::unimplemented("a bare server only appends and reads histories"))
+    Err(Status::unimplemented("a bare server only appends, and reads histories and windows"))
+}
+
+/// As long as memoird's of these turns, value by value.
+fn report(history: &[Bytes]) -> ContextReport {
+    let turns = u32::try_from(history.len()).unwrap_or(u32::MAX);
+    let tokens = |turn: &Bytes| turn.len() as u64 / 4;
+    let tokens_total: u64 = history.iter().map(tokens).sum();
+    let anchor = history.first().map_or(0, tokens);
+    let blocks = TokensByBlock { anchor, tail: tokens_total - anchor, ..TokensByBlock::default() };
+    ContextReport {
+        input_budget: 185_664,
+        tokens_total,
+        tokens_by_block: Some(blocks),
+        turns_included: turns,
+        stable_prefix_tokens: tokens_total,
+        cache_breakpoints: vec![turns.saturating_sub(1)],
+        turn_tokens: history.iter().map(tokens).collect(),
+        token_factor: 1.0,
+        token_margin: 0.1,
+        policy: "head_tail".to_owned(),
+        budget: Some(Budget {
+            context_window: Some(200_000),
+            max_reply_tokens: Some(4_096),
+            safety_headroom: Some(2_048),
+            tool_result_headroom: Some(8_192),
+        }),
+        model: "default".to_owned(),
+        ..ContextReport::default()
+    }
 }
 
 impl Bare {
@@ -124,8 +157,16 @@ impl SessionService for Bare {
         Ok(Response::new(GetHistoryResponse { turns: self.history.to_vec(), next_after_seq: 0 }))
     }
 
-    async fn get_context(&self, _: Request<GetContextRequest>) -> Answer<GetContextResponse> {
-        unknown()
+    async fn get_context(&self, request: Request<GetContextRequest>) -> Answer<GetContextResponse> {
+        let request = request.into_inner();
+        let turns = request.append.map_or(0, |append| append.turns.len() as u64);
+        let last_seq = self.seq.fetch_add(turns, Ordering::Relaxed) + turns;
+        Ok(Response::new(GetContextResponse {
+            turns: self.history.to_vec(),
+            session: Some(self.session(request.session_id, last_seq)),
+            report: Some(ContextReport::clone(&self.report)),
+            ..GetContextResponse::default()
+        }))
     }
 
     async fn get_session(&self, _: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {

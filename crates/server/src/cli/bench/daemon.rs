@@ -22,6 +22,8 @@ pub(super) struct Settings {
     pub(super) max_sessions: u64,
     /// Turns of a history.
     pub(super) history_turns: u32,
+    /// Encoded bytes of a history.
+    pub(super) history_bytes: u64,
     /// How long a session lives untouched, in seconds.
     pub(super) session_ttl_s: u32,
     /// True: a checkpoint in git when a session ends.
@@ -34,6 +36,7 @@ impl Default for Settings {
             durability: Durability::Sync,
             max_sessions: 0,
             history_turns: 50,
+            history_bytes: 4 << 20,
             session_ttl_s: 24 * 60 * 60,
             checkpoints: false,
         }
@@ -85,12 +88,14 @@ impl Settings {
              data_dir: {}\n\
              server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\" }}\n\
              journal: {{ durability: \"{}\" }}\n\
-             short_term: {{ max_sessions: {}, max_history_turns: {}, session_ttl: {}s }}\n\
+             short_term: {{ max_sessions: {}, max_history_turns: {}, max_history_bytes: {}, \
+             session_ttl: {}s }}\n\
              hooks: {hooks}\n",
             private::quoted(&private::data_in(dir)),
             self.durability.name(),
             self.max_sessions,
             self.history_turns,
+            self.history_bytes,
             self.session_ttl_s,
         )
     }
@@ -108,7 +113,7 @@ mod tests {
         assert!(yaml.contains("data_dir: \"/tmp/a \\\"b\\\"/data\"\n"), "{yaml}");
         assert!(yaml.contains("journal: { durability: \"off\" }\n"), "{yaml}");
         assert!(
-            yaml.contains("{ max_sessions: 7, max_history_turns: 50, session_ttl: 86400s }\n"),
+            yaml.contains("{ max_sessions: 7, max_history_turns: 50, max_history_bytes: 4194304, "),
             "{yaml}"
         );
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use hdrhistogram::Histogram;
 use http::uri::PathAndQuery;
 use tokio::task::JoinSet;
@@ -13,13 +12,12 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-use super::traffic::{Call, Mix, RawCodec, Rng};
+use super::mix::{CallKind, Mix};
+use super::traffic::{Bodies, Call, RawCodec, Rng};
 use crate::cli::clock;
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 
-const APPEND: &str = "/memoird.v1.SessionService/Append";
-const HISTORY: &str = "/memoird.v1.SessionService/GetHistory";
 /// Codes of gRPC, from 0 for none.
 pub(super) const CODES: usize = 17;
 /// A server that refuses at once is not asked again at once.
@@ -36,12 +34,12 @@ pub(super) struct Driver {
 /// What to send.
 #[derive(Clone)]
 pub(super) struct Work {
-    /// Appends or reads.
+    /// Which calls.
     pub(super) mix: Mix,
     /// Which sessions.
     pub(super) pick: Pick,
-    /// The appends' bodies.
-    pub(super) bodies: Arc<[Bytes]>,
+    /// What is in them.
+    pub(super) bodies: Bodies,
     /// Seeds the choices.
     pub(super) seed: u64,
 }
@@ -78,10 +76,8 @@ pub(super) struct Gauge {
 /// What came back.
 #[derive(Clone)]
 pub(super) struct Tally {
-    /// Latencies of appends, in microseconds.
-    pub(super) append: Histogram<u64>,
-    /// Latencies of reads, in microseconds.
-    pub(super) history: Histogram<u64>,
+    /// Latencies in microseconds, by the number of the kind.
+    latencies: [Histogram<u64>; CallKind::ALL.len()],
     /// Bytes of all replies.
     pub(super) reply_bytes: u64,
     /// Errors by code.
@@ -164,15 +160,15 @@ pub(super) async fn collect(mut tasks: JoinSet<Tally>) -> Tally {
 impl Lane {
     async fn run(mut self) -> Tally {
         while let Some(session) = self.next_session() {
-            let is_append = self.work.mix.draw(&mut self.rng);
+            let kind = self.work.mix.draw(&mut self.rng);
             let started = clock::monotonic();
-            let reply = self.call(session, is_append).await;
+            let reply = self.call(session, kind).await;
             let counts = self.gauge.measuring.load(Ordering::Relaxed);
             match reply {
                 Ok(bytes) => {
                     self.gauge.done.fetch_add(1, Ordering::Relaxed);
                     if counts {
-                        self.tally.record(is_append, clock::since(started), bytes);
+                        self.tally.record(kind, clock::since(started), bytes);
                     }
                 }
                 Err(status) => {
@@ -188,21 +184,14 @@ impl Lane {
         self.tally
     }
 
-    async fn call(&mut self, session: u64, is_append: bool) -> Result<u64, Status> {
-        let (path, body) = if is_append {
-            let body = self.rng.below(self.work.bodies.len() as u64);
-            let body = usize::try_from(body)
-                .map_or_else(|_| Bytes::new(), |index| self.work.bodies[index].clone());
-            (APPEND, body)
-        } else {
-            (HISTORY, Bytes::new())
-        };
+    async fn call(&mut self, session: u64, kind: CallKind) -> Result<u64, Status> {
+        let body = self.work.bodies.draw(kind, &mut self.rng);
         let mut request = Request::new(Call { session, body });
         if let Some(key) = &self.key {
             request.metadata_mut().insert("authorization", key.clone());
         }
         self.grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
-        let path = PathAndQuery::from_static(path);
+        let path = PathAndQuery::from_static(kind.path());
         Ok(self.grpc.unary(request, path, self.codec.clone()).await?.into_inner())
     }
 
@@ -222,11 +211,17 @@ impl Lane {
 }
 
 impl Tally {
+    /// Latencies of calls of this kind, in microseconds.
+    pub(super) fn of(&self, kind: CallKind) -> &Histogram<u64> {
+        &self.latencies[kind as usize]
+    }
+
     /// All that another tally saw.
     pub(super) fn add(&mut self, other: &Self) {
-        // Both resize themselves, so adding cannot fail.
-        let _ = self.append.add(&other.append);
-        let _ = self.history.add(&other.history);
+        for (sum, latencies) in self.latencies.iter_mut().zip(&other.latencies) {
+            // Both have the same bounds, so adding cannot fail.
+            let _ = sum.add(latencies);
+        }
         self.reply_bytes += other.reply_bytes;
         for (sum, errors) in self.errors.iter_mut().zip(other.errors) {
             *sum += errors;
@@ -236,8 +231,8 @@ impl Tally {
         }
     }
 
-    fn record(&mut self, is_append: bool, latency: Duration, reply_bytes: u64) {
-        let histogram = if is_append { &mut self.append } else { &mut self.history };
+    pub(super) fn record(&mut self, kind: CallKind, latency: Duration, reply_bytes: u64) {
+        let histogram = &mut self.latencies[kind as usize];
         let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         histogram.saturating_record(latency_us.max(1));
         self.reply_bytes += reply_bytes;
@@ -258,8 +253,7 @@ impl Default for Tally {
                 .expect("the bounds are constants that make a histogram")
         };
         Self {
-            append: histogram(),
-            history: histogram(),
+            latencies: std::array::from_fn(|_| histogram()),
             reply_bytes: 0,
             errors: [0; CODES],
             first_error: None,

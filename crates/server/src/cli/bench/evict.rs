@@ -11,7 +11,8 @@ use super::daemon::{Daemon, Settings};
 use super::driver::{Driver, Pick, Work};
 use super::load::{TimingArgs, fill};
 use super::measure::{Side, alternate, stats};
-use super::traffic::{Mix, Rng, append_bodies};
+use super::mix::Mix;
+use super::traffic::{Bodies, Rng};
 use super::{Durability, TrafficArgs, report, spinner};
 use crate::cli::exit::CliError;
 use crate::cli::output;
@@ -62,7 +63,7 @@ pub(super) async fn run(json: bool, args: EvictArgs) -> Result<(), CliError> {
         let evicted: Vec<String> = evicted.into_iter().map(output::count).collect();
         output::print(&format!("seed {seed}, sessions evicted: {}\n", evicted.join(" and ")))?;
     }
-    report::print(json, setup, &measured)
+    report::print(json, setup, &measured, None)
 }
 
 fn side(args: &EvictArgs, daemon: &Daemon, cap: u64, seed: u64) -> Result<Side, CliError> {
@@ -72,7 +73,7 @@ fn side(args: &EvictArgs, daemon: &Daemon, cap: u64, seed: u64) -> Result<Side, 
     let work = Work {
         mix: Mix::APPENDS,
         pick: Pick::Fresh(Arc::new(AtomicU64::new(cap))),
-        bodies: append_bodies(1, bytes as usize, &mut Rng::new(seed)),
+        bodies: Bodies::new(1, bytes as usize, &mut Rng::new(seed)),
         seed,
     };
     Ok(Side { name: format!("cap {}", output::count(cap)), driver, work })

@@ -14,8 +14,9 @@ use super::daemon::{Daemon, Settings};
 use super::driver::{Driver, Gauge, Pick, Tally, Work, collect};
 use super::load::fill;
 use super::measure::stats;
+use super::mix::{CallKind, Mix};
 use super::report::print_rows;
-use super::traffic::{Mix, Rng, append_bodies};
+use super::traffic::{Bodies, Rng};
 use super::{TrafficArgs, spinner};
 use crate::cli::clock;
 use crate::cli::exit::CliError;
@@ -78,7 +79,7 @@ pub(super) async fn run(json: bool, args: HooksArgs) -> Result<(), CliError> {
     let work = Work {
         mix: Mix::APPENDS,
         pick: Pick::Random(args.active),
-        bodies: append_bodies(1, bytes as usize, &mut Rng::new(seed)),
+        bodies: Bodies::new(1, bytes as usize, &mut Rng::new(seed)),
         seed,
     };
     spinner.set_message("measuring the quiet");
@@ -146,8 +147,8 @@ fn print(
     quiet: &Tally,
     ending: &Ending,
 ) -> Result<(), CliError> {
-    let p99 = |tally: &Tally| tally.append.value_at_quantile(0.99) as f64 / 1e3;
-    let p50 = |tally: &Tally| tally.append.value_at_quantile(0.5) as f64 / 1e3;
+    let p99 = |tally: &Tally| tally.of(CallKind::Append).value_at_quantile(0.99) as f64 / 1e3;
+    let p50 = |tally: &Tally| tally.of(CallKind::Append).value_at_quantile(0.5) as f64 / 1e3;
     let ratio = p99(&ending.tally) / p99(quiet);
     let (swept, delivered) = (ending.swept.as_secs_f64(), ending.delivered.as_secs_f64());
     let errors: u64 = quiet.errors.iter().chain(&ending.tally.errors).sum();
@@ -156,10 +157,10 @@ fn print(
             "seed": seed, "sessions": args.sessions, "turns": args.turns,
             "in_flight": args.traffic.in_flight,
             "swept_seconds": swept, "delivered_seconds": delivered, "dead": ending.dead,
-            "quiet": {"p50_ms": p50(quiet), "p99_ms": p99(quiet), "calls": quiet.append.len()},
+            "quiet": {"p50_ms": p50(quiet), "p99_ms": p99(quiet), "calls": quiet.of(CallKind::Append).len()},
             "meanwhile": {
                 "p50_ms": p50(&ending.tally), "p99_ms": p99(&ending.tally),
-                "calls": ending.tally.append.len(),
+                "calls": ending.tally.of(CallKind::Append).len(),
             },
             "p99_ratio": ratio, "errors": errors,
         }));

@@ -1,6 +1,5 @@
 //! `memoird bench` itself: the same load on one server, or on two in turns.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,13 +9,17 @@ use serde_json::{Map, Value, json};
 use super::daemon::{Daemon, Settings};
 use super::driver::{Driver, Pick, Work};
 use super::measure::{Side, Timing, alternate};
-use super::traffic::{Mix, Rng, append_bodies};
+use super::mix::{MIX_HELP, Mix};
+use super::report::Goal;
+use super::traffic::{Bodies, Rng};
 use super::{Durability, TrafficArgs, report, spinner};
 use crate::cli::ClientArgs;
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::output;
 
+/// The goal for windows without an append: so many times the calls/s of a ready-made reply.
+const GOAL_OF_WINDOWS: f64 = 0.8;
 /// An append of a filling has at most so many bytes of text, and so many turns.
 const FILL_BYTES_MAX: usize = 512 << 10;
 const FILL_TURNS_MAX: usize = 100;
@@ -30,8 +33,7 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
-    /// How many appends to how many reads of a whole history, such as 9:1
-    #[arg(long, value_name = "APPEND:HISTORY", default_value_t = Mix::APPENDS)]
+    #[arg(long, value_name = "MIX", default_value_t = Mix::APPENDS, help = MIX_HELP)]
     mix: Mix,
     /// Turns in each append
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -100,7 +102,7 @@ pub(super) async fn run(client: &ClientArgs, args: LoadArgs) -> Result<(), CliEr
     let timing = args.timing.timing(sides.len());
     let measured = alternate(&sides, timing, &spinner).await?;
     spinner.finish_and_clear();
-    report::print(client.json, args.setup(seed), &measured)
+    report::print(client.json, args.setup(seed), &measured, args.goal())
 }
 
 /// Gives every session so many turns, in as few calls as the daemon takes.
@@ -119,7 +121,7 @@ pub(super) async fn fill(
         if turns == 0 || rounds == 0 {
             continue;
         }
-        let bodies = append_bodies(turns, bytes, &mut Rng::new(seed));
+        let bodies = Bodies::new(turns, bytes, &mut Rng::new(seed));
         let work = Work { mix: Mix::APPENDS, pick: Pick::Random(sessions), bodies, seed };
         driver.fill(work, sessions, sessions * rounds as u64).await?;
     }
@@ -172,9 +174,12 @@ impl LoadArgs {
         let prefix = format!("bench-{seed}-");
         let driver = Driver::new(target, connections, in_flight, &prefix)?;
         let turns = usize::from(self.turns_per_append);
-        let bodies = append_bodies(turns, bytes as usize, &mut Rng::new(seed));
-        let pick = Pick::Random(self.sessions);
-        let work = Work { mix: self.mix, pick, bodies: Arc::clone(&bodies), seed };
+        let (bytes, mut rng) = (bytes as usize, Rng::new(seed));
+        let bodies = match self.mix {
+            Mix::Windows { .. } => Bodies::with_windows(turns, bytes, None, &mut rng),
+            Mix::Histories { .. } | Mix::Looks => Bodies::new(turns, bytes, &mut rng),
+        };
+        let work = Work { mix: self.mix, pick: Pick::Random(self.sessions), bodies, seed };
         Ok(Side { name: name.to_owned(), driver, work })
     }
 
@@ -187,10 +192,16 @@ impl LoadArgs {
         }
     }
 
+    /// A window costs little more than an answer that was made beforehand.
+    fn goal(&self) -> Option<Goal> {
+        let is_of_windows = self.baseline && self.mix == Mix::Looks;
+        is_of_windows.then_some(Goal::RateAtLeast(GOAL_OF_WINDOWS))
+    }
+
     fn describe(&self, seed: u64) -> String {
         let Self { traffic, .. } = self;
         format!(
-            "{} calls in flight on {} connections, append:history {}, {} sessions, \
+            "{} calls in flight on {} connections, mix {}, {} sessions, \
              turns of {} bytes, {} per append, seed {seed}\n",
             traffic.in_flight,
             traffic.connections,

@@ -5,6 +5,7 @@
 //! are driven in alternating slices of one run.
 
 pub(super) mod baseline;
+mod context;
 mod daemon;
 mod driver;
 mod evict;
@@ -12,6 +13,7 @@ mod hooks;
 mod load;
 mod measure;
 mod memory;
+mod mix;
 mod recover;
 mod report;
 mod traffic;
@@ -23,6 +25,7 @@ use indicatif::ProgressBar;
 
 use super::exit::CliError;
 use super::{ClientArgs, clock};
+use context::ContextArgs;
 use evict::EvictArgs;
 use hooks::HooksArgs;
 use load::LoadArgs;
@@ -44,6 +47,8 @@ pub(crate) struct BenchArgs {
 enum Scenario {
     /// Fill sessions and compare the memory used with the bytes of the turns
     Memory(MemoryArgs),
+    /// Compare windows of long sessions with windows of short ones
+    Context(ContextArgs),
     /// Fill to the cap, then append only to new sessions: each call evicts one
     Evict(EvictArgs),
     /// End many sessions at once, with checkpoints in git, while appends go on
@@ -122,6 +127,7 @@ pub(super) async fn run(client: &ClientArgs, args: BenchArgs) -> Result<(), CliE
     }
     match scenario {
         Scenario::Memory(args) => memory::run(client.json, args).await,
+        Scenario::Context(args) => context::run(client.json, args).await,
         Scenario::Evict(args) => evict::run(client.json, args).await,
         Scenario::Hooks(args) => hooks::run(client.json, args).await,
         Scenario::Recover(args) => recover::run(client.json, args).await,

@@ -7,6 +7,7 @@ use tonic::Code;
 
 use super::driver::Tally;
 use super::measure::{Measured, Slice};
+use super::mix::CallKind;
 use crate::cli::exit::CliError;
 use crate::cli::output;
 
@@ -27,6 +28,42 @@ pub(super) struct Comparison {
     pub(super) cpu: Ratio,
     /// Calls per second.
     pub(super) rate: Ratio,
+}
+
+/// What a comparison should show.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Goal {
+    /// Calls per second, as a ratio.
+    RateAtLeast(f64),
+    /// CPU per call, as a ratio.
+    CpuAtMost(f64),
+}
+
+impl Goal {
+    fn is_met(self, found: &Comparison) -> bool {
+        match self {
+            Self::RateAtLeast(goal) => found.rate.value >= goal,
+            Self::CpuAtMost(goal) => found.cpu.value <= goal,
+        }
+    }
+
+    fn line(self, found: &Comparison) -> String {
+        let outcome = if self.is_met(found) { "met" } else { "missed" };
+        match self {
+            Self::RateAtLeast(goal) => format!("calls/s at least {goal:.2} ×: {outcome}"),
+            Self::CpuAtMost(goal) => format!("CPU per call at most {goal:.2} ×: {outcome}"),
+        }
+    }
+
+    fn json(self, found: &Comparison) -> Value {
+        let met = self.is_met(found);
+        match self {
+            Self::RateAtLeast(goal) => {
+                json!({ "of": "calls_per_second", "at_least": goal, "met": met })
+            }
+            Self::CpuAtMost(goal) => json!({ "of": "cpu_per_call", "at_most": goal, "met": met }),
+        }
+    }
 }
 
 impl Ratio {
@@ -67,6 +104,7 @@ pub(super) fn print(
     json: bool,
     setup: Map<String, Value>,
     measured: &[Measured],
+    goal: Option<Goal>,
 ) -> Result<(), CliError> {
     let compared = match measured {
         [this, .., that] => Some((this, that, compare(this, that))),
@@ -75,12 +113,15 @@ pub(super) fn print(
     if json {
         let mut object = setup;
         object.insert("servers".to_owned(), measured.iter().map(server_json).collect());
-        if let Some((this, that, ratios)) = compared {
+        if let Some((this, that, found)) = compared {
             let ratios = json!({
                 "of": this.name, "to": that.name,
-                "cpu_per_call": ratios.cpu.json(), "calls_per_second": ratios.rate.json(),
+                "cpu_per_call": found.cpu.json(), "calls_per_second": found.rate.json(),
             });
             object.insert("ratio".to_owned(), ratios);
+            if let Some(goal) = goal {
+                object.insert("goal".to_owned(), goal.json(&found));
+            }
         }
         return output::print_json(&Value::Object(object));
     }
@@ -94,6 +135,9 @@ pub(super) fn print(
         output::print(&format!("\n{} to {}:", this.name, that.name))?;
         output::print(&format!("  CPU per call  {}", ratios.cpu))?;
         output::print(&format!("  calls/s       {}", ratios.rate))?;
+        if let Some(goal) = goal {
+            output::print(&format!("  goal          {}", goal.line(&ratios)))?;
+        }
     }
     Ok(())
 }
@@ -136,17 +180,10 @@ fn table(measured: &[Measured]) -> Table {
             output::size(server.rss_bytes),
             output::count(tally.errors.iter().sum()),
         ]);
-        if tally.append.is_empty() || tally.history.is_empty() {
-            continue;
-        }
-        for (name, one) in [("  append", &tally.append), ("  history", &tally.history)] {
-            table.add_row([
-                name.to_owned(),
-                String::new(),
-                ms(one, 0.5),
-                ms(one, 0.99),
-                ms(one, 0.999),
-            ]);
+        let kinds: Vec<CallKind> = kinds(tally).collect();
+        for kind in kinds.iter().filter(|_| kinds.len() > 1) {
+            let (name, one) = (format!("  {}", kind.name()), tally.of(*kind));
+            table.add_row([name, String::new(), ms(one, 0.5), ms(one, 0.99), ms(one, 0.999)]);
         }
     }
     output::flush_left(&mut table);
@@ -173,18 +210,26 @@ fn server_json(server: &Measured) -> Value {
         "calls_per_second": server.rate(),
         "cpu_us_per_call": server.cpu_us(),
         "latency": latency(&all),
-        "append": latency(&tally.append),
-        "history": latency(&tally.history),
+        "append": latency(tally.of(CallKind::Append)),
+        "history": latency(tally.of(CallKind::History)),
+        "context": latency(tally.of(CallKind::Context)),
         "reply_bytes": tally.reply_bytes / all.len().max(1),
         "rss_bytes": server.rss_bytes,
         "errors": errors,
     })
 }
 
+/// The kinds of calls that there were.
+fn kinds(tally: &Tally) -> impl Iterator<Item = CallKind> {
+    CallKind::ALL.into_iter().filter(|kind| !tally.of(*kind).is_empty())
+}
+
 fn all(tally: &Tally) -> Histogram<u64> {
-    let mut all = tally.append.clone();
-    // Both have the same bounds, so adding cannot fail.
-    let _ = all.add(&tally.history);
+    let mut all = tally.of(CallKind::Append).clone();
+    for kind in [CallKind::History, CallKind::Context] {
+        // All have the same bounds, so adding cannot fail.
+        let _ = all.add(tally.of(kind));
+    }
     all
 }
 
@@ -237,9 +282,9 @@ mod tests {
     fn percentiles_are_in_milliseconds() {
         let mut one = measured("one", &[(1_000, 0.5, 0.01)]);
         for latency_us in 1..=1_000 {
-            one.tally.append.saturating_record(latency_us * 10);
+            let latency = std::time::Duration::from_micros(latency_us * 10);
+            one.tally.record(CallKind::Append, latency, 120);
         }
-        one.tally.reply_bytes = 120_000;
         one.tally.errors[Code::ResourceExhausted as usize] = 1_234;
         one.tally.first_error = Some(tonic::Status::resource_exhausted("busy"));
         let text = table(&[one]).trim_fmt();

@@ -5,15 +5,16 @@
 //! was encoded beforehand; replies are measured and thrown away.
 
 use std::io::{Cursor, Write};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 use memoird_proto::v1::part::Part as Kind;
-use memoird_proto::v1::{AppendRequest, Part, Role, Turn};
+use memoird_proto::v1::{AppendRequest, GetContextRequest, Part, Role, Turn, WindowPolicy};
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+use super::mix::CallKind;
 
 /// So many different appends are sent again and again.
 const BODIES: usize = 64;
@@ -24,15 +25,6 @@ const WORDS: [&str; 24] = [
     "window", "and", "tell", "me", "what", "it", "costs", "again", "tomorrow", "evening", "in",
     "Lisbon",
 ];
-
-/// How many appends come on how many reads of a history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mix {
-    /// The weight of appends.
-    pub(super) append: u32,
-    /// The weight of reads.
-    pub(super) history: u32,
-}
 
 /// A small generator of random numbers: fast, and the same for the same seed.
 #[derive(Clone)]
@@ -46,42 +38,18 @@ pub(super) struct Call {
     pub(super) body: Bytes,
 }
 
+/// Requests without their session ids, to choose from.
+#[derive(Clone)]
+pub(super) struct Bodies {
+    appends: Arc<[Bytes]>,
+    contexts: Arc<[Bytes]>,
+}
+
 /// Writes requests and drops replies.
 #[derive(Clone)]
 pub(super) struct RawCodec {
     /// What session ids start with.
     pub(super) prefix: Arc<str>,
-}
-
-impl FromStr for Mix {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "not of the form append:history, such as 9:1".to_owned();
-        let (append, history) = text.split_once(':').ok_or_else(wrong)?;
-        let weight = |text: &str| text.trim().parse::<u16>().map(u32::from).map_err(|_| wrong());
-        let mix = Self { append: weight(append)?, history: weight(history)? };
-        if mix.append + mix.history == 0 {
-            return Err("one of the two must be more than 0".to_owned());
-        }
-        Ok(mix)
-    }
-}
-
-impl Mix {
-    /// Nothing but appends.
-    pub(super) const APPENDS: Self = Self { append: 1, history: 0 };
-
-    /// True for an append.
-    pub(super) fn draw(self, rng: &mut Rng) -> bool {
-        self.history == 0 || rng.below(u64::from(self.append + self.history)) < self.append.into()
-    }
-}
-
-impl std::fmt::Display for Mix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.append, self.history)
-    }
 }
 
 impl Rng {
@@ -105,14 +73,49 @@ impl Rng {
     }
 }
 
-/// The bodies of appends of so many turns of so many bytes each.
-pub(super) fn append_bodies(turns: usize, bytes: usize, rng: &mut Rng) -> Arc<[Bytes]> {
-    (0..BODIES)
-        .map(|_| {
-            let turns = (0..turns).map(|index| turn(index, bytes, rng)).collect();
-            AppendRequest { turns, ..AppendRequest::default() }.encode_to_vec().into()
-        })
-        .collect()
+impl Bodies {
+    /// Appends of so many turns of so many bytes each, and windows without an append.
+    pub(super) fn new(turns: usize, bytes: usize, rng: &mut Rng) -> Self {
+        let appends = append_requests(turns, bytes, rng);
+        let appends = appends.into_iter().map(|append| append.encode_to_vec().into()).collect();
+        Self { appends, contexts: Arc::new([Bytes::new()]) }
+    }
+
+    /// The same with windows that append as many turns first, chosen by this policy.
+    pub(super) fn with_windows(
+        turns: usize,
+        bytes: usize,
+        policy: Option<WindowPolicy>,
+        rng: &mut Rng,
+    ) -> Self {
+        let bodies = Self::new(turns, bytes, rng);
+        let context = |append| {
+            let append = Some(append);
+            let request = GetContextRequest { append, policy, ..GetContextRequest::default() };
+            request.encode_to_vec().into()
+        };
+        let contexts = append_requests(turns, bytes, rng).into_iter().map(context).collect();
+        Self { contexts, ..bodies }
+    }
+
+    /// The body of the next call of this kind.
+    pub(super) fn draw(&self, kind: CallKind, rng: &mut Rng) -> Bytes {
+        let bodies = match kind {
+            CallKind::Append => &self.appends,
+            CallKind::Context => &self.contexts,
+            CallKind::History => return Bytes::new(),
+        };
+        let body = usize::try_from(rng.below(bodies.len() as u64)).unwrap_or(0);
+        bodies.get(body).cloned().unwrap_or_default()
+    }
+}
+
+fn append_requests(turns: usize, bytes: usize, rng: &mut Rng) -> Vec<AppendRequest> {
+    let request = |_| {
+        let turns = (0..turns).map(|index| turn(index, bytes, rng)).collect();
+        AppendRequest { turns, ..AppendRequest::default() }
+    };
+    (0..BODIES).map(request).collect()
 }
 
 /// A turn of plain text: the person's and the model's in turns.
@@ -187,32 +190,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mixes_are_two_weights() {
-        assert_eq!("9:1".parse(), Ok(Mix { append: 9, history: 1 }));
-        assert_eq!("1:0".parse(), Ok(Mix::APPENDS));
-        assert_eq!("0:3".parse::<Mix>().map(|mix| mix.to_string()), Ok("0:3".to_owned()));
-        for text in ["", "9", "9:", "0:0", "-1:2", "1:2:3", "a:b", "99999:1"] {
-            assert!(text.parse::<Mix>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_mix_is_drawn_by_its_weights() {
-        let mut rng = Rng::new(7);
-        let drawn = |mix: Mix, rng: &mut Rng| (0..10_000).filter(|_| mix.draw(rng)).count();
-        assert_eq!(drawn(Mix { append: 1, history: 0 }, &mut rng), 10_000);
-        assert_eq!(drawn(Mix { append: 0, history: 1 }, &mut rng), 0);
-        let appends = drawn(Mix { append: 9, history: 1 }, &mut rng);
-        assert!((8_800..9_200).contains(&appends), "{appends}");
-    }
-
-    #[test]
     fn what_is_sent_is_the_contract() {
-        let bodies = append_bodies(3, 200, &mut Rng::new(1));
-        let call = Call { session: 1_234_567, body: bodies[5].clone() };
-        let mut sent = Vec::new();
-        encode("bench-000001-", &call, &mut sent);
-        let request = AppendRequest::decode(sent.as_slice()).expect("an append");
+        let bodies = Bodies::with_windows(3, 200, None, &mut Rng::new(1));
+        let sent = |kind| {
+            let body = bodies.draw(kind, &mut Rng::new(5));
+            let mut sent = Vec::new();
+            encode("bench-000001-", &Call { session: 1_234_567, body }, &mut sent);
+            sent
+        };
+        let append = sent(CallKind::Append);
+        let request = AppendRequest::decode(&*append).expect("an append");
         assert_eq!(request.session_id, "bench-000001-1234567");
         assert_eq!(request.turns.len(), 3);
         for turn in &request.turns {
@@ -220,6 +207,11 @@ mod tests {
             assert_eq!(text.len(), 200);
         }
         assert_eq!(request.turns[1].role, Role::Assistant as i32);
-        assert_eq!(bodies, append_bodies(3, 200, &mut Rng::new(1)), "a seed repeats");
+        let context = GetContextRequest::decode(&*sent(CallKind::Context)).expect("a window");
+        assert_eq!(context.session_id, request.session_id);
+        let inner = context.append.expect("an append in it");
+        assert_eq!((inner.turns.len(), &*inner.session_id), (3, ""));
+        let again = Bodies::with_windows(3, 200, None, &mut Rng::new(1));
+        assert_eq!(bodies.appends, again.appends, "a seed repeats");
     }
 }

@@ -1,0 +1,192 @@
+//! Which calls a load is made of.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::traffic::Rng;
+
+/// What a call asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallKind {
+    /// `Append`.
+    Append,
+    /// `GetHistory`, whole.
+    History,
+    /// `GetContext`.
+    Context,
+}
+
+/// How many calls of each kind come on each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Appends, and reads of a whole history.
+    Histories {
+        /// The weight of appends.
+        append: u32,
+        /// The weight of reads.
+        history: u32,
+    },
+    /// Windows with an append in the same call, as a bot asks for the reply to a message;
+    /// and plain appends, as it brings that reply.
+    Windows {
+        /// The weight of plain appends.
+        append: u32,
+        /// The weight of windows.
+        context: u32,
+    },
+    /// Windows alone: nothing is appended.
+    Looks,
+}
+
+/// What the help says of it.
+pub(super) const MIX_HELP: &str = "\
+What to call: weights of appends and of reads of a whole history, such as 9:1; \
+append:context, each call a GetContext that appends first; append:context=1:1, weights of \
+plain appends and of those; context, GetContext without an append";
+
+impl CallKind {
+    /// All of them, in the order of their numbers.
+    pub(super) const ALL: [Self; 3] = [Self::Append, Self::History, Self::Context];
+
+    /// What a report calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::History => "history",
+            Self::Context => "context",
+        }
+    }
+
+    /// Where it is served.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Append => "/memoird.v1.SessionService/Append",
+            Self::History => "/memoird.v1.SessionService/GetHistory",
+            Self::Context => "/memoird.v1.SessionService/GetContext",
+        }
+    }
+}
+
+impl Mix {
+    /// Nothing but appends.
+    pub(super) const APPENDS: Self = Self::Histories { append: 1, history: 0 };
+    /// Nothing but windows with an append in the same call.
+    pub(super) const WINDOWS: Self = Self::Windows { append: 0, context: 1 };
+
+    /// The kind of the next call.
+    pub(super) fn draw(self, rng: &mut Rng) -> CallKind {
+        let (append, other, kind) = match self {
+            Self::Histories { append, history } => (append, history, CallKind::History),
+            Self::Windows { append, context } => (append, context, CallKind::Context),
+            Self::Looks => return CallKind::Context,
+        };
+        match other == 0 || rng.below(u64::from(append + other)) < append.into() {
+            true => CallKind::Append,
+            false => kind,
+        }
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mix = match text.split_once('=').unwrap_or((text, "")) {
+            ("context", "") if text == "context" => Self::Looks,
+            ("append:context", "") if text == "append:context" => Self::WINDOWS,
+            ("append:context", weights) => {
+                let (append, context) = two_weights(weights)?;
+                Self::Windows { append, context }
+            }
+            ("append:history", weights) => {
+                let (append, history) = two_weights(weights)?;
+                Self::Histories { append, history }
+            }
+            _ => {
+                let (append, history) = two_weights(text)?;
+                Self::Histories { append, history }
+            }
+        };
+        Ok(mix)
+    }
+}
+
+fn two_weights(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || {
+        "not weights such as 9:1 (append:history), append:context, append:context=1:1 or context"
+            .to_owned()
+    };
+    let (first, second) = text.split_once(':').ok_or_else(wrong)?;
+    let weight = |text: &str| text.trim().parse::<u16>().map(u32::from).map_err(|_| wrong());
+    match (weight(first)?, weight(second)?) {
+        (0, 0) => Err("one of the two must be more than 0".to_owned()),
+        weights => Ok(weights),
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Histories { append, history } => write!(f, "{append}:{history}"),
+            &Self::WINDOWS => write!(f, "append:context"),
+            Self::Windows { append, context } => write!(f, "append:context={append}:{context}"),
+            Self::Looks => write!(f, "context"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixes_are_weights_or_what_bots_do() {
+        for (text, mix, shown) in [
+            ("9:1", Mix::Histories { append: 9, history: 1 }, "9:1"),
+            ("1:0", Mix::APPENDS, "1:0"),
+            ("append:history=0:3", Mix::Histories { append: 0, history: 3 }, "0:3"),
+            ("append:context", Mix::WINDOWS, "append:context"),
+            ("append:context=0:1", Mix::WINDOWS, "append:context"),
+            ("append:context=1:2", Mix::Windows { append: 1, context: 2 }, "append:context=1:2"),
+            ("context", Mix::Looks, "context"),
+        ] {
+            assert_eq!(text.parse(), Ok(mix), "{text}");
+            assert_eq!(mix.to_string(), shown);
+            assert_eq!(shown.parse(), Ok(mix), "what is shown can be typed");
+        }
+        for text in [
+            "",
+            "9",
+            "9:",
+            "0:0",
+            "-1:2",
+            "1:2:3",
+            "a:b",
+            "99999:1",
+            "append:history",
+            "append:context=",
+            "append:context=0:0",
+            "context=",
+            "context:append",
+            "append",
+        ] {
+            assert!(text.parse::<Mix>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mix_is_drawn_by_its_weights() {
+        let mut rng = Rng::new(7);
+        let mut drawn = |mix: Mix| {
+            let mut counts = [0; CallKind::ALL.len()];
+            (0..10_000).for_each(|_| counts[mix.draw(&mut rng) as usize] += 1);
+            counts
+        };
+        assert_eq!(drawn(Mix::APPENDS), [10_000, 0, 0]);
+        assert_eq!(drawn(Mix::Histories { append: 0, history: 1 }), [0, 10_000, 0]);
+        assert_eq!(drawn(Mix::WINDOWS), [0, 0, 10_000]);
+        assert_eq!(drawn(Mix::Looks), [0, 0, 10_000]);
+        let [appends, _, contexts] = drawn(Mix::Windows { append: 9, context: 1 });
+        assert!((8_800..9_200).contains(&appends) && appends + contexts == 10_000, "{appends}");
+    }
+}

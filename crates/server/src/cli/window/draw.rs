@@ -1,0 +1,192 @@
+//! A window as people read it: the bar, its turns, what is not in it, and why.
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
+use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionReason, Turn};
+
+use super::bar;
+use crate::cli::json::role_name;
+use crate::cli::{output, transcript};
+
+/// The label of turns that memoird made, or shows in other words.
+const MARK: &str = "memoird";
+/// Where no terminal says how wide it is, or it says what leaves no room for text.
+const WIDTH: u16 = 80;
+const WIDTH_MIN: u16 = 40;
+/// Characters of a turn that are looked at.
+const TEXT_CHARS_MAX: usize = 400;
+/// Ranges of turns that one line names.
+const RANGES_MAX: usize = 6;
+/// Notes are sentences of the daemon.
+const NOTE_CHARS_MAX: usize = 400;
+
+/// All of it.
+pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
+    let report = window.report.clone().unwrap_or_default();
+    let session = window.session.clone().unwrap_or_default();
+    let mut lines = vec![
+        format!(
+            "{}, {}, {}\n",
+            output::one_line(&session.session_id, 40),
+            output::printable(&report.model),
+            output::printable(&report.policy)
+        ),
+        bar::lines(&report, has_colours).join("\n"),
+        String::new(),
+        turns(&window.turns, &report).trim_fmt(),
+        String::new(),
+    ];
+    let omitted = omitted(&report);
+    if !omitted.is_empty() {
+        lines.extend(omitted);
+        lines.push(String::new());
+    }
+    lines.extend(facts(window, &report));
+    lines.join("\n")
+}
+
+/// The turns as lines: seq, role, tokens, text.
+fn turns(turns: &[Turn], report: &ContextReport) -> Table {
+    let mut table = output::plain_table();
+    table.set_header(["SEQ", "ROLE", "TOKENS", "TEXT"]);
+    for (place, turn) in turns.iter().enumerate() {
+        // A turn that memoird made has no place in the history.
+        let seq = if turn.seq == 0 { "-".to_owned() } else { turn.seq.to_string() };
+        let tokens = report.turn_tokens.get(place).copied().unwrap_or(0);
+        let mut row = Row::from([seq, role_name(turn.role), output::count(tokens), marked(turn)]);
+        row.max_height(1);
+        table.add_row(row);
+    }
+    output::flush_left(&mut table);
+    if table.width().is_none_or(|width| width < WIDTH_MIN) {
+        table.set_width(WIDTH);
+    }
+    table.set_truncation_indicator("…").set_content_arrangement(ContentArrangement::Dynamic);
+    for column in table.column_iter_mut().take(3) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    if let Some(tokens) = table.column_mut(2) {
+        tokens.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// The text of a turn, after the word for what was done to it.
+fn marked(turn: &Turn) -> String {
+    let text = transcript::one_line(turn);
+    let text = match turn.metadata.get(MARK) {
+        None => text,
+        Some(mark) => format!("[{}] {text}", output::one_line(mark, 20)),
+    };
+    output::shorten(&text, TEXT_CHARS_MAX)
+}
+
+/// A line for each reason, in the order in which reasons come first.
+fn omitted(report: &ContextReport) -> Vec<String> {
+    let mut reasons: Vec<i32> = Vec::new();
+    for omission in &report.omissions {
+        if !reasons.contains(&omission.reason) {
+            reasons.push(omission.reason);
+        }
+    }
+    let line = |reason: i32| {
+        let of_reason = report.omissions.iter().filter(|omission| omission.reason == reason);
+        let ranges = merged(of_reason);
+        let turns: u64 =
+            ranges.iter().map(|(first, last)| last.saturating_add(1).saturating_sub(*first)).sum();
+        let what = if turns == 1 { "turn" } else { "turns" };
+        let why = why(OmissionReason::try_from(reason).unwrap_or_default());
+        format!("{} {what} {why}: {}", output::count(turns), named(&ranges))
+    };
+    reasons.into_iter().map(line).collect()
+}
+
+fn why(reason: OmissionReason) -> &'static str {
+    match reason {
+        OmissionReason::Unspecified => "not as said",
+        OmissionReason::Dropped => "dropped from the history",
+        OmissionReason::Cut => "before the cut",
+        OmissionReason::Salience => "left out as least important",
+        OmissionReason::Superseded => "superseded by a newer result",
+        OmissionReason::Trimmed => "trimmed to head and tail",
+        OmissionReason::Excerpt => "shown as an excerpt",
+    }
+}
+
+/// Ranges of turns, ascending; those that touch are one.
+fn merged<'a>(omissions: impl Iterator<Item = &'a Omission>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> =
+        omissions.map(|omission| (omission.first_seq, omission.last_seq)).collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+fn named(ranges: &[(u64, u64)]) -> String {
+    let name = |(first, last): &(u64, u64)| match first == last {
+        true => format!("{first}"),
+        false => format!("{first}-{last}"),
+    };
+    let names: Vec<String> = ranges.iter().take(RANGES_MAX).map(name).collect();
+    match ranges.len().saturating_sub(RANGES_MAX) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// What else the report says.
+fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
+    let share = report.stable_prefix_tokens as f64 * 100.0 / report.tokens_total.max(1) as f64;
+    let mut facts = vec![
+        format!(
+            "turns          {} in the window, {} not",
+            output::count(report.turns_included.into()),
+            output::count(report.turns_omitted.into())
+        ),
+        format!(
+            "stable prefix  {} of {} tokens ({share:.0} %)",
+            output::count(report.stable_prefix_tokens),
+            output::count(report.tokens_total)
+        ),
+        format!(
+            "counts         times {}, may be off by {} %",
+            output::figure(report.token_factor, 3),
+            output::figure(report.token_margin * 100.0, 0)
+        ),
+    ];
+    if !report.cache_breakpoints.is_empty() {
+        facts.push(format!("cache          {}", breakpoints(window, report)));
+    }
+    let system = report.tokens_by_block.unwrap_or_default().system;
+    if system == 0 {
+        let note = "system prompt and tools come with the bot's own calls";
+        facts.push(format!("note           {note}"));
+    }
+    let head = if report.degraded { "degraded       " } else { "note           " };
+    let notes = report.notes.iter();
+    facts.extend(notes.map(|note| format!("{head}{}", output::one_line(note, NOTE_CHARS_MAX))));
+    facts
+}
+
+/// Where a provider may cache: by message where there are messages, by turn otherwise.
+fn breakpoints(window: &GetContextResponse, report: &ContextReport) -> String {
+    let has_messages = !window.messages_json.is_empty();
+    let name = |place: &u32| {
+        let turn = usize::try_from(*place).ok().and_then(|place| window.turns.get(place));
+        match turn {
+            Some(turn) if !has_messages && turn.seq > 0 => turn.seq.to_string(),
+            _ => place.to_string(),
+        }
+    };
+    let places: Vec<String> = report.cache_breakpoints.iter().map(name).collect();
+    let what = if has_messages { "messages" } else { "turns" };
+    format!("may break after {what} {}", places.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

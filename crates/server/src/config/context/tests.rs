@@ -1,0 +1,142 @@
+//! What a file may say of windows and models, and what comes of it.
+
+use memoird_core::model::Budget;
+
+use super::super::parse;
+use super::*;
+
+fn context(text: &str) -> ContextConfig {
+    parse(&format!("context: {text}")).expect(text).engine.context
+}
+
+fn problem(text: &str) -> String {
+    parse(&format!("context: {text}")).expect_err("a problem was expected")
+}
+
+fn profile(config: &ContextConfig, name: &str) -> ModelProfile {
+    let model = config.models.iter().find(|model| model.profile.name == name);
+    model.expect(name).profile.clone()
+}
+
+#[test]
+fn an_empty_file_knows_the_built_in_models() {
+    let config = context("{}");
+    assert_eq!(config.settings, WindowSettings::default());
+    assert_eq!(config.default_model, "default");
+    let names: Vec<String> = catalogue().into_iter().map(|profile| profile.name).collect();
+    let known: Vec<&str> = config.models.iter().map(|model| &*model.profile.name).collect();
+    assert_eq!(known, names);
+    assert!(names.contains(&DEFAULT_MODEL.to_owned()));
+}
+
+#[test]
+fn settings_are_taken_over() {
+    let config = context(
+        "{ policy: sliding_window, turns: 6, watermark: 90%, floor: 40 %, supersede: false, \
+         trim_over_tokens: 100, trim_head_tokens: 60, trim_tail_tokens: 20 }",
+    );
+    let expected = WindowSettings {
+        policy: Policy::SlidingWindow { turns: 6 },
+        watermark_percent: 90,
+        floor_percent: 40,
+        supersede: false,
+        trim_over_tokens: 100,
+        trim_head_tokens: 60,
+        trim_tail_tokens: 20,
+    };
+    assert_eq!(config.settings, expected);
+    for (word, policy) in [
+        ("head_tail", Policy::HeadTail { turns: 0 }),
+        ("token_budget", Policy::TokenBudget),
+        ("salience", Policy::Salience),
+    ] {
+        assert_eq!(context(&format!("{{ policy: {word} }}")).settings.policy, policy);
+    }
+}
+
+#[test]
+fn a_model_says_where_it_differs() {
+    let config = context(
+        "{ default_model: ours, models: { default: { max_reply_tokens: 5 }, \
+         ours: { provider: anthropic, tokenizer: cl100k, context_window: 90000 } } }",
+    );
+    let built_in = catalogue().into_iter().find(|profile| profile.name == DEFAULT_MODEL);
+    let built_in = built_in.expect("default");
+    let changed = profile(&config, "default");
+    let budget = Budget { max_reply_tokens: 5, ..built_in.budget };
+    assert_eq!(changed, ModelProfile { budget, ..built_in.clone() });
+    let ours = profile(&config, "ours");
+    assert_eq!((ours.provider, ours.tokenizer), (Provider::Anthropic, TokenizerKind::Cl100k));
+    assert_eq!(ours.budget.context_window, 90_000);
+    assert_eq!(ours.budget.safety_headroom, built_in.budget.safety_headroom);
+    let config =
+        context("{ models: { a: { context_window: 70000 }, b: { context_window: 80000 } } }");
+    let windows = ["a", "b"].map(|name| profile(&config, name).budget.context_window);
+    assert_eq!(windows, [70_000, 80_000]);
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let said = problem(
+        "{ policy: salience, turns: 3, watermark: 50%, floor: 60%, trim_over_tokens: 700, \
+         default_model: nobody, models: { new: { max_reply_tokens: 1 }, \
+         small: { context_window: 5 }, \
+         filed: { context_window: 100000, tokenizer: { file: ./no/such.json } } } }",
+    );
+    for part in [
+        "7 problems",
+        "context.turns: belongs to the policies sliding_window and head_tail",
+        "context.floor: must be less than watermark",
+        "context.trim_over_tokens: must be 0, or more than",
+        "context.default_model: \"nobody\" is not known; known are default",
+        "context.models.new: is no built-in model: say its context_window",
+        "context.models.small: no budget is left",
+        "context.models.filed.tokenizer: ./no/such.json cannot be used",
+    ] {
+        assert!(said.contains(part), "{part:?} is missing in: {said}");
+    }
+    assert!(problem("{ policy: sliding_window }").contains("must be at least 1"));
+    assert!(problem("{ watermark: 101% }").contains("must be 1% to 100%"));
+    let floor = problem("{ floor: 0% }");
+    assert!(floor.contains("context.floor: must be 1% to 100%"), "{floor}");
+}
+
+#[test]
+fn shape_errors_say_what_is_taken() {
+    for (text, part) in [
+        ("{ watermark: 90 }", "a share such as 50%"),
+        ("{ watermark: 300% }", "a share such as 50%"),
+        ("{ policy: summary }", "head_tail"),
+        ("{ models: { m: { tokenizer: o100k } } }", "o200k"),
+        ("{ models: { m: { tokenizer: { path: x } } } }", "file"),
+        ("{ models: { m: { provider: acme } } }", "anthropic"),
+        ("{ models: { m: { window: 5 } } }", "context_window"),
+    ] {
+        let said = problem(text);
+        assert!(said.contains(part) && said.contains("line"), "{said}");
+    }
+}
+
+#[test]
+fn many_models_and_long_names_are_refused() {
+    let entry = |number: usize| format!("m{number}: {{ context_window: 100000 }}");
+    let models = |count| (0..count).map(entry).collect::<Vec<_>>().join(", ");
+    context(&format!("{{ models: {{ {} }} }}", models(MODELS_MAX)));
+    let said = problem(&format!("{{ models: {{ {} }} }}", models(MODELS_MAX + 1)));
+    assert!(said.contains("the limit is 64"), "{said}");
+    let name = "n".repeat(NAME_BYTES_MAX + 1);
+    let said = problem(&format!("{{ models: {{ {name}: {{ context_window: 100000 }} }} }}"));
+    assert!(said.contains("a name has 1 to 64 bytes"), "{said}");
+}
+
+#[test]
+fn the_table_has_a_line_for_each_model() {
+    let table = table_of_models("# ");
+    assert_eq!(table.lines().count(), catalogue().len() + 1);
+    for (line, profile) in table.lines().skip(1).zip(catalogue()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[..2], ["#", &profile.name]);
+        assert_eq!(words[4], profile.budget.context_window.to_string());
+        assert!(line.len() <= 100, "{line}");
+    }
+}

@@ -1,0 +1,261 @@
+//! `GetContext` on the wire: what a bot asks of a window, and the window as it reads it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use memoird_core::formats::MessageFormat;
+use memoird_core::limits::Limits;
+use memoird_core::model::{Budget, BudgetOverride};
+use memoird_core::turn::Turn;
+use memoird_core::window::{Omission, OmissionReason, Policy, Report};
+use memoird_engine::{ContextOutcome, ContextRequest, WindowTurn};
+use memoird_proto::{spliced, v1};
+use memoird_store::encoding;
+use serde::de::IgnoredAny;
+use tonic::Status;
+
+use super::{from, status, to};
+use crate::stub::{RenderOptions, Rendered, render};
+
+/// Windows of more encoded bytes are rendered where they keep no call waiting.
+const IN_PLACE_BYTES_MAX: usize = 256 << 10;
+
+/// What a bot asks of a window.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// What the engine is asked.
+    pub(crate) request: ContextRequest,
+    /// How the window is written down for the provider.
+    pub(crate) wanted: Wanted,
+}
+
+/// How a window is written down for the provider.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// In whose words; `None`: as turns only.
+    format: Option<MessageFormat>,
+    /// The system prompt.
+    system: String,
+    /// Marks where the provider may cache.
+    set_cache_control: bool,
+}
+
+/// A window to be asked for. All that can be said without the session is said here,
+/// before anything is appended.
+pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<Asked, Status> {
+    let append = request.append;
+    if let Some(append) = &append {
+        check_append(append, &request.session_id, request.peek)?;
+    }
+    check_tools(&request.tools_json)?;
+    let policy = policy(request.policy)?;
+    let format = match v1::MessageFormat::try_from(request.format) {
+        Ok(v1::MessageFormat::Unspecified) => None,
+        _ => Some(from::format(request.format)?),
+    };
+    let append = append.map(|append| from::append(append, limits)).transpose()?;
+    let wanted = Wanted {
+        format,
+        system: if format.is_some() { request.system.clone() } else { String::new() },
+        set_cache_control: request.set_cache_control,
+    };
+    let request = ContextRequest {
+        append,
+        model: request.model,
+        budget: request.budget.map(budget_override).unwrap_or_default(),
+        overhead_tokens: request.overhead_tokens,
+        system: request.system,
+        tools_json: request.tools_json,
+        policy,
+        attempt: request.attempt,
+        peek: request.peek,
+    };
+    Ok(Asked { request, wanted })
+}
+
+/// The window as the bot reads it.
+pub(crate) async fn answered(
+    outcome: ContextOutcome,
+    wanted: Wanted,
+) -> Result<spliced::GetContextResponse, Status> {
+    let session = to::session_info(&outcome.session);
+    let mut report = report(outcome.report, &outcome.turns);
+    let mut response = spliced::GetContextResponse {
+        turns: outcome.turns.iter().map(|turn| spliced(&turn.content)).collect(),
+        session: Some(session),
+        ..spliced::GetContextResponse::default()
+    };
+    report.cache_breakpoints = match wanted.format {
+        None => outcome.cache_breakpoints.into_iter().map(count).collect(),
+        Some(format) => {
+            let breakpoints = outcome.cache_breakpoints.clone();
+            let rendered = written(format, outcome.turns, breakpoints, wanted).await?;
+            response.system = rendered.system;
+            response.messages_json = rendered.messages_json;
+            messages_of(&outcome.cache_breakpoints, &rendered.ends)
+        }
+    };
+    response.report = Some(report);
+    Ok(response)
+}
+
+fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Result<(), Status> {
+    if peek {
+        let problem = "peek only looks; leave append out, or peek".to_owned();
+        return Err(status::invalid("PEEK_WITH_APPEND", problem));
+    }
+    if !append.session_id.is_empty() && append.session_id != session_id {
+        let problem = "append.session_id is another one than session_id; leave it empty".to_owned();
+        return Err(status::invalid("SESSION_ID_MISMATCH", problem));
+    }
+    Ok(())
+}
+
+fn check_tools(tools_json: &str) -> Result<(), Status> {
+    if tools_json.is_empty() {
+        return Ok(());
+    }
+    let tools: Result<Vec<IgnoredAny>, _> = serde_json::from_str(tools_json);
+    tools.map(drop).map_err(|error| {
+        // Where, and nothing of what: the error itself would quote what was sent.
+        let (line, column) = (error.line(), error.column());
+        let problem = format!(
+            "tools_json is no JSON array, line {line} column {column}; send the tools as the \
+             provider takes them, or nothing"
+        );
+        status::invalid("TOOLS_INVALID", problem)
+    })
+}
+
+fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Status> {
+    use v1::window_policy::Policy as Proto;
+    let Some(policy) = policy.and_then(|policy| policy.policy) else { return Ok(None) };
+    Ok(Some(match policy {
+        Proto::SlidingWindow(v1::SlidingWindow { turns: 0 }) => {
+            let problem = "policy.sliding_window takes at least 1 of turns".to_owned();
+            return Err(status::invalid("POLICY_INVALID", problem));
+        }
+        Proto::SlidingWindow(window) => Policy::SlidingWindow { turns: window.turns },
+        Proto::HeadTail(window) => Policy::HeadTail { turns: window.turns },
+        Proto::TokenBudget(_) => Policy::TokenBudget,
+        Proto::Salience(_) => Policy::Salience,
+    }))
+}
+
+fn budget_override(budget: v1::Budget) -> BudgetOverride {
+    BudgetOverride {
+        context_window: budget.context_window,
+        max_reply_tokens: budget.max_reply_tokens,
+        safety_headroom: budget.safety_headroom,
+        tool_result_headroom: budget.tool_result_headroom,
+    }
+}
+
+/// The turns in the provider's words: in place where that is quick.
+async fn written(
+    format: MessageFormat,
+    turns: Vec<WindowTurn>,
+    breakpoints: Vec<usize>,
+    wanted: Wanted,
+) -> Result<Rendered, Status> {
+    let bytes: usize = turns.iter().map(|turn| turn.content.len()).sum();
+    let render = move || rendered(format, &turns, &breakpoints, &wanted);
+    let rendered = match bytes > IN_PLACE_BYTES_MAX {
+        false => render(),
+        true => match tokio::task::spawn_blocking(render).await {
+            Ok(rendered) => rendered,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Nobody cancels it: the runtime itself is going down.
+                Err(_) => return Err(status::stopping()),
+            },
+        },
+    };
+    rendered.ok_or_else(status::turn_damaged)
+}
+
+/// `None` when the bytes of a turn are damaged.
+fn rendered(
+    format: MessageFormat,
+    turns: &[WindowTurn],
+    breakpoints: &[usize],
+    wanted: &Wanted,
+) -> Option<Rendered> {
+    let turns: Option<Vec<Turn>> = turns.iter().map(|turn| encoding::open(&turn.content)).collect();
+    let cache_after = if wanted.set_cache_control { breakpoints } else { &[] };
+    let options = RenderOptions { system: &wanted.system, cache_after };
+    Some(render(format, &turns?, &options))
+}
+
+/// The messages that these turns end in, each once.
+fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
+    let ends = turns.iter().filter_map(|turn| ends.get(*turn)?.checked_sub(1));
+    let mut messages: Vec<u32> = ends.map(count).collect();
+    messages.dedup();
+    messages
+}
+
+/// All but the breakpoints, which depend on the format.
+fn report(report: Report, turns: &[WindowTurn]) -> v1::ContextReport {
+    v1::ContextReport {
+        input_budget: report.input_budget,
+        tokens_total: report.blocks.total(),
+        tokens_by_block: Some(v1::TokensByBlock {
+            system: report.blocks.system,
+            summary: report.blocks.summary,
+            memories: report.blocks.memories,
+            anchor: report.blocks.anchor,
+            tail: report.blocks.tail,
+        }),
+        turns_included: report.turns_included,
+        turns_omitted: report.turns_omitted,
+        results_trimmed: report.results_trimmed,
+        stable_prefix_tokens: report.stable_prefix_tokens,
+        cache_breakpoints: Vec::new(),
+        turn_tokens: turns.iter().map(|turn| turn.tokens).collect(),
+        token_factor: report.token_factor,
+        token_margin: report.token_margin,
+        policy: report.policy.name().to_owned(),
+        degraded: report.degraded,
+        notes: report.notes,
+        budget: Some(budget(report.budget)),
+        omissions: report.omissions.into_iter().map(omission).collect(),
+        model: report.model,
+    }
+}
+
+fn budget(budget: Budget) -> v1::Budget {
+    v1::Budget {
+        context_window: Some(budget.context_window),
+        max_reply_tokens: Some(budget.max_reply_tokens),
+        safety_headroom: Some(budget.safety_headroom),
+        tool_result_headroom: Some(budget.tool_result_headroom),
+    }
+}
+
+fn omission(omission: Omission) -> v1::Omission {
+    let reason = match omission.reason {
+        OmissionReason::Dropped => v1::OmissionReason::Dropped,
+        OmissionReason::Cut => v1::OmissionReason::Cut,
+        OmissionReason::Salience => v1::OmissionReason::Salience,
+        OmissionReason::Superseded => v1::OmissionReason::Superseded,
+        OmissionReason::Trimmed => v1::OmissionReason::Trimmed,
+        OmissionReason::Excerpt => v1::OmissionReason::Excerpt,
+    };
+    v1::Omission {
+        first_seq: omission.first_seq,
+        last_seq: omission.last_seq,
+        reason: reason.into(),
+    }
+}
+
+fn spliced(content: &Arc<[u8]>) -> Bytes {
+    Bytes::from_owner(Arc::clone(content))
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! What operators decide of windows and see of them: the file, a reload, the page of
+//! metrics, the command line.
+
+use crate::harness::{Daemon, Setup, ask_as, fails, http_get, reload, run, say};
+
+fn context(settings: &str) -> Setup {
+    Setup::default().section(format!("context: {{ {settings} }}"))
+}
+
+#[tokio::test]
+async fn all_that_is_wrong_with_windows_is_told_and_the_daemon_does_not_start() {
+    let wrong = context(
+        "policy: sliding_window, watermark: 40%, default_model: nobody, \
+         models: { ours: { tokenizer: { file: ./no-such.json } } }",
+    );
+    let ended = Daemon::refused(&wrong).await;
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    for part in [
+        "context.turns: must be at least 1",
+        "context.floor: must be less than watermark",
+        "context.default_model: \"nobody\" is not known",
+        "context.models.ours: is no built-in model: say its context_window",
+        "context.models.ours.tokenizer: ./no-such.json cannot be used",
+    ] {
+        assert!(ended.stderr.contains(part), "{part:?} in {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn the_printed_default_names_every_built_in_model() {
+    let printed = run(&["config", "print-default"], &[]).await.stdout;
+    let table = printed.split("safety_headroom and tool_result_headroom:\n").nth(1);
+    let rows = table.expect("a table").lines().skip(2).take_while(|line| line.len() > 5);
+    let names: Vec<&str> = rows.filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert!(names.len() > 1 && names[0] == "default", "{names:?}");
+    // Each of them is a name that a file may have, and differ in.
+    let daemon = Daemon::with(context(&format!(
+        "default_model: {}, models: {{ {} }}",
+        names[1],
+        names.iter().map(|name| format!("{name:?}: {{}}")).collect::<Vec<_>>().join(", ")
+    )));
+    daemon.await;
+}
+
+#[tokio::test]
+async fn settings_of_windows_apply_at_once() {
+    let mut daemon = Daemon::with(context("watermark: 90%")).await;
+    let mut admin = daemon.admin();
+    daemon.rewrite(context("floor: 30%, models: { ours: { context_window: 90000 } }"));
+    let (applied, refused) = reload(&mut admin).await;
+    assert_eq!(
+        applied,
+        ["context.floor", "context.models.ours.context_window", "context.watermark"]
+    );
+    assert_eq!(refused, [""; 0]);
+}
+
+#[tokio::test]
+async fn windows_are_on_the_page_of_metrics_from_the_first_turn() {
+    let daemon = Daemon::start().await;
+    say(&mut daemon.sessions(), "chat", "hello").await;
+    let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
+    for name in [
+        "windows_built",
+        "windows_refused",
+        "window_tokens",
+        "window_tokens_saved",
+        "window_prefix_tokens",
+        "window_cuts",
+        "window_results_trimmed",
+    ] {
+        let sample = format!("memoird_{name}_total{{tenant=\"default\"}} ");
+        assert!(page.contains(&sample), "{sample} in {page}");
+    }
+    assert!(page.contains("memoird_call_seconds_count{method=\"GetContext\"} 0"), "{page}");
+}
+
+#[tokio::test]
+async fn the_command_says_what_is_wrong_with_its_arguments() {
+    let daemon = Daemon::start().await;
+    fails(&ask_as(&daemon, &["window", "nobody"], "").await, 1, "SESSION_NOT_FOUND");
+    for (args, word) in [
+        (&["window"][..], "SESSION"),
+        (&["window", "a", "--policy", "sliding_window"], "--turns"),
+        (&["window", "a", "--policy", "salience", "--turns", "3"], "--turns"),
+        (&["window", "a", "--turns", "3"], "--policy"),
+        (&["window", "a", "--policy", "psychic"], "token_budget"),
+        (&["window", "a", "--format", "psychic"], "openai-responses"),
+    ] {
+        fails(&ask_as(&daemon, args, "").await, 2, word);
+    }
+    let keyed = Daemon::with(Setup::default().two_tenants("", "")).await;
+    fails(&ask_as(&keyed, &["window", "a"], "").await, 77, "NO_KEY");
+}
+
+#[tokio::test]
+async fn the_bench_says_which_mixes_there_are() {
+    for mix in ["context:append", "append:context=0:0", "9"] {
+        fails(&run(&["bench", "--mix", mix], &[]).await, 2, "--mix");
+    }
+    let typed = run(&["--addr", "127.0.0.1:1", "bench", "context"], &[]).await;
+    fails(&typed, 2, "leave --addr out");
+}
