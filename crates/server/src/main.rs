@@ -14,7 +14,6 @@ mod process;
 mod reload;
 mod serve;
 mod services;
-mod stub;
 mod wire;
 
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memoird_core::model::{ModelProfile, Provider, TokenizerKind};
+use memoird_core::model::{ModelProfile, Provider, TokenizerKind, catalogue};
 use memoird_core::window::{Policy, WindowSettings};
 use memoird_engine::{ContextConfig, ContextModel};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use super::file::Problems;
 use super::tokenizers::{TokenizerShape, Tokenizers};
 use super::units::Percent;
-use crate::stub::catalogue;
 
 /// The model of a call that names none, unless the file says another.
 pub(super) const DEFAULT_MODEL: &str = "default";
@@ -85,7 +84,7 @@ impl ContextShape {
         let mut tokenizers = Tokenizers::default();
         let model = |profile: ModelProfile| {
             let at = format!("context.models.{}.tokenizer", profile.name);
-            match tokenizers.get(&profile.tokenizer) {
+            match tokenizers.get(&profile.tokenizer, profile.provider) {
                 Ok(tokenizer) => Some(ContextModel { profile, tokenizer }),
                 Err(problem) => {
                     problems.add(&at, problem);

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use memoird_core::model::TokenizerKind;
-use memoird_core::tokens::Tokenizer;
+use memoird_core::model::{Provider, TokenizerKind};
+use memoird_core::tokens::{Tokenizer, built_in};
+use memoird_models::HfTokenizer;
 use serde::{Deserialize, Serialize};
-
-use crate::stub::{Estimate, HfTokenizer};
 
 /// A tokenizer as it stands in the file: a word, or `{ file: PATH }`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -31,27 +30,27 @@ impl TokenizerShape {
     }
 }
 
-/// Tokenizers, each of them once: one that was read from a file may have many megabytes.
+/// Tokenizers that were read from files, each of them once: one may have many megabytes.
 #[derive(Default)]
-pub(super) struct Tokenizers(HashMap<TokenizerKind, Arc<dyn Tokenizer>>);
+pub(super) struct Tokenizers(HashMap<PathBuf, Arc<dyn Tokenizer>>);
 
 impl Tokenizers {
-    /// The tokenizer of this kind, or why there is none.
-    pub(super) fn get(&mut self, kind: &TokenizerKind) -> Result<Arc<dyn Tokenizer>, String> {
-        if let Some(known) = self.0.get(kind) {
+    /// The tokenizer of this kind for a provider's models, or why there is none.
+    pub(super) fn get(
+        &mut self,
+        kind: &TokenizerKind,
+        provider: Provider,
+    ) -> Result<Arc<dyn Tokenizer>, String> {
+        let TokenizerKind::File(path) = kind else {
+            return built_in(kind, provider).ok_or_else(|| "not built in".to_owned());
+        };
+        if let Some(known) = self.0.get(path) {
             return Ok(Arc::clone(known));
         }
-        let tokenizer: Arc<dyn Tokenizer> = match kind {
-            TokenizerKind::O200k | TokenizerKind::Cl100k | TokenizerKind::Estimate => {
-                Arc::new(Estimate)
-            }
-            TokenizerKind::File(path) => {
-                let read = HfTokenizer::from_file(path);
-                let problem = |error| format!("{} cannot be used: {error}", path.display());
-                Arc::new(read.map_err(problem)?)
-            }
-        };
-        self.0.insert(kind.clone(), Arc::clone(&tokenizer));
+        let read = HfTokenizer::from_file(path);
+        let problem = |error| format!("{} cannot be used: {error}", path.display());
+        let tokenizer: Arc<dyn Tokenizer> = Arc::new(read.map_err(problem)?);
+        self.0.insert(path.clone(), Arc::clone(&tokenizer));
         Ok(tokenizer)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use memoird_core::formats::MessageFormat;
+use memoird_core::formats::{MessageFormat, RenderOptions, Rendered, render};
 use memoird_core::limits::Limits;
 use memoird_core::model::{Budget, BudgetOverride};
 use memoird_core::turn::Turn;
@@ -15,7 +15,6 @@ use serde::de::IgnoredAny;
 use tonic::Status;
 
 use super::{from, status, to};
-use crate::stub::{RenderOptions, Rendered, render};
 
 /// Windows of more encoded bytes are rendered where they keep no call waiting.
 const IN_PLACE_BYTES_MAX: usize = 256 << 10;
