@@ -285,6 +285,10 @@ proptest! {
             edit(&mut messages, place, item, remove, name, value);
         }
         if let Ok(turns) = parse(format, &messages.to_string()) {
+            for other in [OpenAi, OpenAiResponses, Anthropic] {
+                let translated = give(other, &turns);
+                prop_assert_eq!(give_back(other, &read(other, &translated)), translated);
+            }
             prop_assert_eq!(give_back(format, &turns), messages);
         }
     }
