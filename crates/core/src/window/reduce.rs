@@ -117,7 +117,8 @@ fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
                 }
                 PartKind::ToolResult { tool_use_id, is_error, .. } => {
                     let of = record.answers().get(place).copied().unwrap_or(0);
-                    if let Some(call) = calls.get(&(of, tool_use_id.as_str())) {
+                    let call = calls.get(&(of, tool_use_id.as_str()));
+                    if let Some(call) = call.filter(|_| !is_given_back_whole(part)) {
                         answers.push(Answer {
                             seq: record.seq,
                             place,
@@ -174,6 +175,7 @@ fn long_results(
         return Vec::new();
     }
     let results = turn.parts.iter().filter_map(|part| match &part.kind {
+        PartKind::ToolResult { .. } if is_given_back_whole(part) => Some(0),
         PartKind::ToolResult { content, parts, .. } => Some(content.len() + inner_bytes(parts)),
         _ => None,
     });
@@ -188,6 +190,11 @@ fn long_results(
     let over = bytes_of(settings.trim_over_tokens) as usize;
     let long = sizes.into_iter().enumerate().filter(|(_, size)| *size > over);
     long.map(|(place, _)| (place, how.clone())).collect()
+}
+
+/// True for a result whose provider's object is kept whole, whatever its content says.
+fn is_given_back_whole(part: &Part) -> bool {
+    part.extra_json.contains("\"type\"")
 }
 
 fn inner_bytes(parts: &[Part]) -> usize {
