@@ -14,7 +14,6 @@ pub enum ModelError {
         /// The file.
         path: PathBuf,
         /// Why.
-        #[source]
         error: io::Error,
     },
     /// A tokenizer's file is larger than any tokenizer's.

@@ -8,12 +8,14 @@ use TokenizerKind::{Cl100k, Estimate, O200k};
 /// tokens are counted; and the tokens it takes.
 struct Entry(&'static str, Provider, TokenizerKind, u64);
 
-/// As published in November 2026. A window is that of request and reply together; where
-/// a provider bounds the request alone, it is that bound (GPT-5 and later: 272,000 of
-/// 400,000, 922,000 of 1,050,000), because a larger request is refused. Of models that
-/// several hosts serve, the window is the model's own. OpenAI has not published an
-/// encoding for GPT-6; `o200k` is that of GPT-5. Where a host serves less, or a model
-/// is not here, the configuration says it.
+/// Windows are from the list that litellm 1.109.1 carries (November 2026), not from each
+/// provider's page. A window is that of request and reply together; where a provider
+/// bounds the request alone, it is that bound (272,000 for GPT-5, 922,000 for GPT-5.6 and
+/// GPT-6), because a larger request is refused. GPT-5.4 and 5.5 are listed with 1,050,000
+/// and get the same bound, as the smaller one. Of models that several hosts serve
+/// differently it is what most or the smaller of them state. OpenAI has not published an
+/// encoding for GPT-6; `o200k` is that of GPT-5. Where a host serves less, or a model is
+/// not here, the configuration says it.
 const ENTRIES: [Entry; 43] = [
     Entry("gpt-6-astra", OpenAi, O200k, 922_000),
     Entry("gpt-6-sol", OpenAi, O200k, 922_000),

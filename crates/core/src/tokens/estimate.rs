@@ -18,9 +18,10 @@ use crate::model::Provider;
 /// text with equal weight): chats, tool results and other JSON, Rust, Python, C,
 /// Markdown, prose and translated user interfaces in 18 languages, URLs, tables, UUIDs,
 /// base64 and hexadecimal. Against `o200k_base` and without a lean, totals by kind of
-/// text are off by -6 % (C) to +6 % (Markdown) where the text is English or code, -3 to
-/// +3 % for base64, UUIDs and URLs, and -18 % (Polish, Greek) to +16 % (Vietnamese)
-/// otherwise; single texts of some kilobytes by up to a quarter.
+/// text are off by -6 % (C, indented JSON) to +6 % (Markdown) where the text is English
+/// or code, by -3 to +1 % for base64, hexadecimal, UUIDs, tables and URLs, and by -13 %
+/// (Polish) to +18 % (Russian, Vietnamese) otherwise; single texts of some kilobytes
+/// mostly by less than a quarter.
 ///
 /// # The lean
 /// A window that is a little too small is a lesser evil than one that is refused, so

@@ -22,14 +22,15 @@ pub(super) struct Overheads {
 }
 
 impl Overheads {
-    /// Sources: for OpenAI its cookbook, "How to count tokens with tiktoken" (three
-    /// tokens a message, three for the reply's priming, for tools 12 once and less a tool
-    /// than its JSON takes); a call with its result was measured to cost eight more than its
-    /// text. For Anthropic the table of tool-use prompts in its documentation (346 with the
-    /// choice `auto`, the largest of the Claude 4 models), and its counting endpoint's
-    /// examples, by which a short question costs seven more than its text. Google
-    /// publishes none; Gemma's chat template has five around a turn. Open models: the
-    /// largest of the chat templates of Llama, Qwen, Mistral and DeepSeek.
+    /// OpenAI: its cookbook, "How to count tokens with tiktoken" (three tokens a message,
+    /// three for the reply's priming, twelve around all tools, of which each takes less
+    /// than its JSON); a call with its result was seen to cost eight more than its text.
+    /// Anthropic: the table of tool-use prompts in its documentation (346 with the choice
+    /// `auto`, the most of the Claude 4 models) and the example of its counting endpoint
+    /// (14 for a system prompt of four words and a greeting of two); how it writes calls is
+    /// not published, so these are estimates of the safe side. Google publishes none;
+    /// Gemma's chat template has five around a turn. Open models: estimates after the
+    /// templates of Llama, Qwen, Mistral and DeepSeek, the largest of each.
     pub(super) fn of(provider: Provider) -> Self {
         match provider {
             Provider::OpenAi => Self {

@@ -104,6 +104,10 @@ fn data_in_an_extra_is_not_text() {
     assert!((empty..=empty + OPAQUE_RUN_TOKENS_MAX + 2).contains(&large), "{large}");
     let small = scale.turn(&part(&"AbC9".repeat(1_000)));
     assert!((empty + 1_000..empty + 1_010).contains(&small), "{small}");
+    // Text is cut only around data, whatever stands there.
+    let between = format!("é{0}é{0}é", "A".repeat(4_000));
+    let both = scale.turn(&part(&between));
+    assert!((empty + 2_000..empty + 2_020).contains(&both), "{both}");
 }
 
 #[test]
