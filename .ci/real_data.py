@@ -9,66 +9,12 @@ At last every session ends, and its checkpoint in git must hold all of it.
 import argparse
 import json
 import pathlib
-import signal
-import socket
 import subprocess
-import sys
 import time
 
-CAP = 50
+from kit import CAP, Daemon, generated
+
 KILLS = 3
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
-class Daemon:
-    """A memoird with its data in a folder of its own, always on the same port."""
-
-    def __init__(self, memoird, folder):
-        folder.mkdir()
-        self.memoird, self.folder, self.port = memoird, folder, free_port()
-        self.config = folder / "memoird.yaml"
-        self.config.write_text(
-            f"version: 1\ndata_dir: {folder / 'data'}\n"
-            f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:0 }}\n"
-            f"short_term: {{ max_history_turns: {CAP} }}\n"
-            f"hooks: [ {{ name: checkpoint, git: {{ dir: {folder / 'checkpoints'} }} }} ]\n"
-        )
-        self.start()
-
-    def start(self):
-        self.log = open(self.folder / "log", "ab")
-        argv = [self.memoird, "serve", "--config", self.config]
-        self.process = subprocess.Popen(argv, stderr=self.log)
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                assert self.process.poll() is None, (self.folder / "log").read_text()
-                assert time.monotonic() < deadline, "the daemon does not listen"
-                time.sleep(0.01)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=60) == 0, (self.folder / "log").read_text()
-
-    @property
-    def addr(self):
-        return f"127.0.0.1:{self.port}"
-
-    def replay(self, file, **options):
-        argv = [self.memoird, "--addr", self.addr, "--json", "replay", file, "--format", "openai"]
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, **options)
 
 
 def expected_parts(message):
@@ -230,25 +176,6 @@ def with_buf_curl(buf, daemon, session):
     answer = json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout)
     assert answer["session"]["sessionId"] == session, answer
     print(f"  buf curl: {session} has {answer['session']['historyTurns']} turns")
-
-
-def generated(work):
-    """Python's bindings of the contract."""
-    import grpc_tools
-    from grpc_tools import protoc
-
-    out = work / "bindings"
-    out.mkdir()
-    proto = pathlib.Path(__file__).parent.parent / "proto"
-    files = sorted(str(file) for file in proto.glob("memoird/v1/*.proto"))
-    google = pathlib.Path(grpc_tools.__file__).parent / "_proto"
-    outs = [f"--python_out={out}", f"--grpc_python_out={out}"]
-    assert protoc.main(["", f"-I{proto}", f"-I{google}", *outs, *files]) == 0
-    sys.path.insert(0, str(out))
-    import grpc
-    from memoird.v1 import common_pb2, session_pb2, session_pb2_grpc
-
-    return grpc, common_pb2, session_pb2, session_pb2_grpc
 
 
 def main():

@@ -231,11 +231,11 @@ fn too_large(
     let turn = items.iter().filter(is_current).map(|item| item.tokens).sum();
     let pinned = tokens.saturating_sub(ask.fixed + turn);
     CoreError::CurrentTurnTooLarge {
-        budget: ask.shown(ask.budget),
-        tokens: ask.shown(tokens),
-        system: ask.shown(ask.fixed),
-        pinned: ask.shown(pinned),
-        turn: ask.shown(turn),
+        budget: ask.input_budget,
+        tokens: ask.at_most(tokens),
+        system: ask.at_most(ask.fixed),
+        pinned: ask.at_most(pinned),
+        turn: ask.at_most(turn),
     }
 }
 

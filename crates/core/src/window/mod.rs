@@ -94,6 +94,13 @@ impl Ask<'_> {
         percent(self.budget, self.settings.floor_percent)
     }
 
+    /// Counted tokens as the provider may charge them at most: with the margin, so that what
+    /// does not fit is more than the input budget.
+    fn at_most(&self, tokens: u64) -> u64 {
+        let most = u128::from(tokens) * u128::from(self.input_budget);
+        u64::try_from(most.div_ceil(u128::from(self.budget.max(1)))).unwrap_or(u64::MAX)
+    }
+
     /// Counted tokens as the provider charges them.
     fn shown(&self, tokens: u64) -> u64 {
         if self.factor == 1.0 { tokens } else { (tokens as f64 * self.factor) as u64 }

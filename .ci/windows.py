@@ -1,0 +1,243 @@
+"""Asks a real daemon for windows of real conversations, as a bot does: one call a message.
+
+Every prefix of every conversation, by every policy, under small budgets: the budget is
+kept, no call is without its result, the first user turn is there, and the messages are
+what the provider's own types take. Then the conversations chained, ten at a time: how much
+of what is sent stands in a prefix that was sent before.
+"""
+
+import argparse
+import collections
+import functools
+import json
+import pathlib
+
+from anthropic.types import MessageParam
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.responses import ResponseInputItemParam
+from pydantic import TypeAdapter
+
+from kit import Daemon, generated
+
+BUDGETS = (3_000, 4_000, 8_000, 16_000)
+ADAPTERS = {
+    "OPENAI": TypeAdapter(ChatCompletionMessageParam),
+    "OPENAI_RESPONSES": TypeAdapter(ResponseInputItemParam),
+    "ANTHROPIC": TypeAdapter(MessageParam),
+}
+
+
+def consume(value):
+    """The types check lists only when somebody walks them."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        return
+    for inner in value:
+        consume(inner)
+
+
+@functools.lru_cache(maxsize=None)
+def has_the_type(format, message):
+    consume(ADAPTERS[format].validate_python(json.loads(message)))
+    return True
+
+
+def blocks(message):
+    return message["content"] if isinstance(message["content"], list) else []
+
+
+def check_openai(messages):
+    """Calls are answered at once; only the last ones may wait."""
+    waiting = set()
+    for message in messages:
+        if message["role"] == "tool":
+            assert message["tool_call_id"] in waiting, f"an orphan: {message}"
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting, f"calls without results: {waiting}"
+        waiting = {call["id"] for call in message.get("tool_calls") or []}
+        assert message.get("content") or waiting, f"empty: {message}"
+
+
+def check_anthropic(messages):
+    waiting = set()
+    for place, message in enumerate(messages):
+        assert message["role"] == ("user", "assistant")[place % 2], f"{place}: {message['role']}"
+        assert message["content"], f"empty: {message}"
+        results = [b["tool_use_id"] for b in blocks(message) if b["type"] == "tool_result"]
+        assert set(results) == waiting or place + 1 == len(messages), f"{results}, not {waiting}"
+        assert set(results) <= waiting, f"an orphan: {message}"
+        waiting = {block["id"] for block in blocks(message) if block["type"] == "tool_use"}
+
+
+def check_responses(items):
+    waiting = set()
+    for item in items:
+        if item.get("type") == "function_call":
+            waiting.add(item["call_id"])
+        elif item.get("type") == "function_call_output":
+            assert item["call_id"] in waiting, f"an orphan: {item}"
+            waiting.remove(item["call_id"])
+        else:
+            assert not waiting, f"calls without results: {waiting}"
+
+
+RULES = {
+    "OPENAI": check_openai,
+    "OPENAI_RESPONSES": check_responses,
+    "ANTHROPIC": check_anthropic,
+}
+
+
+class Bot:
+    """One session, asked for a window after each message."""
+
+    def __init__(self, stub, modules, name, budget, policy, format):
+        self.stub, (self.grpc, self.api, self.session_pb2, _) = stub, modules
+        self.name, self.budget, self.policy, self.format = name, budget, policy, format
+
+    def say(self, messages):
+        request = self.session_pb2.GetContextRequest(
+            session_id=self.name,
+            budget=self.api.Budget(context_window=self.budget, max_reply_tokens=0,
+                                   safety_headroom=0, tool_result_headroom=0),
+            policy=self.policy,
+            format=self.api.MessageFormat.Value(f"MESSAGE_FORMAT_{self.format}"))
+        request.append.messages_json = json.dumps(messages)
+        request.append.format = self.api.MESSAGE_FORMAT_OPENAI
+        return self.stub.GetContext(request)
+
+
+def policies(api):
+    return {
+        "head_tail": api.WindowPolicy(head_tail=api.HeadTail()),
+        "head_tail 12": api.WindowPolicy(head_tail=api.HeadTail(turns=12)),
+        "token_budget": api.WindowPolicy(token_budget=api.TokenBudget()),
+        "salience": api.WindowPolicy(salience=api.Salience()),
+        "sliding_window 10": api.WindowPolicy(sliding_window=api.SlidingWindow(turns=10)),
+    }
+
+
+def told(grpc, error):
+    """The metadata of a refusal: what it says in numbers."""
+    from google.rpc import error_details_pb2, status_pb2
+
+    for key, value in error.trailing_metadata():
+        if key == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info):
+                    return info.reason, info.metadata
+    raise error
+
+
+def check_window(format, policy, budget, window, anchor):
+    report = window.report
+    assert report.tokens_total <= report.input_budget == budget, report
+    assert sum(report.turn_tokens) + report.tokens_by_block.system == report.tokens_total, report
+    messages = json.loads(window.messages_json)
+    for message in messages:
+        has_the_type(format, json.dumps(message))
+    RULES[format](messages)
+    if not policy.startswith("sliding"):
+        head = anchor[:100] if report.degraded else anchor
+        assert json.dumps(head, ensure_ascii=False)[1:-1] in window.messages_json, f"no anchor: {messages[:3]}"
+
+
+def every_prefix(daemon, conversations, modules):
+    grpc, api, session_pb2, session_grpc = modules
+    counts = collections.Counter()
+    all_policies = policies(api)
+    with grpc.insecure_channel(daemon.addr) as channel:
+        stub = session_grpc.SessionServiceStub(channel)
+        for number, conversation in enumerate(conversations):
+            messages = conversation["messages"]
+            anchor = next(m["content"] for m in messages if m["role"] == "user")
+            for place, (policy, value) in enumerate(all_policies.items()):
+                for budget in BUDGETS:
+                    format = list(ADAPTERS)[(number + place) % 3]
+                    name = f"{conversation['id']} {policy} {budget}"
+                    bot = Bot(stub, modules, name, budget, value, format)
+                    for end, message in enumerate(messages, start=1):
+                        try:
+                            window = bot.say([message])
+                        except grpc.RpcError as error:
+                            reason, numbers = told(grpc, error)
+                            assert reason == "CURRENT_TURN_TOO_LARGE", reason
+                            assert int(numbers["tokens"]) > int(numbers["budget"]) == budget
+                            counts["refused"] += 1
+                            continue
+                        counts["windows"] += 1
+                        if any(m["role"] == "user" for m in messages[:end]):
+                            check_window(format, policy, budget, window, anchor)
+                    stub.EndSession(session_pb2.EndSessionRequest(session_id=name))
+    share = counts["refused"] / counts.total()
+    print(f"  {counts['windows']} windows valid, {counts['refused']} ({share:.1%}) could not fit")
+    assert share < 0.05, "the refusals of results that do not fit are few"
+
+
+def shared(before, now):
+    """Tokens of the messages that both begin with, by the daemon's own counts."""
+    same = 0
+    for (old, _), (new, tokens) in zip(before, now):
+        if old != new:
+            break
+        same += tokens
+    return same
+
+
+def chained(daemon, conversations, modules, budget, policy):
+    """Ten conversations become one; the share of tokens in a prefix that was sent before."""
+    grpc, api, session_pb2, session_grpc = modules
+    sent = reused = told_reused = cuts = 0
+    with grpc.insecure_channel(daemon.addr) as channel:
+        stub = session_grpc.SessionServiceStub(channel)
+        for start in range(0, len(conversations), 10):
+            chain = conversations[start:start + 10]
+            messages = chain[0]["messages"][:1]
+            for conversation in chain:
+                messages += [m for m in conversation["messages"] if m["role"] != "system"]
+            name = f"chain {start} {budget} {policy.WhichOneof('policy')}"
+            bot = Bot(stub, modules, name, budget, policy, "OPENAI")
+            before, waiting = [], []
+            for message in messages:
+                waiting.append(message)
+                if message["role"] in ("assistant", "system"):
+                    continue
+                window = bot.say(waiting)
+                waiting = []
+                texts = [turn.SerializeToString(deterministic=True) for turn in window.turns]
+                now = list(zip(texts, window.report.turn_tokens))
+                same = shared(before, now)
+                assert window.report.stable_prefix_tokens <= same + window.report.tokens_by_block.system
+                sent += window.report.tokens_total
+                reused += same
+                told_reused += window.report.stable_prefix_tokens
+                cuts += same < sum(tokens for _, tokens in before)
+                before = now
+            stub.EndSession(session_pb2.EndSessionRequest(session_id=name))
+    kind = policy.WhichOneof("policy")
+    print(f"  {kind} under {budget}: {reused / sent:.1%} of {sent} tokens in a prefix sent before "
+          f"({told_reused / sent:.1%} by the reports, {cuts} cuts)")
+    return reused / sent
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("--memoird", "--data", "--work"):
+        parser.add_argument(name, type=lambda path: pathlib.Path(path).resolve(), required=True)
+    args = parser.parse_args()
+    modules = generated(args.work)
+    file = args.data / "tau_airline_openai.jsonl"
+    conversations = [json.loads(line) for line in file.read_text().splitlines()]
+
+    daemon = Daemon(args.memoird, args.work / "windows", cap=1_000)
+    kinds = policies(modules[1])
+    assert chained(daemon, conversations, modules, 8_000, kinds["head_tail"]) >= 0.94
+    chained(daemon, conversations, modules, 8_000, kinds["sliding_window 10"])
+    every_prefix(daemon, conversations, modules)
+    daemon.stop()
+
+
+main()
