@@ -290,12 +290,12 @@ impl Session {
         dropped
     }
 
-    /// The turns that were not counted on this scale, with their content: to be counted
-    /// before a window is asked for.
-    pub fn uncounted(&mut self, scale: ScaleId) -> Vec<(u64, Arc<[u8]>)> {
+    /// The turns that were not counted on this scale and that a window of so many tokens may
+    /// look at, with their content: to be counted before it is asked for.
+    pub fn uncounted(&mut self, scale: ScaleId, budget: u64) -> Vec<(u64, Arc<[u8]>)> {
         let last_seq = self.head.last_seq;
         let windows = self.windows.get_or_insert_default();
-        let turns = windows.uncounted(&self.history, last_seq, scale);
+        let turns = windows.uncounted(&self.history, last_seq, (scale, budget));
         turns.into_iter().map(|record| (record.seq, Arc::clone(&record.content))).collect()
     }
 

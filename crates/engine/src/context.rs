@@ -246,7 +246,7 @@ impl Engine {
         let mut inner = cell.lock();
         let (now, ticket, epoch) = (self.shared.machine.now(), inner.ticket, inner.epoch);
         let Some(session) = inner.session_mut() else { return Ok(Look::NeedsLoad) };
-        let uncounted = session.uncounted(plan.model.scale_id);
+        let uncounted = session.uncounted(plan.model.scale_id, plan.input_budget);
         if !uncounted.is_empty() {
             return Ok(Look::Uncounted(uncounted));
         }

@@ -50,9 +50,23 @@ impl<'a> View<'a> {
         self.history.tail.range(start..)
     }
 
+    /// The turns of the tail before `seq`, ascending.
+    pub(crate) fn tail_before(
+        &self,
+        seq: u64,
+    ) -> impl DoubleEndedIterator<Item = &'a TurnRecord> + use<'a> {
+        let end = self.history.tail.partition_point(|record| record.seq < seq);
+        self.history.tail.range(..end)
+    }
+
     /// How many turns the history keeps.
     pub(crate) fn turns(&self) -> u64 {
         self.history.count() as u64
+    }
+
+    /// The tokens of these turns, estimated.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.history.totals().tokens
     }
 
     /// The first turn of the tail; the turn after the newest where there is none.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::history::View;
+use crate::history::{TurnRecord, View};
 
 /// What counts turns: turns counted on one scale need not be counted on it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,15 +17,20 @@ pub(super) struct Counts {
     base: u64,
     /// By seq; 0 for one that was not counted.
     tail: VecDeque<u32>,
-    /// Of turns before `base`.
+    /// Their sum.
+    tail_tokens: u64,
+    /// Of turns that stand apart.
     apart: BTreeMap<u64, u32>,
-    total: u64,
+    /// Where the history's tail begins: what is before it stands apart.
+    front: u64,
 }
 
 impl Counts {
-    /// None yet, of a history whose tail begins at `base`.
-    pub(super) fn new(scale: ScaleId, base: u64) -> Self {
-        Self { scale, base, tail: VecDeque::new(), apart: BTreeMap::new(), total: 0 }
+    /// None yet.
+    pub(super) fn new(scale: ScaleId, view: &View<'_>) -> Self {
+        let (base, front) = (view.last_seq + 1, view.front_seq());
+        let (tail, apart) = (VecDeque::new(), BTreeMap::new());
+        Self { scale, base, tail, tail_tokens: 0, apart, front }
     }
 
     /// A turn's tokens, where they were counted.
@@ -40,52 +45,58 @@ impl Counts {
     /// Notes a turn's tokens, at least 1.
     pub(super) fn put(&mut self, seq: u64, tokens: u64) {
         let tokens = u32::try_from(tokens.max(1)).unwrap_or(u32::MAX);
-        let before = match seq.checked_sub(self.base) {
-            None => self.apart.insert(seq, tokens).unwrap_or(0),
-            Some(place) => {
-                let place = usize::try_from(place).unwrap_or(usize::MAX);
-                while self.tail.len() <= place {
-                    self.tail.push_back(0);
-                }
-                std::mem::replace(&mut self.tail[place], tokens)
-            }
-        };
-        self.total = self.total + u64::from(tokens) - u64::from(before);
+        if seq < self.front {
+            self.apart.insert(seq, tokens);
+            return;
+        }
+        while seq < self.base {
+            self.tail.push_front(0);
+            self.base -= 1;
+        }
+        let place = usize::try_from(seq - self.base).unwrap_or(usize::MAX);
+        while self.tail.len() <= place {
+            self.tail.push_back(0);
+        }
+        let before = std::mem::replace(&mut self.tail[place], tokens);
+        self.tail_tokens = self.tail_tokens + u64::from(tokens) - u64::from(before);
     }
 
     /// Forgets turns that the history does not show any more.
     pub(super) fn forget(&mut self, view: &View<'_>) {
         let front = view.front_seq();
-        if front <= self.base {
+        if front == self.front {
             return;
         }
+        self.front = front;
         while self.base < front
             && let Some(tokens) = self.tail.pop_front()
         {
             if tokens > 0 {
                 self.apart.insert(self.base, tokens);
             }
+            self.tail_tokens -= u64::from(tokens);
             self.base += 1;
         }
-        self.base = front;
-        let gone = |seq: u64| view.record(seq).is_none();
-        self.total -=
-            self.apart.extract_if(.., |&seq, _| gone(seq)).map(|(_, t)| u64::from(t)).sum::<u64>();
+        self.base = self.base.max(front);
+        self.apart.retain(|&seq, _| seq < front && view.record(seq).is_some());
     }
 
-    /// The turns that have no count yet, ascending.
-    pub(super) fn missing<'a>(
-        &self,
-        view: &View<'a>,
-    ) -> impl Iterator<Item = &'a crate::history::TurnRecord> {
-        let next = self.base + self.tail.len() as u64;
+    /// The turns that have no count yet and that a window of so many tokens may look at,
+    /// ascending: not the older ones of a long history, which it has no room for anyway.
+    pub(super) fn missing<'a>(&self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
+        let newer = view.tail_from(self.base + self.tail.len() as u64);
+        let mut room = budget.saturating_mul(2).saturating_sub(self.tail_tokens);
+        let mut older: Vec<&TurnRecord> = view
+            .tail_before(self.base)
+            .rev()
+            .take_while(|record| {
+                let has_room = room > 0;
+                room = room.saturating_sub(record.tokens.into());
+                has_room
+            })
+            .collect();
+        older.reverse();
         let apart = view.apart.iter().copied().filter(|record| self.get(record.seq).is_none());
-        let apart: Vec<_> = apart.collect();
-        apart.into_iter().chain(view.tail_from(next))
-    }
-
-    /// Of all turns that are counted.
-    pub(super) fn total(&self) -> u64 {
-        self.total
+        apart.chain(older).chain(newer).collect()
     }
 }

@@ -83,19 +83,19 @@ impl Windows {
         self.is_changed
     }
 
-    /// The turns that were not counted on this scale, ascending: to be counted before a
-    /// window is planned.
+    /// The turns that were not counted on this scale and that a window of so many tokens may
+    /// look at, ascending: to be counted before it is planned.
     pub fn uncounted<'a>(
         &mut self,
         history: &'a History,
         last_seq: u64,
-        scale: ScaleId,
+        (scale, budget): (ScaleId, u64),
     ) -> Vec<&'a TurnRecord> {
         let view = history.view(last_seq);
         let place = self.counts.iter().position(|counts| counts.scale == scale);
         let counts = match place {
             Some(place) => self.counts.remove(place),
-            None => Counts::new(scale, view.front_seq()),
+            None => Counts::new(scale, &view),
         };
         if self.counts.len() >= SCALES_MAX {
             self.counts.remove(0);
@@ -104,7 +104,7 @@ impl Windows {
         match self.counts.last_mut() {
             Some(counts) => {
                 counts.forget(&view);
-                counts.missing(&view).collect()
+                counts.missing(&view, budget)
             }
             None => Vec::new(),
         }
@@ -135,7 +135,7 @@ impl Windows {
         ask: &Ask<'_>,
     ) -> Result<Window, CoreError> {
         let view = history.view(last_seq);
-        let unknown = Counts::new(ask.scale, view.front_seq());
+        let unknown = Counts::new(ask.scale, &view);
         let counts = self.counts.iter().find(|counts| counts.scale == ask.scale);
         let place = self.cuts.iter().position(|entry| entry.key.is(ask.model, ask.policy));
         let entry = place.map(|place| &self.cuts[place]);

@@ -26,7 +26,7 @@ pub struct Window {
     pub has_new_cut: bool,
     /// Results that this cut shows in other words and the one before it did not.
     pub newly_reduced: u64,
-    /// Tokens of the history's turns that it does not send, as counted.
+    /// Tokens of the history's turns that it does not send, estimated.
     pub tokens_saved: u64,
     /// All its tokens, as counted.
     pub counted: u64,
@@ -181,7 +181,7 @@ fn finish(
         report,
         has_new_cut,
         newly_reduced,
-        tokens_saved: composer.counts.total().saturating_sub(sent_tokens),
+        tokens_saved: composer.view.tokens().saturating_sub(sent_tokens),
         counted,
     };
     Planned { window, cut }

@@ -124,7 +124,7 @@ impl Chat {
         keep: bool,
     ) -> Result<Seen, crate::CoreError> {
         let scale = ScaleId(1);
-        let uncounted = self.windows.uncounted(&self.history, self.last_seq, scale);
+        let uncounted = self.windows.uncounted(&self.history, self.last_seq, (scale, budget));
         let counted: Vec<(u64, u64)> = uncounted
             .into_iter()
             .map(|record| (record.seq, weigh(&open(&record.content).expect("a turn"))))
