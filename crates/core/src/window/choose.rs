@@ -227,7 +227,7 @@ fn too_large(
     ask: &Ask<'_>,
 ) -> CoreError {
     let items = composer.compose(made).items;
-    let is_current = |item: &&Item| item.is_stored() && unit.contains(&item.seq);
+    let is_current = |item: &&Item<'_>| item.is_stored() && unit.contains(&item.seq);
     let turn = items.iter().filter(is_current).map(|item| item.tokens).sum();
     let pinned = tokens.saturating_sub(ask.fixed + turn);
     CoreError::CurrentTurnTooLarge {

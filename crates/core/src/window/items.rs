@@ -9,9 +9,10 @@ use super::counts::Counts;
 use super::cut::Cut;
 
 /// One turn of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Item {
-    /// The stored turn that it shows or stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item<'a> {
+    /// The stored turn that it shows, or before or behind which it stands.
+    pub(super) record: &'a TurnRecord,
     pub(super) seq: u64,
     pub(super) kind: Kind,
     /// The newest turn without which it would not be here, or not so.
@@ -19,7 +20,7 @@ pub(super) struct Item {
     pub(super) tokens: u64,
 }
 
-impl Item {
+impl Item<'_> {
     /// True when it is a stored turn, or something of one.
     pub(super) fn is_stored(&self) -> bool {
         !matches!(self.kind, Kind::Elision(_) | Kind::Abandoned)
@@ -69,8 +70,8 @@ pub struct Overheads {
 
 /// A window put together.
 #[derive(Debug, Default)]
-pub(super) struct Composed {
-    pub(super) items: Vec<Item>,
+pub(super) struct Composed<'a> {
+    pub(super) items: Vec<Item<'a>>,
     /// Of all items.
     pub(super) tokens: u64,
     /// Stored turns that it shows, and of these those of the tail that are not kept apart.
@@ -80,9 +81,9 @@ pub(super) struct Composed {
     pub(super) is_whole: bool,
 }
 
-impl Composer<'_> {
+impl<'a> Composer<'a> {
     /// Puts the window of a cut together.
-    pub(super) fn compose(&self, cut: &Cut) -> Composed {
+    pub(super) fn compose(&self, cut: &Cut) -> Composed<'a> {
         let out = Composed { is_whole: true, ..Composed::default() };
         let mut draft =
             Draft { composer: self, cut, out, last: 0, gap: 0, has_lost: false, ahead: Vec::new() };
@@ -101,12 +102,12 @@ impl Composer<'_> {
     }
 
     /// What is shown though it is before the tail, ascending.
-    pub(super) fn apart(&self, cut: &Cut) -> Vec<&TurnRecord> {
+    pub(super) fn apart(&self, cut: &Cut) -> Vec<&'a TurnRecord> {
         let anchor = self.view.anchor().map(|anchor| anchor.seq);
         let is_shown = |record: &&&TurnRecord| {
             self.with_anchor || Some(record.seq) != anchor || record.seq >= cut.seq
         };
-        let mut apart: Vec<&TurnRecord> =
+        let mut apart: Vec<&'a TurnRecord> =
             self.view.apart.iter().filter(is_shown).copied().collect();
         let kept = cut.kept.iter().filter(|seq| **seq < cut.seq);
         apart.extend(kept.filter_map(|&seq| self.view.record(seq)));
@@ -170,10 +171,10 @@ impl Composer<'_> {
 }
 
 /// A window while it is put together.
-struct Draft<'a> {
-    composer: &'a Composer<'a>,
-    cut: &'a Cut,
-    out: Composed,
+struct Draft<'d, 'a> {
+    composer: &'d Composer<'a>,
+    cut: &'d Cut,
+    out: Composed<'a>,
     /// The turn before.
     last: u64,
     /// Turns that are left out since the last item.
@@ -184,9 +185,9 @@ struct Draft<'a> {
     ahead: Vec<(u64, bool)>,
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'_, 'a> {
     /// Puts the next turn, with its results.
-    fn put(&mut self, record: &TurnRecord) {
+    fn put(&mut self, record: &'a TurnRecord) {
         self.note_gap(self.last + 1, record.seq);
         self.last = record.seq;
         self.out.turns += 1;
@@ -196,12 +197,12 @@ impl Draft<'_> {
         if let Some(place) = self.ahead.iter().position(|(seq, _)| *seq == record.seq) {
             let (_, has_rest) = self.ahead.swap_remove(place);
             if has_rest {
-                self.elide(record.seq);
+                self.elide(record);
                 self.push(record, Kind::Rest, record.seq, self.composer.tokens(record));
             }
             return;
         }
-        self.elide(record.seq);
+        self.elide(record);
         self.push_turn(record);
         if !record.stands_alone() {
             self.put_results(record);
@@ -209,7 +210,7 @@ impl Draft<'_> {
     }
 
     /// Puts the results of a turn's calls directly behind it.
-    fn put_results(&mut self, record: &TurnRecord) {
+    fn put_results(&mut self, record: &'a TurnRecord) {
         let mut answers: Vec<u64> = record.answered_by().collect();
         answers.sort_unstable();
         answers.dedup();
@@ -268,18 +269,19 @@ impl Draft<'_> {
     }
 
     /// A line for what was left out so far.
-    fn elide(&mut self, seq: u64) {
+    fn elide(&mut self, record: &'a TurnRecord) {
+        let seq = record.seq;
         if self.gap > 0 {
             let turns = std::mem::take(&mut self.gap);
             let tokens = self.composer.overheads.elision;
             self.out.tokens += tokens;
             let has_lost = std::mem::take(&mut self.has_lost);
             let since = if has_lost { u64::MAX } else { self.cut.made_at.max(seq) };
-            self.out.items.push(Item { seq, kind: Kind::Elision(turns), since, tokens });
+            self.out.items.push(Item { record, seq, kind: Kind::Elision(turns), since, tokens });
         }
     }
 
-    fn push_turn(&mut self, record: &TurnRecord) {
+    fn push_turn(&mut self, record: &'a TurnRecord) {
         let excerpt =
             self.cut.excerpt.as_ref().filter(|_| {
                 self.composer.view.anchor().is_some_and(|anchor| anchor.seq == record.seq)
@@ -293,9 +295,9 @@ impl Draft<'_> {
         self.push(record, kind, record.seq, tokens);
     }
 
-    fn push(&mut self, record: &TurnRecord, kind: Kind, since: u64, tokens: u64) {
+    fn push(&mut self, record: &'a TurnRecord, kind: Kind, since: u64, tokens: u64) {
         self.out.tokens += tokens;
-        self.out.items.push(Item { seq: record.seq, kind, since, tokens });
+        self.out.items.push(Item { record, seq: record.seq, kind, since, tokens });
     }
 
     /// True for a turn that the window shows.

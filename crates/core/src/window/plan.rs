@@ -100,7 +100,7 @@ pub(super) fn plan(
 }
 
 /// True when no cut has to be made.
-fn holds(view: &View<'_>, cut: &Cut, composed: &Composed, ask: &Ask<'_>) -> bool {
+fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, ask: &Ask<'_>) -> bool {
     let is_few = match ask.policy {
         Policy::HeadTail { turns } if turns > 0 => composed.tail_turns <= turns.into(),
         _ => true,
@@ -116,7 +116,7 @@ fn holds(view: &View<'_>, cut: &Cut, composed: &Composed, ask: &Ask<'_>) -> bool
 fn finish(
     composer: &Composer<'_>,
     cut: Cut,
-    composed: Composed,
+    composed: Composed<'_>,
     (before, sent): (&Cut, Option<Sent>),
     ask: &Ask<'_>,
 ) -> Planned {
@@ -129,7 +129,7 @@ fn finish(
     let (mut counted, mut stable_tokens, mut stable_turns, mut head_turns) =
         (ask.fixed, ask.fixed, 0, 0);
     for (place, item) in composed.items.iter().enumerate() {
-        let Some(content) = content::content(composer, &cut, item, ask) else { continue };
+        let Some(content) = content::content(&cut, item, ask) else { continue };
         let tokens = ask.shown(item.tokens);
         match item.is_stored() && Some(item.seq) == anchor {
             true => blocks.anchor += tokens,
@@ -190,17 +190,17 @@ fn finish(
 /// How many items at the front were sent before, as they are.
 fn stable_items(
     composer: &Composer<'_>,
-    items: &[Item],
+    items: &[Item<'_>],
     (before, cut, is_other): (&Cut, &Cut, bool),
     sent: Option<Sent>,
 ) -> usize {
     let Some(sent) = sent else { return 0 };
-    let was_sent = |item: &&Item| item.since <= sent.last_seq;
+    let was_sent = |item: &&Item<'_>| item.since <= sent.last_seq;
     if !is_other {
         return items.iter().take_while(was_sent).count();
     }
     let old = composer.compose(before).items;
-    let is_same = |(new, old): &(&Item, &Item)| {
+    let is_same = |(new, old): &(&Item<'_>, &Item<'_>)| {
         (new.seq, new.kind, new.tokens) == (old.seq, old.kind, old.tokens)
             && match new.kind {
                 Kind::Excerpt => cut.excerpt == before.excerpt,
@@ -212,7 +212,7 @@ fn stable_items(
 }
 
 /// What is not there, or not as it was said, in the order of the turns.
-fn omissions(composer: &Composer<'_>, cut: &Cut, items: &[Item]) -> Vec<Omission> {
+fn omissions(composer: &Composer<'_>, cut: &Cut, items: &[Item<'_>]) -> Vec<Omission> {
     let front = composer.view.front_seq();
     let mut all = Vec::new();
     let mut shown: Vec<u64> =
