@@ -145,7 +145,9 @@ fn finish(
             head_turns = turns.len();
         }
     }
-    let is_first = sent.is_none_or(|sent| sent.fixed_digest != ask.fixed_digest);
+    // Who only looks does not know the bot's prompts.
+    let has_other_prompts = |sent: Sent| ask.keep && sent.fixed_digest != ask.fixed_digest;
+    let is_first = sent.is_none_or(has_other_prompts);
     let mut breakpoints: Vec<usize> = [head_turns, stable_turns, turns.len()]
         .into_iter()
         .filter_map(|n| n.checked_sub(1))
@@ -171,7 +173,7 @@ fn finish(
         notes: Vec::new(),
         omissions: omissions(composer, &cut, &composed.items),
     };
-    report.explain(&cut);
+    report.explain(&cut, ask.shown(ask.budget));
     let sent_tokens = counted - ask.fixed;
     let newly_reduced = cut.reduced.iter().filter(|(seq, _)| !before.reduced.contains_key(seq));
     let newly_reduced = newly_reduced.map(|(_, reduced)| reduced.results.len() as u64).sum();

@@ -88,18 +88,23 @@ impl Blocks {
 }
 
 impl Report {
-    /// Says in words what people should know of a cut.
-    pub(super) fn explain(&mut self, cut: &Cut) {
+    /// Says in words what people should know of a cut, and of a window that may use at most
+    /// so many tokens.
+    pub(super) fn explain(&mut self, cut: &Cut, tokens_max: u64) {
         if cut.excerpt.is_some() {
             self.degraded = true;
             let note = "the first user turn does not fit and is an excerpt; a larger budget shows \
                         it whole";
             self.notes.push(note.to_owned());
         }
-        if self.token_margin > 0.0 {
+        // Rounding alone takes a token or two.
+        if tokens_max + 2 < self.input_budget {
             let percent = self.token_margin * 100.0;
-            self.notes
-                .push(format!("{percent:.0} % of the budget is kept free: counts may be off"));
+            self.notes.push(format!(
+                "counts may be off by {percent:.0} %, so at most {tokens_max} of the {} tokens are \
+                 used",
+                self.input_budget
+            ));
         }
     }
 }
