@@ -31,7 +31,7 @@ use crate::model::Budget;
 use crate::turn::Turn;
 
 pub use counts::ScaleId;
-pub use cut::{Cut, CutKey, Excerpt, How, Reduced};
+pub use cut::{Cut, CutKey, Excerpt, How, Reduced, Shown};
 pub use items::Overheads;
 pub use memory::{SavedCut, Windows};
 pub use plan::{Window, WindowTurn, overheads};
