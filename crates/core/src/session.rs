@@ -327,13 +327,18 @@ impl Session {
 
     /// Notes that it was used for a window. Gives what a store must write, which is not
     /// every time: the moment that is written lies `grain_ms` (milliseconds) ahead, so that a
-    /// restart never makes a session older than it is.
-    pub fn look(&mut self, now: Now, grain_ms: u64) -> Option<Change> {
+    /// restart never makes a session older than it is. Nothing while it `may_write` nothing.
+    pub fn look(&mut self, now: Now, grain_ms: u64, may_write: bool) -> Option<Change> {
         self.head.last_access = now.steady;
         let windows = self.windows.get_or_insert_default();
         windows.grain_ms = grain_ms;
         let is_known = windows.saved_access >= now.steady && !windows.is_changed();
-        (!is_known).then(|| self.touch(now))
+        (may_write && !is_known).then(|| self.touch(now))
+    }
+
+    /// A store may have been told of a use that lies ahead; it was at this moment at most.
+    pub fn used_at_most(&mut self, moment: Steady) {
+        self.head.last_access = self.head.last_access.min(moment);
     }
 
     /// What a store is told of a use at this moment.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use memoird_core::CoreError;
 use memoird_core::change::ChangeSet;
-use memoird_core::ids::{SessionId, SessionKey};
+use memoird_core::ids::{Generation, SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::model::{Budget, BudgetOverride, ModelProfile};
 use memoird_core::session::{AppendCommand, ModelUsage, Session};
@@ -103,11 +104,23 @@ struct Plan {
 
 /// A look at a session for a window.
 enum Look {
-    Done(Box<(Window, SessionView)>, u64, u32),
+    Done(Box<Looked>),
     NeedsLoad,
-    /// Turns that have to be counted first.
-    Uncounted(Vec<(u64, Arc<[u8]>)>),
+    /// Turns that have to be counted first, and whose they are.
+    Uncounted(Vec<(u64, Arc<[u8]>)>, Life),
 }
+
+/// A session as it was when somebody looked, with what it must wait for to be true.
+struct Looked {
+    answer: Result<(Window, SessionView), CoreError>,
+    ticket: u64,
+    epoch: u32,
+    /// What was written of the look itself.
+    touch: u64,
+}
+
+/// What a cell held: it may hold other turns later.
+type Life = (u32, Generation);
 
 impl Engine {
     /// Builds the window for the next model call, after an append where one is given.
@@ -214,19 +227,25 @@ impl Engine {
             if self.end_if_expired(&cell).await? {
                 return Err(not_found());
             }
-            match self.look_for_window(&cell, plan)? {
-                Look::Done(found, ticket, epoch) => {
-                    self.shared.journal.visible(ticket).await;
-                    if cell.lock().epoch == epoch {
-                        return Ok(*found);
+            match self.look_for_window(&cell, plan) {
+                Look::Done(looked) => {
+                    self.shared.journal.visible(looked.ticket).await;
+                    if cell.lock().epoch == looked.epoch {
+                        // Else a crash right now would make the session older than it is.
+                        self.shared.journal.visible(looked.touch).await;
+                        return Ok(looked.answer?);
                     }
                 }
-                Look::Uncounted(turns) => {
+                Look::Uncounted(turns, life) => {
                     let (bytes, scale) =
                         (turns.iter().map(|(_, turn)| turn.len()).sum(), plan.model.scale.clone());
                     let counted = self.counting(bytes, move || count_turns(&scale, turns)).await?;
                     let mut inner = cell.lock();
-                    if let Some(session) = inner.session_mut() {
+                    let epoch = inner.epoch;
+                    let session = inner.session_mut();
+                    let is_same =
+                        |session: &&mut Session| (epoch, session.head().generation) == life;
+                    if let Some(session) = session.filter(is_same) {
                         session.note_counts(plan.model.scale_id, counted);
                     }
                 }
@@ -242,18 +261,30 @@ impl Engine {
         Err(EngineError::NoPlace)
     }
 
-    fn look_for_window(&self, cell: &Arc<SessionCell>, plan: &Plan) -> Result<Look, EngineError> {
+    fn look_for_window(&self, cell: &Arc<SessionCell>, plan: &Plan) -> Look {
         let mut inner = cell.lock();
         let (now, ticket, epoch) = (self.shared.machine.now(), inner.ticket, inner.epoch);
-        let Some(session) = inner.session_mut() else { return Ok(Look::NeedsLoad) };
+        let Some(session) = inner.session_mut() else { return Look::NeedsLoad };
         let uncounted = session.uncounted(plan.model.scale_id, plan.input_budget);
         if !uncounted.is_empty() {
-            return Ok(Look::Uncounted(uncounted));
+            let life = (epoch, session.head().generation);
+            return Look::Uncounted(uncounted, life);
         }
         let policy = cell.tenant.policy();
         let scale = &plan.model.scale;
         let weigh = |turn: &Turn| scale.turn(turn);
-        let window = session.window(&plan.ask(&policy.limits, &weigh))?;
+        let window = match session.window(&plan.ask(&policy.limits, &weigh)) {
+            Ok(window) => window,
+            Err(error) => {
+                return Look::Done(Box::new(Looked {
+                    answer: Err(error),
+                    ticket,
+                    epoch,
+                    touch: 0,
+                }));
+            }
+        };
+        let mut touch = 0;
         if !plan.keep && !plan.peek {
             session.note_sent(&plan.model.profile.name, plan.policy, window.counted);
         }
@@ -261,19 +292,20 @@ impl Engine {
             let grain_ms = (cell.tenant.ttl_ms() / 64).clamp(1, GRAIN_MS_MAX);
             // Where the queue is full, nothing of this is worth waiting for.
             let permit = self.shared.journal.permit_now(0);
-            let change = permit.as_ref().and_then(|_| session.look(now, grain_ms));
+            let change = session.look(now, grain_ms, permit.is_some());
             if let (Some(permit), Some(change)) = (permit, change) {
                 let (set, cells) = (ChangeSet { changes: vec![change] }, vec![Arc::clone(cell)]);
-                inner.ticket = self.shared.journal.submit(permit, set, cells, 0).ticket;
+                touch = self.shared.journal.submit(permit, set, cells, 0).ticket;
+                inner.ticket = touch;
             }
         }
-        let Some(head) = inner.head() else { return Ok(Look::NeedsLoad) };
+        let Some(head) = inner.head() else { return Look::NeedsLoad };
         let view = SessionView::of(&cell.key, head, &cell.tenant, now);
         drop(inner);
         if !plan.peek {
             cell.tenant.idle.touch(cell, now.steady);
         }
-        Ok(Look::Done(Box::new((window, view)), ticket, epoch))
+        Look::Done(Box::new(Looked { answer: Ok((window, view)), ticket, epoch, touch }))
     }
 
     /// Learns from what a provider charged for the last window of a session.

@@ -257,7 +257,9 @@ impl Engine {
         if inner.epoch != epoch || !is_wanted {
             return Ok(());
         }
-        if let Some(session) = saved {
+        if let Some(mut session) = saved {
+            let now = self.shared.machine.now().steady;
+            session.used_at_most(inner.head().map_or(now, |known| known.last_access));
             inner.settle(&cell.tenant, Residence::Live(session));
             return Ok(());
         }

@@ -21,7 +21,9 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
         Kind::Excerpt => {
             cut.excerpt.as_ref()?.shown.as_ref().map(|shown| Arc::clone(&shown.content))
         }
-        Kind::Abandoned => Some((ask.codec.seal)(words::abandoned(record.open_uses()), 0)),
+        Kind::Abandoned => {
+            Some((ask.codec.seal)(words::abandoned(record.open_uses().map(|id| &**id)), 0))
+        }
         Kind::ResultsFor(_) | Kind::Rest => {
             let shown = reduced().and_then(|reduced| reduced.shown.as_ref());
             let content = shown.map_or(&record.content, |shown| &shown.content);

@@ -69,10 +69,7 @@ impl Windows {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
-        let lasts = |entry: &&Entry| {
-            !entry.cut.is_whole() && !matches!(entry.key.policy, Policy::SlidingWindow { .. })
-        };
-        let made = self.cuts.iter().filter(lasts);
+        let made = self.cuts.iter().filter(|entry| entry.lasts());
         Some(
             made.map(|entry| SavedCut { key: entry.key.clone(), cut: entry.cut.clone() }).collect(),
         )
@@ -157,7 +154,8 @@ impl Windows {
         ask: &Ask<'_>,
     ) {
         if self.cuts.len() >= CUTS_MAX && place.is_none() {
-            self.cuts.remove(0);
+            // What is forgotten here must not come back with a restart.
+            self.is_changed |= self.cuts.remove(0).lasts();
         }
         let sent = Some(Sent { last_seq, fixed_digest: ask.fixed_digest });
         let uncharged = Some(window.counted);
@@ -167,6 +165,12 @@ impl Windows {
         };
         self.is_changed |= window.has_new_cut;
         self.cuts.push(Entry { key, cut, sent, uncharged });
+    }
+
+    /// True when it has a cut for these, whole or not.
+    #[cfg(test)]
+    pub(super) fn knows(&self, model: &str, policy: Policy) -> bool {
+        self.cuts.iter().any(|entry| entry.key.is(model, policy))
     }
 
     /// Notes the tokens of a window that is not kept, for what the provider will charge.
@@ -182,6 +186,13 @@ impl Windows {
         let mut entries = self.cuts.iter_mut().rev();
         let entry = entries.find(|entry| is_meant(&entry.key.model))?;
         Some((entry.key.model.clone(), entry.uncharged.take()?))
+    }
+}
+
+impl Entry {
+    /// True for one that a store has to know.
+    fn lasts(&self) -> bool {
+        !self.cut.is_whole() && !matches!(self.key.policy, Policy::SlidingWindow { .. })
     }
 }
 

@@ -31,7 +31,7 @@ use crate::model::Budget;
 use crate::turn::Turn;
 
 pub use counts::ScaleId;
-pub use cut::{Cut, CutKey, Excerpt, How, Reduced};
+pub use cut::{Cut, CutKey, Excerpt, How, Reduced, Shown};
 pub use items::Overheads;
 pub use memory::{SavedCut, Windows};
 pub use plan::{Window, WindowTurn, overheads};
@@ -102,13 +102,14 @@ impl Ask<'_> {
     }
 
     /// Counted tokens as the provider charges them.
+    #[allow(clippy::cast_possible_truncation)]
     fn shown(&self, tokens: u64) -> u64 {
         if self.factor == 1.0 { tokens } else { (tokens as f64 * self.factor) as u64 }
     }
 }
 
 fn percent(whole: u64, percent: u8) -> u64 {
-    (u128::from(whole) * u128::from(percent) / 100) as u64
+    u64::try_from(u128::from(whole) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
 /// How a window chooses its turns.

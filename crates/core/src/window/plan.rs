@@ -58,10 +58,9 @@ pub(super) struct Planned {
 
 /// Tokens of what memoird itself says, on a scale.
 pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
-    let id = "";
     Overheads {
         elision: weigh(&words::elision(u64::from(u32::MAX))),
-        abandoned: weigh(&words::abandoned(std::iter::once(&id.into()))),
+        abandoned: weigh(&words::abandoned(std::iter::once(""))),
     }
 }
 
@@ -88,15 +87,16 @@ pub(super) fn plan(
     if let Policy::SlidingWindow { turns } = ask.policy {
         let cut = choose::slide(&composer, turns, ask)?;
         let composed = composer.compose(&cut);
-        return Ok(finish(&composer, cut, composed, (&start, sent), ask));
+        return Ok(finish(&composer, cut, &composed, (last, sent, true), ask));
     }
     let composed = composer.compose(&start);
     if holds(view, &start, &composed, ask) {
-        return Ok(finish(&composer, start.clone(), composed, (&start, sent), ask));
+        let is_other = start.made_at != last.made_at;
+        return Ok(finish(&composer, start, &composed, (last, sent, is_other), ask));
     }
     let cut = choose::cut(&composer, &start, ask)?;
     let composed = composer.compose(&cut);
-    Ok(finish(&composer, cut, composed, (last, sent), ask))
+    Ok(finish(&composer, cut, &composed, (last, sent, true), ask))
 }
 
 /// True when no cut has to be made.
@@ -112,22 +112,22 @@ fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, ask: &Ask<'_>) -> 
         && cut.kept.iter().all(|&seq| view.record(seq).is_some())
 }
 
-/// Fetches the contents and says why.
+/// Fetches the contents and says why. A cut that `is_other` than the one before may show
+/// what was sent in other words.
 fn finish(
     composer: &Composer<'_>,
     cut: Cut,
-    composed: Composed<'_>,
-    (before, sent): (&Cut, Option<Sent>),
+    composed: &Composed<'_>,
+    (before, sent, is_other): (&Cut, Option<Sent>, bool),
     ask: &Ask<'_>,
 ) -> Planned {
-    let is_other = cut.made_at != before.made_at || cut.seq != before.seq;
     let has_new_cut = is_other && !matches!(ask.policy, Policy::SlidingWindow { .. });
     let stable = stable_items(composer, &composed.items, (before, &cut, is_other), sent);
     let anchor = composer.view.anchor().map(|anchor| anchor.seq);
     let mut blocks = Blocks { system: ask.shown(ask.fixed), ..Blocks::default() };
     let mut turns = Vec::with_capacity(composed.items.len());
     let (mut counted, mut stable_tokens, mut stable_turns, mut head_turns) =
-        (ask.fixed, ask.fixed, 0, 0);
+        (ask.fixed, blocks.system, 0, 0);
     for (place, item) in composed.items.iter().enumerate() {
         let Some(content) = content::content(&cut, item, ask) else { continue };
         let tokens = ask.shown(item.tokens);
@@ -138,7 +138,7 @@ fn finish(
         counted += item.tokens;
         turns.push(WindowTurn { content, tokens });
         if place < stable {
-            stable_tokens += item.tokens;
+            stable_tokens += tokens;
             stable_turns = turns.len();
         }
         if item.seq < cut.seq && item.is_stored() {
@@ -161,11 +161,12 @@ fn finish(
         budget: ask.model_budget,
         input_budget: ask.input_budget,
         blocks,
-        turns_included: u32::try_from(included).unwrap_or(u32::MAX),
-        turns_omitted: u32::try_from(composer.view.turns().saturating_sub(included))
-            .unwrap_or(u32::MAX),
-        results_trimmed: cut.reduced.values().map(|reduced| reduced.results.len() as u32).sum(),
-        stable_prefix_tokens: if is_first { 0 } else { ask.shown(stable_tokens) },
+        turns_included: small(included),
+        turns_omitted: small(composer.view.turns().saturating_sub(included)),
+        results_trimmed: small(
+            cut.reduced.values().map(|reduced| reduced.results.len() as u64).sum(),
+        ),
+        stable_prefix_tokens: if is_first { 0 } else { stable_tokens },
         token_factor: ask.factor,
         token_margin: ask.margin,
         policy: ask.policy,
@@ -187,6 +188,10 @@ fn finish(
         counted,
     };
     Planned { window, cut }
+}
+
+fn small(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// How many items at the front were sent before, as they are.

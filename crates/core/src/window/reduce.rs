@@ -182,7 +182,9 @@ fn long_results(
     let sizes: Vec<usize> = results.collect();
     let bytes: usize = sizes.iter().sum();
     // So many bytes are a token here.
-    let bytes_of = |part: u32| (u64::from(part) * bytes as u64 / tokens.max(1)) as u32;
+    let bytes_of = |part: u32| {
+        u32::try_from(u64::from(part) * bytes as u64 / tokens.max(1)).unwrap_or(u32::MAX)
+    };
     let how = How::Trimmed {
         head_bytes: bytes_of(settings.trim_head_tokens),
         tail_bytes: bytes_of(settings.trim_tail_tokens),

@@ -3,6 +3,7 @@
 mod chat;
 mod cuts;
 mod generated;
+mod interleaved;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -60,6 +61,39 @@ pub(super) struct Chat {
     pub(super) limits: Limits,
     pub(super) settings: WindowSettings,
     pub(super) fixed: u64,
+}
+
+/// What a window is asked for with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Each has a scale of its own.
+    pub(super) model: u32,
+    pub(super) policy: Policy,
+    /// As the provider counts.
+    pub(super) budget: u64,
+    pub(super) keep: bool,
+    pub(super) factor: f64,
+    pub(super) margin: f64,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        let policy = Policy::TokenBudget;
+        Self { model: 0, policy, budget: 1_000, keep: true, factor: 1.0, margin: 0.0 }
+    }
+}
+
+impl Terms {
+    pub(super) fn name(&self) -> &'static str {
+        ["m", "n", "o"][self.model as usize % 3]
+    }
+
+    pub(super) fn weigh(&self) -> fn(&Turn) -> u64 {
+        match self.model {
+            0 => weigh,
+            _ => |turn| weigh(turn) * 3 / 2,
+        }
+    }
 }
 
 /// A window, decoded.
@@ -123,7 +157,13 @@ impl Chat {
         budget: u64,
         keep: bool,
     ) -> Result<Seen, crate::CoreError> {
-        let scale = ScaleId(1);
+        self.see_on(&Terms { policy, budget, keep, ..Terms::default() })
+    }
+
+    pub(super) fn see_on(&mut self, terms: &Terms) -> Result<Seen, crate::CoreError> {
+        let Terms { model, policy, budget, keep, factor, margin } = *terms;
+        let scale = ScaleId(model);
+        let weigh = terms.weigh();
         let uncounted = self.windows.uncounted(&self.history, self.last_seq, (scale, budget));
         let counted: Vec<(u64, u64)> = uncounted
             .into_iter()
@@ -131,7 +171,7 @@ impl Chat {
             .collect();
         self.windows.note_counts(scale, counted);
         let ask = Ask {
-            model: "m",
+            model: terms.name(),
             model_budget: Budget {
                 context_window: budget,
                 max_reply_tokens: 0,
@@ -140,11 +180,11 @@ impl Chat {
             },
             policy,
             input_budget: budget,
-            budget,
+            budget: ((budget as f64 / (1.0 + margin)) / factor) as u64,
             fixed: self.fixed,
             fixed_digest: 7,
-            factor: 1.0,
-            margin: 0.0,
+            factor,
+            margin,
             settings: &self.settings,
             limits: &self.limits,
             scale,
@@ -156,6 +196,26 @@ impl Chat {
         let window = self.windows.window(&self.history, self.last_seq, &ask)?;
         let turns = window.turns.iter().map(|turn| open(&turn.content).expect("a turn"));
         Ok(Seen { turns: turns.collect(), window })
+    }
+
+    /// The same history, as a store brings it back.
+    pub(super) fn history_restored(&self) -> History {
+        let view = self.history.view(self.last_seq);
+        let kept = self.history.live_set(self.last_seq);
+        let mut records: Vec<&TurnRecord> = view.apart.iter().copied().collect();
+        records.extend(view.tail_from(0));
+        records.sort_by_key(|record| record.seq);
+        let read_back = |record: &&TurnRecord| {
+            let turn = open(&record.content).expect("a turn");
+            let links = turn.links();
+            let results = links.results.clone();
+            let (role, timestamp, pinned, body) = (turn.role, None, turn.pinned, Vec::new());
+            let new = NewTurn { body, role, timestamp, pinned, links };
+            (TurnRecord::new(&new, record.seq, Arc::clone(&record.content)), results)
+        };
+        let turns: Vec<_> = records.iter().map(read_back).collect();
+        let arrivals = turns.iter().map(|(record, results)| (record.clone(), &results[..]));
+        History::restore(&kept, arrivals.collect())
     }
 
     /// The same session after a restart.

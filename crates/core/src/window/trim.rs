@@ -17,7 +17,7 @@ pub(super) fn trim(text: &str, head: usize, tail: usize) -> String {
     }
     let is_json = text.trim_start().starts_with(['{', '[']);
     let json = is_json.then(|| serde_json::from_str::<Value>(text).ok()).flatten();
-    match json.and_then(|value| trim_json(value, head + tail)) {
+    match json.and_then(|value| trim_json(&value, head + tail)) {
         Some(json) => json,
         None => trim_text(text, head, tail, "\n"),
     }
@@ -44,10 +44,10 @@ fn ceil(text: &str, at: usize) -> usize {
 }
 
 /// JSON of at most about `size` bytes; `None` when it cannot be made so small.
-fn trim_json(value: Value, size: usize) -> Option<String> {
+fn trim_json(value: &Value, size: usize) -> Option<String> {
     let (mut items, mut bytes) = (64, size.max(STRING_BYTES_MIN));
     for _ in 0..ROUNDS_MAX {
-        let json = shorten(&value, items, bytes).to_string();
+        let json = shorten(value, items, bytes).to_string();
         if json.len() <= size {
             return Some(json);
         }

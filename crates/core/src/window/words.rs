@@ -16,10 +16,10 @@ pub(super) fn elision(turns: u64) -> Turn {
 }
 
 /// The results of calls that were never answered.
-pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a Box<str>>) -> Turn {
-    let result = |id: &Box<str>| -> Part {
+pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>) -> Turn {
+    let result = |id: &str| -> Part {
         let content = "[memoird: no result; the call was abandoned]".to_owned();
-        let (tool_use_id, parts) = (id.to_string(), Vec::new());
+        let (tool_use_id, parts) = (id.to_owned(), Vec::new());
         PartKind::ToolResult { tool_use_id, content, parts, is_error: true }.into()
     };
     labelled(Turn::new(Role::Tool, ids.map(result).collect()), "abandoned")

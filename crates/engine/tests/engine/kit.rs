@@ -90,6 +90,11 @@ impl World {
         Self { blocking: Blocking::Pool, ..Self::new(config) }
     }
 
+    /// The moment on the steady clock.
+    pub(crate) fn machine_now(&self) -> Steady {
+        self.machine.now().steady
+    }
+
     pub(crate) async fn open(&self) -> Engine {
         let store: Arc<dyn Store> = self.store.clone();
         let (config, machine) = (self.config.clone(), self.machine.clone());

@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod full;
+mod migration;
 mod opening;
 mod space;
 

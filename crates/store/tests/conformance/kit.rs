@@ -10,6 +10,7 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_core::turn::Role;
+use memoird_core::window::SavedCut;
 use memoird_store::{ClockAnchor, JournalPage, JournalRange, Refused, Store};
 
 /// Makes of each function a test per kind of store; each gets a store of its own.
@@ -93,6 +94,7 @@ pub(crate) struct Known {
     pub(crate) turns: Vec<KnownTurn>,
     pub(crate) state: Option<State>,
     pub(crate) keys: Keys,
+    pub(crate) cuts: Vec<SavedCut>,
 }
 
 impl From<SavedSession> for Known {
@@ -106,6 +108,7 @@ impl From<SavedSession> for Known {
             kept: saved.kept,
             state: saved.state,
             keys: saved.keys,
+            cuts: saved.cuts,
         }
     }
 }

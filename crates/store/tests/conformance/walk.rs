@@ -13,6 +13,7 @@ use memoird_core::time::Steady;
 use memoird_store::{JournalRange, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store};
 
 use crate::chat::{Chat, command, idempotency_key, named};
+use crate::cuts::{cuts_of, with_cuts};
 use crate::kit::*;
 use crate::prune::prune_all;
 
@@ -138,7 +139,11 @@ impl Walk {
                 2 => Some(self.begin(&key, store)),
                 _ if !self.live.contains_key(&key) => Some(self.begin(&key, store)),
                 3 => self.end(&key),
-                4 | 5 => self.live.get_mut(&key).map(|chat| chat.touch(self.at)),
+                4 | 5 => {
+                    let touch = self.live.get_mut(&key).map(|chat| chat.touch(self.at));
+                    let cuts = (self.random.below(2) == 0).then(|| self.at % 5);
+                    touch.map(|touch| with_cuts(touch, cuts.map(cuts_of)))
+                }
                 6 | 7 => {
                     let patch = format!(r#"{{"{}":{}}}"#, self.random.below(3), self.at);
                     self.live.get_mut(&key).map(|chat| chat.patch(&patch, self.at))
@@ -195,7 +200,10 @@ impl Walk {
         }
         let chat = self.live.get_mut(key)?;
         match chat.decide(&append, self.at).ok()? {
-            Decision::Done { change, .. } => Some(change),
+            Decision::Done { change, .. } => {
+                let cuts = (self.at % 3 == 0).then(|| cuts_of(self.at % 4));
+                Some(with_cuts(change, cuts))
+            }
             Decision::Repeated { .. } => Some(chat.touch(self.at)),
         }
     }

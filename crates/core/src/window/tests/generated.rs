@@ -8,7 +8,7 @@ use crate::turn::MediaSource;
 
 /// One step of a conversation.
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     User {
         bytes: usize,
         pinned: bool,
@@ -40,7 +40,7 @@ enum Step {
     Media,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     let bytes = prop_oneof![8 => 0..200_usize, 2 => 200..3_000_usize, 1 => Just(60_000)];
     let salience = proptest::option::of(0..=10_u8);
     let pinned = proptest::bool::weighted(0.05);
@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// What the bot says in a step; nothing where no call waits.
-fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize) -> Option<Turn> {
+pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize) -> Option<Turn> {
     let words = |bytes: usize| "lorem ipsum ".chars().cycle().take(bytes).collect::<String>();
     Some(match step {
         Step::User { bytes, pinned, salience } => Turn {
@@ -113,7 +113,7 @@ fn budget() -> impl Strategy<Value = u64> {
     prop_oneof![Just(60), Just(150), Just(400), Just(1_500), Just(8_000), Just(1_000_000)]
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+pub(super) fn limits() -> impl Strategy<Value = Limits> {
     let turns = prop_oneof![Just(1_usize), Just(3), Just(8), Just(50)];
     let bytes = prop_oneof![Just(20_usize), Just(1 << 22)];
     (turns, bytes).prop_map(|(max_history_turns, max_history_bytes)| Limits {
@@ -182,7 +182,7 @@ proptest! {
 
 /// Invariant 1: results stand directly behind their calls, and every call has its result
 /// unless it waits at the very end.
-fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
+pub(super) fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
     let mut open: Vec<String> = Vec::new();
     for (place, turn) in seen.turns.iter().enumerate() {
         let links = turn.links();
@@ -212,7 +212,7 @@ fn check_budget(chat: &Chat, seen: &Seen, budget: u64) -> Result<(), TestCaseErr
 }
 
 /// Invariant 3: the anchor, pinned turns and the current turn are there.
-fn check_survivors(
+pub(super) fn check_survivors(
     chat: &Chat,
     seen: &Seen,
     policy: Policy,

@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use memoird_core::CoreError;
 use memoird_core::ids::SessionKey;
+use memoird_core::model::BudgetOverride;
 use memoird_core::session::AppendCommand;
-use memoird_engine::{AppendOutcome, EngineError};
+use memoird_core::window::Policy;
+use memoird_engine::{AppendOutcome, ContextOutcome, ContextRequest, EngineError};
 
 use crate::bot::{Bot, named, saying};
 use crate::kit::{Dice, session_id};
 use crate::store::FaultyStore;
+use crate::windows::texts as texts_of_window;
 
 use super::model::{Model, Say, check_view, kept};
 
@@ -36,6 +39,18 @@ pub(crate) enum Op {
     Live,
     List,
     Journal,
+    Window(Look),
+}
+
+/// How a window is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// What is said in the same call.
+    say: Option<(usize, Expected)>,
+    policy: Policy,
+    tokens: u64,
+    attempt: u32,
+    peek: bool,
 }
 
 /// What an append expects of the session, if anything.
@@ -56,7 +71,7 @@ pub(crate) struct Client {
 
 impl Op {
     pub(crate) fn choose(dice: &mut Dice, client: &Client) -> Self {
-        match dice.below(24) {
+        match dice.below(30) {
             0..10 => Self::say(dice, client),
             10..13 => Self::say_again(dice, client),
             13 => Self::reuse(dice, client),
@@ -66,7 +81,8 @@ impl Op {
             19 | 20 => Self::View,
             21 => Self::Live,
             22 => Self::List,
-            _ => Self::Journal,
+            23 => Self::Journal,
+            _ => Self::window(dice, client),
         }
     }
 
@@ -109,6 +125,32 @@ impl Op {
         let say = *dice.one_of(&candidates);
         model.says[say].under_way += 1;
         Self::Say { say, expected: Expected::default() }
+    }
+
+    fn window(dice: &mut Dice, client: &Client) -> Self {
+        let policies = [
+            Policy::HeadTail { turns: 0 },
+            Policy::HeadTail { turns: 3 },
+            Policy::TokenBudget,
+            Policy::Salience,
+            Policy::SlidingWindow { turns: 2 },
+        ];
+        let say = match dice.below(6) {
+            0 | 1 => Self::say(dice, client),
+            2 => Self::say_again(dice, client),
+            _ => Self::View,
+        };
+        let say = match say {
+            Self::Say { say, expected } => Some((say, expected)),
+            _ => None,
+        };
+        Self::Window(Look {
+            say,
+            policy: *dice.one_of(&policies),
+            tokens: *dice.one_of(&[10, 40, 50, 60, 80, 120, 1_000]),
+            attempt: u32::try_from(dice.below(8)).unwrap().saturating_sub(5),
+            peek: dice.once_in(4),
+        })
     }
 
     fn reuse(dice: &mut Dice, client: &Client) -> Self {
@@ -180,23 +222,88 @@ impl Client {
                 views.iter().for_each(|view| check_view(&record, &self.bot, view));
             }
             Op::Journal => self.journal().await,
+            Op::Window(look) => self.window(look).await,
         }
     }
 
-    async fn say(&self, number: usize, expected: Expected) {
+    async fn window(&self, look: Look) {
+        let budget =
+            BudgetOverride { context_window: Some(look.tokens), ..BudgetOverride::default() };
+        let request = ContextRequest {
+            append: look.say.map(|(number, expected)| self.command(number, expected)),
+            budget,
+            policy: Some(look.policy),
+            attempt: look.attempt,
+            peek: look.peek,
+            ..ContextRequest::default()
+        };
+        let answer = self.bot.context(&self.session, request).await;
+        if let Ok(window) = &answer {
+            self.check_window(&look, window);
+        }
+        match (look.say, answer) {
+            (Some((number, expected)), Ok(window)) => {
+                self.note(number, expected, Ok(window.appended.unwrap()));
+            }
+            (Some((number, expected)), Err(error)) => {
+                // Said, perhaps, and only the window refused.
+                self.model.lock().unwrap().says[number].in_doubt = true;
+                let is_window = matches!(
+                    error,
+                    EngineError::SessionNotFound { .. }
+                        | EngineError::Core(CoreError::CurrentTurnTooLarge { .. })
+                );
+                match is_window {
+                    true => self.model.lock().unwrap().says[number].under_way -= 1,
+                    false => self.note(number, expected, Err(error)),
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// What is shown was written, in this order, and is what the history kept at that
+    /// moment but for what the window leaves out.
+    fn check_window(&self, look: &Look, window: &ContextOutcome) {
+        let record = self.store.record();
+        let head = &window.session.head;
+        let life = &record.lives[&head.generation];
+        assert_eq!(life.key, self.key());
+        let texts = &life.texts[..usize::try_from(head.last_seq).unwrap()];
+        let history = kept(texts, self.turns_max);
+        let shown = texts_of_window(&window.turns);
+        let shown: Vec<&String> = shown.iter().filter(|text| *text != "...").collect();
+        let mut rest = history.iter();
+        let is_so = shown.iter().all(|text| rest.any(|kept| kept == text));
+        assert!(is_so, "{shown:?} of {history:?}: {look:?}");
+        assert_eq!(shown.last(), history.last(), "what is said now: {look:?}");
+        let is_sliding = matches!(look.policy, Policy::SlidingWindow { .. });
+        assert!(is_sliding || shown.first() == history.first(), "the anchor: {look:?}");
+        let report = &window.report;
+        assert!(report.blocks.total() <= report.input_budget, "{report:?}");
+        assert!(report.input_budget <= look.tokens && report.stable_prefix_tokens <= look.tokens);
+    }
+
+    fn command(&self, number: usize, expected: Expected) -> AppendCommand {
         let say = self.model.lock().unwrap().says[number].clone();
         let texts: Vec<&str> = say.texts.iter().map(String::as_str).collect();
         let command = match &say.name {
             Some(name) => named(name, &texts),
             None => saying(&texts),
         };
-        let command = AppendCommand {
+        AppendCommand {
             expected_seq: expected.seq,
             expected_generation: expected.generation,
             ..command
-        };
-        let answer = self.bot.append(&self.session, command).await;
+        }
+    }
 
+    async fn say(&self, number: usize, expected: Expected) {
+        let answer = self.bot.append(&self.session, self.command(number, expected)).await;
+        self.note(number, expected, answer);
+    }
+
+    fn note(&self, number: usize, expected: Expected, answer: Result<AppendOutcome, EngineError>) {
         let mut model = self.model.lock().unwrap();
         let say = &mut model.says[number];
         say.under_way -= 1;

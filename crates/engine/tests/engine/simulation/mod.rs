@@ -24,6 +24,7 @@ use crate::bot::Bot;
 use crate::kit::{Dice, TestMachine, World, tenant, tenant_id, unswept};
 use crate::record::{Counts, Rules};
 use crate::store::{Fate, FaultyStore};
+use crate::windows::{model, with_models};
 use client::{Client, Op};
 use flaky::{FlakyHook, flaky_hooks};
 use model::Model;
@@ -76,7 +77,7 @@ struct Simulation {
 }
 
 fn config() -> EngineConfig {
-    let mut config = unswept();
+    let mut config = with_models(unswept(), vec![model("m", 1_000, &Arc::default())]);
     config.sessions.max_sessions = MAX_SESSIONS;
     config.sessions.sweep_interval = None;
     config.tenants = TENANTS

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use crate::bot::Bot;
 use crate::kit::{Dice, World, capped, unswept};
 use crate::store::Fate;
+use crate::windows::{model, with_models};
 
 use super::client::{Client, Op};
 use super::model::{Model, check_sessions};
@@ -17,7 +18,7 @@ const TENANTS: [&str; 3] = ["small", "uncapped", "large"];
 const TURNS_MAX: usize = 4;
 
 fn config() -> EngineConfig {
-    let mut config = unswept();
+    let mut config = with_models(unswept(), vec![model("m", 1_000, &Arc::default())]);
     config.sessions.max_sessions = 9;
     config.sessions.session_ttl = crate::kit::NEVER;
     config.tenants = vec![capped("small", 3), capped("uncapped", 0), capped("large", 5)];

@@ -1,0 +1,124 @@
+//! What is counted once is not counted again, and what was charged is learnt where it
+//! belongs.
+
+use std::sync::Arc;
+
+use memoird_engine::ContextRequest;
+
+use super::{Abacus, asking, charged, model, peeking, with_models};
+use crate::bot::Bot;
+use crate::kit::{ACME, World, settle, tenant, unswept};
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_counted_once_and_once_again_after_a_restart() {
+    let abacus = Arc::<Abacus>::default();
+    let mut config =
+        with_models(unswept(), ["m", "twin"].map(|name| model(name, 500_000, &abacus)).into());
+    config.limits.max_history_turns = 8;
+    let world = World::new(config);
+    for life in 1..=3 {
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        for number in 0..20 {
+            bot.say("a", &format!("{life}.{number}")).await.unwrap();
+            for name in ["m", "twin", "m"] {
+                bot.context("a", asking(name, 100_000 + number)).await.unwrap();
+                bot.context("a", peeking()).await.unwrap();
+            }
+        }
+        assert_eq!(abacus.times("[[1.0]]"), life, "the anchor, once each life");
+        for number in 0..20 {
+            // The last eight of the life before are there at the start of the next one.
+            let text = format!("[[{life}.{number}]]");
+            assert_eq!(abacus.times(&text), 1, "{text}");
+        }
+        settle().await;
+        engine.close().await;
+    }
+    assert_eq!((abacus.times("[[1.11]]"), abacus.times("[[1.15]]")), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_scale_counts_for_itself_and_knows_its_counts_again_after_a_reload() {
+    let (first, second) = (Arc::<Abacus>::default(), Arc::<Abacus>::default());
+    let models = || {
+        let mut other = model("other", 500_000, &second);
+        other.profile.provider = memoird_core::model::Provider::Open;
+        vec![model("m", 500_000, &first), other]
+    };
+    let world = World::new(with_models(unswept(), models()));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    for _ in 0..5 {
+        for name in ["m", "other"] {
+            bot.context("a", asking(name, 1_000)).await.unwrap();
+        }
+        engine.reconfigure(with_models(unswept(), models())).await;
+    }
+    assert_eq!((first.times("[[hello]]"), second.times("[[hello]]")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_is_counted_once_for_all_sessions() {
+    let abacus = Arc::<Abacus>::default();
+    let models = ["m", "twin"].map(|name| model(name, 500_000, &abacus));
+    let engine = World::new(with_models(unswept(), models.into())).open().await;
+    let bot = Bot::acme(&engine);
+    let (system, tools) = ("be kind", r#"[{"name":"look"}]"#);
+    let ask = |name: &str, system: &str| ContextRequest {
+        model: name.to_owned(),
+        system: system.to_owned(),
+        tools_json: tools.to_owned(),
+        overhead_tokens: 7,
+        ..ContextRequest::default()
+    };
+    let mut seen = Vec::new();
+    for id in ["a", "b", "c"] {
+        bot.say(id, "hello").await.unwrap();
+        for name in ["m", "twin"] {
+            seen.push(bot.context(id, ask(name, system)).await.unwrap().report.blocks.system);
+        }
+    }
+    assert_eq!((abacus.times(system), abacus.times(tools)), (1, 1));
+    assert_eq!(seen, [seen[0]; 6]);
+    let other = bot.context("a", ask("m", "be kinder")).await.unwrap().report.blocks.system;
+    assert_eq!(other, seen[0] + 2);
+    let asked = abacus.asked();
+    bot.context("a", ask("m", system)).await.unwrap();
+    assert_eq!(abacus.asked(), asked, "there is nothing left to count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
+    let abacus = Arc::<Abacus>::default();
+    let models = ["m", "n"].map(|name| model(name, 500_000, &abacus));
+    let mut config = with_models(unswept(), models.into());
+    config.tenants.push(tenant("other", Default::default()));
+    let engine = World::new(config).open().await;
+    let (bot, other) = (Bot::of(&engine, ACME), Bot::of(&engine, "other"));
+    for bot in [&bot, &other] {
+        bot.say("a", &"x".repeat(20_000)).await.unwrap();
+    }
+    let factor = async |bot: &Bot, name: &str| {
+        let ask = ContextRequest { peek: true, ..asking(name, 400_000) };
+        bot.context("a", ask).await.unwrap().report.token_factor
+    };
+    for _ in 0..40 {
+        let ask = ContextRequest { model: "m".into(), ..ContextRequest::default() };
+        let sent = bot.context("a", ask).await.unwrap();
+        let counted = sent.report.blocks.total() as f64 / sent.report.token_factor;
+        bot.append("a", charged("m-2024-08-06", (counted * 1.3) as u64)).await.unwrap();
+        // A second charge belongs to no window.
+        bot.append("a", charged("m", 9_000_000)).await.unwrap();
+    }
+    let learnt = factor(&bot, "m").await;
+    assert!((1.25..1.35).contains(&learnt), "{learnt}");
+    for (bot, name) in [(&bot, "n"), (&other, "m"), (&other, "n")] {
+        assert!((factor(bot, name).await - 1.0).abs() < 1e-9);
+    }
+    // It applies to what comes: the budget is the provider's.
+    let answer = bot.context("a", asking("m", 50_000)).await.unwrap();
+    assert!(answer.report.blocks.total() <= 50_000);
+    assert!(bot.context("a", asking("m", 22_000)).await.is_err(), "20,000 are 26,000 there");
+}

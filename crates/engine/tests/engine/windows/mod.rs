@@ -1,0 +1,135 @@
+//! Windows, asked of the engine: what they wait for, what they touch, what they count.
+
+mod counting;
+mod touches;
+mod truth;
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use memoird_core::model::{Budget, BudgetOverride, ModelProfile, Provider, TokenizerKind};
+use memoird_core::session::{AppendCommand, ModelUsage};
+use memoird_core::tokens::Tokenizer;
+use memoird_core::window::Policy;
+use memoird_engine::{
+    ContextModel, ContextOutcome, ContextRequest, EngineConfig, EngineError, WindowTurn,
+};
+
+use crate::bot::{Bot, saying, text_of};
+use crate::kit::{session_id, unswept};
+
+/// Counts a token a byte, and writes down what it was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Abacus {
+    asked: Mutex<Vec<String>>,
+    /// While it is closed, text that says `wait` is not counted.
+    is_closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Tokenizer for Abacus {
+    fn count(&self, text: &str) -> usize {
+        self.asked.lock().unwrap().push(text.to_owned());
+        if text.contains("wait") {
+            let closed = self.is_closed.lock().unwrap();
+            // A test that fails while it is closed must not hang for ever.
+            let limit = Duration::from_secs(10);
+            drop(self.opened.wait_timeout_while(closed, limit, |closed| *closed).unwrap());
+        }
+        text.len()
+    }
+
+    fn margin(&self) -> f64 {
+        0.0
+    }
+}
+
+impl Abacus {
+    /// How often this text was counted.
+    pub(crate) fn times(&self, text: &str) -> usize {
+        self.asked.lock().unwrap().iter().filter(|asked| *asked == text).count()
+    }
+
+    /// How often anything was.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+
+    fn set_closed(&self, closed: bool) {
+        *self.is_closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+}
+
+/// A model of so many tokens, all for the window.
+pub(crate) fn model(name: &str, context_window: u64, tokenizer: &Arc<Abacus>) -> ContextModel {
+    let budget =
+        Budget { context_window, max_reply_tokens: 0, safety_headroom: 0, tool_result_headroom: 0 };
+    let profile = ModelProfile {
+        name: name.to_owned(),
+        provider: Provider::OpenAi,
+        tokenizer: TokenizerKind::O200k,
+        budget,
+    };
+    ContextModel { profile, tokenizer: tokenizer.clone() }
+}
+
+/// With these models, of which the first is the default one.
+pub(crate) fn with_models(mut config: EngineConfig, models: Vec<ContextModel>) -> EngineConfig {
+    config.context.default_model = models[0].profile.name.clone();
+    config.context.models = models;
+    config
+}
+
+/// No sweeper, and one large model.
+fn one_model() -> EngineConfig {
+    with_models(unswept(), vec![model("large", 1_000_000, &Arc::default())])
+}
+
+/// What the turns of a window say; a line for those that memoird says.
+pub(crate) fn texts(turns: &[WindowTurn]) -> Vec<String> {
+    let says = |turn: &WindowTurn| {
+        let is_said = String::from_utf8_lossy(&turn.content).contains("[[");
+        if is_said { text_of(&turn.content) } else { "...".to_owned() }
+    };
+    turns.iter().map(says).collect()
+}
+
+/// Asks for so many tokens.
+pub(crate) fn asking(model: &str, context_window: u64) -> ContextRequest {
+    let budget =
+        BudgetOverride { context_window: Some(context_window), ..BudgetOverride::default() };
+    ContextRequest { model: model.to_owned(), budget, ..ContextRequest::default() }
+}
+
+fn peeking() -> ContextRequest {
+    ContextRequest { peek: true, ..ContextRequest::default() }
+}
+
+/// What a provider charged, told with a turn.
+fn charged(model: &str, input_tokens: u64) -> AppendCommand {
+    let usage = ModelUsage { model: model.to_owned(), input_tokens, output_tokens: 1 };
+    AppendCommand { usage: Some(usage), ..saying(&["answer"]) }
+}
+
+impl Bot {
+    pub(crate) async fn context(
+        &self,
+        session: &str,
+        request: ContextRequest,
+    ) -> Result<ContextOutcome, EngineError> {
+        self.engine.context(&self.tenant, &session_id(session), request).await
+    }
+
+    /// What the default window says.
+    pub(crate) async fn window(&self, session: &str) -> Result<Vec<String>, EngineError> {
+        Ok(texts(&self.context(session, ContextRequest::default()).await?.turns))
+    }
+}
+
+/// Long enough that a small window holds few of them.
+fn long(number: usize) -> String {
+    format!("{number} {}", "x".repeat(96))
+}
+
+const TAIL: Policy = Policy::TokenBudget;

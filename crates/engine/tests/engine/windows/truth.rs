@@ -1,0 +1,272 @@
+//! What a window shows is true when it is answered, and what it decided is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::CoreError;
+use memoird_engine::{ContextRequest, EngineError};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{TAIL, asking, long, model, one_model, peeking, texts, with_models};
+use crate::bot::{Bot, saying};
+use crate::kit::{Dice, TTL, World, begun, one_by_one, settle, soon, unswept};
+
+fn is_not_found<T>(answer: &Result<T, EngineError>) -> bool {
+    matches!(answer, Err(EngineError::SessionNotFound { .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_appends_and_gives_the_window_with_it() {
+    let world = World::new(one_model());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for (n, text) in ["one", "two"].into_iter().enumerate() {
+        let request = ContextRequest { append: Some(saying(&[text])), ..ContextRequest::default() };
+        let answer = bot.context("a", request).await.unwrap();
+        let appended = answer.appended.unwrap();
+        let seq = n as u64 + 1;
+        assert_eq!((appended.record.first_seq, answer.session.head.last_seq), (seq, seq));
+        assert_eq!(texts(&answer.turns), ["one", "two"][..=n]);
+        assert_eq!(world.store.record().live.len(), 1, "the append is written");
+    }
+    let stats = bot.stats();
+    assert_eq!((stats.windows.built, stats.turns_appended), (2, 2));
+    assert!(is_not_found(&bot.window("nobody").await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_before_the_append_appends_nothing() {
+    let engine = World::new(one_model()).open().await;
+    let bot = Bot::acme(&engine);
+    let append = || Some(saying(&["one"]));
+    let unknown = ContextRequest { append: append(), ..asking("unknown", 9) };
+    let refused = bot.context("a", unknown).await;
+    assert!(matches!(
+        refused,
+        Err(EngineError::Core(CoreError::UnknownModel { known, .. })) if known == ["large"]
+    ));
+    let empty = ContextRequest { append: append(), ..asking("large", 0) };
+    let refused = bot.context("a", empty).await;
+    assert!(matches!(refused, Err(EngineError::Core(CoreError::BudgetNotPositive { .. }))));
+    assert!(bot.list().await.is_empty());
+    // What does not fit is said all the same: only the window is refused.
+    let small = ContextRequest { append: append(), ..asking("large", 5) };
+    let refused = bot.context("a", small).await;
+    assert!(matches!(refused, Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. }))));
+    assert_eq!(bot.live("a").await.unwrap(), ["one"]);
+    assert_eq!((bot.stats().windows.refused, bot.stats().windows.built), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_waits_for_what_it_shows_and_does_not_show_what_was_never_written() {
+    for fails in [false, true] {
+        let world = World::new(one_model());
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        bot.say("a", "old").await.unwrap();
+        assert_eq!(bot.window("a").await.unwrap(), ["old"]);
+        settle().await;
+        world.store.fail_commits(usize::from(fails));
+        let mut appends = [Box::pin(bot.say("a", "new")), Box::pin(bot.say("n", "new"))];
+        for append in &mut appends {
+            assert!(begun(append).await.is_none());
+        }
+        let (mut window, mut new) = (Box::pin(bot.window("a")), Box::pin(bot.window("n")));
+        let mut peek = Box::pin(bot.context("a", peeking()));
+        assert!(begun(&mut window).await.is_none());
+        assert!(begun(&mut peek).await.is_none());
+        assert!(begun(&mut new).await.is_none());
+        for append in appends {
+            assert_eq!(soon(append).await.is_err(), fails);
+        }
+        let shown: &[&str] = if fails { &["old"] } else { &["old", "new"] };
+        assert_eq!(soon(window).await.unwrap(), shown);
+        assert_eq!(texts(&soon(peek).await.unwrap().turns), shown);
+        match fails {
+            true => assert!(is_not_found(&soon(new).await)),
+            false => assert_eq!(soon(new).await.unwrap(), ["new"]),
+        }
+        settle().await;
+        bot.recount().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_waits_for_the_turn_that_is_too_large() {
+    for fails in [false, true] {
+        let world = World::new(one_model());
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        bot.say("a", "old").await.unwrap();
+        world.store.fail_commits(usize::from(fails));
+        let large = long(1);
+        let mut append = Box::pin(bot.say("a", &large));
+        assert!(begun(&mut append).await.is_none());
+        let mut window = Box::pin(bot.context("a", asking("large", 60)));
+        assert!(begun(&mut window).await.is_none(), "it saw what is not written");
+        assert_eq!(soon(append).await.is_err(), fails);
+        let window = soon(window).await;
+        assert_eq!(window.is_ok(), fails, "{window:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_that_was_not_written_loses_no_turn() {
+    let world = World::new(one_model());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let said: Vec<String> = (0..20).map(long).collect();
+    for text in &said {
+        bot.say("a", text).await.unwrap();
+    }
+    sleep(TTL / 2).await;
+    world.store.fail_commits(1);
+    let request = || ContextRequest { policy: Some(TAIL), ..asking("large", 900) };
+    let first = bot.context("a", request()).await.unwrap();
+    assert!(texts(&first.turns).contains(&"...".to_owned()));
+    settle().await;
+    assert_eq!(engine.stats().commit_failures, 1, "the touch that carried the cut");
+    assert_eq!(bot.live("a").await.unwrap(), said);
+    let again = bot.context("a", request()).await.unwrap();
+    assert_eq!(texts(&again.turns), texts(&first.turns), "the same is decided again");
+    settle().await;
+    assert_eq!(bot.say("a", "more").await.unwrap().record.first_seq, 21);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_outlives_a_restart() {
+    let world = World::new(one_model());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for text in (0..20).map(long) {
+        bot.say("a", &text).await.unwrap();
+    }
+    let request = || ContextRequest { policy: Some(TAIL), ..asking("large", 900) };
+    let mut before = bot.context("a", request()).await.unwrap();
+    for number in 20..40 {
+        settle().await;
+        if number % 3 == 0 {
+            engine.close().await;
+        }
+        let engine = if number % 3 == 0 { world.open().await } else { engine.clone() };
+        let bot = Bot::acme(&engine);
+        bot.say("a", &long(number)).await.unwrap();
+        let now = bot.context("a", request()).await.unwrap();
+        let (old, new) = (texts(&before.turns), texts(&now.turns));
+        if new.len() > old.len() {
+            assert_eq!(new[..old.len()], old, "it grows at its end");
+        } else {
+            assert!(new.len() < old.len() - 1, "a cut goes far down");
+        }
+        before = now;
+        engine.close().await;
+        if number == 39 {
+            return;
+        }
+        break_in(&world).await;
+    }
+}
+
+/// Another life in between.
+async fn break_in(world: &World) {
+    let engine = world.open().await;
+    assert!(Bot::acme(&engine).window("a").await.is_ok());
+    settle().await;
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_session_has_no_window() {
+    let world = World::new(one_model());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    sleep(TTL - Duration::from_millis(1)).await;
+    assert!(bot.window("a").await.is_ok());
+    sleep(TTL - Duration::from_millis(1)).await;
+    assert!(bot.context("a", peeking()).await.is_ok());
+    sleep(Duration::from_millis(1)).await;
+    assert!(is_not_found(&bot.context("a", peeking()).await));
+    assert!(is_not_found(&bot.window("a").await));
+    assert_eq!((bot.stats().expired, bot.stats().sessions_live), (1, 0));
+    // With an append in the same call it lives again.
+    let request = ContextRequest { append: Some(saying(&["new"])), ..ContextRequest::default() };
+    assert_eq!(texts(&bot.context("a", request).await.unwrap().turns), ["new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_count_that_comes_late_is_not_taken_for_that_of_another_turn() {
+    let abacus = Arc::default();
+    let mut config = with_models(unswept(), vec![model("large", 1_000_000, &abacus)]);
+    config.journal = one_by_one();
+    let world = World::with_pool(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "old").await.unwrap();
+    let large = format!("wait{}", "x".repeat(40_000));
+    world.store.hold_commits();
+    abacus.set_closed(true);
+    let mut calls = JoinSet::new();
+    let (speaker, looker) = (bot.clone(), bot.clone());
+    calls.spawn(async move { speaker.say("a", &large).await.is_ok() });
+    world.store.commit_begun(2).await;
+    calls.spawn(async move { looker.window("a").await.is_ok() });
+    while abacus.asked.lock().unwrap().iter().all(|text| !text.contains("wait")) {
+        tokio::task::yield_now().await;
+    }
+    world.store.fail_commits(1);
+    world.store.let_commits_go();
+    assert!(!calls.join_next().await.unwrap().unwrap(), "the large turn was never written");
+    bot.say("a", "new").await.unwrap();
+    let before = bot.context("a", ContextRequest::default()).await.unwrap();
+    assert!(before.report.blocks.total() < 100, "{:?}", before.report);
+    abacus.set_closed(false);
+    assert!(calls.join_next().await.unwrap().unwrap());
+    let after = bot.context("a", ContextRequest::default()).await.unwrap();
+    assert_eq!(after.report.blocks, before.report.blocks);
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_are_swapped_in_the_middle_of_traffic() {
+    for seed in 1..=10 {
+        println!("seed {seed}");
+        let mut dice = Dice(seed);
+        let abacus = Arc::default();
+        let with = |names: &[&str], size: u64| {
+            let models = names.iter().map(|name| model(name, size, &abacus)).collect();
+            with_models(unswept(), models)
+        };
+        let engine = World::new(with(&["m", "n"], 10_000)).open().await;
+        let mut calls = JoinSet::new();
+        for call in 0..200_u32 {
+            let bot = Bot::acme(&engine);
+            let name = ["m", "n", ""][dice.below(3) as usize];
+            let (session, wait) = (format!("s{}", dice.below(4)), dice.below(20_000));
+            calls.spawn(async move {
+                sleep(Duration::from_millis(wait)).await;
+                let text = call.to_string();
+                let append = Some(saying(&[&text]));
+                let request = ContextRequest { append, model: name.into(), ..Default::default() };
+                match bot.context(&session, request).await {
+                    Ok(answer) => {
+                        assert_eq!(texts(&answer.turns).last(), Some(&text));
+                        assert!(answer.report.blocks.total() <= answer.report.input_budget);
+                        assert!(name.is_empty() || answer.report.model == name);
+                    }
+                    Err(EngineError::Core(CoreError::UnknownModel { model, known })) => {
+                        assert_eq!((&*model, known), ("n", vec!["m".to_owned()]));
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            });
+        }
+        for round in 0..20 {
+            sleep(Duration::from_millis(dice.below(2_000))).await;
+            let names: &[&str] = if round % 2 == 0 { &["m"] } else { &["n", "m"] };
+            engine.reconfigure(with(names, *dice.one_of(&[300, 900, 10_000]))).await;
+        }
+        calls.join_all().await;
+    }
+}

@@ -1,0 +1,86 @@
+//! Journals of older versions become ones of this, and keep what they have.
+
+use super::*;
+use crate::cuts::{cuts_of, with_cuts};
+
+/// What version 2 added is taken away again.
+fn back_to_version_1(dir: &Path) {
+    let journal = raw(dir);
+    journal.execute_batch("DROP TABLE windows; PRAGMA user_version = 1;").unwrap();
+    assert_eq!(number(&journal, "SELECT count(*) FROM sqlite_schema WHERE name = 'windows'"), 0);
+}
+
+#[test]
+fn a_journal_of_version_1_is_taken_over_whole() {
+    for is_crashed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        match is_crashed {
+            true => after_a_crash(dir.path()),
+            false => at_rest(dir.path()),
+        }
+        let seen = |store: &dyn Store| {
+            let heads = live_heads(store);
+            let all = heads.iter().map(|(key, _)| (known(store, key), seqs(store, key, None)));
+            (all.collect::<Vec<_>>(), store.clock().unwrap())
+        };
+        // A crash leaves its newest turns in the log; they belong to version 1 as well.
+        let before = {
+            let twin = tempfile::tempdir().unwrap();
+            copy(dir.path(), twin.path());
+            seen(&open(twin.path()))
+        };
+        assert!(before.0.len() > 4);
+        back_to_version_1(dir.path());
+        let store = open(dir.path());
+        assert_eq!(seen(&store), before);
+        let key = live_heads(&store)[0].0.clone();
+        let (sample, _) = Chat::begin(&key, Generation::new(1, 1), 1);
+        let mut chat = sample.reloaded(&store);
+        must_write(&store, [with_cuts(chat.touch(5_000), Some(cuts_of(3)))]);
+        must_work(&store);
+        drop(store);
+        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 2);
+        let store = open(dir.path());
+        assert_eq!(known(&store, &key).unwrap().cuts, cuts_of(3));
+    }
+}
+
+#[test]
+fn cuts_are_kept_when_the_journal_is_opened_again_and_leave_no_row_when_pruned() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut chat = begun(&store, "s", 1);
+    must_write(&store, [with_cuts(chat.append("u a", 2), Some(cuts_of(2)))]);
+    let crashed = tempfile::tempdir().unwrap();
+    copy(dir.path(), crashed.path());
+    drop(store);
+    for dir in [dir.path(), crashed.path()] {
+        for _ in 0..2 {
+            assert_eq!(known(&open(dir), &chat.key).unwrap().cuts, cuts_of(2));
+        }
+    }
+    let store = open(dir.path());
+    must_write(&store, [chat.end(3)]);
+    let before = memoird_store::PruneBefore {
+        ended: memoird_core::time::Steady(9),
+        keys: memoird_core::time::Steady(0),
+    };
+    crate::prune::prune_all(&store, before, 1);
+    drop(store);
+    assert_eq!(number(&raw(dir.path()), "SELECT count(*) FROM windows"), 0);
+}
+
+/// What is damaged in it is decided anew, and keeps nobody from the session.
+#[test]
+fn a_damaged_row_of_cuts_is_as_good_as_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut chat = begun(&store, "s", 1);
+    must_write(&store, [with_cuts(chat.append("u a", 2), Some(cuts_of(2)))]);
+    drop(store);
+    raw(dir.path()).execute("UPDATE windows SET cuts = x'0aff'", []).unwrap();
+    let store = open(dir.path());
+    assert_eq!(known(&store, &chat.key).unwrap().cuts, []);
+    must_write(&store, [with_cuts(chat.touch(3), Some(cuts_of(1)))]);
+    assert_eq!(known(&store, &chat.key).unwrap().cuts, cuts_of(1));
+}
