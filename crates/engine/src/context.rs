@@ -346,6 +346,7 @@ impl Plan {
 
 /// What a window may use as it is counted here: what the provider takes, by the factor, and
 /// less what the margin exceeds the headroom that is kept free for it anyway.
+#[allow(clippy::cast_possible_truncation)]
 fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64) -> u64 {
     let input_max = (input as f64 + headroom as f64) / (1.0 + margin);
     (input_max.min(input as f64) / factor) as u64

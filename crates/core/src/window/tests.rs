@@ -160,6 +160,7 @@ impl Chat {
         self.see_on(&Terms { policy, budget, keep, ..Terms::default() })
     }
 
+    #[allow(clippy::cast_possible_truncation)]
     pub(super) fn see_on(&mut self, terms: &Terms) -> Result<Seen, crate::CoreError> {
         let Terms { model, policy, budget, keep, factor, margin } = *terms;
         let scale = ScaleId(model);
@@ -202,7 +203,7 @@ impl Chat {
     pub(super) fn history_restored(&self) -> History {
         let view = self.history.view(self.last_seq);
         let kept = self.history.live_set(self.last_seq);
-        let mut records: Vec<&TurnRecord> = view.apart.iter().copied().collect();
+        let mut records: Vec<&TurnRecord> = view.apart.to_vec();
         records.extend(view.tail_from(0));
         records.sort_by_key(|record| record.seq);
         let read_back = |record: &&TurnRecord| {
