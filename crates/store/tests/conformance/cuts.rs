@@ -133,15 +133,15 @@ fn newer_cuts_take_the_place_of_older_ones(store: &dyn Store) {
 fn refused_cuts_leave_no_trace(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a", 2)]);
-    let mut stale = chat.clone();
+    let stale = chat.clone();
     must_write(store, [with_cuts(chat.touch(3), Some(cuts_of(2)))]);
     let before = known(store, &chat.key);
-    must_refuse(store, with_cuts(stale.touch(4), Some(cuts_of(3))));
-    must_refuse(store, with_cuts(stale.append("u", 4), Some(cuts_of(3))));
+    must_refuse(store, with_cuts(stale.clone().touch(4), Some(cuts_of(3))));
+    must_refuse(store, with_cuts(stale.clone().append("u", 4), Some(cuts_of(3))));
     // Right by itself, but not what comes with it.
     let mut doomed = chat.clone();
     let right = with_cuts(doomed.touch(5), Some(cuts_of(4)));
-    let wrong = with_cuts(stale.touch(5), Some(cuts_of(4)));
+    let wrong = with_cuts(stale.clone().touch(5), Some(cuts_of(4)));
     assert!(write(store, &[set([right, wrong])])[0].is_err());
     assert_eq!(known(store, &chat.key), before);
     must_write(store, [chat.touch(6)]);
