@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use memoird_core::change::ChangeSet;
-use memoird_core::ids::{SessionId, SessionKey};
+use memoird_core::ids::{Generation, SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::model::{Budget, BudgetOverride, ModelProfile};
 use memoird_core::session::{AppendCommand, ModelUsage, Session};
@@ -28,6 +28,10 @@ use crate::tenant::Tenant;
 const INLINE_BYTES_MAX: usize = 32 << 10;
 /// How far ahead a session's last access is written, at most: 10 minutes.
 const GRAIN_MS_MAX: u64 = 600_000;
+/// More tokens than any model takes, and few enough that no sum of them overflows.
+const BUDGET_MAX: u64 = 1 << 61;
+/// What a bot adds is at most so much: it never fits.
+const FIXED_MAX: u64 = 1 << 62;
 
 /// How windows are built.
 #[derive(Clone, Debug, Default)]
@@ -101,12 +105,15 @@ struct Plan {
     peek: bool,
 }
 
+/// One life of a session in memory: another one's turns have the same seqs.
+type Life = (Generation, u32);
+
 /// A look at a session for a window.
 enum Look {
     Done(Box<(Window, SessionView)>, u64, u32),
     NeedsLoad,
-    /// Turns that have to be counted first.
-    Uncounted(Vec<(u64, Arc<[u8]>)>),
+    /// Turns that have to be counted first, and whose they are.
+    Uncounted(Vec<(u64, Arc<[u8]>)>, Life),
 }
 
 impl Engine {
@@ -156,7 +163,7 @@ impl Engine {
         let input_budget = budget.input(request.attempt)?;
         let fixed_digest = self.shared.prompts.digest([&request.system, &request.tools_json]);
         let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
-        let fixed = prompts.await?.saturating_add(request.overhead_tokens);
+        let fixed = prompts.await?.saturating_add(request.overhead_tokens).min(FIXED_MAX);
         Ok(Plan {
             policy: request.policy.unwrap_or(config.context.settings.policy),
             calibration: tenant.calibration(&model.profile.name),
@@ -221,12 +228,16 @@ impl Engine {
                         return Ok(*found);
                     }
                 }
-                Look::Uncounted(turns) => {
+                Look::Uncounted(turns, life) => {
                     let (bytes, scale) =
                         (turns.iter().map(|(_, turn)| turn.len()).sum(), plan.model.scale.clone());
                     let counted = self.counting(bytes, move || count_turns(&scale, turns)).await?;
                     let mut inner = cell.lock();
-                    if let Some(session) = inner.session_mut() {
+                    let epoch = inner.epoch;
+                    let session = inner.session_mut();
+                    // It may have been reset, or thrown away, while its turns were counted.
+                    let same = session.filter(|session| (session.head().generation, epoch) == life);
+                    if let Some(session) = same {
                         session.note_counts(plan.model.scale_id, counted);
                     }
                 }
@@ -248,7 +259,7 @@ impl Engine {
         let Some(session) = inner.session_mut() else { return Ok(Look::NeedsLoad) };
         let uncounted = session.uncounted(plan.model.scale_id);
         if !uncounted.is_empty() {
-            return Ok(Look::Uncounted(uncounted));
+            return Ok(Look::Uncounted(uncounted, (session.head().generation, epoch)));
         }
         let policy = cell.tenant.policy();
         let scale = &plan.model.scale;
@@ -316,7 +327,7 @@ impl Plan {
 /// less what the margin exceeds the headroom that is kept free for it anyway.
 fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64) -> u64 {
     let input_max = (input as f64 + headroom as f64) / (1.0 + margin);
-    (input_max.min(input as f64) / factor) as u64
+    ((input_max.min(input as f64) / factor) as u64).min(BUDGET_MAX)
 }
 
 fn count_turns(scale: &Scale, turns: Vec<(u64, Arc<[u8]>)>) -> Vec<(u64, u64)> {

@@ -23,3 +23,4 @@ mod restart;
 mod simulation;
 mod store;
 mod waits;
+mod windows;
