@@ -158,8 +158,8 @@ pub enum CoreError {
     /// What must be in a window does not fit.
     #[error(
         "the window takes {budget} tokens, but what it may not leave out has {tokens}: \
-         {system} of system prompt and tools, {pinned} of pinned turns, {turn} of the current \
-         turn; shorten it, or ask for a larger context_window"
+         {system} of system prompt and tools, {pinned} of the first and of pinned turns, {turn} \
+         of the current turn; shorten it, or ask for a larger context_window"
     )]
     CurrentTurnTooLarge {
         /// Tokens the window may use.
@@ -168,7 +168,7 @@ pub enum CoreError {
         tokens: u64,
         /// Of these, the system prompt, the tool schemas and what the bot adds.
         system: u64,
-        /// Of these, system turns and pinned turns.
+        /// Of these, the first turn or its shortest excerpt, system turns and pinned turns.
         pinned: u64,
         /// Of these, the current turn with what it must travel with.
         turn: u64,

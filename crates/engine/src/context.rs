@@ -29,6 +29,10 @@ use crate::tenant::Tenant;
 const INLINE_BYTES_MAX: usize = 32 << 10;
 /// How far ahead a session's last access is written, at most: 10 minutes.
 const GRAIN_MS_MAX: u64 = 600_000;
+/// More tokens than any model takes, and few enough that no sum of them overflows.
+const BUDGET_MAX: u64 = 1 << 61;
+/// What a bot adds is at most so much: it never fits.
+const FIXED_MAX: u64 = 1 << 62;
 
 /// How windows are built.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +106,9 @@ struct Plan {
     peek: bool,
 }
 
+/// One life of a session in memory: another one's turns have the same seqs.
+type Life = (Generation, u32);
+
 /// A look at a session for a window.
 enum Look {
     Done(Box<Looked>),
@@ -118,9 +125,6 @@ struct Looked {
     /// What was written of the look itself.
     touch: u64,
 }
-
-/// What a cell held: it may hold other turns later.
-type Life = (u32, Generation);
 
 impl Engine {
     /// Builds the window for the next model call, after an append where one is given.
@@ -169,7 +173,7 @@ impl Engine {
         let input_budget = budget.input(request.attempt)?;
         let fixed_digest = self.shared.prompts.digest([&request.system, &request.tools_json]);
         let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
-        let fixed = prompts.await?.saturating_add(request.overhead_tokens);
+        let fixed = prompts.await?.saturating_add(request.overhead_tokens).min(FIXED_MAX);
         Ok(Plan {
             policy: request.policy.unwrap_or(config.context.settings.policy),
             calibration: tenant.calibration(&model.profile.name),
@@ -243,9 +247,9 @@ impl Engine {
                     let mut inner = cell.lock();
                     let epoch = inner.epoch;
                     let session = inner.session_mut();
-                    let is_same =
-                        |session: &&mut Session| (epoch, session.head().generation) == life;
-                    if let Some(session) = session.filter(is_same) {
+                    // It may have been reset, or thrown away, while its turns were counted.
+                    let same = session.filter(|session| (session.head().generation, epoch) == life);
+                    if let Some(session) = same {
                         session.note_counts(plan.model.scale_id, counted);
                     }
                 }
@@ -267,7 +271,7 @@ impl Engine {
         let Some(session) = inner.session_mut() else { return Look::NeedsLoad };
         let uncounted = session.uncounted(plan.model.scale_id, plan.input_budget);
         if !uncounted.is_empty() {
-            let life = (epoch, session.head().generation);
+            let life = (session.head().generation, epoch);
             return Look::Uncounted(uncounted, life);
         }
         let policy = cell.tenant.policy();
@@ -349,7 +353,7 @@ impl Plan {
 #[allow(clippy::cast_possible_truncation)]
 fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64) -> u64 {
     let input_max = (input as f64 + headroom as f64) / (1.0 + margin);
-    (input_max.min(input as f64) / factor) as u64
+    ((input_max.min(input as f64) / factor) as u64).min(BUDGET_MAX)
 }
 
 fn count_turns(scale: &Scale, turns: Vec<(u64, Arc<[u8]>)>) -> Vec<(u64, u64)> {

@@ -1,4 +1,13 @@
 //! Windows as bots ask for them and as operators look at them.
 
 mod asking;
+mod bot;
+mod budgets;
+mod calibration;
+mod drawing;
+mod formats;
+mod looking;
 mod operating;
+mod policies;
+mod prefix;
+mod together;

@@ -52,6 +52,7 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     if ask.fixed + composer.compose(&made).tokens > target.tokens {
         reduce::reduce(composer, &mut made, &unit, ask);
     }
+    made.excerpt = ahead(composer, &made, &unit, ask);
     let unthinned = made.clone();
     if ask.policy == Policy::Salience {
         let least = smallest(composer, &made, &unit, ask);
@@ -127,7 +128,12 @@ fn place(
 ) -> Option<Place> {
     let mut places = Places::new(composer, made, unit, ask);
     let (mut exchange, mut unit, mut current) = (None, None, None);
-    while let Some(place) = places.next() {
+    loop {
+        let Some(place) = places.next() else {
+            // Nothing has to leave: what is shown in other words was enough.
+            exchange = unit;
+            break;
+        };
         let fits = place.tokens <= target.tokens
             && places.turns <= target.turns
             && places.bytes <= target.bytes;
@@ -172,6 +178,19 @@ fn keep(composer: &Composer<'_>, made: &mut Cut, unit: &[u64]) {
     made.kept.dedup();
 }
 
+/// The excerpt of an anchor that fits beside nothing: it leaves half of the floor to the
+/// tail, which would have to leave for it otherwise.
+fn ahead(composer: &Composer<'_>, made: &Cut, unit: &[u64], ask: &Ask<'_>) -> Option<Excerpt> {
+    let least = smallest(composer, made, unit, ask)?;
+    let anchor = composer.view.anchor().filter(|anchor| !unit.contains(&anchor.seq))?;
+    if least.tokens <= ask.budget {
+        return None;
+    }
+    let others = least.tokens.saturating_sub(composer.tokens(anchor));
+    let wanted = ask.floor().saturating_sub(others) / 2;
+    excerpt(anchor, composer.tokens(anchor), wanted.max(EXCERPT_TOKENS_MIN), ask)
+}
+
 /// Makes an excerpt of the anchor where that is what it takes.
 fn fit(
     composer: &Composer<'_>,
@@ -179,6 +198,10 @@ fn fit(
     unit: &[u64],
     ask: &Ask<'_>,
 ) -> Result<(), CoreError> {
+    if ask.fixed + composer.compose(made).tokens <= ask.budget {
+        return Ok(());
+    }
+    made.excerpt = None;
     let all = composer.compose(made);
     let total = ask.fixed + all.tokens;
     if total <= ask.budget {
@@ -267,11 +290,16 @@ impl<'a> Places<'a, ()> {
         let view = composer.view;
         let tail = view.tail_from(made.seq);
         let anchor = view.anchor().map(|anchor| anchor.seq);
+        // Where it does not outlive the cut, the anchor is a turn like any other.
+        let plain = view.anchor().filter(|_| !composer.with_anchor);
+        let plain_seq = plain.map_or(0, |anchor| anchor.seq);
+        let older = tail.clone().filter(move |record| record.seq < plain_seq);
+        let newer = view.tail_from(made.seq.max(plain_seq)).rev();
         let mut places = Places {
             composer,
             made,
             unit,
-            tail: tail.clone().rev(),
+            tail: newer.chain(plain).chain(older.rev()),
             tokens: ask.fixed,
             lines: 0,
             oldest_mate: u64::MAX,
@@ -282,7 +310,9 @@ impl<'a> Places<'a, ()> {
         let held = tail.filter(|record| view.is_kept(record)).map(|record| record.seq);
         let apart = composer.apart(made);
         let apart = apart.iter().filter(|record| {
-            view.is_kept(record) || view.apart.iter().any(|apart| apart.seq == record.seq)
+            let stays =
+                view.is_kept(record) || view.apart.iter().any(|apart| apart.seq == record.seq);
+            stays && plain.is_none_or(|anchor| anchor.seq != record.seq || view.is_kept(anchor))
         });
         let mut always: Vec<u64> = apart.map(|record| record.seq).chain(held).collect();
         always.extend(unit);
@@ -327,8 +357,13 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
     }
 
     fn shown_tokens(&self, record: &TurnRecord) -> u64 {
+        let anchor = self.composer.view.anchor().map(|anchor| anchor.seq);
+        let excerpt = self.made.excerpt.as_ref().filter(|_| anchor == Some(record.seq));
         let reduced = self.made.reduced.get(&record.seq);
-        let shown = reduced.and_then(|reduced| reduced.shown.as_ref());
+        let shown = match excerpt {
+            Some(excerpt) => excerpt.shown.as_ref(),
+            None => reduced.and_then(|reduced| reduced.shown.as_ref()),
+        };
         let tokens = shown.map_or_else(|| self.composer.tokens(record), |shown| shown.tokens);
         match self.composer.abandoned_since(record) {
             Some(_) => tokens + self.composer.abandoned_tokens(record),

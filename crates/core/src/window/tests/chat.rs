@@ -203,6 +203,33 @@ fn a_sliding_window_is_the_last_turns_and_nothing_else() {
     );
     let all = chat.see(Policy::SlidingWindow { turns: 8 }, 900).unwrap();
     assert_eq!(all.words(), "[elision] a2 u3 a4 u5 a6 u7 a8 u9");
+    for turns in [9, 10, u32::MAX] {
+        let all = chat.see(Policy::SlidingWindow { turns }, 900).unwrap();
+        assert_eq!(all.words(), "u1 a2 u3 a4 u5 a6 u7 a8 u9", "of {turns}");
+    }
+}
+
+#[test]
+fn a_first_turn_outside_a_sliding_window_takes_no_room_in_it() {
+    let mut chat = chat([long(Role::User, 500)]);
+    for n in 0..9 {
+        chat.say(text(if n % 2 == 0 { Role::Assistant } else { Role::User }, format!("turn {n}")));
+    }
+    let seen = chat.see(Policy::SlidingWindow { turns: 8 }, 400).unwrap();
+    assert_eq!(seen.words(), "[elision] u3 a4 u5 a6 u7 a8 u9 a10");
+}
+
+#[test]
+fn where_results_in_other_words_are_enough_no_turn_leaves() {
+    let mut chat = chat([
+        text(Role::User, "task"),
+        call(&["a"], "1"),
+        result("a", "x".repeat(2_000)),
+        text(Role::Assistant, "ok"),
+        text(Role::User, "and now?"),
+    ]);
+    let seen = chat.see(Policy::HeadTail { turns: 0 }, 500).unwrap();
+    assert_eq!(seen.words(), "u1 a2 [trimmed] a4 u5");
 }
 
 #[test]

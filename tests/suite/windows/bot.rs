@@ -1,0 +1,156 @@
+//! A bot that asks for windows, and checks of every window what is true of all of them.
+
+use memoird_proto::v1::part::Part as Kind;
+use memoird_proto::v1::{
+    AppendRequest, Budget, ContextReport, GetContextRequest, GetContextResponse, HeadTail,
+    Salience, SlidingWindow, TokenBudget, Turn, WindowPolicy, window_policy,
+};
+use prost::Message;
+use tonic::Status;
+
+use crate::harness::{Daemon, Sessions, channel, raw_call};
+
+/// A window of which only the turns are read, as bytes.
+#[derive(Clone, PartialEq, Message)]
+struct Raw {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    turns: Vec<Vec<u8>>,
+}
+
+/// A request for a window of `chat`.
+pub(super) fn look() -> GetContextRequest {
+    GetContextRequest { session_id: "chat".to_owned(), ..GetContextRequest::default() }
+}
+
+/// The same, after these turns.
+pub(super) fn say(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
+    let append = AppendRequest { turns: turns.into(), ..AppendRequest::default() };
+    GetContextRequest { append: Some(append), ..look() }
+}
+
+/// A budget of so many tokens, with nothing kept free.
+pub(super) fn budget(tokens: u64) -> Option<Budget> {
+    Some(Budget {
+        context_window: Some(tokens),
+        max_reply_tokens: Some(0),
+        safety_headroom: Some(0),
+        tool_result_headroom: Some(0),
+    })
+}
+
+pub(super) fn head_tail(turns: u32) -> Option<WindowPolicy> {
+    policy(window_policy::Policy::HeadTail(HeadTail { turns }))
+}
+
+pub(super) fn sliding(turns: u32) -> Option<WindowPolicy> {
+    policy(window_policy::Policy::SlidingWindow(SlidingWindow { turns }))
+}
+
+pub(super) fn token_budget() -> Option<WindowPolicy> {
+    policy(window_policy::Policy::TokenBudget(TokenBudget {}))
+}
+
+pub(super) fn salience() -> Option<WindowPolicy> {
+    policy(window_policy::Policy::Salience(Salience {}))
+}
+
+fn policy(policy: window_policy::Policy) -> Option<WindowPolicy> {
+    Some(WindowPolicy { policy: Some(policy) })
+}
+
+/// Some words that differ from turn to turn: about 130 tokens of them.
+pub(super) fn words(number: usize) -> String {
+    format!("number {number}: {}", format!("it is {number} o'clock and all is well, ").repeat(10))
+}
+
+/// Asks, and checks what the report says of the window.
+pub(super) async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextResponse {
+    let answer = client.get_context(request).await.expect("a window").into_inner();
+    check(&answer);
+    answer
+}
+
+/// Asks for a window that is refused.
+pub(super) async fn no_window(client: &mut Sessions, request: GetContextRequest) -> Status {
+    client.get_context(request).await.expect_err("no window")
+}
+
+/// What is true of every window.
+#[track_caller]
+fn check(answer: &GetContextResponse) {
+    let report = report(answer);
+    let blocks = report.tokens_by_block.expect("blocks");
+    let said: u64 = report.turn_tokens.iter().sum();
+    assert_eq!(report.turn_tokens.len(), answer.turns.len());
+    assert_eq!(said + blocks.system, report.tokens_total, "{report:?}");
+    let all = blocks.system + blocks.summary + blocks.memories + blocks.anchor + blocks.tail;
+    assert_eq!(all, report.tokens_total, "{report:?}");
+    assert!(report.tokens_total <= report.input_budget, "{report:?}");
+    assert!(report.stable_prefix_tokens <= report.tokens_total, "{report:?}");
+    assert!(report.cache_breakpoints.is_sorted(), "{report:?}");
+    let places = report.omissions.iter().map(|omission| omission.first_seq);
+    assert!(places.is_sorted(), "{report:?}");
+    assert!(!answer.turns.is_empty(), "{report:?}");
+}
+
+#[track_caller]
+pub(super) fn report(answer: &GetContextResponse) -> &ContextReport {
+    answer.report.as_ref().expect("a report")
+}
+
+/// What stands in a window, a word a turn: a stored one by its seq, what memoird says or
+/// shows in other words by its label.
+pub(super) fn outline(answer: &GetContextResponse) -> String {
+    let word = |turn: &Turn| match turn.metadata.get("memoird") {
+        Some(label) if turn.seq == 0 => format!("[{label}]"),
+        Some(label) => format!("{}:{label}", turn.seq),
+        None => turn.seq.to_string(),
+    };
+    answer.turns.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// The seqs of a window's stored turns.
+pub(super) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
+    answer.turns.iter().map(|turn| turn.seq).filter(|&seq| seq > 0).collect()
+}
+
+/// The line that a window has where turns are left out.
+pub(super) fn elided(turns: u64) -> String {
+    match turns {
+        1 => "[memoird: 1 turn is left out here]".to_owned(),
+        _ => format!("[memoird: {turns} turns are left out here]"),
+    }
+}
+
+/// Each call of a window has its result in the very next turns, and each result its call.
+#[track_caller]
+pub(super) fn is_paired(turns: &[Turn]) {
+    let mut open: Vec<&str> = Vec::new();
+    for (place, turn) in turns.iter().enumerate() {
+        let kinds: Vec<&Kind> = turn.parts.iter().filter_map(|part| part.part.as_ref()).collect();
+        if !kinds.iter().any(|kind| matches!(kind, Kind::ToolResult(_))) {
+            assert!(open.is_empty(), "turn {place}: {open:?} have no result");
+        }
+        for kind in kinds {
+            match kind {
+                Kind::ToolUse(call) => open.push(&call.id),
+                Kind::ToolResult(result) => {
+                    let found = open.iter().position(|id| *id == result.tool_use_id);
+                    let found = found.unwrap_or_else(|| panic!("turn {place}: {result:?}"));
+                    open.remove(found);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The turns of a window as the bytes that they are on the wire.
+pub(super) async fn bytes_of(daemon: &Daemon, request: &GetContextRequest) -> Vec<Vec<u8>> {
+    let path = "/memoird.v1.SessionService/GetContext";
+    let channel = channel(daemon.grpc_addr());
+    let answer = raw_call(&channel, path, request.encode_to_vec()).await.expect("a window");
+    let answer = answer.into_inner();
+    check(&GetContextResponse::decode(answer.clone()).expect("a window"));
+    Raw::decode(answer).expect("a window").turns
+}

@@ -1,0 +1,129 @@
+//! What a provider really charged corrects what is counted from then on: for that tenant
+//! and that model alone, and never by much at once.
+
+use memoird_proto::v1::{AppendRequest, ContextReport, GetContextRequest, ModelUsage};
+
+use super::bot::{ask, budget, look, report, say, words};
+use crate::harness::{Daemon, Sessions, Setup, append, assistant, user};
+
+/// Says something, with what the last call was charged, and asks for a window.
+async fn next(
+    client: &mut Sessions,
+    model: &str,
+    charged: Option<u64>,
+    number: usize,
+) -> ContextReport {
+    let usage = charged.map(|input_tokens| ModelUsage {
+        model: model.into(),
+        input_tokens,
+        output_tokens: 100,
+    });
+    let turns = vec![assistant(&words(number)), user(&words(number + 1))];
+    let append = AppendRequest { turns, usage, ..AppendRequest::default() };
+    let request = GetContextRequest {
+        append: Some(append),
+        model: model.into(),
+        budget: budget(40_000),
+        ..look()
+    };
+    report(&ask(client, request).await).clone()
+}
+
+/// A chat that is long enough for its charges to count.
+async fn talk(client: &mut Sessions) {
+    for number in 0..40 {
+        client.append(append("chat", [user(&words(number))])).await.expect("appended");
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn charged_for(report: &ContextReport, percent: u64) -> u64 {
+    // The report has the correction in it; a provider does not know of it.
+    (report.tokens_total as f64 / report.token_factor) as u64 * percent / 100
+}
+
+#[tokio::test]
+async fn windows_shrink_to_what_the_provider_charges_and_another_tenants_do_not() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let mut alpha = daemon.sessions_of(Setup::ALPHA);
+    let mut beta = daemon.sessions_of(Setup::BETA);
+    talk(&mut alpha).await;
+    talk(&mut beta).await;
+    let first = next(&mut alpha, "gpt-4o", None, 0).await;
+    assert!((first.token_factor - 1.0).abs() < 1e-9, "{first:?}");
+    let mut last = first.clone();
+    for number in 1..30 {
+        let charged = charged_for(&last, 130);
+        let more = next(&mut alpha, "gpt-4o", Some(charged), number).await;
+        assert!(more.token_factor <= last.token_factor * 1.051, "{more:?} after {last:?}");
+        last = more;
+    }
+    assert!((1.28..1.32).contains(&last.token_factor), "{last:?}");
+    let ratio = last.turn_tokens[0] as f64 / first.turn_tokens[0] as f64;
+    assert!((1.25..1.35).contains(&ratio), "the same turn: {ratio}");
+
+    let other_model = GetContextRequest { model: "gpt-4o-mini".into(), ..look() };
+    let other_model = ask(&mut alpha, other_model).await;
+    assert!((report(&other_model).token_factor - 1.0).abs() < 1e-9, "{other_model:?}");
+    let other_tenant = next(&mut beta, "gpt-4o", None, 0).await;
+    assert!((other_tenant.token_factor - 1.0).abs() < 1e-9, "{other_tenant:?}");
+
+    // The budget is the provider's: fewer turns fit into it than before.
+    let small = GetContextRequest { model: "gpt-4o".into(), budget: budget(4_000), ..look() };
+    let held = ask(&mut alpha, small.clone()).await;
+    let free = ask(&mut beta, small).await;
+    assert!(report(&held).tokens_total <= 4_000 && report(&free).tokens_total <= 4_000);
+    assert!(held.turns.len() < free.turns.len(), "{} {}", held.turns.len(), free.turns.len());
+}
+
+#[tokio::test]
+async fn absurd_charges_do_no_harm() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    talk(&mut client).await;
+    let mut last = next(&mut client, "gpt-4o", None, 0).await;
+    for charged in [0, u64::MAX, 1, 0, u64::MAX] {
+        let more = next(&mut client, "gpt-4o", Some(charged), 1).await;
+        let change = more.token_factor / last.token_factor;
+        assert!((0.949..1.051).contains(&change), "{charged}: {change}");
+        assert!((0.0..=0.3).contains(&more.token_margin), "{more:?}");
+        if charged == 0 {
+            assert!((change - 1.0).abs() < 1e-9, "a charge of 0 says nothing");
+        }
+        last = more;
+    }
+    for number in 0..40 {
+        let charged = charged_for(&last, 100);
+        last = next(&mut client, "gpt-4o", Some(charged), number).await;
+    }
+    assert!((0.98..1.02).contains(&last.token_factor), "it heals: {last:?}");
+    for number in 0..60 {
+        last = next(&mut client, "gpt-4o", Some(u64::MAX), number).await;
+    }
+    assert!(last.token_factor <= 2.0 && last.tokens_total <= 40_000, "{last:?}");
+}
+
+#[tokio::test]
+async fn a_charge_counts_once_and_under_the_name_that_the_provider_uses() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    talk(&mut client).await;
+    let first = next(&mut client, "gpt-4o", None, 0).await;
+    let charge = |model: &str| {
+        let input_tokens = charged_for(&first, 150);
+        let usage = Some(ModelUsage { model: model.into(), input_tokens, output_tokens: 1 });
+        AppendRequest { usage, ..append("chat", [assistant("ok")]) }
+    };
+    let asked = GetContextRequest { model: "gpt-4o".into(), peek: true, ..look() };
+    client.append(charge("claude-opus-5")).await.expect("appended");
+    let other = ask(&mut client, asked.clone()).await;
+    assert!((report(&other).token_factor - 1.0).abs() < 1e-9, "another model's: {other:?}");
+    client.append(charge("gpt-4o-2024-08-06")).await.expect("appended");
+    let known = report(&ask(&mut client, asked.clone()).await).token_factor;
+    assert!(known > 1.01, "{known}");
+    client.append(charge("gpt-4o-2024-08-06")).await.expect("appended");
+    let again = report(&ask(&mut client, asked).await).token_factor;
+    assert!((again - known).abs() < 1e-9, "no window was asked for in between: {again} {known}");
+    let silent = say([user("well?")]);
+    assert!(report(&ask(&mut client, silent).await).token_factor < 1.001, "the default model");
+}
