@@ -55,9 +55,13 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     made.excerpt = ahead(composer, &made, &unit, ask);
     let unthinned = made.clone();
     if ask.policy == Policy::Salience {
+        // What first in, first out is about to take leaves first, however important it is.
+        let by_caps = Target { tokens: u64::MAX, ..target };
+        if let Some(place) = place(composer, &made, &unit, by_caps, ask) {
+            begin_at(composer, &mut made, place.seq, &unit);
+        }
         let least = smallest(composer, &made, &unit, ask);
-        keep(composer, &mut made, &unit);
-        salience::thin_out(composer, &mut made, (least, &unit), target, ask);
+        salience::thin_out(composer, &mut made, (least, &unit), target.tokens, ask);
     }
     // Joined runs may tear a unit apart; then the front leaves after all.
     if ask.policy != Policy::Salience || !composer.compose(&made).is_whole {
@@ -337,13 +341,14 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
         loop {
             let record = self.tail.next()?;
             let is_always = self.composer.view.is_kept(record) || self.unit.contains(&record.seq);
-            if !is_always && self.made.leaves_out(record.seq) {
-                continue;
-            }
             if !is_always {
-                self.tokens += self.shown_tokens(record);
+                // The caps count what is left out as well.
                 self.turns += 1;
                 self.bytes += record.content.len() as u64;
+                if self.made.leaves_out(record.seq) {
+                    continue;
+                }
+                self.tokens += self.shown_tokens(record);
                 if let Some(oldest) = record.mates().min() {
                     self.oldest_mate = self.oldest_mate.min(oldest);
                 }

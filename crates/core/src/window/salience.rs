@@ -18,7 +18,7 @@ use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
 use super::Ask;
-use super::choose::{Place, Target};
+use super::choose::Place;
 use super::cut::Cut;
 use super::items::Composer;
 
@@ -31,7 +31,6 @@ struct Unit {
     seqs: Vec<u64>,
     importance: f32,
     tokens: u64,
-    bytes: u64,
 }
 
 /// Lets the least important units leave until the window is small enough. The current unit
@@ -40,18 +39,13 @@ pub(super) fn thin_out(
     composer: &Composer<'_>,
     made: &mut Cut,
     (least, current): (Option<Place>, &[u64]),
-    target: Target,
+    tokens_max: u64,
     ask: &Ask<'_>,
 ) {
     let Some(least) = least else { return };
     let (mut units, torn) = units(composer, made, current, ask);
     let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
-    let (turns, bytes) = composer
-        .view
-        .tail_from(made.seq)
-        .filter(|record| !made.leaves_out(record.seq))
-        .fold((0, 0), |(turns, bytes), record| (turns + 1, bytes + record.content.len() as u64));
-    let mut left = Target { tokens: least.tokens - least.lines + middle, turns, bytes };
+    let mut tokens = least.tokens - least.lines + middle;
     // The oldest of equals first.
     units.sort_by(|a, b| a.importance.total_cmp(&b.importance).then(a.seqs.cmp(&b.seqs)));
     let mut out: Vec<u64> = Vec::new();
@@ -62,15 +56,10 @@ pub(super) fn thin_out(
     }
     for unit in units {
         let lines = runs.count.min(HOLES_MAX) as u64 * composer.overheads.elision;
-        let is_small = left.tokens + lines <= target.tokens
-            && left.turns <= target.turns
-            && left.bytes <= target.bytes;
-        if is_small {
+        if tokens + lines <= tokens_max {
             break;
         }
-        left.tokens -= unit.tokens;
-        left.turns -= unit.seqs.len() as u64;
-        left.bytes -= unit.bytes;
+        tokens -= unit.tokens;
         unit.seqs.iter().for_each(|&seq| runs.take_out(seq));
         out.extend(unit.seqs);
     }
@@ -128,7 +117,6 @@ fn units(
         let reduced = made.reduced.get(&record.seq).and_then(|reduced| reduced.shown.as_ref());
         let tokens = reduced.map_or_else(|| composer.tokens(record), |shown| shown.tokens)
             + composer.abandoned_since(record).map_or(0, |_| composer.abandoned_tokens(record));
-        let bytes = record.content.len() as u64;
         let mate = record.answers().first();
         let unit = mate.and_then(|mate| units.iter_mut().rev().find(|u| u.seqs.contains(mate)));
         match unit {
@@ -136,9 +124,8 @@ fn units(
                 unit.seqs.push(record.seq);
                 unit.importance = unit.importance.max(importance);
                 unit.tokens += tokens;
-                unit.bytes += bytes;
             }
-            None => units.push(Unit { seqs: vec![record.seq], importance, tokens, bytes }),
+            None => units.push(Unit { seqs: vec![record.seq], importance, tokens }),
         }
     }
     // One that reaches into what stays, stays; one of which something has been left out
