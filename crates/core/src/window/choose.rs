@@ -246,6 +246,8 @@ pub(super) struct Places<'a, I> {
     /// The turn that is said now, with what it must travel with.
     unit: &'a [u64],
     tail: I,
+    /// True as long as the tail may be empty: what is said now stands apart from it.
+    may_be_empty: bool,
     tokens: u64,
     lines: u64,
     /// The oldest turn that some turn so far must travel with.
@@ -267,11 +269,13 @@ impl<'a> Places<'a, ()> {
         let view = composer.view;
         let tail = view.tail_from(made.seq);
         let anchor = view.anchor().map(|anchor| anchor.seq);
+        let newest = tail.clone().next_back();
         let mut places = Places {
             composer,
             made,
             unit,
             tail: tail.clone().rev(),
+            may_be_empty: newest.is_none_or(|newest| !unit.contains(&newest.seq)),
             tokens: ask.fixed,
             lines: 0,
             oldest_mate: u64::MAX,
@@ -304,6 +308,11 @@ impl<'a> Places<'a, ()> {
 impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
     /// The next place, with the tail from there to the end.
     pub(super) fn next(&mut self) -> Option<Place> {
+        if std::mem::take(&mut self.may_be_empty) {
+            self.at_exchange = true;
+            let (tokens, lines) = (self.tokens, self.lines);
+            return Some(Place { seq: self.composer.view.last_seq + 1, tokens, lines });
+        }
         loop {
             let record = self.tail.next()?;
             let is_always = self.composer.view.is_kept(record) || self.unit.contains(&record.seq);
