@@ -216,11 +216,61 @@ proptest! {
     }
 }
 
+/// Limits under which nothing is remembered of what leads: as if that did not exist.
+fn forgetful(limits: &Limits) -> Limits {
+    Limits { pinned_bytes: 0, ..limits.clone() }
+}
+
+proptest! {
+    /// System turns from before the first user turn are remembered for windows; the history
+    /// itself is what it would be without that.
+    #[test]
+    fn what_is_remembered_for_windows_changes_no_history(
+        cap in 1_usize..9,
+        bytes in prop::sample::select(vec![BYTES, 3 * BYTES, 1 << 20]),
+        pinned_bytes in prop::sample::select(vec![0, BYTES, 2 * BYTES, 1 << 20]),
+        leading in 0_usize..7,
+        appends in prop::collection::vec(prop::collection::vec(word(), 1..4), 0..30),
+    ) {
+        let limits = Limits { max_history_bytes: bytes, pinned_bytes, departed_calls: 4, ..caps(cap) };
+        let (mut history, mut last_seq) = (History::default(), 0);
+        let (mut plain, mut plain_seq) = (History::default(), 0);
+        let lines = appends.iter().map(|words| words.join(" ").replace('!', ""));
+        for line in std::iter::repeat_n("s".to_owned(), leading).chain(lines) {
+            let outcome = append(&mut history, &mut last_seq, &line, &limits);
+            let expected = append(&mut plain, &mut plain_seq, &line, &forgetful(&limits));
+            prop_assert_eq!(outcome, expected);
+            prop_assert_eq!(seqs(&history), seqs(&plain));
+            prop_assert_eq!(history.totals(), plain.totals());
+            prop_assert_eq!(history.count(), plain.count());
+            check(&history, &limits, &BTreeSet::new());
+
+            let kept = history.live_set(last_seq);
+            let without = LiveSet { preamble: Vec::new(), ..kept.clone() };
+            prop_assert_eq!(without, plain.live_set(last_seq));
+            let is_leading = |seq: &u64| *seq <= leading.min(4) as u64;
+            prop_assert!(kept.preamble.iter().all(is_leading), "{:?}", kept);
+            let remembered: usize = history.preamble().iter().map(|turn| turn.content.len()).sum();
+            prop_assert!(remembered <= limits.pinned_bytes_effective(), "{} bytes", remembered);
+
+            let restored = restore(&history, last_seq);
+            prop_assert_eq!(restored.live_set(last_seq), kept);
+            prop_assert_eq!(restored.totals(), history.totals());
+            let apart = |history: &History| -> Vec<u64> {
+                history.view(last_seq).apart.iter().map(|record| record.seq).collect()
+            };
+            prop_assert_eq!(apart(&restored), apart(&history));
+        }
+    }
+}
+
 /// What a restart does: the live set is written, the turns it names are read again.
 fn restore(history: &History, last_seq: u64) -> History {
     let kept = history.live_set(last_seq);
-    let turns: Vec<(TurnRecord, Vec<Box<str>>)> =
-        history.turns_after(0).map(|record| read_again(history, record)).collect();
+    let all = history.preamble().iter().chain(history.turns_after(0));
+    let mut turns: Vec<(TurnRecord, Vec<Box<str>>)> =
+        all.map(|record| read_again(history, record)).collect();
+    turns.sort_by_key(|(record, _)| record.seq);
     let arrivals = turns.iter().map(|(record, results)| (record.clone(), &results[..])).collect();
     History::restore(&kept, arrivals)
 }
@@ -235,6 +285,10 @@ fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<st
 }
 
 impl History {
+    fn preamble(&self) -> &[TurnRecord] {
+        self.aside.as_ref().map_or(&[], |aside| &aside.preamble)
+    }
+
     /// The ids that a turn answers, in the order of the calls it answers.
     fn results_of(&self, record: &TurnRecord) -> Vec<Box<str>> {
         let mut once = Vec::new();

@@ -10,6 +10,7 @@ use crate::turn::Role;
 
 use super::cut::{Cut, Excerpt};
 use super::items::{Composer, Item};
+use super::places::{Place, Places};
 use super::reduce;
 use super::salience;
 use super::{Ask, Policy};
@@ -26,16 +27,6 @@ pub(super) struct Target {
     pub(super) turns: u64,
     /// Encoded bytes of those turns.
     pub(super) bytes: u64,
-}
-
-/// What a tail that begins at `seq` makes of the window.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) seq: u64,
-    /// Tokens of the window.
-    pub(super) tokens: u64,
-    /// Of these, tokens reserved for lines where turns are left out.
-    pub(super) lines: u64,
 }
 
 /// Makes a cut of a window that was decided to be `from`.
@@ -263,116 +254,5 @@ fn too_large(
         system: ask.at_most(ask.fixed),
         pinned: ask.at_most(pinned),
         turn: ask.at_most(turn),
-    }
-}
-
-/// The places at which a tail may begin without tearing a unit apart, from the end on.
-pub(super) struct Places<'a, I> {
-    composer: &'a Composer<'a>,
-    made: &'a Cut,
-    /// The turn that is said now, with what it must travel with.
-    unit: &'a [u64],
-    tail: I,
-    tokens: u64,
-    lines: u64,
-    /// The oldest turn that some turn so far must travel with.
-    oldest_mate: u64,
-    /// Turns and encoded bytes that the caps count, at the last place.
-    pub(super) turns: u64,
-    pub(super) bytes: u64,
-    /// True when an exchange begins at the last place.
-    pub(super) at_exchange: bool,
-}
-
-impl<'a> Places<'a, ()> {
-    pub(super) fn new(
-        composer: &'a Composer<'a>,
-        made: &'a Cut,
-        unit: &'a [u64],
-        ask: &Ask<'_>,
-    ) -> Places<'a, impl Iterator<Item = &'a TurnRecord> + use<'a>> {
-        let view = composer.view;
-        let tail = view.tail_from(made.seq);
-        let anchor = view.anchor().map(|anchor| anchor.seq);
-        // Where it does not outlive the cut, the anchor is a turn like any other.
-        let plain = view.anchor().filter(|_| !composer.with_anchor);
-        let plain_seq = plain.map_or(0, |anchor| anchor.seq);
-        let older = tail.clone().filter(move |record| record.seq < plain_seq);
-        let newer = view.tail_from(made.seq.max(plain_seq)).rev();
-        let mut places = Places {
-            composer,
-            made,
-            unit,
-            tail: newer.chain(plain).chain(older.rev()),
-            tokens: ask.fixed,
-            lines: 0,
-            oldest_mate: u64::MAX,
-            turns: 0,
-            bytes: 0,
-            at_exchange: false,
-        };
-        let held = tail.filter(|record| view.is_kept(record)).map(|record| record.seq);
-        let apart = composer.apart(made);
-        let apart = apart.iter().filter(|record| {
-            let stays =
-                view.is_kept(record) || view.apart.iter().any(|apart| apart.seq == record.seq);
-            stays && plain.is_none_or(|anchor| anchor.seq != record.seq || view.is_kept(anchor))
-        });
-        let mut always: Vec<u64> = apart.map(|record| record.seq).chain(held).collect();
-        always.extend(unit);
-        always.sort_unstable();
-        always.dedup();
-        places.lines = composer.overheads.elision * (always.len() as u64 + 1);
-        places.tokens += places.lines;
-        for record in always.iter().filter_map(|&seq| view.record(seq)) {
-            places.tokens += places.shown_tokens(record);
-            if Some(record.seq) != anchor {
-                places.turns += 1;
-                places.bytes += record.content.len() as u64;
-            }
-        }
-        places
-    }
-}
-
-impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
-    /// The next place, with the tail from there to the end.
-    pub(super) fn next(&mut self) -> Option<Place> {
-        loop {
-            let record = self.tail.next()?;
-            let is_always = self.composer.view.is_kept(record) || self.unit.contains(&record.seq);
-            if !is_always {
-                // The caps count what is left out as well.
-                self.turns += 1;
-                self.bytes += record.content.len() as u64;
-                if self.made.leaves_out(record.seq) {
-                    continue;
-                }
-                self.tokens += self.shown_tokens(record);
-                if let Some(oldest) = record.mates().min() {
-                    self.oldest_mate = self.oldest_mate.min(oldest);
-                }
-            }
-            if self.oldest_mate >= record.seq {
-                self.at_exchange = record.role == Role::User && record.answers().is_empty();
-                let (tokens, lines) = (self.tokens, self.lines);
-                return Some(Place { seq: record.seq, tokens, lines });
-            }
-        }
-    }
-
-    fn shown_tokens(&self, record: &TurnRecord) -> u64 {
-        let anchor = self.composer.view.anchor().map(|anchor| anchor.seq);
-        let excerpt = self.made.excerpt.as_ref().filter(|_| anchor == Some(record.seq));
-        let reduced = self.made.reduced.get(&record.seq);
-        let shown = match excerpt {
-            Some(excerpt) => excerpt.shown.as_ref(),
-            None => reduced.and_then(|reduced| reduced.shown.as_ref()),
-        };
-        let tokens = shown.map_or_else(|| self.composer.tokens(record), |shown| shown.tokens);
-        match self.composer.abandoned_since(record) {
-            Some(_) => tokens + self.composer.abandoned_tokens(record),
-            None => tokens,
-        }
     }
 }

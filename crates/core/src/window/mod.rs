@@ -15,6 +15,7 @@ mod counts;
 mod cut;
 mod items;
 mod memory;
+mod places;
 mod plan;
 mod reduce;
 mod report;

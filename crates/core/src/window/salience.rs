@@ -18,9 +18,9 @@ use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
 use super::Ask;
-use super::choose::Place;
 use super::cut::Cut;
 use super::items::Composer;
+use super::places::Place;
 
 /// Runs of turns that are left out; more are joined by leaving out what is between.
 const HOLES_MAX: usize = 64;

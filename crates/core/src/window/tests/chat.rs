@@ -247,6 +247,26 @@ fn a_system_turn_from_before_the_first_user_turn_outlives_fifo() {
     assert_eq!(chat.history.turns_after(0).next().unwrap().seq, 2, "but it left the history");
 }
 
+/// The tail has no place then at which it could begin: a unit reaches out of it.
+#[test]
+fn a_first_user_turn_that_comes_late_tears_no_unit_apart() {
+    let mut chat = chat([
+        text(Role::Assistant, "hm"),
+        call(&["x", "y"], "{}"),
+        result("x", "z".repeat(900)),
+        text(Role::Assistant, "so"),
+    ]);
+    let seen = chat.see(Policy::TokenBudget, 150).unwrap();
+    assert_eq!(seen.words(), "[elision] a4");
+    chat.say(result("y", "1"));
+    assert!(chat.see(Policy::TokenBudget, 150).is_err(), "it has to bring a long one along");
+    chat.say(text(Role::User, "hello"));
+    for policy in POLICIES {
+        let words = chat.see(policy, 150).unwrap().words();
+        assert!(!words.contains('t') && words.ends_with("[elision] u6"), "{policy:?}: {words}");
+    }
+}
+
 #[test]
 fn an_attempt_that_is_not_kept_changes_nothing() {
     let mut chat = chat([text(Role::User, "task"), text(Role::Assistant, "ok")]);

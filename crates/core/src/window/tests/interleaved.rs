@@ -216,7 +216,7 @@ fn check_prefix(before: &Sent, seen: &Seen) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
     fn windows_of_one_session_do_not_disturb_each_other(events in events(), limits in limits()) {

@@ -11,9 +11,6 @@ use crate::bot::{Bot, text_of};
 use crate::record::{Counts, Record};
 use crate::store::FaultyStore;
 
-/// A 64th of the longest time that a session lives there.
-const AHEAD_MS_MAX: u64 = 150_000 / 64;
-
 /// All that was ever said, and what is known of it.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
@@ -99,6 +96,7 @@ pub(crate) fn check_view(record: &Record, bot: &Bot, view: &SessionView) {
 pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultyStore) {
     let views = bot.views(4).await;
     assert!(views.is_sorted_by_key(|view| Reverse(view.head.last_access)), "{views:?}");
+    let ahead_ms_max = (bot.stats().session_ttl_ms / 64).min(600_000);
     let seen: BTreeMap<Generation, &SessionView> =
         views.iter().map(|view| (view.head.generation, view)).collect();
     assert_eq!(seen.len(), views.len(), "each once");
@@ -113,7 +111,7 @@ pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultySt
         // What is written of a session that asks for windows lies a little ahead.
         let ahead_ms = life.last_access.since(head.last_access);
         assert!(
-            head.last_access <= life.last_access && ahead_ms <= AHEAD_MS_MAX,
+            head.last_access <= life.last_access && ahead_ms <= ahead_ms_max,
             "{head:?} {life:?}"
         );
         assert_eq!(
