@@ -126,19 +126,21 @@ fn finish(
     let anchor = composer.view.anchor().map(|anchor| anchor.seq);
     let mut blocks = Blocks { system: ask.shown(ask.fixed), ..Blocks::default() };
     let mut turns = Vec::with_capacity(composed.items.len());
-    let (mut counted, mut stable_tokens, mut stable_turns, mut head_turns) =
-        (ask.fixed, ask.fixed, 0, 0);
+    let (mut counted, mut total) = (ask.fixed, blocks.system);
+    let (mut stable_tokens, mut stable_turns, mut head_turns) = (total, 0, 0);
     for (place, item) in composed.items.iter().enumerate() {
         let Some(content) = content::content(composer, &cut, item, ask) else { continue };
-        let tokens = ask.shown(item.tokens);
+        counted += item.tokens;
+        // What is said of all turns adds up to what is said of the window.
+        let tokens = ask.shown(counted) - total;
+        total += tokens;
         match item.is_stored() && Some(item.seq) == anchor {
             true => blocks.anchor += tokens,
             false => blocks.tail += tokens,
         }
-        counted += item.tokens;
         turns.push(WindowTurn { content, tokens });
         if place < stable {
-            stable_tokens += item.tokens;
+            stable_tokens = total;
             stable_turns = turns.len();
         }
         if item.seq < cut.seq && item.is_stored() {
@@ -163,7 +165,7 @@ fn finish(
         turns_omitted: u32::try_from(composer.view.turns().saturating_sub(included))
             .unwrap_or(u32::MAX),
         results_trimmed: cut.reduced.values().map(|reduced| reduced.results.len() as u32).sum(),
-        stable_prefix_tokens: if is_first { 0 } else { ask.shown(stable_tokens) },
+        stable_prefix_tokens: if is_first { 0 } else { stable_tokens },
         token_factor: ask.factor,
         token_margin: ask.margin,
         policy: ask.policy,
