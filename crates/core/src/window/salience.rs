@@ -23,7 +23,7 @@ use super::items::Composer;
 use super::places::Place;
 
 /// Runs of turns that are left out; more are joined by leaving out what is between.
-const HOLES_MAX: usize = 64;
+pub(super) const HOLES_MAX: usize = 64;
 
 /// Turns that leave together.
 struct Unit {

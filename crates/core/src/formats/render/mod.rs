@@ -40,8 +40,8 @@ const EMPTY: &str = "(empty)";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
     /// The system prompt, where the provider takes it apart from the messages: Anthropic's
-    /// `system`, the `instructions` of OpenAI's responses. For OpenAI's chat completions
-    /// it is given here too, though it stands in the messages.
+    /// `system`, the `instructions` of OpenAI's responses. Empty for OpenAI's chat
+    /// completions, where it is the first of the messages.
     pub system: String,
     /// The message array.
     pub messages_json: String,

@@ -306,7 +306,7 @@ fn the_systems_prompt_is_where_the_provider_wants_it() {
     let options = RenderOptions { system: "You are a bot.", ..RenderOptions::default() };
     let render = |format| crate::formats::render(format, &turns, &options);
     let chat = render(OpenAi);
-    assert_eq!((chat.system.as_str(), &chat.ends[..]), ("You are a bot.", &[2, 3, 4][..]));
+    assert_eq!((chat.system.as_str(), &chat.ends[..]), ("", &[2, 3, 4][..]));
     let messages: Value = serde_json::from_str(&chat.messages_json).unwrap();
     assert_eq!(messages[0], json!({ "role": "system", "content": "You are a bot." }));
     assert_eq!(messages[2]["role"], "developer");

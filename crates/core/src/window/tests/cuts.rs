@@ -81,3 +81,20 @@ fn what_a_provider_charged_belongs_to_the_last_window_of_its_model_once() {
     assert_eq!(chat.windows.charged(|model| model == "m"), Some(("m".into(), counted)));
     assert_eq!(chat.windows.charged(|model| model == "m"), None);
 }
+
+#[test]
+fn by_salience_a_window_of_a_long_history_is_not_next_to_nothing() {
+    let mut chat = Chat::new(Limits { max_history_turns: 10_000, ..Limits::default() });
+    for n in 0..1_500 {
+        chat.say(text(Role::User, format!("question {n}")));
+        chat.say(call(&["c"], "{}"));
+        chat.say(result("c", format!("result {n} {}", "x".repeat(160))));
+        chat.say(text(Role::Assistant, format!("answer {n}")));
+    }
+    let all = chat.see(Policy::TokenBudget, 1_000_000).unwrap().window.counted;
+    for percent in [20, 40] {
+        let seen = chat.clone().see(Policy::Salience, all * percent / 100).unwrap();
+        let least = all * percent / 400;
+        assert!(seen.window.counted >= least, "{percent} %: {} of {all}", seen.window.counted);
+    }
+}

@@ -37,7 +37,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
         writer.ends.push(writer.messages.len());
     }
     writer.flush();
-    (options.system.to_owned(), writer.messages, writer.ends)
+    (String::new(), writer.messages, writer.ends)
 }
 
 #[derive(Default)]
