@@ -141,7 +141,7 @@ impl Walk {
                 3 => self.end(&key),
                 4 | 5 => {
                     let touch = self.live.get_mut(&key).map(|chat| chat.touch(self.at));
-                    let cuts = (self.random.below(2) == 0).then(|| self.at % 5);
+                    let cuts = Some(self.at % 5).filter(|_| self.random.below(2) == 0);
                     touch.map(|touch| with_cuts(touch, cuts.map(cuts_of)))
                 }
                 6 | 7 => {
@@ -201,7 +201,7 @@ impl Walk {
         let chat = self.live.get_mut(key)?;
         match chat.decide(&append, self.at).ok()? {
             Decision::Done { change, .. } => {
-                let cuts = (self.at % 3 == 0).then(|| cuts_of(self.at % 4));
+                let cuts = self.at.is_multiple_of(3).then(|| cuts_of(self.at % 4));
                 Some(with_cuts(change, cuts))
             }
             Decision::Repeated { .. } => Some(chat.touch(self.at)),
