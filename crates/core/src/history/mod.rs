@@ -221,12 +221,8 @@ impl History {
         if guess.is_some_and(|guess| guess.seq == seq) {
             return guess;
         }
-        match self.tail.binary_search_by(by_seq) {
-            Ok(place) => self.tail.get(place),
-            Err(_) => {
-                self.pinned().binary_search_by(by_seq).ok().map(|place| &self.pinned()[place])
-            }
-        }
+        let pinned = || self.pinned().binary_search_by(by_seq).ok().map(|at| &self.pinned()[at]);
+        self.tail.binary_search_by(by_seq).ok().map_or_else(pinned, |at| self.tail.get(at))
     }
 
     fn find_mut(&mut self, seq: u64) -> Option<&mut TurnRecord> {

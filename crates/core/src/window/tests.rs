@@ -160,7 +160,6 @@ impl Chat {
         self.see_on(&Terms { policy, budget, keep, ..Terms::default() })
     }
 
-    #[allow(clippy::cast_possible_truncation)]
     pub(super) fn see_on(&mut self, terms: &Terms) -> Result<Seen, crate::CoreError> {
         let Terms { model, policy, budget, keep, factor, margin } = *terms;
         let scale = ScaleId(model);
@@ -181,7 +180,7 @@ impl Chat {
             },
             policy,
             input_budget: budget,
-            budget: ((budget as f64 / (1.0 + margin)) / factor) as u64,
+            budget: whole(budget as f64 / (1.0 + margin) / factor),
             fixed: self.fixed,
             fixed_digest: 7,
             factor,
@@ -203,7 +202,7 @@ impl Chat {
     pub(super) fn history_restored(&self) -> History {
         let view = self.history.view(self.last_seq);
         let kept = self.history.live_set(self.last_seq);
-        let mut records: Vec<&TurnRecord> = view.apart.to_vec();
+        let mut records: Vec<&TurnRecord> = view.apart.clone();
         records.extend(view.tail_from(0));
         records.sort_by_key(|record| record.seq);
         let read_back = |record: &&TurnRecord| {
@@ -250,6 +249,12 @@ impl Seen {
         };
         self.window.turns.iter().map(word).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// The whole part of a number of tokens.
+#[allow(clippy::cast_possible_truncation, reason = "all that are used here fit")]
+pub(super) fn whole(tokens: f64) -> u64 {
+    tokens as u64
 }
 
 pub(super) fn text(role: Role, text: impl Into<String>) -> Turn {

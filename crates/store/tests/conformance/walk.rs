@@ -141,7 +141,7 @@ impl Walk {
                 3 => self.end(&key),
                 4 | 5 => {
                     let touch = self.live.get_mut(&key).map(|chat| chat.touch(self.at));
-                    let cuts = (self.random.below(2) == 0).then_some(self.at % 5);
+                    let cuts = Some(self.at % 5).filter(|_| self.random.below(2) == 0);
                     touch.map(|touch| with_cuts(touch, cuts.map(cuts_of)))
                 }
                 6 | 7 => {

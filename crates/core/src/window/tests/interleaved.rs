@@ -161,8 +161,7 @@ impl Session {
 /// What is said to be used is used at most, and fits.
 fn check_budget(chat: &Chat, seen: &Seen, terms: &Terms) -> Result<(), TestCaseError> {
     let report = &seen.window.report;
-    #[allow(clippy::cast_possible_truncation)]
-    let shown = |tokens: u64| (tokens as f64 * terms.factor) as u64;
+    let shown = |tokens: u64| whole(tokens as f64 * terms.factor);
     prop_assert!(report.blocks.total() <= terms.budget, "{:?}", report.blocks);
     let turns: u64 = seen.window.turns.iter().map(|turn| turn.tokens).sum();
     prop_assert_eq!(turns + shown(chat.fixed), report.blocks.total());

@@ -107,10 +107,9 @@ async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
     for _ in 0..40 {
         let ask = ContextRequest { model: "m".into(), ..ContextRequest::default() };
         let sent = bot.context("a", ask).await.unwrap();
-        let shown = sent.report.blocks.total() as f64;
-        #[allow(clippy::cast_possible_truncation)]
-        let counted = (shown / sent.report.token_factor) as u64;
-        bot.append("a", charged("m-2024-08-06", counted * 13 / 10)).await.unwrap();
+        let counted = sent.report.blocks.total() as f64 / sent.report.token_factor;
+        let tokens = format!("{:.0}", counted * 1.3).parse().unwrap();
+        bot.append("a", charged("m-2024-08-06", tokens)).await.unwrap();
         // A second charge belongs to no window.
         bot.append("a", charged("m", 9_000_000)).await.unwrap();
     }

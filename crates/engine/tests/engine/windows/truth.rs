@@ -229,7 +229,7 @@ async fn models_are_swapped_in_the_middle_of_traffic() {
         let mut calls = JoinSet::new();
         for call in 0..200_u32 {
             let bot = Bot::acme(&engine);
-            let name = ["m", "n", ""][usize::try_from(dice.below(3)).unwrap()];
+            let name = *dice.one_of(&["m", "n", ""]);
             let (session, wait) = (format!("s{}", dice.below(4)), dice.below(20_000));
             calls.spawn(async move {
                 sleep(Duration::from_millis(wait)).await;
