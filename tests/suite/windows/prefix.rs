@@ -24,7 +24,7 @@ fn long_result(id: &str, lines: usize) -> Turn {
 /// long, and which asks the same each time.
 fn round(number: usize) -> Vec<Turn> {
     let id = format!("call{number}");
-    let lines = if number % 6 == 0 { 900 } else { 30 };
+    let lines = if number.is_multiple_of(6) { 900 } else { 30 };
     match number % 3 {
         0 => vec![
             user(&words(number)),

@@ -55,13 +55,14 @@ async fn what_was_counted_of_one_life_of_a_session_is_not_taken_for_the_next() {
     // Long enough to be counted elsewhere.
     bot.say("a", &format!("wait {}", "x".repeat(40_000))).await.unwrap();
     bot.say("a", &"y".repeat(30_000)).await.unwrap();
-    let old = tokio::spawn(window(bot.clone()));
+    let mut calls = tokio::task::JoinSet::new();
+    calls.spawn(window(bot.clone()));
     tokio::task::spawn_blocking(move || is_waiting.recv().unwrap()).await.unwrap();
     engine.reset_session(&bot.tenant, &session_id("a"), false).await.unwrap();
     bot.say("a", "hello").await.unwrap();
     let new = window(bot.clone()).await.unwrap();
     tokio::task::spawn_blocking(move || go.send(()).unwrap()).await.unwrap();
-    let found = old.await.unwrap().unwrap();
+    let found = calls.join_next().await.unwrap().unwrap().unwrap();
     let counted = |turns: &[memoird_engine::WindowTurn]| -> Vec<u64> {
         turns.iter().map(|turn| turn.tokens).collect()
     };
