@@ -39,7 +39,8 @@ async fn talk(client: &mut Sessions) {
 #[allow(clippy::cast_possible_truncation)]
 fn charged_for(report: &ContextReport, percent: u64) -> u64 {
     // The report has the correction in it; a provider does not know of it.
-    (report.tokens_total as f64 / report.token_factor) as u64 * percent / 100
+    let counted = report.tokens_total as f64 / report.token_factor;
+    format!("{:.0}", counted * percent as f64 / 100.0).parse().expect("a number")
 }
 
 #[tokio::test]
