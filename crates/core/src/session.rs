@@ -1,5 +1,7 @@
 //! A session: what a command does to it, and what of that a store must write.
 
+mod windows;
+
 use std::sync::Arc;
 
 use crate::change::{Appended, Change, EndReason, LiveSet, Totals};
@@ -11,7 +13,7 @@ use crate::limits::Limits;
 use crate::state::State;
 use crate::time::{Now, Steady, Timestamp};
 use crate::turn::NewTurn;
-use crate::window::{Ask, Policy, SavedCut, ScaleId, Window, Windows};
+use crate::window::{SavedCut, Windows};
 
 /// Finishes the encoding of a turn that now has its seq and its time.
 pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
@@ -288,62 +290,6 @@ impl Session {
         }
         self.head.totals = self.history.totals();
         dropped
-    }
-
-    /// The turns that were not counted on this scale and that a window of so many tokens may
-    /// look at, with their content: to be counted before it is asked for.
-    pub fn uncounted(&mut self, scale: ScaleId, budget: u64) -> Vec<(u64, Arc<[u8]>)> {
-        let last_seq = self.head.last_seq;
-        let windows = self.windows.get_or_insert_default();
-        let turns = windows.uncounted(&self.history, last_seq, (scale, budget));
-        turns.into_iter().map(|record| (record.seq, Arc::clone(&record.content))).collect()
-    }
-
-    /// Notes the tokens of turns.
-    pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
-        self.windows.get_or_insert_default().note_counts(scale, counted);
-    }
-
-    /// Builds the window for a model call.
-    ///
-    /// # Errors
-    /// [`CoreError::CurrentTurnTooLarge`].
-    pub fn window(&mut self, ask: &Ask<'_>) -> Result<Window, CoreError> {
-        let windows = self.windows.get_or_insert_default();
-        windows.window(&self.history, self.head.last_seq, ask)
-    }
-
-    /// Notes the tokens of a window that was not kept.
-    pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
-        if let Some(windows) = &mut self.windows {
-            windows.note_sent(model, policy, counted);
-        }
-    }
-
-    /// What it remembers of its windows.
-    pub fn windows_mut(&mut self) -> Option<&mut Windows> {
-        self.windows.as_deref_mut()
-    }
-
-    /// Notes that it was used for a window. Gives what a store must write, which is not
-    /// every time: the moment that is written lies `grain_ms` (milliseconds) ahead, so that a
-    /// restart never makes a session older than it is. Nothing while it `may_write` nothing.
-    pub fn look(&mut self, now: Now, grain_ms: u64, may_write: bool) -> Option<Change> {
-        self.head.last_access = now.steady;
-        let windows = self.windows.get_or_insert_default();
-        windows.grain_ms = grain_ms;
-        let is_known = windows.saved_access >= now.steady && !windows.is_changed();
-        (may_write && !is_known).then(|| self.touch(now))
-    }
-
-    /// A store may have been told of a use that lies ahead; it was at this moment at most.
-    pub fn used_at_most(&mut self, moment: Steady) {
-        self.head.last_access = self.head.last_access.min(moment);
-    }
-
-    /// What a store is told of a use at this moment.
-    fn written_access(&mut self, now: Steady) -> Steady {
-        self.windows.as_mut().map_or(now, |windows| windows.written_access(now))
     }
 
     fn repeated(

@@ -85,6 +85,11 @@ impl Cut {
         self.holes.get(place).is_some_and(|&(first, _)| first <= seq)
     }
 
+    /// True when no turn is in other words.
+    pub(super) fn is_plain(&self) -> bool {
+        self.excerpt.is_none() && self.reduced.is_empty()
+    }
+
     /// True when all turns from `first` up to `end` are left out of the tail.
     pub(super) fn leaves_out_all(&self, first: u64, end: u64) -> bool {
         let mut next = first;

@@ -79,6 +79,9 @@ pub(super) struct Composed<'a> {
     pub(super) tail_turns: u64,
     /// False when a unit would be torn apart: the cut does not hold any more.
     pub(super) is_whole: bool,
+    /// True when turns between the first of the generation and the last one here are not
+    /// shown, or not in the order in which they were said.
+    pub(super) has_gaps: bool,
 }
 
 impl<'a> Composer<'a> {
@@ -88,11 +91,14 @@ impl<'a> Composer<'a> {
         let mut draft =
             Draft { composer: self, cut, out, last: 0, gap: 0, has_lost: false, ahead: Vec::new() };
         let mut apart = self.apart(cut).into_iter().peekable();
-        for record in self.view.tail_from(cut.seq) {
+        let tail = self.view.tail_from(cut.seq);
+        draft.out.items.reserve(tail.size_hint().0 + apart.len());
+        let is_plain = cut.holes.is_empty();
+        for record in tail {
             while let Some(first) = apart.next_if(|first| first.seq < record.seq) {
                 draft.put(first);
             }
-            if self.shows_of_tail(cut, record) {
+            if is_plain || self.shows_of_tail(cut, record) {
                 draft.out.tail_turns += 1;
                 draft.put(record);
             }
@@ -188,6 +194,19 @@ struct Draft<'d, 'a> {
 impl<'a> Draft<'_, 'a> {
     /// Puts the next turn, with its results.
     fn put(&mut self, record: &'a TurnRecord) {
+        // Nearly all turns are like this one: nothing is left out before it, nothing is tied
+        // to it, and it is shown as it was said.
+        let is_plain = record.seq == self.last + 1 && self.gap == 0 && record.stands_alone();
+        if is_plain && self.ahead.is_empty() && self.cut.is_plain() {
+            self.last = record.seq;
+            self.out.turns += 1;
+            self.push(record, Kind::Whole, record.seq, self.composer.tokens(record));
+            return;
+        }
+        self.put_with_care(record);
+    }
+
+    fn put_with_care(&mut self, record: &'a TurnRecord) {
         self.note_gap(self.last + 1, record.seq);
         self.last = record.seq;
         self.out.turns += 1;
@@ -215,6 +234,8 @@ impl<'a> Draft<'_, 'a> {
         answers.sort_unstable();
         answers.dedup();
         let (mut next, mut split) = (record.seq + 1, None);
+        // They may stand ahead of turns that were said before them.
+        self.out.has_gaps |= answers.iter().zip(next..).any(|(answer, next)| *answer != next);
         for answer in answers {
             let Some(result) = self.composer.view.record(answer).filter(|_| self.shows(answer))
             else {
@@ -259,6 +280,10 @@ impl<'a> Draft<'_, 'a> {
     /// Notes that the turns from `first` up to `end` are not shown. Those that the cut did
     /// not leave out have left the history since.
     fn note_gap(&mut self, first: u64, end: u64) {
+        if first == end {
+            return;
+        }
+        self.out.has_gaps = true;
         self.gap += end - first;
         let kept = &self.cut.kept;
         let was_kept =

@@ -174,7 +174,7 @@ fn finish(
         policy: ask.policy,
         degraded: false,
         notes: Vec::new(),
-        omissions: omissions(composer, &cut, &composed.items),
+        omissions: omissions(composer, &cut, composed),
     };
     report.explain(&cut, ask.shown(ask.budget));
     let sent_tokens = counted - ask.fixed;
@@ -221,14 +221,17 @@ fn stable_items(
 }
 
 /// What is not there, or not as it was said, in the order of the turns.
-fn omissions(composer: &Composer<'_>, cut: &Cut, items: &[Item<'_>]) -> Vec<Omission> {
-    let front = composer.view.front_seq();
+fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec<Omission> {
+    let (front, last) = (composer.view.front_seq(), composer.view.last_seq);
     let mut all = Vec::new();
-    let mut shown: Vec<u64> =
-        items.iter().filter(|item| item.is_stored()).map(|item| item.seq).collect();
+    let items = &composed.items;
+    let mut shown: Vec<u64> = match composed.has_gaps {
+        true => items.iter().filter(|item| item.is_stored()).map(|item| item.seq).collect(),
+        false => items.last().map(|item| item.seq).into_iter().collect(),
+    };
     shown.sort_unstable();
-    shown.push(composer.view.last_seq + 1);
-    let mut next = 1;
+    shown.push(last + 1);
+    let mut next = if composed.has_gaps { 1 } else { shown[0].min(last + 1) };
     for seq in shown {
         if seq > next {
             all.extend(gap(cut, front, next, seq - 1));

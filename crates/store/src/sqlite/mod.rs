@@ -4,6 +4,7 @@ mod ended;
 mod intake;
 mod open;
 mod outbox;
+mod prune;
 mod read;
 mod row;
 mod schema;

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use rusqlite::types::Value;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use memoird_core::change::{Appended, Change, ChangeSet, LiveSet};
@@ -13,6 +12,7 @@ use memoird_core::window::SavedCut;
 
 use super::intake::{Intake, folded_live, folded_row};
 use super::outbox;
+use super::prune::prune;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::{ClockAnchor, PruneBefore, Refused, StoreError, windows};
 
@@ -335,69 +335,4 @@ fn save_clock(transaction: &Transaction<'_>, clock: &ClockAnchor) -> Result<(), 
             whole(clock.boot_ms)
         ])?;
     Ok(())
-}
-
-/// Forgets the oldest first, so that a run that was cut off goes on where it was. A
-/// generation goes once its turns are gone.
-fn prune(
-    connection: &mut Connection,
-    before: PruneBefore,
-    rows_max: usize,
-) -> Result<bool, StoreError> {
-    let rows_max_sql = Value::Integer(rows_max as i64);
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let keys = transaction.execute(
-        "DELETE FROM idempotency WHERE (tenant, session, key) IN
-             (SELECT tenant, session, key FROM idempotency WHERE at < ? ORDER BY at LIMIT ?)",
-        params![whole(before.keys.0), rows_max_sql],
-    )?;
-    let mut oldest = transaction.prepare_cached(
-        "SELECT generation FROM generations WHERE ended_at < ?
-             AND NOT EXISTS (SELECT 1 FROM outbox AS owed
-                 WHERE owed.generation = generations.generation AND owed.state <> 'done')
-         ORDER BY ended_at LIMIT ?",
-    )?;
-    let generations = oldest
-        .query_map(params![whole(before.ended.0), rows_max_sql], |row| row.get::<_, [u8; 16]>(0))?
-        .collect::<Result<Vec<_>, _>>()?;
-    drop(oldest);
-    let mut rows = keys;
-    for generation in generations {
-        if rows >= rows_max {
-            break;
-        }
-        let turns = transaction
-            .prepare_cached(
-                "DELETE FROM turns WHERE id IN
-                     (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?)",
-            )?
-            .execute(params![generation, (rows_max - rows) as i64])?;
-        transaction
-            .prepare_cached(
-                "DELETE FROM turn_places WHERE generation = ?1 AND seq IN
-                     (SELECT seq FROM turn_places WHERE generation = ?1 ORDER BY seq LIMIT ?2)",
-            )?
-            .execute(params![generation, turns as i64])?;
-        rows += turns + 1;
-        if rows <= rows_max {
-            transaction
-                .prepare_cached("DELETE FROM states WHERE generation = ?")?
-                .execute([generation])?;
-            transaction
-                .prepare_cached("DELETE FROM windows WHERE generation = ?")?
-                .execute([generation])?;
-            transaction
-                .prepare_cached("DELETE FROM outbox WHERE generation = ?")?
-                .execute([generation])?;
-            transaction
-                .prepare_cached("DELETE FROM generations WHERE generation = ?")?
-                .execute([generation])?;
-        }
-    }
-    transaction.commit()?;
-    // Each row of the answer is one page that was given back.
-    let mut vacuum = connection.prepare_cached("PRAGMA incremental_vacuum(256)")?;
-    let mut pages = vacuum.query([])?;
-    while pages.next()?.is_some() {}
-    Ok(rows >= rows_max)
 }

@@ -1,0 +1,67 @@
+//! A session as windows use it: turns to be counted, windows, and what a look leaves behind.
+
+use std::sync::Arc;
+
+use super::Session;
+use crate::change::Change;
+use crate::error::CoreError;
+use crate::time::{Now, Steady};
+use crate::window::{Ask, Policy, ScaleId, Window, Windows};
+
+impl Session {
+    /// The turns that were not counted on this scale and that a window of so many tokens may
+    /// look at, with their content: to be counted before it is asked for.
+    pub fn uncounted(&mut self, scale: ScaleId, budget: u64) -> Vec<(u64, Arc<[u8]>)> {
+        let last_seq = self.head.last_seq;
+        let windows = self.windows.get_or_insert_default();
+        let turns = windows.uncounted(&self.history, last_seq, (scale, budget));
+        turns.into_iter().map(|record| (record.seq, Arc::clone(&record.content))).collect()
+    }
+
+    /// Notes the tokens of turns.
+    pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
+        self.windows.get_or_insert_default().note_counts(scale, counted);
+    }
+
+    /// Builds the window for a model call.
+    ///
+    /// # Errors
+    /// [`CoreError::CurrentTurnTooLarge`].
+    pub fn window(&mut self, ask: &Ask<'_>) -> Result<Window, CoreError> {
+        let windows = self.windows.get_or_insert_default();
+        windows.window(&self.history, self.head.last_seq, ask)
+    }
+
+    /// Notes the tokens of a window that was not kept.
+    pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
+        if let Some(windows) = &mut self.windows {
+            windows.note_sent(model, policy, counted);
+        }
+    }
+
+    /// What it remembers of its windows.
+    pub fn windows_mut(&mut self) -> Option<&mut Windows> {
+        self.windows.as_deref_mut()
+    }
+
+    /// Notes that it was used for a window. Gives what a store must write, which is not
+    /// every time: the moment that is written lies `grain_ms` (milliseconds) ahead, so that a
+    /// restart never makes a session older than it is. Nothing while it `may_write` nothing.
+    pub fn look(&mut self, now: Now, grain_ms: u64, may_write: bool) -> Option<Change> {
+        self.head.last_access = now.steady;
+        let windows = self.windows.get_or_insert_default();
+        windows.grain_ms = grain_ms;
+        let is_known = windows.saved_access >= now.steady && !windows.is_changed();
+        (may_write && !is_known).then(|| self.touch(now))
+    }
+
+    /// A store may have been told of a use that lies ahead; it was at this moment at most.
+    pub fn used_at_most(&mut self, moment: Steady) {
+        self.head.last_access = self.head.last_access.min(moment);
+    }
+
+    /// What a store is told of a use at this moment.
+    pub(super) fn written_access(&mut self, now: Steady) -> Steady {
+        self.windows.as_mut().map_or(now, |windows| windows.written_access(now))
+    }
+}
