@@ -109,7 +109,7 @@ async fn the_system_prompt_of_the_call_stands_where_its_provider_takes_it() {
     assert_eq!(anthropic.system, "Be kind.");
     assert_eq!(messages(&anthropic).len(), 1);
     let turns_only = ask(&mut client, with_system(MessageFormat::Unspecified)).await;
-    assert_eq!((turns_only.system.as_str(), turns_only.messages_json.as_str()), ("", ""));
+    assert_eq!((turns_only.system.as_str(), turns_only.messages_json.as_str()), ("Be kind.", ""));
 }
 
 #[tokio::test]

@@ -97,8 +97,8 @@ impl Report {
                         it whole";
             self.notes.push(note.to_owned());
         }
-        // Rounding alone takes a token or two.
-        if tokens_max + 2 < self.input_budget {
+        // Less than a twentieth is not worth a line in every answer.
+        if tokens_max < self.input_budget / 20 * 19 {
             let percent = self.token_margin * 100.0;
             self.notes.push(format!(
                 "counts may be off by {percent:.0} %, so at most {tokens_max} of the {} tokens are \

@@ -85,7 +85,10 @@ pub(crate) async fn answered(
         ..spliced::GetContextResponse::default()
     };
     report.cache_breakpoints = match wanted.format {
-        None => outcome.cache_breakpoints.into_iter().map(count).collect(),
+        None => {
+            response.system = wanted.system;
+            outcome.cache_breakpoints.into_iter().map(count).collect()
+        }
         Some(format) => {
             let breakpoints = outcome.cache_breakpoints.clone();
             let rendered = written(format, outcome.turns, breakpoints, wanted).await?;
