@@ -103,8 +103,9 @@ async fn a_reload_revokes_keys_before_it_evicts_and_is_done_to_its_end() {
     const SESSIONS: u64 = 600;
     let (mut daemon, mut admin) = with_key_files().await;
     let mut appends = JoinSet::new();
+    let client = daemon.sessions_of(OLD);
     for number in 0..SESSIONS {
-        let mut client = daemon.sessions_of(OLD);
+        let mut client = client.clone();
         appends.spawn(async move { say(&mut client, &number.to_string(), "hi").await });
     }
     appends.join_all().await;
