@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memoird_core::change::Totals;
 use memoird_core::ids::SessionKey;
 use memoird_core::session::{Head, Session};
-use memoird_core::time::Steady;
 
 use crate::tenant::Tenant;
 
@@ -27,8 +26,6 @@ pub(crate) struct Inner {
     /// Counts how often the session was thrown away because a commit failed: what was
     /// read before such a moment may never have become true.
     pub(crate) epoch: u32,
-    /// When it was last asked for a window: true also where that could not be written.
-    pub(crate) last_look: Steady,
     /// True while it has a place among those that the caps count, and stands in its
     /// tenant's list.
     pub(crate) is_listed: bool,
@@ -52,8 +49,7 @@ pub(crate) enum Residence {
 impl SessionCell {
     pub(crate) fn new(key: SessionKey, tenant: Arc<Tenant>, residence: Residence) -> Self {
         tenant.stats.count_live(Totals::default(), residence.totals());
-        let inner =
-            Inner { residence, ticket: 0, epoch: 0, last_look: Steady(0), is_listed: false };
+        let inner = Inner { residence, ticket: 0, epoch: 0, is_listed: false };
         Self { key, tenant, inner: Mutex::new(inner) }
     }
 

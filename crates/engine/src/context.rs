@@ -302,7 +302,6 @@ impl Engine {
                 touch = self.shared.journal.submit(permit, set, cells, 0).ticket;
                 inner.ticket = touch;
             }
-            inner.last_look = now.steady;
         }
         let Some(head) = inner.head() else { return Look::NeedsLoad };
         let view = SessionView::of(&cell.key, head, &cell.tenant, now);

@@ -260,7 +260,6 @@ impl Engine {
         if let Some(mut session) = saved {
             let now = self.shared.machine.now().steady;
             session.used_at_most(inner.head().map_or(now, |known| known.last_access));
-            session.used_at_least(inner.last_look);
             inner.settle(&cell.tenant, Residence::Live(session));
             return Ok(());
         }

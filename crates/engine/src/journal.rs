@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memoird_core::change::{Change, ChangeSet};
-use memoird_core::time::Steady;
 use memoird_store::{Store, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
@@ -31,10 +30,6 @@ use crate::tenant::ms;
 const PERMIT_BYTES: usize = 1 << 10;
 /// No further set joins a transaction of so many bytes.
 const BATCH_BYTES: usize = 8 << 20;
-
-/// A journal that has failed so lately (milliseconds) is not asked for what nobody waits for.
-const RESPITE_MS: u64 = 1_000;
-const NEVER: u64 = u64::MAX;
 
 /// The way to the journal; without one, changes are true as soon as they are decided.
 #[derive(Debug)]
@@ -60,8 +55,6 @@ struct On {
     hurry: Notify,
     /// All sets up to this ticket are written, or known not to be.
     settled: watch::Sender<u64>,
-    /// When the last transaction failed, on the steady line; [`NEVER`] after one that did not.
-    refused_at_ms: AtomicU64,
 }
 
 #[derive(Default)]
@@ -147,7 +140,6 @@ impl Journal {
             arrived: Notify::new(),
             hurry: Notify::new(),
             settled: watch::Sender::new(0),
-            refused_at_ms: AtomicU64::new(NEVER),
         });
         let journal = Self {
             durability: config.durability,
@@ -201,14 +193,9 @@ impl Journal {
         Ok(Permit { _room: Some(permit) })
     }
 
-    /// Room in the queue for what nobody waits for: where there is some at once, and the
-    /// journal takes what it is given.
+    /// Room in the queue, where there is some at once.
     pub(crate) fn permit_now(&self, bytes: usize) -> Option<Permit> {
         let Some(on) = &self.on else { return Some(Permit { _room: None }) };
-        let refused_at = on.refused_at_ms.load(Ordering::Relaxed);
-        if refused_at != NEVER && self.machine.now().steady.since(Steady(refused_at)) < RESPITE_MS {
-            return None;
-        }
         let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let count = count.clamp(1, on.permits_max);
         let permit = Arc::clone(&on.permits).try_acquire_many_owned(count).ok()?;

@@ -60,11 +60,6 @@ impl Session {
         self.head.last_access = self.head.last_access.min(moment);
     }
 
-    /// A store may not have been told of a use; it was at this moment at least.
-    pub fn used_at_least(&mut self, moment: Steady) {
-        self.head.last_access = self.head.last_access.max(moment);
-    }
-
     /// What a store is told of a use at this moment.
     pub(super) fn written_access(&mut self, now: Steady) -> Steady {
         self.windows.as_mut().map_or(now, |windows| windows.written_access(now))

@@ -9,7 +9,7 @@ use memoird_core::change::ChangeSet;
 use memoird_core::time::Timestamp;
 use tracing::{error, warn};
 
-use super::{Journal, NEVER, On, Submission};
+use super::{Journal, On, Submission};
 use crate::cell::{Residence, SessionCell};
 use crate::config::Durability;
 use crate::error::EngineError;
@@ -89,11 +89,6 @@ impl Committer {
         self.stats.commit_sets.fetch_add(batch.len() as u64, Ordering::Relaxed);
 
         let count = batch.len();
-        let refused_at = match outcome {
-            Ok(Ok(_)) => NEVER,
-            _ => self.machine.now().steady.0,
-        };
-        on.refused_at_ms.store(refused_at, Ordering::Relaxed);
         match outcome {
             Ok(Ok(answers)) => {
                 self.settle(

@@ -136,27 +136,6 @@ async fn a_cut_that_was_not_written_loses_no_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_that_takes_nothing_is_not_asked_for_every_look() {
-    let world = World::new(one_model());
-    let engine = world.open().await;
-    let bot = Bot::acme(&engine);
-    bot.say("a", "hello").await.unwrap();
-    world.store.fail_commits(10_000);
-    for _ in 0..100 {
-        sleep(TTL / 50).await;
-        bot.context("a", ContextRequest::default()).await.unwrap();
-        for _ in 0..20 {
-            bot.context("a", ContextRequest::default()).await.unwrap();
-        }
-        settle().await;
-    }
-    let failures = engine.stats().commit_failures;
-    assert!((1..=101).contains(&failures), "{failures}");
-    // It was used all the time, though nobody could write that down.
-    assert!(bot.live("a").await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_cut_outlives_restarts() {
     let world = World::new(one_model());
     let mut engine = world.open().await;
