@@ -55,7 +55,7 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
     let append = append.map(|append| from::append(append, limits)).transpose()?;
     let wanted = Wanted {
         format,
-        system: if format.is_some() { request.system.clone() } else { String::new() },
+        system: request.system.clone(),
         set_cache_control: request.set_cache_control,
     };
     let request = ContextRequest {
