@@ -10,6 +10,7 @@ mod cell;
 mod config;
 mod context;
 mod dispatch;
+mod embedder;
 mod end;
 mod engine;
 mod error;
@@ -39,6 +40,7 @@ pub use config::{
     TenantLimits,
 };
 pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
+pub use embedder::{EmbedError, Embedder, Embeddings, Purpose};
 pub use end::EndedSession;
 pub use engine::{Blocking, Engine};
 pub use error::EngineError;
