@@ -155,72 +155,95 @@ pub struct SessionKey {
     pub session: SessionId,
 }
 
-/// One life of a session, from its first turn to its end: a ULID
-/// (<https://github.com/ulid/spec>), so generations sort by their start.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Generation(u128);
-
 /// Crockford's base 32.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const ULID_LEN: usize = 26;
 const RANDOM_BITS: u32 = 80;
 
-impl Generation {
-    /// Names a generation that starts at `started_ms` (since 1970); of `random`
-    /// the lowest 80 bits count.
-    pub fn new(started_ms: i64, random: u128) -> Self {
-        let time = u128::from(started_ms.max(0).unsigned_abs()) << RANDOM_BITS;
-        Self(time | (random & ((1 << RANDOM_BITS) - 1)))
-    }
+macro_rules! ulid {
+    ($(#[$doc:meta])* $name:ident, $invalid:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u128);
 
-    /// The 16 bytes, most significant first, as they are stored.
-    pub fn to_bytes(self) -> [u8; 16] {
-        self.0.to_be_bytes()
-    }
+        impl $name {
+            /// Names what starts at `ms` (since 1970); of `random` the lowest 80 bits count.
+            pub fn new(ms: i64, random: u128) -> Self {
+                let time = u128::from(ms.max(0).unsigned_abs()) << RANDOM_BITS;
+                Self(time | (random & ((1 << RANDOM_BITS) - 1)))
+            }
 
-    /// The generation that [`Self::to_bytes`] gave.
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(u128::from_be_bytes(bytes))
-    }
-}
+            /// The 16 bytes, most significant first, as they are stored.
+            pub fn to_bytes(self) -> [u8; 16] {
+                self.0.to_be_bytes()
+            }
 
-impl fmt::Display for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0_u8; ULID_LEN];
-        let mut rest = self.0;
-        for place in text.iter_mut().rev() {
-            *place = ALPHABET[(rest & 31) as usize];
-            rest >>= 5;
+            /// The id that [`Self::to_bytes`] gave.
+            pub fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(u128::from_be_bytes(bytes))
+            }
         }
-        f.write_str(str::from_utf8(&text).unwrap_or_default())
-    }
-}
 
-impl fmt::Debug for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for Generation {
-    type Err = CoreError;
-
-    /// # Errors
-    /// [`CoreError::GenerationInvalid`] unless it is a ULID.
-    fn from_str(text: &str) -> Result<Self, CoreError> {
-        let invalid = || CoreError::GenerationInvalid { text: text.chars().take(64).collect() };
-        if text.len() != ULID_LEN || text.as_bytes()[0] > b'7' {
-            return Err(invalid());
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(str::from_utf8(&ulid_text(self.0)).unwrap_or_default())
+            }
         }
-        text.bytes()
-            .try_fold(0_u128, |sum, byte| {
-                let digit =
-                    ALPHABET.iter().position(|&known| known == byte.to_ascii_uppercase())?;
-                Some(sum << 5 | digit as u128)
-            })
-            .map(Self)
-            .ok_or_else(invalid)
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = CoreError;
+
+            /// # Errors
+            #[doc = concat!("[`CoreError::", stringify!($invalid), "`] unless it is a ULID.")]
+            fn from_str(text: &str) -> Result<Self, CoreError> {
+                let invalid = || CoreError::$invalid { text: text.chars().take(64).collect() };
+                ulid_number(text).map(Self).ok_or_else(invalid)
+            }
+        }
+    };
+}
+
+ulid!(
+    /// One life of a session, from its first turn to its end: a ULID
+    /// (<https://github.com/ulid/spec>), so generations sort by their start.
+    Generation,
+    GenerationInvalid
+);
+ulid!(
+    /// One memory: a ULID, so memories sort by when they were made.
+    MemoryId,
+    MemoryIdInvalid
+);
+ulid!(
+    /// One lease of turns for an extraction: a ULID that only its holder was told.
+    LeaseId,
+    LeaseInvalid
+);
+
+fn ulid_text(number: u128) -> [u8; ULID_LEN] {
+    let mut text = [0_u8; ULID_LEN];
+    let mut rest = number;
+    for place in text.iter_mut().rev() {
+        *place = ALPHABET[(rest & 31) as usize];
+        rest >>= 5;
     }
+    text
+}
+
+fn ulid_number(text: &str) -> Option<u128> {
+    if text.len() != ULID_LEN || text.as_bytes()[0] > b'7' {
+        return None;
+    }
+    text.bytes().try_fold(0_u128, |sum, byte| {
+        let digit = ALPHABET.iter().position(|&known| known == byte.to_ascii_uppercase())?;
+        Some(sum << 5 | digit as u128)
+    })
 }
 
 #[cfg(test)]

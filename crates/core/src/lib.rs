@@ -12,6 +12,7 @@ pub mod history;
 pub mod idempotency;
 pub mod ids;
 pub mod limits;
+pub mod memory;
 pub mod model;
 pub mod outbox;
 pub mod session;
