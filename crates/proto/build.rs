@@ -23,8 +23,7 @@ const FILES: [&str; 4] = [
 ];
 
 /// Replies whose `turns` are spliced.
-const SPLICED: [&str; 3] =
-    ["GetHistoryResponse", "GetContextResponse", "LeaseExtractionResponse"];
+const SPLICED: [&str; 3] = ["GetHistoryResponse", "GetContextResponse", "LeaseExtractionResponse"];
 
 /// A build script is told by the environment where to read and write: now, and not when it
 /// was compiled, because the folder may have moved since.

@@ -21,6 +21,7 @@ use crate::cell::SessionCell;
 use crate::config::EngineConfig;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::long_term::{RecallAsk, RecallHit};
 use crate::models::Model;
 use crate::read::SessionView;
 use crate::tenant::Tenant;
@@ -75,6 +76,8 @@ pub struct ContextRequest {
     pub attempt: u32,
     /// Only look: nothing is touched, and nothing decided is kept.
     pub peek: bool,
+    /// Memories to put into the window.
+    pub memories: Option<RecallAsk>,
 }
 
 /// A window.
@@ -88,6 +91,10 @@ pub struct ContextOutcome {
     pub turns: Vec<WindowTurn>,
     /// Indices of turns after which a provider's cache may break, ascending.
     pub cache_breakpoints: Vec<usize>,
+    /// Memories that were recalled for it and are in it, best first.
+    pub memories: Vec<RecallHit>,
+    /// The block in which the model reads them; empty without any.
+    pub memories_text: String,
     /// Why.
     pub report: Report,
 }
@@ -158,7 +165,15 @@ impl Engine {
             tenant.stats.windows.count(&window);
         }
         let Window { turns, cache_breakpoints, report, .. } = window;
-        Ok(ContextOutcome { session: view, appended, turns, cache_breakpoints, report })
+        Ok(ContextOutcome {
+            session: view,
+            appended,
+            turns,
+            cache_breakpoints,
+            memories: Vec::new(),
+            memories_text: String::new(),
+            report,
+        })
     }
 
     /// Checks what is asked, before anything is done.
