@@ -27,7 +27,14 @@ const LAYERS: [Layer; 8] = [
         name: "memoird-core",
         ours: &[],
         banned: &[],
-        only: Some(&["bpe-openai", "imagesize", "serde_json", "thiserror"]),
+        only: Some(&[
+            "bpe-openai",
+            "imagesize",
+            "rust-stemmers",
+            "serde_json",
+            "thiserror",
+            "unicode-normalization",
+        ]),
     },
     Layer {
         name: "memoird-store",

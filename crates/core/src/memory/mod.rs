@@ -6,8 +6,12 @@
 
 pub mod block;
 mod fact;
+pub mod fuse;
+pub mod lexical;
 pub mod manifest;
 mod quote;
+mod stop_words;
+pub mod text;
 
 use crate::ids::{Generation, MemoryId, SessionId, Subject};
 use crate::time::Timestamp;
