@@ -37,4 +37,27 @@ pub enum ModelError {
         /// Why.
         problem: String,
     },
+    /// The address of a provider cannot be one.
+    #[error("base_url is no address of a provider: {problem}")]
+    BaseUrlInvalid {
+        /// Why.
+        problem: String,
+    },
+    /// A setting is not within its range.
+    #[error("{setting} takes {range}")]
+    SettingOutOfRange {
+        /// Its name.
+        setting: &'static str,
+        /// What it takes.
+        range: &'static str,
+    },
+    /// A key cannot be one.
+    #[error("the api_key is empty, or has characters that no header can have")]
+    ApiKeyInvalid,
+    /// The machine lacks something.
+    #[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
+    TlsUnavailable {
+        /// What the library says.
+        problem: String,
+    },
 }
