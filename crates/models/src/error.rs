@@ -60,4 +60,68 @@ pub enum ModelError {
         /// What the library says.
         problem: String,
     },
+    /// This program cannot compute vectors itself.
+    #[error(
+        "this memoird was built without local-embedder and cannot use {}; \
+         build it with --features local-embedder, or configure a provider",
+        dir.display()
+    )]
+    LocalNotBuilt {
+        /// The folder of the model.
+        dir: PathBuf,
+    },
+    /// A file of a model is not there.
+    #[error(
+        "{} is missing; a model is a folder with model.safetensors, tokenizer.json and \
+         config.json, as its repository has them",
+        path.display()
+    )]
+    ModelIncomplete {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of a model cannot be read.
+    #[error("cannot read {} of the model: {error}; check the path and its permissions", path.display())]
+    ModelUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file of a model is larger than any of its family.
+    #[error("{} has {bytes} bytes and may have {bytes_max}; take a smaller model", path.display())]
+    ModelTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// How large it is.
+        bytes: u64,
+        /// How large it may be.
+        bytes_max: u64,
+    },
+    /// A file of a model says nothing that can be used.
+    #[error("{} is none of a model: {problem}; take it from the model's repository again", path.display())]
+    ModelInvalid {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
+    /// It is a model, but not one that this program computes.
+    #[error(
+        "{}: {what}; take a BERT model of sentence-transformers that pools by mean or cls, \
+         such as all-MiniLM-L6-v2",
+        path.display()
+    )]
+    ModelUnsupported {
+        /// The file that says so.
+        path: PathBuf,
+        /// What is not supported.
+        what: String,
+    },
+    /// The files of a model do not make one together.
+    #[error("the model cannot be used: {problem}; take all files from one repository")]
+    ModelUnusable {
+        /// Why.
+        problem: String,
+    },
 }
