@@ -119,7 +119,7 @@ impl OpenAiEmbedder {
         let batch = Batch { texts: &texts, text_bytes_max: TEXT_BYTES_LEAST };
         match with_tries(self.config.tries_max, || self.ask(&batch)).await {
             Ok(_) => EmbedError::Refused { problem },
-            Err(EmbedError::Refused { problem }) => EmbedError::Misconfigured {
+            Err(EmbedError::Refused { .. }) => EmbedError::Misconfigured {
                 problem: format!(
                     "{problem}, also for a harmless word; check model, dimensions and api_key"
                 ),
