@@ -12,6 +12,8 @@ use serde_json::Value;
 const AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Bytes of a provider's code.
 const CODE_BYTES_MAX: usize = 64;
+/// Bytes of a text that a code may not hold.
+const PRIVATE_BYTES_LEAST: usize = 4;
 
 /// What an answer with this status means; `said` is its code, if it told one.
 pub(super) fn problem(status: StatusCode, headers: &HeaderMap, said: &str) -> EmbedError {
@@ -53,9 +55,9 @@ fn is_code(word: &str) -> bool {
     (1..=CODE_BYTES_MAX).contains(&word.len()) && word.bytes().all(is_of_codes)
 }
 
-/// Whether one of them stands in the other.
+/// Whether a code repeats something private. Every code has some short text in it.
 fn meet(private: &str, word: &str) -> bool {
-    !private.is_empty() && (private.contains(word) || word.contains(private))
+    private.contains(word) || (private.len() >= PRIVATE_BYTES_LEAST && word.contains(private))
 }
 
 /// The pause of `Retry-After` (RFC 9110, section 10.2.3). A date is compared with the
@@ -139,6 +141,7 @@ mod tests {
         for word in ["two words", "", "a\\u001b[2J", "grün", &"x".repeat(65)] {
             assert_eq!(of(&format!(r#"{{"error":{{"code":"{word}"}}}}"#), ""), "", "{word}");
         }
+        assert_eq!(of(openai, "a"), "invalid_request_error, invalid_api_key");
         for private in ["hunter2", "my password is hunter2!", "hunter"] {
             assert_eq!(of(r#"{"error":{"code":"hunter2"}}"#, private), "", "{private}");
         }
