@@ -27,7 +27,7 @@ const LAYERS: [Layer; 8] = [
         name: "memoird-core",
         ours: &[],
         banned: &[],
-        only: Some(&["bpe-openai", "imagesize", "serde_json", "thiserror"]),
+        only: Some(&["bpe-openai", "imagesize", "regex", "serde_json", "thiserror"]),
     },
     Layer {
         name: "memoird-store",

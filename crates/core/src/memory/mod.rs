@@ -8,6 +8,7 @@ pub mod block;
 mod fact;
 pub mod manifest;
 mod quote;
+pub mod secrets;
 
 use crate::ids::{Generation, MemoryId, SessionId, Subject};
 use crate::time::Timestamp;
