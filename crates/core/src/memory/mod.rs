@@ -10,6 +10,7 @@ pub mod fuse;
 pub mod lexical;
 pub mod manifest;
 mod quote;
+pub mod secrets;
 mod stop_words;
 pub mod text;
 
