@@ -112,7 +112,7 @@ impl Engine {
                 "a dream sweep is done"
             );
         }
-        Ok(plan.report(dry_run).to_string())
+        Ok(plan.report(now, &settings).to_string())
     }
 
     /// All current memories, with what their recalls say.
@@ -175,7 +175,9 @@ fn evidence_of(row: &DreamRow) -> Evidence {
         id: row.memory.id,
         kind: row.memory.kind,
         pin: row.memory.pin,
+        pin_changed_at: None,
         created_at: row.memory.created_at,
+        updated_at: row.memory.updated_at,
         recalls: row.recalls,
         distinct_queries: row.queries,
         distinct_days: row.days,

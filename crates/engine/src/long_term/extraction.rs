@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use memoird_core::CoreError;
+use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
-use memoird_core::memory::prompt::{Line, prompt};
+use memoird_core::memory::prompt::{Ask, Said, prompt};
 use memoird_core::memory::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Origin, Source};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
@@ -77,13 +78,24 @@ impl Engine {
         self.write_memories(tenant, move |writer| Ok((writer.take_lease(&ask)?, Touch::Nothing)))
             .await?;
         let manifest = self.manifest(tenant, reach.subject.clone(), 0, 0).await?;
-        let lines: Vec<Line> = turns
-            .iter()
-            .map(|(seq, turn)| Line { seq: *seq, role: turn.role, text: text_of(turn) })
-            .collect();
+        let texts: Vec<String> = turns.iter().map(|(_, turn)| text_of(turn)).collect();
+        let said = turns.iter().zip(&texts).map(|((seq, turn), text)| Said {
+            seq: *seq,
+            on: turn.timestamp.map(Date::of),
+            role: turn.role,
+            text,
+        });
+        let recalled: Vec<&str> = reach.recalled.iter().map(String::as_str).collect();
+        let ask = Ask {
+            today: Date::of(now),
+            subject: &reach.subject,
+            manifest: &manifest.text,
+            turns: &said.collect::<Vec<_>>(),
+            recalled: &recalled,
+        };
         Ok(ExtractionLease {
             lease: Some(id),
-            prompt: prompt(now, &reach.subject, &manifest.text, &lines, &reach.recalled),
+            prompt: prompt(&ask),
             turns: page.turns,
             manifest: manifest.text.clone(),
             expires_at,

@@ -7,9 +7,10 @@ use hashlink::LruCache;
 use memoird_core::CoreError;
 use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::{MemoryId, Subject};
-use memoird_core::memory::fuse;
+use memoird_core::memory::fuse::{Lists, Ranked, Standing};
+use memoird_core::memory::{IMPORTANCE_DEFAULT, Memory, MemoryKind};
 use memoird_core::time::Timestamp;
-use memoird_store::long_term::{self as stored, Embedding, Hit, RecallEvent, RecallLists};
+use memoird_store::long_term::{self as stored, Embedding, Hit, RecallEvent, RecallLists, Scored};
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
@@ -190,21 +191,37 @@ impl Engine {
 
     /// The lists as one, best first.
     fn fused(&self, mut lists: RecallLists, limit: usize, now: Timestamp) -> Vec<RecallHit> {
-        let weights = self.shared.config.load().long_term.weights;
-        let place = |list: &[stored::Scored], id: MemoryId| {
-            list.iter().position(|scored| scored.id == id).map_or(0, |place| place + 1)
+        let fusion = self.shared.config.load().long_term.fusion;
+        let known = &lists.memories;
+        let age_ms = |memory: &Memory| now.as_ms().saturating_sub(memory.observed_at.as_ms());
+        let ranked = |list: &[Scored]| -> Vec<Ranked<MemoryId>> {
+            let found = list.iter().filter_map(|one| Some((one, known.get(&one.id)?)));
+            let ranked = found.map(|(one, memory)| Ranked {
+                id: one.id,
+                score: one.score,
+                observed_at: memory.observed_at,
+            });
+            ranked.collect()
         };
-        let candidates: Vec<fuse::Candidate> =
-            lists.memories.values().map(|memory| fuse::Candidate::of(memory, now)).collect();
-        let ranked = fuse::fuse(&ids(&lists.lexical), &ids(&lists.vector), &candidates, &weights);
-        let hits = ranked.into_iter().take(limit).filter_map(|(id, score)| {
-            let memory = lists.memories.remove(&id)?;
-            let age_ms = now.as_ms().saturating_sub(memory.observed_at.as_ms());
+        let standing = |id: &MemoryId| {
+            let memory = known.get(id);
+            Standing {
+                kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
+                importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
+                age_ms: memory.map_or(0, age_ms),
+                has_vector: lists.embedded.contains(id),
+            }
+        };
+        let both = Lists { lexical: ranked(&lists.lexical), vector: ranked(&lists.vector) };
+        let fused = fusion.fuse(both, standing);
+        let place = |rank: Option<u32>| rank.map_or(0, |rank| rank as usize);
+        let hits = fused.into_iter().take(limit).filter_map(|one| {
+            let memory = lists.memories.remove(&one.id)?;
             Some(RecallHit {
-                score,
-                lexical_rank: place(&lists.lexical, id),
-                vector_rank: place(&lists.vector, id),
-                age: Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)),
+                score: one.score,
+                lexical_rank: place(one.lexical_rank),
+                vector_rank: place(one.vector_rank),
+                age: Duration::from_millis(u64::try_from(age_ms(&memory)).unwrap_or(0)),
                 memory,
             })
         });
@@ -269,10 +286,6 @@ fn question_of(
         depth: ask.limit.max(DEPTH_MIN),
         now,
     }
-}
-
-fn ids(list: &[stored::Scored]) -> Vec<MemoryId> {
-    list.iter().map(|scored| scored.id).collect()
 }
 
 /// A digest of texts, each of which ends where the next begins.
