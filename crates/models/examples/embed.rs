@@ -9,7 +9,7 @@ use std::time::Instant;
 use memoird_engine::Purpose;
 
 /// Texts that are timed, made of the given ones by turns.
-const TIMED: usize = 256;
+const TIMED: usize = 64;
 
 #[allow(clippy::disallowed_methods)]
 #[tokio::main]

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use memoird_engine::{EmbedError, Embedder, Embeddings, Purpose};
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::{Client, Response, Url};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
@@ -142,7 +142,7 @@ impl OpenAiEmbedder {
         let request = self.client.post(self.endpoint.clone()).body(self.body(batch));
         let answer = request.send().await.map_err(broken)?;
         let status = answer.status();
-        if status != StatusCode::OK {
+        if !status.is_success() {
             let headers = answer.headers().clone();
             let said = said(answer).await;
             let key = self.config.api_key.iter().map(ApiKey::as_str);

@@ -155,6 +155,7 @@ impl fmt::Debug for OpenAiEmbedderConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openai::OpenAiEmbedder;
 
     #[test]
     fn every_setting_has_its_range() {
@@ -201,7 +202,8 @@ mod tests {
         let base_url = "https://a.example/v1?token=hunter2";
         let config =
             OpenAiEmbedderConfig { api_key: Some(key), ..OpenAiEmbedderConfig::new(base_url, "m") };
-        let shown = format!("{config:?} {:?}", super::super::OpenAiEmbedder::new(&config));
+        let embedder = OpenAiEmbedder::new(&config).expect("a good configuration");
+        let shown = format!("{config:?} {embedder:?}");
         assert!(shown.contains("a.example/v1") && !shown.contains("hunter2"), "{shown}");
     }
 }

@@ -20,6 +20,7 @@ pub(crate) const WORDS: [&str; 10] =
 const MARKS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
 /// A good folder.
+#[allow(clippy::print_stdout)]
 pub(crate) fn folder() -> TempDir {
     println!("seed {SEED}");
     let dir = tempfile::tempdir().expect("a directory");
