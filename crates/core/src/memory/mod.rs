@@ -5,8 +5,11 @@
 //! kept is the store's affair.
 
 pub mod block;
+pub mod dream;
+pub mod extraction;
 mod fact;
 pub mod manifest;
+pub mod prompt;
 mod quote;
 pub mod secrets;
 
