@@ -5,10 +5,13 @@
 //! kept is the store's affair.
 
 pub mod block;
+pub mod dream;
+pub mod extraction;
 mod fact;
 pub mod fuse;
 pub mod lexical;
 pub mod manifest;
+pub mod prompt;
 mod quote;
 pub mod secrets;
 mod stop_words;
