@@ -15,11 +15,15 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
 const PACKAGE: &str = "memoird.v1";
 
-const FILES: [&str; 3] =
-    ["memoird/v1/common.proto", "memoird/v1/session.proto", "memoird/v1/admin.proto"];
+const FILES: [&str; 4] = [
+    "memoird/v1/common.proto",
+    "memoird/v1/memory.proto",
+    "memoird/v1/session.proto",
+    "memoird/v1/admin.proto",
+];
 
 /// Replies whose `turns` are spliced.
-const SPLICED: [&str; 2] = ["GetHistoryResponse", "GetContextResponse"];
+const SPLICED: [&str; 3] = ["GetHistoryResponse", "GetContextResponse", "LeaseExtractionResponse"];
 
 /// A build script is told by the environment where to read and write: now, and not when it
 /// was compiled, because the folder may have moved since.

@@ -105,6 +105,7 @@ impl Chat {
             input_budget: budget,
             budget,
             fixed: 100,
+            memories: 0,
             fixed_digest: 1,
             factor: 1.0,
             margin: 0.0,

@@ -314,7 +314,7 @@ impl Engine {
         let set = ChangeSet { changes: all };
         let submitted = self.shared.journal.submit(permit, set, cells, dropped);
         inner.ticket = submitted.ticket;
-        self.forget(&victim, &mut inner, Some(&cell.tenant.id));
+        self.retire(&victim, &mut inner, Some(&cell.tenant.id));
         Ok(Eviction::Done(submitted))
     }
 }

@@ -140,13 +140,13 @@ impl Engine {
         let set = ChangeSet { changes: vec![self.end_of(&cell.key, leaving, reason, now)] };
         let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
         inner.ticket = submitted.ticket;
-        self.forget(cell, &mut inner, None);
+        self.retire(cell, &mut inner, None);
         Ok(Attempt::Done((view, ended), submitted))
     }
 
     /// Marks a session as ended; whoever holds the cell still sees that. Its place goes to
     /// `heir`, where one waits for it.
-    pub(crate) fn forget(
+    pub(crate) fn retire(
         &self,
         cell: &Arc<SessionCell>,
         inner: &mut Inner,

@@ -51,8 +51,10 @@ pub struct Ask<'a> {
     pub input_budget: u64,
     /// The same as counted here, less the margin.
     pub budget: u64,
-    /// What it uses before the first turn: system prompt, tools, what the bot adds.
+    /// What it uses beside the turns: system prompt, tools, what the bot adds, memories.
     pub fixed: u64,
+    /// What of that is kept free for the block of memories behind the turns.
+    pub memories: u64,
     /// Tells that from another system prompt and other tools.
     pub fixed_digest: u64,
     /// By what counts are multiplied to get what the provider charges.

@@ -50,6 +50,24 @@ pub(super) struct Sent {
     pub(super) fixed_digest: u64,
 }
 
+impl Window {
+    /// Takes a block of memories behind the turns, for which `Ask::memories` kept room.
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn hold_memories(&mut self, tokens: u64) {
+        self.counted += tokens;
+        self.report.blocks.memories = (tokens as f64 * self.report.token_factor) as u64;
+    }
+
+    /// True when all these turns are in it, of `last_seq` that there are.
+    pub fn holds(&self, seqs: &[u64], last_seq: u64) -> bool {
+        let is_out = |seq: &u64| {
+            let mut gaps = self.report.omissions.iter();
+            gaps.any(|gap| (gap.first_seq..=gap.last_seq).contains(seq))
+        };
+        !seqs.is_empty() && seqs.iter().all(|seq| *seq <= last_seq && !is_out(seq))
+    }
+}
+
 /// A window that was decided, and the cut that it came from.
 pub(super) struct Planned {
     pub(super) window: Window,
@@ -124,9 +142,10 @@ fn finish(
     let has_new_cut = is_other && !matches!(ask.policy, Policy::SlidingWindow { .. });
     let stable = stable_items(composer, &composed.items, (before, &cut, is_other), sent);
     let anchor = composer.view.anchor().map(|anchor| anchor.seq);
-    let mut blocks = Blocks { system: ask.shown(ask.fixed), ..Blocks::default() };
+    let before_turns = ask.fixed - ask.memories;
+    let mut blocks = Blocks { system: ask.shown(before_turns), ..Blocks::default() };
     let mut turns = Vec::with_capacity(composed.items.len());
-    let (mut counted, mut total) = (ask.fixed, blocks.system);
+    let (mut counted, mut total) = (before_turns, blocks.system);
     let (mut stable_tokens, mut stable_turns, mut head_turns) = (total, 0, 0);
     for (place, item) in composed.items.iter().enumerate() {
         let Some(content) = content::content(&cut, item, ask) else { continue };
@@ -177,7 +196,7 @@ fn finish(
         omissions: omissions(composer, &cut, composed),
     };
     report.explain(&cut, ask.shown(ask.budget));
-    let sent_tokens = counted - ask.fixed;
+    let sent_tokens = counted - before_turns;
     let newly_reduced = cut.reduced.iter().filter(|(seq, _)| !before.reduced.contains_key(seq));
     let newly_reduced = newly_reduced.map(|(_, reduced)| reduced.results.len() as u64).sum();
     let window = Window {

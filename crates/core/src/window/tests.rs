@@ -182,6 +182,7 @@ impl Chat {
             input_budget: budget,
             budget: whole(budget as f64 / (1.0 + margin) / factor),
             fixed: self.fixed,
+            memories: 0,
             fixed_digest: 7,
             factor,
             margin,

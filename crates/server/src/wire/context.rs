@@ -68,6 +68,7 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         policy,
         attempt: request.attempt,
         peek: request.peek,
+        memories: None,
     };
     Ok(Asked { request, wanted })
 }

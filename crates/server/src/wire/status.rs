@@ -8,7 +8,7 @@ use memoird_core::CoreError;
 use memoird_engine::EngineError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::auth::Denied;
 use crate::reload::ReloadError;
@@ -34,6 +34,20 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
             error!(detail, "a call failed at the journal");
             (Unavailable, "JOURNAL_FAILED", Some(RETRY_LATER))
         }
+        EngineError::MemoriesOff => (FailedPrecondition, "MEMORIES_OFF", None),
+        EngineError::MemoriesBusy => (ResourceExhausted, "MEMORIES_BUSY", Some(RETRY_SOON)),
+        EngineError::MemoriesDiskFull => {
+            (ResourceExhausted, "MEMORIES_DISK_FULL", Some(RETRY_LATER))
+        }
+        EngineError::MemoriesFailed { detail } => {
+            error!(detail, "a call failed at a tenant's memories");
+            (Unavailable, "MEMORIES_FAILED", Some(RETRY_LATER))
+        }
+        EngineError::NoEmbedder => (FailedPrecondition, "NO_EMBEDDER", None),
+        EngineError::EmbedderFailed { detail } => {
+            warn!(detail, "a query could not be embedded");
+            (Unavailable, "EMBEDDER_FAILED", Some(RETRY_LATER))
+        }
         EngineError::SessionReloaded => (Unavailable, "SESSION_RELOADED", Some(RETRY_SOON)),
         EngineError::NoPlace => (ResourceExhausted, "NO_PLACE", Some(RETRY_SOON)),
         EngineError::Stopping => (Unavailable, "STOPPING", Some(RETRY_LATER)),
@@ -43,7 +57,9 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
 
 /// What the rules refuse.
 pub(crate) fn core(refusal: &CoreError) -> Status {
-    use Code::{Aborted, FailedPrecondition, InvalidArgument};
+    use Code::{
+        Aborted, AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted,
+    };
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
         CoreError::HookNameInvalid { .. } => (InvalidArgument, "HOOK_NAME_INVALID"),
@@ -64,14 +80,36 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::BudgetNotPositive { .. } => (InvalidArgument, "BUDGET_NOT_POSITIVE"),
         CoreError::CurrentTurnTooLarge { .. } => (FailedPrecondition, "CURRENT_TURN_TOO_LARGE"),
         CoreError::UnknownModel { .. } => (InvalidArgument, "UNKNOWN_MODEL"),
+        CoreError::MemoryIdInvalid { .. } => (InvalidArgument, "MEMORY_ID_INVALID"),
+        CoreError::LeaseInvalid { .. } => (InvalidArgument, "LEASE_INVALID"),
+        CoreError::MemoryInvalid { .. } => (InvalidArgument, "MEMORY_INVALID"),
+        CoreError::MemoryNotFound { .. } => (NotFound, "MEMORY_NOT_FOUND"),
+        CoreError::MemoryDuplicate { .. } => (AlreadyExists, "MEMORY_DUPLICATE"),
+        CoreError::MemorySuperseded { .. } => (FailedPrecondition, "MEMORY_SUPERSEDED"),
+        CoreError::SecretFound { .. } => (InvalidArgument, "SECRET_FOUND"),
+        CoreError::MemoriesFull { .. } => (ResourceExhausted, "MEMORIES_FULL"),
+        CoreError::SourceNotFound { .. } => (NotFound, "SOURCE_NOT_FOUND"),
+        CoreError::LeaseHeld { .. } => (Aborted, "LEASE_HELD"),
+        CoreError::LeaseLost => (Aborted, "LEASE_LOST"),
     };
-    let mut metadata = HashMap::new();
-    if let CoreError::CurrentTurnTooLarge { budget, tokens, .. } = refusal {
-        metadata.insert("tokens".to_owned(), tokens.to_string());
-        metadata.insert("budget".to_owned(), budget.to_string());
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, facts_of(refusal));
+    if let CoreError::LeaseHeld { seconds_left } = refusal {
+        details.set_retry_info(Some(Duration::from_secs(*seconds_left)));
     }
-    let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
     Status::with_error_details(code, refusal.to_string(), details)
+}
+
+/// What a program may want to know of a refusal, beside its reason.
+fn facts_of(refusal: &CoreError) -> HashMap<String, String> {
+    let facts = match refusal {
+        CoreError::CurrentTurnTooLarge { budget, tokens, .. } => {
+            vec![("tokens", tokens.to_string()), ("budget", budget.to_string())]
+        }
+        CoreError::MemoryDuplicate { id } => vec![("id", id.to_string())],
+        CoreError::MemorySuperseded { by, .. } => vec![("superseded_by", by.to_string())],
+        _ => Vec::new(),
+    };
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// A request that does not make sense.

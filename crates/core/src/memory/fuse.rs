@@ -1,0 +1,234 @@
+//! One order out of two: what the words found and what the meaning found become one list,
+//! in which importance and age have a say.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use super::MemoryKind;
+use crate::time::Timestamp;
+
+/// The lowest score that words can give: nothing of the query is there.
+const LEXICAL_MIN: f64 = 0.0;
+/// The lowest cosine.
+const COSINE_MIN: f64 = -1.0;
+/// A day in milliseconds.
+const DAY_MS: f64 = 24.0 * 60.0 * 60.0 * 1_000.0;
+
+/// A memory in a list, before lists become one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ranked<Id> {
+    /// Its id.
+    pub id: Id,
+    /// From words: 0 or more. From meaning: a cosine, -1 to 1. What is no number does
+    /// not count.
+    pub score: f64,
+    /// When it was so: of two that are equally good the newer one stands first.
+    pub observed_at: Timestamp,
+}
+
+/// What two ways of looking found. The order inside a list means nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lists<Id> {
+    /// Found by words.
+    pub lexical: Vec<Ranked<Id>>,
+    /// Found by meaning; empty when nobody looked.
+    pub vector: Vec<Ranked<Id>>,
+}
+
+/// A memory in the list that came out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fused<Id> {
+    /// Its id.
+    pub id: Id,
+    /// 0 or more. Relevance, which is 1 for the best of every list, times
+    /// [`Fusion::factor`].
+    pub score: f64,
+    /// Its place by words, from 1; `None` where it was not among the best.
+    pub lexical_rank: Option<u32>,
+    /// Its place by meaning, from 1; `None` where it was not among the best.
+    pub vector_rank: Option<u32>,
+    /// When it was so.
+    pub observed_at: Timestamp,
+}
+
+/// What a memory brings along, whatever was asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    /// What it is about.
+    pub kind: MemoryKind,
+    /// From 0 to 1.
+    pub importance: f32,
+    /// How old it is, in milliseconds. Below 0: it is new.
+    pub age_ms: i64,
+    /// False while a worker has not made its vector: then only words can find it, and that
+    /// is not held against it.
+    pub has_vector: bool,
+}
+
+/// In how many days half of what age can take is gone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HalfLives {
+    /// Of [`MemoryKind::User`].
+    pub user_days: f64,
+    /// Of [`MemoryKind::Feedback`].
+    pub feedback_days: f64,
+    /// Of [`MemoryKind::Project`].
+    pub project_days: f64,
+    /// Of [`MemoryKind::Reference`].
+    pub reference_days: f64,
+}
+
+/// How lists become one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fusion {
+    /// So many of the best of a list count.
+    pub depth: usize,
+    /// What is added to a rank: the more, the less the first ranks stand out.
+    pub rank_offset: f64,
+    /// How far apart the factors of the most and of the least important memory are, from 0
+    /// to 1. The factor of one in the middle is 1.
+    pub importance_spread: f64,
+    /// What is left of a score however old the memory is, from 0 to 1.
+    pub recency_floor: f64,
+    /// How soon age takes the rest.
+    pub half_lives: HalfLives,
+}
+
+impl Default for HalfLives {
+    fn default() -> Self {
+        Self {
+            user_days: 10_000.0,
+            feedback_days: 365.0,
+            project_days: 90.0,
+            reference_days: 10_000.0,
+        }
+    }
+}
+
+impl Default for Fusion {
+    /// The offset is the one of the paper. Importance and age together move a memory by at
+    /// most about a third: they decide between answers of much the same worth, and never
+    /// lift one that hardly answers above one that clearly does.
+    fn default() -> Self {
+        Self {
+            depth: 100,
+            rank_offset: 60.0,
+            importance_spread: 0.2,
+            recency_floor: 0.8,
+            half_lives: HalfLives::default(),
+        }
+    }
+}
+
+impl HalfLives {
+    /// That of a kind, in days.
+    pub fn days(&self, kind: MemoryKind) -> f64 {
+        match kind {
+            MemoryKind::User => self.user_days,
+            MemoryKind::Feedback => self.feedback_days,
+            MemoryKind::Project => self.project_days,
+            MemoryKind::Reference => self.reference_days,
+        }
+    }
+}
+
+impl Fusion {
+    /// One list of both, best first; equal ones by newness, then by id.
+    ///
+    /// Each list gives `s / (60 + rank)`: reciprocal ranks ("Reciprocal rank fusion
+    /// outperforms Condorcet and individual rank learning methods", G. Cormack, C. Clarke
+    /// and S. Büttcher, 2009), each by the share `s` that its score has of the list's best,
+    /// above the lowest score there can be ("An analysis of fusion functions for hybrid
+    /// retrieval", S. Bruch, S. Gai and A. Ingber, 2023). Ranks alone know nothing of a
+    /// first place that is won by far: with them two middling places beat it.
+    ///
+    /// `standing` is asked once of each memory.
+    pub fn fuse<Id: Ord + Clone>(
+        &self,
+        lists: Lists<Id>,
+        standing: impl Fn(&Id) -> Standing,
+    ) -> Vec<Fused<Id>> {
+        let lexical = self.votes(lists.lexical, LEXICAL_MIN);
+        let vector = self.votes(lists.vector, COSINE_MIN);
+        let is_hybrid = !vector.is_empty();
+        let votes_max = if is_hybrid && !lexical.is_empty() { 2.0 } else { 1.0 };
+        let lexical = lexical.into_iter().map(|vote| (vote, true));
+        let vector = vector.into_iter().map(|vote| (vote, false));
+        let mut fused: BTreeMap<Id, Fused<Id>> = BTreeMap::new();
+        for (vote, is_lexical) in lexical.chain(vector) {
+            let Ranked { id, score, observed_at } = vote.ranked;
+            let one = fused.entry(id.clone()).or_insert_with(|| Fused {
+                id,
+                score: 0.0,
+                lexical_rank: None,
+                vector_rank: None,
+                observed_at,
+            });
+            let rank = if is_lexical { &mut one.lexical_rank } else { &mut one.vector_rank };
+            if rank.is_none() {
+                *rank = Some(vote.rank);
+                one.score += score / votes_max;
+            }
+        }
+        let mut fused: Vec<_> = fused.into_values().collect();
+        for one in &mut fused {
+            let standing = standing(&one.id);
+            if is_hybrid && !standing.has_vector && one.vector_rank.is_none() {
+                // Nobody could look at its meaning: its words speak for it.
+                one.score *= 2.0;
+            }
+            one.score *= self.factor(standing);
+        }
+        fused.sort_by(|a, b| {
+            order((a.score, a.observed_at, &a.id), (b.score, b.observed_at, &b.id))
+        });
+        fused
+    }
+
+    /// What importance and age make of a score: a factor above 0, which is the same for
+    /// memories of the same kind, importance and age, so that it changes no order among
+    /// them.
+    pub fn factor(&self, standing: Standing) -> f64 {
+        let importance = if standing.importance.is_finite() { standing.importance } else { 0.5 };
+        let spread = self.importance_spread.clamp(0.0, 1.0);
+        let importance = 1.0 + spread * (f64::from(importance.clamp(0.0, 1.0)) - 0.5);
+        let days = standing.age_ms.max(0) as f64 / DAY_MS;
+        let half_lives = days / self.half_lives.days(standing.kind).max(f64::MIN_POSITIVE);
+        let floor = self.recency_floor.clamp(0.0, 1.0);
+        let recency = floor + (1.0 - floor) * (-half_lives).exp2();
+        (importance * recency).max(f64::MIN_POSITIVE)
+    }
+
+    /// What each of the best of a list gives: 1 at most.
+    fn votes<Id: Ord>(&self, list: Vec<Ranked<Id>>, score_min: f64) -> Vec<Vote<Id>> {
+        let mut list: Vec<_> = list.into_iter().filter(|one| one.score.is_finite()).collect();
+        list.sort_by(|a, b| {
+            order((a.score, a.observed_at, &a.id), (b.score, b.observed_at, &b.id))
+        });
+        list.truncate(self.depth);
+        let best = list.first().map_or(0.0, |one| one.score - score_min);
+        let offset = self.rank_offset.max(0.0);
+        let vote = |(rank, mut ranked): (u32, Ranked<Id>)| {
+            let above = (ranked.score - score_min).max(0.0);
+            let share = if best > 0.0 { above / best } else { 1.0 };
+            ranked.score = share * (offset + 1.0) / (offset + f64::from(rank));
+            Vote { rank, ranked }
+        };
+        (1_u32..).zip(list).map(vote).collect()
+    }
+}
+
+/// A place in a list, and in the score what it gives.
+struct Vote<Id> {
+    rank: u32,
+    ranked: Ranked<Id>,
+}
+
+/// Better first, then newer, then by id: so that the same memories always stand the same.
+fn order<Id: Ord>(a: (f64, Timestamp, &Id), b: (f64, Timestamp, &Id)) -> Ordering {
+    b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.cmp(b.2))
+}
+
+#[cfg(test)]
+#[path = "fuse_tests.rs"]
+mod tests;
