@@ -5,7 +5,9 @@
 //! clock, no file, no lock and no wire format in here, so the same state and the same
 //! command always give the same result.
 
+pub mod breaker;
 pub mod change;
+pub mod date;
 pub mod error;
 pub mod formats;
 pub mod history;

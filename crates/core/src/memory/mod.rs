@@ -4,7 +4,10 @@
 //! `recall`, and everything that decides between the two stands here; where memories are
 //! kept is the store's affair.
 
+pub mod block;
 mod fact;
+pub mod manifest;
+mod quote;
 
 use crate::ids::{Generation, MemoryId, SessionId, Subject};
 use crate::time::Timestamp;

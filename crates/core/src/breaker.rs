@@ -1,0 +1,155 @@
+//! A breaker: work that fails again and again is left alone for a while, and then tried
+//! again. Each session has one of its own, so that one that fails stops nobody else.
+
+use crate::time::Steady;
+
+/// When a breaker opens, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerPolicy {
+    /// Failures in a row that open it. At least 1.
+    pub failures_max: u32,
+    /// How long it stays open, in milliseconds. At least 1.
+    pub cool_down_ms: u64,
+}
+
+/// What a breaker lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// All.
+    Closed,
+    /// Nothing.
+    Open,
+    /// One trial, which decides.
+    HalfOpen,
+}
+
+/// Whether work is worth trying (M. Nygard, "Release It!", 2007). It always closes again: a
+/// trial that is never heard of again counts as a failure once the pause is over, and then
+/// the next one is let through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breaker {
+    /// In a row.
+    failures: u32,
+    /// Since when nothing is let through: the last failure, or the trial that is under way.
+    closed_to_all: Option<Steady>,
+}
+
+impl Default for BreakerPolicy {
+    fn default() -> Self {
+        Self { failures_max: 3, cool_down_ms: 5 * 60 * 1_000 }
+    }
+}
+
+impl Breaker {
+    /// True when work may be tried now. Of an open breaker whose pause is over it is true
+    /// once: that call is the trial.
+    pub fn admits(&mut self, now: Steady, policy: &BreakerPolicy) -> bool {
+        match self.state(now, policy) {
+            BreakerState::Closed => true,
+            BreakerState::Open => false,
+            BreakerState::HalfOpen => {
+                self.closed_to_all = Some(now);
+                true
+            }
+        }
+    }
+
+    /// Work was done: all is well.
+    pub fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Work failed. The one that is one too many opens the breaker, and so does a trial.
+    pub fn failed(&mut self, now: Steady, policy: &BreakerPolicy) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures >= policy.failures_max.max(1) {
+            self.closed_to_all = Some(now);
+        }
+    }
+
+    /// What it lets through at this moment.
+    pub fn state(&self, now: Steady, policy: &BreakerPolicy) -> BreakerState {
+        match (self.closed_to_all, self.pause_ms(now, policy)) {
+            (None, _) => BreakerState::Closed,
+            (Some(_), 0) => BreakerState::HalfOpen,
+            _ => BreakerState::Open,
+        }
+    }
+
+    /// How long nothing is let through from now on, in milliseconds.
+    pub fn pause_ms(&self, now: Steady, policy: &BreakerPolicy) -> u64 {
+        let since = self.closed_to_all.map(|since| now.since(since));
+        since.map_or(0, |passed_ms| policy.cool_down_ms.max(1).saturating_sub(passed_ms))
+    }
+
+    /// Failures in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BreakerState::{Closed, HalfOpen, Open};
+
+    const POLICY: BreakerPolicy = BreakerPolicy { failures_max: 3, cool_down_ms: 100 };
+
+    fn opened_at(ms: u64) -> Breaker {
+        let mut breaker = Breaker::default();
+        for _ in 0..3 {
+            assert!(breaker.admits(Steady(ms), &POLICY));
+            breaker.failed(Steady(ms), &POLICY);
+        }
+        breaker
+    }
+
+    #[test]
+    fn three_failures_in_a_row_open_it_and_a_success_between_them_does_not() {
+        let mut breaker = Breaker::default();
+        for _ in 0..5 {
+            breaker.failed(Steady(0), &POLICY);
+            breaker.failed(Steady(0), &POLICY);
+            assert!(breaker.admits(Steady(0), &POLICY));
+            breaker.succeeded();
+        }
+        let mut breaker = opened_at(7);
+        assert_eq!((breaker.failures(), breaker.pause_ms(Steady(8), &POLICY)), (3, 99));
+        assert!(!breaker.admits(Steady(106), &POLICY));
+        // A clock that stands still, or was set back, opens nothing early.
+        assert!(!breaker.admits(Steady(0), &POLICY));
+    }
+
+    #[test]
+    fn one_trial_is_let_through_after_the_pause_and_decides() {
+        let mut breaker = opened_at(0);
+        assert_eq!(breaker.state(Steady(99), &POLICY), Open);
+        assert_eq!(breaker.state(Steady(100), &POLICY), HalfOpen);
+        assert!(breaker.admits(Steady(100), &POLICY));
+        assert!(!breaker.admits(Steady(100), &POLICY), "one trial, not two");
+        let mut failed = breaker;
+        failed.failed(Steady(150), &POLICY);
+        assert_eq!(failed.state(Steady(249), &POLICY), Open);
+        assert_eq!(failed.state(Steady(250), &POLICY), HalfOpen);
+        breaker.succeeded();
+        assert_eq!((breaker.state(Steady(150), &POLICY), breaker.failures()), (Closed, 0));
+    }
+
+    #[test]
+    fn a_trial_that_is_never_heard_of_again_does_not_keep_it_open() {
+        let mut breaker = opened_at(0);
+        assert!(breaker.admits(Steady(100), &POLICY));
+        assert!(!breaker.admits(Steady(199), &POLICY));
+        assert!(breaker.admits(Steady(200), &POLICY));
+    }
+
+    #[test]
+    fn senseless_policies_still_open_and_close() {
+        let policy = BreakerPolicy { failures_max: 0, cool_down_ms: 0 };
+        let mut breaker = Breaker::default();
+        assert!(breaker.admits(Steady(0), &policy));
+        breaker.failed(Steady(0), &policy);
+        assert!(!breaker.admits(Steady(0), &policy));
+        assert!(breaker.admits(Steady(1), &policy));
+    }
+}
