@@ -30,6 +30,7 @@ const LAYERS: [Layer; 8] = [
         only: Some(&[
             "bpe-openai",
             "imagesize",
+            "regex",
             "rust-stemmers",
             "serde_json",
             "thiserror",

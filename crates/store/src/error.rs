@@ -1,10 +1,11 @@
-//! Why the journal cannot be opened, read or written.
+//! Why the journal, or a tenant's memories, cannot be opened, read or written.
 
 use std::path::PathBuf;
 
+use memoird_core::CoreError;
 use thiserror::Error;
 
-/// A journal that cannot be opened, read or written.
+/// A journal, or a file of memories, that cannot be opened, read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The data directory cannot be made or written to.
@@ -31,7 +32,7 @@ pub enum StoreError {
     },
     /// The file is damaged.
     #[error(
-        "journal {} is damaged ({detail}); nothing was changed. \
+        "{} is damaged ({detail}); nothing was changed. \
          Restore it from a backup, or move it and its -wal away to start empty", path.display()
     )]
     Corrupt {
@@ -49,9 +50,33 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The file is not of this tenant's memories.
+    #[error(
+        "{} does not hold the memories of tenant {tenant}; nothing was changed. \
+         Give it its own name back, or move it away", path.display()
+    )]
+    NotOfTenant {
+        /// The file.
+        path: PathBuf,
+        /// Whose memories were looked for.
+        tenant: String,
+    },
+    /// The rules refuse it; nothing of it was done.
+    #[error(transparent)]
+    Refused(#[from] CoreError),
+    /// A vector has another number of dimensions than those that are there.
+    #[error("a vector of {model} has {found} dimensions where {expected} were expected")]
+    DimensionMismatch {
+        /// The model that is said to have made it.
+        model: String,
+        /// How many it has.
+        found: usize,
+        /// How many the model's vectors have.
+        expected: usize,
+    },
     /// The file was written by a newer memoird.
     #[error(
-        "journal {} has schema {found}, this memoird knows up to {known}; \
+        "{} has schema {found}, this memoird knows up to {known}; \
          nothing was changed. Run the newer memoird", path.display()
     )]
     TooNew {
@@ -63,7 +88,7 @@ pub enum StoreError {
         known: i64,
     },
     /// No room is left.
-    #[error("no room is left for the journal; free some and try again")]
+    #[error("no room is left in data_dir; free some and try again")]
     Full,
     /// A stored turn does not decode.
     #[error("turn {seq} of generation {generation} does not decode; it is damaged")]
@@ -74,7 +99,7 @@ pub enum StoreError {
         seq: u64,
     },
     /// Anything else that SQLite says.
-    #[error("journal: {source}")]
+    #[error("sqlite: {source}")]
     Sqlite {
         /// What it said.
         source: rusqlite::Error,

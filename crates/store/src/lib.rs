@@ -1,4 +1,5 @@
-//! Bytes at rest: the journal of all turns, which is the truth after a crash.
+//! Bytes at rest: the journal of all turns, which is the truth after a crash, and the
+//! memories of every tenant.
 //!
 //! Everything here is synchronous; the engine decides where it runs. [`SqliteStore`]
 //! and [`MemoryStore`] pass one conformance suite.
@@ -6,6 +7,7 @@
 pub mod encoding;
 mod error;
 mod lock;
+pub mod long_term;
 mod memory;
 mod sqlite;
 mod windows;
@@ -49,6 +51,8 @@ pub struct ClockAnchor {
 /// Turns of one generation from the journal.
 #[derive(Clone, Debug, Default)]
 pub struct JournalPage {
+    /// Which generation's; of every page that a store gives it is there.
+    pub generation: Option<Generation>,
     /// Seq and encoded content, ascending.
     pub turns: Vec<(u64, Arc<[u8]>)>,
     /// True when the generation has turns after the last of these.

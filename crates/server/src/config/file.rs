@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use memoird_core::limits::Limits;
 use memoird_engine::{
-    ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig, SessionConfig,
+    ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig, LongTermConfig,
+    SessionConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -181,6 +182,7 @@ impl FileConfig {
     pub(super) fn engine(&self) -> EngineConfig {
         let (short_term, journal, limits) = (&self.short_term, &self.journal, &self.limits);
         EngineConfig {
+            long_term: LongTermConfig::default(),
             limits: Limits {
                 max_history_turns: short_term.max_history_turns,
                 max_history_bytes: short_term.max_history_bytes.0,
