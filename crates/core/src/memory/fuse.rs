@@ -104,10 +104,11 @@ impl Default for HalfLives {
 }
 
 impl Default for Fusion {
-    /// Words and meaning say about as much: of shares from 0.35 to 0.5 none did worse than
-    /// words alone on the questions that this was tried with, and 0.45 did best. Importance
-    /// and age together take at most about a third off: they decide between answers of much the same worth, and never
-    /// lift one that hardly answers above one that clearly does.
+    /// Words say a little more than meaning: of the shares from 0.3 to 0.6, by twentieths,
+    /// 0.45 alone found no less than words alone in each of the four sets of questions it was
+    /// tried with. Importance and age together take at most about a third off: they decide
+    /// between answers of much the same worth, and never lift one that hardly answers above
+    /// one that clearly does.
     fn default() -> Self {
         Self {
             depth: 100,
