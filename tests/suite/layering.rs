@@ -27,7 +27,15 @@ const LAYERS: [Layer; 8] = [
         name: "memoird-core",
         ours: &[],
         banned: &[],
-        only: Some(&["bpe-openai", "imagesize", "serde_json", "thiserror"]),
+        only: Some(&[
+            "bpe-openai",
+            "imagesize",
+            "regex",
+            "rust-stemmers",
+            "serde_json",
+            "thiserror",
+            "unicode-normalization",
+        ]),
     },
     Layer {
         name: "memoird-store",

@@ -9,6 +9,7 @@ use memoird_core::outbox::{RetryPolicy, Subscription};
 
 use crate::context::ContextConfig;
 use crate::hook::Hook;
+use crate::long_term::LongTermConfig;
 
 /// All of it.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct EngineConfig {
     pub journal: JournalConfig,
     /// How windows are built.
     pub context: ContextConfig,
+    /// What outlives a session.
+    pub long_term: LongTermConfig,
     /// What is done when a session ends.
     pub hooks: HooksConfig,
     /// The tenants that are known from the start.

@@ -21,7 +21,7 @@ use crate::cell::SessionCell;
 use crate::config::EngineConfig;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::long_term::{RecallAsk, RecallHit};
+use crate::long_term::{RecallAsk, RecallHit, Recalled, Told};
 use crate::models::Model;
 use crate::read::SessionView;
 use crate::tenant::Tenant;
@@ -111,6 +111,8 @@ struct Plan {
     fixed_digest: u64,
     keep: bool,
     peek: bool,
+    /// What is to be told of memories.
+    recalled: Option<Recalled>,
 }
 
 /// One life of a session in memory: another one's turns have the same seqs.
@@ -126,7 +128,7 @@ enum Look {
 
 /// A session as it was when somebody looked, with what it must wait for to be true.
 struct Looked {
-    answer: Result<(Window, SessionView), CoreError>,
+    answer: Result<(Window, SessionView, Told), CoreError>,
     ticket: u64,
     epoch: u32,
     /// What was written of the look itself.
@@ -145,7 +147,8 @@ impl Engine {
         session: &SessionId,
         mut request: ContextRequest,
     ) -> Result<ContextOutcome, EngineError> {
-        let append = request.append.take();
+        let (append, memories) = (request.append.take(), request.memories.take());
+        let memories = memories.map(|ask| self.checked_recall(ask)).transpose()?;
         let mut plan = self.plan(tenant, request).await?;
         let appended = match append {
             Some(command) => {
@@ -156,7 +159,19 @@ impl Engine {
             }
             None => None,
         };
-        let (window, view) = self.window(tenant, session, &plan).await.inspect_err(|error| {
+        let mut notes = Vec::new();
+        if let Some(ask) = memories {
+            let room = (plan.input_budget, &plan.model.scale, plan.peek);
+            (plan.recalled, notes) = self.recall_for_window(tenant, session, ask, room).await;
+        }
+        let mut built = self.window(tenant, session, &plan).await;
+        let is_tight =
+            matches!(built, Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. })));
+        if is_tight && plan.recalled.take().is_some() {
+            notes.push("there is no room for memories".to_owned());
+            built = self.window(tenant, session, &plan).await;
+        }
+        let (mut window, view, told) = built.inspect_err(|error| {
             if matches!(error, EngineError::Core(_)) && !plan.peek {
                 tenant.stats.windows.refused.fetch_add(1, Ordering::Relaxed);
             }
@@ -164,14 +179,16 @@ impl Engine {
         if !plan.peek {
             tenant.stats.windows.count(&window);
         }
+        window.report.degraded |= !notes.is_empty();
+        window.report.notes.append(&mut notes);
         let Window { turns, cache_breakpoints, report, .. } = window;
         Ok(ContextOutcome {
             session: view,
             appended,
             turns,
             cache_breakpoints,
-            memories: Vec::new(),
-            memories_text: String::new(),
+            memories: told.hits,
+            memories_text: told.text,
             report,
         })
     }
@@ -200,6 +217,7 @@ impl Engine {
             input_budget,
             fixed,
             fixed_digest,
+            recalled: None,
         })
     }
 
@@ -238,7 +256,7 @@ impl Engine {
         tenant: &Arc<Tenant>,
         session: &SessionId,
         plan: &Plan,
-    ) -> Result<(Window, SessionView), EngineError> {
+    ) -> Result<(Window, SessionView, Told), EngineError> {
         let not_found = || EngineError::SessionNotFound { session: session.clone() };
         let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
         for _ in 0..ATTEMPTS {
@@ -292,7 +310,7 @@ impl Engine {
         let policy = cell.tenant.policy();
         let scale = &plan.model.scale;
         let weigh = |turn: &Turn| scale.turn(turn);
-        let window = match session.window(&plan.ask(&policy.limits, &weigh)) {
+        let mut window = match session.window(&plan.ask(&policy.limits, &weigh)) {
             Ok(window) => window,
             Err(error) => {
                 return Look::Done(Box::new(Looked {
@@ -303,6 +321,10 @@ impl Engine {
                 }));
             }
         };
+        let place = (&cell.key.session, session.head().generation, session.head().last_seq);
+        let told = plan.recalled.as_ref();
+        let told = told.map(|recalled| recalled.tell(&mut window, place, &plan.model.scale));
+        let told = told.unwrap_or_default();
         let mut touch = 0;
         if !plan.keep && !plan.peek {
             session.note_sent(&plan.model.profile.name, plan.policy, window.counted);
@@ -324,7 +346,7 @@ impl Engine {
         if !plan.peek {
             cell.tenant.idle.touch(cell, now.steady);
         }
-        Look::Done(Box::new(Looked { answer: Ok((window, view)), ticket, epoch, touch }))
+        Look::Done(Box::new(Looked { answer: Ok((window, view, told)), ticket, epoch, touch }))
     }
 
     /// Learns from what a provider charged for the last window of a session.
@@ -340,6 +362,7 @@ impl Engine {
 
 impl Plan {
     fn ask<'a>(&'a self, limits: &'a Limits, weigh: &'a dyn Fn(&Turn) -> u64) -> Ask<'a> {
+        let memories = self.recalled.as_ref().map_or(0, Recalled::tokens);
         let factor = self.calibration.factor();
         let margin = self.calibration.margin(self.model.scale.margin());
         Ask {
@@ -348,7 +371,8 @@ impl Plan {
             policy: self.policy,
             input_budget: self.input_budget,
             budget: counted_budget(self.input_budget, self.budget.safety_headroom, factor, margin),
-            fixed: self.fixed,
+            fixed: self.fixed.saturating_add(memories),
+            memories,
             fixed_digest: self.fixed_digest,
             factor,
             margin,

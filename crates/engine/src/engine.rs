@@ -8,6 +8,7 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Now;
 use memoird_store::Store;
+use memoird_store::long_term::LongTermStore;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -20,6 +21,7 @@ use crate::error::EngineError;
 use crate::events::Bell;
 use crate::flights::Flights;
 use crate::journal::{Committer, Journal};
+use crate::long_term::{Dreamer, EmbeddingWorker, Keeper, LongTerm};
 use crate::machine::Machine;
 use crate::mend::{MendWorker, Mender};
 use crate::models::{Models, Prompts, ScaleIds};
@@ -57,11 +59,21 @@ pub(crate) struct Shared {
     pub(crate) models: ArcSwap<Models>,
     pub(crate) scale_ids: ScaleIds,
     pub(crate) prompts: Prompts,
+    pub(crate) long_term: LongTerm,
     pub(crate) blocking: Blocking,
     supervisor: Supervisor,
 }
 
-/// Where the store's blocking calls run.
+/// Where what outlives the process is.
+#[derive(Clone, Default)]
+pub struct Stores {
+    /// The journal of all sessions.
+    pub journal: Option<Arc<dyn Store>>,
+    /// The memories of all tenants.
+    pub memories: Option<Arc<LongTermStore>>,
+}
+
+/// Where the stores' blocking calls run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocking {
     /// On tokio's pool of threads for such calls.
@@ -85,15 +97,15 @@ impl Blocking {
 }
 
 impl Engine {
-    /// Starts the engine with everything that lives in `store`, ends what expired while
-    /// nobody looked, and starts the background work. Without a store, or with
-    /// durability `off`, nothing is kept.
+    /// Starts the engine with everything that lives in `stores`, ends what expired while
+    /// nobody looked, and starts the background work. Without a journal, or with durability
+    /// `off`, no session is kept; without memories their calls are refused.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn open(
         config: EngineConfig,
-        store: Option<Arc<dyn Store>>,
+        stores: Stores,
         machine: Arc<dyn Machine>,
         blocking: Blocking,
     ) -> Result<Self, EngineError> {
@@ -101,7 +113,7 @@ impl Engine {
             let built = Tenant::new(tenant.id.clone(), Policy::of(&config, &tenant.id));
             (tenant.id.clone(), Arc::new(built))
         });
-        let kept = store.filter(|_| config.journal.durability != Durability::Off);
+        let kept = stores.journal.filter(|_| config.journal.durability != Durability::Off);
         let outbox = Outbox::new(kept.clone(), blocking, config.hooks.clone());
         let bell: Arc<Bell> = Arc::default();
         let (told, clock) = (Arc::clone(&bell), Arc::clone(&machine));
@@ -123,6 +135,7 @@ impl Engine {
             models: ArcSwap::from_pointee(models),
             scale_ids,
             prompts: Prompts::default(),
+            long_term: LongTerm::new(stores.memories, blocking),
             blocking,
             supervisor: Supervisor::default(),
             config: ArcSwap::from_pointee(config),
@@ -158,6 +171,9 @@ impl Engine {
         shared.supervisor.run(Dispatcher::new(self.clone()));
         shared.supervisor.run(MendWorker { engine: self.clone() });
         shared.supervisor.run(Sweeper { engine: self.clone(), is_overdue: false });
+        shared.supervisor.run(Keeper::new(self.clone()));
+        shared.supervisor.run(EmbeddingWorker::new(self.clone()));
+        shared.supervisor.run(Dreamer::new(self.clone()));
     }
 
     /// The tenant of this id, if it is known.

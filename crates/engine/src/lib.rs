@@ -43,14 +43,14 @@ pub use config::{
 pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
 pub use embedder::{EmbedError, Embedder, Embeddings, Purpose};
 pub use end::EndedSession;
-pub use engine::{Blocking, Engine};
+pub use engine::{Blocking, Engine, Stores};
 pub use error::EngineError;
 pub use events::{EVENTS_KEPT, Event, EventKind, Seen, Watched, Watcher};
 pub use hook::{Again, Answers, Ended, Hook, HookCall, HookError};
 pub use long_term::{
     ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetAsk, ForgetOutcome, LongTermConfig,
-    MemoryFilter, MemoryPage, MemoryQuery, MemoryStats, RecallAsk, RecallHit, RecallMode,
-    RecallOutcome, RememberAsk, RememberOutcome, SourceAsk,
+    MemoryFilter, MemoryPage, MemoryQuery, MemorySnapshot, MemoryStats, RecallAsk, RecallHit,
+    RecallMode, RecallOutcome, RememberAsk, RememberOutcome, SourceAsk,
 };
 pub use machine::{Machine, SystemMachine};
 pub use memoird_core::window::WindowTurn;

@@ -63,6 +63,8 @@ pub struct HistoryQuery {
 /// Turns, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryPage {
+    /// Which generation's; of every page that the engine gives it is there.
+    pub generation: Option<Generation>,
     /// Encoded as they were when they arrived.
     pub turns: Vec<Arc<[u8]>>,
     /// The `after_seq` of the next page; 0 on the last one.
@@ -179,8 +181,11 @@ impl Engine {
             let inner = cell.lock();
             let Residence::Live(session) = inner.residence() else { return None };
             let is_other = query.generation.is_some_and(|named| named != session.head().generation);
-            let what = (!is_other)
-                .then(|| take_page(session.history().turns_after(query.after_seq), query));
+            let generation = Some(session.head().generation);
+            let what = (!is_other).then(|| HistoryPage {
+                generation,
+                ..take_page(session.history().turns_after(query.after_seq), query)
+            });
             Some(Seen { what, ticket: inner.ticket, epoch: inner.epoch })
         });
         page.await?.ok_or_else(not_found)
@@ -209,7 +214,7 @@ impl Engine {
         })?;
         let last = page.turns.last().filter(|_| page.more).map_or(0, |(seq, _)| *seq);
         let turns = page.turns.into_iter().map(|(_, content)| content).collect();
-        Ok(HistoryPage { turns, next_after_seq: last })
+        Ok(HistoryPage { generation: page.generation, turns, next_after_seq: last })
     }
 
     /// Looks at a session under its lock, as often as it takes to see something that is

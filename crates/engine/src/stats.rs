@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use crate::cell::SessionCell;
 use crate::events::EventKind;
+use crate::long_term::{MemoryCounters, MemorySnapshot};
 
 /// Counts of the whole process.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Stats {
     pub commit_batch: Histogram,
     /// How hooks do.
     pub hooks: HookStats,
+    /// How long a recall takes, with the embedding of its query.
+    pub recall_seconds: Histogram,
 }
 
 /// Labels of a metric, as names and values.
@@ -73,6 +76,7 @@ pub struct TenantStats {
     turns_appended: AtomicU64,
     turns_dropped: AtomicU64,
     pub(crate) windows: WindowStats,
+    pub(crate) memories: MemoryCounters,
 }
 
 /// Counts of one tenant's windows.
@@ -161,6 +165,8 @@ pub struct TenantSnapshot {
     pub turns_dropped: u64,
     /// Its windows.
     pub windows: WindowSnapshot,
+    /// Its memories.
+    pub memories: MemorySnapshot,
     /// Sessions it may have; 0: no cap.
     pub max_sessions: u64,
     /// How long its sessions live untouched, in milliseconds.
@@ -178,6 +184,7 @@ impl Default for Stats {
             commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
             commit_batch: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
             hooks: HookStats::default(),
+            recall_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
         }
     }
 }
@@ -213,6 +220,7 @@ impl TenantStats {
             turns_appended: read(&self.turns_appended),
             turns_dropped: read(&self.turns_dropped),
             windows: self.windows.snapshot(),
+            memories: self.memories.snapshot(),
             max_sessions: 0,
             session_ttl_ms: 0,
             max_history_turns: 0,

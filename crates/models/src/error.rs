@@ -37,4 +37,91 @@ pub enum ModelError {
         /// Why.
         problem: String,
     },
+    /// The address of a provider cannot be one.
+    #[error("base_url is no address of a provider: {problem}")]
+    BaseUrlInvalid {
+        /// Why.
+        problem: String,
+    },
+    /// A setting is not within its range.
+    #[error("{setting} takes {range}")]
+    SettingOutOfRange {
+        /// Its name.
+        setting: &'static str,
+        /// What it takes.
+        range: &'static str,
+    },
+    /// A key cannot be one.
+    #[error("the api_key is empty, or has characters that no header can have")]
+    ApiKeyInvalid,
+    /// The machine lacks something.
+    #[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
+    TlsUnavailable {
+        /// What the library says.
+        problem: String,
+    },
+    /// This program cannot compute vectors itself.
+    #[error(
+        "this memoird was built without local-embedder and cannot use {}; \
+         build it with --features local-embedder, or configure a provider",
+        dir.display()
+    )]
+    LocalNotBuilt {
+        /// The folder of the model.
+        dir: PathBuf,
+    },
+    /// A file of a model is not there.
+    #[error(
+        "{} is missing; a model is a folder with model.safetensors, tokenizer.json and \
+         config.json, as its repository has them",
+        path.display()
+    )]
+    ModelIncomplete {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of a model cannot be read.
+    #[error("cannot read {} of the model: {error}; check the path and its permissions", path.display())]
+    ModelUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file of a model is larger than any of its family.
+    #[error("{} has {bytes} bytes and may have {bytes_max}; take a smaller model", path.display())]
+    ModelTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// How large it is.
+        bytes: u64,
+        /// How large it may be.
+        bytes_max: u64,
+    },
+    /// A file of a model says nothing that can be used.
+    #[error("{} is none of a model: {problem}; take it from the model's repository again", path.display())]
+    ModelInvalid {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
+    /// It is a model, but not one that this program computes.
+    #[error(
+        "{}: {what}; take a BERT model of sentence-transformers that pools by mean or cls, \
+         such as all-MiniLM-L6-v2",
+        path.display()
+    )]
+    ModelUnsupported {
+        /// The file that says so.
+        path: PathBuf,
+        /// What is not supported.
+        what: String,
+    },
+    /// The files of a model do not make one together.
+    #[error("the model cannot be used: {problem}; take all files from one repository")]
+    ModelUnusable {
+        /// Why.
+        problem: String,
+    },
 }

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use memoird_core::ids::TenantId;
-use memoird_engine::{Blocking, Durability, Engine, EngineError, SystemMachine};
+use memoird_engine::{Blocking, Durability, Engine, EngineError, Stores, SystemMachine};
 use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::AdminServiceServer;
 use memoird_proto::spliced::memory_service_server::MemoryServiceServer;
 use memoird_proto::spliced::session_service_server::SessionServiceServer;
+use memoird_store::long_term::LongTermStore;
 use memoird_store::{SqliteOptions, SqliteStore, Store, StoreError};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -110,11 +111,13 @@ impl App {
     ) -> Result<Self, StartError> {
         // Now: while a large journal is opened the file may change, and that is noticed.
         let seen = reload::fingerprint(file, &config.secret_files);
-        let (store, machine) = open_journal(&config)?;
+        let (journal, machine) = open_journal(&config)?;
+        let memories = Some(Arc::new(open_memories(&config)?));
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
-        let engine = Engine::open(engine, store, Arc::new(machine), Blocking::Pool).await?;
+        let stores = Stores { journal, memories };
+        let engine = Engine::open(engine, stores, Arc::new(machine), Blocking::Pool).await?;
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
@@ -300,6 +303,12 @@ fn open_journal(config: &Config) -> Result<Opened, StartError> {
     let store = SqliteStore::open(&config.data_dir, SqliteOptions::default())?;
     let machine = SystemMachine::resume(store.clock()?.as_ref());
     Ok((Some(Arc::new(store)), machine))
+}
+
+/// The memories of all tenants. What a tenant's file holds is looked at when it is first
+/// asked for.
+fn open_memories(config: &Config) -> Result<LongTermStore, StoreError> {
+    LongTermStore::open(&config.long_term.dir, &config.long_term.options)
 }
 
 async fn listen(

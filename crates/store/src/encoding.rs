@@ -92,6 +92,12 @@ pub fn open(content: &[u8]) -> Option<Turn> {
     from_proto(v1::Turn::decode(content).ok()?).ok()
 }
 
+/// Reads a kept turn with its seq. `None` when the bytes are damaged.
+pub fn open_placed(content: &[u8]) -> Option<(u64, Turn)> {
+    let turn = v1::Turn::decode(content).ok()?;
+    Some((turn.seq, from_proto(turn).ok()?))
+}
+
 /// Reads a kept turn back: its record, and the ids of the calls it answers. `None`
 /// when the bytes are damaged.
 pub(crate) fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {

@@ -51,6 +51,8 @@ pub struct ClockAnchor {
 /// Turns of one generation from the journal.
 #[derive(Clone, Debug, Default)]
 pub struct JournalPage {
+    /// Which generation's; of every page that a store gives it is there.
+    pub generation: Option<Generation>,
     /// Seq and encoded content, ascending.
     pub turns: Vec<(u64, Arc<[u8]>)>,
     /// True when the generation has turns after the last of these.

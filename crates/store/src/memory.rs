@@ -285,11 +285,13 @@ impl Store for MemoryStore {
             let of_session = tables.generations.iter().filter(|(_, row)| row.key == *key);
             tables.live.get(key).copied().or(of_session.map(|(name, _)| *name).next_back())
         };
-        let row = generation.or_else(newest).and_then(|name| tables.generations.get(&name));
+        let generation = generation.or_else(newest);
+        let row = generation.and_then(|name| tables.generations.get(&name));
         let Some(row) = row.filter(|row| row.key == *key) else {
             return Ok(None);
         };
-        let (mut page, mut bytes) = (JournalPage::default(), 0);
+        let page = JournalPage { generation, ..JournalPage::default() };
+        let (mut page, mut bytes) = (page, 0);
         for (seq, content) in row.turns.range(range.after_seq.saturating_add(1)..) {
             if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
                 page.more = true;

@@ -5,9 +5,16 @@
 //! kept is the store's affair.
 
 pub mod block;
+pub mod dream;
 mod fact;
+pub mod fuse;
+pub mod lexical;
 pub mod manifest;
+pub mod prompt;
 mod quote;
+pub mod secrets;
+mod stop_words;
+pub mod text;
 
 use crate::ids::{Generation, MemoryId, SessionId, Subject};
 use crate::time::Timestamp;

@@ -53,7 +53,7 @@ pub(super) fn within(text: &str, tags: &[&str]) -> String {
         match c {
             '<' if names_tag(&text[place + 1..], tags) => quoted.push_str("&lt;"),
             '\n' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
-                quoted.push_str("\n  ")
+                quoted.push_str("\n  ");
             }
             '\t' => quoted.push(c),
             c if c.is_control() => {}

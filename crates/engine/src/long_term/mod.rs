@@ -4,15 +4,38 @@
 //! ([`lane`]), in groups; reads go past it.
 
 mod asks;
+mod counters;
+mod dream;
+mod embedding;
+mod extraction;
+mod forget;
+mod keeper;
+mod lane;
+mod manifests;
+mod recall;
+mod remember;
+mod window;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use memoird_core::ids::{LeaseId, MemoryId, SessionId, Subject, TenantId};
-use memoird_core::memory::{Memory, MemoryLimits, Patch};
+use dashmap::DashMap;
+use memoird_core::CoreError;
+use memoird_core::ids::{MemoryId, Subject, TenantId};
+use memoird_core::memory::dream::DreamSettings;
+use memoird_core::memory::fuse::Fusion;
+use memoird_core::memory::manifest::{Caps, Manifest, manifest};
+use memoird_core::memory::secrets::SecretPolicy;
+use memoird_core::memory::{Memory, MemoryLimits};
+use memoird_store::StoreError;
+use memoird_store::long_term::{ListFilter, LongTermStore, MemoryReader, MemoryWriter};
+use tokio::sync::Notify;
 
+use self::lane::{Lane, Written};
+use self::recall::QueryVectors;
 use crate::embedder::Embedder;
-use crate::engine::Engine;
+use crate::engine::{Blocking, Engine};
 use crate::error::EngineError;
 use crate::tenant::Tenant;
 
@@ -21,6 +44,12 @@ pub use asks::{
     MemoryPage, MemoryQuery, MemoryStats, RecallAsk, RecallHit, RecallMode, RecallOutcome,
     RememberAsk, RememberOutcome, SourceAsk,
 };
+pub(crate) use counters::MemoryCounters;
+pub use counters::MemorySnapshot;
+pub(crate) use dream::Dreamer;
+pub(crate) use embedding::EmbeddingWorker;
+pub(crate) use keeper::Keeper;
+pub(crate) use window::{Recalled, Told};
 
 /// What an operator decides of memories.
 #[derive(Clone, Debug)]
@@ -33,6 +62,10 @@ pub struct LongTermConfig {
     pub window_tokens: u64,
     /// From which cosine on two memories say the same; only with an embedder.
     pub near_cosine: f32,
+    /// How what was found by words and by meaning becomes one list.
+    pub fusion: Fusion,
+    /// What is done with secrets in what is to be remembered.
+    pub secrets: SecretPolicy,
     /// What turns texts into vectors; `None`: recall is lexical only.
     pub embedder: Option<Arc<dyn Embedder>>,
     /// How long a recall waits for the vector of its query before it goes by words only.
@@ -41,6 +74,8 @@ pub struct LongTermConfig {
     pub lease: Duration,
     /// How often memories are consolidated; `None`: only when asked.
     pub dream_interval: Option<Duration>,
+    /// How they are.
+    pub dream: DreamSettings,
     /// How long a memory that has expired stays readable by its id.
     pub expired_kept: Duration,
 }
@@ -52,51 +87,135 @@ impl Default for LongTermConfig {
             recall_limit: 8,
             window_tokens: 1_000,
             near_cosine: 0.95,
+            fusion: Fusion::default(),
+            secrets: SecretPolicy::Redact,
             embedder: None,
             query_wait: Duration::from_secs(1),
             lease: Duration::from_secs(300),
             dream_interval: Some(Duration::from_secs(24 * 60 * 60)),
+            dream: DreamSettings::default(),
             expired_kept: Duration::from_secs(30 * 24 * 60 * 60),
         }
     }
 }
 
-impl Engine {
-    /// Promotes a fact; answers when it is on the disk.
-    ///
-    /// # Errors
-    /// What the rules refuse, a source that is not there, a disk that cannot be written.
-    pub async fn remember(
-        &self,
-        _tenant: &Arc<Tenant>,
-        _ask: RememberAsk,
-    ) -> Result<RememberOutcome, EngineError> {
-        unimplemented!()
+/// The memories of all tenants, as far as the engine knows of them.
+#[derive(Debug)]
+pub(crate) struct LongTerm {
+    /// `None`: there are none, and every call says so.
+    store: Option<Arc<LongTermStore>>,
+    blocking: Blocking,
+    lanes: DashMap<TenantId, Arc<Lane>>,
+    query_vectors: QueryVectors,
+    /// Tenants with texts that may wait to be embedded.
+    embedder: Chores,
+    /// Tenants with notes of recalls to write, or something to go on forgetting.
+    keeper: Chores,
+}
+
+/// Tenants for which a worker has something to do.
+#[derive(Debug, Default)]
+struct Chores {
+    tenants: Mutex<BTreeSet<TenantId>>,
+    bell: Notify,
+}
+
+impl Chores {
+    fn add(&self, tenant: &TenantId) {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.insert(tenant.clone()) {
+            self.bell.notify_one();
+        }
     }
 
-    /// Finds memories.
-    ///
-    /// # Errors
-    /// [`memoird_core::CoreError::MemoryInvalid`], a store that cannot be read.
-    pub async fn recall(
+    fn take(&self) -> Option<TenantId> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
+    }
+
+    /// Waits until there is something to do.
+    async fn wait(&self) {
+        loop {
+            let rung = self.bell.notified();
+            if !self.tenants.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                return;
+            }
+            rung.await;
+        }
+    }
+}
+
+impl LongTerm {
+    pub(crate) fn new(store: Option<Arc<LongTermStore>>, blocking: Blocking) -> Self {
+        Self {
+            store,
+            blocking,
+            lanes: DashMap::default(),
+            query_vectors: QueryVectors::default(),
+            embedder: Chores::default(),
+            keeper: Chores::default(),
+        }
+    }
+
+    /// A lane is small, and there is one for each tenant that ever called.
+    fn lane(&self, tenant: &TenantId) -> Arc<Lane> {
+        Arc::clone(&self.lanes.entry(tenant.clone()).or_default())
+    }
+
+    fn is_on(&self) -> bool {
+        self.store.is_some()
+    }
+
+    fn store(&self) -> Result<&Arc<LongTermStore>, EngineError> {
+        self.store.as_ref().ok_or(EngineError::MemoriesOff)
+    }
+
+    fn wake_embedder(&self, tenant: &TenantId) {
+        self.embedder.add(tenant);
+    }
+
+    fn wake_keeper(&self, tenant: &TenantId) {
+        self.keeper.add(tenant);
+    }
+}
+
+impl Engine {
+    /// Writes to a tenant's memories; answers when the disk has it.
+    async fn write_memories<T: Send + 'static>(
         &self,
-        _tenant: &Arc<Tenant>,
-        _ask: RecallAsk,
-    ) -> Result<RecallOutcome, EngineError> {
-        unimplemented!()
+        tenant: &Tenant,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Written<T> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let long_term = &self.shared.long_term;
+        let at = (long_term.store()?, long_term.blocking);
+        long_term.lane(&tenant.id).write(&tenant.id, at, job).await
+    }
+
+    /// Looks at one moment of a tenant's memories.
+    async fn read_memories<T: Send + 'static>(
+        &self,
+        tenant: &Tenant,
+        look: impl FnOnce(&MemoryReader<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let long_term = &self.shared.long_term;
+        let (store, id) = (Arc::clone(long_term.store()?), tenant.id.clone());
+        let read = move || store.tenant(&id)?.read(look);
+        long_term.blocking.run(read).await?.map_err(|error| EngineError::of_memories(&error))
     }
 
     /// One memory; with a subject only if that one may see it.
     ///
     /// # Errors
-    /// [`memoird_core::CoreError::MemoryNotFound`].
+    /// [`CoreError::MemoryNotFound`].
     pub async fn memory(
         &self,
-        _tenant: &Arc<Tenant>,
-        _id: MemoryId,
-        _subject: Option<Subject>,
+        tenant: &Arc<Tenant>,
+        id: MemoryId,
+        subject: Option<Subject>,
     ) -> Result<Memory, EngineError> {
-        unimplemented!()
+        let memory = self.read_memories(tenant, move |reader| reader.get(id)).await?;
+        memory
+            .filter(|memory| subject.is_none_or(|subject| memory.is_visible_to(&subject)))
+            .ok_or(EngineError::Core(CoreError::MemoryNotFound { id }))
     }
 
     /// A page of memories.
@@ -105,121 +224,89 @@ impl Engine {
     /// A store that cannot be read.
     pub async fn memories(
         &self,
-        _tenant: &Arc<Tenant>,
-        _query: MemoryQuery,
+        tenant: &Arc<Tenant>,
+        query: MemoryQuery,
     ) -> Result<MemoryPage, EngineError> {
-        unimplemented!()
+        let (now, count) = (self.shared.machine.now().wall, query.count);
+        let filter = ListFilter {
+            subject: query.subject,
+            kind: query.kind,
+            tag: query.tag,
+            include_superseded: query.include_history,
+            include_expired: query.include_history,
+            after: query.after,
+        };
+        let read = move |reader: &MemoryReader<'_>| reader.list(&filter, count + 1, now);
+        let mut memories = self.read_memories(tenant, read).await?;
+        let has_more = memories.len() > count;
+        memories.truncate(count);
+        let next = memories.last().filter(|_| has_more).map(|memory| memory.id);
+        Ok(MemoryPage { memories, next })
     }
 
-    /// Changes a memory; with a subject only if it is that one's. Says how many secrets were
-    /// taken out.
-    ///
-    /// # Errors
-    /// What the rules refuse.
-    pub async fn update_memory(
-        &self,
-        _tenant: &Arc<Tenant>,
-        _id: MemoryId,
-        _subject: Option<Subject>,
-        _patch: Patch,
-    ) -> Result<(Memory, usize), EngineError> {
-        unimplemented!()
-    }
-
-    /// Removes memories; with `dry_run` only counts them.
-    ///
-    /// # Errors
-    /// [`memoird_core::CoreError::MemoryNotFound`] of one id, a disk that cannot be written:
-    /// then what is left is removed later.
-    pub async fn forget(
-        &self,
-        _tenant: &Arc<Tenant>,
-        _ask: ForgetAsk,
-        _dry_run: bool,
-    ) -> Result<ForgetOutcome, EngineError> {
-        unimplemented!()
-    }
-
-    /// What is known of a subject: text, lines, and whether a cap cut it off. 0: no cap but
-    /// the limits.
+    /// What is known of a subject. 0 lines or bytes: as many as the limits allow.
     ///
     /// # Errors
     /// A store that cannot be read.
     pub async fn manifest(
         &self,
-        _tenant: &Arc<Tenant>,
-        _subject: Subject,
-        _lines_max: usize,
-        _bytes_max: usize,
-    ) -> Result<(Arc<str>, usize, bool), EngineError> {
-        unimplemented!()
-    }
-
-    /// Hands out the turns in which nobody has looked for facts yet.
-    ///
-    /// # Errors
-    /// [`memoird_core::CoreError::LeaseHeld`], a session that is not there.
-    pub async fn lease_extraction(
-        &self,
-        _tenant: &Arc<Tenant>,
-        _session: &SessionId,
-        _generation: Option<memoird_core::ids::Generation>,
-        _subject: Option<Subject>,
-    ) -> Result<ExtractionLease, EngineError> {
-        unimplemented!()
-    }
-
-    /// Stores what was found, and marks the turns as looked at.
-    ///
-    /// # Errors
-    /// [`memoird_core::CoreError::LeaseLost`], what the rules refuse: then nothing is stored.
-    pub async fn commit_extraction(
-        &self,
-        _tenant: &Arc<Tenant>,
-        _lease: LeaseId,
-        _facts: Vec<ExtractedFact>,
-    ) -> Result<ExtractionOutcome, EngineError> {
-        unimplemented!()
-    }
-
-    /// Stores memories as they are; says how many are new, and how many were there.
-    ///
-    /// # Errors
-    /// What the rules refuse: then nothing is stored.
-    pub async fn import_memories(
-        &self,
-        _tenant: &Arc<Tenant>,
-        _memories: Vec<Memory>,
-    ) -> Result<(u64, u64), EngineError> {
-        unimplemented!()
+        tenant: &Arc<Tenant>,
+        subject: Subject,
+        lines_max: usize,
+        bytes_max: usize,
+    ) -> Result<Arc<Manifest>, EngineError> {
+        let config = self.shared.config.load_full();
+        let limits = &config.long_term.limits;
+        let at_most =
+            |asked: usize, limit: usize| if asked == 0 { limit } else { asked.min(limit) };
+        let caps = Caps {
+            lines: at_most(lines_max, limits.manifest_lines),
+            bytes: at_most(bytes_max, limits.manifest_bytes),
+        };
+        let key = (subject, caps.lines, caps.bytes);
+        let lane = self.shared.long_term.lane(&tenant.id);
+        let now = self.shared.machine.now().wall;
+        let version = match lane.manifests.get(&key, now) {
+            Ok(known) => return Ok(known),
+            Err(version) => version,
+        };
+        let subject = key.0.clone();
+        let read = move |reader: &MemoryReader<'_>| reader.manifest(&subject, now, caps.lines);
+        let rows = self.read_memories(tenant, read).await?;
+        let made = Arc::new(manifest(&rows.memories, rows.total, caps));
+        lane.manifests.keep(version, key, Arc::clone(&made), rows.expires_at);
+        Ok(made)
     }
 
     /// Counts.
     ///
     /// # Errors
     /// A store that cannot be read.
-    pub async fn memory_stats(&self, _tenant: &Arc<Tenant>) -> Result<MemoryStats, EngineError> {
-        unimplemented!()
+    pub async fn memory_stats(&self, tenant: &Arc<Tenant>) -> Result<MemoryStats, EngineError> {
+        let model = self.embedding_model();
+        let now = self.shared.machine.now().wall;
+        let wanted = model.clone();
+        let read = move |reader: &MemoryReader<'_>| {
+            let counts = reader.counts(now)?;
+            let wanted = wanted.as_deref().unwrap_or_default();
+            Ok((counts, reader.embedding_counts(wanted, now)?))
+        };
+        let (counts, vectors) = self.read_memories(tenant, read).await?;
+        Ok(MemoryStats {
+            memories: counts.memories - counts.superseded - counts.expired,
+            superseded: counts.superseded,
+            subjects: 0,
+            recall_events: counts.recall_events,
+            embedding_model: model,
+            embedded: vectors.embedded,
+            embedding_queued: vectors.queued,
+            embedding_failed: vectors.failed,
+            file_bytes: counts.file_bytes,
+        })
     }
 
-    /// Builds the indexes anew, in the background; says how many wait for an embedding.
-    ///
-    /// # Errors
-    /// A store that cannot be written.
-    pub async fn reindex_memories(&self, _tenant: &Arc<Tenant>) -> Result<u64, EngineError> {
-        unimplemented!()
-    }
-
-    /// Consolidates the memories of one tenant, or of all; gives a report for each, a JSON
-    /// object.
-    ///
-    /// # Errors
-    /// A store that cannot be read or written.
-    pub async fn dream(
-        &self,
-        _tenant: Option<&TenantId>,
-        _dry_run: bool,
-    ) -> Result<Vec<(TenantId, String)>, EngineError> {
-        unimplemented!()
+    fn embedding_model(&self) -> Option<String> {
+        let config = self.shared.config.load();
+        config.long_term.embedder.as_ref().map(|embedder| embedder.model().to_owned())
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use memoird_core::ids::{SessionId, TenantId};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_engine::{
-    Blocking, Engine, EngineConfig, JournalConfig, Machine, SessionConfig, TenantConfig,
+    Blocking, Engine, EngineConfig, JournalConfig, Machine, SessionConfig, Stores, TenantConfig,
     TenantLimits,
 };
 use memoird_store::{ClockAnchor, Store};
@@ -98,7 +98,14 @@ impl World {
     pub(crate) async fn open(&self) -> Engine {
         let store: Arc<dyn Store> = self.store.clone();
         let (config, machine) = (self.config.clone(), self.machine.clone());
-        Engine::open(config, Some(store), machine, self.blocking).await.unwrap()
+        Engine::open(
+            config,
+            Stores { journal: Some(store), memories: None },
+            machine,
+            self.blocking,
+        )
+        .await
+        .unwrap()
     }
 }
 

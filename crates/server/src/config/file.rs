@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use memoird_core::limits::Limits;
 use memoird_engine::{
-    ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig, SessionConfig,
+    ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig, LongTermConfig,
+    SessionConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -217,6 +218,7 @@ impl FileConfig {
                 ..JournalConfig::default()
             },
             context: ContextConfig::default(),
+            long_term: LongTermConfig::default(),
             hooks: HooksConfig {
                 concurrency: limits.hooks_under_way,
                 content_bytes: limits.hook_content_bytes.0,

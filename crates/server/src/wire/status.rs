@@ -8,7 +8,7 @@ use memoird_core::CoreError;
 use memoird_engine::EngineError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::auth::Denied;
 use crate::reload::ReloadError;
@@ -33,6 +33,20 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::JournalFailed { detail } => {
             error!(detail, "a call failed at the journal");
             (Unavailable, "JOURNAL_FAILED", Some(RETRY_LATER))
+        }
+        EngineError::MemoriesOff => (FailedPrecondition, "MEMORIES_OFF", None),
+        EngineError::MemoriesBusy => (ResourceExhausted, "MEMORIES_BUSY", Some(RETRY_SOON)),
+        EngineError::MemoriesDiskFull => {
+            (ResourceExhausted, "MEMORIES_DISK_FULL", Some(RETRY_LATER))
+        }
+        EngineError::MemoriesFailed { detail } => {
+            error!(detail, "a call failed at a tenant's memories");
+            (Unavailable, "MEMORIES_FAILED", Some(RETRY_LATER))
+        }
+        EngineError::NoEmbedder => (FailedPrecondition, "NO_EMBEDDER", None),
+        EngineError::EmbedderFailed { detail } => {
+            warn!(detail, "a query could not be embedded");
+            (Unavailable, "EMBEDDER_FAILED", Some(RETRY_LATER))
         }
         EngineError::SessionReloaded => (Unavailable, "SESSION_RELOADED", Some(RETRY_SOON)),
         EngineError::NoPlace => (ResourceExhausted, "NO_PLACE", Some(RETRY_SOON)),

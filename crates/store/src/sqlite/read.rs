@@ -134,7 +134,8 @@ pub(super) fn journal(
     let mut statement = view.prepare_cached(&sql)?;
     let from = whole(range.after_seq.saturating_add(1));
     let mut rows = statement.query(params![generation.to_bytes(), from])?;
-    let (mut page, mut bytes) = (JournalPage::default(), 0);
+    let page = JournalPage { generation: Some(generation), ..JournalPage::default() };
+    let (mut page, mut bytes) = (page, 0);
     while let Some(row) = rows.next()? {
         if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
             page.more = true;

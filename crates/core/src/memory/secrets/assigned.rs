@@ -1,0 +1,231 @@
+//! Secrets that are told: `password is …`, `API_KEY=…`, `--token …`, `Bearer …`. What
+//! follows counts when it is random enough for one; words do not (gitleaks:
+//! `generic-api-key`, `curl-auth-header`).
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use super::rules::compiled;
+use super::{Finding, entropy_bits, is_placeholder};
+
+/// What a value was said to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// Chosen by people: short, and not random.
+    Password,
+    /// Made by machines.
+    Token,
+    /// Twelve to twenty-four words.
+    Phrase,
+}
+
+/// Key, what may stand between, and where the value begins: in groups 1 (a password's key),
+/// 2 (a token's key), 3 (what makes it one's value; after options and schemes a blank is
+/// enough), 4 (a quote) and 5 (the value's first character). All gaps are bounded.
+const ASSIGNED: &str = r#"(?ix)
+(?: ( pass(?:word|wd|phrase|code)s? | \bpwd\b | _pwd\b | \bpasswort | \bkennwort
+    | \bmot\x20de\x20passe | \bcontrase(?u:.){1,2}a\b | \bsenha\b )
+  | ( (?:api|access|secret|private|signing|encryption|master|auth|account|service|storage)
+      [_\x20.-]?keys?
+    | (?:[a-z]{2,20}[_\x20-]?)? (?:secret|token)s? | credentials? | creds
+    | (?:authorization["']?\s{0,3}[:=]\s{0,3}["']?)? \b(?:bearer|basic)\b ) )
+["'`\]]{0,2}
+(?: (?: \s+ (?:for|to|of|on|at) (?:\s+[\w'@./-]{1,30}){1,4}? )?
+    ( \s{0,4} (?: => | :=? | ={1,2} | -> | > ) \s{0,4}
+    | \s{1,4} (?: (?:is|was|are|ist|lautet|est|es) (?:\s+(?:now|still|again|set\s+to))? :?
+                | (?:set|changed|reset|updated)\s+to ) \s{1,4} )
+  | \x20 )
+(["'`])? ((?u:[^\t\n\r\x20"'`<>(){}\[\]$]))
+"#;
+
+/// Bytes of a value that are looked at; where they are a secret, so is the rest of it.
+const VALUE_BYTES_MAX: usize = 512;
+
+/// A text without these has no key.
+const NEAR: &str =
+    r"(?i)pass|pwd|key|secret|token|cred|bearer|authorization|kennwort|contrase|senha";
+
+/// A wallet's words.
+const PHRASE: &str = r"(?ix)
+(?:seed|recovery|mnemonic|backup) \x20 (?:phrase|words?) (?u:[^\n]){0,40}?
+\b((?: [a-z]{3,8} [\x20,]{1,2} ){11,23} [a-z]{3,8}) \b";
+
+static NEAR_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(NEAR));
+static ASSIGNED_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(ASSIGNED));
+static PHRASE_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(PHRASE));
+
+pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
+    if NEAR_REGEX.as_ref().is_none_or(|near| near.is_match(text)) {
+        each(&ASSIGNED_REGEX, text, assigned, found);
+    }
+    each(&PHRASE_REGEX, text, phrase, found);
+}
+
+/// Where the search may go on, and what was found, if it was a secret.
+type Look = fn(&str, &Captures<'_>) -> Option<(usize, Option<Finding>)>;
+
+fn assigned(text: &str, captures: &Captures<'_>) -> Option<(usize, Option<Finding>)> {
+    let (said, key) = match (captures.get(1), captures.get(2)) {
+        (Some(key), _) => (Said::Password, key),
+        (_, Some(key)) => (Said::Token, key),
+        _ => return None,
+    };
+    let start = captures.get(5)?.start();
+    let quote = captures.get(4).map(|quote| quote.as_str().as_bytes()[0]);
+    // A blank alone is enough after options and schemes.
+    let is_told =
+        captures.get(3).is_some() || text[..key.start()].ends_with("--") || is_scheme(key.as_str());
+    let is_told = is_told && !is_no_secret(key.as_str());
+    let end = start + length(&text.as_bytes()[start..], quote, VALUE_BYTES_MAX);
+    let end = (start..=end).rev().find(|end| text.is_char_boundary(*end))?;
+    let value = said.secret(&text[start..end]).filter(|_| is_told);
+    let finding = value.map(|value| {
+        let is_cut = end - start > VALUE_BYTES_MAX - 4;
+        let length =
+            if is_cut { length(&text.as_bytes()[start..], quote, usize::MAX) } else { value.len() };
+        Finding { range: start..start + length, what: said.what() }
+    });
+    Some((key.end(), finding))
+}
+
+/// How long a value is: up to a blank, or to its quote.
+fn length(bytes: &[u8], quote: Option<u8>, bytes_max: usize) -> usize {
+    let is_end = |byte: &u8| match quote {
+        Some(quote) => *byte == quote || byte.is_ascii_whitespace(),
+        None => b"\"'`<>".contains(byte) || byte.is_ascii_whitespace(),
+    };
+    bytes.iter().take(bytes_max).take_while(|byte| !is_end(byte)).count()
+}
+
+fn phrase(_: &str, captures: &Captures<'_>) -> Option<(usize, Option<Finding>)> {
+    let words = captures.get(1)?;
+    Some((words.end(), Some(Finding { range: words.range(), what: Said::Phrase.what() })))
+}
+
+/// Tries every place where the pattern fits: after a value that was none the search goes on
+/// behind its key.
+fn each(regex: &LazyLock<Option<Regex>>, text: &str, look: Look, found: &mut Vec<Finding>) {
+    let Some(regex) = regex.as_ref() else { return };
+    let mut from = 0;
+    while let Some((next, finding)) =
+        regex.captures_at(text, from).and_then(|captures| look(text, &captures))
+    {
+        from = finding.as_ref().map_or(next, |finding| finding.range.end);
+        found.extend(finding);
+    }
+}
+
+/// `Bearer` and `Basic` are followed by a blank and the value.
+fn is_scheme(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    key.ends_with("bearer") || key.starts_with("authorization")
+}
+
+/// Tokens that are counted or that turn pages, and open nothing.
+fn is_no_secret(key: &str) -> bool {
+    const WORDS: [&str; 13] = [
+        "page",
+        "next",
+        "cursor",
+        "continuation",
+        "sync",
+        "csrf",
+        "xsrf",
+        "cancellation",
+        "max",
+        "input",
+        "output",
+        "total",
+        "stop",
+    ];
+    let key = key.to_ascii_lowercase();
+    key == "basic" || WORDS.iter().any(|word| key.starts_with(word))
+}
+
+impl Said {
+    fn what(self) -> &'static str {
+        match self {
+            Self::Password => "password",
+            Self::Token => "token",
+            Self::Phrase => "recovery phrase",
+        }
+    }
+
+    /// The part of a value that is the secret; `None`: it is none.
+    fn secret(self, value: &str) -> Option<&str> {
+        let value = value.trim_end_matches([',', ';', '.', ')']);
+        let is_secret = match self {
+            Self::Password => is_password(value.trim_end_matches(['!', '?', ':'])),
+            Self::Token => is_token(value),
+            Self::Phrase => true,
+        };
+        (is_secret && !is_placeholder(value)).then_some(value)
+    }
+}
+
+/// At least six characters of more than one sort, that are no word of a text about
+/// passwords, no name in a program, no date and no address.
+fn is_password(value: &str) -> bool {
+    const WORDS: [&str; 14] = [
+        "sha", "md5", "base64", "base32", "argon", "oauth", "utf", "aes", "pbkdf", "2fa", "mfa",
+        "http", "null", "rfc",
+    ];
+    let lower = value.to_ascii_lowercase();
+    let has = |is: fn(char) -> bool| value.chars().any(is);
+    let is_symbol = |c: char| !c.is_alphanumeric() && !"-_.,'’/:@()".contains(c);
+    let (letters, digits) = (has(char::is_alphabetic), has(|c| c.is_ascii_digit()));
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    let is_count = lower.split_once('-').is_some_and(|(count, unit)| {
+        count.bytes().all(|byte| byte.is_ascii_digit()) && unit.chars().all(char::is_alphabetic)
+    });
+    let is_mixed = is_number || letters && (digits || has(is_symbol)) || is_random_word(value);
+    (6..=128).contains(&value.len())
+        && is_mixed
+        && !is_count
+        && !value.contains([' ', '('])
+        && !value.ends_with(['[', '{'])
+        && !is_identifier(value)
+        && !WORDS.iter().any(|word| lower.starts_with(word))
+}
+
+/// Long enough, of the alphabet of keys, with letters and digits, and with more information
+/// than words have.
+fn is_token(value: &str) -> bool {
+    let is_key = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+/=~-".contains(&byte);
+    let (letters, digits) = value.bytes().fold((0_u32, 0_u32), |(letters, digits), byte| {
+        let is_letter = byte.is_ascii_alphabetic();
+        (letters + u32::from(is_letter), digits + u32::from(byte.is_ascii_digit()))
+    });
+    let bits_min = if value.len() < 20 { 3.0 } else { 3.4 };
+    (12..=VALUE_BYTES_MAX).contains(&value.len())
+        && value.bytes().all(is_key)
+        && (letters > 0 && digits > 1 || is_random_word(value))
+        && entropy_bits(value) >= bits_min
+        && !is_identifier(value)
+}
+
+/// True for letters whose case changes as it never does in words or in names of programs.
+fn is_random_word(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let changes =
+        bytes.windows(2).filter(|two| two[0].is_ascii_lowercase() != two[1].is_ascii_lowercase());
+    let is_letters = bytes.iter().all(u8::is_ascii_alphabetic);
+    is_letters && bytes.len() >= 16 && changes.count() * 5 >= bytes.len() * 2
+}
+
+/// True for words and numbers with something between them: `max-tokens-4096`,
+/// `user.password1`, `2026-11-22`.
+fn is_identifier(value: &str) -> bool {
+    let is_plain = |word: &str| {
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
+        letters.bytes().all(|byte| byte.is_ascii_lowercase())
+            || letters.bytes().all(|byte| byte.is_ascii_uppercase())
+            || word.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let words: Vec<&str> = value.split(['_', '.', '-', '/', ':']).collect();
+    let is_mixed = words.iter().any(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+    words.len() > 1
+        && words.iter().all(|word| is_plain(word) && word.len() < 16)
+        && (is_mixed || value.contains(['.', '_']))
+}

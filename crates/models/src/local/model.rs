@@ -1,0 +1,165 @@
+//! Texts to tokens, tokens to vectors; all of it blocks.
+
+use candle_core::{Device, Result as CandleResult, Tensor};
+use memoird_engine::{EmbedError, Purpose};
+use tokenizers::{Tokenizer, TruncationParams};
+
+use super::bert::Bert;
+use super::folder::Folder;
+use super::settings::{Pooling, Prompts};
+use crate::error::ModelError;
+use crate::vector::unit;
+
+/// Bytes of a text that are looked at, for each token that the model reads: words have
+/// fewer, and the tokenizer need not read a book whose first page counts.
+const TOKEN_BYTES_MAX: usize = 64;
+/// Tokens that are computed at once, padding included, if there is more than one text. A
+/// query waits for that long behind memories.
+const PASS_TOKENS_MAX: usize = 1_024;
+/// Added to what looks at padding.
+const UNSEEN: f32 = f32::MIN;
+/// Something that every tokenizer can encode.
+const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs.";
+
+/// A model that can compute.
+pub(super) struct Model {
+    tokenizer: Tokenizer,
+    bert: Bert,
+    pooling: Pooling,
+    prompts: Prompts,
+    tokens_max: usize,
+}
+
+/// A text's place in the order of the caller, and its tokens.
+type Placed = (usize, Vec<u32>);
+
+/// Texts of about one length, computed together.
+pub(super) struct Pass {
+    texts: Vec<Placed>,
+}
+
+impl Model {
+    /// # Errors
+    /// [`ModelError`] when the files do not fit each other, or compute nothing.
+    pub(super) fn new(folder: Folder) -> Result<Self, ModelError> {
+        let tokenizer = tokenizer(&folder)?;
+        let bert = Bert::load(&folder.weights, &folder.shape)
+            .map_err(|error| unusable(format!("its weights: {error}")))?;
+        let Folder { pooling, prompts, tokens_max, .. } = folder;
+        let model = Self { tokenizer, bert, pooling, prompts, tokens_max };
+        let probe = model.passes(Purpose::Query, &[PROBE.to_owned()]);
+        let probe = probe.and_then(|passes| {
+            passes.iter().map(|pass| model.compute(pass)).collect::<Result<Vec<_>, _>>()
+        });
+        probe.map_err(|error| unusable(error.to_string()))?;
+        Ok(model)
+    }
+
+    /// The work for these texts, short ones first, so that little of it is padding.
+    pub(super) fn passes(
+        &self,
+        purpose: Purpose,
+        texts: &[String],
+    ) -> Result<Vec<Pass>, EmbedError> {
+        let placed = texts.iter().enumerate().map(|(place, text)| {
+            let tokens = self.tokens(purpose, text)?;
+            Ok((place, tokens))
+        });
+        let mut placed: Vec<Placed> = placed.collect::<Result<_, EmbedError>>()?;
+        placed.sort_by_key(|(_, tokens)| tokens.len());
+        let mut passes: Vec<Pass> = Vec::new();
+        for text in placed {
+            let length = text.1.len();
+            match passes.last_mut() {
+                Some(pass) if (pass.texts.len() + 1) * length <= PASS_TOKENS_MAX => {
+                    pass.texts.push(text);
+                }
+                _ => passes.push(Pass { texts: vec![text] }),
+            }
+        }
+        Ok(passes)
+    }
+
+    fn tokens(&self, purpose: Purpose, text: &str) -> Result<Vec<u32>, EmbedError> {
+        let prompt = match purpose {
+            Purpose::Memory => &self.prompts.memory,
+            Purpose::Query => &self.prompts.query,
+        };
+        let text = text.trim_start();
+        let cut = text.floor_char_boundary(self.tokens_max * TOKEN_BYTES_MAX);
+        // What the library says may repeat the text.
+        let encoding = self.tokenizer.encode_fast(format!("{prompt}{}", &text[..cut]), true);
+        let encoding = encoding.map_err(|_| refused("its tokenizer fails on a text"))?;
+        match encoding.get_ids() {
+            [] => Err(refused("its tokenizer makes no tokens of a text")),
+            ids => Ok(ids.to_vec()),
+        }
+    }
+
+    /// The vectors of a pass, each with its place.
+    pub(super) fn compute(&self, pass: &Pass) -> Result<Vec<(usize, Vec<f32>)>, EmbedError> {
+        let pooled = self.pooled(pass).map_err(|error| refused(&error.to_string()))?;
+        let vectors = pass.texts.iter().zip(pooled).map(|((place, _), vector)| {
+            let vector = unit(vector).ok_or_else(|| refused("it makes no usable vector"))?;
+            Ok((*place, vector))
+        });
+        vectors.collect()
+    }
+
+    fn pooled(&self, pass: &Pass) -> CandleResult<Vec<Vec<f32>>> {
+        let texts = pass.texts.len();
+        let longest = pass.texts.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
+        let rest = |tokens: &Vec<u32>| longest - tokens.len();
+        let mut ids = Vec::with_capacity(texts * longest);
+        let mut seen: Vec<f32> = Vec::with_capacity(texts * longest);
+        for (_, tokens) in &pass.texts {
+            ids.extend(tokens);
+            // Any token does: nothing looks at it.
+            ids.extend(std::iter::repeat_n(0, rest(tokens)));
+            seen.extend(std::iter::repeat_n(1.0, tokens.len()));
+            seen.extend(std::iter::repeat_n(0.0, rest(tokens)));
+        }
+        let bias = seen.iter().map(|seen| (1.0 - seen) * UNSEEN).collect();
+        let bias = Tensor::from_vec(bias, (texts, 1, 1, longest), &Device::Cpu)?;
+        let is_padded = pass.texts.iter().any(|(_, tokens)| rest(tokens) > 0);
+        let ids = Tensor::from_vec(ids, (texts, longest), &Device::Cpu)?;
+        let hidden = self.bert.forward(&ids, is_padded.then_some(&bias))?;
+        match self.pooling {
+            Pooling::Cls => hidden.narrow(1, 0, 1)?.squeeze(1)?.to_vec2(),
+            // The sum has the direction of the mean, and its length is made 1 anyway.
+            Pooling::Mean => {
+                let seen = Tensor::from_vec(seen, (texts, longest, 1), &Device::Cpu)?;
+                hidden.broadcast_mul(&seen)?.sum(1)?.to_vec2()
+            }
+        }
+    }
+}
+
+/// The tokenizer of the folder, which cuts where the model ends and never pads: a file
+/// often has the truncation and the padding of its model's training.
+fn tokenizer(folder: &Folder) -> Result<Tokenizer, ModelError> {
+    let invalid = |problem: String| unusable(format!("its tokenizer: {problem}"));
+    let mut tokenizer =
+        Tokenizer::from_bytes(&folder.tokenizer).map_err(|error| invalid(error.to_string()))?;
+    let last = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
+    if usize::try_from(last).is_ok_and(|last| last >= folder.shape.vocabulary) {
+        return Err(invalid(format!(
+            "it has a token {last}, the model {}",
+            folder.shape.vocabulary
+        )));
+    }
+    let cut = TruncationParams { max_length: folder.tokens_max, ..TruncationParams::default() };
+    tokenizer.with_truncation(Some(cut)).map_err(|error| invalid(error.to_string()))?;
+    tokenizer.with_padding(None);
+    // What a user writes is text, also where it looks like a mark of the model.
+    tokenizer.set_encode_special_tokens(true);
+    Ok(tokenizer)
+}
+
+fn unusable(problem: String) -> ModelError {
+    ModelError::ModelUnusable { problem }
+}
+
+fn refused(problem: &str) -> EmbedError {
+    EmbedError::Refused { problem: format!("the local model: {problem}") }
+}

@@ -1,0 +1,122 @@
+//! What the JSON files of a model say: its shape, how the vectors of tokens become one, and
+//! what stands before a text. What is not understood is refused: a vector that is computed
+//! a little wrongly finds a little less, and nobody sees why.
+
+use std::ops::RangeInclusive;
+
+use serde_json::Value;
+
+use super::bert::{Activation, Shape};
+use super::folder::Json;
+use crate::error::ModelError;
+
+/// A prompt before a text, at most.
+const PROMPT_BYTES_MAX: usize = 4 * 1024;
+
+/// How the vectors of tokens become that of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The first one.
+    Cls,
+}
+
+/// What stands before a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Prompts {
+    pub(super) query: String,
+    pub(super) memory: String,
+}
+
+/// What `config.json` says.
+pub(super) fn shape(config: &Json) -> Result<Shape, ModelError> {
+    let said = |name: &str| config.value[name].as_str();
+    let family = said("model_type").unwrap_or("nothing");
+    if family != "bert" {
+        return Err(config.unsupported(format!("model_type is {family}")));
+    }
+    if let Some(kind) = said("position_embedding_type").filter(|kind| *kind != "absolute") {
+        return Err(config.unsupported(format!("position_embedding_type is {kind}")));
+    }
+    let activation = match said("hidden_act").unwrap_or("gelu") {
+        "gelu" => Activation::Gelu,
+        "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluOfTanh,
+        "relu" => Activation::Relu,
+        other => return Err(config.unsupported(format!("hidden_act is {other}"))),
+    };
+    let number = |name: &str, range: RangeInclusive<usize>| {
+        let number = config.value[name].as_u64().and_then(|number| usize::try_from(number).ok());
+        let (least, most) = (range.start(), range.end());
+        let outside = || config.invalid(format!("{name} is no number from {least} to {most}"));
+        number.filter(|number| range.contains(number)).ok_or_else(outside)
+    };
+    let shape = Shape {
+        activation,
+        vocabulary: number("vocab_size", 1..=10_000_000)?,
+        hidden: number("hidden_size", 1..=8_192)?,
+        layers: number("num_hidden_layers", 1..=64)?,
+        heads: number("num_attention_heads", 1..=256)?,
+        intermediate: number("intermediate_size", 1..=65_536)?,
+        positions: number("max_position_embeddings", 8..=8_192)?,
+        types: number("type_vocab_size", 1..=16)?,
+        norm_epsilon: config.value["layer_norm_eps"].as_f64().unwrap_or(1e-12),
+    };
+    match shape.hidden.is_multiple_of(shape.heads) {
+        true => Ok(shape),
+        false => Err(config.invalid("num_attention_heads does not divide hidden_size".to_owned())),
+    }
+}
+
+/// Where `modules.json` has the pooling.
+pub(super) fn pooling_place(modules: &Json) -> Result<String, ModelError> {
+    let mut place = None;
+    for module in modules.value.as_array().into_iter().flatten() {
+        let kind = module["type"].as_str().unwrap_or_default();
+        match kind.rsplit('.').next().unwrap_or_default() {
+            "Transformer" | "Normalize" => {}
+            "Pooling" => place = module["path"].as_str(),
+            _ => return Err(modules.unsupported(format!("it has a module {kind:?}"))),
+        }
+    }
+    place.map(str::to_owned).ok_or_else(|| modules.invalid("it has no pooling".to_owned()))
+}
+
+/// What the pooling's `config.json` says.
+pub(super) fn pooling(config: &Json) -> Result<Pooling, ModelError> {
+    let mut modes: Vec<&str> = Vec::new();
+    for (name, value) in config.value.as_object().into_iter().flatten() {
+        match (name.as_str(), value) {
+            ("include_prompt", Value::Bool(false)) => {
+                return Err(config.unsupported("it pools without the prompt".to_owned()));
+            }
+            ("pooling_mode", Value::String(mode)) => modes.push(mode),
+            (name, Value::Bool(true)) => modes.extend(name.strip_prefix("pooling_mode_")),
+            _ => {}
+        }
+    }
+    match modes[..] {
+        ["mean_tokens" | "mean"] => Ok(Pooling::Mean),
+        ["cls_token" | "cls"] => Ok(Pooling::Cls),
+        _ => Err(config.unsupported(format!("it pools by {modes:?}"))),
+    }
+}
+
+impl Prompts {
+    /// What `config_sentence_transformers.json` says, by the names that sentence-transformers
+    /// looks for in `encode_query` and `encode_document`.
+    pub(super) fn read(config: &Json) -> Result<Self, ModelError> {
+        let usual = config.value["default_prompt_name"].as_str();
+        let prompt = |names: &[&str]| {
+            let names = names.iter().copied().chain(usual);
+            let found = names.filter_map(|name| config.value["prompts"][name].as_str()).next();
+            found.unwrap_or_default().to_owned()
+        };
+        let prompts =
+            Self { query: prompt(&["query"]), memory: prompt(&["document", "passage", "corpus"]) };
+        match prompts.query.len().max(prompts.memory.len()) {
+            0..=PROMPT_BYTES_MAX => Ok(prompts),
+            _ => Err(config.invalid(format!("a prompt has more than {PROMPT_BYTES_MAX} bytes"))),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a provider's answer says: the vectors, each checked.
+
+use std::collections::BTreeMap;
+
+use memoird_engine::EmbedError;
+use serde_json::from_str;
+use serde_json::value::RawValue;
+
+use crate::vector::unit;
+
+/// Numbers in a vector. The longest that providers have take half of it.
+pub(super) const DIMENSIONS_MAX: usize = 8_192;
+/// Bytes for each number, with white space of providers that indent.
+const NUMBER_BYTES_MAX: usize = 40;
+/// Bytes for everything around the vectors.
+const FRAME_BYTES_MAX: usize = 64 * 1024;
+
+/// An object whose values are read later, or never. The numbers are read straight into
+/// place: a tree of values would take ten times their memory.
+type Object<'a> = BTreeMap<String, &'a RawValue>;
+
+/// Bytes of an answer to so many texts.
+pub(super) fn bytes_max(texts: usize) -> usize {
+    texts * DIMENSIONS_MAX * NUMBER_BYTES_MAX + FRAME_BYTES_MAX
+}
+
+/// The vectors of so many texts, in their order, of one dimension and of length 1.
+pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, EmbedError> {
+    let answer: Object = serde_json::from_slice(body).map_err(|_| strange("is no JSON object"))?;
+    let data = answer.get("data").and_then(|data| from_str::<Vec<Object>>(data.get()).ok());
+    let data = data.ok_or_else(|| strange("has no list named data"))?;
+    if data.len() != texts {
+        return Err(strange(&format!("has {} vectors for {texts} texts", data.len())));
+    }
+    let mut vectors = vec![None; texts];
+    for (position, item) in data.iter().enumerate() {
+        // Whoever leaves it out answers in order.
+        let index = match item.get("index") {
+            Some(index) => from_str(index.get()).unwrap_or(texts),
+            None => position,
+        };
+        let place = vectors.get_mut(index).filter(|place| place.is_none());
+        let place = place.ok_or_else(|| strange("numbers its vectors wrongly"))?;
+        *place = Some(vector(item)?);
+    }
+    let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
+    let dimensions = vectors.first().map_or(0, Vec::len);
+    match vectors.iter().all(|vector| vector.len() == dimensions) {
+        true => Ok(vectors),
+        false => Err(strange("has vectors of different dimensions")),
+    }
+}
+
+fn vector(item: &Object) -> Result<Vec<f32>, EmbedError> {
+    let numbers = item.get("embedding");
+    let numbers = numbers.and_then(|numbers| from_str::<Vec<Option<f32>>>(numbers.get()).ok());
+    let numbers = numbers.filter(|numbers| (1..=DIMENSIONS_MAX).contains(&numbers.len()));
+    let numbers = numbers.ok_or_else(|| strange("has an embedding that is no list of numbers"))?;
+    // Some servers write null for what their model could not compute, and would again.
+    let numbers: Option<Vec<f32>> = numbers.into_iter().collect();
+    numbers.and_then(unit).ok_or_else(|| {
+        let problem = "the model makes no usable vector of a text: not finite, or zero".to_owned();
+        EmbedError::Refused { problem }
+    })
+}
+
+/// Not what the contract says; proxies and starting servers do that.
+fn strange(what: &str) -> EmbedError {
+    let problem = format!("the answer {what}; is base_url the one of an OpenAI-compatible server?");
+    EmbedError::Later { problem, after: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(body: &str, texts: usize) -> String {
+        match vectors(body.as_bytes(), texts).expect_err(body) {
+            EmbedError::Later { problem, after: None } => problem,
+            other => panic!("{body}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn vectors_stand_where_their_index_says_with_length_one() {
+        let body = r#"{"object":"list","usage":{"total_tokens":2},"data":[
+            {"index":1,"object":"embedding","embedding":[0,-2e0]},
+            {"index":0,"object":"embedding","embedding":[3.0,4]}]}"#;
+        assert_eq!(vectors(body.as_bytes(), 2), Ok(vec![vec![0.6, 0.8], vec![0.0, -1.0]]));
+        let body = r#"{"data":[{"embedding":[1]},{"embedding":[-1]}]}"#;
+        assert_eq!(vectors(body.as_bytes(), 2), Ok(vec![vec![1.0], vec![-1.0]]));
+    }
+
+    #[test]
+    fn an_answer_that_is_none_may_be_better_later() {
+        for body in ["", "<html>", "[]", "null", "{\"data\":[{\"embedding\":[NaN]}]}", "\u{0}"] {
+            assert!(problem(body, 1).contains("no JSON object"), "{body}");
+        }
+        for body in ["{}", r#"{"data":1}"#, r#"{"data":[1]}"#] {
+            assert!(problem(body, 1).contains("no list named data"), "{body}");
+        }
+        let item = |index: &str| format!(r#"{{"index":{index},"embedding":[1]}}"#);
+        let of = |indexes: &[&str]| {
+            let items: Vec<String> = indexes.iter().map(|index| item(index)).collect();
+            format!(r#"{{"data":[{}]}}"#, items.join(","))
+        };
+        assert!(problem(&of(&["0"]), 2).contains("1 vectors for 2 texts"));
+        assert!(problem(&of(&["0", "1", "2"]), 2).contains("3 vectors for 2 texts"));
+        for indexes in [["0", "0"], ["0", "2"], ["0", "-1"], ["0", "null"], ["0", "\"1\""]] {
+            assert!(problem(&of(&indexes), 2).contains("numbers its vectors"), "{indexes:?}");
+        }
+        for embedding in ["\"AACAPw==\"", "[]", "[\"1\"]", "null", "[[1]]", "{}"] {
+            let body = format!(r#"{{"data":[{{"embedding":{embedding}}}]}}"#);
+            assert!(problem(&body, 1).contains("no list of numbers"), "{body}");
+        }
+        let long = format!(r#"{{"data":[{{"embedding":[1{}]}}]}}"#, ",1".repeat(DIMENSIONS_MAX));
+        assert!(problem(&long, 1).contains("no list of numbers"));
+        let mixed = r#"{"data":[{"embedding":[1]},{"embedding":[1,2]}]}"#;
+        assert!(problem(mixed, 2).contains("different dimensions"));
+    }
+
+    #[test]
+    fn a_vector_without_a_direction_is_refused() {
+        for embedding in ["[null,1]", "[0,0]", "[0.0,-0.0]", "[1e39,1]"] {
+            let body = format!(r#"{{"data":[{{"embedding":{embedding}}}]}}"#);
+            let error = vectors(body.as_bytes(), 1).expect_err(&body);
+            assert!(matches!(error, EmbedError::Refused { .. }), "{body}: {error:?}");
+        }
+    }
+}

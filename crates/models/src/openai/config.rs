@@ -1,0 +1,209 @@
+//! Which provider, which of its models, and within which bounds.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest::header::HeaderValue;
+
+use super::answer::DIMENSIONS_MAX;
+use super::client;
+use crate::error::ModelError;
+
+/// An OpenAI-compatible provider of embeddings.
+#[derive(Clone)]
+pub struct OpenAiEmbedderConfig {
+    /// Such as `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; `/embeddings`
+    /// is added. At most 1,024 bytes. A token in its query is never shown.
+    pub base_url: String,
+    /// The provider's name of the model, at most 256 bytes.
+    pub model: String,
+    /// Sent as a bearer token.
+    pub api_key: Option<ApiKey>,
+    /// Asks for shorter vectors, 1 to 8,192; not every model makes them.
+    pub dimensions: Option<u32>,
+    /// Texts of a request, 1 to 2,048.
+    pub batch: usize,
+    /// Bytes of the texts of a request, up to 16 MiB; one text is sent whatever it has.
+    pub batch_bytes: usize,
+    /// Of a longer text only so many bytes are sent, the prefix included: 256 to 1 MiB.
+    /// What the provider refuses nevertheless is sent again shorter.
+    pub text_bytes_max: usize,
+    /// For one request, from connecting to the last byte: 10 ms to 10 minutes.
+    pub timeout: Duration,
+    /// Tries of a request, 1 to 10.
+    pub tries_max: u32,
+    /// Stands before what searches, such as `query: ` for e5. At most 4 KiB.
+    pub query_prefix: String,
+    /// Stands before what is to be found, such as `passage: ` for e5. At most 4 KiB.
+    pub memory_prefix: String,
+}
+
+/// Who memoird is to a provider. It does not show itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    key: String,
+    bearer: HeaderValue,
+}
+
+/// The least that a text may be cut to.
+pub(super) const TEXT_BYTES_LEAST: usize = 256;
+const MODEL_BYTES_MAX: usize = 256;
+const PREFIX_BYTES_MAX: usize = 4 * 1024;
+const BATCH_MAX: usize = 2_048;
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+const TEXT_BYTES_MOST: usize = 1024 * 1024;
+const TIMEOUT_LEAST: Duration = Duration::from_millis(10);
+const TIMEOUT_MOST: Duration = Duration::from_secs(600);
+const TRIES_MOST: u32 = 10;
+
+impl OpenAiEmbedderConfig {
+    /// This model, and for the rest what suits OpenAI: models that read 8,000 tokens, and
+    /// 300,000 tokens a request.
+    pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            base_url: base_url.into(),
+            model: model.into(),
+            api_key: None,
+            dimensions: None,
+            batch: 64,
+            batch_bytes: 512 * 1024,
+            text_bytes_max: 24_000,
+            timeout: Duration::from_secs(10),
+            tries_max: 3,
+            query_prefix: String::new(),
+            memory_prefix: String::new(),
+        }
+    }
+
+    /// # Errors
+    /// [`ModelError::SettingOutOfRange`] for the first setting that is.
+    pub(super) fn check(&self) -> Result<(), ModelError> {
+        let prefix = self.query_prefix.len().max(self.memory_prefix.len());
+        let dimensions = self
+            .dimensions
+            .is_none_or(|n| usize::try_from(n).is_ok_and(|n| (1..=DIMENSIONS_MAX).contains(&n)));
+        let text = (TEXT_BYTES_LEAST..=TEXT_BYTES_MOST).contains(&self.text_bytes_max);
+        let checks = [
+            ((1..=MODEL_BYTES_MAX).contains(&self.model.len()), "model", "1 to 256 bytes"),
+            (dimensions, "dimensions", "1 to 8192"),
+            ((1..=BATCH_MAX).contains(&self.batch), "batch", "1 to 2048"),
+            ((1..=BATCH_BYTES_MAX).contains(&self.batch_bytes), "batch_bytes", "1 to 16 MiB"),
+            (text, "text_bytes_max", "256 bytes to 1 MiB"),
+            ((TIMEOUT_LEAST..=TIMEOUT_MOST).contains(&self.timeout), "timeout", "10ms to 10m"),
+            ((1..=TRIES_MOST).contains(&self.tries_max), "tries_max", "1 to 10"),
+            (prefix <= PREFIX_BYTES_MAX, "query_prefix, memory_prefix", "at most 4 KiB"),
+        ];
+        match checks.into_iter().find(|(is_good, ..)| !is_good) {
+            Some((_, setting, range)) => Err(ModelError::SettingOutOfRange { setting, range }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ApiKey {
+    /// Takes what stands in the key's file or variable.
+    ///
+    /// # Errors
+    /// [`ModelError::ApiKeyInvalid`] when it is empty, or no header can hold it.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        let key = text.trim();
+        let bearer = HeaderValue::try_from(format!("Bearer {key}"));
+        let mut bearer = bearer.map_err(|_| ModelError::ApiKeyInvalid)?;
+        if key.is_empty() || !key.is_ascii() {
+            return Err(ModelError::ApiKeyInvalid);
+        }
+        bearer.set_sensitive(true);
+        Ok(Self { key: key.to_owned(), bearer })
+    }
+
+    pub(super) fn bearer(&self) -> HeaderValue {
+        self.bearer.clone()
+    }
+
+    /// For looking whether a provider repeats it.
+    pub(super) fn as_str(&self) -> &str {
+        &self.key
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKey(hidden)")
+    }
+}
+
+impl fmt::Debug for OpenAiEmbedderConfig {
+    /// Without what may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = client::endpoint(&self.base_url);
+        f.debug_struct("OpenAiEmbedderConfig")
+            .field("base_url", &url.as_ref().map(client::shown).unwrap_or_default())
+            .field("model", &self.model)
+            .field("api_key", &self.api_key)
+            .field("dimensions", &self.dimensions)
+            .field("batch", &self.batch)
+            .field("batch_bytes", &self.batch_bytes)
+            .field("text_bytes_max", &self.text_bytes_max)
+            .field("timeout", &self.timeout)
+            .field("tries_max", &self.tries_max)
+            .field("query_prefix", &self.query_prefix)
+            .field("memory_prefix", &self.memory_prefix)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openai::OpenAiEmbedder;
+
+    #[test]
+    fn every_setting_has_its_range() {
+        type Change = fn(&mut OpenAiEmbedderConfig);
+        let changes: [(&str, Change); 15] = [
+            ("model", |c| c.model.clear()),
+            ("model", |c| c.model = "x".repeat(257)),
+            ("dimensions", |c| c.dimensions = Some(0)),
+            ("dimensions", |c| c.dimensions = Some(8_193)),
+            ("batch", |c| c.batch = 0),
+            ("batch", |c| c.batch = 2_049),
+            ("batch_bytes", |c| c.batch_bytes = 0),
+            ("batch_bytes", |c| c.batch_bytes = BATCH_BYTES_MAX + 1),
+            ("text_bytes_max", |c| c.text_bytes_max = 255),
+            ("text_bytes_max", |c| c.text_bytes_max = TEXT_BYTES_MOST + 1),
+            ("timeout", |c| c.timeout = Duration::from_millis(9)),
+            ("timeout", |c| c.timeout = Duration::from_secs(601)),
+            ("tries_max", |c| c.tries_max = 0),
+            ("tries_max", |c| c.tries_max = 11),
+            ("query_prefix, memory_prefix", |c| c.memory_prefix = "x".repeat(4_097)),
+        ];
+        let good = OpenAiEmbedderConfig::new("http://a.example", "m");
+        assert!(good.check().is_ok());
+        for (name, change) in changes {
+            let mut config = good.clone();
+            change(&mut config);
+            let error = config.check().expect_err(name);
+            let is_it =
+                matches!(error, ModelError::SettingOutOfRange { setting, .. } if setting == name);
+            assert!(is_it, "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_what_a_header_can_hold_and_is_never_shown() {
+        let key = ApiKey::parse(" sk-hunter2\n").expect("a key");
+        assert_eq!(
+            (key.as_str(), key.bearer()),
+            ("sk-hunter2", HeaderValue::from_static("Bearer sk-hunter2"))
+        );
+        for bad in ["", " ", "a\nb", "schlüssel"] {
+            assert!(matches!(ApiKey::parse(bad), Err(ModelError::ApiKeyInvalid)), "{bad:?}");
+        }
+        let base_url = "https://a.example/v1?token=hunter2";
+        let config =
+            OpenAiEmbedderConfig { api_key: Some(key), ..OpenAiEmbedderConfig::new(base_url, "m") };
+        let embedder = OpenAiEmbedder::new(&config).expect("a good configuration");
+        let shown = format!("{config:?} {embedder:?}");
+        assert!(shown.contains("a.example/v1") && !shown.contains("hunter2"), "{shown}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What the tests share: texts, errors, and a clock that runs as fast as it can.
+
+use std::time::Duration;
+
+use memoird_engine::{EmbedError, Embedder, Purpose};
+use memoird_models::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};
+use tokio::time::sleep;
+
+/// What must never be seen in an error.
+pub(crate) const SECRET: &str = "sk-hunter2";
+
+pub(crate) type Outcome = Result<Vec<Vec<f32>>, EmbedError>;
+
+pub(crate) fn config(url: String) -> OpenAiEmbedderConfig {
+    OpenAiEmbedderConfig {
+        api_key: Some(ApiKey::parse(SECRET).expect("a key")),
+        ..OpenAiEmbedderConfig::new(url, "small")
+    }
+}
+
+pub(crate) fn embedder(config: &OpenAiEmbedderConfig) -> OpenAiEmbedder {
+    OpenAiEmbedder::new(config).expect("a good configuration")
+}
+
+pub(crate) fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// One call, and what the service does meanwhile, under a paused clock.
+pub(crate) async fn exchange<T>(
+    embedder: &dyn Embedder,
+    texts: &[&str],
+    service: impl Future<Output = T>,
+) -> (Outcome, T) {
+    let both = async { tokio::join!(embedder.embed(Purpose::Memory, strings(texts)), service) };
+    tokio::select! {
+        done = both => done,
+        () = ticks() => panic!("still waiting after a day"),
+    }
+}
+
+/// A day in steps of a millisecond. A paused clock jumps to the next timer as soon as
+/// nothing else is to do, also while bytes are on their way through the kernel: with these
+/// steps it cannot jump far.
+async fn ticks() {
+    for _ in 0..24 * 60 * 60 * 1_000 {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The problem of an error that may pass.
+#[track_caller]
+pub(crate) fn later(outcome: Outcome) -> String {
+    match outcome {
+        Err(EmbedError::Later { problem, .. }) => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn misconfigured(outcome: Outcome) -> String {
+    match outcome {
+        Err(EmbedError::Misconfigured { problem }) => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn refused(outcome: Outcome) -> String {
+    match outcome {
+        Err(EmbedError::Refused { problem }) => problem,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,22 @@
+//! The embedders from outside: a provider made of a bare socket, and a model made of random
+//! weights.
+
+mod kit;
+#[cfg(feature = "local-embedder")]
+mod local;
+#[cfg(feature = "local-embedder")]
+mod local_refused;
+#[cfg(feature = "local-embedder")]
+mod made;
+mod openai;
+mod openai_failures;
+mod service;
+
+#[cfg(not(feature = "local-embedder"))]
+#[test]
+fn without_the_feature_a_local_model_says_how_to_get_it() {
+    let error = memoird_models::open_local(std::path::Path::new("a/model")).expect_err("no model");
+    let problem = error.to_string();
+    assert!(problem.contains("built without local-embedder"), "{problem}");
+    assert!(problem.contains("--features local-embedder"), "{problem}");
+}

@@ -1,0 +1,252 @@
+//! Providers that fail, lie, hang or tell secrets.
+
+use std::time::Duration;
+
+use memoird_engine::{EmbedError, Embedder};
+use memoird_models::OpenAiEmbedderConfig;
+use tokio::io::AsyncWriteExt;
+use tokio::time::Instant;
+
+use crate::kit::{SECRET, config, embedder, exchange, later, misconfigured, refused};
+use crate::service::{Service, data};
+
+/// What must never be seen in an error either.
+const TEXT: &str = "my_password_is_swordfish";
+
+/// A refusal that repeats the key and the text, as some do.
+const CHATTY: &str = r#"{"error":{"message":"my_password_is_swordfish by sk-hunter2",
+    "type":"some_error","code":"my_password_is_swordfish","param":"sk-hunter2"}}"#;
+
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[track_caller]
+fn tells_nothing(problem: &str) {
+    for private in [TEXT, SECRET, "swordfish", "hunter2"] {
+        assert!(!problem.contains(private), "{problem}");
+    }
+    assert!(problem.starts_with("embeddings of 127.0.0.1:"), "{problem}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_provider_is_asked_again_after_the_pause_that_it_wants() {
+    let service = Service::bind().await;
+    let embedder = embedder(&config(service.url()));
+    let start = now();
+    let (vectors, got) = exchange(&embedder, &[TEXT], async {
+        service.answer("429 Slow", "retry-after: 7\r\n", CHATTY).await;
+        service.good().await
+    })
+    .await;
+    assert_eq!(vectors.expect("vectors").len(), 1);
+    assert_eq!(got.texts(), [TEXT]);
+    let waited = start.elapsed();
+    assert!((7_000..9_000).contains(&waited.as_millis()), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_pause_is_left_to_the_caller() {
+    let service = Service::bind().await;
+    let embedder = embedder(&config(service.url()));
+    let answer = service.answer("429 Slow", "retry-after: 60\r\n", CHATTY);
+    let (outcome, _) = exchange(&embedder, &[TEXT], answer).await;
+    let after = Some(Duration::from_secs(60));
+    let is_so = matches!(&outcome, Err(EmbedError::Later { after: found, .. }) if *found == after);
+    assert!(is_so, "{outcome:?}");
+    let problem = later(outcome);
+    assert!(problem.ends_with("429 Too Many Requests (some_error)"), "{problem}");
+    tells_nothing(&problem);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_keeps_failing_is_asked_three_times() {
+    let service = Service::bind().await;
+    let embedder = embedder(&config(service.url()));
+    let start = now();
+    let (outcome, ()) = exchange(&embedder, &[TEXT], async {
+        service.answer("500 Oops", "", CHATTY).await;
+        service.answer("503 Busy", "", "<html>").await;
+        service.answer("502 Gone", "", "").await;
+    })
+    .await;
+    let problem = later(outcome);
+    assert!(problem.ends_with("502 Bad Gateway"), "{problem}");
+    tells_nothing(&problem);
+    let waited = start.elapsed();
+    assert!((1_500..4_000).contains(&waited.as_millis()), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
+    for (status, hint) in [
+        ("401 Unauthorized", "api_key"),
+        ("403 Forbidden", "api_key"),
+        ("404 Not Found", "model"),
+        ("307 Temporary Redirect", "base_url"),
+    ] {
+        let service = Service::bind().await;
+        let embedder = embedder(&config(service.url()));
+        let (outcome, _) =
+            exchange(&embedder, &[TEXT], service.answer(status, "location: /\r\n", CHATTY)).await;
+        let problem = misconfigured(outcome);
+        assert!(problem.contains(&format!("{status} (some_error); ")), "{problem}");
+        assert!(problem.contains(hint), "{problem}");
+        tells_nothing(&problem);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_that_is_refused_is_looked_for_and_then_a_harmless_word_is_tried() {
+    let service = Service::bind().await;
+    let embedder = embedder(&config(service.url()));
+    let (outcome, sizes) = exchange(&embedder, &["a", "b", TEXT], async {
+        let mut sizes = vec![service.answer("400 Bad Request", "", CHATTY).await.texts().len()];
+        sizes.push(service.good().await.texts().len());
+        sizes.push(service.answer("422 Too Many", "", CHATTY).await.texts().len());
+        sizes.push(service.good().await.texts().len());
+        sizes.push(service.answer("400 Bad Request", "", CHATTY).await.texts().len());
+        assert_eq!(service.good().await.texts(), ["memory"]);
+        sizes
+    })
+    .await;
+    assert_eq!(sizes, [3, 1, 2, 1, 1]);
+    let problem = refused(outcome);
+    assert!(problem.ends_with("400 Bad Request (some_error)"), "{problem}");
+    tells_nothing(&problem);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_refuses_a_harmless_word_is_configured_wrongly() {
+    let service = Service::bind().await;
+    let embedder = embedder(&config(service.url()));
+    let (outcome, ()) = exchange(&embedder, &[TEXT], async {
+        service.answer("400 Bad Request", "", CHATTY).await;
+        service.answer("400 Bad Request", "", CHATTY).await;
+    })
+    .await;
+    let problem = misconfigured(outcome);
+    assert!(problem.contains("also for a harmless word; check model"), "{problem}");
+    tells_nothing(&problem);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_finds_too_much_is_sent_in_halves_and_shorter() {
+    let service = Service::bind().await;
+    let embedder = embedder(&config(service.url()));
+    let long = "x".repeat(3_000);
+    let (vectors, sizes) = exchange(&embedder, &[&long, "a"], async {
+        let mut sizes = Vec::new();
+        for is_good in [false, false, false, true, true] {
+            let got = match is_good {
+                true => service.good().await,
+                false => service.answer("413 Too Large", "", CHATTY).await,
+            };
+            sizes.push(got.texts().iter().map(|text| text.len()).collect::<Vec<_>>());
+        }
+        sizes
+    })
+    .await;
+    assert_eq!(vectors.expect("vectors").len(), 2);
+    assert_eq!(sizes, [vec![3_000, 1], vec![3_000], vec![750], vec![256], vec![1]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_none_is_a_failure_that_may_pass() {
+    let one = vec![1.0, 2.0];
+    let twice = data([(0, &one), (1, &one)].into_iter());
+    let large = format!("{{\"data\":[],\"x\":\"{}\"}}", "x".repeat(500_000));
+    for (body, expected) in [
+        (TEXT, "no JSON object"),
+        (r#"{"data":[{"index":0,"embedding":[NaN]}]}"#, "no JSON object"),
+        (&twice, "2 vectors for 1 texts"),
+        (&large, "more than 393216 bytes"),
+    ] {
+        let service = Service::bind().await;
+        let config = OpenAiEmbedderConfig { tries_max: 1, ..config(service.url()) };
+        let answer = service.answer("200 OK", "", body);
+        let (outcome, _) = exchange(&embedder(&config), &[TEXT], answer).await;
+        let problem = later(outcome);
+        assert!(problem.contains(expected), "{problem}");
+        tells_nothing(&problem);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vector_that_is_none_is_the_fault_of_its_text() {
+    for embedding in ["[null,1]", "[0,0]"] {
+        let service = Service::bind().await;
+        let embedder = embedder(&config(service.url()));
+        let body = format!(r#"{{"data":[{{"index":0,"embedding":{embedding}}}]}}"#);
+        let (outcome, ()) = exchange(&embedder, &[TEXT], async {
+            service.answer("200 OK", "", &body).await;
+            service.good().await;
+        })
+        .await;
+        let problem = refused(outcome);
+        assert!(problem.contains("no usable vector"), "{problem}");
+        tells_nothing(&problem);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_dimension_than_asked_for_or_than_before_is_another_model() {
+    let service = Service::bind().await;
+    let body = data([(0, &vec![1.0, 2.0, 3.0])].into_iter());
+    let asking = OpenAiEmbedderConfig { dimensions: Some(2), ..config(service.url()) };
+    let answer = service.answer("200 OK", "", &body);
+    let (outcome, _) = exchange(&embedder(&asking), &[TEXT], answer).await;
+    let problem = misconfigured(outcome);
+    assert!(problem.contains("makes 3 dimensions where 2 are asked for"), "{problem}");
+    let embedder = embedder(&config(service.url()));
+    let (outcome, _) = exchange(&embedder, &[TEXT], service.good()).await;
+    outcome.expect("two dimensions");
+    let (outcome, _) = exchange(&embedder, &[TEXT], service.answer("200 OK", "", &body)).await;
+    let problem = misconfigured(outcome);
+    assert!(problem.contains("makes 3 dimensions and made 2 before"), "{problem}");
+    tells_nothing(&problem);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_hangs_is_given_up_before_and_within_its_answer() {
+    for said in ["", "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", "HTTP/1.1 200"] {
+        let service = Service::bind().await;
+        let config = OpenAiEmbedderConfig { tries_max: 1, ..config(service.url()) };
+        let embedder = embedder(&config);
+        let start = now();
+        let (outcome, _held) = exchange(&embedder, &[TEXT], async {
+            let (_, mut stream) = service.take().await;
+            stream.write_all(said.as_bytes()).await.expect("a reader");
+            stream
+        })
+        .await;
+        let problem = later(outcome);
+        assert!(problem.ends_with("no answer within 10s"), "{problem}");
+        tells_nothing(&problem);
+        let waited = start.elapsed();
+        assert!((10_000..11_000).contains(&waited.as_millis()), "{waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_there_or_goes_away_may_be_back_later() {
+    let service = Service::bind().await;
+    let embedder = embedder(&config(service.url()));
+    let (outcome, ()) = exchange(&embedder, &[TEXT], async {
+        for said in ["", "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", "nonsense\r\n\r\n"] {
+            let (_, mut stream) = service.take().await;
+            stream.write_all(said.as_bytes()).await.expect("a reader");
+        }
+    })
+    .await;
+    tells_nothing(&later(outcome));
+    drop(service);
+    let start = now();
+    let (outcome, ()) = exchange(&embedder, &[TEXT], async {}).await;
+    let problem = later(outcome);
+    assert!(problem.contains("refused"), "{problem}");
+    tells_nothing(&problem);
+    assert!(start.elapsed() >= Duration::from_millis(1_500), "it was not tried again");
+    assert!(!format!("{embedder:?} {}", embedder.model()).contains(SECRET));
+}
