@@ -50,6 +50,8 @@ impl Engine {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<ExtractionLease, EngineError> {
+        // What this session was just told is among what waits to be written.
+        self.flush_memories(tenant).await?;
         let mut reach = self.reach(tenant, session, generation, subject).await?;
         let page = self.turns_to_look_at(tenant, &mut reach).await?;
         let turns: Vec<(u64, Turn)> =

@@ -190,6 +190,13 @@ impl Engine {
         long_term.lane(&tenant.id).write(&tenant.id, at, job).await
     }
 
+    /// Writes what waits.
+    async fn flush_memories(&self, tenant: &Tenant) -> Result<(), EngineError> {
+        let long_term = &self.shared.long_term;
+        let at = (long_term.store()?, long_term.blocking);
+        long_term.lane(&tenant.id).flush(&tenant.id, at).await
+    }
+
     /// Looks at one moment of a tenant's memories.
     async fn read_memories<T: Send + 'static>(
         &self,
