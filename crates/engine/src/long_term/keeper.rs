@@ -168,10 +168,9 @@ impl Engine {
     /// # Errors
     /// A store that cannot be written.
     pub async fn reindex_memories(&self, tenant: &Arc<Tenant>) -> Result<u64, EngineError> {
-        let now = self.shared.machine.now().wall;
         let begun = self
-            .write_memories(tenant, move |writer| {
-                writer.reindex_begin(now)?;
+            .write_memories(tenant, |writer| {
+                writer.reindex_begin()?;
                 Ok(((), Touch::Nothing))
             })
             .await;

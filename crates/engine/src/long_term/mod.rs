@@ -302,7 +302,7 @@ impl Engine {
         Ok(MemoryStats {
             memories: counts.memories - counts.superseded - counts.expired,
             superseded: counts.superseded,
-            subjects: 0,
+            subjects: counts.subjects,
             recall_events: counts.recall_events,
             embedding_model: model,
             embedded: vectors.embedded,

@@ -206,6 +206,8 @@ pub struct Counts {
     pub superseded: u64,
     /// Of these, no history, but expired.
     pub expired: u64,
+    /// Subjects that have any.
+    pub subjects: u64,
     /// Hits of recalls that are remembered.
     pub recall_events: u64,
     /// The file and its log, in bytes.
