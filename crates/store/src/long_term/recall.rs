@@ -113,7 +113,11 @@ impl MemoryReader<'_> {
                 break;
             }
             if let Some(row) = self.passing(no, filter)? {
-                scored.push((scorer.score(found, &row.memory.content), row.memory));
+                let score = scorer.score(found, &row.memory.content);
+                // Where the index's stem fits and the word does not: "us" is not "use".
+                if score > 0.0 {
+                    scored.push((score, row.memory));
+                }
             }
         }
         scored.sort_by(|(one, memory), (other, other_memory)| {
