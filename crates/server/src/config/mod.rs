@@ -42,8 +42,7 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// What the engine does.
     pub(crate) engine: EngineConfig,
-    /// What outlives sessions.
-    #[expect(dead_code, reason = "the engine takes it once its side of it is there")]
+    /// Where what outlives sessions is.
     pub(crate) long_term: LongTerm,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
