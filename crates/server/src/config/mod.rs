@@ -42,7 +42,7 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// What the engine does.
     pub(crate) engine: EngineConfig,
-    /// Where what outlives sessions is.
+    /// What outlives sessions.
     pub(crate) long_term: LongTerm,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
