@@ -1,5 +1,7 @@
 //! `/metrics`: what the engine counts and what calls cost, in the OpenMetrics format.
 
+mod memories;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -131,6 +133,8 @@ pub(crate) fn registry(
     let help = "Hook deliveries by what became of them";
     registry.register("hook_deliveries", help, commits.hooks.deliveries.clone());
     registry.register("hook_seconds", "How long a hook takes", commits.hooks.seconds.clone());
+    let help = "How long a recall takes, with the embedding of its query";
+    registry.register("recall_seconds", help, commits.recall_seconds.clone());
     let calls = calls.clone();
     registry.register_collector(Box::new(Counts { engine, calls, watching, reloader }));
     registry
@@ -202,6 +206,7 @@ impl Collector for Counts {
                 }
             }
         }
+        memories::encode(&mut encoder, &stats.tenants)?;
         let counts = [
             ("commits", "Journal transactions", stats.commits),
             ("commit_sets", "Change sets in them", stats.commit_sets),

@@ -151,7 +151,7 @@ long_term:
   embedder: none
   # How long a recall waits for the vector of its query, before it goes by words.
   query_wait: ${query_wait}
-  # After so long a memory counts half in a recall.
+  # After so long a memory has lost half of what age can take of its place in a recall.
   half_lives: { user: ${half_user}, feedback: ${half_feedback}, project: ${half_project}, reference: ${half_reference} }
   # Dream sweeps pin what is recalled often, by different queries, on different days, and
   # with a score of at least min_score (0 to 1); and they take their own pins away from what
@@ -164,8 +164,8 @@ long_term:
     min_days: 2
     min_score: 0.35
     unpin_after: ${unpin_after}
-    # How long memories are kept that are not pinned, by kind, such as { project: 365d };
-    # without it a sweep deletes none.
+    # After so long without use a sweep deletes memories, by kind, such as { project: 365d };
+    # without it, none.
     retention: {}
 
 # What clients may send. Ids, idempotency keys and subjects have 1 to 256 bytes.

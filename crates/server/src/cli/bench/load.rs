@@ -34,7 +34,7 @@ pub(super) struct LoadArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
     /// Subjects that the calls are spread over, where the mix is remember or recall
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     subjects: u64,
     /// Memories of all subjects before the load starts, where the mix is recall

@@ -94,7 +94,8 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
         }));
     }
     if done.redacted > 0 {
-        output::note(&format!("note: {} that looked like secrets taken out", done.redacted));
+        let count = done.redacted;
+        output::note(&format!("note: taken out before it was stored, as secrets: {count}"));
     }
     output::print(&words::outcome_name(done.outcome))?;
     print(&memory, false)

@@ -61,25 +61,30 @@ fn write(text: &mut String, value: &Value, depth: usize) {
         }
         Value::Array(items) => {
             for item in items {
-                let line = match item {
-                    Value::Object(fields) => {
-                        let field = |(name, value): (&String, &Value)| {
-                            let value = leaf(value)
-                                .unwrap_or_else(|| output::printable(&value.to_string()));
-                            format!("{} {value}", output::printable(&name.replace('_', " ")))
-                        };
-                        fields.iter().map(field).collect::<Vec<_>>().join(", ")
-                    }
-                    other => leaf(other).unwrap_or_else(|| output::printable(&other.to_string())),
-                };
                 // Writing to a string has no way to fail.
-                let _ = writeln!(text, "{indent}- {line}");
+                let _ = writeln!(text, "{indent}- {}", inline(item));
             }
         }
         other => {
             let _ = writeln!(text, "{indent}{}", leaf(other).unwrap_or_default());
         }
     }
+}
+
+/// All of a value on one line.
+fn inline(value: &Value) -> String {
+    let field = |(name, value): (&String, &Value)| {
+        let name = output::printable(&name.replace('_', " "));
+        match value {
+            Value::Object(_) | Value::Array(_) => format!("{name} ({})", inline(value)),
+            _ => format!("{name} {}", inline(value)),
+        }
+    };
+    leaf(value).unwrap_or_else(|| match value {
+        Value::Object(fields) => fields.iter().map(field).collect::<Vec<_>>().join(", "),
+        Value::Array(items) => items.iter().map(inline).collect::<Vec<_>>().join(", "),
+        _ => String::new(),
+    })
 }
 
 /// What fits behind a name; `None` for what has parts.
@@ -107,11 +112,12 @@ mod tests {
         let report = json!({
             "acme": {
                 "dry_run": true,
-                "promoted": [{"id": "x", "score": 0.5}, {"id": "y\u{1b}[2J", "score": 0.4}],
+                "promoted": [{"id": "x", "score": 0.5, "parts": {"a_b": 1}, "missed": ["c", "d"]}, {"id": "y\u{1b}[2J", "score": 0.4}],
                 "deleted": [],
             },
         });
-        let expected = "acme:\n  dry run: yes\n  promoted:\n    - id x, score 0.5\n    \
+        let expected = "acme:\n  dry run: yes\n  promoted:\n    - id x, score 0.5, parts (a b 1), \
+                        missed (c, d)\n    \
                         - id y\\u{1b}[2J, score 0.4\n  deleted: none\n";
         assert_eq!(readable(&report), expected);
         assert_eq!(readable(&json!({})), "nothing to report\n");

@@ -68,8 +68,10 @@ async fn store(
     let (mut imported, mut skipped) = (0, 0);
     while let Some(batch) = batches.recv().await {
         let told = |error: CliError| {
-            // What was done stays done, and the same command goes on where it stopped.
-            output::note(&format!("{imported} were imported before, {skipped} were there"));
+            if imported + skipped > 0 {
+                // What was done stays done, and the same command goes on where it stopped.
+                output::note(&format!("{imported} were imported before, {skipped} were there"));
+            }
             error
         };
         let batch = batch.map_err(told)?;

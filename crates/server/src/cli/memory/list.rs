@@ -193,7 +193,9 @@ fn described(memory: &Memory) -> Table {
     let now = clock::wall();
     let whole = json::memory(memory);
     let mut table = output::plain_table();
-    let mut row = |name: &str, value: String| drop(table.add_row([name, &value]));
+    let mut row = |name: &str, value: String| {
+        table.add_row([name, &value]);
+    };
     row("id", output::printable(&memory.id));
     row("subject", output::printable(&memory.subject));
     row("kind", kind_name(memory.kind));

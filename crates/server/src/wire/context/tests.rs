@@ -305,7 +305,7 @@ fn memories_are_asked_for_this_session() {
     for session_id in ["", "chat"] {
         let asked = asked(of(session_id), &Limits::default()).expect("a window");
         let session = asked.request.memories.and_then(|memories| memories.session);
-        assert_eq!(session.as_ref().map(|id| id.as_str()), Some("chat"));
+        assert_eq!(session.map(|id| id.to_string()).as_deref(), Some("chat"));
     }
     refused(of("other"), "SESSION_ID_MISMATCH");
     let mut bad = of("");

@@ -16,6 +16,9 @@ use super::{from, to, whole};
 
 const ID: &str = "01ARYZ6S410000000000000000";
 
+/// A reason, and what of a message is spoiled for it.
+type Case<'a, T> = (&'a str, &'a dyn Fn(&mut T));
+
 fn memory(content: &str) -> Memory {
     let at = |second| Timestamp::new(second, 5).expect("a time");
     Memory {
@@ -108,7 +111,7 @@ fn a_bad_memory_of_an_import_is_named_by_its_place() {
         spoil(&mut bad);
         from::import(v1::ImportMemoriesRequest { memories: vec![to::memory(&memory("x")), bad] })
     };
-    let cases: [(&str, &dyn Fn(&mut v1::Memory)); 12] = [
+    let cases: [Case<'_, v1::Memory>; 12] = [
         ("MEMORY_ID_INVALID", &|memory| memory.id.clear()),
         ("MEMORY_ID_INVALID", &|memory| memory.superseded_by = "x".into()),
         ("ID_INVALID", &|memory| memory.subject.clear()),
@@ -164,7 +167,7 @@ fn a_fact_is_taken_with_all_that_the_call_says() {
 
 #[test]
 fn a_fact_with_a_bad_field_is_refused() {
-    let cases: [(&str, &dyn Fn(&mut v1::RememberRequest)); 10] = [
+    let cases: [Case<'_, v1::RememberRequest>; 10] = [
         ("ID_INVALID", &|fact| fact.subject = "x".repeat(257)),
         ("ID_INVALID", &|fact| fact.idempotency_key = "x".repeat(257)),
         ("ID_INVALID", &|fact| fact.source = Some(v1::MemorySource::default())),
@@ -219,7 +222,7 @@ fn a_recall_asks_for_no_more_than_it_may() {
 
 #[test]
 fn a_recall_with_a_bad_field_is_refused() {
-    let cases: [(&str, &dyn Fn(&mut v1::RecallRequest)); 6] = [
+    let cases: [Case<'_, v1::RecallRequest>; 6] = [
         ("ID_INVALID", &|ask| ask.subjects = vec![String::new()]),
         ("ID_INVALID", &|ask| ask.session_id = "x".repeat(257)),
         ("MEMORY_KIND_INVALID", &|ask| ask.kinds = vec![1, 0]),
