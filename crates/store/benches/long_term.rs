@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use memoird_core::ids::{MemoryId, Subject, TenantId};
-use memoird_core::memory::{Fact, MemoryKind, MemoryLimits};
+use memoird_core::memory::{Fact, MemoryKind, MemoryLimits, NearDuplicate};
 use memoird_core::time::Timestamp;
 use memoird_store::StoreError;
 use memoird_store::long_term::{
@@ -104,6 +104,8 @@ impl Tenant {
             .map(|(number, owner)| {
                 let mut order = order(number, &format!("subject-{owner}"), dice.text());
                 order.vector = vectors.then(|| dice.vector());
+                // Or each would be compared with all that are there.
+                order.fact.near_duplicate = NearDuplicate::Keep;
                 order
             })
             .collect();
