@@ -63,7 +63,8 @@ impl Dice {
     }
 
     fn vector(&mut self) -> Embedding {
-        let values = (0..DIMENSION).map(|_| (self.unit() - 0.5) as f32).collect();
+        let coarse = |roll: u64| f32::from(u16::try_from(roll >> 48).unwrap_or(0));
+        let values = (0..DIMENSION).map(|_| coarse(self.next()) / 65_536.0 - 0.5).collect();
         Embedding { model: MODEL.into(), values }
     }
 }
@@ -94,7 +95,7 @@ impl Tenant {
         let mut owners: Vec<usize> = (0..others * each).map(|place| 1 + place % others).collect();
         // The first one's come in between the others'.
         for _ in 0..first {
-            let at = (dice.next() % (owners.len() as u64 + 1)) as usize;
+            let at = usize::try_from(dice.next()).unwrap_or(0) % (owners.len() + 1);
             owners.push(0);
             let last = owners.len() - 1;
             owners.swap(at, last);
