@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use memoird_core::ids::{MemoryId, Subject, TenantId};
-use memoird_core::memory::{Fact, MemoryKind, MemoryLimits};
+use memoird_core::memory::{Fact, MemoryKind, MemoryLimits, NearDuplicate};
 use memoird_core::time::Timestamp;
 use memoird_store::StoreError;
 use memoird_store::long_term::{
@@ -63,7 +63,8 @@ impl Dice {
     }
 
     fn vector(&mut self) -> Embedding {
-        let values = (0..DIMENSION).map(|_| (self.unit() - 0.5) as f32).collect();
+        let coarse = |roll: u64| f32::from(u16::try_from(roll >> 48).unwrap_or(0));
+        let values = (0..DIMENSION).map(|_| coarse(self.next()) / 65_536.0 - 0.5).collect();
         Embedding { model: MODEL.into(), values }
     }
 }
@@ -94,7 +95,7 @@ impl Tenant {
         let mut owners: Vec<usize> = (0..others * each).map(|place| 1 + place % others).collect();
         // The first one's come in between the others'.
         for _ in 0..first {
-            let at = (dice.next() % (owners.len() as u64 + 1)) as usize;
+            let at = usize::try_from(dice.next()).unwrap_or(0) % (owners.len() + 1);
             owners.push(0);
             let last = owners.len() - 1;
             owners.swap(at, last);
@@ -104,6 +105,8 @@ impl Tenant {
             .map(|(number, owner)| {
                 let mut order = order(number, &format!("subject-{owner}"), dice.text());
                 order.vector = vectors.then(|| dice.vector());
+                // Or each would be compared with all that are there.
+                order.fact.near_duplicate = NearDuplicate::Keep;
                 order
             })
             .collect();

@@ -113,8 +113,10 @@ fn look(path: &Path, wanted: &str) -> Result<i64, StoreError> {
 fn look_only(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, flags(false))?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // The log of a crash must still be there when somebody else opens the file.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // The log of a crash must still be there when somebody else opens the file; where there
+    // is none, closing leaves none.
+    let has_log = std::fs::metadata(path.with_extension("db-wal")).is_ok_and(|log| log.len() > 0);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     Ok(connection)
 }
 

@@ -77,11 +77,7 @@ impl TenantMemories {
         let pending = RefCell::new(Pending::default());
         let mut answers = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let outcome = self.try_job(&transaction, &pending, job);
-            answers.push(match outcome {
-                Err(StoreError::Refused(_) | StoreError::DimensionMismatch { .. }) => outcome,
-                outcome => Ok(outcome?),
-            });
+            answers.push(self.try_job(&transaction, &pending, job)?);
         }
         pending.borrow_mut().apply(&transaction)?;
         transaction.commit()?;
@@ -114,16 +110,22 @@ impl TenantMemories {
         transaction: &Transaction<'_>,
         pending: &RefCell<Pending>,
         job: WriteJob,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Result<(), StoreError>, StoreError> {
         let mark = pending.borrow().mark();
         transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
-        let outcome = job(&MemoryWriter::new(transaction, pending, &self.path));
-        if outcome.is_err() {
-            pending.borrow_mut().reset(mark);
-            transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
-        }
+        let outcome = match job(&MemoryWriter::new(transaction, pending, &self.path)) {
+            Ok(()) => Ok(()),
+            Err(refusal @ (StoreError::Refused(_) | StoreError::DimensionMismatch { .. })) => {
+                pending.borrow_mut().reset(mark);
+                transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
+                Err(refusal)
+            }
+            // The transaction is lost, and may be over already: SQLite ends it when the
+            // disk is full.
+            Err(error) => return Err(error),
+        };
         transaction.prepare_cached("RELEASE job")?.execute([])?;
-        outcome
+        Ok(outcome)
     }
 
     /// Looks at one moment.

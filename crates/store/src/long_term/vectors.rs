@@ -339,3 +339,7 @@ fn hamming(query: &[u64], bits: &[u8]) -> u32 {
 fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
+
+#[cfg(test)]
+#[path = "vectors_tests.rs"]
+mod tests;
