@@ -1,0 +1,1 @@
+//! `memoird memory`, by the real binary.
