@@ -36,7 +36,7 @@ async fn holds_exactly(client: &mut Memories, taken: usize) {
     let all = memories_of(client, "").await;
     let expected: Vec<String> = (0..taken).map(|number| numbered(number).content).collect();
     assert_eq!(contents(&all), expected);
-    assert_eq!(memory_stats(client).await.memories as usize, taken);
+    assert_eq!(memory_stats(client).await.memories, taken as u64);
     let hits = recall(client, of("ann", &format!("fact{}", taken - 1))).await.hits;
     let best = hits[0].memory.as_ref().expect("a memory");
     assert_eq!(best.content, expected[taken - 1]);
@@ -76,7 +76,7 @@ async fn a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again
     let (full, _) = fill(&mut client, taken + 5).await;
     let forget = ForgetRequest { target: Some(Target::Subject("ann".into())), dry_run: false };
     let gone = eventually("it forgets", async || client.forget(forget.clone()).await.ok()).await;
-    assert!(gone.into_inner().memories as usize <= full);
+    assert!(gone.into_inner().memories <= full as u64);
     eventually("all is gone", async || memories_of(&mut client, "").await.is_empty().then_some(()))
         .await;
     eventually("there is room", async || client.remember(numbered(0)).await.ok()).await;

@@ -66,7 +66,7 @@ async fn what_is_recalled_on_different_days_by_different_questions_is_pinned_unt
     recall_all(&mut client, &["launch", "When is the launch?", "launch in May"]).await;
     recall_all(&mut client, &["office"]).await;
     assert_eq!(done(&dream(&daemon, "", false).await), [0, 0, 0], "on one day only");
-    clock.set(&format!("{:+}", DAY));
+    clock.set(&format!("{DAY:+}"));
     recall_all(&mut client, &["launch", "office"]).await;
     assert_eq!(done(&dream(&daemon, "default", true).await), [1, 0, 0]);
     let known = memories_of(&mut client, "ann").await;

@@ -4,7 +4,7 @@
 use memoird_proto::v1::{
     CommitExtractionRequest, CommitExtractionResponse, ExtractedMemory, LeaseExtractionRequest,
     LeaseExtractionResponse, MemoryKind, MemoryOrigin, MemorySource, RememberOutcome,
-    RememberRequest, Turn,
+    RememberRequest, RememberResponse, Turn,
 };
 use tonic::{Code, Status};
 
@@ -78,7 +78,8 @@ async fn turns_are_leased_once_and_what_was_found_is_stored_with_where_it_comes_
     let facts = [found("Ann's launch is in May"), oslo, found("Ann is in the rose team")];
     let done = commit(&mut client, &first, &facts).await.expect("committed");
     assert_eq!(done.cursor_seq, 2);
-    let outcomes: Vec<RememberOutcome> = done.results.iter().map(|one| one.outcome()).collect();
+    let outcomes: Vec<RememberOutcome> =
+        done.results.iter().map(RememberResponse::outcome).collect();
     let (created, again) = (RememberOutcome::Created, RememberOutcome::Reinforced);
     assert_eq!(outcomes, [created, created, again]);
     let [may, oslo] = [0, 1].map(|place| done.results[place].memory.clone().expect("a memory"));

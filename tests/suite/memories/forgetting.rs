@@ -188,7 +188,7 @@ async fn a_filter_takes_what_fits_all_of_it() {
         let counts = gone(&mut client, target.clone()).await;
         let known = memories_of(&mut client, "").await;
         assert_eq!(days(&known), left, "{target:?}");
-        assert_eq!(counts.memories as usize, before - left.len(), "{target:?}");
+        assert_eq!(counts.memories, (before - left.len()) as u64, "{target:?}");
     }
 }
 
@@ -204,7 +204,7 @@ async fn what_is_said_while_a_subject_is_forgotten_is_kept_or_gone_and_never_hal
         let mut client = daemon.memories();
         saying.spawn(async move {
             let request = fact("eve", &format!("New fact {number} of the lighthouse"));
-            client.remember(request).await.map(|answer| answer.into_inner())
+            client.remember(request).await.map(tonic::Response::into_inner)
         });
     }
     let counts = gone_at_once(&mut client, Target::Subject("eve".into())).await;
@@ -212,8 +212,8 @@ async fn what_is_said_while_a_subject_is_forgotten_is_kept_or_gone_and_never_hal
     assert!(said.iter().all(Result::is_ok), "{said:?}");
     let left = memories_of(&mut client, "eve").await;
     assert!(!left.iter().any(|memory| memory.content.starts_with("Old")), "{left:?}");
-    assert_eq!(counts.memories as usize + left.len(), 340, "each is counted once or is there");
+    assert_eq!(counts.memories + left.len() as u64, 340, "each is counted once or is there");
     let found = recalled(&mut client, of("eve", "lighthouse")).await;
     assert_eq!(found.len(), left.len(), "every one that is there is found");
-    assert_eq!(memory_stats(&mut client).await.memories as usize, left.len());
+    assert_eq!(memory_stats(&mut client).await.memories, left.len() as u64);
 }

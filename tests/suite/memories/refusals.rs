@@ -182,7 +182,7 @@ async fn an_update_names_its_fields_and_keeps_the_rules() {
         update_mask: Some(FieldMask { paths: vec!["pinned".into()] }),
     };
     refused(client.update_memory(nobodys).await, Code::NotFound, "MEMORY_NOT_FOUND");
-    assert_eq!(memories_of(&mut client, "ann").await, [made.clone()]);
+    assert_eq!(memories_of(&mut client, "ann").await, std::slice::from_ref(&made));
 
     let all = ["content", "kind", "visibility", "tags", "importance", "expires_at", "pinned"];
     let new = Memory {

@@ -97,7 +97,7 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
         let (last, id) = writers[0].acked.last().expect("one");
         let hits = recall(&mut client, of("s0", &writers[0].request(*last).content)).await.hits;
         assert!(hits.iter().any(|hit| hit.memory.as_ref().is_some_and(|one| one.id == *id)));
-        assert_eq!(memory_stats(&mut client).await.memories as usize, all.len());
+        assert_eq!(memory_stats(&mut client).await.memories, all.len() as u64);
     }
 }
 
