@@ -220,14 +220,15 @@ mod tests {
     #[test]
     fn what_breaks_a_rule_is_named_by_its_field() {
         let limits = MemoryLimits::default();
-        let broken: [(&str, &dyn Fn(&mut Fact)); 7] = [
-            ("content", &|fact| fact.content = " \n ".into()),
-            ("content", &|fact| fact.content = "x".repeat(8 * 1_024 + 1)),
-            ("tags", &|fact| fact.tags = vec![String::new()]),
-            ("tags", &|fact| fact.tags = (0..33).map(|n| n.to_string()).collect()),
-            ("importance", &|fact| fact.importance = f32::NAN),
-            ("visibility", &|fact| fact.visibility = Visibility::Team),
-            ("polarity", &|fact| fact.polarity = Some(Polarity::Correction)),
+        type Spoil = fn(&mut Fact);
+        let broken: [(&str, Spoil); 7] = [
+            ("content", |fact| fact.content = " \n ".into()),
+            ("content", |fact| fact.content = "x".repeat(8 * 1_024 + 1)),
+            ("tags", |fact| fact.tags = vec![String::new()]),
+            ("tags", |fact| fact.tags = (0..33).map(|n| n.to_string()).collect()),
+            ("importance", |fact| fact.importance = f32::NAN),
+            ("visibility", |fact| fact.visibility = Visibility::Team),
+            ("polarity", |fact| fact.polarity = Some(Polarity::Correction)),
         ];
         for (field, spoil) in broken {
             let mut given = fact("likes tea");

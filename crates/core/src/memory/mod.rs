@@ -6,7 +6,6 @@
 
 pub mod block;
 pub mod dream;
-pub mod extraction;
 mod fact;
 pub mod fuse;
 pub mod lexical;

@@ -147,8 +147,9 @@ impl Engine {
         tenant: &Tenant,
         model: Option<String>,
     ) -> Result<bool, EngineError> {
+        let now = self.shared.machine.now().wall;
         self.write_memories(tenant, move |writer| {
-            Ok((writer.set_embedding_model(model.as_deref())?, Touch::Nothing))
+            Ok((writer.set_embedding_model(model.as_deref(), now)?, Touch::Nothing))
         })
         .await
     }
@@ -211,19 +212,21 @@ impl Engine {
         vectors: Vec<Vec<f32>>,
     ) -> Result<(), EngineError> {
         let (model, now): (Arc<str>, _) = (model.into(), self.shared.machine.now().wall);
-        let cosine_min = self.shared.config.load().long_term.near_cosine;
+        let config = self.shared.config.load_full();
         let merged = self
             .write_memories(tenant, move |writer| {
-                let mut merged = 0_u64;
+                let (limits, mut merged) = (&config.long_term.limits, 0_u64);
                 for (text, values) in due.into_iter().zip(vectors) {
                     let embedding = Embedding { model: Arc::clone(&model), values };
                     if !writer.embedded(text.id, text.revision, &embedding)? {
                         continue;
                     }
                     // Says another one the same, the newer of the two goes on.
-                    if let Some(other) = writer.near_by_cosine(text.id, cosine_min, now)? {
+                    if let Some(other) =
+                        writer.near_by_cosine(text.id, config.long_term.near_cosine, now)?
+                    {
                         let (older, newer) = (text.id.min(other), text.id.max(other));
-                        merged += u64::from(writer.merge(older, newer, now)?);
+                        merged += u64::from(writer.merge(older, newer, now, limits)?);
                     }
                 }
                 Ok((merged, if merged > 0 { Touch::All } else { Touch::Nothing }))

@@ -178,7 +178,7 @@ impl Engine {
                 let seconds_left = u64::try_from(left_ms).unwrap_or(0).div_ceil(1_000);
                 return Err(CoreError::LeaseHeld { seconds_left }.into());
             }
-            let remembered = reader.remembered_seqs(&asked, generation, cursor.seq)?;
+            let remembered = reader.remembered_seqs(generation, cursor.seq)?;
             let not_before = reader.not_before(&whose)?.max(cursor.not_before);
             let echoes = reader.echoes(&asked, since, echoes_max)?;
             Ok((cursor.seq, remembered, not_before, echoes))

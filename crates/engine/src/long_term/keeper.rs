@@ -168,13 +168,14 @@ impl Engine {
     /// # Errors
     /// A store that cannot be written.
     pub async fn reindex_memories(&self, tenant: &Arc<Tenant>) -> Result<u64, EngineError> {
-        let queued = self
-            .write_memories(tenant, |writer| {
-                writer.reindex_begin()?;
+        let now = self.shared.machine.now().wall;
+        let begun = self
+            .write_memories(tenant, move |writer| {
+                writer.reindex_begin(now)?;
                 Ok(((), Touch::Nothing))
             })
             .await;
-        queued?;
+        begun?;
         self.shared.long_term.lane(&tenant.id).leave_unfinished();
         self.shared.long_term.wake_keeper(&tenant.id);
         let stats = self.memory_stats(tenant).await?;

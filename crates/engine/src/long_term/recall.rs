@@ -8,6 +8,7 @@ use memoird_core::CoreError;
 use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::memory::fuse::{Lists, Ranked, Standing};
+use memoird_core::memory::secrets::{self, SecretPolicy};
 use memoird_core::memory::{IMPORTANCE_DEFAULT, Memory, MemoryKind};
 use memoird_core::time::Timestamp;
 use memoird_store::long_term::{self as stored, Embedding, Hit, RecallEvent, RecallLists, Scored};
@@ -177,7 +178,12 @@ impl Engine {
             return Ok(Some(Embedding::clone(known)));
         }
         let failed = |detail: String| EngineError::EmbedderFailed { detail };
-        let embedding = embedder.embed(purpose, vec![text.to_owned()]);
+        // What is remembered was looked through already; a query is not.
+        let text = match config.long_term.secrets {
+            SecretPolicy::Allow => text.to_owned(),
+            _ => secrets::redacted(text, &secrets::find(text)),
+        };
+        let embedding = embedder.embed(purpose, vec![text]);
         let values = tokio::time::timeout(config.long_term.query_wait, embedding)
             .await
             .map_err(|_| failed(format!("no answer in {:?}", config.long_term.query_wait)))?
