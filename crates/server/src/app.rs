@@ -12,6 +12,7 @@ use memoird_core::ids::TenantId;
 use memoird_engine::{Blocking, Durability, Engine, EngineError, Stores, SystemMachine};
 use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::AdminServiceServer;
+use memoird_proto::spliced::memory_service_server::MemoryServiceServer;
 use memoird_proto::spliced::session_service_server::SessionServiceServer;
 use memoird_store::long_term::{LongTermOptions, LongTermStore};
 use memoird_store::{SqliteOptions, SqliteStore, Store, StoreError};
@@ -32,7 +33,7 @@ use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics};
 use crate::process;
 use crate::reload::{self, Reloader};
-use crate::services::{AdminApi, SessionApi, Watching};
+use crate::services::{AdminApi, MemoryApi, SessionApi, Watching};
 
 /// How long the admin port may take to finish its pages when the daemon stops.
 const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
@@ -173,6 +174,8 @@ impl App {
         let sessions =
             SessionServiceServer::new(SessionApi::new(self.engine.clone(), self.watching.clone()))
                 .max_decoding_message_size(self.server.max_request_bytes);
+        let memories = MemoryServiceServer::new(MemoryApi::new(self.engine.clone()))
+            .max_decoding_message_size(self.server.max_request_bytes);
         let reloader = Arc::clone(&self.reloader);
         let admin_api = AdminApi::new(self.engine.clone(), reloader, process::wall_clock());
         let grpc = Server::builder()
@@ -180,6 +183,7 @@ impl App {
             .max_concurrent_streams(self.server.max_streams_per_connection)
             .layer(self.edge.clone())
             .add_service(sessions)
+            .add_service(memories)
             .add_service(AdminServiceServer::new(admin_api))
             .add_service(health_service)
             .add_service(reflection)
@@ -223,6 +227,7 @@ impl Running {
     /// Tells probes that calls are taken.
     pub(crate) async fn announce(&self) {
         self.health.set_serving::<SessionServiceServer<SessionApi>>().await;
+        self.health.set_serving::<MemoryServiceServer<MemoryApi>>().await;
         self.health.set_serving::<AdminServiceServer<AdminApi>>().await;
     }
 
@@ -246,6 +251,7 @@ impl Running {
     pub(crate) async fn drain(self) {
         self.admin.set_ready(false);
         self.health.set_not_serving::<SessionServiceServer<SessionApi>>().await;
+        self.health.set_not_serving::<MemoryServiceServer<MemoryApi>>().await;
         self.health.set_not_serving::<AdminServiceServer<AdminApi>>().await;
         // A file that is gone already is what is wanted.
         let _ = std::fs::remove_file(&self.endpoints);

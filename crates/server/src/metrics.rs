@@ -23,7 +23,7 @@ use crate::reload::Reloader;
 use crate::services::Watching;
 
 /// The methods that are counted apart; any other path counts as `other`.
-const METHODS: [&str; 16] = [
+const METHODS: [&str; 29] = [
     "/memoird.v1.SessionService/Append",
     "/memoird.v1.SessionService/GetContext",
     "/memoird.v1.SessionService/GetHistory",
@@ -33,9 +33,22 @@ const METHODS: [&str; 16] = [
     "/memoird.v1.SessionService/ResetSession",
     "/memoird.v1.SessionService/EndSession",
     "/memoird.v1.SessionService/WatchEvents",
+    "/memoird.v1.MemoryService/Remember",
+    "/memoird.v1.MemoryService/Recall",
+    "/memoird.v1.MemoryService/GetMemory",
+    "/memoird.v1.MemoryService/ListMemories",
+    "/memoird.v1.MemoryService/UpdateMemory",
+    "/memoird.v1.MemoryService/Forget",
+    "/memoird.v1.MemoryService/GetManifest",
+    "/memoird.v1.MemoryService/LeaseExtraction",
+    "/memoird.v1.MemoryService/CommitExtraction",
+    "/memoird.v1.MemoryService/ImportMemories",
+    "/memoird.v1.MemoryService/GetMemoryStats",
+    "/memoird.v1.MemoryService/ReindexMemories",
     "/memoird.v1.AdminService/GetStats",
     "/memoird.v1.AdminService/ListTenants",
     "/memoird.v1.AdminService/SweepNow",
+    "/memoird.v1.AdminService/RunDream",
     "/memoird.v1.AdminService/ListHookDeliveries",
     "/memoird.v1.AdminService/RetryHookDelivery",
     "/memoird.v1.AdminService/DropHookDelivery",

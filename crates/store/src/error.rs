@@ -61,6 +61,12 @@ pub enum StoreError {
         /// Whose memories were looked for.
         tenant: String,
     },
+    /// The tenant's file was deleted while somebody still used it.
+    #[error("the memories of tenant {tenant} were deleted")]
+    TenantDeleted {
+        /// The tenant.
+        tenant: String,
+    },
     /// The rules refuse it; nothing of it was done.
     #[error(transparent)]
     Refused(#[from] CoreError),

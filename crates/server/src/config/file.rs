@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::ServerConfig;
 use super::context::ContextShape;
 use super::hooks::HookShape;
+use super::long_term::LongTermShape;
 use super::tenants::TenantShape;
 use super::units::{AutoSpan, Size, Span};
 
@@ -26,6 +27,7 @@ pub(super) struct FileConfig {
     short_term: ShortTermShape,
     journal: JournalShape,
     pub(super) context: ContextShape,
+    pub(super) long_term: LongTermShape,
     limits: LimitsShape,
     pub(super) hooks: Vec<HookShape>,
     pub(super) tenants: Vec<TenantShape>,
@@ -239,6 +241,7 @@ impl Default for FileConfig {
             short_term: ShortTermShape::default(),
             journal: JournalShape::default(),
             context: ContextShape::default(),
+            long_term: LongTermShape::default(),
             limits: LimitsShape::default(),
             hooks: Vec::new(),
             tenants: Vec::new(),

@@ -2,8 +2,10 @@
 
 pub(crate) mod cli;
 mod context;
+mod embedder;
 mod file;
 mod hooks;
+mod long_term;
 mod print;
 mod secret;
 mod settings;
@@ -25,6 +27,7 @@ use crate::cli::exit::CliError;
 use file::{FileConfig, Problems};
 use tenants::TenantShape;
 
+pub(crate) use long_term::LongTerm;
 pub(crate) use print::default_yaml;
 pub(crate) use settings::Settings;
 
@@ -39,6 +42,9 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// What the engine does.
     pub(crate) engine: EngineConfig,
+    /// What outlives sessions.
+    #[expect(dead_code, reason = "the engine takes it once its side of it is there")]
+    pub(crate) long_term: LongTerm,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
     /// What an operator may not have meant.
@@ -133,6 +139,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
     let keys = tenants::keys(&file.tenants, &mut problems);
     let hooks = hooks::hooks(&file.hooks, &mut problems);
     let context = file.context.engine(&mut problems);
+    let long_term = file.long_term.build(&file.data_dir, &mut problems);
     check_access(file, &keys, &mut problems);
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error.to_string());
@@ -158,6 +165,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
         server: file.server(),
         log: LogConfig { filter: file.log.filter.clone() },
         engine,
+        long_term,
         keys,
         warnings,
         settings: Settings::of(file),

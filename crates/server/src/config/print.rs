@@ -1,9 +1,12 @@
 //! The default configuration as text, with what a person needs to know beside each
 //! setting. `config/memoird.yaml` is this text; a test compares them.
 
+use std::time::Duration;
+
 use memoird_core::limits::Limits;
 use memoird_core::window::WindowSettings;
-use memoird_engine::{HooksConfig, JournalConfig, SessionConfig};
+use memoird_engine::{HooksConfig, JournalConfig, LongTermConfig, SessionConfig};
+use memoird_store::long_term::LongTermOptions;
 
 use super::ServerConfig;
 use super::context::{DEFAULT_MODEL, table_of_models};
@@ -109,6 +112,62 @@ ${models}
   #                context_window: 131072 }
   models: {}
 
+# What outlives sessions: what bots Remember, and find again by Recall.
+long_term:
+  # A file for each tenant. auto: in DATA_DIR/memories.
+  dir: auto
+  # Files that stay open when nobody uses them.
+  open_files: ${open_files}
+  # One memory, at most 32KiB; and memories of one tenant, older versions included.
+  content_bytes: ${content_bytes}
+  max_memories: ${max_memories}
+  # Hits of a recall that names no number, at most 100; and tokens that memories may use
+  # of a window.
+  recall_limit: ${recall_limit}
+  window_tokens: ${window_tokens}
+  # Two memories whose vectors have this cosine say the same. Texts that differ only in
+  # case, blanks and punctuation do so anyway.
+  near_duplicate_cosine: 0.95
+  # What looks like a key, a token or a card number, before anything is stored or embedded:
+  # redact takes it out, block refuses the memory, allow keeps it.
+  secrets: redact
+  # How long turns that were handed out for an extraction are nobody else's.
+  extraction_lease: ${extraction_lease}
+  # How long a memory that has expired stays readable by its id.
+  expired_kept: ${expired_kept}
+  # Recalls that a tenant's dream sweeps know of.
+  recall_events: ${recall_events}
+  # What turns texts into vectors, for recall by meaning. none: recall is by words.
+  # openai: any service with OpenAI's /v1/embeddings. local: a sentence-transformer on this
+  # machine's CPU, in a folder with model.safetensors, tokenizer.json and config.json; for
+  # a memoird that was built with --features local-embedder.
+  #
+  # embedder:
+  #   openai: { base_url: "https://api.openai.com/v1", model: text-embedding-3-small,
+  #             api_key: { env: OPENAI_API_KEY }, dimensions: 512, batch: 64, timeout: 10s,
+  #             query_prefix: "", memory_prefix: "" }
+  # embedder:
+  #   local: { dir: /var/lib/memoird/all-MiniLM-L6-v2 }
+  embedder: none
+  # How long a recall waits for the vector of its query, before it goes by words.
+  query_wait: ${query_wait}
+  # After so long a memory counts half in a recall.
+  half_lives: { user: ${half_user}, feedback: ${half_feedback}, project: ${half_project}, reference: ${half_reference} }
+  # Dream sweeps pin what is recalled often, by different queries, on different days, and
+  # with a score of at least min_score (0 to 1); and they take their own pins away from what
+  # nobody recalls any more. off: only when asked, by `memoird memory dream`.
+  dream:
+    interval: ${dream_interval}
+    max_promotions: 20
+    min_recalls: 3
+    min_queries: 2
+    min_days: 2
+    min_score: 0.35
+    unpin_after: ${unpin_after}
+    # How long memories are kept that are not pinned, by kind, such as { project: 365d };
+    # without it a sweep deletes none.
+    retention: {}
+
 # What clients may send. Ids, idempotency keys and subjects have 1 to 256 bytes.
 limits:
   # One turn, encoded; never more than max_history_bytes.
@@ -170,6 +229,8 @@ pub(crate) fn default_yaml() -> String {
     let (limits, sessions) = (Limits::default(), SessionConfig::default());
     let (hooks, windows) = (HooksConfig::default(), WindowSettings::default());
     let (journal, server) = (JournalConfig::default(), ServerConfig::default());
+    let (memories, files) = (LongTermConfig::default(), LongTermOptions::default());
+    let days = |days: u32| span(Duration::from_secs(24 * 60 * 60) * days);
     let values = [
         ("listen", server.listen.to_string()),
         ("admin_listen", server.admin_listen.to_string()),
@@ -196,6 +257,21 @@ pub(crate) fn default_yaml() -> String {
         ("trim_tail", windows.trim_tail_tokens.to_string()),
         ("default_model", DEFAULT_MODEL.to_owned()),
         ("models", table_of_models("  #   ")),
+        ("open_files", files.files_open_max.to_string()),
+        ("content_bytes", size(memories.limits.content_bytes)),
+        ("max_memories", memories.limits.memories.to_string()),
+        ("recall_limit", memories.recall_limit.to_string()),
+        ("window_tokens", memories.window_tokens.to_string()),
+        ("extraction_lease", span(memories.lease)),
+        ("expired_kept", span(memories.expired_kept)),
+        ("recall_events", memories.limits.recall_events.to_string()),
+        ("query_wait", span(memories.query_wait)),
+        ("half_user", days(10_000)),
+        ("half_feedback", days(365)),
+        ("half_project", days(90)),
+        ("half_reference", days(10_000)),
+        ("dream_interval", days(1)),
+        ("unpin_after", days(60)),
         ("turn_bytes", size(limits.turn_bytes)),
         ("turns_per_append", limits.turns_per_append.to_string()),
         ("parts_per_turn", limits.parts_per_turn.to_string()),

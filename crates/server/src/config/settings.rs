@@ -7,16 +7,23 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
-/// whole list is one setting, named after what it lists.
+/// whole list is one setting, named after what it lists; and so is the embedder, of which no
+/// part means anything without the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
+/// What is one setting with all that it says.
+const EMBEDDER: &str = "long_term.embedder";
+
 /// Settings that the daemon takes once, at its start. What begins with one of these paths
 /// is meant.
-const AT_START: [&str; 9] = [
+const AT_START: [&str; 12] = [
     "data_dir",
     "journal.durability",
     "journal.queue_bytes",
+    "long_term.dir",
+    EMBEDDER,
+    "long_term.open_files",
     "server.admin_listen",
     "server.listen",
     "server.max_calls_in_flight",
@@ -27,7 +34,7 @@ const AT_START: [&str; 9] = [
 
 /// Settings that apply as soon as they are read again.
 #[cfg(test)]
-const AT_ONCE: [&str; 11] = [
+const AT_ONCE: [&str; 23] = [
     "context.",
     "hooks",
     "journal.flush_interval",
@@ -35,6 +42,18 @@ const AT_ONCE: [&str; 11] = [
     "journal.retention",
     "limits.",
     "log.filter",
+    "long_term.content_bytes",
+    "long_term.dream.",
+    "long_term.expired_kept",
+    "long_term.extraction_lease",
+    "long_term.half_lives.",
+    "long_term.max_memories",
+    "long_term.near_duplicate_cosine",
+    "long_term.query_wait",
+    "long_term.recall_events",
+    "long_term.recall_limit",
+    "long_term.secrets",
+    "long_term.window_tokens",
     "server.shutdown_grace",
     "short_term.",
     "tenants",
@@ -96,7 +115,7 @@ fn is_at_start(path: &str) -> bool {
 
 fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
     match value {
-        Value::Object(fields) => {
+        Value::Object(fields) if path != EMBEDDER => {
             for (name, value) in fields {
                 let path = if path.is_empty() { name } else { format!("{path}.{name}") };
                 flatten(path, value, settings);
@@ -122,6 +141,18 @@ mod tests {
             let at_once = AT_ONCE.iter().any(|start| path.starts_with(start));
             assert!(is_at_start(path) != at_once, "{path}: can it change at run time, or not?");
         }
+    }
+
+    #[test]
+    fn an_embedder_is_one_setting() {
+        let running = settings("{}");
+        let newer = settings("long_term: { embedder: { openai: { model: m } } }");
+        let difference = running.difference(&newer);
+        assert_eq!(difference.at_once, [""; 0]);
+        let stays = ("long_term.embedder".to_owned(), "none".to_owned());
+        assert_eq!(difference.at_start, [stays]);
+        let applied = newer.applied_to(&running);
+        assert_eq!(applied, running);
     }
 
     #[test]

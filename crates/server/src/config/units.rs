@@ -19,6 +19,15 @@ pub(super) enum AutoSpan {
     Span(Duration),
 }
 
+/// `off`, or a duration.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OffSpan {
+    /// Never.
+    Off,
+    /// As given.
+    Span(Duration),
+}
+
 /// A size such as `1MiB`, or a number of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size(pub(super) usize);
@@ -37,6 +46,15 @@ impl<'de> Deserialize<'de> for AutoSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match &*String::deserialize(deserializer)? {
             "auto" => Ok(Self::Auto),
+            text => duration(text).map(Self::Span),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OffSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match &*String::deserialize(deserializer)? {
+            "off" => Ok(Self::Off),
             text => duration(text).map(Self::Span),
         }
     }
@@ -77,6 +95,15 @@ impl Serialize for AutoSpan {
     }
 }
 
+impl Serialize for OffSpan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => serializer.serialize_str("off"),
+            Self::Span(duration) => serializer.serialize_str(&span(*duration)),
+        }
+    }
+}
+
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&size(self.0))
@@ -108,9 +135,11 @@ pub(super) fn size(bytes: usize) -> String {
 pub(super) fn span(duration: Duration) -> String {
     let hours = duration.as_secs() / 3_600;
     let is_whole_hours = duration == Duration::from_secs(hours * 3_600);
-    match is_whole_hours && (24..24 * 7).contains(&hours) {
+    match hours {
         // What people call a day of sessions is 24 hours.
-        true => format!("{hours}h"),
-        false => humantime::format_duration(duration).to_string().replace("days", "d"),
+        24..168 if is_whole_hours => format!("{hours}h"),
+        // Longer ones are said in days: of months and years nobody knows how long they are.
+        168.. if is_whole_hours && hours.is_multiple_of(24) => format!("{}d", hours / 24),
+        _ => humantime::format_duration(duration).to_string().replace("days", "d"),
     }
 }

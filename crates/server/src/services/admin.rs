@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use crate::process;
 use crate::reload::{Reloaded, Reloader};
-use crate::wire::{from, status, to};
+use crate::wire::{from, memory, status, to};
 
 /// The engine as operators see it.
 #[derive(Clone, Debug)]
@@ -74,8 +74,15 @@ impl AdminService for AdminApi {
         Ok(Response::new(to::swept(&ended.map_err(|error| status::engine(&error))?)))
     }
 
-    async fn run_dream(&self, _: Request<v1::RunDreamRequest>) -> Answer<v1::RunDreamResponse> {
-        Err(status::unimplemented("RunDream"))
+    async fn run_dream(
+        &self,
+        request: Request<v1::RunDreamRequest>,
+    ) -> Answer<v1::RunDreamResponse> {
+        let request = request.into_inner();
+        let filter = self.tenant(&request.tenant)?;
+        let reports = self.engine.dream(filter.as_ref(), request.dry_run).await;
+        let reports = reports.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(memory::to::dreamed(reports)))
     }
 
     async fn list_hook_deliveries(

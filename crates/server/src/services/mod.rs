@@ -1,6 +1,7 @@
 //! The services of the contract: each call is read, done by the engine, answered.
 
 mod admin;
+mod memory;
 mod session;
 mod watch;
 
@@ -10,6 +11,7 @@ use crate::auth::Caller;
 use crate::wire::status;
 
 pub(crate) use admin::AdminApi;
+pub(crate) use memory::MemoryApi;
 pub(crate) use session::SessionApi;
 pub(crate) use watch::Watching;
 

@@ -1,5 +1,7 @@
 //! `GetContext` on the wire: what a bot asks of a window, and the window as it reads it.
 
+mod memories;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use memoird_store::encoding;
 use serde::de::IgnoredAny;
 use tonic::Status;
 
-use super::{from, status, to};
+use super::{from, memory, status, to};
 
 /// Windows of more encoded bytes are rendered where they keep no call waiting.
 const IN_PLACE_BYTES_MAX: usize = 256 << 10;
@@ -39,6 +41,15 @@ pub(crate) struct Wanted {
     set_cache_control: bool,
 }
 
+/// What of a window is written down.
+struct Shown {
+    turns: Vec<WindowTurn>,
+    /// Indices of the turns after which a cache may break.
+    breakpoints: Vec<usize>,
+    /// What the model is told of memories; may be empty.
+    block: String,
+}
+
 /// A window to be asked for. All that can be said without the session is said here,
 /// before anything is appended.
 pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<Asked, Status> {
@@ -52,6 +63,8 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         Ok(v1::MessageFormat::Unspecified) => None,
         _ => Some(from::format(request.format)?),
     };
+    let memories = request.memories;
+    let memories = memories.map(|asked| memories::asked(asked, &request.session_id)).transpose()?;
     let append = append.map(|append| from::append(append, limits)).transpose()?;
     let wanted = Wanted {
         format,
@@ -68,7 +81,7 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         policy,
         attempt: request.attempt,
         peek: request.peek,
-        memories: None,
+        memories,
     };
     Ok(Asked { request, wanted })
 }
@@ -82,6 +95,8 @@ pub(crate) async fn answered(
     let mut report = report(outcome.report, &outcome.turns);
     let mut response = spliced::GetContextResponse {
         turns: outcome.turns.iter().map(|turn| spliced(&turn.content)).collect(),
+        memories: outcome.memories.iter().map(memory::to::hit).collect(),
+        memories_text: outcome.memories_text.clone(),
         session: Some(session),
         ..spliced::GetContextResponse::default()
     };
@@ -92,7 +107,8 @@ pub(crate) async fn answered(
         }
         Some(format) => {
             let breakpoints = outcome.cache_breakpoints.clone();
-            let rendered = written(format, outcome.turns, breakpoints, wanted).await?;
+            let window = Shown { turns: outcome.turns, breakpoints, block: outcome.memories_text };
+            let rendered = written(format, window, wanted).await?;
             response.system = rendered.system;
             response.messages_json = rendered.messages_json;
             messages_of(&outcome.cache_breakpoints, &rendered.ends)
@@ -155,14 +171,9 @@ fn budget_override(budget: v1::Budget) -> BudgetOverride {
 }
 
 /// The turns in the provider's words: in place where that is quick.
-async fn written(
-    format: MessageFormat,
-    turns: Vec<WindowTurn>,
-    breakpoints: Vec<usize>,
-    wanted: Wanted,
-) -> Result<Rendered, Status> {
-    let bytes: usize = turns.iter().map(|turn| turn.content.len()).sum();
-    let render = move || rendered(format, &turns, &breakpoints, &wanted);
+async fn written(format: MessageFormat, window: Shown, wanted: Wanted) -> Result<Rendered, Status> {
+    let bytes: usize = window.turns.iter().map(|turn| turn.content.len()).sum();
+    let render = move || rendered(format, window, &wanted);
     let rendered = match bytes > IN_PLACE_BYTES_MAX {
         false => render(),
         true => match tokio::task::spawn_blocking(render).await {
@@ -178,16 +189,19 @@ async fn written(
 }
 
 /// `None` when the bytes of a turn are damaged.
-fn rendered(
-    format: MessageFormat,
-    turns: &[WindowTurn],
-    breakpoints: &[usize],
-    wanted: &Wanted,
-) -> Option<Rendered> {
+fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Rendered> {
+    let Shown { turns, mut breakpoints, block } = window;
     let turns: Option<Vec<Turn>> = turns.iter().map(|turn| encoding::open(&turn.content)).collect();
-    let cache_after = if wanted.set_cache_control { breakpoints } else { &[] };
+    let mut turns = turns?;
+    let block = (!block.is_empty()).then(|| memories::put(&mut turns, &mut breakpoints, block));
+    let cache_after = if wanted.set_cache_control { &breakpoints[..] } else { &[] };
     let options = RenderOptions { system: &wanted.system, cache_after };
-    Some(render(format, &turns?, &options))
+    let mut rendered = render(format, &turns, &options);
+    if let Some(place) = block {
+        // Nobody else knows of that turn.
+        rendered.ends.remove(place);
+    }
+    Some(rendered)
 }
 
 /// The messages that these turns end in, each once.

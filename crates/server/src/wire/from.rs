@@ -126,7 +126,7 @@ pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Status> {
     text.parse().map_err(|error| status::core(&error))
 }
 
-fn page_token_invalid() -> Status {
+pub(super) fn page_token_invalid() -> Status {
     let problem = "page_token is none that next_page_token gave; start again without it";
     status::invalid("PAGE_TOKEN_INVALID", problem.to_owned())
 }
@@ -226,14 +226,14 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
     }
 }
 
-fn generation(text: &str) -> Result<Option<Generation>, CoreError> {
+pub(super) fn generation(text: &str) -> Result<Option<Generation>, CoreError> {
     match text {
         "" => Ok(None),
         text => text.parse().map(Some),
     }
 }
 
-fn page_size(asked: u32, default: usize, max: usize) -> usize {
+pub(super) fn page_size(asked: u32, default: usize, max: usize) -> usize {
     match asked {
         0 => default,
         asked => usize::try_from(asked).unwrap_or(max).min(max),
@@ -248,7 +248,7 @@ fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerpr
 }
 
 /// A digest of some texts, each with its length, so that their borders count.
-fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint {
+pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint {
     let mut hasher = Sha256::new();
     for text in texts {
         hasher.update((text.len() as u64).to_le_bytes());

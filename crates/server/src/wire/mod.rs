@@ -3,5 +3,6 @@
 
 pub(crate) mod context;
 pub(crate) mod from;
+pub(crate) mod memory;
 pub(crate) mod status;
 pub(crate) mod to;

@@ -117,6 +117,12 @@ pub(crate) fn invalid(reason: &'static str, problem: String) -> Status {
     status(Code::InvalidArgument, reason, problem, None)
 }
 
+/// The same refusal, saying first of which place of a list it is.
+pub(crate) fn at(place: &str, refusal: &Status) -> Status {
+    let message = format!("{place}: {}", refusal.message());
+    Status::with_error_details(refusal.code(), message, refusal.get_error_details())
+}
+
 /// Something of the contract that this daemon does not do.
 pub(crate) fn unimplemented(what: &str) -> Status {
     let problem = format!("{what} is not served by this version");

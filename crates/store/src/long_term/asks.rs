@@ -1,6 +1,6 @@
 //! What is asked of a tenant's memories, and what is answered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::memory::{Memory, MemoryKind};
@@ -66,6 +66,8 @@ pub struct RecallLists {
     pub vector: Vec<Scored>,
     /// The memories of both lists.
     pub memories: HashMap<MemoryId, Memory>,
+    /// Those of them that have a vector of the query's model; empty without a query's vector.
+    pub embedded: HashSet<MemoryId>,
 }
 
 /// What a manifest is made of.

@@ -2,10 +2,25 @@
 //! another tenant's memories, and whoever deletes a tenant deletes a file.
 
 mod asks;
+mod dream;
+mod embedding;
+mod extraction;
+mod forget;
+mod index;
+mod names;
+mod open;
 mod orders;
 mod reader;
+mod recall;
+mod remember;
+mod row;
+mod schema;
 mod store;
 mod tenant;
+mod time;
+mod update;
+mod vectors;
+mod words;
 mod writer;
 
 pub use asks::{

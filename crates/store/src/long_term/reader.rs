@@ -1,139 +1,175 @@
 //! Questions to a tenant's memories, all answered from one moment.
 
-use std::marker::PhantomData;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
 
-use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
+use rusqlite::{Connection, OptionalExtension, ToSql, named_params};
+
+use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::memory::Memory;
 use memoird_core::time::Timestamp;
 
-use super::{
-    Counts, DreamRow, Due, EmbeddingCounts, ExtractionCursor, ForgetCounts, ForgetFilter,
-    ForgetJob, Lease, ListFilter, ManifestRows, RecallAsk, RecallLists,
-};
+use super::index::Pending;
+use super::row::{MemoryRow, TEAM, find_partition, kind_number, limit};
+use super::time::{moment, timestamp};
+use super::{Counts, ListFilter, ManifestRows};
 use crate::StoreError;
 
 /// One moment of a tenant's memories.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct MemoryReader<'a> {
-    _of: PhantomData<&'a ()>,
+    pub(super) connection: &'a Connection,
+    /// Within a job: what the index does not know yet.
+    pending: Option<&'a RefCell<Pending>>,
+    path: &'a Path,
 }
 
-type Answer<T> = Result<T, StoreError>;
+pub(super) type Answer<T> = Result<T, StoreError>;
+
+impl<'a> MemoryReader<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        pending: Option<&'a RefCell<Pending>>,
+        path: &'a Path,
+    ) -> Self {
+        Self { connection, pending, path }
+    }
+
+    /// Lets the index know what this transaction wrote.
+    pub(super) fn settle_index(&self) -> Answer<()> {
+        self.pending.map_or(Ok(()), |pending| pending.borrow_mut().apply(self.connection))
+    }
+}
 
 impl MemoryReader<'_> {
     /// One memory, history and expired ones included; `None` when it is not there.
-    pub fn get(&self, _id: MemoryId) -> Answer<Option<Memory>> {
-        unimplemented!("…")
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn get(&self, id: MemoryId) -> Answer<Option<Memory>> {
+        Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
     }
 
     /// Memories in the order of their ids, at most so many.
-    pub fn list(&self, _: &ListFilter, _limit: usize, _now: Timestamp) -> Answer<Vec<Memory>> {
-        unimplemented!("…")
-    }
-
-    /// What fits a query, by words and by meaning.
-    pub fn recall(&self, _ask: &RecallAsk) -> Answer<RecallLists> {
-        unimplemented!("…")
-    }
-
-    /// What a subject's manifest is made of: its own memories and those of the team.
-    pub fn manifest(&self, _: &Subject, _now: Timestamp, _max: usize) -> Answer<ManifestRows> {
-        unimplemented!("…")
-    }
-
-    /// What a job that forgets would remove.
-    pub fn forget_count(&self, _filter: &ForgetFilter) -> Answer<ForgetCounts> {
-        unimplemented!("…")
-    }
-
-    /// The jobs that are not done, oldest first: whoever opens the file goes on with them.
-    pub fn forget_jobs(&self) -> Answer<Vec<ForgetJob>> {
-        unimplemented!("…")
-    }
-
-    /// The model whose vectors are used; `None`: none are made.
-    pub fn embedding_model(&self) -> Answer<Option<String>> {
-        unimplemented!("…")
-    }
-
-    /// How far the vectors of a model are.
-    pub fn embedding_counts(&self, _model: &str, _now: Timestamp) -> Answer<EmbeddingCounts> {
-        unimplemented!("…")
-    }
-
-    /// Texts that are due to be embedded by this model, those that wait longest first;
-    /// none when the model is not the one whose vectors are used.
-    pub fn embeddings_due(&self, _model: &str, _: Timestamp, _max: usize) -> Answer<Vec<Due>> {
-        unimplemented!("…")
-    }
-
-    /// When the next text is due that is not due yet.
-    pub fn embeddings_next_due(&self, _now: Timestamp) -> Answer<Option<Timestamp>> {
-        unimplemented!("…")
-    }
-
-    /// Another current memory of the same subject and kind that says the same by its vector,
-    /// with the same numbers and negations: the nearest. `None` as well when `id` is not
-    /// current or has no vector.
-    pub fn near_by_cosine(&self, _id: MemoryId, _: f32, _: Timestamp) -> Answer<Option<MemoryId>> {
-        unimplemented!("…")
-    }
-
-    /// What recalls told a session since then, newest first.
-    pub fn echoes(
-        &self,
-        _session: &SessionId,
-        _since: Timestamp,
-        _max: usize,
-    ) -> Answer<Vec<(MemoryId, String)>> {
-        unimplemented!("…")
-    }
-
-    /// How far a generation was extracted.
-    pub fn cursor(&self, _: &SessionId, _: Generation) -> Answer<ExtractionCursor> {
-        unimplemented!("…")
-    }
-
-    /// From when on turns of a subject may be extracted; `None`: all.
-    pub fn not_before(&self, _subject: &Subject) -> Answer<Option<Timestamp>> {
-        unimplemented!("…")
-    }
-
-    /// A lease that is not over.
     ///
     /// # Errors
-    /// [`memoird_core::CoreError::LeaseLost`] as [`StoreError::Refused`].
-    pub fn lease(&self, _id: LeaseId, _now: Timestamp) -> Answer<Lease> {
-        unimplemented!("…")
+    /// When the file cannot be read.
+    pub fn list(&self, filter: &ListFilter, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
+        let owner = match &filter.subject {
+            None => None,
+            Some(subject) => match find_partition(self.connection, subject)? {
+                None => return Ok(Vec::new()),
+                owner => owner,
+            },
+        };
+        let after = filter.after.map_or([0; 16], MemoryId::to_bytes);
+        let mut sql = "WHERE id > :after".to_owned();
+        let (kind, now, max) = (filter.kind.map(kind_number), moment(now), limit(max));
+        let mut parameters: Vec<(&str, &dyn ToSql)> = vec![(":after", &after), (":max", &max)];
+        if let Some(owner) = &owner {
+            sql += " AND owner = :owner";
+            parameters.push((":owner", owner));
+        }
+        if let Some(kind) = &kind {
+            sql += " AND kind = :kind";
+            parameters.push((":kind", kind));
+        }
+        if let Some(tag) = &filter.tag {
+            // Few memories have it: those are looked at, and no other.
+            sql += " AND memories.no IN (SELECT no FROM tags WHERE tag = :tag)";
+            parameters.push((":tag", tag));
+        }
+        if !filter.include_superseded {
+            sql += " AND superseded_by IS NULL";
+        }
+        if !filter.include_expired {
+            sql += " AND (expires IS NULL OR expires > :now)";
+            parameters.push((":now", &now));
+        }
+        sql += " ORDER BY id LIMIT :max";
+        let rows = MemoryRow::all(self.connection, &sql, parameters.as_slice())?;
+        Ok(rows.into_iter().map(|row| row.memory).collect())
     }
 
-    /// The turns after this one in which the bot itself remembered something, ascending.
-    pub fn remembered_seqs(
-        &self,
-        _session: &SessionId,
-        _generation: Generation,
-        _after_seq: u64,
-    ) -> Answer<Vec<u64>> {
-        unimplemented!("…")
-    }
-
-    /// Current memories after this one in the order of their ids, with their recalls.
-    pub fn dream_page(
-        &self,
-        _after: Option<MemoryId>,
-        _max: usize,
-        _now: Timestamp,
-    ) -> Answer<Vec<DreamRow>> {
-        unimplemented!("…")
-    }
-
-    /// When the last dream sweep was done.
-    pub fn dream_last_at(&self) -> Answer<Option<Timestamp>> {
-        unimplemented!("…")
+    /// What a subject's manifest is made of: its own memories and those of the team, at most
+    /// so many.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn manifest(&self, subject: &Subject, now: Timestamp, max: usize) -> Answer<ManifestRows> {
+        let mut rows = ManifestRows::default();
+        let own = find_partition(self.connection, subject)?;
+        let rest = "WHERE partition = :partition AND superseded_by IS NULL
+             AND (expires IS NULL OR expires > :now)
+             ORDER BY pin IS NULL, importance DESC, id DESC LIMIT :max";
+        let count = "SELECT count(*), min(expires) FROM memories
+             WHERE partition = ? AND superseded_by IS NULL
+             AND (expires IS NULL OR expires > ?)";
+        for partition in own.into_iter().chain([TEAM]) {
+            let parameters = named_params! {
+                ":partition": partition, ":now": moment(now), ":max": limit(max),
+            };
+            let found = MemoryRow::all(self.connection, rest, parameters)?;
+            rows.memories.extend(found.into_iter().map(|row| row.memory));
+            let mut statement = self.connection.prepare_cached(count)?;
+            let (total, expires) = statement.query_row([partition, moment(now)], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
+            })?;
+            rows.total += total.unsigned_abs();
+            let expires = expires.map(timestamp);
+            rows.expires_at = rows.expires_at.into_iter().chain(expires).min();
+        }
+        rows.memories.sort_by(|one, other| {
+            let by_importance = other.importance.total_cmp(&one.importance);
+            one.pin
+                .is_none()
+                .cmp(&other.pin.is_none())
+                .then(by_importance)
+                .then(other.id.cmp(&one.id))
+        });
+        rows.memories.truncate(max);
+        Ok(rows)
     }
 
     /// What is in the file.
-    pub fn counts(&self, _now: Timestamp) -> Answer<Counts> {
-        unimplemented!("…")
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn counts(&self, now: Timestamp) -> Answer<Counts> {
+        let count = |sql: &str| -> Answer<u64> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
+        };
+        let expired = "SELECT count(*) FROM memories WHERE expires <= ? AND superseded_by IS NULL";
+        let mut expired = self.connection.prepare_cached(expired)?;
+        let expired = expired.query_row([moment(now)], |row| row.get::<_, i64>(0))?;
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+        Ok(Counts {
+            memories: count("SELECT memories FROM state")?,
+            superseded: count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?,
+            expired: expired.unsigned_abs(),
+            recall_events: count("SELECT count(*) FROM recall_events")?,
+            file_bytes: size(self.path) + size(&self.path.with_extension("db-wal")),
+        })
+    }
+
+    pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> Answer<Option<T>> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT value FROM meta WHERE name = ?")?;
+        Ok(statement.query_row([name], |row| row.get(0)).optional()?)
+    }
+
+    /// How many of a partition's memories were ever numbered, and when numbering began anew:
+    /// close to how many there are.
+    pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<BTreeMap<i64, u64>> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT next - 1 FROM partitions WHERE no = ?")?;
+        let mut numbered = BTreeMap::new();
+        for partition in partitions {
+            let found = statement.query_row([partition], |row| row.get::<_, i64>(0)).optional()?;
+            numbered.insert(*partition, found.unwrap_or(0).unsigned_abs());
+        }
+        Ok(numbered)
     }
 }

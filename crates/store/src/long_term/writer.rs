@@ -1,21 +1,40 @@
-//! Orders to a tenant's memories, within the transaction of their job.
+//! Orders to a tenant's memories, within the transaction of their job; and the few ways in
+//! which a memory enters, changes and leaves the tables, so that none is forgotten.
 
+use std::cell::RefCell;
 use std::ops::Deref;
+use std::path::Path;
 
-use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
-use memoird_core::memory::{Memory, MemoryLimits, Patch, Pin};
+use rusqlite::{Connection, ToSql, params};
+
+use memoird_core::CoreError;
+use memoird_core::ids::MemoryId;
+use memoird_core::memory::{Memory, MemoryLimits};
 use memoird_core::time::Timestamp;
+use sha2::{Digest, Sha256};
 
-use super::{
-    Embedding, ExtractionCursor, ForgetFilter, ForgetJob, ForgetProgress, Imported, Lease,
-    LeaseAsk, MemoryReader, RecallEvent, Remembered, Remembering,
-};
+use super::index::Pending;
+use super::reader::Answer;
+use super::recall::glance;
+use super::row::{MemoryRow, count_birth, make_partition, next_no, whole};
+use super::time::moment;
+use super::{ForgetCounts, MemoryReader, vectors};
 use crate::StoreError;
 
 /// The transaction of a job; reads see what it wrote.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct MemoryWriter<'a> {
     reader: MemoryReader<'a>,
+    pending: &'a RefCell<Pending>,
+}
+
+/// What of a memory has to be known to remove it, whoever owns it.
+#[derive(Debug)]
+pub(super) struct Doomed {
+    pub(super) no: i64,
+    pub(super) id: MemoryId,
+    pub(super) is_history: bool,
+    content: String,
 }
 
 impl<'a> Deref for MemoryWriter<'a> {
@@ -26,174 +45,210 @@ impl<'a> Deref for MemoryWriter<'a> {
     }
 }
 
-type Answer<T> = Result<T, StoreError>;
-
-impl MemoryWriter<'_> {
-    /// Makes a memory of a fact, or lets one that says it already take it in.
-    ///
-    /// # Errors
-    /// As [`StoreError::Refused`]: `IdempotencyKeyReused`, `MemoryDuplicate`,
-    /// `MemoryNotFound`, `MemorySuperseded`, `MemoriesFull`.
-    pub fn remember(&self, _: &Remembering, _limits: &MemoryLimits) -> Answer<Remembered> {
-        unimplemented!("…")
+impl<'a> MemoryWriter<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        pending: &'a RefCell<Pending>,
+        path: &'a Path,
+    ) -> Self {
+        Self { reader: MemoryReader::new(connection, Some(pending), path), pending }
     }
 
-    /// Changes a memory; with a subject only if it is that subject's.
-    ///
-    /// # Errors
-    /// As [`StoreError::Refused`]: `MemoryNotFound`, `MemorySuperseded`, `MemoryInvalid`.
-    pub fn update(
+    pub(super) fn refuse<T>(error: CoreError) -> Answer<T> {
+        Err(StoreError::Refused(error))
+    }
+
+    /// Makes a memory; it is in every index when this returns.
+    pub(super) fn add(&self, memory: Memory, limits: &MemoryLimits) -> Answer<MemoryRow> {
+        let sql = "SELECT memories FROM state";
+        let count: i64 = self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        if count >= whole(limits.memories) {
+            return Self::refuse(CoreError::MemoriesFull { limit: limits.memories });
+        }
+        let owner = make_partition(self.connection, &memory.subject)?;
+        let mut row = MemoryRow { no: 0, owner, born: 0, revision: 1, memory };
+        row.no = next_no(self.connection, row.partition())?;
+        row.born = count_birth(self.connection)?;
+        row.insert(self.connection)?;
+        self.add_tags(&row)?;
+        if row.memory.superseded_by.is_none() {
+            self.pending.borrow_mut().add(row.no, &row.memory.content);
+            self.enqueue(row.no, row.memory.updated_at)?;
+        }
+        Ok(row)
+    }
+
+    /// Writes a memory that was changed, and brings every index up to it.
+    pub(super) fn save(&self, was: &MemoryRow, row: &mut MemoryRow) -> Answer<()> {
+        let (old, new) = (&was.memory, &row.memory);
+        let has_other_text = old.content != new.content;
+        if was.partition() != row.partition() {
+            row.no = next_no(self.connection, row.partition())?;
+        }
+        if has_other_text {
+            row.revision += 1;
+        }
+        row.replace(self.connection, was.no)?;
+        let is_moved = was.no != row.no;
+        if is_moved || old.tags != new.tags {
+            self.remove_tags(was.no, &old.tags)?;
+            self.add_tags(row)?;
+        }
+        let (was_current, is_current) = (old.superseded_by.is_none(), new.superseded_by.is_none());
+        let is_elsewhere = is_moved || has_other_text || was_current != is_current;
+        if was_current && is_elsewhere {
+            self.pending.borrow_mut().remove(was.no, &old.content);
+        }
+        if is_current && is_elsewhere {
+            self.pending.borrow_mut().add(row.no, &new.content);
+        }
+        if has_other_text || !is_current {
+            vectors::remove(self.connection, was.no)?;
+            self.dequeue(was.no)?;
+        } else {
+            if is_moved || glance(old) != glance(new) {
+                vectors::carry(self.connection, was.no, row.no, glance(new))?;
+            }
+            if is_moved {
+                self.dequeue(was.no)?;
+            }
+        }
+        // Whatever moves may have left the part of the table that a back-fill still sees.
+        match is_current && is_elsewhere {
+            true => self.enqueue(row.no, new.updated_at),
+            false => Ok(()),
+        }
+    }
+
+    /// Turns a memory into history.
+    pub(super) fn supersede(&self, was: &MemoryRow, by: MemoryId, at: Timestamp) -> Answer<()> {
+        let mut row = was.clone();
+        row.memory.superseded_by = Some(by);
+        row.memory.updated_at = at;
+        self.save(was, &mut row)
+    }
+
+    /// Removes a memory from everywhere, and counts what went.
+    pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetCounts) -> Answer<()> {
+        let Doomed { no, id, is_history, content } = doomed;
+        match is_history {
+            true => counts.superseded += 1,
+            false => {
+                counts.memories += 1;
+                self.pending.borrow_mut().remove(*no, content);
+            }
+        }
+        counts.vectors += u64::from(vectors::remove(self.connection, *no)?);
+        counts.queued_embeddings += self.dequeue(*no)?;
+        let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
+            Ok(self.connection.prepare_cached(sql)?.execute([parameter])? as u64)
+        };
+        let id = id.to_bytes();
+        counts.recall_events += change("DELETE FROM recall_events WHERE memory = ?", &id)?;
+        change("DELETE FROM keys WHERE memory = ?", &id)?;
+        let tags: Option<Vec<u8>> = self
+            .connection
+            .prepare_cached("SELECT tags FROM memories WHERE no = ?")?
+            .query_row([no], |row| row.get(0))?;
+        let tags = tags.and_then(|packed| super::row::unpack_tags(&packed)).unwrap_or_default();
+        self.remove_tags(*no, &tags)?;
+        change("DELETE FROM memories WHERE no = ?", no)?;
+        self.connection.prepare_cached("UPDATE state SET memories = memories - 1")?.execute([])?;
+        Ok(())
+    }
+
+    /// Removes a memory with the history that leads to it; gives how many went.
+    pub(super) fn erase_chain(&self, doomed: Doomed, counts: &mut ForgetCounts) -> Answer<usize> {
+        let mut left = vec![doomed];
+        let mut erased = 0;
+        while let Some(next) = left.pop() {
+            left.extend(self.doomed("superseded_by = ?", [next.id.to_bytes()])?);
+            // A chain that was imported may run in a circle.
+            if self.is_stored(next.no)? {
+                self.erase(&next, counts)?;
+                erased += 1;
+            }
+        }
+        Ok(erased)
+    }
+
+    /// Queues a text to be embedded, where any are and it has no vector of the model in use.
+    pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> Answer<()> {
+        let sql = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
+            SELECT ?1, ?2, 0, 0, '' FROM meta
+            JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
+            AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
+            ON CONFLICT DO NOTHING";
+        self.connection.prepare_cached(sql)?.execute(params![no, moment(at)])?;
+        Ok(())
+    }
+
+    pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {
+        let sql = "DELETE FROM embeddings_due WHERE no = ?";
+        Ok(self.connection.prepare_cached(sql)?.execute([no])? as u64)
+    }
+
+    pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
+        let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
+                   ON CONFLICT DO UPDATE SET value = excluded.value";
+        self.connection.prepare_cached(sql)?.execute(params![name, value])?;
+        Ok(())
+    }
+
+    pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
+        self.connection.prepare_cached("DELETE FROM meta WHERE name = ?")?.execute([name])?;
+        Ok(())
+    }
+
+    fn add_tags(&self, row: &MemoryRow) -> Answer<()> {
+        let sql = "INSERT INTO tags (tag, no) VALUES (?, ?) ON CONFLICT DO NOTHING";
+        let mut insert = self.connection.prepare_cached(sql)?;
+        for tag in &row.memory.tags {
+            insert.execute(params![tag, row.no])?;
+        }
+        Ok(())
+    }
+
+    fn remove_tags(&self, no: i64, tags: &[String]) -> Answer<()> {
+        let sql = "DELETE FROM tags WHERE tag = ? AND no = ?";
+        let mut delete = self.connection.prepare_cached(sql)?;
+        for tag in tags {
+            delete.execute(params![tag, no])?;
+        }
+        Ok(())
+    }
+
+    fn is_stored(&self, no: i64) -> Answer<bool> {
+        Ok(self.connection.prepare_cached("SELECT 1 FROM memories WHERE no = ?")?.exists([no])?)
+    }
+}
+
+impl MemoryReader<'_> {
+    /// Memories of whoever owns them, also where nobody does any more.
+    pub(super) fn doomed(
         &self,
-        _id: MemoryId,
-        _subject: Option<&Subject>,
-        _patch: &Patch,
-        _at: Timestamp,
-        _limits: &MemoryLimits,
-    ) -> Answer<Memory> {
-        unimplemented!("…")
+        condition: &str,
+        parameters: impl rusqlite::Params,
+    ) -> Answer<Vec<Doomed>> {
+        let sql = format!(
+            "SELECT no, id, superseded_by IS NOT NULL, content FROM memories WHERE {condition}"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let rows = statement.query_map(parameters, |row| {
+            Ok(Doomed {
+                no: row.get(0)?,
+                id: MemoryId::from_bytes(row.get(1)?),
+                is_history: row.get(2)?,
+                content: row.get(3)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Takes memories in as they are. Those that are there to the letter are skipped.
-    ///
-    /// # Errors
-    /// As [`StoreError::Refused`]: `MemoryInvalid` when one is there with other content,
-    /// `MemoriesFull`.
-    pub fn import(&self, _memories: &[Memory], _limits: &MemoryLimits) -> Answer<Imported> {
-        unimplemented!("…")
-    }
-
-    /// Remembers what a recall gave. Memories that are gone meanwhile are left out.
-    pub fn record_recall(&self, _event: &RecallEvent, _limits: &MemoryLimits) -> Answer<()> {
-        unimplemented!("…")
-    }
-
-    /// Says whose vectors are used from now on; `None`: none. Vectors of another model are
-    /// not used any more. True when it changed: then [`Self::backfill`] has work.
-    pub fn set_embedding_model(&self, _model: Option<&str>) -> Answer<bool> {
-        unimplemented!("…")
-    }
-
-    /// Queues memories that have no vector of the model in use, and deletes vectors of
-    /// others: looks at so many memories, and gives how many are left to be looked at.
-    pub fn backfill(&self, _max: usize, _at: Timestamp) -> Answer<u64> {
-        unimplemented!("…")
-    }
-
-    /// Begins to index everything anew: [`Self::reindex_step`] does it.
-    pub fn reindex_begin(&self) -> Answer<()> {
-        unimplemented!("…")
-    }
-
-    /// Indexes so many memories anew, and queues them to be embedded again; gives how many
-    /// are left. Texts that were given up are tried again.
-    pub fn reindex_step(&self, _max: usize, _at: Timestamp) -> Answer<u64> {
-        unimplemented!("…")
-    }
-
-    /// Stores a vector. False when the text, or the model in use, changed meanwhile: then
-    /// it is not stored.
-    ///
-    /// # Errors
-    /// [`StoreError::DimensionMismatch`].
-    pub fn embedded(&self, _id: MemoryId, _revision: i64, _: &Embedding) -> Answer<bool> {
-        unimplemented!("…")
-    }
-
-    /// Says that a text could not be embedded; it is due again then, or given up.
-    pub fn embed_failed(
-        &self,
-        _id: MemoryId,
-        _revision: i64,
-        _problem: &str,
-        _due: Timestamp,
-        _give_up: bool,
-    ) -> Answer<()> {
-        unimplemented!("…")
-    }
-
-    /// Lets the newer of two memories of a subject take the place of the older. False when
-    /// one of them is not current any more.
-    pub fn merge(&self, _older: MemoryId, _newer: MemoryId, _at: Timestamp) -> Answer<bool> {
-        unimplemented!("…")
-    }
-
-    /// Begins to forget. What is remembered from now on is not touched.
-    ///
-    /// # Errors
-    /// As [`StoreError::Refused`]: `MemoryNotFound`, of one memory.
-    pub fn forget_begin(
-        &self,
-        _job: MemoryId,
-        _filter: &ForgetFilter,
-        _at: Timestamp,
-    ) -> Answer<ForgetJob> {
-        unimplemented!("…")
-    }
-
-    /// Goes on with a job: removes about so many rows. A job that is not there is done.
-    pub fn forget_step(&self, _job: MemoryId, _rows_max: usize) -> Answer<ForgetProgress> {
-        unimplemented!("…")
-    }
-
-    /// Leases the turns after the cursor. A lease that ran out counts as a failure.
-    ///
-    /// # Errors
-    /// As [`StoreError::Refused`]: `LeaseHeld`.
-    pub fn take_lease(&self, _ask: &LeaseAsk) -> Answer<ExtractionCursor> {
-        unimplemented!("…")
-    }
-
-    /// Ends a lease with success: the cursor stands at its last turn.
-    ///
-    /// # Errors
-    /// As [`StoreError::Refused`]: `LeaseLost`.
-    pub fn commit_extraction(&self, _lease: LeaseId, _now: Timestamp) -> Answer<Lease> {
-        unimplemented!("…")
-    }
-
-    /// Ends a lease without: the cursor stays. Nothing when the lease is not there.
-    pub fn fail_extraction(&self, _lease: LeaseId, _now: Timestamp) -> Answer<()> {
-        unimplemented!("…")
-    }
-
-    /// Moves the cursor on where nothing is to be extracted; never back.
-    ///
-    /// # Errors
-    /// As [`StoreError::Refused`]: `LeaseHeld`.
-    pub fn skip_turns(
-        &self,
-        _session: &SessionId,
-        _generation: Generation,
-        _subject: &Subject,
-        _to_seq: u64,
-        _now: Timestamp,
-    ) -> Answer<()> {
-        unimplemented!("…")
-    }
-
-    /// Forgets cursors that nobody moved since then, at most so many; gives how many.
-    pub fn prune_cursors(&self, _before: Timestamp, _max: usize) -> Answer<usize> {
-        unimplemented!("…")
-    }
-
-    /// Pins memories that are not; gives how many.
-    pub fn pin(&self, _ids: &[MemoryId], _pin: Pin) -> Answer<usize> {
-        unimplemented!("…")
-    }
-
-    /// Takes pins of the dream sweep away, never the bot's; gives how many.
-    pub fn unpin(&self, _ids: &[MemoryId]) -> Answer<usize> {
-        unimplemented!("…")
-    }
-
-    /// Says when a dream sweep was done.
-    pub fn set_dream_last_at(&self, _at: Timestamp) -> Answer<()> {
-        unimplemented!("…")
-    }
-
-    /// Removes memories that expired before this moment, with the history that leads to
-    /// them, about so many; gives how many.
-    pub fn expire_step(&self, _expired_before: Timestamp, _max: usize) -> Answer<usize> {
-        unimplemented!("…")
+    /// A digest that only this file gives a name: what is looked up by it is not told by it.
+    pub(super) fn digest(&self, name: &str) -> Answer<[u8; 16]> {
+        let salt: Vec<u8> = self.meta("salt")?.unwrap_or_default();
+        let digest = Sha256::new().chain_update(&salt).chain_update(name).finalize();
+        Ok(std::array::from_fn(|place| digest[place]))
     }
 }

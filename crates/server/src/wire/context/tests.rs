@@ -178,13 +178,17 @@ fn wanted(format: MessageFormat) -> Wanted {
     Wanted { format: Some(format), system: String::new(), set_cache_control: true }
 }
 
+fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
+    Shown { turns, breakpoints: vec![0], block: block.to_owned() }
+}
+
 #[tokio::test]
 async fn messages_are_the_same_in_place_and_aside() {
     for long in [10, IN_PLACE_BYTES_MAX + 1] {
         let turns =
             vec![window_turn(Role::User, &"x".repeat(long)), window_turn(Role::Assistant, "short")];
         for format in [MessageFormat::OpenAi, MessageFormat::Anthropic] {
-            let rendered = written(format, turns.clone(), vec![0], wanted(format)).await;
+            let rendered = written(format, shown(turns.clone(), ""), wanted(format)).await;
             let rendered = rendered.expect("messages");
             assert_eq!(rendered.ends, [1, 2]);
             let messages: serde_json::Value =
@@ -199,6 +203,113 @@ async fn messages_are_the_same_in_place_and_aside() {
 async fn a_damaged_turn_is_told_and_no_panic() {
     let damaged = WindowTurn { content: Arc::from(&b"\xff\xff"[..]), tokens: 1 };
     let format = MessageFormat::OpenAi;
-    let status = written(format, vec![damaged], Vec::new(), wanted(format)).await;
+    let status = written(format, shown(vec![damaged], ""), wanted(format)).await;
     assert_eq!(status.expect_err("damaged").code(), Code::DataLoss);
+}
+
+fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<serde_json::Value>, Vec<usize>) {
+    let turns: Vec<WindowTurn> = turns
+        .into_iter()
+        .map(|turn| WindowTurn { content: encoding::seal_again(turn, 1), tokens: 1 })
+        .collect();
+    let count = turns.len();
+    let window = Shown { turns, breakpoints: vec![count - 1], block: "known: tea".into() };
+    let rendered = rendered(format, window, &wanted(format)).expect("messages");
+    assert_eq!(rendered.ends.len(), count, "the block is nobody's turn");
+    (serde_json::from_str(&rendered.messages_json).expect("JSON"), rendered.ends)
+}
+
+fn says(role: Role, text: &str) -> Turn {
+    Turn::new(role, vec![PartKind::Text(text.to_owned()).into()])
+}
+
+fn calls(ids: &[&str]) -> Turn {
+    let call = |id: &&str| {
+        PartKind::ToolUse { id: (*id).into(), name: "f".into(), input_json: "{}".into() }.into()
+    };
+    Turn::new(Role::Assistant, ids.iter().map(call).collect())
+}
+
+fn result(id: &str) -> Turn {
+    let result = PartKind::ToolResult {
+        tool_use_id: id.into(),
+        content: "42".into(),
+        parts: Vec::new(),
+        is_error: false,
+    };
+    Turn::new(Role::Tool, vec![result.into()])
+}
+
+#[test]
+fn memories_are_the_last_message() {
+    use serde_json::json;
+    let turns = vec![says(Role::User, "a"), says(Role::Assistant, "b"), says(Role::User, "c")];
+    let (chat, ends) = messages(MessageFormat::OpenAi, turns.clone());
+    assert_eq!(chat[3], json!({"role": "user", "content": "known: tea"}));
+    assert_eq!((chat.len(), &ends[..]), (4, &[1, 2, 3][..]));
+    let (items, _) = messages(MessageFormat::OpenAiResponses, turns.clone());
+    assert_eq!((items.len(), &items[3]["role"]), (4, &json!("user")));
+    assert!(items[3].to_string().contains("known: tea"));
+    // User and assistant take turns there, so it joins what the user said; the mark stays
+    // where the cache may break.
+    let (messages, ends) = messages(MessageFormat::Anthropic, turns);
+    assert_eq!((messages.len(), &ends[..]), (3, &[1, 2, 3][..]));
+    let last = messages[2]["content"].as_array().expect("blocks");
+    assert_eq!(last[0]["cache_control"], json!({"type": "ephemeral"}));
+    assert_eq!(last[1], json!({"type": "text", "text": "known: tea"}));
+}
+
+#[test]
+fn memories_follow_results_and_part_no_call_from_its_own() {
+    let asked = || says(Role::User, "a");
+    for format in [MessageFormat::OpenAi, MessageFormat::OpenAiResponses, MessageFormat::Anthropic]
+    {
+        let last_with_block = |turns| {
+            let (messages, _) = messages(format, turns);
+            let place = messages.iter().position(|m| m.to_string().contains("known: tea"));
+            (place.expect("the block") + 1, messages.len())
+        };
+        let (place, count) = last_with_block(vec![asked(), calls(&["c1"]), result("c1")]);
+        assert_eq!(place, count, "{format:?}: behind the result");
+        for waiting in [
+            vec![asked(), calls(&["c1"])],
+            vec![asked(), calls(&["c1", "c2"]), result("c1")],
+            vec![asked(), says(Role::Assistant, "so far")],
+        ] {
+            let (place, count) = last_with_block(waiting);
+            assert!(place == 1 && count > 1, "{format:?}: {place} of {count}");
+        }
+    }
+}
+
+#[test]
+fn breakpoints_move_with_their_turns() {
+    let mut turns = vec![says(Role::User, "a"), calls(&["c1"])];
+    let mut breakpoints = [0, 1];
+    assert_eq!(memories::put(&mut turns, &mut breakpoints, "x".into()), 0);
+    assert_eq!(breakpoints, [1, 2]);
+    let mut turns = vec![says(Role::System, "be kind"), says(Role::Assistant, "hi")];
+    assert_eq!(memories::put(&mut turns, &mut [], "x".into()), 1, "behind the system prompt");
+}
+
+#[test]
+fn memories_are_asked_for_this_session() {
+    let of = |session_id: &str| {
+        let memories = v1::RecallRequest {
+            query: "tea".into(),
+            session_id: session_id.into(),
+            ..Default::default()
+        };
+        v1::GetContextRequest { memories: Some(memories), ..request() }
+    };
+    for session_id in ["", "chat"] {
+        let asked = asked(of(session_id), &Limits::default()).expect("a window");
+        let session = asked.request.memories.and_then(|memories| memories.session);
+        assert_eq!(session.as_ref().map(|id| id.as_str()), Some("chat"));
+    }
+    refused(of("other"), "SESSION_ID_MISMATCH");
+    let mut bad = of("");
+    bad.memories.as_mut().expect("some").mode = 9;
+    let said = refused(bad, "RECALL_MODE_INVALID");
+    assert!(said.starts_with("memories: "), "{said}");
 }

@@ -1,0 +1,148 @@
+//! MemoryService: what outlives a session.
+
+use memoird_engine::Engine;
+use memoird_proto::spliced::memory_service_server::MemoryService;
+use memoird_proto::{spliced, v1};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::split;
+use crate::wire::memory::{from, to};
+use crate::wire::status;
+
+/// The engine's memories as bots see them.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryApi {
+    engine: Engine,
+}
+
+impl MemoryApi {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self { engine }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[async_trait]
+impl MemoryService for MemoryApi {
+    async fn remember(
+        &self,
+        request: Request<v1::RememberRequest>,
+    ) -> Answer<v1::RememberResponse> {
+        let (caller, request) = split(request)?;
+        let outcome = self.engine.remember(&caller.tenant, from::remember(request)?).await;
+        Ok(Response::new(to::remembered(&outcome.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
+        let (caller, request) = split(request)?;
+        let outcome = self.engine.recall(&caller.tenant, from::recall(request)?).await;
+        Ok(Response::new(to::recalled(outcome.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn get_memory(
+        &self,
+        request: Request<v1::GetMemoryRequest>,
+    ) -> Answer<v1::GetMemoryResponse> {
+        let (caller, request) = split(request)?;
+        let (id, subject) = from::get(&request)?;
+        let memory = self.engine.memory(&caller.tenant, id, subject).await;
+        let memory = to::memory(&memory.map_err(|error| status::engine(&error))?);
+        Ok(Response::new(v1::GetMemoryResponse { memory: Some(memory) }))
+    }
+
+    async fn list_memories(
+        &self,
+        request: Request<v1::ListMemoriesRequest>,
+    ) -> Answer<v1::ListMemoriesResponse> {
+        let (caller, request) = split(request)?;
+        let page = self.engine.memories(&caller.tenant, from::list(request)?).await;
+        Ok(Response::new(to::memories(&page.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn update_memory(
+        &self,
+        request: Request<v1::UpdateMemoryRequest>,
+    ) -> Answer<v1::UpdateMemoryResponse> {
+        let (caller, request) = split(request)?;
+        let (id, subject, patch) = from::update(request)?;
+        let changed = self.engine.update_memory(&caller.tenant, id, subject, patch).await;
+        let (memory, redacted) = changed.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(to::updated(&memory, redacted)))
+    }
+
+    async fn forget(&self, request: Request<v1::ForgetRequest>) -> Answer<v1::ForgetResponse> {
+        let (caller, request) = split(request)?;
+        let target = from::forget(request.target)?;
+        let outcome = self.engine.forget(&caller.tenant, target, request.dry_run).await;
+        Ok(Response::new(to::forgotten(&outcome.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn get_manifest(
+        &self,
+        request: Request<v1::GetManifestRequest>,
+    ) -> Answer<v1::GetManifestResponse> {
+        let (caller, request) = split(request)?;
+        let (subject, lines, bytes) = from::manifest(&request)?;
+        let manifest = self.engine.manifest(&caller.tenant, subject, lines, bytes).await;
+        let (text, lines, truncated) = manifest.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(to::manifest(&text, lines, truncated)))
+    }
+
+    async fn lease_extraction(
+        &self,
+        request: Request<v1::LeaseExtractionRequest>,
+    ) -> Answer<spliced::LeaseExtractionResponse> {
+        let (caller, request) = split(request)?;
+        let (session, generation, subject) = from::lease(&request)?;
+        let lease =
+            self.engine.lease_extraction(&caller.tenant, &session, generation, subject).await;
+        Ok(Response::new(to::leased(lease.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn commit_extraction(
+        &self,
+        request: Request<v1::CommitExtractionRequest>,
+    ) -> Answer<v1::CommitExtractionResponse> {
+        let (caller, request) = split(request)?;
+        let (lease, facts) = from::commit(request)?;
+        let outcome = self.engine.commit_extraction(&caller.tenant, lease, facts).await;
+        Ok(Response::new(to::committed(&outcome.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn import_memories(
+        &self,
+        request: Request<v1::ImportMemoriesRequest>,
+    ) -> Answer<v1::ImportMemoriesResponse> {
+        let (caller, request) = split(request)?;
+        let done = self.engine.import_memories(&caller.tenant, from::import(request)?).await;
+        let (imported, skipped) = done.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(v1::ImportMemoriesResponse { imported, skipped }))
+    }
+
+    async fn get_memory_stats(
+        &self,
+        request: Request<v1::GetMemoryStatsRequest>,
+    ) -> Answer<v1::GetMemoryStatsResponse> {
+        let (caller, _) = split(request)?;
+        let stats = self.engine.memory_stats(&caller.tenant).await;
+        Ok(Response::new(to::stats(stats.map_err(|error| status::engine(&error))?)))
+    }
+
+    async fn reindex_memories(
+        &self,
+        request: Request<v1::ReindexMemoriesRequest>,
+    ) -> Answer<v1::ReindexMemoriesResponse> {
+        let (caller, _) = split(request)?;
+        let queued = self.engine.reindex_memories(&caller.tenant).await;
+        let queued = queued.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(v1::ReindexMemoriesResponse { queued }))
+    }
+
+    async fn search_transcripts(
+        &self,
+        _: Request<v1::SearchTranscriptsRequest>,
+    ) -> Answer<v1::SearchTranscriptsResponse> {
+        Err(status::unimplemented("SearchTranscripts"))
+    }
+}

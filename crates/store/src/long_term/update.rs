@@ -1,0 +1,131 @@
+//! Changing what is remembered: by hand, by an import, and where two memories turn out to
+//! say the same.
+
+use memoird_core::CoreError;
+use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::memory::{Memory, MemoryLimits, Patch, Pin};
+use memoird_core::time::Timestamp;
+
+use super::reader::Answer;
+use super::remember::take_over;
+use super::row::MemoryRow;
+use super::{ForgetCounts, Imported, MemoryWriter};
+
+impl MemoryWriter<'_> {
+    /// Changes a memory; with a subject only if it is that subject's.
+    ///
+    /// # Errors
+    /// As [`crate::StoreError::Refused`]: `MemoryNotFound`, `MemorySuperseded`,
+    /// `MemoryInvalid`.
+    pub fn update(
+        &self,
+        id: MemoryId,
+        subject: Option<&Subject>,
+        patch: &Patch,
+        at: Timestamp,
+        limits: &MemoryLimits,
+    ) -> Answer<Memory> {
+        let found = MemoryRow::by_id(self.connection, id)?;
+        let mine = found.filter(|row| subject.is_none_or(|subject| row.memory.subject == *subject));
+        let Some(was) = mine else { return Self::refuse(CoreError::MemoryNotFound { id }) };
+        if let Some(by) = was.memory.superseded_by {
+            return Self::refuse(CoreError::MemorySuperseded { id, by });
+        }
+        let Memory { kind, visibility, polarity, .. } = was.memory;
+        let patch = patch.clone().checked(limits, kind, visibility, polarity)?;
+        let mut row = was.clone();
+        apply(&mut row.memory, patch);
+        row.memory.updated_at = at;
+        self.save(&was, &mut row)?;
+        Ok(row.memory)
+    }
+
+    /// Takes memories in as they are. Those that are there to the letter are skipped.
+    ///
+    /// # Errors
+    /// As [`crate::StoreError::Refused`]: `MemoryInvalid` when one is there with other
+    /// content, `MemoriesFull`.
+    pub fn import(&self, memories: &[Memory], limits: &MemoryLimits) -> Answer<Imported> {
+        let mut imported = Imported::default();
+        for memory in memories {
+            if let Some(row) = MemoryRow::by_id(self.connection, memory.id)? {
+                let known = row.memory;
+                if known.content != memory.content
+                    || known.subject != memory.subject
+                    || known.kind != memory.kind
+                {
+                    let problem = format!(
+                        "{} is there with other content; forget it first, or leave it out",
+                        memory.id
+                    );
+                    return Self::refuse(CoreError::MemoryInvalid { field: "id", problem });
+                }
+                imported.skipped += 1;
+                continue;
+            }
+            // What is being forgotten, and is not gone yet, has nothing to say any more.
+            for doomed in self.doomed("id = ?", [memory.id.to_bytes()])? {
+                self.erase(&doomed, &mut ForgetCounts::default())?;
+            }
+            self.add(memory.clone(), limits)?;
+            imported.added += 1;
+        }
+        Ok(imported)
+    }
+
+    /// Lets the newer of two memories of a subject take the place of the older, which
+    /// becomes history. False when one of them is not current any more.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn merge(
+        &self,
+        older: MemoryId,
+        newer: MemoryId,
+        at: Timestamp,
+        limits: &MemoryLimits,
+    ) -> Answer<bool> {
+        let current = |id| -> Answer<Option<MemoryRow>> {
+            let row = MemoryRow::by_id(self.connection, id)?;
+            Ok(row.filter(|row| row.memory.is_current(at)))
+        };
+        let (Some(old), Some(was)) = (current(older)?, current(newer)?) else { return Ok(false) };
+        if old.no == was.no || old.owner != was.owner || old.memory.kind != was.memory.kind {
+            return Ok(false);
+        }
+        let mut row = was.clone();
+        take_over(&mut row.memory, &old.memory, limits);
+        row.memory.updated_at = at;
+        self.save(&was, &mut row)?;
+        self.supersede(&old, newer, at)?;
+        Ok(true)
+    }
+}
+
+fn apply(memory: &mut Memory, patch: Patch) {
+    let Patch {
+        content,
+        kind,
+        visibility,
+        polarity,
+        tags,
+        importance,
+        observed_at,
+        expires_at,
+        pinned,
+    } = patch;
+    fn set<T>(place: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *place = value;
+        }
+    }
+    set(&mut memory.content, content);
+    set(&mut memory.kind, kind);
+    set(&mut memory.visibility, visibility);
+    set(&mut memory.polarity, polarity);
+    set(&mut memory.tags, tags);
+    set(&mut memory.importance, importance);
+    set(&mut memory.observed_at, observed_at);
+    set(&mut memory.expires_at, expires_at);
+    set(&mut memory.pin, pinned.map(|pinned| pinned.then_some(Pin::Bot)));
+}
