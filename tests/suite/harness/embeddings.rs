@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-const DIMENSIONS: usize = 64;
+const DIMENSIONS: usize = 256;
 /// More calls than any test makes.
 const ALL: usize = 1 << 20;
 /// Words that mean the same.
@@ -135,26 +135,28 @@ async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
     }
 }
 
-/// One direction for each meaning: texts of the same meanings point the same way. Another
+/// The sum of a direction for each word, the same for words that mean the same. Another
 /// model has other directions.
 fn vector(model: &str, text: &str) -> Vec<f32> {
-    let mut vector = vec![0.0; DIMENSIONS];
     // Two texts without a word in common still are texts both.
-    vector[0] = 0.1;
+    let mut vector = vec![0.1; DIMENSIONS];
     let lower = text.to_lowercase();
     for word in lower.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 2) {
         let same = SAME.iter().find(|(other, _)| *other == word);
         let meaning = same.map_or(word, |(_, meaning)| meaning);
-        vector[place(model, meaning)] += 1.0;
+        for (place, number) in vector.iter_mut().enumerate() {
+            *number += direction(model, meaning, place);
+        }
     }
     vector
 }
 
-/// FNV-1a, by Fowler, Noll and Vo: <http://www.isthe.com/chongo/tech/comp/fnv/>.
-fn place(model: &str, meaning: &str) -> usize {
-    let bytes = model.bytes().chain(meaning.bytes());
+/// Plus or minus one, by FNV-1a of Fowler, Noll and Vo:
+/// <http://www.isthe.com/chongo/tech/comp/fnv/>.
+fn direction(model: &str, meaning: &str, place: usize) -> f32 {
+    let bytes = model.bytes().chain(meaning.bytes()).chain(place.to_le_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    1 + usize::try_from(hash % (DIMENSIONS as u64 - 1)).expect("a small number")
+    if hash >> 40 & 1 == 0 { 1.0 } else { -1.0 }
 }
