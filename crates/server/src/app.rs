@@ -14,7 +14,7 @@ use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::AdminServiceServer;
 use memoird_proto::spliced::memory_service_server::MemoryServiceServer;
 use memoird_proto::spliced::session_service_server::SessionServiceServer;
-use memoird_store::long_term::{LongTermOptions, LongTermStore};
+use memoird_store::long_term::LongTermStore;
 use memoird_store::{SqliteOptions, SqliteStore, Store, StoreError};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -308,7 +308,7 @@ fn open_journal(config: &Config) -> Result<Opened, StartError> {
 /// The memories of all tenants. What a tenant's file holds is looked at when it is first
 /// asked for.
 fn open_memories(config: &Config) -> Result<LongTermStore, StoreError> {
-    LongTermStore::open(&config.data_dir.join("memories"), &LongTermOptions::default())
+    LongTermStore::open(&config.long_term.dir, &config.long_term.options)
 }
 
 async fn listen(

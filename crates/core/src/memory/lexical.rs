@@ -1,8 +1,6 @@
 //! How well the words of a memory answer those of a query, in two steps: which words the
 //! index found is enough to choose candidates; then their text decides.
 
-use std::collections::BTreeSet;
-
 use super::stop_words::{is_begun, is_ending, is_stop_word};
 use super::text::{self, Token};
 
@@ -54,8 +52,10 @@ pub struct Found(u32);
 pub struct Scorer<'a> {
     terms: &'a [Term],
     weights: Vec<f64>,
-    /// The first two bytes that words of the query begin with.
-    beginnings: BTreeSet<[u8; 2]>,
+    /// The first bytes of all terms, a bit for each of ASCII.
+    firsts: u128,
+    /// Terms of which the index knows as much as we do, or more.
+    unstemmed: Found,
 }
 
 impl Query {
@@ -124,8 +124,13 @@ impl<'a> Scorer<'a> {
             (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p()
         };
         let weights = (0..query.terms.len()).map(weight).collect();
-        let beginnings = query.terms.iter().map(|term| beginning(&term.stem)).collect();
-        Self { terms: &query.terms, weights, beginnings }
+        let firsts = query.terms.iter().filter_map(|term| term.stem.bytes().next());
+        let firsts = firsts.fold(0, |firsts, first| firsts | bit(first));
+        let mut unstemmed = Found::default();
+        for (term, _) in query.terms.iter().enumerate().filter(|(_, term)| !term.word.is_ascii()) {
+            unstemmed.insert(term);
+        }
+        Self { terms: &query.terms, weights, firsts, unstemmed }
     }
 
     /// How much of the query a memory has anything of, by what the index found: each term
@@ -142,15 +147,17 @@ impl<'a> Scorer<'a> {
     /// arbitrary passages", M. Kaszkiel and J. Zobel, 2001). A text shorter than a passage
     /// gains as BM25 has it.
     ///
-    /// The index and the text may differ about a form of a word; what either found counts.
-    /// Never negative, and finite. It takes time by the length of the content.
+    /// Of English words the text decides, not the index, whose older stemmer takes "us" for
+    /// "use" and "new" for "news"; of others what either found counts. 0 when nothing of the
+    /// query is there after all; never negative, and finite. It takes time by the length of
+    /// the content.
     pub fn score(&self, found: Found, content: &str) -> f64 {
         let (hits, words) = self.hits(content);
-        let mut found = found;
+        let mut seen = Found(found.0 & self.unstemmed.0);
         for (_, term) in &hits {
-            found.insert(*term);
+            seen.insert(*term);
         }
-        self.coverage(found) + self.best_passage(&hits, words)
+        self.coverage(seen) + self.best_passage(&hits, words)
     }
 
     /// Where terms stand, in words from the beginning; and how many words there are.
@@ -169,10 +176,21 @@ impl<'a> Scorer<'a> {
     }
 
     /// True unless the beginning of a word rules out every term: most words need no
-    /// stemming. A stem begins like its word, but for "dying", "lying" and "tying".
+    /// stemming. At most the last two letters of a stem are not those of its word, and that
+    /// beyond the first two, but for "dying", "lying" and "tying".
     fn may_match(&self, word: &str) -> bool {
-        let begins = beginning(word).map(|b| b.to_ascii_lowercase());
-        !word.is_ascii() || begins[1] == b'y' || self.beginnings.contains(&begins)
+        let word_bytes = word.as_bytes();
+        let first = word_bytes.first().map_or(0, u8::to_ascii_lowercase);
+        if self.firsts & bit(first) == 0 {
+            return !word.is_ascii();
+        }
+        let has_y = word_bytes.get(1).is_some_and(|b| b.eq_ignore_ascii_case(&b'y'));
+        let begins = |term: &Term| {
+            let stem = term.stem.as_bytes();
+            let begin = &stem[..stem.len().saturating_sub(2).max(2).min(stem.len())];
+            word_bytes.get(..begin.len()).is_some_and(|b| b.eq_ignore_ascii_case(begin))
+        };
+        has_y || self.terms.iter().any(begins) || !word.is_ascii()
     }
 
     fn best_passage(&self, hits: &[(usize, usize)], words: usize) -> f64 {
@@ -196,10 +214,9 @@ impl<'a> Scorer<'a> {
     }
 }
 
-/// The first two bytes, or what there is of them.
-fn beginning(word: &str) -> [u8; 2] {
-    let mut bytes = word.bytes();
-    [bytes.next().unwrap_or(0), bytes.next().unwrap_or(0)]
+/// The bit of an ASCII character; no bit of any other byte.
+fn bit(byte: u8) -> u128 {
+    1_u128.checked_shl(byte.into()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -47,10 +47,9 @@ impl<'a> Token<'a> {
 pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
     let mut rest = 0;
     std::iter::from_fn(move || {
-        let place = rest + text[rest..].find(char::is_alphanumeric)?;
-        let length = text[place..].find(|c| !is_inside_word(c)).unwrap_or(text.len() - place);
-        rest = place + length;
-        Some(Token { word: &text[place..rest], place })
+        let place = skip(text, rest, |c| !c.is_alphanumeric());
+        rest = skip(text, place, is_inside_word);
+        (place < rest).then(|| Token { word: &text[place..rest], place })
     })
 }
 
@@ -225,6 +224,23 @@ const NUMBERS: &[&str] = &[
     "fifth",
     "dozen",
 ];
+
+/// The first place from here on whose character is not of this sort.
+fn skip(text: &str, from: usize, is_of_sort: impl Fn(char) -> bool) -> usize {
+    let bytes = text.as_bytes();
+    let mut place = from;
+    // Nearly all of most texts is ASCII, of which a byte is a character.
+    while bytes.get(place).is_some_and(|b| b.is_ascii() && is_of_sort(char::from(*b))) {
+        place += 1;
+    }
+    match bytes.get(place) {
+        Some(b) if !b.is_ascii() => {
+            let length = text[place..].find(|c| !is_of_sort(c));
+            length.map_or(text.len(), |length| place + length)
+        }
+        _ => place,
+    }
+}
 
 /// A mark that stands over or under a letter belongs to its word.
 fn is_inside_word(c: char) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_engine::Embedder;
+use memoird_models::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};
 use serde::{Deserialize, Serialize};
 
 use super::secret::SecretShape;
@@ -81,18 +82,24 @@ fn timeout() -> Span {
 impl OpenAiShape {
     fn build(&self) -> Result<Arc<dyn Embedder>, Fault> {
         let key = self.api_key.as_ref().map(SecretShape::read).transpose();
-        let _key = key.map_err(|problem| (".openai.api_key", problem))?;
-        Err((".openai", "is not built in yet".to_owned()))
+        let key = key.map_err(|problem| (".openai.api_key", problem))?;
+        let key = key.map(|key| ApiKey::parse(&key)).transpose();
+        let config = OpenAiEmbedderConfig {
+            api_key: key.map_err(|error| (".openai.api_key", error.to_string()))?,
+            dimensions: self.dimensions,
+            batch: self.batch,
+            timeout: self.timeout.0,
+            query_prefix: self.query_prefix.clone(),
+            memory_prefix: self.memory_prefix.clone(),
+            ..OpenAiEmbedderConfig::new(self.base_url.clone(), self.model.clone())
+        };
+        let embedder = OpenAiEmbedder::new(&config);
+        Ok(Arc::new(embedder.map_err(|error| (".openai", error.to_string()))?))
     }
 }
 
 impl LocalShape {
     fn build(&self) -> Result<Arc<dyn Embedder>, Fault> {
-        let dir = self.dir.display();
-        let problem = format!(
-            "this memoird was built without local-embedder and cannot use {dir}; build it with \
-             --features local-embedder, or configure a provider"
-        );
-        Err((".local", problem))
+        memoird_models::open_local(&self.dir).map_err(|error| (".local", error.to_string()))
     }
 }

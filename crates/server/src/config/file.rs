@@ -184,7 +184,6 @@ impl FileConfig {
     pub(super) fn engine(&self) -> EngineConfig {
         let (short_term, journal, limits) = (&self.short_term, &self.journal, &self.limits);
         EngineConfig {
-            long_term: LongTermConfig::default(),
             limits: Limits {
                 max_history_turns: short_term.max_history_turns,
                 max_history_bytes: short_term.max_history_bytes.0,
@@ -219,6 +218,7 @@ impl FileConfig {
                 ..JournalConfig::default()
             },
             context: ContextConfig::default(),
+            long_term: LongTermConfig::default(),
             hooks: HooksConfig {
                 concurrency: limits.hooks_under_way,
                 content_bytes: limits.hook_content_bytes.0,

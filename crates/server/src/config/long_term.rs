@@ -4,6 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memoird_core::memory::dream::DreamSettings;
+use memoird_core::memory::fuse::{Fusion, HalfLives};
+use memoird_core::memory::secrets::SecretPolicy;
 use memoird_core::memory::{MemoryKind, MemoryLimits};
 use memoird_engine::LongTermConfig;
 use memoird_store::long_term::LongTermOptions;
@@ -23,20 +26,11 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the daemon was told of memories.
 #[derive(Clone, Debug)]
-#[expect(dead_code, reason = "the engine takes it once its side of it is there")]
 pub(crate) struct LongTerm {
     /// The directory with a file for each tenant.
     pub(crate) dir: PathBuf,
     /// How these files are kept.
     pub(crate) options: LongTermOptions,
-    /// What the engine is told.
-    pub(crate) engine: LongTermConfig,
-    /// What is done with what looks like a secret.
-    pub(crate) secrets: Secrets,
-    /// How fast memories of each kind fade, in the order of [`MemoryKind::ALL`].
-    pub(crate) half_lives: [Duration; 4],
-    /// How memories are consolidated.
-    pub(crate) dream: Dream,
 }
 
 /// What is done with what looks like a secret.
@@ -50,26 +44,6 @@ pub(crate) enum Secrets {
     Block,
     /// It is kept.
     Allow,
-}
-
-/// What a dream sweep does.
-#[derive(Clone, Debug)]
-#[expect(dead_code, reason = "the engine takes it once its side of it is there")]
-pub(crate) struct Dream {
-    /// Memories that one sweep of a tenant pins.
-    pub(crate) promotions_max: usize,
-    /// A memory is pinned from so many recalls on,
-    pub(crate) recalls_min: u64,
-    /// by so many queries,
-    pub(crate) queries_min: u64,
-    /// on so many days,
-    pub(crate) days_min: u64,
-    /// and with this score, 0 to 1.
-    pub(crate) score_min: f64,
-    /// A pin of a sweep is taken away when nothing recalled the memory for so long.
-    pub(crate) unpin_after: Duration,
-    /// How long memories are kept, by kind; without it, for ever.
-    pub(crate) retention: Vec<(MemoryKind, Duration)>,
 }
 
 /// The section of the file.
@@ -130,7 +104,11 @@ struct RetentionShape {
 
 impl LongTermShape {
     /// What the daemon is told; what is wrong is told to `problems`.
-    pub(super) fn build(&self, data_dir: &Path, problems: &mut Problems) -> LongTerm {
+    pub(super) fn build(
+        &self,
+        data_dir: &Path,
+        problems: &mut Problems,
+    ) -> (LongTerm, LongTermConfig) {
         self.check(problems);
         self.dream.check(problems);
         let embedder = self.embedder.build();
@@ -142,17 +120,9 @@ impl LongTermShape {
             true => data_dir.join(DIR),
             false => self.dir.clone(),
         };
-        LongTerm {
-            dir,
-            options: LongTermOptions {
-                files_open_max: self.open_files,
-                ..LongTermOptions::default()
-            },
-            engine: self.engine(embedder),
-            secrets: self.secrets,
-            half_lives: self.half_lives.by_kind().map(|(_, span)| span.0),
-            dream: self.dream.build(),
-        }
+        let options =
+            LongTermOptions { files_open_max: self.open_files, ..LongTermOptions::default() };
+        (LongTerm { dir, options }, self.engine(embedder))
     }
 
     fn engine(&self, embedder: super::embedder::Built) -> LongTermConfig {
@@ -167,6 +137,12 @@ impl LongTermShape {
             window_tokens: self.window_tokens,
             #[allow(clippy::cast_possible_truncation)]
             near_cosine: self.near_duplicate_cosine as f32,
+            fusion: Fusion { half_lives: self.half_lives.days(), ..Fusion::default() },
+            secrets: match self.secrets {
+                Secrets::Redact => SecretPolicy::Redact,
+                Secrets::Block => SecretPolicy::Block,
+                Secrets::Allow => SecretPolicy::Allow,
+            },
             embedder,
             query_wait: self.query_wait.0,
             lease: self.extraction_lease.0,
@@ -174,6 +150,7 @@ impl LongTermShape {
                 OffSpan::Off => None,
                 OffSpan::Span(span) => Some(span),
             },
+            dream: self.dream.settings(),
             expired_kept: self.expired_kept.0,
         }
     }
@@ -209,6 +186,16 @@ impl LongTermShape {
 }
 
 impl HalfLivesShape {
+    fn days(&self) -> HalfLives {
+        let days = |span: Span| span.0.as_secs_f64() / DAY.as_secs_f64();
+        HalfLives {
+            user_days: days(self.user),
+            feedback_days: days(self.feedback),
+            project_days: days(self.project),
+            reference_days: days(self.reference),
+        }
+    }
+
     fn by_kind(&self) -> [(&'static str, Span); 4] {
         MemoryKind::ALL.map(|kind| {
             let span = match kind {
@@ -223,16 +210,15 @@ impl HalfLivesShape {
 }
 
 impl DreamShape {
-    fn build(&self) -> Dream {
-        let kept = |(kind, span): (MemoryKind, Option<Span>)| Some((kind, span?.0));
-        Dream {
+    fn settings(&self) -> DreamSettings {
+        DreamSettings {
             promotions_max: self.max_promotions,
             recalls_min: self.min_recalls,
             queries_min: self.min_queries,
             days_min: self.min_days,
             score_min: self.min_score,
-            unpin_after: self.unpin_after.0,
-            retention: self.retention.by_kind().into_iter().filter_map(kept).collect(),
+            unpin_after_days: whole_days(self.unpin_after),
+            retention_days: self.retention.by_kind().map(|(_, span)| span.map(whole_days)),
         }
     }
 
@@ -261,6 +247,11 @@ impl DreamShape {
             problems.unless(is_good, &at(&field), "must be more than zero");
         }
     }
+}
+
+/// Days as a sweep counts them: what is begun counts whole.
+fn whole_days(span: Span) -> u64 {
+    span.0.as_secs().div_ceil(DAY.as_secs())
 }
 
 impl RetentionShape {

@@ -139,7 +139,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
     let keys = tenants::keys(&file.tenants, &mut problems);
     let hooks = hooks::hooks(&file.hooks, &mut problems);
     let context = file.context.engine(&mut problems);
-    let long_term = file.long_term.build(&file.data_dir, &mut problems);
+    let (long_term, memories) = file.long_term.build(&file.data_dir, &mut problems);
     check_access(file, &keys, &mut problems);
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error.to_string());
@@ -156,6 +156,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
     engine.tenants = tenants;
     engine.hooks.hooks = hooks;
     engine.context = context;
+    engine.long_term = memories;
     let default = TenantId::default_tenant();
     if keys.is_empty() && engine.tenants.iter().all(|tenant| tenant.id != default) {
         engine.tenants.push(TenantConfig { id: default, limits: TenantLimits::default() });

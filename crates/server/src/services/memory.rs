@@ -85,8 +85,8 @@ impl MemoryService for MemoryApi {
         let (caller, request) = split(request)?;
         let (subject, lines, bytes) = from::manifest(&request)?;
         let manifest = self.engine.manifest(&caller.tenant, subject, lines, bytes).await;
-        let (text, lines, truncated) = manifest.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(to::manifest(&text, lines, truncated)))
+        let manifest = manifest.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(to::manifest(&manifest)))
     }
 
     async fn lease_extraction(

@@ -3,7 +3,7 @@
 use super::super::file::FileConfig;
 use super::*;
 
-fn built(text: &str) -> Result<LongTerm, String> {
+fn built(text: &str) -> Result<(LongTerm, LongTermConfig), String> {
     let file = FileConfig::parse(&format!("long_term: {text}"))?;
     let mut problems = Problems::default();
     let long_term = file.long_term.build(&file.data_dir, &mut problems);
@@ -16,13 +16,12 @@ fn problem(text: &str) -> String {
 
 #[test]
 fn what_is_left_out_is_as_by_default() {
-    let built = built("{}").expect("the default");
-    assert_eq!(built.dir, Path::new("./memoird-data/memories"));
-    assert_eq!(format!("{:?}", built.engine), format!("{:?}", LongTermConfig::default()));
-    assert_eq!(built.options.files_open_max, 64);
-    assert_eq!(built.secrets, Secrets::Redact);
-    assert_eq!(built.half_lives, [10_000, 365, 90, 10_000].map(|days| DAY * days));
-    assert!(built.dream.retention.is_empty(), "nothing is deleted unless somebody says so");
+    let (kept, engine) = built("{}").expect("the default");
+    assert_eq!(kept.dir, Path::new("./memoird-data/memories"));
+    assert_eq!(kept.options.files_open_max, 64);
+    assert_eq!(format!("{engine:?}"), format!("{:?}", LongTermConfig::default()));
+    let no_retention = engine.dream.retention_days == [None; 4];
+    assert!(no_retention, "nothing is deleted unless somebody says so");
 }
 
 #[test]
@@ -45,22 +44,22 @@ fn every_setting_arrives() {
   dream: { interval: off, max_promotions: 1, min_recalls: 4, min_queries: 5, min_days: 6,
            min_score: 0.5, unpin_after: 7d, retention: { project: 365d } }
 ";
-    let built = built(text).expect("fine settings");
-    assert_eq!((built.dir, built.options.files_open_max), ("/srv/memories".into(), 3));
-    let engine = built.engine;
+    let (kept, engine) = built(text).expect("fine settings");
+    assert_eq!((kept.dir, kept.options.files_open_max), ("/srv/memories".into(), 3));
     assert_eq!((engine.limits.content_bytes, engine.limits.memories), (1_024, 7));
     assert_eq!((engine.recall_limit, engine.window_tokens), (5, 200));
     assert_eq!((engine.near_cosine, engine.limits.recall_events), (0.5, 10));
     assert_eq!((engine.lease, engine.expired_kept), (Duration::from_secs(60), DAY));
     assert_eq!((engine.query_wait, engine.dream_interval), (Duration::from_millis(20), None));
     assert!(engine.embedder.is_none());
-    assert_eq!(built.secrets, Secrets::Block);
-    assert_eq!(built.half_lives, [10_000, 365, 30, 10_000].map(|days| DAY * days));
-    let dream = built.dream;
+    assert_eq!(engine.secrets, SecretPolicy::Block);
+    let half_lives = engine.fusion.half_lives;
+    assert_eq!((half_lives.user_days, half_lives.project_days), (10_000.0, 30.0));
+    let dream = engine.dream;
     assert_eq!((dream.promotions_max, dream.recalls_min), (1, 4));
     assert_eq!((dream.queries_min, dream.days_min), (5, 6));
-    assert_eq!((dream.score_min, dream.unpin_after), (0.5, DAY * 7));
-    assert_eq!(dream.retention, [(MemoryKind::Project, DAY * 365)]);
+    assert_eq!((dream.score_min, dream.unpin_after_days), (0.5, 7));
+    assert_eq!(dream.retention_days, [None, None, Some(365), None]);
 }
 
 #[test]

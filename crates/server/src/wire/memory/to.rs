@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use memoird_core::ids::TenantId;
+use memoird_core::memory::manifest::Manifest;
 use memoird_core::memory::{Memory, Outcome};
 use memoird_engine::{
     ExtractionLease, ExtractionOutcome, ForgetOutcome, MemoryPage, MemoryStats, RecallHit,
@@ -97,8 +98,9 @@ pub(crate) fn forgotten(outcome: &ForgetOutcome) -> v1::ForgetResponse {
 }
 
 /// What is known of a subject.
-pub(crate) fn manifest(text: &str, lines: usize, truncated: bool) -> v1::GetManifestResponse {
-    v1::GetManifestResponse { text: text.to_owned(), lines: count(lines), truncated }
+pub(crate) fn manifest(manifest: &Manifest) -> v1::GetManifestResponse {
+    let Manifest { text, lines, truncated } = manifest;
+    v1::GetManifestResponse { text: text.clone(), lines: count(*lines), truncated: *truncated }
 }
 
 /// Turns to look for facts in, spliced as they are kept.
