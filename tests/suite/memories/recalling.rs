@@ -2,8 +2,8 @@
 //! in an order that repeats.
 
 use memoird_proto::v1::{
-    GetMemoryRequest, ListMemoriesRequest, MemoryKind, RecallHit, RecallMode, RecallRequest,
-    RememberRequest,
+    GetMemoryRequest, ImportMemoriesRequest, ListMemoriesRequest, Memory, MemoryKind, RecallHit,
+    RecallMode, RecallRequest, RememberRequest,
 };
 use prost_types::Timestamp;
 use tonic::Code;
@@ -260,4 +260,32 @@ async fn recalls_are_counted_off_the_callers_path() {
     assert_eq!(known[1].last_recalled_at, None);
     assert_eq!(known[0].updated_at, known[0].created_at, "to be recalled is no change");
     assert_eq!(memory_stats(&mut client).await.recall_events, 3);
+}
+
+#[tokio::test]
+async fn pages_and_hits_are_small_enough_for_a_client_that_takes_little() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.memories();
+    let long = "x".repeat(8_100);
+    let at = at(1_700_000_000);
+    let memory = |number: usize| Memory {
+        id: format!("01ARZ3NDEK{number:0>16}"),
+        subject: "ann".into(),
+        kind: MemoryKind::Project.into(),
+        content: format!("museum {number} {long}"),
+        importance: 0.5,
+        observed_at: at,
+        created_at: at,
+        updated_at: at,
+        ..Memory::default()
+    };
+    for start in [0, 400] {
+        let memories = (start..start + 400).map(memory).collect();
+        client.import_memories(ImportMemoriesRequest { memories }).await.expect("imported");
+    }
+    // What every client takes unless it is told otherwise.
+    let mut client = client.max_decoding_message_size(4 << 20);
+    let hits = recall(&mut client, of("ann", "museum")).await.hits;
+    assert_eq!(hits.len(), 100);
+    assert_eq!(memories_of(&mut client, "ann").await.len(), 800, "page by page");
 }
