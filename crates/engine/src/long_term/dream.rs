@@ -140,8 +140,8 @@ impl Engine {
         let (promote, demote) = (plan.promote.clone(), plan.demote.clone());
         let promoted = self
             .write_memories(tenant, move |writer| {
-                let promoted = writer.pin(&promote, Pin::Dream)?;
-                writer.unpin(&demote)?;
+                let promoted = writer.pin(&promote, Pin::Dream, now)?;
+                writer.unpin(&demote, now)?;
                 writer.set_dream_last_at(now)?;
                 Ok((promoted, Touch::All))
             })
@@ -175,7 +175,7 @@ fn evidence_of(row: &DreamRow) -> Evidence {
         id: row.memory.id,
         kind: row.memory.kind,
         pin: row.memory.pin,
-        pin_changed_at: None,
+        pin_changed_at: row.pin_changed_at,
         created_at: row.memory.created_at,
         updated_at: row.memory.updated_at,
         recalls: row.recalls,

@@ -147,9 +147,8 @@ impl Engine {
         tenant: &Tenant,
         model: Option<String>,
     ) -> Result<bool, EngineError> {
-        let now = self.shared.machine.now().wall;
         self.write_memories(tenant, move |writer| {
-            Ok((writer.set_embedding_model(model.as_deref(), now)?, Touch::Nothing))
+            Ok((writer.set_embedding_model(model.as_deref())?, Touch::Nothing))
         })
         .await
     }
@@ -215,7 +214,7 @@ impl Engine {
         let config = self.shared.config.load_full();
         let merged = self
             .write_memories(tenant, move |writer| {
-                let (limits, mut merged) = (&config.long_term.limits, 0_u64);
+                let mut merged = 0_u64;
                 for (text, values) in due.into_iter().zip(vectors) {
                     let embedding = Embedding { model: Arc::clone(&model), values };
                     if !writer.embedded(text.id, text.revision, &embedding)? {
@@ -226,7 +225,7 @@ impl Engine {
                         writer.near_by_cosine(text.id, config.long_term.near_cosine, now)?
                     {
                         let (older, newer) = (text.id.min(other), text.id.max(other));
-                        merged += u64::from(writer.merge(older, newer, now, limits)?);
+                        merged += u64::from(writer.merge(older, newer, now)?);
                     }
                 }
                 Ok((merged, if merged > 0 { Touch::All } else { Touch::Nothing }))

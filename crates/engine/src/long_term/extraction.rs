@@ -50,6 +50,8 @@ impl Engine {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<ExtractionLease, EngineError> {
+        // What this session was just told is among what waits to be written.
+        self.flush_memories(tenant).await?;
         let mut reach = self.reach(tenant, session, generation, subject).await?;
         let page = self.turns_to_look_at(tenant, &mut reach).await?;
         let turns: Vec<(u64, Turn)> =
@@ -178,7 +180,7 @@ impl Engine {
                 let seconds_left = u64::try_from(left_ms).unwrap_or(0).div_ceil(1_000);
                 return Err(CoreError::LeaseHeld { seconds_left }.into());
             }
-            let remembered = reader.remembered_seqs(generation, cursor.seq)?;
+            let remembered = reader.remembered_seqs(&asked, generation, cursor.seq)?;
             let not_before = reader.not_before(&whose)?.max(cursor.not_before);
             let echoes = reader.echoes(&asked, since, echoes_max)?;
             Ok((cursor.seq, remembered, not_before, echoes))

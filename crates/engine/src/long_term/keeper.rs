@@ -47,9 +47,9 @@ impl Keeper {
 
     async fn keep(&self, id: &TenantId, is_round: bool) -> Result<(), EngineError> {
         let engine = &self.engine;
-        let (long_term, tenant) = (&engine.shared.long_term, engine.tenant_or_common(id));
-        let lane = long_term.lane(id);
-        lane.flush(id, (long_term.store()?, long_term.blocking)).await?;
+        let tenant = engine.tenant_or_common(id);
+        engine.flush_memories(&tenant).await?;
+        let lane = engine.shared.long_term.lane(id);
         if lane.take_unfinished() {
             let finished = engine.finish(&tenant).await;
             if !matches!(finished, Ok(true)) {
@@ -168,10 +168,9 @@ impl Engine {
     /// # Errors
     /// A store that cannot be written.
     pub async fn reindex_memories(&self, tenant: &Arc<Tenant>) -> Result<u64, EngineError> {
-        let now = self.shared.machine.now().wall;
         let begun = self
-            .write_memories(tenant, move |writer| {
-                writer.reindex_begin(now)?;
+            .write_memories(tenant, |writer| {
+                writer.reindex_begin()?;
                 Ok(((), Touch::Nothing))
             })
             .await;

@@ -190,6 +190,13 @@ impl Engine {
         long_term.lane(&tenant.id).write(&tenant.id, at, job).await
     }
 
+    /// Writes what waits.
+    async fn flush_memories(&self, tenant: &Tenant) -> Result<(), EngineError> {
+        let long_term = &self.shared.long_term;
+        let at = (long_term.store()?, long_term.blocking);
+        long_term.lane(&tenant.id).flush(&tenant.id, at).await
+    }
+
     /// Looks at one moment of a tenant's memories.
     async fn read_memories<T: Send + 'static>(
         &self,
@@ -295,7 +302,7 @@ impl Engine {
         Ok(MemoryStats {
             memories: counts.memories - counts.superseded - counts.expired,
             superseded: counts.superseded,
-            subjects: 0,
+            subjects: counts.subjects,
             recall_events: counts.recall_events,
             embedding_model: model,
             embedded: vectors.embedded,

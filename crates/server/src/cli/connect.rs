@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
+use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -73,6 +74,9 @@ pub(crate) struct Target {
 
 /// A client of the sessions.
 pub(crate) type Sessions = SessionServiceClient<InterceptedService<Channel, Auth>>;
+
+/// A client of the memories.
+pub(crate) type Memories = MemoryServiceClient<InterceptedService<Channel, Auth>>;
 
 /// A client for operators.
 pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Auth>>;
@@ -141,6 +145,11 @@ impl Target {
     /// A client of the sessions.
     pub(crate) fn sessions(&self) -> Sessions {
         SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+    }
+
+    /// A client of the memories.
+    pub(crate) fn memories(&self) -> Memories {
+        MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
     }
 
     /// A client for operators.

@@ -117,11 +117,13 @@ pub(super) fn delivery_state_name(number: i32) -> String {
     short_name(&delivery_state(number), "DELIVERY_STATE_")
 }
 
-fn time(timestamp: Option<&Timestamp>) -> Value {
+/// A time, or null.
+pub(super) fn time(timestamp: Option<&Timestamp>) -> Value {
     timestamp.map_or(Value::Null, |timestamp| timestamp.to_string().into())
 }
 
-fn short_name(name: &str, prefix: &str) -> String {
+/// The name of a protobuf enum's value without the enum's own name.
+pub(super) fn short_name(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_lowercase()
 }
 
@@ -226,7 +228,8 @@ fn part(part: &Part) -> Value {
     Value::Object(object)
 }
 
-fn put_text(object: &mut Map<String, Value>, field: &str, text: &str) {
+/// Puts a text, unless it is empty.
+pub(super) fn put_text(object: &mut Map<String, Value>, field: &str, text: &str) {
     if !text.is_empty() {
         object.insert(field.to_owned(), text.into());
     }

@@ -13,7 +13,9 @@ pub(crate) mod exit;
 mod health;
 mod hooks;
 mod json;
+mod lines;
 mod manual;
+mod memory;
 mod output;
 mod private;
 mod reload;
@@ -41,6 +43,7 @@ use connect::{CLIENT_OPTIONS, ConnectArgs};
 use demo::DemoArgs;
 use exit::CliError;
 use hooks::HooksCommand;
+use memory::MemoryCommand;
 use replay::ReplayArgs;
 use sessions::SessionsCommand;
 use stats::StatsArgs;
@@ -89,6 +92,9 @@ enum Command {
     /// Look at sessions and end them
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Look at memories, add, find and forget them, and move them between daemons
+    #[command(subcommand)]
+    Memory(MemoryCommand),
     /// Draw what a model would see of a session now, and say what it would not, and why
     Window(WindowArgs),
     /// Print what happens to sessions, as it happens
@@ -150,6 +156,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Demo(args) => block_on(demo::run(&client, args)),
         Command::Replay(args) => block_on(replay::run(&client, args)),
         Command::Sessions(command) => block_on(sessions::run(&client, command)),
+        Command::Memory(command) => block_on(memory::run(&client, command)),
         Command::Window(args) => block_on(window::run(&client, args)),
         Command::Watch(args) => block_on(watch::run(&client, args)),
         Command::Checkpoints(command) => checkpoints::run(client.json, command),

@@ -43,7 +43,6 @@ pub(crate) struct Config {
     /// What the engine does.
     pub(crate) engine: EngineConfig,
     /// What outlives sessions.
-    #[expect(dead_code, reason = "the engine takes it once its side of it is there")]
     pub(crate) long_term: LongTerm,
     /// Who may call.
     pub(crate) keys: Vec<Key>,

@@ -36,7 +36,7 @@ pub struct RecallAsk {
     pub subjects: Vec<Subject>,
     /// Only of these kinds; empty: of any.
     pub kinds: Vec<MemoryKind>,
-    /// Only with at least one of these labels; empty: with any or none.
+    /// Only with all of these labels.
     pub tags: Vec<String>,
     /// Only observed at this moment or later.
     pub observed_after: Option<Timestamp>,
@@ -100,7 +100,7 @@ pub enum ForgetFilter {
         subject: Option<Subject>,
         /// Only of these kinds; empty: of any.
         kinds: Vec<MemoryKind>,
-        /// Only with at least one of these labels; empty: with any or none.
+        /// Only with all of these labels.
         tags: Vec<String>,
         /// Only observed at this moment or later.
         observed_after: Option<Timestamp>,
@@ -206,6 +206,8 @@ pub struct Counts {
     pub superseded: u64,
     /// Of these, no history, but expired.
     pub expired: u64,
+    /// Subjects that have any.
+    pub subjects: u64,
     /// Hits of recalls that are remembered.
     pub recall_events: u64,
     /// The file and its log, in bytes.
@@ -217,6 +219,8 @@ pub struct Counts {
 pub struct DreamRow {
     /// The memory.
     pub memory: Memory,
+    /// When it was last pinned or unpinned; `None`: never, or nobody knows.
+    pub pin_changed_at: Option<Timestamp>,
     /// Recalls among the remembered events.
     pub recalls: u64,
     /// Of different queries.

@@ -34,10 +34,13 @@ impl MemoryReader<'_> {
                     ifnull(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
         let mut fold = self.connection.prepare_cached(fold)?;
         let mut page = Vec::new();
-        for MemoryRow { memory, .. } in MemoryRow::all(self.connection, rest, parameters)? {
+        for MemoryRow { memory, pin_changed, .. } in
+            MemoryRow::all(self.connection, rest, parameters)?
+        {
             page.push(fold.query_row(params![memory.id.to_bytes(), DAY], |row| {
                 let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
                 Ok(DreamRow {
+                    pin_changed_at: pin_changed.map(timestamp),
                     recalls: count(0)?,
                     queries: count(1)?,
                     days: count(2)?,
@@ -97,13 +100,13 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn pin(&self, ids: &[MemoryId], pin: Pin) -> Answer<usize> {
-        let sql = "UPDATE memories SET pin = ? WHERE id = ? AND pin IS NULL
+    pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> Answer<usize> {
+        let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
                    AND superseded_by IS NULL";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut pinned = 0;
         for id in ids {
-            pinned += statement.execute(params![pin_number(pin), id.to_bytes()])?;
+            pinned += statement.execute(params![pin_number(pin), moment(at), id.to_bytes()])?;
         }
         Ok(pinned)
     }
@@ -112,12 +115,13 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn unpin(&self, ids: &[MemoryId]) -> Answer<usize> {
-        let sql = "UPDATE memories SET pin = NULL WHERE id = ? AND pin = ?";
+    pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
+        let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut unpinned = 0;
         for id in ids {
-            unpinned += statement.execute(params![id.to_bytes(), pin_number(Pin::Dream)])?;
+            unpinned +=
+                statement.execute(params![moment(at), id.to_bytes(), pin_number(Pin::Dream)])?;
         }
         Ok(unpinned)
     }

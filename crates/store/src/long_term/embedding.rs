@@ -188,7 +188,7 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn set_embedding_model(&self, model: Option<&str>, at: Timestamp) -> Answer<bool> {
+    pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {
         if self.embedding_model()?.as_deref() == model {
             return Ok(false);
         }
@@ -199,7 +199,7 @@ impl MemoryWriter<'_> {
                 self.set_meta("embedding_model", name)?;
             }
         }
-        self.retry_failed(at)?;
+        self.retry_failed()?;
         self.begin(&BACKFILL)?;
         Ok(true)
     }
@@ -234,10 +234,10 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn reindex_begin(&self, at: Timestamp) -> Answer<()> {
+    pub fn reindex_begin(&self) -> Answer<()> {
         self.settle_index()?;
         self.connection.execute("INSERT INTO words (words) VALUES ('rebuild')", [])?;
-        self.retry_failed(at)?;
+        self.retry_failed()?;
         self.begin(&REINDEX)
     }
 
@@ -299,9 +299,9 @@ impl MemoryWriter<'_> {
         Ok(())
     }
 
-    fn retry_failed(&self, at: Timestamp) -> Answer<()> {
-        let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = ? WHERE failed = 1";
-        self.connection.prepare_cached(sql)?.execute([moment(at)])?;
+    fn retry_failed(&self) -> Answer<()> {
+        let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = 0 WHERE failed = 1";
+        self.connection.prepare_cached(sql)?.execute([])?;
         Ok(())
     }
 

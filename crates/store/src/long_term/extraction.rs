@@ -58,11 +58,18 @@ impl MemoryReader<'_> {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn remembered_seqs(&self, generation: Generation, after_seq: u64) -> Answer<Vec<u64>> {
-        let sql = "SELECT seq FROM remembered WHERE generation = ? AND seq > ? ORDER BY seq";
+    pub fn remembered_seqs(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        after_seq: u64,
+    ) -> Answer<Vec<u64>> {
+        let sql = "SELECT seq FROM remembered
+                   WHERE generation = ? AND session = ? AND seq > ? ORDER BY seq";
+        let session = self.digest(session.as_str())?;
         let mut statement = self.connection.prepare_cached(sql)?;
         let seqs = statement
-            .query_map(params![generation.to_bytes(), whole(after_seq)], |row| {
+            .query_map(params![generation.to_bytes(), session, whole(after_seq)], |row| {
                 Ok(row.get::<_, i64>(0)?.unsigned_abs())
             })?;
         Ok(seqs.collect::<Result<_, _>>()?)
@@ -141,8 +148,8 @@ impl MemoryWriter<'_> {
     pub fn prune_cursors(&self, before: Timestamp, max: usize) -> Answer<usize> {
         let cursors = "DELETE FROM cursors WHERE generation IN
             (SELECT generation FROM cursors WHERE touched < ? ORDER BY touched LIMIT ?)";
-        let seqs = "DELETE FROM remembered WHERE (generation, seq) IN
-            (SELECT generation, seq FROM remembered WHERE generation < ? LIMIT ?)";
+        let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
+            (SELECT generation, session, seq FROM remembered WHERE generation < ? LIMIT ?)";
         let parameters = params![moment(before), limit(max)];
         let pruned = self.connection.prepare_cached(cursors)?.execute(parameters)?;
         let oldest = Generation::new(before.as_ms(), 0).to_bytes();

@@ -315,7 +315,7 @@ impl Criteria {
         }
         let packed = row.get_ref(5)?.as_blob_or_null()?;
         let tags = packed.and_then(unpack_tags).unwrap_or_default();
-        Ok(self.tags.iter().any(|tag| tags.contains(tag)))
+        Ok(self.tags.iter().all(|tag| tags.contains(tag)))
     }
 }
 

@@ -149,6 +149,7 @@ impl MemoryReader<'_> {
             memories: count("SELECT memories FROM state")?,
             superseded: count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?,
             expired: expired.unsigned_abs(),
+            subjects: count("SELECT count(DISTINCT owner) FROM memories")?,
             recall_events: count("SELECT count(*) FROM recall_events")?,
             file_bytes: size(self.path) + size(&self.path.with_extension("db-wal")),
         })

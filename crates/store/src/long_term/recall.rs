@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::params;
 
 use memoird_core::memory::Memory;
+use memoird_core::memory::lexical::{CANDIDATES_MAX, Found, Query, Scorer, Statistics};
 
 use super::reader::{Answer, MemoryReader};
 use super::row::{MemoryRow, TEAM, find_partition, kind_bits, kind_number, limit, range};
 use super::time::moment;
 use super::vectors::{self, Filter, Glance};
-use super::words::{CANDIDATES_MAX, Found, Query, Scorer, Statistics};
 use super::{RecallAsk, RecallLists, Scored};
 
 /// Memories of a partition that a term is looked up in, the newest: whatever more memories
@@ -49,18 +49,21 @@ impl MemoryReader<'_> {
     }
 
     fn filter(&self, ask: &RecallAsk, partitions: &[i64]) -> Answer<Filter> {
-        let mut among = (!ask.tags.is_empty()).then(HashSet::new);
-        if let Some(among) = &mut among {
-            let sql = "SELECT no FROM tags WHERE tag = ? AND no BETWEEN ? AND ?";
-            let mut statement = self.connection.prepare_cached(sql)?;
-            for tag in &ask.tags {
-                for (first, last) in partitions.iter().map(|partition| range(*partition)) {
-                    let found = statement.query_map(params![tag, first, last], |row| row.get(0))?;
-                    for no in found {
-                        among.insert(no?);
-                    }
+        let mut among: Option<HashSet<i64>> = None;
+        let sql = "SELECT no FROM tags WHERE tag = ? AND no BETWEEN ? AND ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        for tag in &ask.tags {
+            let mut tagged = HashSet::new();
+            for (first, last) in partitions.iter().map(|partition| range(*partition)) {
+                let found = statement.query_map(params![tag, first, last], |row| row.get(0))?;
+                for no in found {
+                    tagged.insert(no?);
                 }
             }
+            among = Some(match among {
+                None => tagged,
+                Some(among) => among.intersection(&tagged).copied().collect(),
+            });
         }
         Ok(Filter {
             kinds: kind_bits(&ask.kinds),
@@ -110,7 +113,11 @@ impl MemoryReader<'_> {
                 break;
             }
             if let Some(row) = self.passing(no, filter)? {
-                scored.push((scorer.score(found, &row.memory.content), row.memory));
+                let score = scorer.score(found, &row.memory.content);
+                // Where the index's stem fits and the word does not: "us" is not "use".
+                if score > 0.0 {
+                    scored.push((score, row.memory));
+                }
             }
         }
         scored.sort_by(|(one, memory), (other, other_memory)| {

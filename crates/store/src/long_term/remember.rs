@@ -4,6 +4,7 @@ use rusqlite::{OptionalExtension, params};
 
 use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
+use memoird_core::memory::text::{normalised, numbers_and_negations};
 use memoird_core::memory::{
     Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Visibility,
 };
@@ -14,9 +15,9 @@ use super::reader::Answer;
 use super::recall::glance;
 use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_number, outcome_of, whole};
 use super::time::{moment, ms_before, timestamp};
-use super::vectors;
-use super::words::{normalised, numbers_and_negations, says};
-use super::{MemoryReader, MemoryWriter, Remembered, Remembering};
+use super::vectors::{self, Model};
+use super::words::says;
+use super::{Embedding, MemoryReader, MemoryWriter, Remembered, Remembering};
 
 /// How long what a recall told a session is no news there.
 const ECHO_MS: u64 = 24 * 60 * 60 * 1_000;
@@ -54,6 +55,14 @@ impl MemoryWriter<'_> {
 
     fn take_fact(&self, order: &Remembering, limits: &MemoryLimits) -> Answer<(Memory, Outcome)> {
         let fact = &order.fact;
+        // Whatever is refused is refused before anything is written.
+        let vector = match &order.vector {
+            None => None,
+            Some(vector) => self.model_in_use(&vector.model)?.map(|model| (model, vector)),
+        };
+        if let Some((model, vector)) = vector {
+            vectors::check(model, vector)?;
+        }
         let replaced = match fact.supersedes {
             Some(id) => Some(self.replaceable(id, &fact.subject)?),
             None => match self.echo(fact, order.at, limits)? {
@@ -62,7 +71,7 @@ impl MemoryWriter<'_> {
             },
         };
         let replaced_id = replaced.as_ref().map(|row| row.memory.id);
-        let alike = self.said_already(order, replaced_id)?;
+        let alike = self.said_already(order, vector, replaced_id)?;
         let (row, outcome) = match alike {
             Some((was, Alike::Exact)) => {
                 (self.reinforce(&was, order, limits)?, Outcome::Reinforced)
@@ -73,12 +82,12 @@ impl MemoryWriter<'_> {
             Some((was, Alike::Words)) => (self.reinforce(&was, order, limits)?, Outcome::Merged),
             Some((was, Alike::Meaning)) => {
                 let mut memory = memory_of(order);
-                take_over(&mut memory, &was.memory, limits);
-                let row = self.add_with_vector(memory, order, limits)?;
+                take_over(&mut memory, &was.memory, limits.tags);
+                let row = self.add_with_vector(memory, vector, limits)?;
                 self.supersede(&was, order.id, order.at)?;
                 (row, Outcome::Merged)
             }
-            None => (self.add_with_vector(memory_of(order), order, limits)?, Outcome::Created),
+            None => (self.add_with_vector(memory_of(order), vector, limits)?, Outcome::Created),
         };
         if let Some(replaced) = replaced.filter(|replaced| replaced.memory.id != row.memory.id) {
             self.supersede(&replaced, row.memory.id, order.at)?;
@@ -141,10 +150,12 @@ impl MemoryWriter<'_> {
         if order.fact.origin != Origin::Bot {
             return Ok(());
         }
-        let sql = "INSERT INTO remembered (generation, seq) VALUES (?, ?) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO remembered (generation, session, seq) VALUES (?, ?, ?)
+                   ON CONFLICT DO NOTHING";
+        let session = self.digest(source.session.as_str())?;
         let mut statement = self.connection.prepare_cached(sql)?;
         for seq in source.seqs.iter().copied().chain(order.at_seq) {
-            statement.execute(params![generation.to_bytes(), whole(seq)])?;
+            statement.execute(params![generation.to_bytes(), session, whole(seq)])?;
         }
         Ok(())
     }
@@ -185,6 +196,7 @@ impl MemoryWriter<'_> {
     fn said_already(
         &self,
         order: &Remembering,
+        vector: Option<(Model, &Embedding)>,
         replaced: Option<MemoryId>,
     ) -> Answer<Option<(MemoryRow, Alike)>> {
         let fact = &order.fact;
@@ -211,9 +223,7 @@ impl MemoryWriter<'_> {
         if alike.is_some() {
             return Ok(alike);
         }
-        let Some(vector) = &order.vector else { return Ok(None) };
-        let Some(model) = self.model_in_use(&vector.model)? else { return Ok(None) };
-        vectors::check(model, vector)?;
+        let Some((model, vector)) = vector else { return Ok(None) };
         let partition = match fact.visibility {
             Visibility::Private => owner,
             Visibility::Team => TEAM,
@@ -245,7 +255,7 @@ impl MemoryWriter<'_> {
         row.memory.content.clone_from(&order.fact.content);
         row.memory.reinforced += 1;
         row.memory.updated_at = order.at;
-        unite(&mut row.memory, &memory_of(order), limits);
+        unite(&mut row.memory, &memory_of(order), limits.tags);
         self.save(was, &mut row)?;
         Ok(row)
     }
@@ -254,13 +264,11 @@ impl MemoryWriter<'_> {
     fn add_with_vector(
         &self,
         memory: Memory,
-        order: &Remembering,
+        vector: Option<(Model, &Embedding)>,
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
         let row = self.add(memory, limits)?;
-        if let Some(vector) = &order.vector
-            && let Some(model) = self.model_in_use(&vector.model)?
-        {
+        if let Some((model, vector)) = vector {
             vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
             self.dequeue(row.no)?;
         }
@@ -337,15 +345,15 @@ fn memory_of(order: &Remembering) -> Memory {
 }
 
 /// Lets a memory take the place of one that says the same.
-pub(super) fn take_over(newer: &mut Memory, older: &Memory, limits: &MemoryLimits) {
+pub(super) fn take_over(newer: &mut Memory, older: &Memory, tags_max: usize) {
     newer.reinforced += older.reinforced + 1;
-    unite(newer, older, limits);
+    unite(newer, older, tags_max);
 }
 
 /// What of two memories that say the same must not get lost.
-fn unite(memory: &mut Memory, other: &Memory, limits: &MemoryLimits) {
+fn unite(memory: &mut Memory, other: &Memory, tags_max: usize) {
     for tag in &other.tags {
-        if memory.tags.len() < limits.tags && !memory.tags.contains(tag) {
+        if memory.tags.len() < tags_max && !memory.tags.contains(tag) {
             memory.tags.push(tag.clone());
         }
     }

@@ -29,13 +29,15 @@ pub(super) struct MemoryRow {
     pub(super) born: i64,
     /// Counts the texts that it had.
     pub(super) revision: i64,
+    /// When it was last pinned or unpinned.
+    pub(super) pin_changed: Option<i64>,
     pub(super) memory: Memory,
 }
 
 /// What [`read`] reads; a memory whose owner is forgotten is none.
 pub(super) const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
     polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
-    recalls, recalled, pin, origin, session, generation, seqs, tags, content
+    recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed
     FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
 
 /// The numbers of a partition, the last one included.
@@ -127,8 +129,8 @@ impl MemoryRow {
     pub(super) fn insert(&self, connection: &Connection) -> Result<(), StoreError> {
         let sql = "INSERT INTO memories (no, format, partition, id, owner, born, revision, kind,
             polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
-            recalls, recalled, pin, origin, says, session, generation, seqs, tags, content)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+            recalls, recalled, pin, pin_changed, origin, says, session, generation, seqs, tags, content)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
         self.write(connection, sql, None)
     }
 
@@ -137,7 +139,7 @@ impl MemoryRow {
         let sql = "UPDATE memories SET no = ?, format = ?, partition = ?, id = ?, owner = ?,
             born = ?, revision = ?, kind = ?, polarity = ?, importance = ?, observed = ?,
             created = ?, updated = ?, expires = ?, superseded_by = ?, reinforced = ?, recalls = ?,
-            recalled = ?, pin = ?, origin = ?, says = ?, session = ?, generation = ?, seqs = ?,
+            recalled = ?, pin = ?, pin_changed = ?, origin = ?, says = ?, session = ?, generation = ?, seqs = ?,
             tags = ?, content = ? WHERE no = ?";
         self.write(connection, sql, Some(was))
     }
@@ -171,6 +173,7 @@ impl MemoryRow {
             whole(memory.recalls),
             memory.recalled_at.map(moment),
             memory.pin.map(|pin| number(&PINS, pin)),
+            self.pin_changed,
             number(&ORIGINS, memory.origin),
             says(&memory.content),
             source.map(|source| source.session.as_str()),
@@ -234,7 +237,14 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
         pin: row.get::<_, Option<_>>(17)?.and_then(|found| named(&PINS, found)),
         origin: named(&ORIGINS, row.get(18)?).ok_or(damaged(18, "origin"))?,
     };
-    Ok(MemoryRow { no, owner: row.get(1)?, born: row.get(2)?, revision: row.get(3)?, memory })
+    Ok(MemoryRow {
+        no,
+        owner: row.get(1)?,
+        born: row.get(2)?,
+        revision: row.get(3)?,
+        pin_changed: row.get(24)?,
+        memory,
+    })
 }
 
 /// SQLite's integers have a sign; no count of ours comes near it.

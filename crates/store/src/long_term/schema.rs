@@ -62,6 +62,7 @@ CREATE TABLE memories (
     recalls       INTEGER NOT NULL,
     recalled      INTEGER,
     pin           INTEGER,
+    pin_changed   INTEGER,
     origin        INTEGER NOT NULL,
     says          INTEGER NOT NULL,
     session       TEXT,
@@ -140,8 +141,9 @@ CREATE INDEX keys_memory ON keys (memory);
 
 CREATE TABLE remembered (
     generation BLOB    NOT NULL,
+    session    BLOB    NOT NULL,
     seq        INTEGER NOT NULL,
-    PRIMARY KEY (generation, seq)
+    PRIMARY KEY (generation, session, seq)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE cursors (

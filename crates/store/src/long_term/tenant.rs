@@ -64,8 +64,8 @@ impl TenantMemories {
     }
 
     /// Does all jobs in one transaction, each whole or not at all, in their order. The
-    /// answers are in the order of the jobs: `Err(Refused)` is of that job only. A panic in
-    /// a job undoes all of them, and goes on; the file can be used after it.
+    /// answers are in the order of the jobs: `Err(Refused)` and `Err(DimensionMismatch)` are of
+    /// that job only. A panic in a job undoes all of them, and goes on; the file can be used after it.
     ///
     /// # Errors
     /// When the transaction failed: then nothing of any job was written.
@@ -77,8 +77,9 @@ impl TenantMemories {
         let pending = RefCell::new(Pending::default());
         let mut answers = Vec::with_capacity(jobs.len());
         for job in jobs {
-            answers.push(match self.try_job(&transaction, &pending, job) {
-                Err(StoreError::Refused(refusal)) => Err(StoreError::Refused(refusal)),
+            let outcome = self.try_job(&transaction, &pending, job);
+            answers.push(match outcome {
+                Err(StoreError::Refused(_) | StoreError::DimensionMismatch { .. }) => outcome,
                 outcome => Ok(outcome?),
             });
         }

@@ -78,13 +78,7 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn merge(
-        &self,
-        older: MemoryId,
-        newer: MemoryId,
-        at: Timestamp,
-        limits: &MemoryLimits,
-    ) -> Answer<bool> {
+    pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> Answer<bool> {
         let current = |id| -> Answer<Option<MemoryRow>> {
             let row = MemoryRow::by_id(self.connection, id)?;
             Ok(row.filter(|row| row.memory.is_current(at)))
@@ -94,7 +88,7 @@ impl MemoryWriter<'_> {
             return Ok(false);
         }
         let mut row = was.clone();
-        take_over(&mut row.memory, &old.memory, limits);
+        take_over(&mut row.memory, &old.memory, MemoryLimits::default().tags);
         row.memory.updated_at = at;
         self.save(&was, &mut row)?;
         self.supersede(&old, newer, at)?;

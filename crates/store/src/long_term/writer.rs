@@ -66,7 +66,7 @@ impl<'a> MemoryWriter<'a> {
             return Self::refuse(CoreError::MemoriesFull { limit: limits.memories });
         }
         let owner = make_partition(self.connection, &memory.subject)?;
-        let mut row = MemoryRow { no: 0, owner, born: 0, revision: 1, memory };
+        let mut row = MemoryRow { no: 0, owner, born: 0, revision: 1, pin_changed: None, memory };
         row.no = next_no(self.connection, row.partition())?;
         row.born = count_birth(self.connection)?;
         row.insert(self.connection)?;
@@ -87,6 +87,9 @@ impl<'a> MemoryWriter<'a> {
         }
         if has_other_text {
             row.revision += 1;
+        }
+        if old.pin != new.pin {
+            row.pin_changed = Some(moment(new.updated_at));
         }
         row.replace(self.connection, was.no)?;
         let is_moved = was.no != row.no;

@@ -133,12 +133,12 @@ impl Driver {
         tasks
     }
 
-    /// Appends until all is filled. Any error ends it.
+    /// Calls until all is filled. Any error ends it.
     pub(super) async fn fill(&self, work: Work, sessions: u64, calls: u64) -> Result<(), CliError> {
         let begun = Arc::new(AtomicU64::new(0));
         let pick = Pick::Fill { sessions, calls, begun };
         let gauge = Arc::new(Gauge::default());
-        let tasks = self.start(&Work { mix: Mix::APPENDS, pick, ..work }, &gauge);
+        let tasks = self.start(&Work { pick, ..work }, &gauge);
         match collect(tasks).await.first_error {
             Some(status) => Err(self.target.explain(status)),
             None => Ok(()),
@@ -186,7 +186,7 @@ impl Lane {
 
     async fn call(&mut self, session: u64, kind: CallKind) -> Result<u64, Status> {
         let body = self.work.bodies.draw(kind, &mut self.rng);
-        let mut request = Request::new(Call { session, body });
+        let mut request = Request::new(Call { field: kind.id_field(), session, body });
         if let Some(key) = &self.key {
             request.metadata_mut().insert("authorization", key.clone());
         }

@@ -33,6 +33,13 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
+    /// Subjects that the calls are spread over, where the mix is remember or recall
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    subjects: u64,
+    /// Memories of all subjects before the load starts, where the mix is recall
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    memories: u64,
     #[arg(long, value_name = "MIX", default_value_t = Mix::APPENDS, help = MIX_HELP)]
     mix: Mix,
     /// Turns in each append
@@ -90,6 +97,11 @@ pub(super) async fn run(client: &ClientArgs, args: LoadArgs) -> Result<(), CliEr
     if client.connect.addr_typed && args.compare_durability {
         return Err(CliError::Usage {
             problem: "--compare-durability starts daemons of its own: leave --addr out".to_owned(),
+        });
+    }
+    if args.baseline && args.mix.is_of_memories() {
+        return Err(CliError::Usage {
+            problem: "the bare server of --baseline knows no memories".to_owned(),
         });
     }
     let seed = args.traffic.seed();
@@ -154,11 +166,9 @@ impl LoadArgs {
                 daemons.push(daemon);
             }
         }
-        let turns = self.prefill.unwrap_or(self.history_turns);
         for side in &sides {
-            spinner.set_message(format!("filling the sessions of {}", side.name));
-            let bytes = self.traffic.bytes as usize;
-            fill(&side.driver, self.sessions, turns as usize, bytes, None, seed).await?;
+            spinner.set_message(format!("filling {}", side.name));
+            self.fill(side, seed).await?;
         }
         if self.baseline {
             let (turns, bytes) = (self.history_turns, self.traffic.bytes);
@@ -169,6 +179,22 @@ impl LoadArgs {
         Ok(sides)
     }
 
+    /// Brings a server to where the load starts.
+    async fn fill(&self, side: &Side, seed: u64) -> Result<(), CliError> {
+        match self.mix {
+            Mix::Facts => Ok(()),
+            Mix::Recalls => {
+                let work = Work { mix: Mix::Facts, ..side.work.clone() };
+                side.driver.fill(work, self.subjects, self.memories).await
+            }
+            Mix::Histories { .. } | Mix::Windows { .. } | Mix::Looks => {
+                let turns = self.prefill.unwrap_or(self.history_turns) as usize;
+                let bytes = self.traffic.bytes as usize;
+                fill(&side.driver, self.sessions, turns, bytes, None, seed).await
+            }
+        }
+    }
+
     fn side(&self, name: &str, target: Target, seed: u64) -> Result<Side, CliError> {
         let TrafficArgs { connections, in_flight, bytes, .. } = self.traffic;
         let prefix = format!("bench-{seed}-");
@@ -177,9 +203,10 @@ impl LoadArgs {
         let (bytes, mut rng) = (bytes as usize, Rng::new(seed));
         let bodies = match self.mix {
             Mix::Windows { .. } => Bodies::with_windows(turns, bytes, None, &mut rng),
-            Mix::Histories { .. } | Mix::Looks => Bodies::new(turns, bytes, &mut rng),
+            _ => Bodies::new(turns, bytes, &mut rng),
         };
-        let work = Work { mix: self.mix, pick: Pick::Random(self.sessions), bodies, seed };
+        let ids = if self.mix.is_of_memories() { self.subjects } else { self.sessions };
+        let work = Work { mix: self.mix, pick: Pick::Random(ids), bodies, seed };
         Ok(Side { name: name.to_owned(), driver, work })
     }
 
@@ -199,16 +226,24 @@ impl LoadArgs {
     }
 
     fn describe(&self, seed: u64) -> String {
-        let Self { traffic, .. } = self;
+        let Self { traffic, mix, .. } = self;
+        let (in_flight, connections) = (traffic.in_flight, traffic.connections);
+        let bytes = output::count(traffic.bytes.into());
+        let what = match mix.is_of_memories() {
+            true => {
+                let subjects = output::count(self.subjects);
+                let before = if *mix == Mix::Recalls { self.memories } else { 0 };
+                let before = output::count(before);
+                format!("{subjects} subjects, {before} memories before, {bytes} bytes each")
+            }
+            false => {
+                let (sessions, turns) = (output::count(self.sessions), self.turns_per_append);
+                format!("{sessions} sessions, turns of {bytes} bytes, {turns} per append")
+            }
+        };
         format!(
-            "{} calls in flight on {} connections, mix {}, {} sessions, \
-             turns of {} bytes, {} per append, seed {seed}\n",
-            traffic.in_flight,
-            traffic.connections,
-            self.mix,
-            output::count(self.sessions),
-            output::count(traffic.bytes.into()),
-            self.turns_per_append,
+            "{in_flight} calls in flight on {connections} connections, mix {mix}, {what}, \
+             seed {seed}\n"
         )
     }
 
@@ -218,6 +253,8 @@ impl LoadArgs {
             ("connections", json!(self.traffic.connections)),
             ("in_flight", json!(self.traffic.in_flight)),
             ("sessions", json!(self.sessions)),
+            ("subjects", json!(self.subjects)),
+            ("memories", json!(self.memories)),
             ("bytes", json!(self.traffic.bytes)),
             ("mix", json!(self.mix.to_string())),
             ("turns_per_append", json!(self.turns_per_append)),

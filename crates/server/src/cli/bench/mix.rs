@@ -14,6 +14,10 @@ pub(super) enum CallKind {
     History,
     /// `GetContext`.
     Context,
+    /// `Remember`.
+    Remember,
+    /// `Recall`.
+    Recall,
 }
 
 /// How many calls of each kind come on each other.
@@ -36,17 +40,23 @@ pub(super) enum Mix {
     },
     /// Windows alone: nothing is appended.
     Looks,
+    /// Facts, each another one.
+    Facts,
+    /// Recalls of facts.
+    Recalls,
 }
 
 /// What the help says of it.
 pub(super) const MIX_HELP: &str = "\
 What to call: weights of appends and of reads of a whole history, such as 9:1; \
 append:context, each call a GetContext that appends first; append:context=1:1, weights of \
-plain appends and of those; context, GetContext without an append";
+plain appends and of those; context, GetContext without an append; remember, a fact of a \
+subject; recall, facts of a subject of --memories that were remembered before";
 
 impl CallKind {
     /// All of them, in the order of their numbers.
-    pub(super) const ALL: [Self; 3] = [Self::Append, Self::History, Self::Context];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Append, Self::History, Self::Context, Self::Remember, Self::Recall];
 
     /// What a report calls it.
     pub(super) fn name(self) -> &'static str {
@@ -54,6 +64,16 @@ impl CallKind {
             Self::Append => "append",
             Self::History => "history",
             Self::Context => "context",
+            Self::Remember => "remember",
+            Self::Recall => "recall",
+        }
+    }
+
+    /// The number of the field with the id of its session or subject.
+    pub(super) fn id_field(self) -> u8 {
+        match self {
+            Self::Append | Self::History | Self::Context | Self::Remember => 1,
+            Self::Recall => 2,
         }
     }
 
@@ -63,6 +83,8 @@ impl CallKind {
             Self::Append => "/memoird.v1.SessionService/Append",
             Self::History => "/memoird.v1.SessionService/GetHistory",
             Self::Context => "/memoird.v1.SessionService/GetContext",
+            Self::Remember => "/memoird.v1.MemoryService/Remember",
+            Self::Recall => "/memoird.v1.MemoryService/Recall",
         }
     }
 }
@@ -73,12 +95,19 @@ impl Mix {
     /// Nothing but windows with an append in the same call.
     pub(super) const WINDOWS: Self = Self::Windows { append: 0, context: 1 };
 
+    /// True when it is of memories, and not of sessions.
+    pub(super) fn is_of_memories(self) -> bool {
+        matches!(self, Self::Facts | Self::Recalls)
+    }
+
     /// The kind of the next call.
     pub(super) fn draw(self, rng: &mut Rng) -> CallKind {
         let (append, other, kind) = match self {
             Self::Histories { append, history } => (append, history, CallKind::History),
             Self::Windows { append, context } => (append, context, CallKind::Context),
             Self::Looks => return CallKind::Context,
+            Self::Facts => return CallKind::Remember,
+            Self::Recalls => return CallKind::Recall,
         };
         match other == 0 || rng.below(u64::from(append + other)) < append.into() {
             true => CallKind::Append,
@@ -93,6 +122,8 @@ impl FromStr for Mix {
     fn from_str(text: &str) -> Result<Self, String> {
         let mix = match text.split_once('=').unwrap_or((text, "")) {
             ("context", "") if text == "context" => Self::Looks,
+            ("remember", "") if text == "remember" => Self::Facts,
+            ("recall", "") if text == "recall" => Self::Recalls,
             ("append:context", "") if text == "append:context" => Self::WINDOWS,
             ("append:context", weights) => {
                 let (append, context) = two_weights(weights)?;
@@ -113,7 +144,8 @@ impl FromStr for Mix {
 
 fn two_weights(text: &str) -> Result<(u32, u32), String> {
     let wrong = || {
-        "not weights such as 9:1 (append:history), append:context, append:context=1:1 or context"
+        "not weights such as 9:1 (append:history), append:context, append:context=1:1, context, \
+         remember or recall"
             .to_owned()
     };
     let (first, second) = text.split_once(':').ok_or_else(wrong)?;
@@ -131,6 +163,8 @@ impl fmt::Display for Mix {
             &Self::WINDOWS => write!(f, "append:context"),
             Self::Windows { append, context } => write!(f, "append:context={append}:{context}"),
             Self::Looks => write!(f, "context"),
+            Self::Facts => write!(f, "remember"),
+            Self::Recalls => write!(f, "recall"),
         }
     }
 }
@@ -149,6 +183,8 @@ mod tests {
             ("append:context=0:1", Mix::WINDOWS, "append:context"),
             ("append:context=1:2", Mix::Windows { append: 1, context: 2 }, "append:context=1:2"),
             ("context", Mix::Looks, "context"),
+            ("remember", Mix::Facts, "remember"),
+            ("recall", Mix::Recalls, "recall"),
         ] {
             assert_eq!(text.parse(), Ok(mix), "{text}");
             assert_eq!(mix.to_string(), shown);
@@ -167,6 +203,7 @@ mod tests {
             "append:context=",
             "append:context=0:0",
             "context=",
+            "recall=",
             "context:append",
             "append",
         ] {
@@ -182,11 +219,13 @@ mod tests {
             (0..10_000).for_each(|_| counts[mix.draw(&mut rng) as usize] += 1);
             counts
         };
-        assert_eq!(drawn(Mix::APPENDS), [10_000, 0, 0]);
-        assert_eq!(drawn(Mix::Histories { append: 0, history: 1 }), [0, 10_000, 0]);
-        assert_eq!(drawn(Mix::WINDOWS), [0, 0, 10_000]);
-        assert_eq!(drawn(Mix::Looks), [0, 0, 10_000]);
-        let [appends, _, contexts] = drawn(Mix::Windows { append: 9, context: 1 });
+        assert_eq!(drawn(Mix::APPENDS), [10_000, 0, 0, 0, 0]);
+        assert_eq!(drawn(Mix::Histories { append: 0, history: 1 }), [0, 10_000, 0, 0, 0]);
+        assert_eq!(drawn(Mix::WINDOWS), [0, 0, 10_000, 0, 0]);
+        assert_eq!(drawn(Mix::Looks), [0, 0, 10_000, 0, 0]);
+        assert_eq!(drawn(Mix::Facts), [0, 0, 0, 10_000, 0]);
+        assert_eq!(drawn(Mix::Recalls), [0, 0, 0, 0, 10_000]);
+        let [appends, _, contexts, ..] = drawn(Mix::Windows { append: 9, context: 1 });
         assert!((8_800..9_200).contains(&appends) && appends + contexts == 10_000, "{appends}");
     }
 }

@@ -68,7 +68,7 @@ struct TrafficArgs {
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16384))]
     in_flight: u16,
-    /// Bytes of text in a turn
+    /// Bytes of text in a turn, or in a memory
     #[arg(long, value_name = "N", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     bytes: u32,

@@ -213,6 +213,8 @@ fn server_json(server: &Measured) -> Value {
         "append": latency(tally.of(CallKind::Append)),
         "history": latency(tally.of(CallKind::History)),
         "context": latency(tally.of(CallKind::Context)),
+        "remember": latency(tally.of(CallKind::Remember)),
+        "recall": latency(tally.of(CallKind::Recall)),
         "reply_bytes": tally.reply_bytes / all.len().max(1),
         "rss_bytes": server.rss_bytes,
         "errors": errors,
@@ -225,8 +227,9 @@ fn kinds(tally: &Tally) -> impl Iterator<Item = CallKind> {
 }
 
 fn all(tally: &Tally) -> Histogram<u64> {
-    let mut all = tally.of(CallKind::Append).clone();
-    for kind in [CallKind::History, CallKind::Context] {
+    let [first, others @ ..] = CallKind::ALL;
+    let mut all = tally.of(first).clone();
+    for kind in others {
         // All have the same bounds, so adding cannot fail.
         let _ = all.add(tally.of(kind));
     }

@@ -1,15 +1,20 @@
 //! What a load sends, encoded before it starts, so that the client takes as little
 //! as it can of the cores that it shares with the server.
 //!
-//! Every request is `session_id`, the first field of all of them, and a body that
-//! was encoded beforehand; replies are measured and thrown away.
+//! Every request is the id of a session or subject, and a body that was encoded beforehand;
+//! only facts and what is recalled are made call by call, because each is another one.
+//! Replies are measured and thrown away.
 
 use std::io::{Cursor, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Buf, BufMut, Bytes};
 use memoird_proto::v1::part::Part as Kind;
-use memoird_proto::v1::{AppendRequest, GetContextRequest, Part, Role, Turn, WindowPolicy};
+use memoird_proto::v1::{
+    AppendRequest, GetContextRequest, MemoryKind, Part, RecallRequest, RememberRequest, Role, Turn,
+    WindowPolicy,
+};
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -26,13 +31,24 @@ const WORDS: [&str; 24] = [
     "Lisbon",
 ];
 
+/// Facts are of so many words, the first ones more often; a query has so many of them.
+const VOCABULARY: u64 = 20_000;
+const QUERY_WORDS: usize = 4;
+/// A word of the vocabulary has three of these.
+const SYLLABLES: [&str; 28] = [
+    "ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "ri", "so", "tu", "va",
+    "we", "xi", "yo", "zu", "bra", "cle", "dri", "flo", "gru", "pla", "ste", "tri",
+];
+
 /// A small generator of random numbers: fast, and the same for the same seed.
 #[derive(Clone)]
 pub(super) struct Rng(u64);
 
 /// One request.
 pub(super) struct Call {
-    /// Which session.
+    /// The number of the field that its id is in.
+    pub(super) field: u8,
+    /// Which session, or which subject.
     pub(super) session: u64,
     /// All but its id.
     pub(super) body: Bytes,
@@ -43,6 +59,9 @@ pub(super) struct Call {
 pub(super) struct Bodies {
     appends: Arc<[Bytes]>,
     contexts: Arc<[Bytes]>,
+    /// Bytes of a fact, and facts that were said.
+    fact_bytes: usize,
+    facts: Arc<AtomicU64>,
 }
 
 /// Writes requests and drops replies.
@@ -78,7 +97,12 @@ impl Bodies {
     pub(super) fn new(turns: usize, bytes: usize, rng: &mut Rng) -> Self {
         let appends = append_requests(turns, bytes, rng);
         let appends = appends.into_iter().map(|append| append.encode_to_vec().into()).collect();
-        Self { appends, contexts: Arc::new([Bytes::new()]) }
+        Self {
+            appends,
+            contexts: Arc::new([Bytes::new()]),
+            fact_bytes: bytes,
+            facts: Arc::default(),
+        }
     }
 
     /// The same with windows that append as many turns first, chosen by this policy.
@@ -104,9 +128,42 @@ impl Bodies {
             CallKind::Append => &self.appends,
             CallKind::Context => &self.contexts,
             CallKind::History => return Bytes::new(),
+            CallKind::Remember => return self.fact(rng),
+            CallKind::Recall => return query(rng),
         };
         let body = usize::try_from(rng.below(bodies.len() as u64)).unwrap_or(0);
         bodies.get(body).cloned().unwrap_or_default()
+    }
+
+    /// A fact that was not said before.
+    fn fact(&self, rng: &mut Rng) -> Bytes {
+        let mut content = self.facts.fetch_add(1, Ordering::Relaxed).to_string();
+        while content.len() < self.fact_bytes {
+            content.push(' ');
+            push_word(&mut content, rng);
+        }
+        let kind = MemoryKind::Project.into();
+        RememberRequest { kind, content, ..RememberRequest::default() }.encode_to_vec().into()
+    }
+}
+
+fn query(rng: &mut Rng) -> Bytes {
+    let mut query = String::new();
+    for _ in 0..QUERY_WORDS {
+        push_word(&mut query, rng);
+        query.push(' ');
+    }
+    RecallRequest { query, ..RecallRequest::default() }.encode_to_vec().into()
+}
+
+fn push_word(text: &mut String, rng: &mut Rng) {
+    // Twice at random: some words come much more often than others, as in any language.
+    let bound = rng.below(VOCABULARY) + 1;
+    let mut word = rng.below(bound);
+    for _ in 0..3 {
+        let count = SYLLABLES.len() as u64;
+        text.push_str(usize::try_from(word % count).map_or("", |index| SYLLABLES[index]));
+        word /= count;
     }
 }
 
@@ -174,13 +231,13 @@ impl Decoder for RawCodec {
 }
 
 fn encode(prefix: &str, call: &Call, to: &mut impl BufMut) {
-    /// Field 1, a string.
-    const SESSION_ID: u8 = 1 << 3 | 2;
+    /// What is behind the field's number: that it is a string.
+    const STRING: u8 = 2;
     let mut id = Cursor::new([0; ID_BYTES_MAX]);
     // A prefix of ours and twenty digits always fit.
     let _ = write!(id, "{prefix}{}", call.session);
     let length = u8::try_from(id.position()).unwrap_or(0);
-    to.put_slice(&[SESSION_ID, length]);
+    to.put_slice(&[call.field << 3 | STRING, length]);
     to.put_slice(&id.get_ref()[..usize::from(length)]);
     to.put_slice(&call.body);
 }
@@ -195,7 +252,8 @@ mod tests {
         let sent = |kind| {
             let body = bodies.draw(kind, &mut Rng::new(5));
             let mut sent = Vec::new();
-            encode("bench-000001-", &Call { session: 1_234_567, body }, &mut sent);
+            let call = Call { field: kind.id_field(), session: 1_234_567, body };
+            encode("bench-000001-", &call, &mut sent);
             sent
         };
         let append = sent(CallKind::Append);
@@ -211,6 +269,12 @@ mod tests {
         assert_eq!(context.session_id, request.session_id);
         let inner = context.append.expect("an append in it");
         assert_eq!((inner.turns.len(), &*inner.session_id), (3, ""));
+        let fact = RememberRequest::decode(&*sent(CallKind::Remember)).expect("a fact");
+        assert_eq!((&fact.subject, fact.kind()), (&request.session_id, MemoryKind::Project));
+        assert!((200..220).contains(&fact.content.len()), "{}", fact.content);
+        let recall = RecallRequest::decode(&*sent(CallKind::Recall)).expect("a recall");
+        assert_eq!(recall.subjects, [request.session_id.as_str()]);
+        assert_eq!(recall.query.split_whitespace().count(), QUERY_WORDS);
         let again = Bodies::with_windows(3, 200, None, &mut Rng::new(1));
         assert_eq!(bodies.appends, again.appends, "a seed repeats");
     }

@@ -3,25 +3,21 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::Sender;
 
 use crate::cli::exit::CliError;
+use crate::cli::lines::Lines;
 
 /// A line longer than this is not a line.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
 /// Where conversations come from.
-pub(super) struct Input {
-    name: String,
-    bytes: Option<u64>,
-    reader: Box<dyn BufRead + Send>,
-}
+pub(super) struct Input(Lines);
 
 /// One line of the file.
 #[derive(Debug)]
@@ -47,36 +43,22 @@ struct Line<'a> {
 impl Input {
     /// Opens a file, or stdin for `-`.
     pub(super) fn open(path: &Path) -> Result<Self, CliError> {
-        if path == Path::new("-") {
-            let reader = Box::new(BufReader::new(io::stdin()));
-            return Ok(Self { name: "stdin".to_owned(), bytes: None, reader });
-        }
-        let file = File::open(path)
-            .map_err(|source| CliError::NoInput { path: path.to_owned(), source })?;
-        let bytes = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|data| data.len());
-        let reader = Box::new(BufReader::new(file));
-        Ok(Self { name: path.display().to_string(), bytes, reader })
+        Ok(Self(Lines::open(path, LINE_BYTES_MAX)?))
     }
 
-    /// How long it is, where that is known.
-    pub(super) fn bytes(&self) -> Option<u64> {
-        self.bytes
+    /// A bar over it.
+    pub(super) fn progress_bar(&self) -> ProgressBar {
+        self.0.progress_bar()
     }
 
     /// Hands over line after line, up to the first that is wrong. Blocks.
     pub(super) fn read(mut self, to: &Sender<Result<Conversation, CliError>>) {
         let mut ids = HashSet::new();
         let mut text = Vec::new();
-        for line in 1.. {
-            let read = self.read_line(line, &mut text).and_then(|more| match more {
-                false => Ok(None),
-                true if text.trim_ascii().is_empty() => Ok(Some(None)),
-                true => self.parse(line, &text, &mut ids).map(|parsed| Some(Some(parsed))),
-            });
-            let item = match read {
+        loop {
+            let item = match self.0.next(&mut text) {
                 Ok(None) => return,
-                Ok(Some(None)) => continue,
-                Ok(Some(Some(conversation))) => Ok(conversation),
+                Ok(Some(line)) => self.parse(line, &text, &mut ids),
                 Err(error) => Err(error),
             };
             let last = item.is_err();
@@ -86,20 +68,6 @@ impl Input {
         }
     }
 
-    /// Reads the next line; false at the end.
-    fn read_line(&mut self, line: usize, text: &mut Vec<u8>) -> Result<bool, CliError> {
-        text.clear();
-        let mut bounded = self.reader.by_ref().take(LINE_BYTES_MAX + 1);
-        let read = bounded.read_until(b'\n', text).map_err(|source| CliError::Io {
-            what: format!("cannot read {}", self.name),
-            source,
-        })?;
-        if read as u64 > LINE_BYTES_MAX {
-            return Err(self.bad(line, "the line is longer than 256 MiB".to_owned()));
-        }
-        Ok(read > 0)
-    }
-
     fn parse(
         &self,
         line: usize,
@@ -107,26 +75,15 @@ impl Input {
         ids: &mut HashSet<String>,
     ) -> Result<Conversation, CliError> {
         let parsed: Line<'_> =
-            serde_json::from_slice(text).map_err(|error| self.bad(line, json_problem(&error)))?;
+            serde_json::from_slice(text).map_err(|error| self.0.no_json(line, &error))?;
         let id = parsed.id.into_owned();
         if !ids.insert(id.clone()) {
             // Both would have the same session and the same keys.
-            return Err(self.bad(line, format!("the id {id:?} was there before")));
+            return Err(self.0.bad(line, format!("the id {id:?} was there before")));
         }
         let messages = parsed.messages.iter().map(|message| format!("[{message}]")).collect();
         Ok(Conversation { line, bytes: text.len() as u64, id, messages })
     }
-
-    fn bad(&self, line: usize, problem: String) -> CliError {
-        CliError::Data { place: format!("{}, line {line}", self.name), problem }
-    }
-}
-
-/// What the parser said; its own line number would be 1, always.
-fn json_problem(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let problem = text.split(" at line ").next().unwrap_or(&text);
-    format!("{problem} at column {}", error.column())
 }
 
 #[cfg(test)]
@@ -135,11 +92,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     fn read(text: &'static str) -> Vec<Result<Conversation, CliError>> {
-        let input = Input {
-            name: "f".to_owned(),
-            bytes: None,
-            reader: Box::new(BufReader::new(text.as_bytes())),
-        };
+        let input = Input(Lines::of("f", text.as_bytes(), LINE_BYTES_MAX));
         let (to, mut from) = mpsc::channel(16);
         input.read(&to);
         drop(to);

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use memoird_proto::v1::MessageFormat;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -66,7 +65,7 @@ impl From<Format> for MessageFormat {
 /// Plays all of it and prints what happened.
 pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> {
     let input = Input::open(&args.file)?;
-    let bar = progress_bar(input.bytes());
+    let bar = input.progress_bar();
     let player = Arc::new(Player {
         target: client.connect.target()?,
         format: args.format.into(),
@@ -115,19 +114,6 @@ async fn play_all(
 fn finished(played: Result<Result<(), CliError>, JoinError>) -> Result<(), CliError> {
     // Nobody cancels a conversation, so all that is left is a panic of its own.
     played.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-}
-
-/// A bar over the bytes of a file, or a spinner where there is no end to see.
-/// Invisible unless stderr is a terminal.
-fn progress_bar(bytes: Option<u64>) -> ProgressBar {
-    let (bar, template) = match bytes {
-        Some(bytes) => {
-            (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {elapsed_precise}  {msg}")
-        }
-        None => (ProgressBar::new_spinner(), "{spinner} {elapsed_precise}  {msg}"),
-    };
-    let style = ProgressStyle::with_template(template);
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn summary(tally: &Tally, started: Instant, json: bool) -> Result<(), CliError> {

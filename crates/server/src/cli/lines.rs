@@ -1,0 +1,96 @@
+//! Files of lines, or stdin: read one by one, with the line to blame for what is wrong.
+
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::exit::CliError;
+
+/// Where lines come from.
+pub(crate) struct Lines {
+    name: String,
+    bytes: Option<u64>,
+    reader: Box<dyn BufRead + Send>,
+    /// A line longer than this is not a line.
+    line_bytes_max: u64,
+    /// The last line that was read, from 1.
+    line: usize,
+}
+
+impl Lines {
+    /// Opens a file, or stdin for `-`.
+    pub(crate) fn open(path: &Path, line_bytes_max: u64) -> Result<Self, CliError> {
+        if path == Path::new("-") {
+            return Ok(Self::of("stdin", BufReader::new(io::stdin()), line_bytes_max));
+        }
+        let file = File::open(path)
+            .map_err(|source| CliError::NoInput { path: path.to_owned(), source })?;
+        let bytes = file.metadata().ok().filter(Metadata::is_file).map(|data| data.len());
+        let name = path.display().to_string();
+        Ok(Self { bytes, ..Self::of(&name, BufReader::new(file), line_bytes_max) })
+    }
+
+    /// The lines of a reader.
+    pub(crate) fn of(
+        name: &str,
+        reader: impl BufRead + Send + 'static,
+        line_bytes_max: u64,
+    ) -> Self {
+        let reader = Box::new(reader);
+        Self { name: name.to_owned(), bytes: None, reader, line_bytes_max, line: 0 }
+    }
+
+    /// What they are called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A bar over them, or a spinner where there is no end to see. Invisible unless stderr
+    /// is a terminal.
+    pub(crate) fn progress_bar(&self) -> ProgressBar {
+        let (bar, template) = match self.bytes {
+            Some(bytes) => {
+                (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {elapsed_precise}  {msg}")
+            }
+            None => (ProgressBar::new_spinner(), "{spinner} {elapsed_precise}  {msg}"),
+        };
+        let style = ProgressStyle::with_template(template);
+        bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    }
+
+    /// Reads the next line that is not blank, and gives its number; `None` at the end.
+    pub(crate) fn next(&mut self, text: &mut Vec<u8>) -> Result<Option<usize>, CliError> {
+        loop {
+            text.clear();
+            self.line += 1;
+            let mut bounded = self.reader.by_ref().take(self.line_bytes_max + 1);
+            let read = bounded.read_until(b'\n', text).map_err(|source| CliError::Io {
+                what: format!("cannot read {}", self.name),
+                source,
+            })?;
+            if read as u64 > self.line_bytes_max {
+                let limit = self.line_bytes_max >> 20;
+                return Err(self.bad(self.line, format!("the line is longer than {limit} MiB")));
+            }
+            match read {
+                0 => return Ok(None),
+                _ if text.trim_ascii().is_empty() => {}
+                _ => return Ok(Some(self.line)),
+            }
+        }
+    }
+
+    /// What is wrong with a line.
+    pub(crate) fn bad(&self, line: usize, problem: String) -> CliError {
+        CliError::Data { place: format!("{}, line {line}", self.name), problem }
+    }
+
+    /// What the parser said of a line; its own line number would be 1, always.
+    pub(crate) fn no_json(&self, line: usize, error: &serde_json::Error) -> CliError {
+        let text = error.to_string();
+        let problem = text.split(" at line ").next().unwrap_or(&text);
+        self.bad(line, format!("{problem} at column {}", error.column()))
+    }
+}

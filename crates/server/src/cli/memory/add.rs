@@ -1,0 +1,112 @@
+//! `memoird memory add`: a fact, from the command line or from stdin.
+
+use std::io::{self, Read};
+
+use clap::Args;
+use memoird_proto::v1::{MemoryKind, NearDuplicate, Polarity, RememberRequest, Visibility};
+use prost_types::Timestamp;
+use serde_json::json;
+
+use super::json;
+use super::list::print;
+use super::words;
+use crate::cli::connect::Target;
+use crate::cli::exit::CliError;
+use crate::cli::output;
+
+/// No fact is so long; the daemon says what it takes.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// The fact.
+#[derive(Args)]
+pub(crate) struct AddArgs {
+    /// Whose it is
+    #[arg(long, value_name = "ID")]
+    subject: String,
+    /// What it is about
+    #[arg(long, value_enum)]
+    kind: words::Kind,
+    /// The fact, in words; `-` reads stdin
+    text: String,
+    /// A label; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// From 0 to 1 [default: 0.5]
+    #[arg(long, value_name = "X")]
+    importance: Option<f32>,
+    /// Who may recall it [default: private]
+    #[arg(long, value_enum)]
+    visibility: Option<words::Visibility>,
+    /// Which way it points; for feedback
+    #[arg(long, value_enum)]
+    polarity: Option<words::Polarity>,
+    /// Put it first in the manifest
+    #[arg(long)]
+    pin: bool,
+    /// The memory whose place it takes
+    #[arg(long, value_name = "ID")]
+    supersedes: Option<String>,
+    /// What is done when a memory says it already, in other letters [default: merge]
+    #[arg(long, value_enum)]
+    near_duplicate: Option<words::NearDuplicate>,
+    /// When it was so, such as 2026-01-31 [default: now]
+    #[arg(long, value_name = "TIME", value_parser = words::moment)]
+    observed: Option<Timestamp>,
+    /// From when on it is not recalled any more [default: never]
+    #[arg(long, value_name = "TIME", value_parser = words::moment)]
+    expires: Option<Timestamp>,
+    /// An idempotency key: the same key with the same fact is done once
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError> {
+    let content = match &*args.text {
+        "-" => tokio::task::spawn_blocking(stdin)
+            .await
+            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?,
+        _ => args.text,
+    };
+    let request = RememberRequest {
+        subject: args.subject,
+        kind: MemoryKind::from(args.kind).into(),
+        content,
+        tags: args.tags,
+        importance: args.importance,
+        source: None,
+        observed_at: args.observed,
+        expires_at: args.expires,
+        supersedes_id: args.supersedes.unwrap_or_default(),
+        pinned: args.pin,
+        polarity: args.polarity.map_or(0, |points| Polarity::from(points).into()),
+        idempotency_key: args.key.unwrap_or_default(),
+        visibility: args.visibility.map_or(0, |seen| Visibility::from(seen).into()),
+        near_duplicate: args.near_duplicate.map_or(0, |near| NearDuplicate::from(near).into()),
+    };
+    let reply = target.memories().remember(request).await.map_err(|e| target.explain(e))?;
+    let done = reply.into_inner();
+    let memory = done.memory.unwrap_or_default();
+    if json {
+        return output::print_json(&json!({
+            "memory": json::memory(&memory),
+            "outcome": words::outcome_name(done.outcome),
+            "redacted": done.redacted,
+        }));
+    }
+    if done.redacted > 0 {
+        output::note(&format!("note: {} that looked like secrets taken out", done.redacted));
+    }
+    output::print(&words::outcome_name(done.outcome))?;
+    print(&memory, false)
+}
+
+fn stdin() -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = io::stdin().lock().take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
+    let read = read.map_err(|source| CliError::Io { what: "cannot read stdin".into(), source })?;
+    if read as u64 > TEXT_BYTES_MAX {
+        let problem = "is longer than 1 MiB, and no fact".to_owned();
+        return Err(CliError::Data { place: "stdin".to_owned(), problem });
+    }
+    Ok(text)
+}

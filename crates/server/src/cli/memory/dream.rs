@@ -1,0 +1,119 @@
+//! `memoird memory dream`: a dream sweep now, and its report.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use memoird_proto::v1::RunDreamRequest;
+use serde_json::Value;
+
+use crate::cli::connect::Target;
+use crate::cli::exit::CliError;
+use crate::cli::output;
+
+/// A sweep.
+#[derive(Args)]
+pub(crate) struct DreamArgs {
+    /// Only this tenant [default: all]
+    #[arg(long, value_name = "ID")]
+    tenant: Option<String>,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<(), CliError> {
+    let request =
+        RunDreamRequest { tenant: args.tenant.unwrap_or_default(), dry_run: args.dry_run };
+    let reply = target.admin().run_dream(request).await.map_err(|e| target.explain(e))?;
+    let report = reply.into_inner().report_json;
+    let report: Value = serde_json::from_str(&report).unwrap_or(Value::String(report));
+    match json {
+        true => output::print_json(&report),
+        false => output::print(&readable(&report)),
+    }
+}
+
+/// A report as people read it: a line for each value, indented below what it is of.
+fn readable(report: &Value) -> String {
+    let mut text = String::new();
+    write(&mut text, report, 0);
+    match text.is_empty() {
+        true => "nothing to report\n".to_owned(),
+        false => text,
+    }
+}
+
+fn write(text: &mut String, value: &Value, depth: usize) {
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = output::printable(&name.replace('_', " "));
+                let _ = match leaf(value) {
+                    Some(leaf) => writeln!(text, "{indent}{name}: {leaf}"),
+                    None => {
+                        let heading = writeln!(text, "{indent}{name}:");
+                        write(text, value, depth + 1);
+                        heading
+                    }
+                };
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let line = match item {
+                    Value::Object(fields) => {
+                        let field = |(name, value): (&String, &Value)| {
+                            let value = leaf(value)
+                                .unwrap_or_else(|| output::printable(&value.to_string()));
+                            format!("{} {value}", output::printable(&name.replace('_', " ")))
+                        };
+                        fields.iter().map(field).collect::<Vec<_>>().join(", ")
+                    }
+                    other => leaf(other).unwrap_or_else(|| output::printable(&other.to_string())),
+                };
+                // Writing to a string has no way to fail.
+                let _ = writeln!(text, "{indent}- {line}");
+            }
+        }
+        other => {
+            let _ = writeln!(text, "{indent}{}", leaf(other).unwrap_or_default());
+        }
+    }
+}
+
+/// What fits behind a name; `None` for what has parts.
+fn leaf(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(output::printable(text)),
+        Value::Null => Some("-".to_owned()),
+        Value::Bool(true) => Some("yes".to_owned()),
+        Value::Bool(false) => Some("no".to_owned()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Array(items) if items.is_empty() => Some("none".to_owned()),
+        Value::Object(fields) if fields.is_empty() => Some("none".to_owned()),
+        Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_line_by_line() {
+        let report = json!({
+            "acme": {
+                "dry_run": true,
+                "promoted": [{"id": "x", "score": 0.5}, {"id": "y\u{1b}[2J", "score": 0.4}],
+                "deleted": [],
+            },
+        });
+        let expected = "acme:\n  dry run: yes\n  promoted:\n    - id x, score 0.5\n    \
+                        - id y\\u{1b}[2J, score 0.4\n  deleted: none\n";
+        assert_eq!(readable(&report), expected);
+        assert_eq!(readable(&json!({})), "nothing to report\n");
+    }
+}

@@ -1,0 +1,185 @@
+//! `memoird memory forget`: counts what would go, asks, and lets it go.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use clap::Args;
+use comfy_table::Table;
+use memoird_proto::v1::forget_request::Target as What;
+use memoird_proto::v1::{ForgetRequest, ForgetResponse, MemoryFilter};
+use prost_types::Timestamp;
+use serde_json::{Value, json};
+
+use super::words::{Kind, kinds, moment};
+use crate::cli::connect::Target;
+use crate::cli::exit::CliError;
+use crate::cli::output;
+
+/// What to forget.
+#[derive(Args)]
+pub(crate) struct ForgetArgs {
+    /// The memory of this id, with what it superseded
+    #[arg(long, conflicts_with_all = ["subject", "kinds", "tags", "after", "before"])]
+    id: Option<String>,
+    /// All of this subject; with a filter, only what fits
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+    /// Filter: only of this kind; may be given several times
+    #[arg(long = "kind", id = "kinds", value_enum)]
+    kinds: Vec<Kind>,
+    /// Filter: only those with this label; may be given several times
+    #[arg(long = "tag", id = "tags", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Filter: only those observed at or after this time, such as 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    after: Option<Timestamp>,
+    /// Filter: only those observed before this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    before: Option<Timestamp>,
+    /// Only count
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(super) async fn run(target: &Target, args: ForgetArgs, json: bool) -> Result<(), CliError> {
+    let (dry_run, yes) = (args.dry_run, args.yes);
+    let what = args.what()?;
+    if dry_run || !yes {
+        let counted = call(target, what.clone(), true).await?;
+        if dry_run {
+            return print(&counted, json);
+        }
+        if !io::stdin().is_terminal() {
+            return Err(CliError::Usage {
+                problem: "nobody can be asked here; look with --dry-run, then say --yes".to_owned(),
+            });
+        }
+        output::note("This would go for good:");
+        table(&counted).trim_fmt().lines().for_each(output::note);
+        let asked = tokio::task::spawn_blocking(is_wanted).await;
+        if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
+            output::note("nothing was forgotten");
+            return Ok(());
+        }
+    }
+    let gone = call(target, what, false).await?;
+    if !gone.erased && !json {
+        output::note("note: gone from every answer; the disk's pages are erased in a while");
+    }
+    print(&gone, json)
+}
+
+impl ForgetArgs {
+    fn what(self) -> Result<What, CliError> {
+        let filters = !self.kinds.is_empty()
+            || !self.tags.is_empty()
+            || self.after.is_some()
+            || self.before.is_some();
+        match (self.id, self.subject) {
+            (Some(id), _) => Ok(What::Id(id)),
+            (None, Some(subject)) if !filters => Ok(What::Subject(subject)),
+            (None, subject) if filters => Ok(What::Filter(MemoryFilter {
+                subject: subject.unwrap_or_default(),
+                kinds: kinds(self.kinds),
+                tags: self.tags,
+                after: self.after,
+                before: self.before,
+            })),
+            (None, _) => Err(CliError::Usage {
+                problem: "say what: --id, --subject, or a filter".to_owned(),
+            }),
+        }
+    }
+}
+
+async fn call(target: &Target, what: What, dry_run: bool) -> Result<ForgetResponse, CliError> {
+    let request = ForgetRequest { target: Some(what), dry_run };
+    let reply = target.memories().forget(request).await.map_err(|e| target.explain(e))?;
+    Ok(reply.into_inner())
+}
+
+/// Asks on the terminal. Blocks until there is a line.
+fn is_wanted() -> Result<bool, CliError> {
+    let failed = |source| CliError::Io { what: "cannot ask on the terminal".to_owned(), source };
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "Forget it? [y/N] ").and_then(|()| stderr.flush()).map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+fn print(counts: &ForgetResponse, json: bool) -> Result<(), CliError> {
+    match json {
+        true => output::print_json(&in_json(counts)),
+        false => output::print_table(&table(counts)),
+    }
+}
+
+fn rows(counts: &ForgetResponse) -> [(&'static str, u64); 6] {
+    [
+        ("memories", counts.memories),
+        ("superseded", counts.superseded),
+        ("vectors", counts.vectors),
+        ("recall_events", counts.recall_events),
+        ("queued_embeddings", counts.queued_embeddings),
+        ("cursors", counts.cursors),
+    ]
+}
+
+fn in_json(counts: &ForgetResponse) -> Value {
+    let mut object = json!({});
+    for (name, count) in rows(counts) {
+        object[name] = count.into();
+    }
+    object["erased"] = counts.erased.into();
+    object
+}
+
+fn table(counts: &ForgetResponse) -> Table {
+    let mut table = output::plain_table();
+    for (name, count) in rows(counts) {
+        table.add_row([name.replace('_', " "), output::count(count)]);
+    }
+    output::flush_left(&mut table);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ForgetArgs,
+    }
+
+    fn what(args: &str) -> Result<What, String> {
+        let line = Line::try_parse_from(["forget"].into_iter().chain(args.split_whitespace()));
+        line.map_err(|error| error.to_string())?.args.what().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_forgotten_is_what_was_said() {
+        assert_eq!(what("--id x"), Ok(What::Id("x".into())));
+        assert_eq!(what("--subject ann"), Ok(What::Subject("ann".into())));
+        let filter = |subject: &str| {
+            What::Filter(MemoryFilter {
+                subject: subject.into(),
+                kinds: vec![3],
+                tags: vec!["t".into()],
+                ..MemoryFilter::default()
+            })
+        };
+        assert_eq!(what("--subject ann --kind project --tag t"), Ok(filter("ann")));
+        assert_eq!(what("--kind project --tag t"), Ok(filter("")));
+        assert!(what("--before 2026-01-31").is_ok());
+        for bad in ["", "--yes", "--id x --subject ann", "--id x --tag t", "--after soon"] {
+            assert!(what(bad).is_err(), "{bad}");
+        }
+    }
+}

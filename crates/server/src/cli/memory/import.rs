@@ -1,0 +1,178 @@
+//! `memoird memory import`: the lines of an export, batch by batch. A batch is read whole
+//! before it is sent, so that a bad line stops it before anything of it is stored.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use memoird_proto::v1::{ImportMemoriesRequest, Memory};
+use prost::Message;
+use serde_json::json;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+use super::json::Line;
+use crate::cli::connect::Target;
+use crate::cli::exit::CliError;
+use crate::cli::lines::Lines;
+use crate::cli::output;
+
+/// A line longer than this is no memory.
+const LINE_BYTES_MAX: u64 = 4 << 20;
+/// Memories of one call, and encoded bytes after which it has enough.
+const BATCH_MAX: usize = 500;
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Batches that wait while one is stored.
+const BATCHES_WAITING: usize = 2;
+
+/// What to import.
+#[derive(Args)]
+pub(crate) struct ImportArgs {
+    /// JSON lines that `memoird memory export` wrote; `-` reads stdin
+    file: PathBuf,
+}
+
+/// What goes in one call.
+#[derive(Debug, Default)]
+struct Batch {
+    memories: Vec<Memory>,
+    /// Its first line and its last.
+    lines: (usize, usize),
+    /// How long these are, with those of blank.
+    text_bytes: u64,
+    bytes: usize,
+}
+
+pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Result<(), CliError> {
+    let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
+    let (name, bar) = (lines.name().to_owned(), lines.progress_bar());
+    let (to, batches) = mpsc::channel(BATCHES_WAITING);
+    // Not awaited: it may wait for a line of stdin that nobody needs any more.
+    drop(tokio::task::spawn_blocking(move || read(lines, &to)));
+    let result = store(target, batches, &name, &bar).await;
+    bar.finish_and_clear();
+    let (imported, skipped) = result?;
+    if json {
+        return output::print_json(&json!({ "imported": imported, "skipped": skipped }));
+    }
+    let (imported, skipped) = (output::count(imported), output::count(skipped));
+    output::print(&format!("imported {imported}, there already {skipped}"))
+}
+
+/// Stores batch after batch; says how many memories were new, and how many were there.
+async fn store(
+    target: &Target,
+    mut batches: Receiver<Result<Batch, CliError>>,
+    name: &str,
+    bar: &ProgressBar,
+) -> Result<(u64, u64), CliError> {
+    let (mut imported, mut skipped) = (0, 0);
+    while let Some(batch) = batches.recv().await {
+        let told = |error: CliError| {
+            // What was done stays done, and the same command goes on where it stopped.
+            output::note(&format!("{imported} were imported before, {skipped} were there"));
+            error
+        };
+        let batch = batch.map_err(told)?;
+        let (first, last) = batch.lines;
+        let request = ImportMemoriesRequest { memories: batch.memories };
+        let reply = target.memories().import_memories(request).await;
+        let place = format!("{name}, lines {first} to {last}");
+        let reply = reply.map_err(|e| told(target.explain(e).at(&place)))?.into_inner();
+        imported += reply.imported;
+        skipped += reply.skipped;
+        bar.inc(batch.text_bytes);
+        bar.set_message(format!("{imported} imported"));
+    }
+    Ok((imported, skipped))
+}
+
+/// Hands over batch after batch, up to the first that has a bad line. Blocks.
+fn read(mut lines: Lines, to: &Sender<Result<Batch, CliError>>) {
+    let mut text = Vec::new();
+    let mut batch = Batch::default();
+    loop {
+        let memory = match lines.next(&mut text) {
+            Ok(None) => break,
+            Ok(Some(line)) => memory(&lines, line, &text).map(|memory| (line, memory)),
+            Err(error) => Err(error),
+        };
+        match memory {
+            Ok((line, memory)) => {
+                let full = batch.take(line, text.len() as u64, memory);
+                if full && to.blocking_send(Ok(std::mem::take(&mut batch))).is_err() {
+                    return;
+                }
+            }
+            Err(error) => return drop(to.blocking_send(Err(error))),
+        }
+    }
+    if !batch.memories.is_empty() {
+        // Whoever does not take it any more has said why.
+        let _ = to.blocking_send(Ok(batch));
+    }
+}
+
+fn memory(lines: &Lines, line: usize, text: &[u8]) -> Result<Memory, CliError> {
+    let read: Result<Line, _> = serde_json::from_slice(text);
+    read.map(Memory::from).map_err(|error| lines.no_json(line, &error))
+}
+
+impl Batch {
+    /// Takes one more; true when it has enough.
+    fn take(&mut self, line: usize, text_bytes: u64, memory: Memory) -> bool {
+        if self.memories.is_empty() {
+            self.lines.0 = line;
+        }
+        self.lines.1 = line;
+        self.text_bytes += text_bytes;
+        self.bytes += memory.encoded_len();
+        self.memories.push(memory);
+        self.memories.len() >= BATCH_MAX || self.bytes >= BATCH_BYTES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::json;
+    use super::*;
+
+    fn batches(text: String) -> Vec<Result<Batch, CliError>> {
+        let lines = Lines::of("f", io(text), LINE_BYTES_MAX);
+        let (to, mut from) = mpsc::channel(64);
+        read(lines, &to);
+        drop(to);
+        std::iter::from_fn(|| from.try_recv().ok()).collect()
+    }
+
+    fn io(text: String) -> std::io::Cursor<String> {
+        std::io::Cursor::new(text)
+    }
+
+    fn line(content: &str) -> String {
+        let told = Memory { id: "x".into(), kind: 1, content: content.into(), ..Memory::default() };
+        format!("{}\n", json::memory(&told))
+    }
+
+    #[test]
+    fn batches_are_bounded_by_count_and_by_bytes() {
+        let many = batches(line("a").repeat(1_001));
+        let sizes: Vec<_> =
+            many.iter().map(|batch| batch.as_ref().map(|b| b.memories.len()).ok()).collect();
+        assert_eq!(sizes, [Some(500), Some(500), Some(1)]);
+        let places: Vec<_> = many.iter().flatten().map(|batch| batch.lines).collect();
+        assert_eq!(places, [(1, 500), (501, 1_000), (1_001, 1_001)]);
+        let large = batches(line(&"x".repeat(600 << 10)).repeat(3));
+        let sizes: Vec<_> = large.iter().flatten().map(|batch| batch.memories.len()).collect();
+        assert_eq!(sizes, [2, 1]);
+        assert!(batches("\n \n".to_owned()).is_empty());
+    }
+
+    #[test]
+    fn nothing_of_a_batch_with_a_bad_line_is_handed_over() {
+        let text = format!("{}\n{}oops\n{}", line("a").repeat(500), line("b"), line("c"));
+        let all = batches(text);
+        assert_eq!(all.len(), 2, "the first batch, and what is wrong");
+        let error = all[1].as_ref().expect_err("a bad line").to_string();
+        assert!(error.starts_with("f, line 503: "), "{error}");
+    }
+}

@@ -1,0 +1,16 @@
+//! What a tenant's file of memories must do, and what it must survive. Asked through its
+//! public face; where it is about bytes at rest, the file itself is looked at.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
+
+mod dream;
+mod embedding;
+mod extraction;
+mod files;
+mod forget;
+mod kit;
+mod model;
+mod recall;
+mod remember;
+mod traces;
+mod update;
