@@ -19,7 +19,7 @@ def free_port():
 class Daemon:
     """A memoird with its data in a folder of its own, always on the same port."""
 
-    def __init__(self, memoird, folder, cap=CAP):
+    def __init__(self, memoird, folder, cap=CAP, more=""):
         folder.mkdir()
         self.memoird, self.folder, self.port = memoird, folder, free_port()
         self.config = folder / "memoird.yaml"
@@ -28,6 +28,7 @@ class Daemon:
             f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:0 }}\n"
             f"short_term: {{ max_history_turns: {cap} }}\n"
             f"hooks: [ {{ name: checkpoint, git: {{ dir: {folder / 'checkpoints'} }} }} ]\n"
+            f"{more}"
         )
         self.start()
 

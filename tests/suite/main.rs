@@ -21,6 +21,7 @@ mod keys;
 mod layering;
 mod lifetime;
 mod manual;
+mod memories;
 mod notify;
 mod reload;
 mod reload_keys;

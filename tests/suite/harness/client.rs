@@ -1,6 +1,7 @@
 //! Clients of a daemon, as bots and operators have them.
 
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
+use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use memoird_proto::v1::{
     GetStatsRequest, GetStatsResponse, ListTenantsRequest, ReloadConfigRequest,
@@ -20,6 +21,9 @@ pub(crate) struct Key(Option<MetadataValue<Ascii>>);
 
 /// A bot's client.
 pub(crate) type Sessions = SessionServiceClient<InterceptedService<Channel, Key>>;
+
+/// A bot's client of memories.
+pub(crate) type Memories = MemoryServiceClient<InterceptedService<Channel, Key>>;
 
 /// An operator's client.
 pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Key>>;
@@ -54,6 +58,12 @@ pub(crate) fn narrow_sessions(addr: &str) -> Sessions {
     let endpoint = Endpoint::from_shared(format!("http://{addr}")).expect("an address");
     let channel = endpoint.initial_stream_window_size(1 << 16).connect_lazy();
     SessionServiceClient::with_interceptor(channel, Key::new(None))
+}
+
+pub(super) fn memories(addr: &str, key: Option<&str>) -> Memories {
+    MemoryServiceClient::with_interceptor(channel(addr), Key::new(key))
+        .max_decoding_message_size(64 << 20)
+        .max_encoding_message_size(64 << 20)
 }
 
 pub(super) fn admin(addr: &str, key: Option<&str>) -> Admin {

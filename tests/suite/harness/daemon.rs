@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::binary::{Outcome, binary};
-use super::client::{self, Admin, Sessions};
+use super::client::{self, Admin, Memories, Sessions};
 use super::{Setup, eventually};
 
 /// A daemon and its directory. Ends with the test.
@@ -125,6 +125,16 @@ impl Daemon {
     /// The same with a key.
     pub(crate) fn sessions_of(&self, key: &str) -> Sessions {
         client::sessions(&self.grpc, Some(key))
+    }
+
+    /// A client of memories without a key.
+    pub(crate) fn memories(&self) -> Memories {
+        client::memories(&self.grpc, None)
+    }
+
+    /// The same with a key.
+    pub(crate) fn memories_of(&self, key: &str) -> Memories {
+        client::memories(&self.grpc, Some(key))
     }
 
     /// An operator's client without a key.

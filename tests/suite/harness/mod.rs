@@ -4,6 +4,9 @@
 mod binary;
 mod client;
 mod daemon;
+mod embeddings;
+mod faketime;
+mod memories;
 mod owed;
 mod raw;
 mod refusal;
@@ -16,9 +19,16 @@ mod watcher;
 
 pub(crate) use binary::{Outcome, ask_as, binary, fails, run};
 pub(crate) use client::{
-    Admin, Sessions, channel, http_get, narrow_sessions, reload, stats, tenant, try_reload,
+    Admin, Memories, Sessions, channel, http_get, narrow_sessions, reload, stats, tenant,
+    try_reload,
 };
 pub(crate) use daemon::Daemon;
+pub(crate) use embeddings::Embeddings;
+pub(crate) use faketime::Clock;
+pub(crate) use memories::{
+    all_embedded, contents, fact, files_with, kept, manifest, memories_of, memory_stats, of,
+    recall, recalled, remember,
+};
 pub(crate) use owed::{
     KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
 };

@@ -7,11 +7,12 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
 /// Reasons that pass by themselves.
-const PASSING: [&str; 9] = [
+const PASSING: [&str; 10] = [
     "JOURNAL_BUSY",
     "JOURNAL_FULL",
     "JOURNAL_FAILED",
     "SESSION_RELOADED",
+    "LEASE_HELD",
     "NO_PLACE",
     "STOPPING",
     "TOO_MANY_CALLS",

@@ -1,0 +1,59 @@
+//! A wall clock that a test sets: libfaketime (Debian's package `faketime`), which a daemon
+//! is started with. The clock that nobody can set is left alone, as a step leaves it.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::Setup;
+
+/// A wall clock that a test sets.
+pub(crate) struct Clock {
+    dir: TempDir,
+    library: PathBuf,
+}
+
+impl Clock {
+    /// `None`, and a word about it, where libfaketime is not installed.
+    #[allow(clippy::print_stdout, reason = "a test that checks nothing says so")]
+    pub(crate) fn new() -> Option<Self> {
+        let clock = Self::found();
+        if clock.is_none() {
+            println!("SKIPPED: install the package faketime to step the clock");
+        }
+        clock
+    }
+
+    fn found() -> Option<Self> {
+        let places = std::fs::read_dir("/usr/lib").ok()?;
+        let dirs = places.filter_map(|entry| Some(entry.ok()?.path()));
+        let candidates = dirs.map(|dir| dir.join("faketime/libfaketime.so.1"));
+        let library = candidates.into_iter().find(|path| path.exists())?;
+        let clock = Self { dir: tempfile::tempdir().ok()?, library };
+        clock.set("+0");
+        Some(clock)
+    }
+
+    /// Sets it off from the true time by this, such as `+86400` or `-50y`.
+    pub(crate) fn set(&self, offset: &str) {
+        // In one step, so that nobody reads half of it.
+        let new = self.dir.path().join("new");
+        std::fs::write(&new, offset).expect("written");
+        std::fs::rename(&new, self.file()).expect("renamed");
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("offset")
+    }
+
+    /// Has the daemon of this setup look at it.
+    pub(crate) fn worn_by(&self, setup: Setup) -> Setup {
+        let text = |path: &Path| path.display().to_string();
+        setup
+            .env("LD_PRELOAD", &text(&self.library))
+            .env("FAKETIME_TIMESTAMP_FILE", &text(&self.file()))
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+            .env("NO_FAKE_STAT", "1")
+    }
+}

@@ -1,0 +1,83 @@
+//! A disk that fills up and gets room again: a fact is refused by name and nothing of it
+//! is half stored, everything else goes on, and nothing has to be restarted.
+
+use std::process::Command;
+
+use memoird_proto::v1::forget_request::Target;
+use memoird_proto::v1::{ForgetRequest, RememberRequest};
+use tonic::{Code, Status};
+
+use crate::harness::{
+    Daemon, Memories, Setup, contents, eventually, fact, manifest, memories_of, memory_stats, of,
+    recall, refused_code, remember,
+};
+
+/// More facts than the disk holds.
+const FACTS_MAX: usize = 3_000;
+
+fn numbered(number: usize) -> RememberRequest {
+    let words = format!("padding{number} ").repeat(300);
+    let content = format!("Fact{number}: {words}");
+    RememberRequest { idempotency_key: format!("k{number}"), ..fact("ann", content.trim()) }
+}
+
+/// Remembers facts from this one on until one is refused; gives its number and the refusal.
+async fn fill(client: &mut Memories, first: usize) -> (usize, Status) {
+    for number in first..FACTS_MAX {
+        if let Err(status) = client.remember(numbered(number)).await {
+            return (number, status);
+        }
+    }
+    panic!("{FACTS_MAX} facts found room");
+}
+
+/// Everything that was acknowledged, and nothing else, is told by every call.
+async fn holds_exactly(client: &mut Memories, taken: usize) {
+    let all = memories_of(client, "").await;
+    let expected: Vec<String> = (0..taken).map(|number| numbered(number).content).collect();
+    assert_eq!(contents(&all), expected);
+    assert_eq!(memory_stats(client).await.memories, taken as u64);
+    let hits = recall(client, of("ann", &format!("fact{}", taken - 1))).await.hits;
+    let best = hits[0].memory.as_ref().expect("a memory");
+    assert_eq!(best.content, expected[taken - 1]);
+    let refused = recall(client, of("ann", &format!("fact{taken} padding{taken}"))).await.hits;
+    assert!(refused.is_empty(), "{refused:?}");
+    assert!(manifest(client, "ann").await.lines > 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again() {
+    let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=12m tmpfs HOME/data";
+    let dir = tempfile::tempdir().expect("a directory");
+    let probe = mount.replace("HOME", &dir.path().display().to_string());
+    let tried = Command::new("unshare").args(["-m", "sh", "-c", &probe]).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: no right to mount a disk that fills up");
+        return;
+    }
+    let script = format!("{mount} && head -c 4194304 /dev/zero > HOME/data/ballast && exec \"$@\"");
+    let setup = Setup::default().wrapper(&["unshare", "-m", "sh", "-c", &script, "sh"]);
+    let daemon = Daemon::with(setup).await;
+    let mut client = daemon.memories();
+    let (taken, status) = fill(&mut client, 0).await;
+    assert!(taken > 10, "{taken} facts found room");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert_eq!(refused_code(&status), "JOURNAL_FULL");
+    holds_exactly(&mut client, taken).await;
+
+    std::fs::remove_file(daemon.path("data/ballast")).expect("it was there");
+    eventually("it takes the refused fact", async || client.remember(numbered(taken)).await.ok())
+        .await;
+    for number in taken + 1..taken + 5 {
+        remember(&mut client, numbered(number)).await;
+    }
+    holds_exactly(&mut client, taken + 5).await;
+    // What makes room again is to forget, even when there is hardly any left.
+    let (full, _) = fill(&mut client, taken + 5).await;
+    let forget = ForgetRequest { target: Some(Target::Subject("ann".into())), dry_run: false };
+    let gone = eventually("it forgets", async || client.forget(forget.clone()).await.ok()).await;
+    assert!(gone.into_inner().memories <= full as u64);
+    eventually("all is gone", async || memories_of(&mut client, "").await.is_empty().then_some(()))
+        .await;
+    eventually("there is room", async || client.remember(numbered(0)).await.ok()).await;
+}

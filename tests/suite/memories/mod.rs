@@ -1,0 +1,21 @@
+//! What outlives a session, as bots and operators meet it: by every call of MemoryService,
+//! in windows, on the command line, and after every kind of crash.
+
+mod command_line;
+mod disk;
+mod dreaming;
+mod embedding;
+mod erasing;
+mod extraction;
+mod extraction_bad_days;
+mod forgetting;
+mod manifests;
+mod outcomes;
+mod recalling;
+mod refusals;
+mod restarts;
+mod secrets;
+mod sources;
+mod subjects;
+mod tenants;
+mod windows;

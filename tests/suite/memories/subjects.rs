@@ -1,0 +1,126 @@
+//! Subjects of one tenant: what is private is its subject's only, by every call that names
+//! a subject.
+
+use memoird_proto::v1::{
+    GetMemoryRequest, Memory, MemoryKind, RecallRequest, RememberRequest, UpdateMemoryRequest,
+    Visibility,
+};
+use prost_types::FieldMask;
+use tonic::Code;
+
+use crate::harness::{
+    Daemon, append, fact, kept, manifest, memories_of, of, recalled, refused, remember, user,
+};
+
+fn update(id: &str, subject: &str, content: &str) -> UpdateMemoryRequest {
+    UpdateMemoryRequest {
+        memory: Some(Memory {
+            id: id.into(),
+            subject: subject.into(),
+            content: content.into(),
+            ..Memory::default()
+        }),
+        update_mask: Some(FieldMask { paths: vec!["content".into()] }),
+    }
+}
+
+#[tokio::test]
+async fn what_is_private_is_found_and_changed_by_its_subject_only() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.memories();
+    let private = kept(&mut client, fact("ann", "Ann plays the oboe")).await;
+    let team =
+        RememberRequest { visibility: Visibility::Team.into(), ..fact("ann", "The oboe club") };
+    let team = kept(&mut client, team).await;
+    let both = ["Ann plays the oboe", "The oboe club"];
+    let all = |mut found: Vec<String>| {
+        found.sort();
+        found
+    };
+    assert_eq!(all(recalled(&mut client, of("ann", "oboe")).await), both);
+    assert_eq!(recalled(&mut client, of("bob", "oboe")).await, both[1..]);
+    let two = RecallRequest { subjects: vec!["bob".into(), "ann".into()], ..of("", "oboe") };
+    assert_eq!(all(recalled(&mut client, two).await), both);
+    // Whoever names nobody, and no session, is told what everybody may know.
+    let nobody = RecallRequest { subjects: Vec::new(), ..of("", "oboe") };
+    assert_eq!(recalled(&mut client, nobody.clone()).await, both[1..]);
+    let mut said = append("chat", [user("hello")]);
+    said.subject = "ann".into();
+    daemon.sessions().append(said).await.expect("appended");
+    let session = RecallRequest { session_id: "chat".into(), ..nobody };
+    assert_eq!(all(recalled(&mut client, session).await), both, "the session's subject");
+
+    let look =
+        |id: &str, subject: &str| GetMemoryRequest { id: id.into(), subject: subject.into() };
+    for (id, subject, is_seen) in [
+        (&private.id, "ann", true),
+        (&private.id, "", true),
+        (&private.id, "bob", false),
+        (&team.id, "bob", true),
+    ] {
+        let answer = client.get_memory(look(id, subject)).await;
+        match is_seen {
+            true => drop(answer.expect("it is visible")),
+            false => drop(refused(answer, Code::NotFound, "MEMORY_NOT_FOUND")),
+        }
+    }
+    for id in [&private.id, &team.id] {
+        let answer = client.update_memory(update(id, "bob", "by bob")).await;
+        refused(answer, Code::NotFound, "MEMORY_NOT_FOUND");
+        let instead = RememberRequest { supersedes_id: id.clone(), ..fact("bob", "by bob") };
+        refused(client.remember(instead).await, Code::NotFound, "MEMORY_NOT_FOUND");
+    }
+    assert!(memories_of(&mut client, "bob").await.is_empty());
+    assert!(!manifest(&mut client, "bob").await.text.contains("plays"));
+    let changed = client.update_memory(update(&private.id, "ann", "Ann plays the flute")).await;
+    let changed = changed.expect("it is ann's").into_inner().memory.expect("a memory");
+    assert_eq!(changed.content, "Ann plays the flute");
+    assert_eq!(recalled(&mut client, of("ann", "flute")).await, ["Ann plays the flute"]);
+    assert_eq!(recalled(&mut client, of("ann", "oboe")).await, ["The oboe club"]);
+}
+
+#[tokio::test]
+async fn what_a_user_is_never_becomes_the_teams() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.memories();
+    let mut me = fact("ann", "Ann is a nurse");
+    me.kind = MemoryKind::User.into();
+    me.visibility = Visibility::Team.into();
+    let problem =
+        refused(client.remember(me.clone()).await, Code::InvalidArgument, "MEMORY_INVALID");
+    assert!(problem.contains("visibility"), "{problem}");
+    me.visibility = Visibility::Unspecified.into();
+    let me = kept(&mut client, me).await;
+    assert_eq!(me.visibility(), Visibility::Private);
+    let change = |paths: &[&str], kind: MemoryKind| UpdateMemoryRequest {
+        memory: Some(Memory {
+            id: me.id.clone(),
+            kind: kind.into(),
+            visibility: Visibility::Team.into(),
+            ..Memory::default()
+        }),
+        update_mask: Some(FieldMask { paths: paths.iter().map(|&path| path.into()).collect() }),
+    };
+    let team = client.update_memory(change(&["visibility"], MemoryKind::User)).await;
+    refused(team, Code::InvalidArgument, "MEMORY_INVALID");
+    // As something else it may; and then it is no user's any more.
+    let both = change(&["visibility", "kind"], MemoryKind::Project);
+    client.update_memory(both).await.expect("of another kind");
+    assert_eq!(recalled(&mut client, of("bob", "nurse")).await, ["Ann is a nurse"]);
+    let back = client.update_memory(change(&["kind"], MemoryKind::User)).await;
+    refused(back, Code::InvalidArgument, "MEMORY_INVALID");
+}
+
+#[tokio::test]
+async fn the_same_words_of_two_subjects_are_two_memories() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.memories();
+    for subject in ["ann", "bob"] {
+        let made = remember(&mut client, fact(subject, "Prefers tea")).await;
+        assert_eq!(made.memory.expect("a memory").subject, subject);
+    }
+    for subject in ["ann", "bob"] {
+        let known = memories_of(&mut client, subject).await;
+        assert_eq!((known.len(), known[0].reinforced), (1, 0), "{subject}");
+    }
+}
