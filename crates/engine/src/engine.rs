@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) prompts: Prompts,
     pub(crate) long_term: LongTerm,
     pub(crate) blocking: Blocking,
-    supervisor: Supervisor,
+    pub(crate) supervisor: Supervisor,
 }
 
 /// Where what outlives the process is.

@@ -88,6 +88,12 @@ impl Supervisor {
         self.broken.clone()
     }
 
+    /// Cancelled when the workers are to stop: for what may hang in the middle of a step, and
+    /// may be dropped there.
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// Stops all workers, each after its last unit of work.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();

@@ -82,7 +82,7 @@ pub enum RecallMode {
 pub struct RecallAsk {
     /// What is looked for, in words.
     pub query: String,
-    /// Whose memories; empty: the session's subject's, or those of all.
+    /// Whose memories; empty: the session's subject's; without one only what all may recall.
     pub subjects: Vec<Subject>,
     /// Which of them.
     pub kinds: Vec<MemoryKind>,

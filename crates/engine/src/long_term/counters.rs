@@ -65,6 +65,10 @@ impl MemoryCounters {
             Outcome::Recalled => &self.echoed,
         };
         add(counter, 1);
+        self.count_redacted(redacted);
+    }
+
+    pub(super) fn count_redacted(&self, redacted: usize) {
         add(&self.redacted, redacted as u64);
     }
 

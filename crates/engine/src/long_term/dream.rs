@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::ids::{MemoryId, TenantId};
+use memoird_core::ids::TenantId;
 use memoird_core::memory::Pin;
 use memoird_core::memory::dream::{DreamPlan, Evidence, plan};
 use memoird_core::time::Timestamp;
@@ -148,23 +148,12 @@ impl Engine {
             .await?;
         tenant.stats.memories.count_promoted(promoted as u64);
         for &id in &plan.delete {
-            let job = MemoryId::new(now.as_ms(), self.shared.machine.random());
-            let begun = self
-                .write_memories(tenant, move |writer| {
-                    let filter = ForgetFilter::One { id, subject: None };
-                    writer.forget_begin(job, &filter, now)?;
-                    Ok(((), Touch::Nothing))
-                })
-                .await;
-            match begun {
-                Ok(()) => drop(self.go_on_forgetting(tenant, job).await?),
-                // Somebody else was quicker.
-                Err(EngineError::Core(_)) => {}
+            let filter = ForgetFilter::One { id, subject: None };
+            match self.forget_all(tenant, filter, now).await {
+                // Somebody else may have been quicker.
+                Ok(_) | Err(EngineError::Core(_)) => {}
                 Err(error) => return Err(error),
             }
-        }
-        if !plan.delete.is_empty() {
-            self.erase(tenant).await?;
         }
         Ok(())
     }

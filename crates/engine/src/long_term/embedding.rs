@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
+use memoird_store::StoreError;
 use memoird_store::long_term::{Due, Embedding, MemoryReader};
 use tracing::{info, warn};
 
@@ -66,6 +67,7 @@ impl EmbeddingWorker {
         let Some(embedder) = embedder else { return Ok(Left::Nothing) };
         let now = self.engine.shared.machine.now().wall;
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
+        let wanted = model.clone();
         let read = move |reader: &MemoryReader<'_>| {
             Ok((reader.embeddings_due(&model, now, count)?, reader.embeddings_next_due(now)?))
         };
@@ -75,15 +77,15 @@ impl EmbeddingWorker {
                 .engine
                 .write_memories(&tenant, move |writer| {
                     let left = writer.backfill(BACKFILL_MAX, now)?;
-                    let queued = writer.embeddings_next_due(Timestamp::default())?;
-                    Ok(((left, queued), Touch::Nothing))
+                    // What is queued, but is being forgotten, is not due.
+                    let is_due = !writer.embeddings_due(&wanted, now, 1)?.is_empty();
+                    Ok((left > 0 || is_due, Touch::Nothing))
                 })
                 .await?;
             return Ok(match (left, next) {
-                ((1.., _), _) => Left::More,
-                ((0, Some(due)), _) if due <= now => Left::More,
-                (_, Some(due)) => Left::Later(due),
-                (_, None) => Left::Nothing,
+                (true, _) => Left::More,
+                (false, Some(due)) => Left::Later(due),
+                (false, None) => Left::Nothing,
             });
         }
         self.engine.embed_batch(&tenant, &embedder, due).await?;
@@ -165,16 +167,15 @@ impl Engine {
             Ok(vectors) => self.store_vectors(tenant, embedder.model(), due, vectors).await,
             Err(EmbedError::Refused { .. }) if due.len() > 1 => {
                 for text in due {
-                    let alone = [text];
-                    match self.vectors(embedder, &alone).await {
-                        Ok(vectors) => {
-                            let alone = Vec::from(alone);
-                            self.store_vectors(tenant, embedder.model(), alone, vectors).await?;
-                        }
-                        Err(error) => self.put_off(tenant, Vec::from(alone), &error).await?,
-                    }
+                    let alone = vec![text];
+                    // What is not the text's fault befalls the next one as well.
+                    Box::pin(self.embed_batch(tenant, embedder, alone)).await?;
                 }
                 Ok(())
+            }
+            // The next life of the daemon finds them in the queue as they were.
+            Err(_) if self.shared.supervisor.stopping().is_cancelled() => {
+                Err(EngineError::Stopping)
             }
             Err(error) => {
                 let detail = error.to_string();
@@ -194,9 +195,14 @@ impl Engine {
         let texts = due.iter().map(|due| due.content.clone()).collect();
         let later = |problem: String| EmbedError::Later { problem, after: None };
         let embedding = embedder.embed(Purpose::Memory, texts);
-        let vectors = tokio::time::timeout(EMBED_WAIT, embedding)
-            .await
-            .map_err(|_| later(format!("no answer in {EMBED_WAIT:?}")))??;
+        let stopping = self.shared.supervisor.stopping();
+        let vectors = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return Err(later("the daemon stops".to_owned())),
+            answer = tokio::time::timeout(EMBED_WAIT, embedding) => {
+                answer.map_err(|_| later(format!("no answer in {EMBED_WAIT:?}")))??
+            }
+        };
         match vectors.len() == due.len() {
             true => Ok(vectors),
             false => Err(later(format!("{} vectors for {} texts", vectors.len(), due.len()))),
@@ -212,13 +218,22 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let (model, now): (Arc<str>, _) = (model.into(), self.shared.machine.now().wall);
         let config = self.shared.config.load_full();
-        let merged = self
+        let (merged, given_up) = self
             .write_memories(tenant, move |writer| {
-                let mut merged = 0_u64;
+                let (mut merged, mut given_up) = (0_u64, 0_u64);
                 for (text, values) in due.into_iter().zip(vectors) {
                     let embedding = Embedding { model: Arc::clone(&model), values };
-                    if !writer.embedded(text.id, text.revision, &embedding)? {
-                        continue;
+                    match writer.embedded(text.id, text.revision, &embedding) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        // No vector at all: it would be none the next time either.
+                        Err(StoreError::Refused(refusal)) => {
+                            let problem = refusal.to_string();
+                            writer.embed_failed(text.id, text.revision, &problem, now, true)?;
+                            given_up += 1;
+                            continue;
+                        }
+                        Err(error) => return Err(error),
                     }
                     // Says another one the same, the newer of the two goes on.
                     if let Some(other) =
@@ -228,10 +243,12 @@ impl Engine {
                         merged += u64::from(writer.merge(older, newer, now)?);
                     }
                 }
-                Ok((merged, if merged > 0 { Touch::All } else { Touch::Nothing }))
+                let touch = if merged > 0 { Touch::All } else { Touch::Nothing };
+                Ok(((merged, given_up), touch))
             })
             .await?;
         tenant.stats.memories.count_merged(merged);
+        tenant.stats.memories.count_embedding_failed(given_up);
         Ok(())
     }
 

@@ -77,8 +77,16 @@ impl Engine {
             ),
         };
         let (id, expires_at) = (ask.id, ask.until);
-        self.write_memories(tenant, move |writer| Ok((writer.take_lease(&ask)?, Touch::Nothing)))
-            .await?;
+        let from_seq = turns.first().map_or(0, |(seq, _)| *seq);
+        self.write_memories(tenant, move |writer| {
+            let cursor = writer.cursor(&ask.session, ask.generation)?;
+            if (from_seq..=to_seq).contains(&cursor.seq) {
+                // Somebody looked at them between our look and here.
+                return Err(CoreError::LeaseHeld { seconds_left: 1 }.into());
+            }
+            Ok((writer.take_lease(&ask)?, Touch::Nothing))
+        })
+        .await?;
         let manifest = self.manifest(tenant, reach.subject.clone(), 0, 0).await?;
         let texts: Vec<String> = turns.iter().map(|(_, turn)| text_of(turn)).collect();
         let said = turns.iter().zip(&texts).map(|((seq, turn), text)| Said {
@@ -165,7 +173,9 @@ impl Engine {
         };
         let not_found = || EngineError::SessionNotFound { session: session.clone() };
         let generation = newest.ok_or_else(not_found)?;
-        let subject = subject.or(live.and_then(|head| head.subject)).ok_or_else(|| {
+        // Whose an earlier life was the live one does not say.
+        let speaks = live.filter(|head| head.generation == generation);
+        let subject = subject.or(speaks.and_then(|head| head.subject)).ok_or_else(|| {
             let problem = "is empty, and the session does not say whose memories these become";
             CoreError::MemoryInvalid { field: "subject", problem: problem.to_owned() }
         })?;

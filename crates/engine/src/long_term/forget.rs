@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::ids::{MemoryId, TenantId};
+use memoird_core::time::Timestamp;
 use memoird_store::long_term::{ForgetCounts, ForgetFilter, MemoryReader};
 
 use super::lane::Touch;
@@ -37,27 +38,52 @@ impl Engine {
             let counts = self.read_memories(tenant, read).await?;
             return Ok(outcome(counts, false));
         }
-        let job = MemoryId::new(now.as_ms(), self.shared.machine.random());
-        self.write_memories(tenant, move |writer| {
-            writer.forget_begin(job, &filter, now)?;
-            Ok(((), Touch::Nothing))
-        })
-        .await?;
-        // Should the caller leave, or the disk refuse, the keeper goes on.
-        let mut unfinished = Unfinished { engine: self, tenant: &tenant.id, is_done: false };
-        let counts = self.go_on_forgetting(tenant, job).await?;
-        let mut erased = self.erase(tenant).await?;
-        for _ in 1..ERASE_TRIES {
-            if erased {
-                break;
-            }
-            tokio::time::sleep(ERASE_PAUSE).await;
-            erased = self.erase(tenant).await?;
-        }
-        unfinished.is_done = erased;
-        drop(unfinished);
-        tenant.stats.memories.count_forgotten(counts.memories + counts.superseded);
+        let (counts, erased) = self.forget_all(tenant, filter, now).await?;
         Ok(outcome(counts, erased))
+    }
+
+    /// Does a job from its beginning to its end; says whether the log is empty as well.
+    pub(super) async fn forget_all(
+        &self,
+        tenant: &Tenant,
+        filter: ForgetFilter,
+        now: Timestamp,
+    ) -> Result<(ForgetCounts, bool), EngineError> {
+        let job = MemoryId::new(now.as_ms(), self.shared.machine.random());
+        // Should the caller leave, from here on, or the disk refuse, the keeper goes on.
+        let mut unfinished = Unfinished::new(self, &tenant.id, Some(job));
+        let begun = self
+            .write_memories(tenant, move |writer| {
+                writer.forget_begin(job, &filter, now)?;
+                // A subject's name is gone with this already.
+                Ok(((), Touch::All))
+            })
+            .await;
+        if let Err(EngineError::Core(_)) = begun {
+            unfinished.is_done = true;
+        }
+        begun?;
+        let counts = self.go_on_forgetting(tenant, job).await?;
+        tenant.stats.memories.count_forgotten(counts.memories + counts.superseded);
+        let erased = self.erased_soon(tenant).await;
+        unfinished.is_done = erased;
+        Ok((counts, erased))
+    }
+
+    /// Empties the log, and waits a little for who reads. What cannot be done now the keeper
+    /// does: forgotten it is all the same.
+    async fn erased_soon(&self, tenant: &Tenant) -> bool {
+        for again in 0..ERASE_TRIES {
+            if again > 0 {
+                tokio::time::sleep(ERASE_PAUSE).await;
+            }
+            match self.erase(tenant).await {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "a log is emptied later"),
+            }
+        }
+        false
     }
 
     /// Goes on with a job until nothing is left of it.
@@ -91,24 +117,40 @@ impl Engine {
     /// has to be emptied.
     pub(super) async fn finish_forgetting(&self, tenant: &Tenant) -> Result<bool, EngineError> {
         for job in self.read_memories(tenant, |reader| reader.forget_jobs()).await? {
-            self.go_on_forgetting(tenant, job.id).await?;
+            // Whoever does it wants to know what went.
+            let is_anothers = self.shared.long_term.lane(&tenant.id).forgetting().contains(&job.id);
+            if !is_anothers {
+                self.go_on_forgetting(tenant, job.id).await?;
+            }
         }
         self.erase(tenant).await
     }
 }
 
-/// Something that is to be forgotten and not yet is: left to the keeper when it is dropped.
-struct Unfinished<'a> {
+/// Something that has begun on the disk, or may have: left to the keeper when it is dropped.
+pub(super) struct Unfinished<'a> {
     engine: &'a Engine,
     tenant: &'a TenantId,
-    is_done: bool,
+    job: Option<MemoryId>,
+    pub(super) is_done: bool,
+}
+
+impl<'a> Unfinished<'a> {
+    pub(super) fn new(engine: &'a Engine, tenant: &'a TenantId, job: Option<MemoryId>) -> Self {
+        engine.shared.long_term.lane(tenant).forgetting().extend(job);
+        Self { engine, tenant, job, is_done: false }
+    }
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
+        let long_term = &self.engine.shared.long_term;
+        let lane = long_term.lane(self.tenant);
+        if let Some(job) = self.job {
+            lane.forgetting().remove(&job);
+        }
         if !self.is_done {
-            let long_term = &self.engine.shared.long_term;
-            long_term.lane(self.tenant).leave_unfinished();
+            lane.leave_unfinished();
             long_term.wake_keeper(self.tenant);
         }
     }

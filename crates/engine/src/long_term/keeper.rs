@@ -7,6 +7,7 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 
+use super::forget::Unfinished;
 use super::lane::Touch;
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -25,18 +26,20 @@ pub(crate) struct Keeper {
     engine: Engine,
     /// Tenants of a round that were not looked at yet.
     round: Vec<TenantId>,
+    /// Tenants whose notes had company for long enough, and are written one after the other.
+    ripe: usize,
     is_first: bool,
 }
 
 impl Keeper {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, round: Vec::new(), is_first: true }
+        Self { engine, round: Vec::new(), ripe: 0, is_first: true }
     }
 
     /// Begins a round over all tenants that have memories.
     async fn begin_round(&mut self) -> Result<(), EngineError> {
-        let first = std::mem::take(&mut self.is_first);
         self.round = self.engine.memory_tenants().await?;
+        let first = std::mem::take(&mut self.is_first);
         for tenant in self.round.iter().filter(|_| first) {
             // A crash may have left anything.
             self.engine.shared.long_term.lane(tenant).leave_unfinished();
@@ -70,12 +73,14 @@ impl Worker for Keeper {
     }
 
     async fn wait(&mut self) {
-        if self.is_first || !self.round.is_empty() {
+        if self.is_first || self.ripe > 0 || !self.round.is_empty() {
             return;
         }
+        let chores = &self.engine.shared.long_term.keeper;
         tokio::select! {
-            () = self.engine.shared.long_term.keeper.wait() => {
+            () = chores.wait() => {
                 tokio::time::sleep(COMPANY_WAIT).await;
+                self.ripe = chores.len();
             }
             () = tokio::time::sleep(ROUND) => {}
         }
@@ -88,6 +93,7 @@ impl Worker for Keeper {
             return Ok(());
         }
         let chores = &self.engine.shared.long_term.keeper;
+        self.ripe = self.ripe.saturating_sub(1);
         let (id, is_round) = match (chores.take(), self.round.pop()) {
             (Some(id), next) => {
                 self.round.extend(next);
@@ -168,6 +174,8 @@ impl Engine {
     /// # Errors
     /// A store that cannot be written.
     pub async fn reindex_memories(&self, tenant: &Arc<Tenant>) -> Result<u64, EngineError> {
+        // Not done here: dropped, also with the call, it is left to the keeper.
+        let _unfinished = Unfinished::new(self, &tenant.id, None);
         let begun = self
             .write_memories(tenant, |writer| {
                 writer.reindex_begin()?;
@@ -175,8 +183,6 @@ impl Engine {
             })
             .await;
         begun?;
-        self.shared.long_term.lane(&tenant.id).leave_unfinished();
-        self.shared.long_term.wake_keeper(&tenant.id);
         let stats = self.memory_stats(tenant).await?;
         Ok(if stats.embedding_model.is_some() { stats.memories } else { 0 })
     }

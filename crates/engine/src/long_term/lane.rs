@@ -2,12 +2,12 @@
 //! comes first writes for all who came meanwhile, so that an answer costs a share of one
 //! sync of the disk. Nobody's leaving stops what is under way.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memoird_core::ids::{Subject, TenantId};
+use memoird_core::ids::{MemoryId, Subject, TenantId};
 use memoird_store::StoreError;
 use memoird_store::long_term::{LongTermStore, MemoryWriter, WriteJob};
 use tokio::sync::{OwnedMutexGuard, oneshot};
@@ -18,6 +18,8 @@ use crate::error::EngineError;
 
 /// Jobs of a tenant that may wait.
 const JOBS_MAX: usize = 4_096;
+/// Notes of recalls are the first that find no room: a fact is worth more.
+const NOTES_MAX: usize = JOBS_MAX / 2;
 /// Jobs of one transaction.
 const BATCH_MAX: usize = 256;
 
@@ -30,6 +32,8 @@ pub(super) struct Lane {
     pub(super) manifests: Manifests,
     /// Set when something is left to the keeper: to forget, to erase, to index.
     unfinished: AtomicBool,
+    /// What callers forget right now: the keeper leaves these jobs to them.
+    forgetting: Mutex<BTreeSet<MemoryId>>,
 }
 
 /// Whose manifests a job makes old.
@@ -70,7 +74,7 @@ impl Lane {
                 tracing::warn!(%error, "a recall could not be written down");
             }
         });
-        self.push(Queued { job: Box::new(job), tell }).is_ok()
+        self.push(Queued { job: Box::new(job), tell }, NOTES_MAX).is_ok()
     }
 
     /// Does a job, and answers when the disk has it.
@@ -97,7 +101,7 @@ impl Lane {
             });
             drop(answer.send(result));
         });
-        self.push(Queued { job, tell })?;
+        self.push(Queued { job, tell }, JOBS_MAX)?;
         loop {
             tokio::select! {
                 biased;
@@ -160,9 +164,9 @@ impl Lane {
         }
     }
 
-    fn push(&self, queued: Queued) -> Result<(), EngineError> {
+    fn push(&self, queued: Queued, jobs_max: usize) -> Result<(), EngineError> {
         let mut queue = self.queue();
-        if queue.len() >= JOBS_MAX {
+        if queue.len() >= jobs_max {
             return Err(EngineError::MemoriesBusy);
         }
         queue.push_back(queued);
@@ -177,6 +181,11 @@ impl Lane {
     /// True when something was left since this was last asked.
     pub(super) fn take_unfinished(&self) -> bool {
         self.unfinished.swap(false, Ordering::AcqRel)
+    }
+
+    /// Jobs that callers are doing.
+    pub(super) fn forgetting(&self) -> MutexGuard<'_, BTreeSet<MemoryId>> {
+        locked(&self.forgetting)
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Queued>> {

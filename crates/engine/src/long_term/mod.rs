@@ -16,11 +16,11 @@ mod recall;
 mod remember;
 mod window;
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use hashlink::LinkedHashSet;
 use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, Subject, TenantId};
 use memoird_core::memory::dream::DreamSettings;
@@ -113,23 +113,29 @@ pub(crate) struct LongTerm {
     keeper: Chores,
 }
 
-/// Tenants for which a worker has something to do.
+/// Tenants for which a worker has something to do, in the order in which they came: who has
+/// much to do, or fails again and again, stands behind the others each time.
 #[derive(Debug, Default)]
 struct Chores {
-    tenants: Mutex<BTreeSet<TenantId>>,
+    tenants: Mutex<LinkedHashSet<TenantId>>,
     bell: Notify,
 }
 
 impl Chores {
     fn add(&self, tenant: &TenantId) {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        if tenants.insert(tenant.clone()) {
+        if !tenants.contains(tenant) {
+            tenants.insert(tenant.clone());
             self.bell.notify_one();
         }
     }
 
     fn take(&self) -> Option<TenantId> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn len(&self) -> usize {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Waits until there is something to do.
@@ -140,6 +146,22 @@ impl Chores {
                 return;
             }
             rung.await;
+        }
+    }
+}
+
+/// A write whose caller may leave before it is done. What is queued is written all the same:
+/// by the next one, and where none comes by the keeper.
+struct Abandoned<'a> {
+    long_term: &'a LongTerm,
+    tenant: &'a TenantId,
+    is_answered: bool,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.long_term.wake_keeper(self.tenant);
         }
     }
 }
@@ -187,7 +209,10 @@ impl Engine {
     ) -> Result<T, EngineError> {
         let long_term = &self.shared.long_term;
         let at = (long_term.store()?, long_term.blocking);
-        long_term.lane(&tenant.id).write(&tenant.id, at, job).await
+        let mut abandoned = Abandoned { long_term, tenant: &tenant.id, is_answered: false };
+        let answer = long_term.lane(&tenant.id).write(&tenant.id, at, job).await;
+        abandoned.is_answered = true;
+        answer
     }
 
     /// Writes what waits.
@@ -243,7 +268,8 @@ impl Engine {
             include_expired: query.include_history,
             after: query.after,
         };
-        let read = move |reader: &MemoryReader<'_>| reader.list(&filter, count + 1, now);
+        let read =
+            move |reader: &MemoryReader<'_>| reader.list(&filter, count.saturating_add(1), now);
         let mut memories = self.read_memories(tenant, read).await?;
         let has_more = memories.len() > count;
         memories.truncate(count);

@@ -11,7 +11,10 @@ use memoird_core::memory::fuse::{Lists, Ranked, Standing};
 use memoird_core::memory::secrets::{self, SecretPolicy};
 use memoird_core::memory::{IMPORTANCE_DEFAULT, Memory, MemoryKind};
 use memoird_core::time::Timestamp;
-use memoird_store::long_term::{self as stored, Embedding, Hit, RecallEvent, RecallLists, Scored};
+use memoird_store::StoreError;
+use memoird_store::long_term::{
+    self as stored, Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scored,
+};
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
@@ -26,6 +29,9 @@ use crate::tenant::Tenant;
 const DEPTH_MIN: usize = 50;
 /// Vectors of queries that are kept: bots repeat a query while an exchange goes on.
 const VECTORS_KEPT: usize = 256;
+
+/// What is said of a recall for which no vector of use was made.
+const BY_WORDS: &str = "the embedder gave no vector of use: searched by words only";
 
 /// Vectors of the last queries, by model and text.
 pub(super) struct QueryVectors(Mutex<LruCache<Fingerprint, Arc<Embedding>>>);
@@ -68,10 +74,19 @@ impl Engine {
         if let (true, Some(session)) = (ask.subjects.is_empty(), &ask.session) {
             ask.subjects.extend(self.subject_of(tenant, session).await?);
         }
-        let (mode, vector, notes) = self.mode_of(tenant, &ask).await?;
+        let (mut mode, vector, mut notes) = self.mode_of(&ask).await?;
         let now = self.shared.machine.now().wall;
         let question = question_of(&ask, mode, vector, now);
-        let lists = self.read_memories(tenant, move |reader| reader.recall(&question)).await?;
+        let (lists, misfit) =
+            self.read_memories(tenant, move |reader| look_up(reader, question)).await?;
+        if let Some(detail) = misfit {
+            if mode == RecallMode::Vector {
+                return Err(EngineError::EmbedderFailed { detail });
+            }
+            warn!(detail, "a recall goes by words only");
+            mode = RecallMode::Lexical;
+            notes.push(BY_WORDS.to_owned());
+        }
         let hits = self.fused(lists, ask.limit, now);
         if noted {
             self.note_recall(tenant, &ask, &hits, now);
@@ -139,7 +154,6 @@ impl Engine {
     /// How a recall is done, with the query's vector where one is needed.
     async fn mode_of(
         &self,
-        tenant: &Tenant,
         ask: &RecallAsk,
     ) -> Result<(RecallMode, Option<Embedding>, Vec<String>), EngineError> {
         let has_embedder = self.shared.config.load().long_term.embedder.is_some();
@@ -153,13 +167,13 @@ impl Engine {
             }
             (RecallMode::Auto | RecallMode::Hybrid | RecallMode::Vector, true) => {}
         }
-        match (self.vector_of(tenant, Purpose::Query, &ask.query).await, ask.mode) {
+        match (self.vector_of(Purpose::Query, &ask.query).await, ask.mode) {
             (Ok(vector), RecallMode::Vector) => Ok((RecallMode::Vector, vector, Vec::new())),
             (Ok(vector), _) => Ok((RecallMode::Hybrid, vector, Vec::new())),
             (Err(error), RecallMode::Vector) => Err(error),
             (Err(error), _) => {
                 warn!(%error, "a recall goes by words only");
-                by_words("the embedder does not answer: searched by words only")
+                by_words(BY_WORDS)
             }
         }
     }
@@ -168,7 +182,6 @@ impl Engine {
     /// embedder.
     pub(super) async fn vector_of(
         &self,
-        _tenant: &Tenant,
         purpose: Purpose,
         text: &str,
     ) -> Result<Option<Embedding>, EngineError> {
@@ -192,6 +205,9 @@ impl Engine {
             .map_err(|error| failed(error.to_string()))?;
         let [values] = <[Vec<f32>; 1]>::try_from(values)
             .map_err(|given| failed(format!("{} vectors for one text", given.len())))?;
+        if values.iter().all(|value| *value == 0.0) || !values.iter().all(|v| v.is_finite()) {
+            return Err(failed("the vector is empty, zero or not finite".to_owned()));
+        }
         let embedding = Embedding { model: embedder.model().into(), values };
         vectors.lock().insert(key, Arc::new(embedding.clone()));
         Ok(Some(embedding))
@@ -273,6 +289,21 @@ impl Engine {
 impl QueryVectors {
     fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<Fingerprint, Arc<Embedding>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks the store; of a vector that does not fit those of the memories, only by words. Says
+/// why.
+fn look_up(
+    reader: &MemoryReader<'_>,
+    mut question: stored::RecallAsk,
+) -> Result<(RecallLists, Option<String>), StoreError> {
+    match reader.recall(&question) {
+        Err(misfit @ StoreError::DimensionMismatch { .. }) => {
+            question.vector = None;
+            Ok((reader.recall(&question)?, Some(misfit.to_string())))
+        }
+        found => Ok((found?, None)),
     }
 }
 

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use memoird_core::CoreError;
-use memoird_core::ids::{MemoryId, SessionId, Subject};
+use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::memory::secrets::{self, SecretPolicy};
 use memoird_core::memory::{
     Fact, IMPORTANCE_DEFAULT, Memory, NearDuplicate, Origin, Patch, Source, Visibility,
 };
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Turn};
-use memoird_store::encoding;
 use memoird_store::long_term::{Embedding, Remembered, Remembering};
+use memoird_store::{StoreError, encoding};
 
 use super::lane::Touch;
 use super::{RememberAsk, RememberOutcome, SourceAsk};
@@ -59,17 +59,26 @@ impl Engine {
         let (fact, redacted) = self.admit(fact)?;
         let vector = match fact.near_duplicate {
             // Who wants to be told has to wait for it; others are merged in the background.
-            NearDuplicate::Refuse => {
-                self.vector_of(tenant, Purpose::Memory, &fact.content).await.ok()
-            }
+            NearDuplicate::Refuse => self.vector_of(Purpose::Memory, &fact.content).await.ok(),
             NearDuplicate::Merge | NearDuplicate::Keep => None,
         };
-        let remembering = self.remembering(fact, key, at_seq, vector.flatten());
+        let mut remembering = self.remembering(fact, key, at_seq, vector.flatten());
         let limits = self.shared.config.load().long_term.limits.clone();
         let done = self
             .write_memories(tenant, move |writer| {
-                let done = writer.remember(&remembering, &limits)?;
-                let touch = touch_of(&done.memory);
+                let done = match writer.remember(&remembering, &limits) {
+                    Err(StoreError::DimensionMismatch { .. }) => {
+                        // It says nothing of those that are there.
+                        remembering.vector = None;
+                        writer.remember(&remembering, &limits)?
+                    }
+                    done => done?,
+                };
+                // Whose place it takes may be one that all saw.
+                let touch = match remembering.fact.supersedes {
+                    Some(_) => Touch::All,
+                    None => touch_of(&done.memory),
+                };
                 Ok((done, touch))
             })
             .await?;
@@ -103,8 +112,9 @@ impl Engine {
         done: Remembered,
         redacted: usize,
     ) -> RememberOutcome {
-        let counters = &tenant.stats.memories;
-        counters.count_remembered(done.outcome, redacted);
+        if !done.is_repetition {
+            tenant.stats.memories.count_remembered(done.outcome, redacted);
+        }
         self.shared.long_term.wake_embedder(&tenant.id);
         RememberOutcome { memory: done.memory, outcome: done.outcome, redacted }
     }
@@ -147,15 +157,15 @@ impl Engine {
         let now = self.shared.machine.now().wall;
         let memory = self
             .write_memories(tenant, move |writer| {
+                let was = writer.get(id)?;
                 let limits = &config.long_term.limits;
-                let known = writer.get(id)?.ok_or(CoreError::MemoryNotFound { id })?;
-                let patch = patch.checked(limits, known.kind, known.visibility, known.polarity)?;
                 let memory = writer.update(id, subject.as_ref(), &patch, now, limits)?;
-                let was_team = known.visibility == Visibility::Team;
+                let was_team = was.is_some_and(|was| was.visibility == Visibility::Team);
                 let touch = if was_team { Touch::All } else { touch_of(&memory) };
                 Ok((memory, touch))
             })
             .await?;
+        tenant.stats.memories.count_redacted(redacted);
         self.shared.long_term.wake_embedder(&tenant.id);
         Ok((memory, redacted))
     }
@@ -178,7 +188,9 @@ impl Engine {
         for memory in &memories {
             // What is imported is stored as it is, so a secret in it can only be refused.
             if config.long_term.secrets != SecretPolicy::Allow {
-                secrets::admit(&memory.content, SecretPolicy::Block)?;
+                for text in std::iter::once(&memory.content).chain(&memory.tags) {
+                    secrets::admit(text, SecretPolicy::Block)?;
+                }
             }
             shape_of(memory).checked(limits)?;
         }
@@ -208,7 +220,7 @@ impl Engine {
             ask.generation.is_none_or(|named| named == head.generation)
         };
         let head = live.as_ref().map(|view| &view.head).filter(|head| is_live(head));
-        let generation = ask.generation.or(head.map(|head| head.generation));
+        let mut generation = ask.generation.or(head.map(|head| head.generation));
         let mut found = Found {
             subject: live.as_ref().and_then(|view| view.head.subject.clone()),
             at_seq: head.map(|head| head.last_seq),
@@ -223,7 +235,9 @@ impl Engine {
             return Err(CoreError::MemoryInvalid { field: "source.seqs", problem }.into());
         }
         if !seqs.is_empty() {
-            let turns = self.source_turns(tenant, &ask.session, generation, &seqs).await?;
+            let turns;
+            (turns, generation) =
+                self.source_turns(tenant, &ask.session, generation, &seqs).await?;
             found.said_at = turns.last().and_then(|turn| turn.timestamp);
             if wants_text {
                 found.text = turns.iter().map(text_of).collect::<Vec<_>>().join("\n");
@@ -233,14 +247,14 @@ impl Engine {
         Ok(found)
     }
 
-    /// These turns of a generation, all of them.
+    /// These turns of a generation, all of them; and which generation it is.
     async fn source_turns(
         &self,
         tenant: &Arc<Tenant>,
         session: &SessionId,
-        generation: Option<memoird_core::ids::Generation>,
+        mut generation: Option<Generation>,
         seqs: &[u64],
-    ) -> Result<Vec<Turn>, EngineError> {
+    ) -> Result<(Vec<Turn>, Option<Generation>), EngineError> {
         let missing = |problem: String| EngineError::Core(CoreError::SourceNotFound { problem });
         let scope = match self.shared.journal.is_on() {
             true => HistoryScope::Journal,
@@ -249,7 +263,7 @@ impl Engine {
         let (mut turns, mut wanted) =
             (Vec::with_capacity(seqs.len()), seqs.iter().copied().peekable());
         for _ in 0..SOURCE_READS_MAX {
-            let Some(&next) = wanted.peek() else { return Ok(turns) };
+            let Some(&next) = wanted.peek() else { return Ok((turns, generation)) };
             let query = HistoryQuery {
                 scope,
                 generation,
@@ -263,6 +277,7 @@ impl Engine {
                 }
                 other => other,
             })?;
+            generation = page.generation;
             let before = turns.len();
             for content in &page.turns {
                 let Some((seq, turn)) = encoding::open_placed(content) else { continue };
@@ -275,7 +290,7 @@ impl Engine {
             }
         }
         match wanted.peek() {
-            None => Ok(turns),
+            None => Ok((turns, generation)),
             Some(_) => Err(missing("the turns lie too far apart; name fewer".to_owned())),
         }
     }

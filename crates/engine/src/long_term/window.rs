@@ -23,7 +23,6 @@ pub(crate) struct Recalled {
     hits: Vec<RecallHit>,
     /// All of them, as far as they fit.
     whole: Block,
-    tokens_max: u64,
     now: Timestamp,
 }
 
@@ -58,7 +57,8 @@ impl Recalled {
         let (held, new): (Vec<&RecallHit>, Vec<&RecallHit>) = self.hits.iter().partition(is_held);
         let told = match held.is_empty() {
             true => self.whole.clone(),
-            false => block_of(&new, self.now, self.tokens_max, scale),
+            // Room is kept for no more than all of them took.
+            false => block_of(&new, self.now, self.whole.tokens, scale),
         };
         window.hold_memories(told.tokens);
         let hits = new.into_iter().take(told.taken).cloned().collect();
@@ -95,7 +95,7 @@ impl Engine {
             notes
                 .push(format!("{taken} of {found} recalled memories fit into {tokens_max} tokens"));
         }
-        (Some(Recalled { hits: outcome.hits, whole, tokens_max, now }), notes)
+        (Some(Recalled { hits: outcome.hits, whole, now }), notes)
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn named(name: &str, texts: &[&str]) -> AppendCommand {
 /// What a kept turn says.
 pub(crate) fn text_of(content: &[u8]) -> String {
     let text = String::from_utf8_lossy(content);
-    let (_, rest) = text.split_once("[[").unwrap();
+    let Some((_, rest)) = text.split_once("[[") else { return text.into_owned() };
     rest.split_once("]]").unwrap().0.to_owned()
 }
 

@@ -14,7 +14,9 @@ use memoird_engine::{
     Blocking, Engine, EngineConfig, JournalConfig, Machine, SessionConfig, Stores, TenantConfig,
     TenantLimits,
 };
+use memoird_store::long_term::{LongTermOptions, LongTermStore};
 use memoird_store::{ClockAnchor, Store};
+use tempfile::TempDir;
 
 use crate::store::FaultyStore;
 
@@ -76,13 +78,39 @@ pub(crate) struct World {
     pub(crate) store: Arc<FaultyStore>,
     pub(crate) machine: Arc<TestMachine>,
     pub(crate) blocking: Blocking,
+    /// Where memories are kept; `None`: nowhere.
+    pub(crate) memories: Option<Memories>,
+}
+
+/// A folder of memories that goes with the test.
+#[derive(Clone, Debug)]
+pub(crate) struct Memories {
+    pub(crate) dir: Arc<TempDir>,
+    pub(crate) store: Arc<LongTermStore>,
+}
+
+impl Memories {
+    pub(crate) fn new() -> Self {
+        Self::of(Arc::new(tempfile::tempdir().unwrap()))
+    }
+
+    /// The same memories, opened by somebody who knows nothing of the files that are open.
+    pub(crate) fn of(dir: Arc<TempDir>) -> Self {
+        let store = LongTermStore::open(dir.path(), &LongTermOptions::default()).unwrap();
+        Self { dir, store: Arc::new(store) }
+    }
 }
 
 impl World {
     /// Where a commit happens as soon as the test lets anything else run, and not before.
     pub(crate) fn new(config: EngineConfig) -> Self {
         let (store, machine) = (Arc::default(), Arc::new(TestMachine::new(7)));
-        Self { config, store, machine, blocking: Blocking::Inline }
+        Self { config, store, machine, blocking: Blocking::Inline, memories: None }
+    }
+
+    /// The same world, in which memories are kept.
+    pub(crate) fn remembering(self) -> Self {
+        Self { memories: Some(Memories::new()), ..self }
     }
 
     /// Where the store can be made to wait: see [`FaultyStore::hold_commits`].
@@ -98,14 +126,10 @@ impl World {
     pub(crate) async fn open(&self) -> Engine {
         let store: Arc<dyn Store> = self.store.clone();
         let (config, machine) = (self.config.clone(), self.machine.clone());
-        Engine::open(
-            config,
-            Stores { journal: Some(store), memories: None },
-            machine,
-            self.blocking,
-        )
-        .await
-        .unwrap()
+        let memories = self.memories.as_ref().map(|memories| Arc::clone(&memories.store));
+        Engine::open(config, Stores { journal: Some(store), memories }, machine, self.blocking)
+            .await
+            .unwrap()
     }
 }
 
@@ -116,6 +140,7 @@ pub(crate) struct TestMachine {
     started: tokio::time::Instant,
     wall_ahead_ms: AtomicI64,
     dice: Mutex<Dice>,
+    stopped: Mutex<Steady>,
 }
 
 impl TestMachine {
@@ -131,7 +156,18 @@ impl TestMachine {
             started: tokio::time::Instant::now(),
             wall_ahead_ms: AtomicI64::new(1_700_000_000_000),
             dice: Mutex::new(Dice(seed)),
+            stopped: Mutex::new(base),
         }
+    }
+
+    /// Notes when a life of the daemon ended: its runtime's clock goes with it.
+    pub(crate) fn stop(&self) {
+        *self.stopped.lock().unwrap() = self.now().steady;
+    }
+
+    /// When that was.
+    pub(crate) fn stopped(&self) -> Steady {
+        *self.stopped.lock().unwrap()
     }
 
     pub(crate) fn step_wall(&self, ms: i64) {

@@ -17,6 +17,7 @@ mod keys;
 mod kit;
 mod listing;
 mod lives;
+mod memories;
 mod reconfigure;
 mod record;
 mod restart;

@@ -83,13 +83,17 @@ impl MemoryWriter<'_> {
     /// As [`crate::StoreError::Refused`]: `LeaseHeld`.
     pub fn take_lease(&self, ask: &LeaseAsk) -> Answer<ExtractionCursor> {
         let mut cursor = self.free_cursor(&ask.session, ask.generation, ask.now, ask.until)?;
+        if ask.to_seq < cursor.seq {
+            // The turns end before the cursor: a crash took its turn, and all are looked at.
+            cursor.seq = 0;
+        }
         cursor.lease = Some(Lease {
             id: ask.id,
             session: ask.session.clone(),
             generation: ask.generation,
             subject: ask.subject.clone(),
             after_seq: cursor.seq,
-            to_seq: ask.to_seq.max(cursor.seq),
+            to_seq: ask.to_seq,
             until: ask.until,
         });
         self.save_cursor(&ask.session, ask.generation, &ask.subject, &cursor, ask.now)?;

@@ -188,8 +188,12 @@ impl MemoryWriter<'_> {
         for (id, content) in told {
             let is_piece =
                 words.len() > 2 && format!(" {} ", normalised(&content)).contains(&words);
-            if is_piece || content == fact.content {
-                return self.get(id);
+            // A piece without the "no" that stands before it says the opposite; and what is
+            // history since is not known any more.
+            let is_echo =
+                content == fact.content || is_piece && deny_alike(&content, &fact.content);
+            if is_echo && let Some(memory) = self.get(id)?.filter(|told| told.is_current(at)) {
+                return Ok(Some(memory));
             }
         }
         Ok(None)
@@ -313,6 +317,16 @@ impl MemoryReader<'_> {
 /// that they say the same.
 pub(super) fn agree(one: &str, other: &str) -> bool {
     numbers_and_negations(one) == numbers_and_negations(other)
+}
+
+/// True when two texts deny the same; numbers, as far as they have digits, do not count.
+fn deny_alike(one: &str, other: &str) -> bool {
+    let denials = |text| {
+        let mut found = numbers_and_negations(text);
+        found.retain(|found| !found.contains(char::is_numeric));
+        found
+    };
+    denials(one) == denials(other)
 }
 
 /// What two memories must agree in before their texts are compared.
