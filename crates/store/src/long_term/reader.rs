@@ -67,18 +67,21 @@ impl MemoryReader<'_> {
         let mut sql = "WHERE id > :after".to_owned();
         let (kind, now, max) = (filter.kind.map(kind_number), moment(now), limit(max));
         let mut parameters: Vec<(&str, &dyn ToSql)> = vec![(":after", &after), (":max", &max)];
+        if let Some(tag) = &filter.tag {
+            // Few memories have it: those are looked at, and no other, by the plus.
+            sql = "WHERE memories.no IN (SELECT no FROM tags WHERE tag = :tag)
+                   AND +id > :after"
+                .to_owned();
+            parameters.push((":tag", tag));
+        }
         if let Some(owner) = &owner {
-            sql += " AND owner = :owner";
+            sql +=
+                if filter.tag.is_some() { " AND +owner = :owner" } else { " AND owner = :owner" };
             parameters.push((":owner", owner));
         }
         if let Some(kind) = &kind {
             sql += " AND kind = :kind";
             parameters.push((":kind", kind));
-        }
-        if let Some(tag) = &filter.tag {
-            // Few memories have it: those are looked at, and no other.
-            sql += " AND memories.no IN (SELECT no FROM tags WHERE tag = :tag)";
-            parameters.push((":tag", tag));
         }
         if !filter.include_superseded {
             sql += " AND superseded_by IS NULL";
@@ -87,7 +90,10 @@ impl MemoryReader<'_> {
             sql += " AND (expires IS NULL OR expires > :now)";
             parameters.push((":now", &now));
         }
-        sql += " ORDER BY id LIMIT :max";
+        sql += match filter.tag {
+            Some(_) => " ORDER BY +id LIMIT :max",
+            None => " ORDER BY id LIMIT :max",
+        };
         let rows = MemoryRow::all(self.connection, &sql, parameters.as_slice())?;
         Ok(rows.into_iter().map(|row| row.memory).collect())
     }

