@@ -84,14 +84,17 @@ impl Engine {
     /// The question with its limits kept.
     ///
     /// # Errors
-    /// [`CoreError::MemoryInvalid`].
-    pub(crate) fn checked_recall(&self, mut ask: RecallAsk) -> Result<RecallAsk, CoreError> {
+    /// [`CoreError::MemoryInvalid`], [`EngineError::NoEmbedder`].
+    pub(crate) fn checked_recall(&self, mut ask: RecallAsk) -> Result<RecallAsk, EngineError> {
         let config = self.shared.config.load();
+        if ask.mode == RecallMode::Vector && config.long_term.embedder.is_none() {
+            return Err(EngineError::NoEmbedder);
+        }
         let limits = &config.long_term.limits;
         let invalid = |field, problem: String| CoreError::MemoryInvalid { field, problem };
         if ask.query.trim().is_empty() {
             let problem = "is empty; ListMemories lists without one".to_owned();
-            return Err(invalid("query", problem));
+            return Err(invalid("query", problem).into());
         }
         if ask.query.len() > limits.query_bytes {
             let mut end = limits.query_bytes;
@@ -104,15 +107,15 @@ impl Engine {
         ask.subjects.dedup();
         if ask.subjects.len() > limits.subjects {
             let problem = format!("{} are more than {}", ask.subjects.len(), limits.subjects);
-            return Err(invalid("subjects", problem));
+            return Err(invalid("subjects", problem).into());
         }
         if ask.limit > limits.hits {
             let problem = format!("{} is more than {}", ask.limit, limits.hits);
-            return Err(invalid("limit", problem));
+            return Err(invalid("limit", problem).into());
         }
         if ask.tags.len() > limits.tags {
             let problem = format!("{} are more than {}", ask.tags.len(), limits.tags);
-            return Err(invalid("tags", problem));
+            return Err(invalid("tags", problem).into());
         }
         if ask.limit == 0 {
             ask.limit = config.long_term.recall_limit.min(limits.hits);
@@ -142,10 +145,9 @@ impl Engine {
         let has_embedder = self.shared.config.load().long_term.embedder.is_some();
         let by_words = |note: &str| Ok((RecallMode::Lexical, None, vec![note.to_owned()]));
         match (ask.mode, has_embedder) {
-            (RecallMode::Lexical, _) | (RecallMode::Auto, false) => {
+            (RecallMode::Lexical, _) | (RecallMode::Auto | RecallMode::Vector, false) => {
                 return Ok((RecallMode::Lexical, None, Vec::new()));
             }
-            (RecallMode::Vector, false) => return Err(EngineError::NoEmbedder),
             (RecallMode::Hybrid, false) => {
                 return by_words("no embedder is configured: searched by words only");
             }

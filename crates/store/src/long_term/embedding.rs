@@ -120,7 +120,7 @@ impl MemoryReader<'_> {
 
     /// Another current memory of the same subject, kind, visibility and polarity that says
     /// the same by its vector, with the same numbers and negations: the nearest. `None` as
-    /// well when `id` is not current or has no vector.
+    /// well when `id` is not current, stands apart or has no vector.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -131,7 +131,8 @@ impl MemoryReader<'_> {
         now: Timestamp,
     ) -> Answer<Option<MemoryId>> {
         let row = MemoryRow::by_id(self.connection, id)?;
-        let Some(row) = row.filter(|row| row.memory.is_current(now)) else { return Ok(None) };
+        let is_free = |row: &MemoryRow| row.memory.is_current(now) && !row.apart;
+        let Some(row) = row.filter(is_free) else { return Ok(None) };
         let Some(name) = self.embedding_model()? else { return Ok(None) };
         let Some(model) = vectors::find_model(self.connection, &name)? else { return Ok(None) };
         if vectors::model_of(self.connection, row.no)? != Some(model.no) {
@@ -142,6 +143,7 @@ impl MemoryReader<'_> {
         let ask = Near { model, partition, kind, values: &values, cosine_min, now };
         let near = self.near(&ask, |other| {
             other.no != row.no
+                && !other.apart
                 && other.owner == row.owner
                 && other.memory.polarity == row.memory.polarity
                 && agree(&other.memory.content, &row.memory.content)

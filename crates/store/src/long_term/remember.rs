@@ -70,6 +70,7 @@ impl MemoryWriter<'_> {
                 None => None,
             },
         };
+        let apart = fact.near_duplicate == NearDuplicate::Keep;
         let replaced_id = replaced.as_ref().map(|row| row.memory.id);
         let alike = self.said_already(order, vector, replaced_id)?;
         let (row, outcome) = match alike {
@@ -83,11 +84,14 @@ impl MemoryWriter<'_> {
             Some((was, Alike::Meaning)) => {
                 let mut memory = memory_of(order);
                 take_over(&mut memory, &was.memory, limits.tags);
-                let row = self.add_with_vector(memory, vector, limits)?;
+                let row = self.add_with_vector(memory, apart, vector, limits)?;
                 self.supersede(&was, order.id, order.at)?;
                 (row, Outcome::Merged)
             }
-            None => (self.add_with_vector(memory_of(order), vector, limits)?, Outcome::Created),
+            None => {
+                let row = self.add_with_vector(memory_of(order), apart, vector, limits)?;
+                (row, Outcome::Created)
+            }
         };
         if let Some(replaced) = replaced.filter(|replaced| replaced.memory.id != row.memory.id) {
             self.supersede(&replaced, row.memory.id, order.at)?;
@@ -264,10 +268,11 @@ impl MemoryWriter<'_> {
     fn add_with_vector(
         &self,
         memory: Memory,
+        apart: bool,
         vector: Option<(Model, &Embedding)>,
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
-        let row = self.add(memory, limits)?;
+        let row = self.add(memory, apart, limits)?;
         if let Some((model, vector)) = vector {
             vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
             self.dequeue(row.no)?;

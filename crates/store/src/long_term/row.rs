@@ -31,14 +31,16 @@ pub(super) struct MemoryRow {
     pub(super) revision: i64,
     /// When it was last pinned or unpinned.
     pub(super) pin_changed: Option<i64>,
+    /// True when its bot wants it beside one that says the same.
+    pub(super) apart: bool,
     pub(super) memory: Memory,
 }
 
 /// What [`read`] reads; a memory whose owner is forgotten is none.
 pub(super) const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
     polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
-    recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed
-    FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
+    recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
+    apart FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
 
 /// The numbers of a partition, the last one included.
 pub(super) fn range(partition: i64) -> (i64, i64) {
@@ -129,8 +131,9 @@ impl MemoryRow {
     pub(super) fn insert(&self, connection: &Connection) -> Result<(), StoreError> {
         let sql = "INSERT INTO memories (no, format, partition, id, owner, born, revision, kind,
             polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
-            recalls, recalled, pin, pin_changed, origin, says, session, generation, seqs, tags, content)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+            recalls, recalled, pin, pin_changed, apart, origin, says, session, generation, seqs,
+            tags, content)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
         self.write(connection, sql, None)
     }
 
@@ -139,8 +142,8 @@ impl MemoryRow {
         let sql = "UPDATE memories SET no = ?, format = ?, partition = ?, id = ?, owner = ?,
             born = ?, revision = ?, kind = ?, polarity = ?, importance = ?, observed = ?,
             created = ?, updated = ?, expires = ?, superseded_by = ?, reinforced = ?, recalls = ?,
-            recalled = ?, pin = ?, pin_changed = ?, origin = ?, says = ?, session = ?, generation = ?, seqs = ?,
-            tags = ?, content = ? WHERE no = ?";
+            recalled = ?, pin = ?, pin_changed = ?, apart = ?, origin = ?, says = ?, session = ?,
+            generation = ?, seqs = ?, tags = ?, content = ? WHERE no = ?";
         self.write(connection, sql, Some(was))
     }
 
@@ -174,6 +177,7 @@ impl MemoryRow {
             memory.recalled_at.map(moment),
             memory.pin.map(|pin| number(&PINS, pin)),
             self.pin_changed,
+            self.apart,
             number(&ORIGINS, memory.origin),
             says(&memory.content),
             source.map(|source| source.session.as_str()),
@@ -243,6 +247,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
         born: row.get(2)?,
         revision: row.get(3)?,
         pin_changed: row.get(24)?,
+        apart: row.get(25)?,
         memory,
     })
 }

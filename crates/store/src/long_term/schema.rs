@@ -63,6 +63,7 @@ CREATE TABLE memories (
     recalled      INTEGER,
     pin           INTEGER,
     pin_changed   INTEGER,
+    apart         INTEGER NOT NULL,
     origin        INTEGER NOT NULL,
     says          INTEGER NOT NULL,
     session       TEXT,

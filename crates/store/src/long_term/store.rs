@@ -10,7 +10,7 @@ use super::names::{file_name, is_file_name};
 use super::tenant::relock;
 use super::{LongTermOptions, TenantMemories, open};
 use crate::StoreError;
-use crate::lock::private;
+use crate::lock::DirLock;
 
 /// The memories of all tenants.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub struct LongTermStore {
     dir: PathBuf,
     options: LongTermOptions,
     open: Mutex<OpenFiles>,
+    _lock: DirLock,
 }
 
 /// The files that are open, or are being opened or closed.
@@ -36,15 +37,15 @@ type Slot = Mutex<Option<Arc<TenantMemories>>>;
 const DELETED: &str = "deleted";
 
 impl LongTermStore {
-    /// Takes a directory, which is made where it is missing. The caller sees to it that
-    /// nobody else has it: the journal's lock does.
+    /// Takes a directory, which is made where it is missing, for as long as this lives.
     ///
     /// # Errors
-    /// [`StoreError::DirUnusable`].
+    /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
     pub fn open(dir: &Path, options: &LongTermOptions) -> Result<Self, StoreError> {
         let unusable = |source| StoreError::DirUnusable { dir: dir.to_owned(), source };
-        private::dirs(dir).map_err(unusable)?;
-        let store = Self { dir: dir.to_owned(), options: options.clone(), open: Mutex::default() };
+        let lock = DirLock::take(dir)?;
+        let (dir, open) = (dir.to_owned(), Mutex::default());
+        let store = Self { dir, options: options.clone(), open, _lock: lock };
         for path in store.files().map_err(unusable)? {
             if path.extension().is_some_and(|extension| extension == DELETED) {
                 remove_rest(&path.with_extension("db"), &path).map_err(unusable)?;

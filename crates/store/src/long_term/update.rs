@@ -67,7 +67,8 @@ impl MemoryWriter<'_> {
             for doomed in self.doomed("id = ?", [memory.id.to_bytes()])? {
                 self.erase(&doomed, &mut ForgetCounts::default())?;
             }
-            self.add(memory.clone(), limits)?;
+            // What stood side by side where it comes from does so here.
+            self.add(memory.clone(), true, limits)?;
             imported.added += 1;
         }
         Ok(imported)

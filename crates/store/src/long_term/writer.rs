@@ -58,15 +58,22 @@ impl<'a> MemoryWriter<'a> {
         Err(StoreError::Refused(error))
     }
 
-    /// Makes a memory; it is in every index when this returns.
-    pub(super) fn add(&self, memory: Memory, limits: &MemoryLimits) -> Answer<MemoryRow> {
+    /// Makes a memory; it is in every index when this returns. One that stands `apart` is
+    /// never merged with another.
+    pub(super) fn add(
+        &self,
+        memory: Memory,
+        apart: bool,
+        limits: &MemoryLimits,
+    ) -> Answer<MemoryRow> {
         let sql = "SELECT memories FROM state";
         let count: i64 = self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
         if count >= whole(limits.memories) {
             return Self::refuse(CoreError::MemoriesFull { limit: limits.memories });
         }
         let owner = make_partition(self.connection, &memory.subject)?;
-        let mut row = MemoryRow { no: 0, owner, born: 0, revision: 1, pin_changed: None, memory };
+        let mut row =
+            MemoryRow { no: 0, owner, born: 0, revision: 1, pin_changed: None, apart, memory };
         row.no = next_no(self.connection, row.partition())?;
         row.born = count_birth(self.connection)?;
         row.insert(self.connection)?;

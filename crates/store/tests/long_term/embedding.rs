@@ -190,6 +190,10 @@ fn what_means_the_same_is_merged_refused_or_kept_as_asked() {
     assert_eq!(kept.outcome, Outcome::Created);
     let near =
         |number| kit.memories.read(|reader| reader.near_by_cosine(id(number), 0.9, at(0))).unwrap();
-    assert_eq!((near(7), near(3), near(1)), (Some(id(6)), None, None));
+    assert_eq!((near(7), near(6)), (None, None), "side by side, as asked, also later");
+    assert_eq!((near(3), near(1)), (None, None));
+    kit.say(8, "ann", "on friday they ship");
+    embed(&kit, 8, towards(0, 0.1));
+    assert_eq!(near(8), Some(id(6)), "whose vector came later");
     kit.check_indexes();
 }
