@@ -10,6 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::Seed;
+
 const DIMENSIONS: usize = 256;
 /// More calls than any test makes.
 const ALL: usize = 1 << 20;
@@ -144,19 +146,18 @@ fn vector(model: &str, text: &str) -> Vec<f32> {
     for word in lower.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 2) {
         let same = SAME.iter().find(|(other, _)| *other == word);
         let meaning = same.map_or(word, |(_, meaning)| meaning);
-        for (place, number) in vector.iter_mut().enumerate() {
-            *number += direction(model, meaning, place);
+        for (number, byte) in vector.iter_mut().zip(direction(model, meaning)) {
+            *number += if byte & 1 == 0 { 1.0 } else { -1.0 };
         }
     }
     vector
 }
 
-/// Plus or minus one, by FNV-1a of Fowler, Noll and Vo:
+/// Bytes that follow from a meaning, by FNV-1a of Fowler, Noll and Vo:
 /// <http://www.isthe.com/chongo/tech/comp/fnv/>.
-fn direction(model: &str, meaning: &str, place: usize) -> f32 {
-    let bytes = model.bytes().chain(meaning.bytes()).chain(place.to_le_bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+fn direction(model: &str, meaning: &str) -> Vec<u8> {
+    let hash = model.bytes().chain(meaning.bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    if hash >> 40 & 1 == 0 { 1.0 } else { -1.0 }
+    Seed::new(hash).bytes(DIMENSIONS)
 }

@@ -7,12 +7,16 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
 /// Reasons that pass by themselves.
-const PASSING: [&str; 10] = [
+const PASSING: [&str; 14] = [
     "JOURNAL_BUSY",
     "JOURNAL_FULL",
     "JOURNAL_FAILED",
     "SESSION_RELOADED",
     "LEASE_HELD",
+    "MEMORIES_BUSY",
+    "MEMORIES_DISK_FULL",
+    "MEMORIES_FAILED",
+    "EMBEDDER_FAILED",
     "NO_PLACE",
     "STOPPING",
     "TOO_MANY_CALLS",

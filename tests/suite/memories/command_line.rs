@@ -59,8 +59,10 @@ async fn add_remembers_a_fact_and_says_what_became_of_it() {
     assert_eq!(memory["kind"], "MEMORY_KIND_PROJECT");
     assert_eq!((&memory["tags"], &memory["importance"]), (&json!(["may", "work"]), &json!(0.75)));
     assert!(text(memory, "observed_at").starts_with("2026-01-31T00:00:00"), "{memory}");
-    assert_eq!(add(&daemon, &["The launch is in May"]).await["outcome"], "reinforced");
-    assert_eq!(add(&daemon, &["the launch is in MAY"]).await["outcome"], "merged");
+    let again = |text| ["--visibility", "team", text];
+    assert_eq!(add(&daemon, &again("The launch is in May")).await["outcome"], "reinforced");
+    assert_eq!(add(&daemon, &again("the launch, in MAY")).await["outcome"], "created");
+    assert_eq!(add(&daemon, &again("the launch is in MAY")).await["outcome"], "merged");
     let instead = ["It is in June", "--supersedes", text(memory, "id")];
     assert_eq!(add(&daemon, &instead).await["outcome"], "created");
     let plain = said(&daemon, &["add", "--subject", "bob", "--kind", "user", "Likes tea"]).await;

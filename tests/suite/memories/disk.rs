@@ -62,7 +62,7 @@ async fn a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again
     let (taken, status) = fill(&mut client, 0).await;
     assert!(taken > 10, "{taken} facts found room");
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    assert_eq!(refused_code(&status), "JOURNAL_FULL");
+    assert_eq!(refused_code(&status), "MEMORIES_DISK_FULL");
     holds_exactly(&mut client, taken).await;
 
     std::fs::remove_file(daemon.path("data/ballast")).expect("it was there");

@@ -71,8 +71,10 @@ async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
     assert_eq!(taken.outcome(), RememberOutcome::Merged);
     let taken = taken.memory.expect("a memory");
     assert_eq!((&taken.id, &taken.tags[..]), (&first.id, &["dates".to_owned()][..]));
+    assert_eq!(taken.content, "THE  LAUNCH is, in may", "as it was said last");
     assert_eq!(memories_of(&mut client, "ann").await, [taken]);
 
+    loud.content = "The launch is in May!".into();
     loud.near_duplicate = NearDuplicate::Refuse.into();
     let status = client.remember(loud.clone()).await.expect_err("refused");
     let named = status.get_details_error_info().expect("details").metadata;

@@ -36,7 +36,7 @@ async fn words_are_found_in_other_forms_and_a_question_needs_not_all_of_them() {
         ("Which seat does she prefer when she is flying?", known[0]),
         ("Cafe in ZURICH: is it closed on a sunday?", known[1]),
         ("how many days until an invoice must have been paid", known[2]),
-        ("資料は棚の上", known[3]),
+        ("日本語の資料は棚の上にあります", known[3]),
     ] {
         let found = recalled(&mut client, of("ann", question)).await;
         assert_eq!(found.first().map(String::as_str), Some(first), "{question}: {found:?}");

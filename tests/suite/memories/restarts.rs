@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memoird_proto::v1::{Memory, RememberOutcome, RememberRequest};
+use memoird_proto::v1::{Memory, RecallRequest, RememberOutcome, RememberRequest};
 use tokio::task::JoinSet;
 
 use crate::harness::{
@@ -94,9 +94,13 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
         let all = memories_of(&mut client, "").await;
         writers.iter().for_each(|writer| writer.check(&all, SEED));
         // The index is of the same mind as the rows.
-        let (last, id) = writers[0].acked.last().expect("one");
-        let hits = recall(&mut client, of("s0", &writers[0].request(*last).content)).await.hits;
-        assert!(hits.iter().any(|hit| hit.memory.as_ref().is_some_and(|one| one.id == *id)));
+        for writer in &writers {
+            let (last, id) = writer.acked.last().expect("one");
+            let request = writer.request(*last);
+            let asked = RecallRequest { limit: 1, ..of(&request.subject, &request.content) };
+            let best = recall(&mut client, asked).await.hits.swap_remove(0);
+            assert_eq!(&best.memory.expect("a memory").id, id, "seed {SEED}: {request:?}");
+        }
         assert_eq!(memory_stats(&mut client).await.memories, all.len() as u64);
     }
 }

@@ -19,7 +19,7 @@ fn secrets() -> [(&'static str, String); 7] {
     [
         ("an OpenAI key", joined(&["sk-", "proj-", "Zx9Qw3Er7Ty1Ui5Op2As8Df4Gh6Jk0LzXcVbNm"])),
         ("a GitHub token", joined(&["gh", "p_", "Q7w2E9r4T1y6U3i8O5p0A2s7D4f9G1h6J3k8"])),
-        ("an AWS key", joined(&["AK", "IA", "QZ7XW3ER5TY2UI9O"])),
+        ("an AWS key", joined(&["AK", "IA", "QZ7XW3ER5TY2UI4O"])),
         (
             "a Slack token",
             joined(&["xo", "xb-", "123456789012-123456789012-Zx9Qw3Er7Ty1Ui5Op2As8Df4"]),

@@ -75,7 +75,6 @@ async fn a_source_that_is_not_there_is_refused_by_name() {
     let other = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     for source in [
         from("nowhere", "", &[1]),
-        from("nowhere", "", &[]),
         from("chat", other, &[1]),
         from("chat", "", &[4]),
         from("chat", &generation, &[1, 4]),

@@ -185,11 +185,7 @@ impl Engine {
         let (asked, whose) = (session.clone(), subject.clone());
         let read = move |reader: &MemoryReader<'_>| {
             let cursor = reader.cursor(&asked, generation)?;
-            if let Some(lease) = cursor.lease.filter(|lease| lease.until > now) {
-                let left_ms = lease.until.as_ms() - now.as_ms();
-                let seconds_left = u64::try_from(left_ms).unwrap_or(0).div_ceil(1_000);
-                return Err(CoreError::LeaseHeld { seconds_left }.into());
-            }
+            // Whether somebody holds a lease is said where one is taken.
             let remembered = reader.remembered_seqs(&asked, generation, cursor.seq)?;
             let not_before = reader.not_before(&whose)?.max(cursor.not_before);
             let echoes = reader.echoes(&asked, since, echoes_max)?;

@@ -144,7 +144,7 @@ pub struct EmbeddingCounts {
     pub memories: u64,
     /// Of these, those with a vector of the model.
     pub embedded: u64,
-    /// Texts that wait.
+    /// Texts that wait, with those that are still to be queued, about.
     pub queued: u64,
     /// Texts that were given up.
     pub failed: u64,

@@ -71,9 +71,19 @@ impl MemoryReader<'_> {
                     count("SELECT count(*) FROM vectors WHERE model = ?", model.no.into())?
                 }
             },
-            queued: count(queued, 0)?,
+            queued: count(queued, 0)? + self.left_to_queue()?,
             failed: count(queued, 1)?,
         })
+    }
+
+    /// Memories that nobody queued yet and somebody will, about.
+    fn left_to_queue(&self) -> Answer<u64> {
+        if self.embedding_model()?.is_none() {
+            return Ok(0);
+        }
+        let left = |walk: &Walk| self.meta::<i64>(walk.left);
+        let left = left(&BACKFILL)?.max(left(&REINDEX)?);
+        Ok(left.unwrap_or(0).unsigned_abs())
     }
 
     /// Texts that are due to be embedded by this model, those that wait longest first;

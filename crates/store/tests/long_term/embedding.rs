@@ -146,11 +146,15 @@ fn reindexing_tries_everything_again() {
     }
     embed(&kit, 1, towards(0, 0.1));
     kit.write(|writer| writer.embed_failed(id(2), 1, "broken", at(0), true));
+    let counts = |kit: &Kit| kit.memories.read(|reader| reader.embedding_counts(MODEL, at(0)));
+    let queued = |kit: &Kit| counts(kit).unwrap().queued;
     kit.write(|writer| writer.reindex_begin());
+    assert!(queued(&kit) >= 3, "from the first moment on");
     while kit.write(|writer| writer.reindex_step(1, at(0))) > 0 {}
     let mut waiting = due(&kit);
     waiting.sort_unstable();
     assert_eq!(waiting, [1, 2, 3]);
+    assert_eq!(queued(&kit), 3);
     assert_eq!(nearest(&kit, "ann", towards(0, 0.0)), [1], "until then the old one is used");
     assert_eq!(kit.found("ann", "fact").len(), 3);
     kit.check_indexes();
