@@ -58,6 +58,7 @@ impl Worker for Dreamer {
             return Ok(());
         };
         let tenant = self.engine.tenant_or_common(&id);
+        #[expect(clippy::redundant_closure_for_method_calls, reason = "it is of one lifetime")]
         let last = self.engine.read_memories(&tenant, |reader| reader.dream_last_at()).await;
         let last = last.map_err(work_error)?;
         let now_ms = self.engine.shared.machine.now().wall.as_ms();

@@ -116,7 +116,9 @@ impl Engine {
     /// Goes on with what a crash, or a caller who left, has left. False when the log still
     /// has to be emptied.
     pub(super) async fn finish_forgetting(&self, tenant: &Tenant) -> Result<bool, EngineError> {
-        for job in self.read_memories(tenant, |reader| reader.forget_jobs()).await? {
+        #[expect(clippy::redundant_closure_for_method_calls, reason = "it is of one lifetime")]
+        let jobs = self.read_memories(tenant, |reader| reader.forget_jobs()).await?;
+        for job in jobs {
             // Whoever does it wants to know what went.
             let is_anothers = self.shared.long_term.lane(&tenant.id).forgetting().contains(&job.id);
             if !is_anothers {
