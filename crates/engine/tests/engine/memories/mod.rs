@@ -29,7 +29,6 @@ use memoird_store::encoding;
 
 use crate::bot::Bot;
 use crate::kit::{ACME, Memories, TestMachine, World, session_id, unswept};
-use crate::store::FaultyStore;
 use embedder::ScriptedEmbedder;
 
 /// The subject of tests that need only one.
@@ -192,14 +191,18 @@ impl Daemon {
         let (outcome, world) = runtime.block_on(async {
             let last = self.world.take();
             let base = last.as_ref().map_or_else(Default::default, |last| last.machine.stopped());
+            let store = last.as_ref().map(|last| Arc::clone(&last.store)).unwrap_or_default();
             let dir = last.as_ref().and_then(|last| last.memories.as_ref());
+            let dir = dir.map(|memories| Arc::clone(&memories.dir));
+            // Only one at a time may have the directory.
+            drop(last);
             let world = World {
                 config: self.config.clone(),
-                store: last.as_ref().map_or_else(Arc::<FaultyStore>::default, |w| w.store.clone()),
+                store,
                 machine: Arc::new(TestMachine::resume(base, base.0 + 1)),
                 blocking: memoird_engine::Blocking::Inline,
                 memories: Some(match dir {
-                    Some(last) => Memories::of(Arc::clone(&last.dir)),
+                    Some(dir) => Memories::of(dir),
                     None => Memories::new(),
                 }),
             };

@@ -25,6 +25,9 @@ const WORDS: [&str; 4] = ["tea", "chess", "rain", "music"];
 /// What is known of one tenant: all that was ever remembered and not forgotten.
 type Known = BTreeMap<MemoryId, Memory>;
 
+/// Which memories a command means.
+type Meant = Box<dyn Fn(&Memory) -> bool>;
+
 struct Simulation {
     dice: Dice,
     world: World,
@@ -137,7 +140,7 @@ impl Simulation {
         let whose = subject(SUBJECTS[usize::try_from(self.dice.below(3)).unwrap()]);
         let word = (*self.dice.one_of(&WORDS)).to_owned();
         let Some(one) = self.any(place) else { return };
-        let (ask, is_meant): (_, Box<dyn Fn(&Memory) -> bool>) = match self.dice.below(6) {
+        let (ask, is_meant): (_, Meant) = match self.dice.below(6) {
             0 => (ForgetAsk::Subject(whose.clone()), Box::new(move |m| m.subject == whose)),
             1 => {
                 let (subject, tags) = (Some(whose.clone()), vec![word.clone()]);

@@ -14,7 +14,7 @@ fn nameless(content: &str) -> RememberAsk {
     RememberAsk { subject: None, ..fact(ANN, content) }
 }
 
-fn is_missing(answer: Result<memoird_engine::RememberOutcome, EngineError>) -> bool {
+fn is_missing(answer: &Result<memoird_engine::RememberOutcome, EngineError>) -> bool {
     matches!(answer, Err(EngineError::Core(CoreError::SourceNotFound { .. })))
 }
 
@@ -65,9 +65,9 @@ async fn the_words_and_the_time_come_from_the_turns() {
     let memory = bot.remember(own).await.unwrap().memory;
     assert_eq!((memory.content.as_str(), memory.observed_at.seconds()), ("likes two drinks", 7));
 
-    assert!(is_missing(bot.remember(RememberAsk { source: from("s", &[1, 4]), ..ask }).await));
+    assert!(is_missing(&bot.remember(RememberAsk { source: from("s", &[1, 4]), ..ask }).await));
     let ask = RememberAsk { source: from("nobody", &[1]), ..fact(ANN, "") };
-    assert!(is_missing(bot.remember(ask).await));
+    assert!(is_missing(&bot.remember(ask).await));
 
     // The journal still has what has ended.
     bot.end("s").await.unwrap();
@@ -80,7 +80,7 @@ async fn the_words_and_the_time_come_from_the_turns() {
         "it is known which life it was"
     );
     bot.tell("s", ANN, "a new life").await;
-    assert!(is_missing(bot.remember(ended.clone()).await), "the live one has only one turn");
+    assert!(is_missing(&bot.remember(ended.clone()).await), "the live one has only one turn");
     ended.source.as_mut().unwrap().generation = Some(generation);
     assert_eq!(bot.remember(ended).await.unwrap().memory.content, "And");
 }
@@ -115,8 +115,8 @@ async fn without_a_journal_the_live_history_is_the_source() {
     }
     let of = |seq: u64| RememberAsk { source: from("s", &[seq]), ..nameless("") };
     assert_eq!(bot.remember(of(4)).await.unwrap().memory.content, "three");
-    assert!(is_missing(bot.remember(of(2)).await), "it left the history");
+    assert!(is_missing(&bot.remember(of(2)).await), "it left the history");
     bot.end("s").await.unwrap();
     let ended = RememberAsk { subject: Some(subject(ANN)), ..of(4) };
-    assert!(is_missing(bot.remember(ended).await));
+    assert!(is_missing(&bot.remember(ended).await));
 }
