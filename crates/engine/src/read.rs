@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
-use memoird_store::JournalRange;
+use memoird_store::{JournalPage, JournalRange};
 
 use crate::append::ATTEMPTS;
 use crate::cell::{Residence, SessionCell};
@@ -65,6 +65,8 @@ pub struct HistoryQuery {
 pub struct HistoryPage {
     /// Which generation's; of every page that the engine gives it is there.
     pub generation: Option<Generation>,
+    /// Whose memories its facts become, where it knows.
+    pub subject: Option<Subject>,
     /// Encoded as they were when they arrived.
     pub turns: Vec<Arc<[u8]>>,
     /// The `after_seq` of the next page; 0 on the last one.
@@ -181,9 +183,9 @@ impl Engine {
             let inner = cell.lock();
             let Residence::Live(session) = inner.residence() else { return None };
             let is_other = query.generation.is_some_and(|named| named != session.head().generation);
-            let generation = Some(session.head().generation);
             let what = (!is_other).then(|| HistoryPage {
-                generation,
+                generation: Some(session.head().generation),
+                subject: session.head().subject.clone(),
                 ..take_page(session.history().turns_after(query.after_seq), query)
             });
             Some(Seen { what, ticket: inner.ticket, epoch: inner.epoch })
@@ -214,7 +216,8 @@ impl Engine {
         })?;
         let last = page.turns.last().filter(|_| page.more).map_or(0, |(seq, _)| *seq);
         let turns = page.turns.into_iter().map(|(_, content)| content).collect();
-        Ok(HistoryPage { generation: page.generation, turns, next_after_seq: last })
+        let JournalPage { generation, subject, .. } = page;
+        Ok(HistoryPage { generation, subject, turns, next_after_seq: last })
     }
 
     /// Looks at a session under its lock, as often as it takes to see something that is

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use memoird_core::change::{ChangeSet, EndReason};
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, Subject, TenantId};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
@@ -53,6 +53,8 @@ pub struct ClockAnchor {
 pub struct JournalPage {
     /// Which generation's; of every page that a store gives it is there.
     pub generation: Option<Generation>,
+    /// Whose memories the generation's facts become, where it knows.
+    pub subject: Option<Subject>,
     /// Seq and encoded content, ascending.
     pub turns: Vec<(u64, Arc<[u8]>)>,
     /// True when the generation has turns after the last of these.

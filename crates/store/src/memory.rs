@@ -290,7 +290,8 @@ impl Store for MemoryStore {
         let Some(row) = row.filter(|row| row.key == *key) else {
             return Ok(None);
         };
-        let page = JournalPage { generation, ..JournalPage::default() };
+        let subject = row.head.subject.clone();
+        let page = JournalPage { generation, subject, ..JournalPage::default() };
         let (mut page, mut bytes) = (page, 0);
         for (seq, content) in row.turns.range(range.after_seq.saturating_add(1)..) {
             if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {

@@ -9,6 +9,7 @@ use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
 use memoird_core::memory::prompt::{Ask, Said, prompt};
 use memoird_core::memory::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Origin, Source};
+use memoird_core::session::Head;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
 use memoird_store::encoding;
@@ -166,16 +167,17 @@ impl Engine {
             Err(EngineError::SessionNotFound { .. }) => None,
             Err(error) => return Err(error),
         };
-        let newest = match (generation, &live) {
-            (Some(named), _) => Some(named),
-            (None, Some(head)) => Some(head.generation),
-            (None, None) => self.turns_after(tenant, session, None, 0, 1).await?.generation,
+        let is_live = |head: &Head| generation.is_none_or(|named| named == head.generation);
+        let (newest, whose) = match live.filter(is_live) {
+            Some(head) => (Some(head.generation), head.subject),
+            None => {
+                let page = self.turns_after(tenant, session, generation, 0, 1).await?;
+                (page.generation, page.subject)
+            }
         };
         let not_found = || EngineError::SessionNotFound { session: session.clone() };
         let generation = newest.ok_or_else(not_found)?;
-        // Whose an earlier life was the live one does not say.
-        let speaks = live.filter(|head| head.generation == generation);
-        let subject = subject.or(speaks.and_then(|head| head.subject)).ok_or_else(|| {
+        let subject = subject.or(whose).ok_or_else(|| {
             let problem = "is empty, and the session does not say whose memories these become";
             CoreError::MemoryInvalid { field: "subject", problem: problem.to_owned() }
         })?;

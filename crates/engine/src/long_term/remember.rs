@@ -18,7 +18,7 @@ use super::{RememberAsk, RememberOutcome, SourceAsk};
 use crate::embedder::Purpose;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::read::{HistoryQuery, HistoryScope};
+use crate::read::{HistoryPage, HistoryQuery, HistoryScope};
 use crate::tenant::Tenant;
 
 /// Bytes that are read at once while the turns of a source are looked for.
@@ -221,11 +221,13 @@ impl Engine {
         };
         let head = live.as_ref().map(|view| &view.head).filter(|head| is_live(head));
         let mut generation = ask.generation.or(head.map(|head| head.generation));
-        let mut found = Found {
-            subject: live.as_ref().and_then(|view| view.head.subject.clone()),
-            at_seq: head.map(|head| head.last_seq),
-            ..Found::default()
+        let subject = match head {
+            Some(head) => head.subject.clone(),
+            None if generation.is_none() && ask.seqs.is_empty() => None,
+            None => self.source_page(tenant, &ask.session, generation, 0, 1).await?.subject,
         };
+        let at_seq = head.map(|head| head.last_seq);
+        let mut found = Found { subject, at_seq, ..Found::default() };
         let mut seqs = ask.seqs.clone();
         seqs.sort_unstable();
         seqs.dedup();
@@ -256,27 +258,12 @@ impl Engine {
         seqs: &[u64],
     ) -> Result<(Vec<Turn>, Option<Generation>), EngineError> {
         let missing = |problem: String| EngineError::Core(CoreError::SourceNotFound { problem });
-        let scope = match self.shared.journal.is_on() {
-            true => HistoryScope::Journal,
-            false => HistoryScope::Live,
-        };
         let (mut turns, mut wanted) =
             (Vec::with_capacity(seqs.len()), seqs.iter().copied().peekable());
         for _ in 0..SOURCE_READS_MAX {
             let Some(&next) = wanted.peek() else { return Ok((turns, generation)) };
-            let query = HistoryQuery {
-                scope,
-                generation,
-                after_seq: next - 1,
-                turns_max: SOURCE_TURNS_MAX,
-                bytes_max: SOURCE_BYTES_MAX,
-            };
-            let page = self.history(tenant, session, query).await.map_err(|error| match error {
-                EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
-                    missing(format!("session {session} has no such turns (any more)"))
-                }
-                other => other,
-            })?;
+            let page =
+                self.source_page(tenant, session, generation, next - 1, SOURCE_TURNS_MAX).await?;
             generation = page.generation;
             let before = turns.len();
             for content in &page.turns {
@@ -293,6 +280,29 @@ impl Engine {
             None => Ok((turns, generation)),
             Some(_) => Err(missing("the turns lie too far apart; name fewer".to_owned())),
         }
+    }
+
+    async fn source_page(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        generation: Option<Generation>,
+        after_seq: u64,
+        turns_max: usize,
+    ) -> Result<HistoryPage, EngineError> {
+        let scope = match self.shared.journal.is_on() {
+            true => HistoryScope::Journal,
+            false => HistoryScope::Live,
+        };
+        let bytes_max = SOURCE_BYTES_MAX;
+        let query = HistoryQuery { scope, generation, after_seq, turns_max, bytes_max };
+        self.history(tenant, session, query).await.map_err(|error| match error {
+            EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
+                let problem = format!("session {session} has no such turns (any more)");
+                CoreError::SourceNotFound { problem }.into()
+            }
+            other => other,
+        })
     }
 }
 

@@ -40,26 +40,15 @@ impl MemoryWriter<'_> {
         Ok(row.memory)
     }
 
-    /// Takes memories in as they are. Those that are there to the letter are skipped.
+    /// Takes memories in as they are. Those that are there are left alone, also where they
+    /// changed since.
     ///
     /// # Errors
-    /// As [`crate::StoreError::Refused`]: `MemoryInvalid` when one is there with other
-    /// content, `MemoriesFull`.
+    /// As [`crate::StoreError::Refused`]: `MemoriesFull`.
     pub fn import(&self, memories: &[Memory], limits: &MemoryLimits) -> Answer<Imported> {
         let mut imported = Imported::default();
         for memory in memories {
-            if let Some(row) = MemoryRow::by_id(self.connection, memory.id)? {
-                let known = row.memory;
-                if known.content != memory.content
-                    || known.subject != memory.subject
-                    || known.kind != memory.kind
-                {
-                    let problem = format!(
-                        "{} is there with other content; forget it first, or leave it out",
-                        memory.id
-                    );
-                    return Self::refuse(CoreError::MemoryInvalid { field: "id", problem });
-                }
+            if MemoryRow::by_id(self.connection, memory.id)?.is_some() {
                 imported.skipped += 1;
                 continue;
             }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use memoird_core::change::LiveSet;
 use memoird_core::idempotency::{KeyRecord, Keys};
-use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::ids::{Generation, SessionKey, Subject};
 use memoird_core::session::{SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
@@ -134,7 +134,8 @@ pub(super) fn journal(
     let mut statement = view.prepare_cached(&sql)?;
     let from = whole(range.after_seq.saturating_add(1));
     let mut rows = statement.query(params![generation.to_bytes(), from])?;
-    let page = JournalPage { generation: Some(generation), ..JournalPage::default() };
+    let subject = subject_of(&view, reach, generation)?;
+    let page = JournalPage { generation: Some(generation), subject, ..JournalPage::default() };
     let (mut page, mut bytes) = (page, 0);
     while let Some(row) = rows.next()? {
         if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
@@ -229,6 +230,21 @@ fn find_generation(
     let sql = both(reach, folded, intake, "ORDER BY 1 DESC LIMIT 1");
     let newest = connection.prepare_cached(&sql)?.query_row(session, |row| row.get(0));
     Ok(newest.optional()?.map(Generation::from_bytes))
+}
+
+/// Whose memories a generation's facts become, as its newest row says.
+fn subject_of(
+    connection: &Connection,
+    reach: Reach,
+    generation: Generation,
+) -> Result<Option<Subject>, StoreError> {
+    let folded = "SELECT 0, subject FROM generations WHERE generation = ?1";
+    let intake = "SELECT id, subject FROM intake_heads WHERE generation = ?1";
+    let sql = both(reach, folded, intake, "ORDER BY 1 DESC LIMIT 1");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let subject = statement.query_row([generation.to_bytes()], |row| row.get(1)).optional()?;
+    let subject: Option<String> = subject.flatten();
+    Ok(subject.and_then(|subject| Subject::parse(&subject).ok()))
 }
 
 /// A question to where things are found, and where needed to the intake.

@@ -168,6 +168,9 @@ fn a_new_generation_starts_empty(store: &dyn Store) {
     must_write(store, [second.append("u", 10)]);
     assert_eq!(seqs(store, &first.key, None), Some(vec![1]));
     assert_eq!(seqs(store, &first.key, Some(first.generation())), Some(vec![1, 2]));
+    let subject = |generation| page(store, &first.key, generation, ALL).unwrap().subject;
+    assert_eq!(subject(Some(first.generation())), Subject::parse("anna").ok(), "each has its own");
+    assert_eq!(subject(None), None);
 }
 
 fn live_heads_are_those_of_the_live_generations(store: &dyn Store) {
