@@ -13,7 +13,8 @@ use memoird_core::memory::{Fact, MemoryKind, MemoryLimits, NearDuplicate};
 use memoird_core::time::Timestamp;
 use memoird_store::StoreError;
 use memoird_store::long_term::{
-    Embedding, LongTermOptions, LongTermStore, RecallAsk, Remembering, TenantMemories, WriteJob,
+    Embedding, ForgetFilter, LongTermOptions, LongTermStore, RecallAsk, Remembering,
+    TenantMemories, WriteJob,
 };
 use tempfile::TempDir;
 
@@ -227,6 +228,22 @@ fn remember(bencher: Bencher<'_, '_>) {
         .counter(ItemsCount::new(GROUP))
         .with_inputs(group)
         .bench_values(|orders| write(&memories, &orders).is_ok());
+}
+
+/// A subject of a thousand amid nine thousand, until nothing of it is left in the file.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn forget_1_000(bencher: Bencher<'_, '_>) {
+    let job = MemoryId::new(1, 1);
+    let forget = move |memories: &TenantMemories| -> Result<bool, StoreError> {
+        let filter = ForgetFilter::Subject(Subject::parse("subject-0")?);
+        let at = Timestamp::from_ms(1);
+        memories.write_one(move |writer| writer.forget_begin(job, &filter, at))?;
+        while !memories.write_one(move |writer| writer.forget_step(job, 500))?.is_done {}
+        memories.truncate_log()
+    };
+    bencher
+        .with_inputs(|| Tenant::new(1_000, 9, 1_000, true))
+        .bench_refs(|tenant| forget(&tenant.memories).is_ok());
 }
 
 /// Bytes of a tenant's file.

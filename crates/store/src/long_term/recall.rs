@@ -186,32 +186,11 @@ impl MemoryReader<'_> {
         Ok(())
     }
 
-    /// Looks up a term in one partition, the newest memories first where they are many.
+    /// Looks up a term in one partition, the newest memories first.
     fn matches(&self, word: &str, partition: i64, mut note: impl FnMut(i64)) -> Answer<Looked> {
-        // FTS5 begins at the near end of all that the tenant has: the team's stand first.
-        if partition == TEAM {
-            let mut first_ones = Vec::new();
-            let looked = self.walk_matches(word, partition, "ASC", |no| first_ones.push(no))?;
-            if looked.found < MATCHES_MAX {
-                first_ones.into_iter().for_each(note);
-                return Ok(looked);
-            }
-        }
-        self.walk_matches(word, partition, "DESC", &mut note)
-    }
-
-    fn walk_matches(
-        &self,
-        word: &str,
-        partition: i64,
-        order: &str,
-        mut note: impl FnMut(i64),
-    ) -> Answer<Looked> {
-        let sql = format!(
-            "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?
-             ORDER BY rowid {order} LIMIT ?"
-        );
-        let mut statement = self.connection.prepare_cached(&sql)?;
+        let sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?
+                   ORDER BY rowid DESC LIMIT ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
         let (first, last) = range(partition);
         let phrase = format!("\"{word}\"");
         let mut rows = statement.query(params![phrase, first, last, limit(MATCHES_MAX)])?;

@@ -21,6 +21,10 @@ pub(super) const MIGRATIONS: [&str; 1] = [V1];
 /// ten thousand reads a few hundred rows. Moments sort as integers (`time.rs`), ids are
 /// 16 bytes. `format` is the version of the row. The text is the last column, so that
 /// whoever asks for another does not read it.
+///
+/// Small pages let `words` find its way to a partition's rows: of a term on more than four
+/// of them it knows where they begin. With the usual 4,050 bytes, a subject of 100 among
+/// 100,000 took twice as long; backwards it jumps further than forwards.
 const V1: &str = "
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
@@ -91,6 +95,7 @@ CREATE VIRTUAL TABLE words USING fts5(
     tokenize = 'porter unicode61 remove_diacritics 2'
 );
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
+INSERT INTO words (words, rank) VALUES ('pgsz', 512);
 
 CREATE TABLE models (
     no        INTEGER PRIMARY KEY,

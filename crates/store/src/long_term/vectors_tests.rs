@@ -203,6 +203,12 @@ fn measure_ways_to_look() {
     time("bits in blocks", &|query| {
         assert_eq!(by_bits(&connection, model, query).len(), WANTED);
     });
+}
+
+/// `cargo test --release -p memoird-store --lib -- --ignored --nocapture which_part`.
+#[test]
+#[ignore = "it measures"]
+fn measure_which_part_of_the_best_is_found() {
     for (seed, spread) in [(2, 0.3), (3, 0.7), (4, 1.5)] {
         let mut clusters = Clusters::new(seed, 200, spread);
         let (_dir, mut connection) = open_one();
