@@ -16,6 +16,8 @@ use crate::tenant::Tenant;
 
 /// The share of a window's budget that memories may use, in percent.
 const SHARE_PERCENT: u64 = 10;
+/// Words that a memory has at least where a turn with the same words tells it.
+const WORDS_MIN: usize = 3;
 
 /// What was recalled for a window that is being built.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl Recalled {
                 source.session == *session && source.generation == Some(generation)
             });
             source.is_some_and(|source| window.holds(&source.seqs, last_seq))
-                || says(window, hit.memory.content.as_bytes())
+                || says(window, &hit.memory.content)
         };
         let (held, new): (Vec<&RecallHit>, Vec<&RecallHit>) = self.hits.iter().partition(is_held);
         let told = match held.is_empty() {
@@ -106,9 +108,12 @@ fn block_of(hits: &[&RecallHit], now: Timestamp, tokens_max: u64, scale: &Scale)
     block(&memories, now, tokens_max, &weigh)
 }
 
-/// True when a turn of the window has these words. The encoding keeps texts as they are, so
-/// nothing has to be decoded.
-fn says(window: &Window, words: &[u8]) -> bool {
-    let finder = memchr::memmem::Finder::new(words);
+/// True when a turn of the window says this. The encoding keeps texts as they are, so nothing
+/// has to be decoded. A word or two may stand in any sentence, and say nothing of it.
+fn says(window: &Window, content: &str) -> bool {
+    if content.split_whitespace().nth(WORDS_MIN - 1).is_none() {
+        return false;
+    }
+    let finder = memchr::memmem::Finder::new(content);
     window.turns.iter().any(|turn| finder.find(&turn.content).is_some())
 }

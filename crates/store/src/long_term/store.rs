@@ -85,17 +85,18 @@ impl LongTermStore {
         }
     }
 
-    /// The tenants that have a file, in order.
+    /// The tenants that have a file, in order. One whose file cannot be read is not among
+    /// them: what is wrong with it is told to whoever asks for it, and is nobody else's.
     ///
     /// # Errors
-    /// When the directory, or one of the files, cannot be read.
+    /// When the directory cannot be read.
     pub fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
         let unusable = |source| StoreError::DirUnusable { dir: self.dir.clone(), source };
         let mut tenants = Vec::new();
         for path in self.files().map_err(unusable)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if is_file_name(name)
-                && let Some(tenant) = open::tenant_of(&path)?
+                && let Ok(Some(tenant)) = open::tenant_of(&path)
                 && let Ok(tenant) = TenantId::parse(&tenant)
                 && file_name(&tenant) == name
             {

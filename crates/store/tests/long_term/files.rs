@@ -53,6 +53,15 @@ fn a_file_of_another_tenant_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn a_damaged_file_hides_no_other_tenant() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "a fact");
+    std::fs::write(kit.dir.path().join("broken.db"), b"not a database").unwrap();
+    assert_eq!(kit.store.tenants().unwrap(), [tenant("acme")]);
+    assert!(kit.store.tenant(&tenant("broken")).is_err(), "who asks for it is told");
+}
+
+#[test]
 fn what_is_no_file_of_ours_is_left_as_it_is() {
     for content in [&b"not a database"[..], &[0; 4_096]] {
         let dir = TempDir::new().unwrap();

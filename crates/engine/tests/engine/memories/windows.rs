@@ -104,6 +104,14 @@ async fn nothing_is_told_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_word_in_a_question_does_not_tell_a_memory() {
+    let bot = acme(&world().open().await);
+    bot.tell("s", ANN, "are you vegan?").await;
+    bot.learn(ANN, "vegan").await;
+    assert_eq!(held(&contents_of(&bot, with_memories("vegan")).await), ["vegan"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_held_makes_no_room_that_is_not_there() {
     let mut world = world();
     world.config.long_term.window_tokens = 1_000;
