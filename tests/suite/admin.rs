@@ -63,19 +63,22 @@ async fn tenants_are_listed_with_the_limits_that_apply() {
 #[tokio::test]
 async fn what_a_later_version_brings_is_unimplemented() {
     let daemon = Daemon::start().await;
-    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    let (mut client, mut memories) = (daemon.sessions(), daemon.memories());
     let code = Code::Unimplemented;
     let reason = "UNIMPLEMENTED";
     refused(client.compact_session(v1::CompactSessionRequest::default()).await, code, reason);
     refused(client.undo_compaction(v1::UndoCompactionRequest::default()).await, code, reason);
-    refused(admin.run_dream(v1::RunDreamRequest::default()).await, code, reason);
+    let search = v1::SearchTranscriptsRequest::default();
+    refused(memories.search_transcripts(search).await, code, reason);
 }
 
 #[tokio::test]
 async fn health_is_told_for_the_daemon_and_for_each_service_without_a_key() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut health = HealthClient::new(channel(daemon.grpc_addr()));
-    for service in ["", "memoird.v1.SessionService", "memoird.v1.AdminService"] {
+    for service in
+        ["", "memoird.v1.SessionService", "memoird.v1.MemoryService", "memoird.v1.AdminService"]
+    {
         let request = HealthCheckRequest { service: service.into() };
         let answer = health.check(request).await.expect("known").into_inner();
         assert_eq!(answer.status(), ServingStatus::Serving, "{service:?}");
@@ -103,7 +106,8 @@ async fn reflection_tells_the_services_and_their_messages() {
     };
     let MessageResponse::ListServicesResponse(list) = next().await else { panic!("no list") };
     let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
-    for name in ["memoird.v1.SessionService", "memoird.v1.AdminService", "grpc.health.v1.Health"] {
+    let services = ["Session", "Memory", "Admin"].map(|name| format!("memoird.v1.{name}Service"));
+    for name in services.iter().map(String::as_str).chain(["grpc.health.v1.Health"]) {
         assert!(names.iter().any(|known| known == name), "{name} in {names:?}");
     }
     let MessageResponse::FileDescriptorResponse(files) = next().await else { panic!("no file") };
@@ -113,7 +117,7 @@ async fn reflection_tells_the_services_and_their_messages() {
 #[tokio::test]
 async fn the_pages_for_operators_tell_life_readiness_and_metrics() {
     let daemon = Daemon::start().await;
-    say(&mut daemon.sessions(), "chat", "a secret").await;
+    say(&mut daemon.sessions(), "chat", "a xylophone").await;
     let page = |path| http_get(daemon.admin_addr(), path);
     assert_eq!(page("/healthz").await.0, 200);
     assert_eq!(page("/readyz").await.0, 200);
@@ -128,5 +132,5 @@ async fn the_pages_for_operators_tell_life_readiness_and_metrics() {
     ] {
         assert!(metrics.contains(line), "{line} in\n{metrics}");
     }
-    assert!(!metrics.contains("chat") && !metrics.contains("secret"), "no id, no content");
+    assert!(!metrics.contains("chat") && !metrics.contains("xylophone"), "no id, no content");
 }

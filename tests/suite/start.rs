@@ -90,7 +90,7 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(dir)
         .expect("a directory")
         .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.file_name().is_some_and(|name| name != "lock"))
+        .filter(|path| path.is_file() && path.file_name().is_some_and(|name| name != "lock"))
         .map(|path| (path.display().to_string(), std::fs::read(&path).expect("a file")))
         .collect();
     files.sort();

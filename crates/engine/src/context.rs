@@ -1,5 +1,7 @@
 //! Building a window: what the next model call sees.
 
+mod asks;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,24 +9,24 @@ use memoird_core::CoreError;
 use memoird_core::change::ChangeSet;
 use memoird_core::ids::{Generation, SessionId, SessionKey};
 use memoird_core::limits::Limits;
-use memoird_core::model::{Budget, BudgetOverride, ModelProfile};
-use memoird_core::session::{AppendCommand, ModelUsage, Session};
-use memoird_core::tokens::{Calibration, Scale, Tokenizer};
+use memoird_core::model::Budget;
+use memoird_core::session::{ModelUsage, Session};
+use memoird_core::tokens::{Calibration, Scale};
 use memoird_core::turn::{Turn, estimate_tokens};
-use memoird_core::window::{
-    Ask, Codec, Policy as WindowPolicy, Report, Window, WindowSettings, WindowTurn,
-};
+use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, Window};
 use memoird_store::encoding;
 
-use crate::append::{ATTEMPTS, AppendOutcome};
+use crate::append::ATTEMPTS;
 use crate::cell::SessionCell;
 use crate::config::EngineConfig;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::long_term::{RecallAsk, RecallHit, Recalled, Told};
+use crate::long_term::{Recalled, Told};
 use crate::models::Model;
 use crate::read::SessionView;
 use crate::tenant::Tenant;
+
+pub use asks::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
 
 /// What is counted where it stands; counting more takes longer than a hand-over.
 const INLINE_BYTES_MAX: usize = 32 << 10;
@@ -34,70 +36,6 @@ const GRAIN_MS_MAX: u64 = 600_000;
 const BUDGET_MAX: u64 = 1 << 61;
 /// What a bot adds is at most so much: it never fits.
 const FIXED_MAX: u64 = 1 << 62;
-
-/// How windows are built.
-#[derive(Clone, Debug, Default)]
-pub struct ContextConfig {
-    /// What an operator decides of windows.
-    pub settings: WindowSettings,
-    /// The models that are known; each name once.
-    pub models: Vec<ContextModel>,
-    /// The model of a call that names none; one of `models`.
-    pub default_model: String,
-}
-
-/// A model, and what counts its tokens.
-#[derive(Clone, Debug)]
-pub struct ContextModel {
-    /// What is known of it.
-    pub profile: ModelProfile,
-    /// What counts its tokens.
-    pub tokenizer: Arc<dyn Tokenizer>,
-}
-
-/// Asks for a window.
-#[derive(Clone, Debug, Default)]
-pub struct ContextRequest {
-    /// An append to do first.
-    pub append: Option<AppendCommand>,
-    /// The name of a model; empty: the default one.
-    pub model: String,
-    /// What differs from the model's budget.
-    pub budget: BudgetOverride,
-    /// Tokens that the bot adds by itself.
-    pub overhead_tokens: u64,
-    /// The system prompt.
-    pub system: String,
-    /// The tool schemas, as the provider takes them.
-    pub tools_json: String,
-    /// How to choose turns; `None`: as configured.
-    pub policy: Option<WindowPolicy>,
-    /// 0 for the first try; each further one takes a tenth off the budget.
-    pub attempt: u32,
-    /// Only look: nothing is touched, and nothing decided is kept.
-    pub peek: bool,
-    /// Memories to put into the window.
-    pub memories: Option<RecallAsk>,
-}
-
-/// A window.
-#[derive(Clone, Debug)]
-pub struct ContextOutcome {
-    /// The session, after the append where there was one.
-    pub session: SessionView,
-    /// What the append did.
-    pub appended: Option<AppendOutcome>,
-    /// What the model sees, in order.
-    pub turns: Vec<WindowTurn>,
-    /// Indices of turns after which a provider's cache may break, ascending.
-    pub cache_breakpoints: Vec<usize>,
-    /// Memories that were recalled for it and are in it, best first.
-    pub memories: Vec<RecallHit>,
-    /// The block in which the model reads them; empty without any.
-    pub memories_text: String,
-    /// Why.
-    pub report: Report,
-}
 
 /// What a window is built from.
 struct Plan {

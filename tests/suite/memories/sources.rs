@@ -117,9 +117,10 @@ async fn turns_that_left_the_history_or_whose_life_ended_are_a_source_still() {
     let gone = RememberRequest { source: from("chat", "", &[2]), ..fact("", "") };
     assert_eq!(kept(&mut client, gone).await.content, "Noted.", "the journal has it");
     assert_eq!(end(&mut sessions, "chat").await, generation);
-    let none_live = RememberRequest { source: from("chat", "", &[3]), ..fact("ann", "") };
-    let answer = client.remember(none_live).await;
-    refused(answer, Code::NotFound, "SOURCE_NOT_FOUND");
+    let newest = RememberRequest { source: from("chat", "", &[4]), ..fact("", "") };
+    let newest = kept(&mut client, newest).await;
+    assert_eq!((&*newest.subject, &*newest.content), ("ann", "more 0"), "none is live");
+    assert_eq!(newest.source.expect("told").generation, generation);
     let ended = RememberRequest { source: from("chat", &generation, &[3]), ..fact("", "") };
     let ended = kept(&mut client, ended).await;
     assert_eq!((&*ended.subject, &*ended.content), ("ann", "And it is in Oslo"));
@@ -136,5 +137,5 @@ async fn turns_that_left_the_history_or_whose_life_ended_are_a_source_still() {
     let again = RememberRequest { source: live.source, ..fact("ann", "") };
     let again = remember(&mut client, again).await;
     assert_eq!(again.outcome(), RememberOutcome::Reinforced);
-    assert_eq!(memories_of(&mut client, "ann").await.len(), 3);
+    assert_eq!(memories_of(&mut client, "ann").await.len(), 4);
 }

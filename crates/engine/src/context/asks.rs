@@ -1,0 +1,76 @@
+//! What is asked of a window, and what a window is, as plain data.
+
+use std::sync::Arc;
+
+use memoird_core::model::{BudgetOverride, ModelProfile};
+use memoird_core::session::AppendCommand;
+use memoird_core::tokens::Tokenizer;
+use memoird_core::window::{Policy as WindowPolicy, Report, WindowSettings, WindowTurn};
+
+use crate::append::AppendOutcome;
+use crate::long_term::{RecallAsk, RecallHit};
+use crate::read::SessionView;
+
+/// How windows are built.
+#[derive(Clone, Debug, Default)]
+pub struct ContextConfig {
+    /// What an operator decides of windows.
+    pub settings: WindowSettings,
+    /// The models that are known; each name once.
+    pub models: Vec<ContextModel>,
+    /// The model of a call that names none; one of `models`.
+    pub default_model: String,
+}
+
+/// A model, and what counts its tokens.
+#[derive(Clone, Debug)]
+pub struct ContextModel {
+    /// What is known of it.
+    pub profile: ModelProfile,
+    /// What counts its tokens.
+    pub tokenizer: Arc<dyn Tokenizer>,
+}
+
+/// Asks for a window.
+#[derive(Clone, Debug, Default)]
+pub struct ContextRequest {
+    /// An append to do first.
+    pub append: Option<AppendCommand>,
+    /// The name of a model; empty: the default one.
+    pub model: String,
+    /// What differs from the model's budget.
+    pub budget: BudgetOverride,
+    /// Tokens that the bot adds by itself.
+    pub overhead_tokens: u64,
+    /// The system prompt.
+    pub system: String,
+    /// The tool schemas, as the provider takes them.
+    pub tools_json: String,
+    /// How to choose turns; `None`: as configured.
+    pub policy: Option<WindowPolicy>,
+    /// 0 for the first try; each further one takes a tenth off the budget.
+    pub attempt: u32,
+    /// Only look: nothing is touched, and nothing decided is kept.
+    pub peek: bool,
+    /// Memories to put into the window.
+    pub memories: Option<RecallAsk>,
+}
+
+/// A window.
+#[derive(Clone, Debug)]
+pub struct ContextOutcome {
+    /// The session, after the append where there was one.
+    pub session: SessionView,
+    /// What the append did.
+    pub appended: Option<AppendOutcome>,
+    /// What the model sees, in order.
+    pub turns: Vec<WindowTurn>,
+    /// Indices of turns after which a provider's cache may break, ascending.
+    pub cache_breakpoints: Vec<usize>,
+    /// Memories that were recalled for it and are in it, best first.
+    pub memories: Vec<RecallHit>,
+    /// The block in which the model reads them; empty without any.
+    pub memories_text: String,
+    /// Why.
+    pub report: Report,
+}
