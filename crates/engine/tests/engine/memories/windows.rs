@@ -105,7 +105,8 @@ async fn nothing_is_told_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_word_in_a_question_does_not_tell_a_memory() {
-    let bot = acme(&world().open().await);
+    let world = world();
+    let bot = acme(&world.open().await);
     bot.tell("s", ANN, "are you vegan?").await;
     bot.learn(ANN, "vegan").await;
     assert_eq!(held(&contents_of(&bot, with_memories("vegan")).await), ["vegan"]);
