@@ -46,11 +46,13 @@ impl<'a> Token<'a> {
 /// The words of a text, in order.
 pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
     let mut rest = 0;
-    std::iter::from_fn(move || {
+    let words = std::iter::from_fn(move || {
         let place = skip(text, rest, |c| !c.is_alphanumeric());
         rest = skip(text, place, is_inside_word);
         (place < rest).then(|| Token { word: &text[place..rest], place })
-    })
+    });
+    // Some marks count as letters; where nothing else stands, no word does.
+    words.filter(|token| token.word.is_ascii() || !token.folded().is_empty())
 }
 
 /// The word without its English ending, by the algorithm that is called English or Porter 2
@@ -261,8 +263,14 @@ fn fold(word: &str) -> Cow<'_, str> {
     if word.is_ascii() {
         return Cow::Owned(word.to_ascii_lowercase());
     }
-    let lower = word.chars().flat_map(char::to_lowercase);
-    Cow::Owned(lower.nfd().filter(|c| !is_diacritic(*c)).nfc().collect())
+    let lower = || word.chars().flat_map(char::to_lowercase);
+    let folded: String = lower().nfd().filter(|c| !is_diacritic(*c)).nfc().collect();
+    match folded.chars().all(is_inside_word) {
+        true => Cow::Owned(folded),
+        // Some letters exist in one piece only outside of this form, and in it would be two
+        // words: the nuktas of Devanagari, for one.
+        false => Cow::Owned(lower().filter(|c| !is_diacritic(*c)).collect()),
+    }
 }
 
 #[cfg(test)]
@@ -361,6 +369,14 @@ mod tests {
             assert_eq!(numbers_and_negations(one), numbers_and_negations(other), "{one}; {other}");
         }
         assert_eq!(numbers_and_negations("No: 1.5, -2 and won't"), ["no", "1.5", "-2", "not"]);
+    }
+
+    #[test]
+    fn a_mark_on_nothing_is_no_word() {
+        let text = "\u{1dd3} a \u{1dd3}b";
+        let words: Vec<_> = tokens(text).map(|token| token.folded()).collect();
+        assert_eq!(words, ["a", "b"]);
+        assert_eq!(normalised("\u{1dd3} a"), "a");
     }
 
     proptest! {
