@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::compaction::{CompactionStatus, Summary};
 use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::time::{Now, Steady, Timestamp};
@@ -77,6 +78,17 @@ pub enum Change {
         /// What its windows were decided to be, where that changed.
         cuts: Option<Arc<[SavedCut]>>,
     },
+    /// Its compaction did something; the turns stay as they are, and so does its last access.
+    Compact {
+        /// Of which generation.
+        generation: Generation,
+        /// What it was built on.
+        expected_revision: u64,
+        /// How its compaction does now.
+        status: Arc<CompactionStatus>,
+        /// What becomes of its summary.
+        summary: SummaryChange,
+    },
     /// The generation ends.
     End {
         /// Which one.
@@ -90,6 +102,17 @@ pub enum Change {
         /// The hooks that are owed a delivery, each once.
         owed: Arc<[HookName]>,
     },
+}
+
+/// What becomes of a session's summary.
+#[derive(Clone, Debug)]
+pub enum SummaryChange {
+    /// It stays: a compaction failed.
+    Stays,
+    /// This one takes its place; the last one is kept, for whoever undoes it.
+    Made(Arc<Summary>),
+    /// The one of this number is forgotten, and the one before it stands again.
+    Undone(u32),
 }
 
 /// Turns that are added to a generation.
@@ -179,6 +202,7 @@ impl Change {
             Self::Begin { generation, .. }
             | Self::PatchState { generation, .. }
             | Self::Touch { generation, .. }
+            | Self::Compact { generation, .. }
             | Self::End { generation, .. } => *generation,
         }
     }
@@ -190,6 +214,7 @@ impl Change {
             Self::Append(appended) => Some(appended.expected_revision),
             Self::PatchState { expected_revision, .. }
             | Self::Touch { expected_revision, .. }
+            | Self::Compact { expected_revision, .. }
             | Self::End { expected_revision, .. } => Some(*expected_revision),
         }
     }
@@ -204,7 +229,8 @@ impl Change {
         ROW + match self {
             Self::Append(appended) => appended.turns.iter().map(|(_, content)| content.len()).sum(),
             Self::PatchState { state_json, .. } => state_json.len(),
-            Self::Begin { .. } | Self::Touch { .. } | Self::End { .. } => 0,
+            Self::Compact { summary: SummaryChange::Made(summary), .. } => 2 * summary.text.len(),
+            Self::Begin { .. } | Self::Touch { .. } | Self::Compact { .. } | Self::End { .. } => 0,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod breaker;
 pub mod change;
+pub mod compaction;
 pub mod date;
 pub mod error;
 pub mod formats;

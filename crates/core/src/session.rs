@@ -5,6 +5,7 @@ mod windows;
 use std::sync::Arc;
 
 use crate::change::{Appended, Change, EndReason, LiveSet, Totals};
+use crate::compaction::{CompactionStatus, Summary};
 use crate::error::CoreError;
 use crate::history::{Arrival, History, TurnRecord};
 use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
@@ -26,6 +27,8 @@ pub struct Session {
     state: Option<Box<State>>,
     keys: Option<Box<Keys>>,
     windows: Option<Box<Windows>>,
+    /// What stands for its oldest exchanges.
+    summary: Option<Arc<Summary>>,
 }
 
 /// What is known of a session without its turns.
@@ -49,6 +52,8 @@ pub struct Head {
     pub totals: Totals,
     /// True while a reply is still streaming.
     pub partial: bool,
+    /// How its compaction does; `None` as long as nothing happened there.
+    pub compaction: Option<Arc<CompactionStatus>>,
 }
 
 /// A turn with the ids of the calls it answers.
@@ -69,6 +74,8 @@ pub struct SavedSession {
     pub keys: Keys,
     /// What its windows were decided to be.
     pub cuts: Vec<SavedCut>,
+    /// What stands for its oldest exchanges.
+    pub summary: Option<Arc<Summary>>,
 }
 
 /// Turns to be added to a session.
@@ -129,7 +136,7 @@ impl Session {
             last_access: now.steady,
         };
         let history = History::default();
-        (Self { head, history, state: None, keys: None, windows: None }, change)
+        (Self { head, history, state: None, keys: None, windows: None, summary: None }, change)
     }
 
     /// Brings back what a store knows.
@@ -142,7 +149,7 @@ impl Session {
         let has_cuts = !saved.cuts.is_empty();
         let windows = has_cuts.then(|| Box::new(Windows::restore(saved.cuts)));
         let (state, keys) = (saved.state.map(Box::new), Some(Box::new(saved.keys)));
-        Self { head, history, state, keys, windows }
+        Self { head, history, state, keys, windows, summary: saved.summary }
     }
 
     /// All but the turns.
@@ -325,6 +332,7 @@ impl Head {
             state_version: 0,
             totals: Totals::default(),
             partial: false,
+            compaction: None,
         }
     }
 

@@ -7,6 +7,7 @@ use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::outbox::{RetryPolicy, Subscription};
 
+use crate::compaction::CompactionConfig;
 use crate::context::ContextConfig;
 use crate::hook::Hook;
 use crate::long_term::LongTermConfig;
@@ -22,6 +23,8 @@ pub struct EngineConfig {
     pub journal: JournalConfig,
     /// How windows are built.
     pub context: ContextConfig,
+    /// How sessions are compacted.
+    pub compaction: CompactionConfig,
     /// What outlives a session.
     pub long_term: LongTermConfig,
     /// What is done when a session ends.

@@ -76,6 +76,26 @@ pub enum EngineError {
         /// What happened, for the log.
         detail: String,
     },
+    /// Nothing is summarized while a call waits for its result or a reply is streaming.
+    #[error("a call waits for its result, or a reply is streaming; append it first")]
+    CallPending,
+    /// One compaction at a time.
+    #[error("a compaction of the session is being made; try again")]
+    CompactionRunning,
+    /// There is no summary, and nothing was changed.
+    #[error("no summary could be made ({reason}): {problem}; nothing was changed")]
+    CompactionFailed {
+        /// Its name in metrics and events.
+        reason: &'static str,
+        /// What happened.
+        problem: String,
+    },
+    /// There is nothing to take back.
+    #[error("session {session} has no summary")]
+    NoSummary {
+        /// The id.
+        session: SessionId,
+    },
     /// The daemon is stopping.
     #[error("the daemon is stopping; nothing was changed")]
     Stopping,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::EndReason;
+use memoird_core::compaction::probe::Probe;
 use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use tokio::sync::Notify;
@@ -48,6 +49,41 @@ pub enum EventKind {
     },
     /// A generation ended.
     Ended(EndReason),
+    /// The oldest exchanges became a summary.
+    Compacted {
+        /// Counts the summaries of the generation, from 1.
+        number: u32,
+        /// Why: a trigger's name.
+        trigger: &'static str,
+        /// Who made it.
+        by: Box<str>,
+        /// The first turn that it newly stands for.
+        first_seq: u64,
+        /// The last one.
+        through_seq: u64,
+        /// Tokens of what it newly stands for and of the summary before it. Estimated.
+        tokens_before: u64,
+        /// Its own.
+        tokens_after: u64,
+        /// What of it can still be found.
+        probe: Probe,
+    },
+    /// No summary could be made; nothing changed.
+    CompactionFailed {
+        /// Why it was wanted: a trigger's name.
+        trigger: &'static str,
+        /// Why there is none: a name.
+        reason: &'static str,
+        /// For an operator.
+        problem: String,
+        /// What the session's breaker lets through from now on.
+        breaker: &'static str,
+    },
+    /// The last summary was taken back.
+    CompactionUndone {
+        /// Which one.
+        number: u32,
+    },
     /// A hook has done what it is for.
     HookDelivered {
         /// Which.

@@ -7,8 +7,10 @@
 mod append;
 mod capacity;
 mod cell;
+mod compaction;
 mod config;
 mod context;
+mod counter;
 mod dispatch;
 mod embedder;
 mod end;
@@ -30,17 +32,22 @@ mod reconfigure;
 mod recover;
 mod state;
 mod stats;
+mod summarizer;
 mod sweep;
 mod table;
 mod tenant;
 mod worker;
 
 pub use append::AppendOutcome;
+pub use compaction::{
+    CompactionConfig, CompactionOutcome, CompactionSnapshot, Outcome, SessionDetail,
+};
 pub use config::{
     Durability, EngineConfig, HookConfig, HooksConfig, JournalConfig, SessionConfig, TenantConfig,
     TenantLimits,
 };
 pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
+pub use counter::{CountAsk, CountError, Counting, TokenCounter};
 pub use embedder::{EmbedError, Embedder, Embeddings, Purpose};
 pub use end::EndedSession;
 pub use engine::{Blocking, Engine, Stores};
@@ -57,5 +64,6 @@ pub use memoird_core::window::WindowTurn;
 pub use outbox::DeliveryView;
 pub use read::{HistoryPage, HistoryQuery, HistoryScope, SessionPage, SessionView};
 pub use stats::{HookStats, Stats, StatsSnapshot, TenantSnapshot, TenantStats, WindowSnapshot};
+pub use summarizer::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
 pub use tenant::{Policy, Tenant};
 pub use worker::WorkerStatus;

@@ -12,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use crate::cell::SessionCell;
+use crate::compaction::{CompactionSnapshot, CompactionStats};
 use crate::events::EventKind;
 use crate::long_term::{MemoryCounters, MemorySnapshot};
 
@@ -26,6 +27,8 @@ pub struct Stats {
     pub commit_failures: AtomicU64,
     /// How long a transaction takes.
     pub commit_seconds: Histogram,
+    /// How long summaries take, in seconds, from the snapshot to the answer.
+    pub compaction_seconds: Histogram,
     /// Change sets of a transaction.
     pub commit_batch: Histogram,
     /// How hooks do.
@@ -77,6 +80,7 @@ pub struct TenantStats {
     turns_dropped: AtomicU64,
     pub(crate) windows: WindowStats,
     pub(crate) memories: MemoryCounters,
+    pub(crate) compaction: CompactionStats,
 }
 
 /// Counts of one tenant's windows.
@@ -167,6 +171,8 @@ pub struct TenantSnapshot {
     pub windows: WindowSnapshot,
     /// Its memories.
     pub memories: MemorySnapshot,
+    /// Its compactions.
+    pub compaction: CompactionSnapshot,
     /// Sessions it may have; 0: no cap.
     pub max_sessions: u64,
     /// How long its sessions live untouched, in milliseconds.
@@ -181,6 +187,7 @@ impl Default for Stats {
             commits: AtomicU64::default(),
             commit_sets: AtomicU64::default(),
             commit_failures: AtomicU64::default(),
+            compaction_seconds: Histogram::new(exponential_buckets(0.001, 2.5, 14)),
             commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
             commit_batch: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
             hooks: HookStats::default(),
@@ -221,6 +228,7 @@ impl TenantStats {
             turns_dropped: read(&self.turns_dropped),
             windows: self.windows.snapshot(),
             memories: self.memories.snapshot(),
+            compaction: self.compaction.snapshot(),
             max_sessions: 0,
             session_ttl_ms: 0,
             max_history_turns: 0,
@@ -275,7 +283,7 @@ impl Tally {
                 Change::End { generation, reason, .. } => {
                     tally.ended = Some((*generation, *reason));
                 }
-                Change::PatchState { .. } | Change::Touch { .. } => {}
+                Change::PatchState { .. } | Change::Touch { .. } | Change::Compact { .. } => {}
             }
         }
         tally

@@ -163,6 +163,10 @@ impl Tables {
                 row.head.last_access = *last_access;
                 row.take_cuts(cuts.as_deref());
             }
+            Change::Compact { expected_revision, status, .. } => {
+                let row = self.expected(change, *expected_revision)?;
+                row.head.compaction = Some(Arc::clone(status));
+            }
             Change::End { generation, expected_revision, reason, at, owed } => {
                 let row = self.expected(change, *expected_revision)?;
                 row.ended = Some((*at, *reason));
@@ -261,6 +265,7 @@ impl Store for MemoryStore {
             encoding::read_back(seq, Arc::clone(content)).ok_or_else(damaged)
         });
         Ok(Some(SavedSession {
+            summary: None,
             head: row.head.clone(),
             kept: row.kept.clone(),
             cuts: row.cuts.clone(),

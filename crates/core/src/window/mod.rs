@@ -38,6 +38,7 @@ pub use memory::{SavedCut, Windows};
 pub use plan::{Window, WindowTurn, overheads};
 pub use report::{Blocks, Omission, OmissionReason, Report};
 pub use words::LABEL;
+pub(crate) use words::labelled;
 
 /// Asks for a window. Tokens are as they are counted: without the factor.
 pub struct Ask<'a> {

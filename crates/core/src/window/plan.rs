@@ -194,6 +194,7 @@ fn finish(
         degraded: false,
         notes: Vec::new(),
         omissions: omissions(composer, &cut, composed),
+        summary: None,
     };
     report.explain(&cut, ask.shown(ask.budget));
     let sent_tokens = counted - before_turns;

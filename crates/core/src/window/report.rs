@@ -1,5 +1,8 @@
 //! Why a window is what it is.
 
+use std::sync::Arc;
+
+use crate::compaction::Summary;
 use crate::model::Budget;
 
 use super::{Cut, Policy};
@@ -35,6 +38,8 @@ pub struct Report {
     pub notes: Vec<String>,
     /// What is not in the window, or not as it was said, in the order of the turns.
     pub omissions: Vec<Omission>,
+    /// What stands for the oldest turns.
+    pub summary: Option<Arc<Summary>>,
 }
 
 /// Tokens of a window by block.
@@ -78,6 +83,8 @@ pub enum OmissionReason {
     Trimmed,
     /// The first user turn did not fit, and is an excerpt.
     Excerpt,
+    /// The summary stands for them.
+    Summarized,
 }
 
 impl Blocks {

@@ -47,7 +47,7 @@ pub(super) fn media_left_out(media_type: &str) -> String {
 }
 
 /// A turn with the label that says what it is.
-pub(super) fn labelled(mut turn: Turn, what: &str) -> Turn {
+pub(crate) fn labelled(mut turn: Turn, what: &str) -> Turn {
     turn.metadata.insert(LABEL.to_owned(), what.to_owned());
     turn
 }

@@ -8,6 +8,7 @@ use memoird_core::tokens::Tokenizer;
 use memoird_core::window::{Policy as WindowPolicy, Report, WindowSettings, WindowTurn};
 
 use crate::append::AppendOutcome;
+use crate::counter::TokenCounter;
 use crate::long_term::{RecallAsk, RecallHit};
 use crate::read::SessionView;
 
@@ -29,6 +30,8 @@ pub struct ContextModel {
     pub profile: ModelProfile,
     /// What counts its tokens.
     pub tokenizer: Arc<dyn Tokenizer>,
+    /// What counts them where its provider does, for decisions near the limit.
+    pub counter: Option<Arc<dyn TokenCounter>>,
 }
 
 /// Asks for a window.

@@ -39,6 +39,11 @@ fn words(events: &[Event]) -> Vec<String> {
                 format!("{first_seq}-{last_seq}-{dropped_turns}")
             }
             EventKind::Ended(reason) => format!("{reason:?}"),
+            EventKind::Compacted { number, through_seq, .. } => {
+                format!("summary {number} {through_seq}")
+            }
+            EventKind::CompactionFailed { reason, .. } => format!("no summary: {reason}"),
+            EventKind::CompactionUndone { number } => format!("no summary {number} any more"),
             EventKind::HookDelivered { hook, tries } => format!("{hook} done {tries}"),
             EventKind::HookFailed { hook, tries, problem, gave_up } => {
                 format!("{hook} {problem} {tries} {gave_up}")

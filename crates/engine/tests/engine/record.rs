@@ -107,6 +107,7 @@ impl Record {
                 let life = self.life(generation);
                 (life.state_version, life.last_access) = (*version, *last_access);
             }
+            Change::Compact { .. } => {}
             Change::Touch { last_access, .. } => self.life(generation).last_access = *last_access,
             Change::End { reason, at, owed, .. } => {
                 self.check_end(generation, *reason, at.steady, newcomer);

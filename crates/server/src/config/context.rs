@@ -85,7 +85,7 @@ impl ContextShape {
         let model = |profile: ModelProfile| {
             let at = format!("context.models.{}.tokenizer", profile.name);
             match tokenizers.get(&profile.tokenizer, profile.provider) {
-                Ok(tokenizer) => Some(ContextModel { profile, tokenizer }),
+                Ok(tokenizer) => Some(ContextModel { profile, tokenizer, counter: None }),
                 Err(problem) => {
                     problems.add(&at, problem);
                     None

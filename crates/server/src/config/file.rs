@@ -184,6 +184,7 @@ impl FileConfig {
     pub(super) fn engine(&self) -> EngineConfig {
         let (short_term, journal, limits) = (&self.short_term, &self.journal, &self.limits);
         EngineConfig {
+            compaction: memoird_engine::CompactionConfig::default(),
             limits: Limits {
                 max_history_turns: short_term.max_history_turns,
                 max_history_bytes: short_term.max_history_bytes.0,

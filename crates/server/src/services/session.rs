@@ -69,7 +69,7 @@ impl SessionService for SessionApi {
         let session = from::session_id(&request.session_id)?;
         let view = self.engine.session(&caller.tenant, &session).await;
         let session = to::session_info(&view.map_err(|error| status::engine(&error))?);
-        Ok(Response::new(v1::GetSessionResponse { session: Some(session) }))
+        Ok(Response::new(v1::GetSessionResponse { session: Some(session), ..Default::default() }))
     }
 
     async fn list_sessions(

@@ -238,6 +238,7 @@ fn report(report: Report, turns: &[WindowTurn]) -> v1::ContextReport {
         budget: Some(budget(report.budget)),
         omissions: report.omissions.into_iter().map(omission).collect(),
         model: report.model,
+        summary: None,
     }
 }
 
@@ -258,6 +259,7 @@ fn omission(omission: Omission) -> v1::Omission {
         OmissionReason::Superseded => v1::OmissionReason::Superseded,
         OmissionReason::Trimmed => v1::OmissionReason::Trimmed,
         OmissionReason::Excerpt => v1::OmissionReason::Excerpt,
+        OmissionReason::Summarized => v1::OmissionReason::Summarized,
     };
     v1::Omission {
         first_seq: omission.first_seq,

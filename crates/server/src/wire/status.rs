@@ -21,7 +21,7 @@ const RETRY_LATER: Duration = Duration::from_secs(1);
 
 /// What the engine could not do.
 pub(crate) fn engine(failure: &EngineError) -> Status {
-    use Code::{FailedPrecondition, NotFound, ResourceExhausted, Unavailable};
+    use Code::{Aborted, FailedPrecondition, NotFound, ResourceExhausted, Unavailable};
     let (code, reason, retry) = match failure {
         EngineError::Core(refusal) => return core(refusal),
         EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
@@ -48,6 +48,10 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
             warn!(detail, "a query could not be embedded");
             (Unavailable, "EMBEDDER_FAILED", Some(RETRY_LATER))
         }
+        EngineError::CallPending => (FailedPrecondition, "CALL_PENDING", None),
+        EngineError::CompactionRunning => (Aborted, "COMPACTION_RUNNING", Some(RETRY_LATER)),
+        EngineError::CompactionFailed { .. } => (Unavailable, "COMPACTION_FAILED", None),
+        EngineError::NoSummary { .. } => (FailedPrecondition, "NO_SUMMARY", None),
         EngineError::SessionReloaded => (Unavailable, "SESSION_RELOADED", Some(RETRY_SOON)),
         EngineError::NoPlace => (ResourceExhausted, "NO_PLACE", Some(RETRY_SOON)),
         EngineError::Stopping => (Unavailable, "STOPPING", Some(RETRY_LATER)),

@@ -224,6 +224,18 @@ fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json:
             };
             (kind, end_reason(*reason), None)
         }
+        EventKind::Compacted { number, trigger, by, .. } => {
+            ("compacted", none, Some(json!({ "number": number, "trigger": trigger, "by": by })))
+        }
+        EventKind::CompactionFailed { trigger, reason, problem, breaker } => {
+            let detail = json!({
+                "trigger": trigger, "reason": reason, "error": problem, "breaker": breaker,
+            });
+            ("compaction_failed", none, Some(detail))
+        }
+        EventKind::CompactionUndone { number } => {
+            ("compaction_undone", none, Some(json!({ "number": number })))
+        }
         EventKind::HookDelivered { hook, tries } => {
             let detail = json!({
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,

@@ -83,6 +83,7 @@ pub(super) fn load(
         .query_row([head.generation.to_bytes()], |row| row.get::<_, Vec<u8>>(0))
         .optional()?;
     Ok(Some(SavedSession {
+        summary: None,
         // Without them the next window is decided anew.
         cuts: cuts.and_then(|row| windows::decode(&row)).unwrap_or_default(),
         turns: kept_turns(&view, reach, head.generation, &kept)?,

@@ -63,6 +63,7 @@ impl GenerationRow {
                     tokens: count(row, 12)?,
                 },
                 partial: row.get(13)?,
+                compaction: None,
                 state_version: count(row, 14)?,
             },
         })

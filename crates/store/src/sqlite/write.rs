@@ -2,6 +2,7 @@
 //! A set is decided before any of it is written, so a refused one leaves nothing to undo.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
@@ -208,6 +209,7 @@ impl Decider<'_> {
                 row.head.last_access = *last_access;
             }
             Change::Touch { last_access, .. } => row.head.last_access = *last_access,
+            Change::Compact { status, .. } => row.head.compaction = Some(Arc::clone(status)),
             Change::End { reason, at, .. } => row.ended = Some((*at, *reason)),
         }
         Ok(row)
@@ -272,7 +274,7 @@ fn write_content(
                 .execute(params![generation.to_bytes(), &**state_json])?;
             Ok(())
         }
-        Change::Begin { .. } | Change::End { .. } => Ok(()),
+        Change::Begin { .. } | Change::Compact { .. } | Change::End { .. } => Ok(()),
     }
 }
 

@@ -53,6 +53,7 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
         state_version: 0,
         totals: Totals { turns: 3, ..saved.head.totals },
         partial: true,
+        compaction: None,
     };
     assert_eq!((&saved.head, &saved.head), (&expected, chat.session.head()));
     assert_eq!(saved.kept, LiveSet { anchor: Some(2), floor: 1, ..LiveSet::default() });

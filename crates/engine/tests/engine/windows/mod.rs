@@ -71,7 +71,7 @@ pub(crate) fn model(name: &str, context_window: u64, tokenizer: &Arc<Abacus>) ->
         tokenizer: TokenizerKind::O200k,
         budget,
     };
-    ContextModel { profile, tokenizer: tokenizer.clone() }
+    ContextModel { profile, tokenizer: tokenizer.clone(), counter: None }
 }
 
 /// With these models, of which the first is the default one.

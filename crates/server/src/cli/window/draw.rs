@@ -108,6 +108,7 @@ fn why(reason: OmissionReason) -> &'static str {
         OmissionReason::Salience => "left out as least important",
         OmissionReason::Superseded => "superseded by a newer result",
         OmissionReason::Trimmed => "trimmed to head and tail",
+        OmissionReason::Summarized => "summarized",
         OmissionReason::Excerpt => "shown as an excerpt",
     }
 }

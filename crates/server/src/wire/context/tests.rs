@@ -121,6 +121,7 @@ fn a_report_is_told_whole() {
     let turns = [WindowTurn { content: Arc::from(&b""[..]), tokens: 9 }];
     let told = report(
         Report {
+            summary: None,
             model: "m".into(),
             budget,
             input_budget: 889,

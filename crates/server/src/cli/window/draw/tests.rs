@@ -20,6 +20,7 @@ fn omission(first_seq: u64, last_seq: u64, reason: OmissionReason) -> Omission {
 
 fn example() -> GetContextResponse {
     let report = ContextReport {
+        summary: None,
         input_budget: 1_000,
         tokens_total: 600,
         tokens_by_block: Some(TokensByBlock { anchor: 100, tail: 500, ..Default::default() }),
