@@ -1,5 +1,6 @@
 //! A session: what a command does to it, and what of that a store must write.
 
+mod compaction;
 mod windows;
 
 use std::sync::Arc;
@@ -16,6 +17,9 @@ use crate::time::{Now, Steady, Timestamp};
 use crate::turn::NewTurn;
 use crate::window::{SavedCut, Windows};
 
+use compaction::Compacting;
+pub use compaction::{Goal, NotNow, Snapshot};
+
 /// Finishes the encoding of a turn that now has its seq and its time.
 pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
 
@@ -27,8 +31,7 @@ pub struct Session {
     state: Option<Box<State>>,
     keys: Option<Box<Keys>>,
     windows: Option<Box<Windows>>,
-    /// What stands for its oldest exchanges.
-    summary: Option<Arc<Summary>>,
+    compacting: Option<Box<Compacting>>,
 }
 
 /// What is known of a session without its turns.
@@ -136,7 +139,7 @@ impl Session {
             last_access: now.steady,
         };
         let history = History::default();
-        (Self { head, history, state: None, keys: None, windows: None, summary: None }, change)
+        (Self { head, history, state: None, keys: None, windows: None, compacting: None }, change)
     }
 
     /// Brings back what a store knows.
@@ -149,7 +152,8 @@ impl Session {
         let has_cuts = !saved.cuts.is_empty();
         let windows = has_cuts.then(|| Box::new(Windows::restore(saved.cuts)));
         let (state, keys) = (saved.state.map(Box::new), Some(Box::new(saved.keys)));
-        Self { head, history, state, keys, windows, summary: saved.summary }
+        let compacting = saved.summary.map(Compacting::with).map(Box::new);
+        Self { head, history, state, keys, windows, compacting }
     }
 
     /// All but the turns.

@@ -35,6 +35,10 @@ struct CutRow {
     budget: u64,
     #[prost(uint64, tag = "10")]
     made_at: u64,
+    #[prost(uint32, tag = "11")]
+    summary: u32,
+    #[prost(uint64, tag = "12")]
+    through_seq: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
@@ -95,6 +99,8 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
         excerpt_bytes: cut.excerpt.as_ref().map(|excerpt| excerpt.bytes),
         budget: cut.budget,
         made_at: cut.made_at,
+        summary: cut.summary,
+        through_seq: cut.through_seq,
     }
 }
 
@@ -133,6 +139,9 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
         excerpt: row.excerpt_bytes.map(|bytes| Excerpt { bytes, shown: None }),
         budget: row.budget,
         made_at: row.made_at,
+        summary: row.summary,
+        through_seq: row.through_seq,
+        was_not_enough: false,
     };
     Some(SavedCut { key: CutKey { model: row.model.into(), policy }, cut })
 }

@@ -18,7 +18,8 @@ pub mod spoken;
 mod status;
 mod summary;
 
-pub use span::{Span, SpanAsk};
+pub use span::Span;
+pub(crate) use span::{Keep, choose, is_apart, is_waiting};
 pub use status::{BreakerView, CompactionStatus, Failure};
 pub use summary::{Body, Summary, acknowledgement};
 

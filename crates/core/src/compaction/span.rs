@@ -1,24 +1,8 @@
 //! Which turns a compaction summarizes: the oldest exchanges, up to a boundary at which no
 //! unit is torn apart.
 
-/// What a span is chosen for.
-#[derive(Clone, Copy)]
-pub struct SpanAsk<'a> {
-    /// Exchanges to keep as they were said; 0: none.
-    pub keep_exchanges: u32,
-    /// True where fewer are kept when so many exceed what follows.
-    pub may_keep_fewer: bool,
-    /// Tokens that the kept turns may have.
-    pub tail_tokens_max: u64,
-    /// How many the kept turns may be.
-    pub tail_turns_max: u64,
-    /// Their encoded bytes.
-    pub tail_bytes_max: u64,
-    /// Where the last summary ends; 0 without one.
-    pub after_seq: u64,
-    /// The tokens of a turn.
-    pub tokens: &'a dyn Fn(u64, u32) -> u64,
-}
+use crate::history::{TurnRecord, View};
+use crate::turn::Role;
 
 /// The turns that a compaction summarizes: all from `first_seq` to `through_seq` but those
 /// that windows show apart.
@@ -30,4 +14,133 @@ pub struct Span {
     pub through_seq: u64,
     /// Tokens of the turns behind it.
     pub tail_tokens: u64,
+}
+
+/// What a span is chosen for: how much may stay as it was said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    /// Exchanges, at most; 0: none.
+    pub(crate) exchanges: u32,
+    /// True where exactly so many are meant, whatever they weigh.
+    pub(crate) is_exact: bool,
+    /// Tokens.
+    pub(crate) tokens: u64,
+    /// Turns.
+    pub(crate) turns: u64,
+    /// Encoded bytes.
+    pub(crate) bytes: u64,
+}
+
+/// What stays as it was said, walking from the newest turn to the oldest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tail {
+    tokens: u64,
+    turns: u64,
+    bytes: u64,
+    exchanges: u32,
+}
+
+/// True for a turn that windows show whatever a summary stands for.
+pub(crate) fn is_apart(view: &View<'_>, record: &TurnRecord) -> bool {
+    record.role == Role::System
+        || view.is_kept(record)
+        || view.anchor().is_some_and(|anchor| anchor.seq == record.seq)
+}
+
+/// True while the newest turn waits for a result: a call without all of its results, behind
+/// which nothing else was said.
+pub(crate) fn is_waiting(view: &View<'_>) -> bool {
+    let Some(newest) = view.tail_from(0).next_back() else { return false };
+    let mut calls = newest.answers().iter().filter_map(|&seq| view.record(seq));
+    let is_open = |call: &TurnRecord| {
+        let mut later = view.tail_from(call.seq + 1);
+        call.open_uses().next().is_some()
+            && later.all(|record| record.answers().contains(&call.seq))
+    };
+    is_open(newest) || calls.any(is_open)
+}
+
+/// The span after the last summary, which ends at `after_seq`; `None` where nothing is to be
+/// summarized.
+pub(crate) fn choose(
+    view: &View<'_>,
+    after_seq: u64,
+    keep: &Keep,
+    tokens: impl Fn(&TurnRecord) -> u64,
+) -> Option<Span> {
+    let span =
+        |through_seq, tail_tokens| Span { first_seq: after_seq + 1, through_seq, tail_tokens };
+    let chosen = match keep.exchanges {
+        0 => Some(span(answered_through(view), 0)),
+        _ => boundary(view, after_seq, keep, tokens).map(|(seq, tail)| span(seq - 1, tail)),
+    };
+    chosen.filter(|span| has_something(view, span))
+}
+
+/// The newest turn that nobody has to answer any more: what the model is to answer next is
+/// never summarized.
+fn answered_through(view: &View<'_>) -> u64 {
+    let Some(newest) = view.tail_from(0).next_back() else { return view.last_seq };
+    match newest.role {
+        Role::User | Role::Tool => newest.mates().fold(newest.seq, u64::min) - 1,
+        Role::Assistant | Role::System => view.last_seq,
+    }
+}
+
+/// Where the tail begins, and its tokens: with so many exchanges, or fewer that fit, at least
+/// the newest. Where that alone is too much, as many of its units as fit.
+fn boundary(
+    view: &View<'_>,
+    after_seq: u64,
+    keep: &Keep,
+    tokens: impl Fn(&TurnRecord) -> u64,
+) -> Option<(u64, u64)> {
+    let (mut tail, mut oldest_mate) = (Tail::default(), u64::MAX);
+    let (mut exchange, mut unit) = (None, None);
+    for record in view.tail_from(after_seq + 1).rev() {
+        if !is_apart(view, record) {
+            tail.tokens += tokens(record);
+            tail.turns += 1;
+            tail.bytes += record.content.len() as u64;
+        }
+        oldest_mate = record.mates().fold(oldest_mate, u64::min);
+        if oldest_mate < record.seq {
+            continue;
+        }
+        let fits = keep.is_exact || keep.holds(&tail);
+        let begins_exchange = record.role == Role::User && record.answers().is_empty();
+        if begins_exchange {
+            tail.exchanges += 1;
+            if fits {
+                exchange = Some((record.seq, tail.tokens));
+            }
+        }
+        if tail.exchanges == 0 && fits {
+            unit = Some((record.seq, tail.tokens));
+        }
+        if tail.exchanges >= keep.exchanges || (tail.exchanges > 0 && !fits) {
+            return exchange.or(unit);
+        }
+    }
+    // All that is left is kept, unless even the newest exchange is too much.
+    let is_all_kept = keep.is_exact || keep.holds(&tail);
+    if is_all_kept { None } else { exchange.or(unit) }
+}
+
+/// True when a turn of the span would be summarized, here or in a journal.
+fn has_something(view: &View<'_>, span: &Span) -> bool {
+    if span.through_seq < span.first_seq {
+        return false;
+    }
+    let anchor = view.anchor().map_or(0, |anchor| anchor.seq);
+    let is_gone = |seq: u64| seq != anchor && view.record(seq).is_none();
+    let mut here = view.tail_from(span.first_seq).take_while(|turn| turn.seq <= span.through_seq);
+    here.any(|record| !is_apart(view, record))
+        || (span.first_seq..=span.through_seq.min(view.front_seq().saturating_sub(1))).any(is_gone)
+}
+
+impl Keep {
+    fn holds(&self, tail: &Tail) -> bool {
+        tail.tokens <= self.tokens && tail.turns <= self.turns && tail.bytes <= self.bytes
+    }
 }

@@ -102,6 +102,11 @@ impl<'a> View<'a> {
         front.saturating_sub(seq) > apart(seq, front) + known.sum::<u64>()
     }
 
+    /// True for a system turn at the very start, before the anchor.
+    pub(crate) fn leads(&self, record: &TurnRecord) -> bool {
+        self.history.leads(record)
+    }
+
     /// True for a turn that windows never leave out: one that is held by a pin, or a system
     /// turn from before the anchor.
     pub(crate) fn is_kept(&self, record: &TurnRecord) -> bool {

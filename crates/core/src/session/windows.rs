@@ -29,7 +29,8 @@ impl Session {
     /// [`CoreError::CurrentTurnTooLarge`].
     pub fn window(&mut self, ask: &Ask<'_>) -> Result<Window, CoreError> {
         let windows = self.windows.get_or_insert_default();
-        windows.window(&self.history, self.head.last_seq, ask)
+        let summary = self.compacting.as_ref().and_then(|compacting| compacting.summary.as_ref());
+        windows.window((&self.history, self.head.last_seq), summary, ask)
     }
 
     /// Notes the tokens of a window that was not kept.

@@ -37,6 +37,7 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     made.budget = ask.budget;
     made.made_at = composer.view.last_seq;
     made.excerpt = None;
+    made.was_not_enough = false;
     let target = target(ask);
     let unit = composer.current_unit();
     if ask.fixed + composer.compose(&made).tokens > target.tokens {
@@ -63,6 +64,20 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     Ok(made)
 }
 
+/// Shows results in other words and nothing else: the cheapest way to the floor. `None` where
+/// it does not lead there.
+pub(super) fn reword(
+    composer: &Composer<'_>,
+    from: &Cut,
+    floor: u64,
+    ask: &Ask<'_>,
+) -> Option<Cut> {
+    let mut made = Cut { budget: ask.budget, made_at: composer.view.last_seq, ..from.clone() };
+    reduce::reduce(composer, &mut made, &composer.current_unit(), ask);
+    let is_less = made.reduced != from.reduced;
+    (is_less && ask.fixed + composer.compose(&made).tokens <= floor).then_some(made)
+}
+
 /// Joined runs may tear a unit apart, or in a long history leave next to nothing; then the
 /// front leaves after all.
 fn is_worth_it(composer: &Composer<'_>, thinned: &Cut, target: Target, ask: &Ask<'_>) -> bool {
@@ -76,7 +91,8 @@ fn is_worth_it(composer: &Composer<'_>, thinned: &Cut, target: Target, ask: &Ask
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Result<Cut, CoreError> {
-    let mut made = Cut { budget: ask.budget, made_at: composer.view.last_seq, ..Cut::default() };
+    let made_at = composer.view.last_seq;
+    let mut made = Cut { budget: ask.budget, made_at, ..Cut::default() };
     let unit = composer.current_unit();
     if let Some(place) = last_units(composer, &made, &unit, (ask.budget, turns.into()), ask) {
         begin_at(composer, &mut made, place.seq, &unit);

@@ -23,6 +23,12 @@ pub struct Cut {
     pub budget: u64,
     /// The newest turn when this was decided; 0 as long as nothing was.
     pub made_at: u64,
+    /// The number of the summary that stood before it; 0 for none.
+    pub summary: u32,
+    /// The last turn that it stands for.
+    pub through_seq: u64,
+    /// True once results in other words were found not to be enough. Forgotten by a restart.
+    pub was_not_enough: bool,
 }
 
 /// How the results of one turn are shown.

@@ -5,6 +5,7 @@
 use crate::history::{TurnRecord, View};
 use crate::turn::{PartKind, Turn};
 
+use super::block::Block;
 use super::counts::Counts;
 use super::cut::Cut;
 
@@ -57,6 +58,8 @@ pub(super) struct Composer<'a> {
     pub(super) open: fn(&[u8]) -> Option<Turn>,
     /// True where the anchor is shown though the cut has passed it.
     pub(super) with_anchor: bool,
+    /// What stands for the oldest turns.
+    pub(super) block: Option<&'a Block>,
 }
 
 /// Tokens of what memoird itself says, at most.
@@ -72,8 +75,12 @@ pub struct Overheads {
 #[derive(Debug, Default)]
 pub(super) struct Composed<'a> {
     pub(super) items: Vec<Item<'a>>,
-    /// Of all items.
+    /// Of all items, and of the summary.
     pub(super) tokens: u64,
+    /// Before which item the summary stands, where there is one.
+    pub(super) block_at: usize,
+    /// Before which item something has left that the cut would show.
+    pub(super) lost_at: Option<usize>,
     /// Stored turns that it shows, and of these those of the tail that are not kept apart.
     pub(super) turns: u64,
     pub(super) tail_turns: u64,
@@ -84,6 +91,13 @@ pub(super) struct Composed<'a> {
     pub(super) has_gaps: bool,
 }
 
+impl Composed<'_> {
+    /// How many items at the front are followed by what followed them when the cut was made.
+    pub(super) fn whole_items(&self) -> usize {
+        self.lost_at.unwrap_or(self.items.len())
+    }
+}
+
 impl<'a> Composer<'a> {
     /// Puts the window of a cut together.
     pub(super) fn compose(&self, cut: &Cut) -> Composed<'a> {
@@ -91,6 +105,15 @@ impl<'a> Composer<'a> {
         let mut draft =
             Draft { composer: self, cut, out, last: 0, gap: 0, has_lost: false, ahead: Vec::new() };
         let mut apart = self.apart(cut).into_iter().peekable();
+        if let Some(block) = self.block {
+            let leads =
+                |record: &&TurnRecord| record.seq <= block.through_seq() && self.view.leads(record);
+            while let Some(leading) = apart.next_if(leads) {
+                draft.put(leading);
+            }
+            draft.out.block_at = draft.out.items.len();
+            draft.out.tokens += block.tokens();
+        }
         let tail = self.view.tail_from(cut.seq);
         draft.out.items.reserve(tail.size_hint().0 + apart.len());
         let is_plain = cut.holes.is_empty();
@@ -284,13 +307,18 @@ impl<'a> Draft<'_, 'a> {
             return;
         }
         self.out.has_gaps = true;
-        self.gap += end - first;
+        // What the summary stands for is not left out.
+        let summarized = self.composer.block.map_or(0, Block::through_seq);
+        self.gap += end.saturating_sub(first.max(summarized + 1));
         let kept = &self.cut.kept;
         let was_kept =
             kept.partition_point(|&seq| seq < first) < kept.partition_point(|&seq| seq < end);
         let first = first.max(self.cut.seq);
         let was_tail = first < end && !self.cut.leaves_out_all(first, end);
-        self.has_lost |= was_kept || was_tail;
+        if was_kept || was_tail {
+            self.has_lost = true;
+            self.out.lost_at.get_or_insert(self.out.items.len());
+        }
     }
 
     /// A line for what was left out so far.

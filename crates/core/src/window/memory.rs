@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
+use crate::compaction::Summary;
 use crate::error::CoreError;
 use crate::history::{History, TurnRecord};
 use crate::time::Steady;
 
+use super::block::Block;
 use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
 use super::plan::{Planned, Sent, Window, plan};
@@ -23,6 +25,8 @@ pub struct Windows {
     /// The one used last is last.
     cuts: Vec<Entry>,
     counts: Vec<Counts>,
+    /// The summary as windows show it, for each scale.
+    blocks: Vec<Arc<Block>>,
     /// True when a store does not know the cuts as they are.
     is_changed: bool,
     /// What a store knows of when the session was used.
@@ -121,28 +125,61 @@ impl Windows {
         }
     }
 
+    /// A turn's tokens on a scale, where they were counted.
+    pub(crate) fn tokens(&self, scale: ScaleId, seq: u64) -> Option<u32> {
+        self.counts.iter().find(|counts| counts.scale == scale)?.get(seq)
+    }
+
     /// Builds a window.
     ///
     /// # Errors
     /// [`CoreError::CurrentTurnTooLarge`].
     pub fn window(
         &mut self,
-        history: &History,
-        last_seq: u64,
+        (history, last_seq): (&History, u64),
+        summary: Option<&Arc<Summary>>,
         ask: &Ask<'_>,
     ) -> Result<Window, CoreError> {
         let view = history.view(last_seq);
+        // The plain last turns, and nothing else.
+        let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
+        let block = summary.map(|summary| self.block(summary, ask));
         let unknown = Counts::new(ask.scale, &view);
         let counts = self.counts.iter().find(|counts| counts.scale == ask.scale);
         let place = self.cuts.iter().position(|entry| entry.key.is(ask.model, ask.policy));
         let entry = place.map(|place| &self.cuts[place]);
         let (whole, sent) = (Cut::default(), entry.and_then(|entry| entry.sent));
         let cut = entry.map_or(&whole, |entry| &entry.cut);
-        let Planned { window, cut } = plan(&view, counts.unwrap_or(&unknown), cut, sent, ask)?;
+        let turns = (&view, counts.unwrap_or(&unknown));
+        let Planned { window, cut } = match plan(turns, block.as_deref(), cut, sent, ask) {
+            // A smaller model may have no room for it. The turns said now matter more.
+            Err(CoreError::CurrentTurnTooLarge { .. }) if block.is_some() => {
+                let mut planned = plan(turns, None, cut, sent, ask)?;
+                planned.window.report.degraded = true;
+                let note = "there is no room for the summary of the oldest turns";
+                planned.window.report.notes.push(note.to_owned());
+                planned
+            }
+            planned => planned?,
+        };
         if ask.keep {
             self.remember(place, cut, last_seq, &window, ask);
         }
         Ok(window)
+    }
+
+    /// The summary, encoded and weighed once.
+    fn block(&mut self, summary: &Arc<Summary>, ask: &Ask<'_>) -> Arc<Block> {
+        if let Some(known) = self.blocks.iter().find(|block| block.is(summary, ask.scale)) {
+            return Arc::clone(known);
+        }
+        let made = Arc::new(Block::new(summary, ask));
+        self.blocks.retain(|block| !block.is_on(ask.scale));
+        if self.blocks.len() >= SCALES_MAX {
+            self.blocks.remove(0);
+        }
+        self.blocks.push(Arc::clone(&made));
+        made
     }
 
     fn remember(

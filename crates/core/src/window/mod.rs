@@ -9,6 +9,7 @@
 //! Nothing here counts text or decodes a turn but at a cut: between two of them a window is
 //! additions over counts that were made once.
 
+mod block;
 mod choose;
 mod content;
 mod counts;
@@ -76,6 +77,18 @@ pub struct Ask<'a> {
     pub codec: Codec,
     /// True when what is decided applies to the next window as well.
     pub keep: bool,
+    /// When results are shown in other words before anything is summarized; `None` where
+    /// nothing is.
+    pub soft: Option<SoftMark>,
+}
+
+/// When a window is large enough for a compaction, in percent of its budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoftMark {
+    /// From here on.
+    pub watermark_percent: u8,
+    /// Down to here.
+    pub floor_percent: u8,
 }
 
 /// Reads and writes the content of turns, whose encoding the rules do not know.
@@ -98,6 +111,14 @@ impl Ask<'_> {
         percent(self.budget, self.settings.floor_percent)
     }
 
+    /// The tokens from which on results are shown in other words, and down to which that has
+    /// to lead.
+    fn soft(&self) -> Option<(u64, u64)> {
+        let soft = self.soft?;
+        let of = |share| percent(self.budget, share);
+        Some((of(soft.watermark_percent), of(soft.floor_percent)))
+    }
+
     /// Counted tokens as the provider may charge them at most: with the margin, so that what
     /// does not fit is more than the input budget.
     fn at_most(&self, tokens: u64) -> u64 {
@@ -112,7 +133,7 @@ impl Ask<'_> {
     }
 }
 
-fn percent(whole: u64, percent: u8) -> u64 {
+pub(crate) fn percent(whole: u64, percent: u8) -> u64 {
     u64::try_from(u128::from(whole) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 

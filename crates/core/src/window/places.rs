@@ -5,6 +5,7 @@ use crate::history::TurnRecord;
 use crate::turn::Role;
 
 use super::Ask;
+use super::block::Block;
 use super::cut::Cut;
 use super::items::Composer;
 
@@ -79,7 +80,7 @@ impl<'a> Places<'a, ()> {
         always.sort_unstable();
         always.dedup();
         places.lines = composer.overheads.elision * (always.len() as u64 + 1);
-        places.tokens += places.lines;
+        places.tokens += places.lines + composer.block.map_or(0, Block::tokens);
         for record in always.iter().filter_map(|&seq| view.record(seq)) {
             places.tokens += places.shown_tokens(record);
             if Some(record.seq) != anchor {

@@ -6,11 +6,12 @@ use crate::error::CoreError;
 use crate::history::View;
 use crate::turn::Turn;
 
+use super::block::Block;
 use super::counts::Counts;
 use super::cut::Cut;
 use super::items::{Composed, Composer, Item, Kind, Overheads};
 use super::report::{Blocks, Omission, OmissionReason, Report};
-use super::{Ask, Policy, choose, content, words};
+use super::{Ask, Policy, block, choose, content, words};
 
 /// A window.
 #[derive(Clone, Debug)]
@@ -87,19 +88,20 @@ pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn plan(
-    view: &View<'_>,
-    counts: &Counts,
+    (view, counts): (&View<'_>, &Counts),
+    block: Option<&Block>,
     last: &Cut,
     sent: Option<Sent>,
     ask: &Ask<'_>,
 ) -> Result<Planned, CoreError> {
     let with_anchor = !matches!(ask.policy, Policy::SlidingWindow { .. });
     let (overheads, open) = (ask.overheads, ask.codec.open);
-    let composer = Composer { view, counts, overheads, open, with_anchor };
+    let composer = Composer { view, counts, overheads, open, with_anchor, block };
     let mut start = last.clone();
     // Much more room than the last cut had: what it left out may come back.
-    if start.budget > 0 && ask.budget >= start.budget.saturating_add(start.budget / 4) {
-        start = Cut::default();
+    let is_roomy = start.budget > 0 && ask.budget >= start.budget.saturating_add(start.budget / 4);
+    if is_roomy || start.summary != block.map_or(0, |block| block.summary.number) {
+        start = block::fresh(&composer);
     }
     content::remake(&composer, &mut start, ask);
     if let Policy::SlidingWindow { turns } = ask.policy {
@@ -107,9 +109,21 @@ pub(super) fn plan(
         let composed = composer.compose(&cut);
         return Ok(finish(&composer, cut, &composed, (last, sent, true), ask));
     }
-    let composed = composer.compose(&start);
+    let mut composed = composer.compose(&start);
+    let is_soft = |(mark, _): &(u64, u64)| ask.fixed + composed.tokens >= *mark;
+    if let Some((_, floor)) = ask.soft().filter(is_soft)
+        && !start.was_not_enough
+    {
+        match choose::reword(&composer, &start, floor, ask) {
+            Some(made) => {
+                start = made;
+                composed = composer.compose(&start);
+            }
+            None => start.was_not_enough = true,
+        }
+    }
     if holds(view, &start, &composed, ask) {
-        let is_other = start.made_at != last.made_at;
+        let is_other = (start.made_at, start.summary) != (last.made_at, last.summary);
         return Ok(finish(&composer, start, &composed, (last, sent, is_other), ask));
     }
     let cut = choose::cut(&composer, &start, ask)?;
@@ -140,95 +154,162 @@ fn finish(
     ask: &Ask<'_>,
 ) -> Planned {
     let has_new_cut = is_other && !matches!(ask.policy, Policy::SlidingWindow { .. });
-    let stable = stable_items(composer, &composed.items, (before, &cut, is_other), sent);
-    let anchor = composer.view.anchor().map(|anchor| anchor.seq);
-    let before_turns = ask.fixed - ask.memories;
-    let mut blocks = Blocks { system: ask.shown(before_turns), ..Blocks::default() };
-    let mut turns = Vec::with_capacity(composed.items.len());
-    let (mut counted, mut total) = (before_turns, blocks.system);
-    let (mut stable_tokens, mut stable_turns, mut head_turns) = (total, 0, 0);
-    for (place, item) in composed.items.iter().enumerate() {
-        let Some(content) = content::content(&cut, item, ask) else { continue };
-        counted += item.tokens;
-        // What is said of all turns adds up to what is said of the window.
-        let tokens = ask.shown(counted) - total;
-        total += tokens;
-        match item.is_stored() && Some(item.seq) == anchor {
-            true => blocks.anchor += tokens,
-            false => blocks.tail += tokens,
-        }
-        turns.push(WindowTurn { content, tokens });
-        if place < stable {
-            stable_tokens = total;
-            stable_turns = turns.len();
-        }
-        if item.seq < cut.seq && item.is_stored() {
-            head_turns = turns.len();
-        }
-    }
+    let stable = stable_items(composer, composed, (before, &cut, is_other), sent);
+    let laid = Laid::out(composer, &cut, composed, stable, ask);
     // Who only looks does not know the bot's prompts.
     let has_other_prompts = |sent: Sent| ask.keep && sent.fixed_digest != ask.fixed_digest;
     let is_first = sent.is_none_or(has_other_prompts);
-    let mut breakpoints: Vec<usize> = [head_turns, stable_turns, turns.len()]
-        .into_iter()
-        .filter_map(|n| n.checked_sub(1))
-        .collect();
-    breakpoints.dedup();
-    breakpoints.sort_unstable();
-    breakpoints.dedup();
     let included = composed.turns;
     let mut report = Report {
         model: ask.model.to_owned(),
         budget: ask.model_budget,
         input_budget: ask.input_budget,
-        blocks,
+        blocks: laid.blocks,
         turns_included: small(included),
         turns_omitted: small(composer.view.turns().saturating_sub(included)),
         results_trimmed: small(
             cut.reduced.values().map(|reduced| reduced.results.len() as u64).sum(),
         ),
-        stable_prefix_tokens: if is_first { 0 } else { stable_tokens },
+        stable_prefix_tokens: if is_first { 0 } else { laid.stable_tokens },
         token_factor: ask.factor,
         token_margin: ask.margin,
         policy: ask.policy,
         degraded: false,
         notes: Vec::new(),
         omissions: omissions(composer, &cut, composed),
-        summary: None,
+        summary: composer.block.map(|block| Arc::clone(&block.summary)),
     };
     report.explain(&cut, ask.shown(ask.budget));
-    let sent_tokens = counted - before_turns;
+    let sent_tokens = laid.counted - (ask.fixed - ask.memories);
     let newly_reduced = cut.reduced.iter().filter(|(seq, _)| !before.reduced.contains_key(seq));
     let newly_reduced = newly_reduced.map(|(_, reduced)| reduced.results.len() as u64).sum();
     let window = Window {
-        turns,
-        cache_breakpoints: breakpoints,
+        cache_breakpoints: laid.breakpoints(),
+        turns: laid.turns,
         report,
         has_new_cut,
         newly_reduced,
         tokens_saved: composer.view.tokens().saturating_sub(sent_tokens),
-        counted,
+        counted: laid.counted,
     };
     Planned { window, cut }
+}
+
+/// The turns of a window with their contents, and what they amount to.
+struct Laid {
+    turns: Vec<WindowTurn>,
+    blocks: Blocks,
+    /// Tokens as counted, and as the provider charges them.
+    counted: u64,
+    total: u64,
+    /// Of the part at the front that was sent before.
+    stable_tokens: u64,
+    stable_turns: usize,
+    /// Turns of the part at the front that outlives a cut.
+    head_turns: usize,
+}
+
+impl Laid {
+    /// Fetches the contents; of the items so many, and what stands before them, were sent
+    /// before.
+    fn out(
+        composer: &Composer<'_>,
+        cut: &Cut,
+        composed: &Composed<'_>,
+        stable: Stable,
+        ask: &Ask<'_>,
+    ) -> Self {
+        let anchor = composer.view.anchor().map(|anchor| anchor.seq);
+        let counted = ask.fixed - ask.memories;
+        let total = ask.shown(counted);
+        let mut laid = Self {
+            turns: Vec::with_capacity(composed.items.len() + 2),
+            blocks: Blocks { system: total, ..Blocks::default() },
+            counted,
+            total,
+            stable_tokens: total,
+            stable_turns: 0,
+            head_turns: 0,
+        };
+        let items = &composed.items;
+        for (place, next) in items.iter().map(Some).chain([None]).enumerate() {
+            if let Some(block) = composer.block.filter(|_| place == composed.block_at) {
+                for turn in block.turns() {
+                    laid.blocks.summary += laid.push(Arc::clone(&turn.content), turn.tokens, ask);
+                }
+                laid.note_stable(stable.with_block);
+                laid.head_turns = laid.turns.len();
+            }
+            let Some(item) = next else { break };
+            let Some(content) = content::content(cut, item, ask) else { continue };
+            let tokens = laid.push(content, item.tokens, ask);
+            match item.is_stored() && Some(item.seq) == anchor {
+                true => laid.blocks.anchor += tokens,
+                false => laid.blocks.tail += tokens,
+            }
+            laid.note_stable(place < stable.items);
+            if item.seq < cut.seq && item.is_stored() {
+                laid.head_turns = laid.turns.len();
+            }
+        }
+        laid
+    }
+
+    /// Puts a turn; gives its tokens. What is said of all turns adds up to what is said of
+    /// the window.
+    fn push(&mut self, content: Arc<[u8]>, counted: u64, ask: &Ask<'_>) -> u64 {
+        self.counted += counted;
+        let tokens = ask.shown(self.counted) - self.total;
+        self.total += tokens;
+        self.turns.push(WindowTurn { content, tokens });
+        tokens
+    }
+
+    fn note_stable(&mut self, is_stable: bool) {
+        if is_stable {
+            self.stable_tokens = self.total;
+            self.stable_turns = self.turns.len();
+        }
+    }
+
+    fn breakpoints(&self) -> Vec<usize> {
+        let ends = [self.head_turns, self.stable_turns, self.turns.len()];
+        let mut breakpoints: Vec<usize> =
+            ends.into_iter().filter_map(|n| n.checked_sub(1)).collect();
+        breakpoints.sort_unstable();
+        breakpoints.dedup();
+        breakpoints
+    }
 }
 
 fn small(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// How many items at the front were sent before, as they are.
+/// How much at the front was sent before, as it is.
+#[derive(Clone, Copy, Default)]
+struct Stable {
+    items: usize,
+    /// True when the summary is part of it.
+    with_block: bool,
+}
+
 fn stable_items(
     composer: &Composer<'_>,
-    items: &[Item<'_>],
+    composed: &Composed<'_>,
     (before, cut, is_other): (&Cut, &Cut, bool),
     sent: Option<Sent>,
-) -> usize {
-    let Some(sent) = sent else { return 0 };
+) -> Stable {
+    let Some(sent) = sent else { return Stable::default() };
+    let items = &composed.items;
     let was_sent = |item: &&Item<'_>| item.since <= sent.last_seq;
     if !is_other {
-        return items.iter().take_while(was_sent).count();
+        let items = items.iter().take(composed.whole_items()).take_while(was_sent).count();
+        return Stable { items, with_block: true };
     }
-    let old = composer.compose(before).items;
+    // As it was then, where no other summary stood there.
+    let block = composer.block.filter(|_| before.summary > 0);
+    let old = Composer { block, ..*composer }.compose(before);
     let is_same = |(new, old): &(&Item<'_>, &Item<'_>)| {
         (new.seq, new.kind, new.tokens) == (old.seq, old.kind, old.tokens)
             && match new.kind {
@@ -236,8 +317,22 @@ fn stable_items(
                 _ => cut.reduced.get(&new.seq) == before.reduced.get(&new.seq),
             }
     };
-    let both = items.iter().zip(old.iter().take_while(was_sent));
-    both.take_while(is_same).count()
+    let was_whole = old.items.iter().take(old.whole_items());
+    let both = items.iter().zip(was_whole.take_while(was_sent));
+    let items = both.take_while(is_same).count();
+    match cut.summary == before.summary {
+        true => Stable { items, with_block: items >= composed.block_at },
+        // Another summary, or none: only what stands before it.
+        false => {
+            let led = |item: &&Item<'_>| item.seq <= before.through_seq;
+            let before_old = match before.summary {
+                0 => usize::MAX,
+                _ => old.items.iter().take_while(led).count(),
+            };
+            let ahead = composed.block_at.min(before_old);
+            Stable { items: items.min(ahead), with_block: false }
+        }
+    }
 }
 
 /// What is not there, or not as it was said, in the order of the turns.
@@ -254,7 +349,7 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
     let mut next = if composed.has_gaps { 1 } else { shown[0].min(last + 1) };
     for seq in shown {
         if seq > next {
-            all.extend(gap(cut, front, next, seq - 1));
+            all.extend(gap(composer, cut, front, next, seq - 1));
         }
         next = next.max(seq + 1);
     }
@@ -273,11 +368,20 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
 }
 
 /// A run of turns that are not shown, by why.
-fn gap(cut: &Cut, front: u64, first: u64, last: u64) -> impl Iterator<Item = Omission> {
+fn gap(
+    composer: &Composer<'_>,
+    cut: &Cut,
+    front: u64,
+    first: u64,
+    last: u64,
+) -> impl Iterator<Item = Omission> {
+    let summarized = composer.block.map_or(0, Block::through_seq);
+    let kept = first.max(summarized + 1);
     let parts = [
-        (first, last.min(front - 1), OmissionReason::Dropped),
-        (first.max(front), last.min(cut.seq.saturating_sub(1)), OmissionReason::Cut),
-        (first.max(front).max(cut.seq), last, OmissionReason::Salience),
+        (first, last.min(summarized), OmissionReason::Summarized),
+        (kept, last.min(front - 1), OmissionReason::Dropped),
+        (kept.max(front), last.min(cut.seq.saturating_sub(1)), OmissionReason::Cut),
+        (kept.max(front).max(cut.seq), last, OmissionReason::Salience),
     ];
     parts
         .into_iter()

@@ -4,13 +4,17 @@ mod chat;
 mod cuts;
 mod generated;
 mod interleaved;
+mod summaries;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::*;
+use crate::compaction::notes::Notes;
+use crate::compaction::{Body, Keep, Summary, choose, is_waiting};
 use crate::history::{History, TurnRecord};
 use crate::model::Budget;
+use crate::time::Timestamp;
 use crate::turn::{NewTurn, PartKind, Role, Turn};
 
 thread_local! {
@@ -61,6 +65,8 @@ pub(super) struct Chat {
     pub(super) limits: Limits,
     pub(super) settings: WindowSettings,
     pub(super) fixed: u64,
+    pub(super) summary: Option<Arc<Summary>>,
+    pub(super) soft: Option<SoftMark>,
 }
 
 /// What a window is asked for with.
@@ -127,6 +133,8 @@ impl Chat {
                 ..WindowSettings::default()
             },
             fixed: 20,
+            summary: None,
+            soft: None,
         }
     }
 
@@ -193,10 +201,41 @@ impl Chat {
             weigh: &weigh,
             codec: Codec { open, seal },
             keep,
+            soft: self.soft,
         };
-        let window = self.windows.window(&self.history, self.last_seq, &ask)?;
+        let turns = (&self.history, self.last_seq);
+        let window = self.windows.window(turns, self.summary.as_ref(), &ask)?;
         let turns = window.turns.iter().map(|turn| open(&turn.content).expect("a turn"));
         Ok(Seen { turns: turns.collect(), window })
+    }
+
+    /// Puts a summary in the place of all but so many exchanges; false where there is nothing
+    /// to summarize, or something is still waited for.
+    pub(super) fn summarize(&mut self, exchanges: u32) -> bool {
+        let view = self.history.view(self.last_seq);
+        let keep = Keep {
+            exchanges,
+            is_exact: exchanges % 2 == 0,
+            tokens: 200,
+            turns: u64::MAX,
+            bytes: u64::MAX,
+        };
+        let (number, after) =
+            self.summary.as_ref().map_or((1, 0), |last| (last.number + 1, last.through_seq));
+        let span = choose(&view, after, &keep, |record| record.tokens.into());
+        let Some(span) = span.filter(|_| !is_waiting(&view)) else { return false };
+        self.summary = Some(Arc::new(Summary {
+            number,
+            first_seq: span.first_seq,
+            through_seq: span.through_seq,
+            turns: span.through_seq,
+            made_at: Timestamp::from_ms(0),
+            by: "a test".into(),
+            body: Body::default(),
+            notes: Notes::default(),
+            text: format!("what was said up to {}", span.through_seq).into(),
+        }));
+        true
     }
 
     /// The same history, as a store brings it back.

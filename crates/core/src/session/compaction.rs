@@ -1,0 +1,410 @@
+//! A session and its summary: when one is wanted, of what, and what becomes of it.
+
+use std::sync::Arc;
+
+use super::Session;
+use crate::change::{Change, SummaryChange};
+use crate::compaction::{
+    BreakerView, CompactionPolicy, CompactionStatus, Failure, Keep, Span, Summary, Trigger, choose,
+    is_apart, is_waiting,
+};
+use crate::history::{TurnRecord, View};
+use crate::ids::Generation;
+use crate::limits::Limits;
+use crate::time::{Now, Steady};
+use crate::window::{Omission, OmissionReason, Policy, ScaleId, Window, percent};
+
+/// A summary says less in fewer tokens than it is worth.
+const SUMMARY_TOKENS_MIN: u64 = 256;
+/// Summaries before the last one that are remembered where no store keeps them.
+const EARLIER_MAX: usize = 4;
+
+/// What a session knows of its compaction beside its status.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Compacting {
+    pub(super) summary: Option<Arc<Summary>>,
+    /// Those before it, newest last, where no store keeps them.
+    earlier: Vec<Arc<Summary>>,
+    /// Since when one is wanted that has to wait.
+    wanted_since: Option<Steady>,
+    /// What the last window was built for.
+    goal: Option<Goal>,
+}
+
+impl Compacting {
+    pub(super) fn with(summary: Arc<Summary>) -> Self {
+        Self { summary: Some(summary), ..Self::default() }
+    }
+}
+
+/// What a window may hold, as it is counted here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// What turns are counted on.
+    pub scale: ScaleId,
+    /// Tokens it may use.
+    pub budget: u64,
+    /// Tokens it uses beside the turns and the summary.
+    pub fixed: u64,
+}
+
+/// What a compaction starts from: the session as it was at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Which life of the session.
+    pub generation: Generation,
+    /// The newest turn.
+    pub last_seq: u64,
+    /// The last summary.
+    pub previous: Option<Arc<Summary>>,
+    /// The number of the one to be made.
+    pub number: u32,
+    /// What it newly stands for.
+    pub span: Span,
+    /// Turns of the span that are not summarized, because windows show them: ascending.
+    pub apart: Vec<u64>,
+    /// The turns of the span that the history still keeps, without those: seq and content.
+    pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// The contents of what windows go on showing.
+    pub shown: Vec<Arc<[u8]>>,
+    /// Tokens that the summary should have, at most.
+    pub tokens_max: u64,
+    /// Tokens that the rest of a window leaves it.
+    pub room: u64,
+    /// On what these are counted; without one they are estimated.
+    pub scale: Option<ScaleId>,
+}
+
+/// Why no compaction starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotNow {
+    /// There is nothing to summarize.
+    Nothing,
+    /// A call waits for its result, or a reply is streaming.
+    Waiting,
+    /// One is being made.
+    Running,
+}
+
+impl Session {
+    /// What stands for its oldest turns.
+    pub fn summary(&self) -> Option<&Arc<Summary>> {
+        self.compacting.as_ref()?.summary.as_ref()
+    }
+
+    /// How its compaction does.
+    pub fn compaction(&self) -> CompactionStatus {
+        self.head.compaction.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Notes what a window says, and whether a compaction is wanted now because of it.
+    pub fn consider_window(
+        &mut self,
+        window: &Window,
+        goal: Goal,
+        now: Steady,
+        policy: &CompactionPolicy,
+    ) -> Option<Trigger> {
+        if matches!(window.report.policy, Policy::SlidingWindow { .. }) {
+            return None;
+        }
+        self.compacting.get_or_insert_default().goal = Some(goal);
+        let is_left_out = |omission: &Omission| {
+            use OmissionReason::{Cut, Dropped, Salience};
+            matches!(omission.reason, Dropped | Cut | Salience)
+        };
+        let soft = percent(goal.budget, policy.soft_watermark_percent);
+        let trigger = match window.report.omissions.iter().any(is_left_out) {
+            true => Some(Trigger::Reactive),
+            false => (window.counted >= soft).then_some(Trigger::Preemptive),
+        };
+        self.consider(trigger, now, policy, None)
+    }
+
+    /// Whether a compaction is wanted now that turns were added. Sessions that were never
+    /// asked for a window need no summary.
+    pub fn consider_append(
+        &mut self,
+        now: Steady,
+        policy: &CompactionPolicy,
+        limits: &Limits,
+    ) -> Option<Trigger> {
+        let compacting = self.compacting.as_deref()?;
+        let was_wanted = compacting.wanted_since.is_some();
+        compacting.goal?;
+        let is_full = self.is_about_to_drop(limits);
+        let trigger = match (is_full, was_wanted) {
+            (true, _) => Some(Trigger::History),
+            // What it waited for may have come.
+            (false, true) => Some(Trigger::Preemptive),
+            (false, false) => None,
+        };
+        trigger?;
+        self.consider(trigger, now, policy, Some(limits))
+    }
+
+    /// True when first in, first out will soon drop turns that no summary holds: with the
+    /// last tenth of its room.
+    fn is_about_to_drop(&self, limits: &Limits) -> bool {
+        let view = self.history.view(self.head.last_seq);
+        let through = self.compaction().through_seq;
+        let covered = (through + 1).saturating_sub(view.front_seq());
+        let totals = self.head.totals;
+        let near = |used: u64, cap: usize| {
+            let cap = cap as u64;
+            used.saturating_add((cap / 10).max(1)) > cap
+        };
+        // What is covered leaves first, and makes room.
+        near(totals.turns.saturating_sub(covered), limits.max_history_turns)
+            || (covered == 0 && near(totals.bytes, limits.max_history_bytes))
+    }
+
+    fn consider(
+        &mut self,
+        trigger: Option<Trigger>,
+        now: Steady,
+        policy: &CompactionPolicy,
+        limits: Option<&Limits>,
+    ) -> Option<Trigger> {
+        let status = self.compaction();
+        let last_seq = self.head.last_seq;
+        let is_waiting = self.is_waiting();
+        let compacting = self.compacting.get_or_insert_default();
+        let trigger = trigger.filter(|_| policy.enabled);
+        if trigger.is_none() {
+            compacting.wanted_since = None;
+            return None;
+        }
+        let is_early =
+            status.at_seq > 0 && last_seq < status.at_seq.saturating_add(policy.turns_between_min);
+        let is_open = status.breaker(now, last_seq, policy) == BreakerView::Open;
+        if status.running || is_early || is_open {
+            return None;
+        }
+        let since = *compacting.wanted_since.get_or_insert(now);
+        if is_waiting && now.since(since) < policy.defer_ms_max {
+            return None;
+        }
+        let keep = self.keep(trigger?, policy, limits);
+        let has_span = self.span(&keep).is_some();
+        trigger.filter(|_| has_span)
+    }
+
+    /// True while a call waits for its result or a reply is streaming.
+    pub fn is_waiting(&self) -> bool {
+        self.head.partial || is_waiting(&self.history.view(self.head.last_seq))
+    }
+
+    /// Starts a compaction. `exchanges` is what a call asks to keep.
+    ///
+    /// # Errors
+    /// [`NotNow`].
+    pub fn begin_compaction(
+        &mut self,
+        trigger: Trigger,
+        exchanges: Option<u32>,
+        policy: &CompactionPolicy,
+        limits: &Limits,
+    ) -> Result<Snapshot, NotNow> {
+        let mut status = self.compaction();
+        if status.running {
+            return Err(NotNow::Running);
+        }
+        if trigger == Trigger::Command && self.is_waiting() {
+            return Err(NotNow::Waiting);
+        }
+        let mut keep = self.keep(trigger, policy, Some(limits));
+        if let Some(exchanges) = exchanges {
+            keep.exchanges = exchanges;
+            keep.is_exact = true;
+        }
+        let span = self.span(&keep).ok_or(NotNow::Nothing)?;
+        let snapshot = self.snapshot(span, policy, &status);
+        status.running = true;
+        self.head.compaction = Some(Arc::new(status));
+        self.compacting.get_or_insert_default().wanted_since = None;
+        Ok(snapshot)
+    }
+
+    fn snapshot(
+        &self,
+        span: Span,
+        policy: &CompactionPolicy,
+        status: &CompactionStatus,
+    ) -> Snapshot {
+        let view = self.history.view(self.head.last_seq);
+        let in_span = |record: &&TurnRecord| record.seq <= span.through_seq;
+        let older = || view.tail_from(span.first_seq).take_while(in_span);
+        let mut apart: Vec<u64> = view.apart.iter().map(|record| record.seq).collect();
+        apart.extend(older().filter(|record| is_apart(&view, record)).map(|record| record.seq));
+        apart.sort_unstable();
+        apart.dedup();
+        let turns = older().filter(|record| !is_apart(&view, record));
+        let turns = turns.map(|record| (record.seq, Arc::clone(&record.content))).collect();
+        let shown = apart.iter().filter_map(|&seq| view.record(seq));
+        let shown = shown.chain(view.tail_from(span.through_seq + 1));
+        let goal = self.compacting.as_ref().and_then(|compacting| compacting.goal);
+        let others = span.tail_tokens + self.apart_tokens(&view);
+        let left = |share: u8| {
+            goal.map_or(u64::MAX, |goal| {
+                percent(goal.budget, share).saturating_sub(goal.fixed).saturating_sub(others)
+            })
+        };
+        Snapshot {
+            generation: self.head.generation,
+            last_seq: self.head.last_seq,
+            previous: self.summary().cloned(),
+            number: status.summaries + 1,
+            span,
+            turns,
+            shown: shown.map(|record| Arc::clone(&record.content)).collect(),
+            apart,
+            tokens_max: left(policy.floor_percent)
+                .clamp(SUMMARY_TOKENS_MIN, policy.summary_tokens_max.max(SUMMARY_TOKENS_MIN)),
+            room: left(100).max(SUMMARY_TOKENS_MIN),
+            scale: goal.map(|goal| goal.scale),
+        }
+    }
+
+    /// What may stay as it was said.
+    fn keep(&self, trigger: Trigger, policy: &CompactionPolicy, limits: Option<&Limits>) -> Keep {
+        let view = self.history.view(self.head.last_seq);
+        let goal = self.compacting.as_ref().and_then(|compacting| compacting.goal);
+        let tokens = goal.map_or(u64::MAX, |goal| {
+            let floor = percent(goal.budget, policy.floor_percent);
+            let others = goal.fixed + self.apart_tokens(&view);
+            // The summary gets its share of what may stay, and never all of it.
+            let left = floor.saturating_sub(others);
+            left - policy.summary_tokens_max.min(left / 2)
+        });
+        let all = Keep {
+            exchanges: policy.keep_exchanges.max(1),
+            is_exact: false,
+            tokens,
+            turns: u64::MAX,
+            bytes: u64::MAX,
+        };
+        let share = |cap: usize| percent(cap as u64, policy.floor_percent);
+        match (trigger, limits) {
+            // The budget is not what is scarce: no more leaves than has to.
+            (Trigger::History, Some(limits)) => Keep {
+                exchanges: u32::MAX,
+                turns: share(limits.max_history_turns).max(1),
+                bytes: share(limits.max_history_bytes).max(1),
+                ..all
+            },
+            _ => all,
+        }
+    }
+
+    fn span(&self, keep: &Keep) -> Option<Span> {
+        let view = self.history.view(self.head.last_seq);
+        let after_seq = self.compaction().through_seq;
+        choose(&view, after_seq, keep, |record| self.tokens_of(record))
+    }
+
+    /// Tokens of what windows show whatever a summary stands for.
+    fn apart_tokens(&self, view: &View<'_>) -> u64 {
+        let in_tail = view.tail_from(0).filter(|record| is_apart(view, record));
+        in_tail.chain(view.apart.iter().copied()).map(|record| self.tokens_of(record)).sum()
+    }
+
+    fn tokens_of(&self, record: &TurnRecord) -> u64 {
+        let goal = self.compacting.as_ref().and_then(|compacting| compacting.goal);
+        let counted = goal.zip(self.windows.as_ref());
+        let counted = counted.and_then(|(goal, windows)| windows.tokens(goal.scale, record.seq));
+        counted.unwrap_or(record.tokens).into()
+    }
+
+    /// Puts a summary in its place. `None` where the session is not any more what it was:
+    /// then nothing changes. `remembers` the one before where no store does.
+    pub fn compact(
+        &mut self,
+        generation: Generation,
+        summary: &Arc<Summary>,
+        remembers: bool,
+    ) -> Option<Change> {
+        let mut status = self.compaction();
+        status.running = false;
+        let is_same = self.head.generation == generation
+            && summary.number == status.summaries + 1
+            && summary.first_seq == status.through_seq + 1
+            && summary.through_seq <= self.head.last_seq;
+        if !is_same {
+            self.head.compaction = Some(Arc::new(status));
+            return None;
+        }
+        status.succeeded();
+        status.summaries = summary.number;
+        status.through_seq = summary.through_seq;
+        status.at_seq = self.head.last_seq;
+        let compacting = self.compacting.get_or_insert_default();
+        let before = compacting.summary.replace(Arc::clone(summary));
+        compacting.earlier.extend(before.filter(|_| remembers));
+        if compacting.earlier.len() > EARLIER_MAX {
+            compacting.earlier.remove(0);
+        }
+        Some(self.compaction_change(status, SummaryChange::Made(Arc::clone(summary))))
+    }
+
+    /// Notes that a compaction failed.
+    pub fn compaction_failed(
+        &mut self,
+        generation: Generation,
+        failure: &Failure,
+        now: Now,
+        policy: &CompactionPolicy,
+    ) -> Option<Change> {
+        if self.head.generation != generation {
+            return None;
+        }
+        let mut status = self.compaction();
+        status.running = false;
+        status.failed(failure, now.steady, self.head.last_seq, policy);
+        Some(self.compaction_change(status, SummaryChange::Stays))
+    }
+
+    /// Notes that a compaction is not under way any more, and did nothing.
+    pub fn compaction_over(&mut self, generation: Generation) {
+        if self.head.generation == generation && self.compaction().running {
+            let status = CompactionStatus { running: false, ..self.compaction() };
+            self.head.compaction = Some(Arc::new(status));
+        }
+    }
+
+    /// Takes the last summary back. Gives the change, and how many turns windows show again;
+    /// `None` where there is no summary, or nobody remembers the one before it. Where a store
+    /// does, the session has to be loaded anew.
+    pub fn undo_compaction(&mut self, is_stored: bool) -> Option<(Change, u64)> {
+        let summary = Arc::clone(self.summary()?);
+        let compacting = self.compacting.as_mut()?;
+        let has_earlier = summary.first_seq > 1;
+        let earlier = compacting.earlier.pop();
+        if has_earlier && earlier.is_none() && !is_stored {
+            return None;
+        }
+        compacting.summary = earlier;
+        let mut status = self.compaction();
+        status.through_seq = summary.first_seq - 1;
+        status.at_seq = self.head.last_seq;
+        let view = self.history.view(self.head.last_seq);
+        let back = view.tail_from(summary.first_seq);
+        let back = back.take_while(|record| record.seq <= summary.through_seq);
+        let restored = back.filter(|record| !is_apart(&view, record)).count() as u64;
+        let change = self.compaction_change(status, SummaryChange::Undone(summary.number));
+        Some((change, restored))
+    }
+
+    /// Its last access stays: nobody used it.
+    fn compaction_change(&mut self, status: CompactionStatus, summary: SummaryChange) -> Change {
+        let status = Arc::new(status);
+        self.head.compaction = Some(Arc::clone(&status));
+        self.head.revision += 1;
+        Change::Compact {
+            generation: self.head.generation,
+            expected_revision: self.head.revision - 1,
+            status,
+            summary,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The summary as windows show it: a block right behind the system prompt, to the byte the
+//! same until another summary takes its place.
+
+use std::sync::Arc;
+
+use crate::compaction::{Summary, acknowledgement};
+use crate::turn::Role;
+
+use super::counts::ScaleId;
+use super::cut::Cut;
+use super::items::Composer;
+use super::{Ask, WindowTurn};
+
+/// A summary, encoded and weighed.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) summary: Arc<Summary>,
+    scale: ScaleId,
+    said: WindowTurn,
+    acknowledged: WindowTurn,
+}
+
+impl Block {
+    pub(super) fn new(summary: &Arc<Summary>, ask: &Ask<'_>) -> Self {
+        let window_turn = |turn| {
+            let tokens = (ask.weigh)(&turn);
+            WindowTurn { content: (ask.codec.seal)(turn, 0), tokens }
+        };
+        let said = window_turn(summary.turn());
+        let acknowledged = window_turn(acknowledgement());
+        Self { summary: Arc::clone(summary), scale: ask.scale, said, acknowledged }
+    }
+
+    /// True when it is this summary on this scale.
+    pub(super) fn is(&self, summary: &Summary, scale: ScaleId) -> bool {
+        self.summary.number == summary.number && self.scale == scale
+    }
+
+    /// True for the scale it was weighed on.
+    pub(super) fn is_on(&self, scale: ScaleId) -> bool {
+        self.scale == scale
+    }
+
+    /// The last turn that it stands for.
+    pub(super) fn through_seq(&self) -> u64 {
+        self.summary.through_seq
+    }
+
+    /// Its tokens.
+    pub(super) fn tokens(&self) -> u64 {
+        self.said.tokens + self.acknowledged.tokens
+    }
+
+    /// Its turns: what is said, and what the assistant answers to it, so that roles alternate.
+    pub(super) fn turns(&self) -> [&WindowTurn; 2] {
+        [&self.said, &self.acknowledged]
+    }
+}
+
+/// A window's decisions where a summary has just taken the place of the oldest turns, or was
+/// taken back: everything behind it, as it was said. Turns that are never summarized stay.
+pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
+    let Some(block) = composer.block else { return Cut::default() };
+    let through = block.through_seq();
+    let older = composer.view.tail_from(0).take_while(|record| record.seq <= through);
+    let kept = older.filter(|record| composer.view.is_kept(record) || record.role == Role::System);
+    Cut {
+        seq: through + 1,
+        kept: kept.map(|record| record.seq).collect(),
+        summary: block.summary.number,
+        through_seq: through,
+        ..Cut::default()
+    }
+}
