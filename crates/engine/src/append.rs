@@ -15,6 +15,7 @@ use memoird_store::encoding;
 
 use crate::capacity::Place;
 use crate::cell::{Inner, Residence, SessionCell};
+use crate::compaction::Wish;
 use crate::end::Leaving;
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -136,12 +137,16 @@ impl Engine {
         if let (Some(usage), false) = (&command.usage, duplicate) {
             self.calibrate(&cell.tenant, session, usage);
         }
+        let wanted = session.consider_append(now.steady, &policy.compaction, &policy.limits);
         let after = session.head().totals;
         cell.tenant.stats.count_live(before, after);
         let set = ChangeSet { changes: vec![change] };
         let outcome = self.hand_over(cell, &mut inner, set, permit, (record, duplicate), now);
         drop(inner);
         cell.tenant.idle.touch(cell, now.steady);
+        if let Some(trigger) = wanted {
+            self.shared.compactions.want(cell, Wish { trigger, near: None });
+        }
         outcome
     }
 

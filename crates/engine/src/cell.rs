@@ -49,6 +49,7 @@ pub(crate) enum Residence {
 impl SessionCell {
     pub(crate) fn new(key: SessionKey, tenant: Arc<Tenant>, residence: Residence) -> Self {
         tenant.stats.count_live(Totals::default(), residence.totals());
+        tenant.stats.compaction.count_open(false, residence.is_open());
         let inner = Inner { residence, ticket: 0, epoch: 0, is_listed: false };
         Self { key, tenant, inner: Mutex::new(inner) }
     }
@@ -95,6 +96,7 @@ impl Inner {
 
     /// Says where the session is from now on; gives where it was.
     pub(crate) fn settle(&mut self, tenant: &Tenant, residence: Residence) -> Residence {
+        tenant.stats.compaction.count_open(self.residence.is_open(), residence.is_open());
         tenant.stats.count_live(self.residence.totals(), residence.totals());
         std::mem::replace(&mut self.residence, residence)
     }
@@ -110,6 +112,16 @@ impl Drop for SessionCell {
 }
 
 impl Residence {
+    /// True when the breaker of its compaction is open, or half open.
+    fn is_open(&self) -> bool {
+        let head = match self {
+            Self::Live(session) => session.head(),
+            Self::Stored(head) => head,
+            Self::Unknown | Self::Gone => return false,
+        };
+        head.compaction.as_ref().is_some_and(|status| status.opened.is_some())
+    }
+
     fn totals(&self) -> Totals {
         match self {
             Self::Live(session) => session.head().totals,

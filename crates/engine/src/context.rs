@@ -1,6 +1,7 @@
 //! Building a window: what the next model call sees.
 
 mod asks;
+mod compaction;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,12 +14,11 @@ use memoird_core::model::Budget;
 use memoird_core::session::{ModelUsage, Session};
 use memoird_core::tokens::{Calibration, Scale};
 use memoird_core::turn::{Turn, estimate_tokens};
-use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, Window};
+use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
 use memoird_store::encoding;
 
 use crate::append::ATTEMPTS;
 use crate::cell::SessionCell;
-use crate::config::EngineConfig;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::long_term::{Recalled, Told};
@@ -40,7 +40,6 @@ const FIXED_MAX: u64 = 1 << 62;
 /// What a window is built from.
 struct Plan {
     model: Arc<Model>,
-    config: Arc<EngineConfig>,
     calibration: Calibration,
     policy: WindowPolicy,
     budget: Budget,
@@ -49,8 +48,12 @@ struct Plan {
     fixed_digest: u64,
     keep: bool,
     peek: bool,
+    settings: WindowSettings,
+    soft: Option<SoftMark>,
     /// What is to be told of memories.
     recalled: Option<Recalled>,
+    /// Where the provider can count: what it is to count beside the turns.
+    counted_by_provider: Option<(String, String)>,
 }
 
 /// One life of a session in memory: another one's turns have the same seqs.
@@ -142,20 +145,25 @@ impl Engine {
         let budget = model.profile.budget.overridden(request.budget);
         let input_budget = budget.input(request.attempt)?;
         let fixed_digest = self.shared.prompts.digest([&request.system, &request.tools_json]);
+        let is_counted = model.counter.is_some() && !request.peek;
+        let counted_by_provider =
+            is_counted.then(|| (request.system.clone(), request.tools_json.clone()));
         let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
         let fixed = prompts.await?.saturating_add(request.overhead_tokens).min(FIXED_MAX);
         Ok(Plan {
             policy: request.policy.unwrap_or(config.context.settings.policy),
+            settings: compaction::settings(&config),
+            soft: compaction::soft(&config),
             calibration: tenant.calibration(&model.profile.name),
             keep: !request.peek && request.attempt == 0,
             peek: request.peek,
             model,
-            config,
             budget,
             input_budget,
             fixed,
             fixed_digest,
             recalled: None,
+            counted_by_provider,
         })
     }
 
@@ -248,7 +256,8 @@ impl Engine {
         let policy = cell.tenant.policy();
         let scale = &plan.model.scale;
         let weigh = |turn: &Turn| scale.turn(turn);
-        let mut window = match session.window(&plan.ask(&policy.limits, &weigh)) {
+        let ask = plan.ask(&policy.limits, &weigh);
+        let mut window = match session.window(&ask) {
             Ok(window) => window,
             Err(error) => {
                 return Look::Done(Box::new(Looked {
@@ -263,7 +272,11 @@ impl Engine {
         let told = plan.recalled.as_ref();
         let told = told.map(|recalled| recalled.tell(&mut window, place, &plan.model.scale));
         let told = told.unwrap_or_default();
-        let mut touch = 0;
+        let (mut touch, mut wish) = (0, None);
+        if !plan.peek {
+            let budget = ask.budget;
+            wish = plan.wish(session, &window, budget, now.steady, &policy.compaction);
+        }
         if !plan.keep && !plan.peek {
             session.note_sent(&plan.model.profile.name, plan.policy, window.counted);
         }
@@ -283,6 +296,9 @@ impl Engine {
         drop(inner);
         if !plan.peek {
             cell.tenant.idle.touch(cell, now.steady);
+        }
+        if let Some(wish) = wish {
+            self.shared.compactions.want(cell, wish);
         }
         Look::Done(Box::new(Looked { answer: Ok((window, view, told)), ticket, epoch, touch }))
     }
@@ -314,13 +330,14 @@ impl Plan {
             fixed_digest: self.fixed_digest,
             factor,
             margin,
-            settings: &self.config.context.settings,
+            settings: &self.settings,
             limits,
             scale: self.model.scale_id,
             overheads: self.model.overheads,
             weigh,
             codec: Codec { open: encoding::open, seal: encoding::seal_again },
             keep: self.keep,
+            soft: self.soft,
         }
     }
 }

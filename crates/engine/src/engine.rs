@@ -15,6 +15,7 @@ use tracing::warn;
 
 use crate::capacity::Capacity;
 use crate::cell::{Residence, SessionCell};
+use crate::compaction::{Compactions, Compactor, RemoteCounts};
 use crate::config::{Durability, EngineConfig};
 use crate::dispatch::Dispatcher;
 use crate::error::EngineError;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) scale_ids: ScaleIds,
     pub(crate) prompts: Prompts,
     pub(crate) long_term: LongTerm,
+    pub(crate) compactions: Compactions,
+    pub(crate) counts: RemoteCounts,
     pub(crate) blocking: Blocking,
     pub(crate) supervisor: Supervisor,
 }
@@ -135,6 +138,8 @@ impl Engine {
             models: ArcSwap::from_pointee(models),
             scale_ids,
             prompts: Prompts::default(),
+            compactions: Compactions::default(),
+            counts: RemoteCounts::default(),
             long_term: LongTerm::new(stores.memories, blocking),
             blocking,
             supervisor: Supervisor::default(),
@@ -174,6 +179,7 @@ impl Engine {
         shared.supervisor.run(Keeper::new(self.clone()));
         shared.supervisor.run(EmbeddingWorker::new(self.clone()));
         shared.supervisor.run(Dreamer::new(self.clone()));
+        shared.supervisor.run(Compactor::new(self.clone()));
     }
 
     /// The tenant of this id, if it is known.

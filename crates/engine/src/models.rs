@@ -12,6 +12,7 @@ use memoird_core::tokens::Scale;
 use memoird_core::window::{Overheads, ScaleId, overheads};
 
 use crate::context::ContextConfig;
+use crate::counter::TokenCounter;
 
 /// Prompts whose counts are remembered.
 const PROMPTS_MAX: usize = 4_096;
@@ -25,6 +26,8 @@ pub(crate) struct Model {
     pub(crate) scale: Scale,
     pub(crate) scale_id: ScaleId,
     pub(crate) overheads: Overheads,
+    /// What counts tokens where the provider does.
+    pub(crate) counter: Option<Arc<dyn TokenCounter>>,
 }
 
 /// All models, by name.
@@ -55,7 +58,9 @@ impl Models {
             let scale = Scale::new(Arc::clone(&model.tokenizer), profile.provider);
             let overheads = overheads(&|turn| scale.turn(turn));
             let scale_id = ids.of(&profile.tokenizer, profile.provider);
-            (profile.name.clone(), Arc::new(Model { profile, scale, scale_id, overheads }))
+            let counter = model.counter.clone();
+            let name = profile.name.clone();
+            (name, Arc::new(Model { profile, scale, scale_id, overheads, counter }))
         };
         Self {
             by_name: config.models.iter().map(model).collect(),
@@ -72,6 +77,12 @@ impl Models {
             let end = wanted.floor_char_boundary(NAME_BYTES_MAX);
             CoreError::UnknownModel { model: wanted[..end].to_owned(), known }
         })
+    }
+
+    /// The scale of this id.
+    pub(crate) fn scale(&self, id: ScaleId) -> Option<Scale> {
+        let mut models = self.by_name.values();
+        Some(models.find(|model| model.scale_id == id)?.scale.clone())
     }
 
     /// True when a provider that names a model so may mean this profile: a name that no

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::compaction::BreakerView;
+use memoird_core::compaction::{BreakerView, Summary};
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
@@ -76,6 +76,9 @@ pub struct HistoryPage {
     pub next_after_seq: u64,
 }
 
+/// A turn's seq, and its content as it was encoded when it arrived.
+pub(crate) type SeqTurn = (u64, Arc<[u8]>);
+
 /// What was seen under a lock, and whether it is true yet.
 struct Seen<T> {
     what: T,
@@ -119,6 +122,25 @@ impl Engine {
             let head = inner.head()?;
             let view = SessionView::of(&cell.key, head, &cell.tenant, now);
             Some(Seen { what: view, ticket: inner.ticket, epoch: inner.epoch })
+        })
+        .await
+    }
+
+    /// A session with its summary, and the turns behind that with their seqs.
+    pub(crate) async fn session_and_turns(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<(SessionView, Option<Arc<Summary>>, Vec<SeqTurn>), EngineError> {
+        self.look(tenant, session, |cell, now| {
+            let inner = cell.lock();
+            let Residence::Live(session) = inner.residence() else { return None };
+            let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
+            let through = session.compaction().through_seq;
+            let turns = session.history().turns_after(through);
+            let turns = turns.map(|turn| (turn.seq, Arc::clone(&turn.content))).collect();
+            let what = (view, session.summary().cloned(), turns);
+            Some(Seen { what, ticket: inner.ticket, epoch: inner.epoch })
         })
         .await
     }

@@ -29,7 +29,7 @@ pub struct Tenant {
 }
 
 /// What an operator decided for a tenant; another one may take its place at any time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// What its clients may send and keep.
     pub limits: Limits,
@@ -99,7 +99,10 @@ impl Policy {
         let sweep_ms = config.sessions.sweep_interval.map_or(ttl_ms / 4, ms).max(1);
         Self {
             limits,
-            compaction: config.compaction.policy.clone(),
+            compaction: CompactionPolicy {
+                enabled: config.compaction.is_on(),
+                ..config.compaction.policy
+            },
             max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),
             ttl_ms,
             sweep_ms,

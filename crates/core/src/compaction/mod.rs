@@ -24,7 +24,7 @@ pub use status::{BreakerView, CompactionStatus, Failure};
 pub use summary::{Body, Summary, acknowledgement};
 
 /// What an operator decides of compaction.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionPolicy {
     /// False: nothing is compacted unless a call asks for it.
     pub enabled: bool,

@@ -367,7 +367,9 @@ impl Session {
     /// Notes that a compaction is not under way any more, and did nothing.
     pub fn compaction_over(&mut self, generation: Generation) {
         if self.head.generation == generation && self.compaction().running {
-            let status = CompactionStatus { running: false, ..self.compaction() };
+            // Not tried again at once: what stood in its way is still there.
+            let at_seq = self.head.last_seq;
+            let status = CompactionStatus { running: false, at_seq, ..self.compaction() };
             self.head.compaction = Some(Arc::new(status));
         }
     }

@@ -215,7 +215,7 @@ impl Chat {
         let view = self.history.view(self.last_seq);
         let keep = Keep {
             exchanges,
-            is_exact: exchanges % 2 == 0,
+            is_exact: exchanges.is_multiple_of(2),
             tokens: 200,
             turns: u64::MAX,
             bytes: u64::MAX,

@@ -1,26 +1,48 @@
 //! Compaction: the oldest exchanges of a session become a summary, in the background, on a
 //! snapshot. It is committed only where the session still is what it was.
 
+mod attempt;
+mod counts;
+mod ladder;
+mod near;
+mod pieces;
+mod queue;
+mod span;
 mod stats;
+mod worker;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memoird_core::breaker::BreakerState;
+use memoird_core::change::ChangeSet;
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::probe::Probe;
+use memoird_core::compaction::spoken::spoken;
 use memoird_core::compaction::{CompactionPolicy, Summary};
-use memoird_core::ids::SessionId;
+use memoird_core::ids::{Generation, SessionId, SessionKey};
+use memoird_store::encoding;
+use tokio::sync::oneshot;
 
+use crate::append::ATTEMPTS;
+use crate::cell::{Residence, SessionCell};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::events::EventKind;
+use crate::journal::{Permit, Submitted};
 use crate::read::SessionView;
 use crate::summarizer::Summarizer;
 use crate::tenant::Tenant;
 
+pub(crate) use counts::RemoteCounts;
+pub(crate) use near::Near;
+use queue::Wanted;
+pub(crate) use queue::{Compactions, Wish};
 pub(crate) use stats::CompactionStats;
 pub use stats::{CompactionSnapshot, Outcome};
+pub(crate) use worker::Compactor;
 
 /// How sessions are compacted.
 #[derive(Clone, Debug)]
@@ -69,6 +91,13 @@ pub struct SessionDetail {
     pub notes: Notes,
 }
 
+impl CompactionConfig {
+    /// True where sessions are compacted without being asked.
+    pub(crate) fn is_on(&self) -> bool {
+        self.policy.enabled && self.summarizer.is_some()
+    }
+}
+
 impl Default for CompactionConfig {
     fn default() -> Self {
         let (two, four) =
@@ -96,11 +125,16 @@ impl Engine {
     /// cannot be written.
     pub async fn compact_session(
         &self,
-        _tenant: &Arc<Tenant>,
+        tenant: &Arc<Tenant>,
         session: &SessionId,
-        _keep_exchanges: Option<u32>,
+        keep_exchanges: Option<u32>,
     ) -> Result<CompactionOutcome, EngineError> {
-        Err(EngineError::SessionNotFound { session: session.clone() })
+        // What has expired is not compacted, and what does not live is not found.
+        self.session(tenant, session).await?;
+        let cell = self.cell_of(tenant, session)?;
+        let (answer, answered) = oneshot::channel();
+        self.shared.compactions.want_now(Wanted::by_command(cell, keep_exchanges, answer))?;
+        answered.await.unwrap_or(Err(EngineError::Stopping))
     }
 
     /// Takes the last summary back. Gives the session, and how many turns windows show again.
@@ -110,16 +144,80 @@ impl Engine {
     /// [`EngineError::CompactionRunning`], a journal that cannot be written.
     pub async fn undo_compaction(
         &self,
-        _tenant: &Arc<Tenant>,
+        tenant: &Arc<Tenant>,
         session: &SessionId,
     ) -> Result<(SessionView, u64), EngineError> {
-        Err(EngineError::SessionNotFound { session: session.clone() })
+        for _ in 0..ATTEMPTS {
+            self.session(tenant, session).await?;
+            let cell = self.cell_of(tenant, session)?;
+            let permit = self.shared.journal.permit(0).await?;
+            if matches!(cell.lock().residence(), Residence::Stored(_) | Residence::Unknown) {
+                self.load(&cell).await?;
+            }
+            if let Some((view, restored, submitted, generation, number)) =
+                self.undo_in(&cell, permit)?
+            {
+                submitted.written().await?;
+                tenant.stats.compaction.undone.fetch_add(1, Ordering::Relaxed);
+                let kind = EventKind::CompactionUndone { number };
+                self.tell_compaction(&cell, generation, kind);
+                return Ok((view, restored));
+            }
+        }
+        Err(EngineError::NoPlace)
+    }
+
+    /// `None` where the session has to be looked for again.
+    #[allow(clippy::type_complexity, reason = "taken apart by its only caller")]
+    fn undo_in(
+        &self,
+        cell: &Arc<SessionCell>,
+        permit: Permit,
+    ) -> Result<Option<(SessionView, u64, Submitted, Generation, u32)>, EngineError> {
+        let mut inner = cell.lock();
+        let now = self.shared.machine.now();
+        let is_stored = self.shared.journal.is_on();
+        let Some(session) = inner.session_mut() else { return Ok(None) };
+        let missing = || EngineError::NoSummary { session: cell.key.session.clone() };
+        let number = session.summary().ok_or_else(missing)?.number;
+        if session.compaction().running {
+            return Err(EngineError::CompactionRunning);
+        }
+        let undone = session.undo_compaction(is_stored);
+        let (change, restored) = undone.ok_or(EngineError::JournalOff)?;
+        let head = session.head().clone();
+        let view = SessionView::of(&cell.key, &head, &cell.tenant, now);
+        let set = ChangeSet { changes: vec![change] };
+        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
+        inner.ticket = submitted.ticket;
+        let generation = head.generation;
+        if is_stored {
+            // Only the store knows the summary before.
+            inner.settle(&cell.tenant, Residence::Stored(Box::new(head)));
+        }
+        Ok(Some((view, restored, submitted, generation, number)))
+    }
+
+    fn cell_of(
+        &self,
+        tenant: &Tenant,
+        session: &SessionId,
+    ) -> Result<Arc<SessionCell>, EngineError> {
+        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let not_found = || EngineError::SessionNotFound { session: session.clone() };
+        self.shared.table.get(&key).ok_or_else(not_found)
     }
 
     /// What the remote summarizer's breaker lets through; `None` where the summarizer is not
     /// remote, or there is none.
     pub fn summarizer_state(&self) -> Option<(String, BreakerState)> {
-        None
+        let config = self.shared.config.load();
+        let summarizer = config.compaction.summarizer.as_ref()?;
+        let now = self.shared.machine.now().steady;
+        summarizer.is_remote().then(|| {
+            let breaker = self.shared.compactions.breaker();
+            (summarizer.name().to_owned(), breaker.state(now, &self.provider_policy()))
+        })
     }
 
     /// Looks at one live session closely, without touching it.
@@ -131,7 +229,17 @@ impl Engine {
         tenant: &Arc<Tenant>,
         session: &SessionId,
     ) -> Result<SessionDetail, EngineError> {
-        let session = self.session(tenant, session).await?;
-        Ok(SessionDetail { session, summary: None, notes: Notes::default() })
+        let (session, summary, turns) = self.session_and_turns(tenant, session).await?;
+        let mut notes = summary.as_ref().map(|summary| summary.notes.clone()).unwrap_or_default();
+        let fold = move || {
+            for (seq, content) in turns {
+                if let Some(turn) = encoding::open(&content) {
+                    notes.note(&spoken(seq, &turn, content.len()));
+                }
+            }
+            notes
+        };
+        let notes = self.shared.blocking.run(fold).await?;
+        Ok(SessionDetail { session, summary, notes })
     }
 }

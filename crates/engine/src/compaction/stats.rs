@@ -80,6 +80,29 @@ impl CompactionStats {
         }
     }
 
+    /// The breaker of a live session opened, or closed.
+    pub(crate) fn shift_open(&self, was_open: bool, is_open: bool) {
+        match (was_open, is_open) {
+            (false, true) => {
+                self.breakers_opened.fetch_add(1, Ordering::Relaxed);
+                self.breakers_open.fetch_add(1, Ordering::Relaxed);
+            }
+            (true, false) => {
+                self.breakers_open.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// A session with an open breaker came into memory, or left it.
+    pub(crate) fn count_open(&self, was_open: bool, is_open: bool) {
+        match (was_open, is_open) {
+            (false, true) => self.breakers_open.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.breakers_open.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
     pub(crate) fn snapshot(&self) -> CompactionSnapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut outcomes = Vec::with_capacity(Trigger::ALL.len() * Outcome::ALL.len());

@@ -1,0 +1,174 @@
+//! How a summary comes about, cheapest first: from the session's notes where they say it all,
+//! else from the summarizer, whose answer is not believed before it was checked.
+
+use std::sync::Arc;
+
+use memoird_core::compaction::check::{Facts, Rejection, check};
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::probe::Probe;
+use memoird_core::compaction::spoken::{Spoken, spoken};
+use memoird_core::compaction::{Body, Failure, Summary, acknowledgement};
+use memoird_core::session::Snapshot;
+use memoird_core::tokens::Scale;
+use memoird_core::turn::estimate_tokens;
+use memoird_store::encoding;
+
+use super::attempt::{Ended, Made};
+use super::pieces::Summarizing;
+use super::{span, stats::Outcome};
+use crate::cell::SessionCell;
+use crate::engine::Engine;
+use crate::machine::Stopwatch;
+
+/// What a summary is made of.
+pub(super) struct Material {
+    pub(super) turns: Arc<[Spoken]>,
+    /// What windows go on showing, for the probe.
+    shown: Vec<Spoken>,
+    /// What was noted up to the end of the span.
+    pub(super) notes: Notes,
+    /// The last turn of the span: less than was wanted where there was too much to read.
+    through_seq: u64,
+}
+
+/// Makes a summary of a snapshot, whose turns are true once this ticket is settled.
+pub(super) async fn climb(
+    engine: &Engine,
+    cell: &SessionCell,
+    snapshot: &Snapshot,
+    ticket: u64,
+) -> Result<Made, Ended> {
+    let material = gather(engine, cell, snapshot, ticket).await?;
+    if material.turns.is_empty() {
+        return Err(Ended::Nothing);
+    }
+    let scale = snapshot.scale.and_then(|id| engine.shared.models.load().scale(id));
+    if material.notes.cover(&material.turns) {
+        let body = from_notes(snapshot, &material);
+        if let Ok(made) = believe(engine, cell, snapshot, &material, (body, "notes"), &scale).await
+        {
+            return Ok(made);
+        }
+    }
+    let config = engine.shared.config.load_full();
+    let missing =
+        || Failure { reason: "no_summarizer", problem: "compaction.summarizer is none".to_owned() };
+    let Some(summarizer) = config.compaction.summarizer.clone() else {
+        return Err(Ended::Failed(missing(), Outcome::Failed));
+    };
+    let watch = Stopwatch::start();
+    let summarizing = Summarizing { engine, cell, snapshot, summarizer: &summarizer };
+    let answered =
+        tokio::time::timeout(config.compaction.timeout, summarizing.body(&material)).await;
+    engine.shared.stats.compaction_seconds.observe(watch.seconds());
+    let body = match answered {
+        Ok(answered) => answered?,
+        Err(_) => {
+            summarizing.note_provider(false);
+            let problem = format!("no summary within {:?}", config.compaction.timeout);
+            return Err(Ended::Failed(Failure { reason: "timeout", problem }, Outcome::Failed));
+        }
+    };
+    let answer = (body, summarizer.name());
+    let believed = believe(engine, cell, snapshot, &material, answer, &scale).await;
+    believed.map_err(|rejection| Ended::Failed(rejected(&rejection), Outcome::Rejected))
+}
+
+pub(super) fn rejected(rejection: &Rejection) -> Failure {
+    let problem = match rejection {
+        Rejection::NotTheStructure { problem } => problem.clone(),
+        Rejection::FieldMissing { field } => format!("{field} is empty"),
+        Rejection::IdentifiersLost { lost, of } => {
+            format!("{lost} of {of} identifiers of the last turns are lost")
+        }
+        Rejection::Empty
+        | Rejection::CutOff
+        | Rejection::LongerThanTheSpan
+        | Rejection::OverBudget
+        | Rejection::Refusal => "the summarizer's answer was not believed".to_owned(),
+    };
+    Failure { reason: rejection.reason(), problem }
+}
+
+/// Reads what is to be summarized, as text.
+async fn gather(
+    engine: &Engine,
+    cell: &SessionCell,
+    snapshot: &Snapshot,
+    ticket: u64,
+) -> Result<Material, Ended> {
+    engine.shared.journal.visible(ticket).await;
+    let (turns, through_seq) = span::read(engine, cell, snapshot).await?;
+    let shown = snapshot.shown.clone();
+    let notes = snapshot.previous.as_ref().map(|last| last.notes.clone()).unwrap_or_default();
+    let decode = move || {
+        let text = |(seq, content): &(u64, Arc<[u8]>)| {
+            let turn = encoding::open(content)?;
+            Some(spoken(*seq, &turn, content.len()))
+        };
+        // One that is damaged can be read by nobody.
+        let turns: Arc<[Spoken]> = turns.iter().filter_map(text).collect();
+        let mut notes = notes;
+        turns.iter().for_each(|turn| notes.note(turn));
+        let shown = shown.iter().filter_map(|content| text(&(0, Arc::clone(content)))).collect();
+        Material { turns, shown, notes, through_seq }
+    };
+    engine.shared.blocking.run(decode).await.map_err(Ended::Refused)
+}
+
+/// What notes say, as a summary: what the last summary said is carried on.
+fn from_notes(snapshot: &Snapshot, material: &Material) -> Body {
+    let last = snapshot.previous.as_ref().map(|last| last.body.clone()).unwrap_or_default();
+    Body {
+        decisions: material.notes.decisions.clone(),
+        pending_questions: material.notes.pending_questions.clone(),
+        files_touched: material.notes.files.clone(),
+        ..last
+    }
+}
+
+/// Checks an answer, and probes what can still be found.
+async fn believe(
+    engine: &Engine,
+    cell: &SessionCell,
+    snapshot: &Snapshot,
+    material: &Material,
+    (body, by): (Body, &str),
+    scale: &Option<Scale>,
+) -> Result<Made, Rejection> {
+    let before = snapshot.previous.as_ref();
+    let turns = before.map_or(0, |last| last.turns) + material.turns.len() as u64;
+    let text = body.text(turns, &material.notes);
+    let summary = Arc::new(Summary {
+        number: snapshot.number,
+        first_seq: snapshot.span.first_seq,
+        through_seq: material.through_seq,
+        turns,
+        made_at: engine.shared.machine.now().wall,
+        by: by.into(),
+        body,
+        notes: material.notes.clone(),
+        text: text.into(),
+    });
+    let weigh_text = |text: &str| match scale {
+        Some(scale) => scale.text(text),
+        None => estimate_tokens(text.len()).into(),
+    };
+    let overhead = scale.as_ref().map_or(16, |scale| scale.turn(&acknowledgement()));
+    let tokens_after = weigh_text(&summary.text) + overhead;
+    let spoken_tokens: u64 = material.turns.iter().map(|turn| weigh_text(&turn.text)).sum();
+    let tokens_before = spoken_tokens + before.map_or(0, |last| weigh_text(&last.text));
+    let facts = Facts {
+        span: &material.turns,
+        previous: before.map(|last| &**last),
+        span_tokens: tokens_before,
+        tokens: tokens_after,
+        room: snapshot.room,
+    };
+    let policy = cell.tenant.policy();
+    check(&summary.body, &summary.text, &facts, &policy.compaction)?;
+    let mut left: Vec<&str> = vec![&summary.text];
+    left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
+    let probe = Probe::of(&material.turns, &left);
+    Ok(Made { summary, tokens_before, tokens_after, probe })
+}
