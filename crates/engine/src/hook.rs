@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
+use memoird_core::compaction::Summary;
 use memoird_core::ids::{DeliveryId, Generation, SessionId, Subject, TenantId};
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
@@ -76,6 +77,9 @@ pub struct Ended {
     pub turns_omitted: u64,
     /// Its free-form JSON.
     pub state: State,
+    /// What stood for its oldest exchanges when it ended, where something did. The turns
+    /// that it stands for are among `turns` all the same.
+    pub summary: Option<Arc<Summary>>,
 }
 
 /// Why a hook could not do it.

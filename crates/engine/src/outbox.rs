@@ -111,6 +111,7 @@ impl Outbox {
             reason,
             turns: turns.map(|turn| (turn.seq, Arc::clone(&turn.content))).collect(),
             state: (state.version > 0).then_some(state),
+            summary: session.summary().cloned(),
         };
         if memory.keep(record, owed, self.config.load().memory_bytes) {
             self.ring();
@@ -160,7 +161,7 @@ impl Outbox {
 }
 
 fn opened(record: EndedRecord) -> Ended {
-    let EndedRecord { key, head, at, reason, turns, state } = record;
+    let EndedRecord { key, head, at, reason, turns, state, summary } = record;
     let open = |(seq, content): (u64, Arc<[u8]>)| Some((seq, encoding::open(&content)?));
     let turns: Vec<_> = turns.into_iter().filter_map(open).collect();
     Ended {
@@ -174,6 +175,7 @@ fn opened(record: EndedRecord) -> Ended {
         turns_omitted: head.last_seq.saturating_sub(turns.len() as u64),
         turns,
         state: state.unwrap_or_default(),
+        summary,
     }
 }
 

@@ -10,11 +10,13 @@ mod lock;
 pub mod long_term;
 mod memory;
 mod sqlite;
+mod summaries;
 mod windows;
 
 use std::sync::Arc;
 
 use memoird_core::change::{ChangeSet, EndReason};
+use memoird_core::compaction::Summary;
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, Subject, TenantId};
 use memoird_core::outbox::{Delivery, DeliveryState};
@@ -135,6 +137,8 @@ pub struct EndedRecord {
     pub turns: Vec<(u64, Arc<[u8]>)>,
     /// Its JSON, where it had one.
     pub state: Option<State>,
+    /// What stood for its oldest exchanges, where something did.
+    pub summary: Option<Arc<Summary>>,
 }
 
 /// What is old enough to be forgotten.

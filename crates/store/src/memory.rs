@@ -2,22 +2,23 @@
 //! disk would only be in the way.
 
 mod outbox;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memoird_core::change::{Change, ChangeSet, EndReason, LiveSet};
-use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
+use memoird_core::change::{ChangeSet, LiveSet};
+use memoird_core::idempotency::Keys;
 use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
-use memoird_core::state::State;
-use memoird_core::time::{Now, Steady};
-use memoird_core::window::SavedCut;
+use memoird_core::time::Steady;
+
+use tables::{Row, Tables};
 
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
-    JournalRange, KEYS_MAX, PruneBefore, Refused, Settlement, Store, StoreError, encoding, windows,
+    JournalRange, PruneBefore, Refused, Settlement, Store, StoreError, encoding, summaries,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -25,40 +26,6 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     tables: Mutex<Tables>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Tables {
-    clock: Option<ClockAnchor>,
-    live: BTreeMap<SessionKey, Generation>,
-    generations: BTreeMap<Generation, Row>,
-    keys: BTreeMap<SessionKey, BTreeMap<Fingerprint, KeyRecord>>,
-    outbox: BTreeMap<DeliveryId, Delivery>,
-    /// What was kept for hooks alone.
-    kept_bytes: usize,
-    /// True when all of that is still owed, as far as somebody looked.
-    is_all_owed: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Row {
-    key: SessionKey,
-    head: Head,
-    kept: LiveSet,
-    cuts: Vec<SavedCut>,
-    state: Option<State>,
-    turns: BTreeMap<u64, Arc<[u8]>>,
-    ended: Option<(Now, EndReason)>,
-    /// What it counts for among what was kept for hooks alone.
-    kept_bytes: usize,
-}
-
-impl Row {
-    fn take_cuts(&mut self, cuts: Option<&[SavedCut]>) {
-        if let Some(cuts) = cuts {
-            self.cuts = windows::decode(&windows::encode(cuts)).unwrap_or_default();
-        }
-    }
 }
 
 /// What a kept generation takes beside its turns and its JSON, and what a turn takes
@@ -74,7 +41,8 @@ impl MemoryStore {
         let mut tables = self.tables();
         let turns = ended.turns.iter().map(|(_, content)| content.len() + KEPT_TURN_BYTES);
         let state_bytes = ended.state.as_ref().map_or(0, |state| state.json.len());
-        let kept_bytes = KEPT_ROW_BYTES + turns.sum::<usize>() + state_bytes;
+        let summary_bytes = ended.summary.as_ref().map_or(0, |kept| summaries::encode(kept).len());
+        let kept_bytes = KEPT_ROW_BYTES + turns.sum::<usize>() + state_bytes + summary_bytes;
         if tables.kept_bytes + kept_bytes > bytes_max && !tables.is_all_owed {
             tables.forget(Steady(u64::MAX));
             tables.is_all_owed = true;
@@ -83,7 +51,7 @@ impl MemoryStore {
             return false;
         }
         tables.kept_bytes += kept_bytes;
-        let EndedRecord { key, head, at, reason, turns, state } = ended;
+        let EndedRecord { key, head, at, reason, turns, state, summary } = ended;
         let generation = head.generation;
         for hook in owed {
             let delivery = outbox::owed(generation, hook, &key, reason, at.steady);
@@ -91,118 +59,14 @@ impl MemoryStore {
         }
         let (kept, turns) = (LiveSet::default(), turns.into_iter().collect());
         let (cuts, ended) = (Vec::new(), Some((at, reason)));
-        let row = Row { key, head, kept, cuts, state, turns, ended, kept_bytes };
+        let summaries = summary.into_iter().map(|summary| (summary.number, summary)).collect();
+        let row = Row { key, head, kept, cuts, summaries, state, turns, ended, kept_bytes };
         tables.generations.insert(generation, row);
         true
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Tables {
-    /// The live row that a change expects.
-    fn expected(&mut self, change: &Change, revision: u64) -> Result<&mut Row, Refused> {
-        let generation = change.generation();
-        let row = self.generations.get_mut(&generation);
-        let first = match change {
-            Change::Append(appended) => appended.turns.first().map(|(seq, _)| *seq),
-            _ => None,
-        };
-        let row = row.filter(|row| row.ended.is_none() && row.head.revision == revision);
-        let row = row.filter(|row| first.is_none_or(|seq| seq == row.head.last_seq + 1));
-        let row = row.ok_or(Refused { generation })?;
-        row.head.revision += 1;
-        Ok(row)
-    }
-
-    fn apply(&mut self, change: &Change) -> Result<(), Refused> {
-        match change {
-            Change::Begin { key, generation, created_at, last_access } => {
-                if self.live.contains_key(key) || self.generations.contains_key(generation) {
-                    return Err(Refused { generation: *generation });
-                }
-                let head = Head::begin(*generation, *created_at, *last_access);
-                let row = Row {
-                    key: key.clone(),
-                    head,
-                    kept: LiveSet::default(),
-                    cuts: Vec::new(),
-                    state: None,
-                    turns: BTreeMap::new(),
-                    ended: None,
-                    kept_bytes: 0,
-                };
-                self.live.insert(key.clone(), *generation);
-                self.generations.insert(*generation, row);
-            }
-            Change::Append(appended) => {
-                let row = self.expected(change, appended.expected_revision)?;
-                row.turns.extend(appended.turns.iter().cloned());
-                row.kept = appended.kept.clone();
-                row.take_cuts(appended.cuts.as_deref());
-                row.head.last_seq =
-                    appended.turns.last().map_or(row.head.last_seq, |(seq, _)| *seq);
-                row.head.totals = appended.totals;
-                row.head.partial = appended.partial;
-                row.head.last_access = appended.last_access;
-                row.head.subject = appended.subject.clone().or(row.head.subject.take());
-                if let Some((name, record)) = appended.idempotency {
-                    self.keys.entry(appended.key.clone()).or_default().insert(name, record);
-                }
-            }
-            Change::PatchState { expected_revision, state_json, version, last_access, .. } => {
-                let row = self.expected(change, *expected_revision)?;
-                row.state = Some(State { json: Arc::clone(state_json), version: *version });
-                row.head.state_version = *version;
-                row.head.last_access = *last_access;
-            }
-            Change::Touch { expected_revision, last_access, cuts, .. } => {
-                let row = self.expected(change, *expected_revision)?;
-                row.head.last_access = *last_access;
-                row.take_cuts(cuts.as_deref());
-            }
-            Change::Compact { expected_revision, status, .. } => {
-                let row = self.expected(change, *expected_revision)?;
-                row.head.compaction = Some(Arc::clone(status));
-            }
-            Change::End { generation, expected_revision, reason, at, owed } => {
-                let row = self.expected(change, *expected_revision)?;
-                row.ended = Some((*at, *reason));
-                let key = row.key.clone();
-                self.live.remove(&key);
-                for hook in owed.iter() {
-                    let delivery = outbox::owed(*generation, hook, &key, *reason, at.steady);
-                    self.outbox.entry(delivery.id.clone()).or_insert(delivery);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Forgets the generations that ended before this moment and that nobody is owed.
-    fn forget(&mut self, before: Steady) {
-        let Self { generations, outbox, kept_bytes, .. } = self;
-        let owing = outbox::owing(outbox);
-        generations.retain(|generation, row| {
-            let is_old = row.ended.is_some_and(|(at, _)| at.steady < before);
-            let stays = !is_old || owing.contains(generation);
-            if !stays {
-                *kept_bytes = kept_bytes.saturating_sub(row.kept_bytes);
-            }
-            stays
-        });
-        outbox.retain(|id, _| generations.contains_key(&id.generation));
-    }
-
-    fn keys_of(&self, key: &SessionKey, since: Steady) -> Keys {
-        let known = self.keys.get(key).into_iter().flatten();
-        let mut records: Vec<(Fingerprint, KeyRecord)> =
-            known.filter(|(_, record)| record.at >= since).map(|(k, r)| (*k, *r)).collect();
-        records.sort_by_key(|(_, record)| (record.at, record.generation, record.last_seq));
-        let surplus = records.len().saturating_sub(KEYS_MAX);
-        Keys::restore(records.into_iter().skip(surplus))
     }
 }
 
@@ -265,7 +129,7 @@ impl Store for MemoryStore {
             encoding::read_back(seq, Arc::clone(content)).ok_or_else(damaged)
         });
         Ok(Some(SavedSession {
-            summary: None,
+            summary: row.summary(),
             head: row.head.clone(),
             kept: row.kept.clone(),
             cuts: row.cuts.clone(),
@@ -361,7 +225,8 @@ impl Store for MemoryStore {
             let (key, head, state) = (row.key.clone(), row.head.clone(), row.state.clone());
             let turns = newest(&row.turns, bytes_max);
             bytes += turns.iter().map(|(_, content)| content.len()).sum::<usize>();
-            records.push(EndedRecord { key, head, at, reason, turns, state });
+            let summary = row.summary();
+            records.push(EndedRecord { key, head, at, reason, turns, state, summary });
         }
         Ok(records)
     }

@@ -97,6 +97,7 @@ pub(crate) fn session(number: u64) -> Ended {
         turns: (1..).zip(turns).collect(),
         turns_omitted: 0,
         state: State::default(),
+        summary: None,
     }
 }
 

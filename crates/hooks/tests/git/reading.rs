@@ -66,6 +66,7 @@ fn rich() -> Ended {
         turns: (3..).zip(turns).collect(),
         turns_omitted: 2,
         state: State { json: r#"{"lang":"de"}"#.into(), version: 4 },
+        summary: None,
         ..session(0)
     }
 }

@@ -33,6 +33,7 @@ pub(crate) fn call_of(turns: Vec<Turn>) -> HookCall {
         turns: (1..).zip(turns).collect(),
         turns_omitted: 0,
         state: State { json: r#"{"step":2,"price":1.10}"#.into(), version: 3 },
+        summary: None,
     };
     HookCall {
         delivery: DeliveryId { generation, hook },

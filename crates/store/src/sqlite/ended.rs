@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use memoird_core::ids::Generation;
 use memoird_core::state::State;
 
+use super::compaction;
 use super::intake::folded_row;
 use super::read::{FOLDED_TURNS, turn};
 use super::row::GenerationRow;
@@ -51,7 +52,8 @@ pub(super) fn ended(
             .query_row([generation.to_bytes()], |row| row.get::<_, String>(0))
             .optional()?
             .map(|json| State { json: json.into(), version: head.state_version });
-        records.push(EndedRecord { key, head, at, reason, turns, state });
+        let summary = compaction::newest(&view, generation)?;
+        records.push(EndedRecord { key, head, at, reason, turns, state, summary });
     }
     Ok(records)
 }

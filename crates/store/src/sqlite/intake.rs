@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use memoird_core::ids::{Generation, SessionKey};
 
-use super::row::{COLUMNS, GenerationRow, PLACES};
+use super::row::{COLUMNS, GenerationRow, PLACES, select_from};
 use crate::StoreError;
 
 /// What the end of a generation costs a fold, in changes of other kinds: it is a row that
@@ -33,7 +33,7 @@ impl Intake {
     /// What a crash left of the intake.
     pub(super) fn restore(connection: &Connection) -> Result<Self, StoreError> {
         let mut intake = Self::default();
-        let sql = format!("SELECT {COLUMNS} FROM intake_heads ORDER BY id");
+        let sql = format!("{} ORDER BY id", select_from("intake_heads"));
         let mut statement = connection.prepare(&sql)?;
         for row in statement.query_map([], GenerationRow::read)? {
             intake.put(row?);
@@ -145,7 +145,7 @@ pub(super) fn folded_row(
     connection: &Connection,
     generation: Generation,
 ) -> Result<Option<GenerationRow>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM generations WHERE generation = ?");
+    let sql = format!("{} WHERE generation = ?", select_from("generations"));
     let mut statement = connection.prepare_cached(&sql)?;
     Ok(statement.query_row([generation.to_bytes()], GenerationRow::read).optional()?)
 }

@@ -1,5 +1,6 @@
 //! The journal in one SQLite file: one writer, and readers that never wait for it.
 
+mod compaction;
 mod ended;
 mod intake;
 mod open;

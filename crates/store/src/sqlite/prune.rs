@@ -3,6 +3,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, TransactionBehavior, params};
 
+use super::compaction;
 use super::row::whole;
 use crate::{PruneBefore, StoreError};
 
@@ -47,20 +48,14 @@ pub(super) fn prune(
                      (SELECT seq FROM turn_places WHERE generation = ?1 ORDER BY seq LIMIT ?2)",
             )?
             .execute(params![generation, turns as i64])?;
-        rows += turns + 1;
+        rows += turns;
+        rows += compaction::forget(&transaction, generation, rows_max.saturating_sub(rows))? + 1;
         if rows <= rows_max {
-            transaction
-                .prepare_cached("DELETE FROM states WHERE generation = ?")?
-                .execute([generation])?;
-            transaction
-                .prepare_cached("DELETE FROM windows WHERE generation = ?")?
-                .execute([generation])?;
-            transaction
-                .prepare_cached("DELETE FROM outbox WHERE generation = ?")?
-                .execute([generation])?;
-            transaction
-                .prepare_cached("DELETE FROM generations WHERE generation = ?")?
-                .execute([generation])?;
+            for table in ["states", "windows", "compactions", "outbox", "generations"] {
+                transaction
+                    .prepare_cached(&format!("DELETE FROM {table} WHERE generation = ?"))?
+                    .execute([generation])?;
+            }
         }
     }
     transaction.commit()?;

@@ -12,7 +12,8 @@ use memoird_core::session::{SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 
-use super::row::{COLUMNS, GenerationRow, count, whole};
+use super::compaction;
+use super::row::{GenerationRow, count, select_from, whole};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
 /// Where a session's rows have to be looked for. The intake is small, but has no order
@@ -56,7 +57,7 @@ pub(super) fn live_rows(
     connection: &Connection,
     visit: &mut dyn FnMut(GenerationRow),
 ) -> Result<(), StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM generations WHERE ended_at IS NULL");
+    let sql = format!("{} WHERE ended_at IS NULL", select_from("generations"));
     let mut statement = connection.prepare_cached(&sql)?;
     for row in statement.query_map([], GenerationRow::read)? {
         visit(row?);
@@ -83,7 +84,7 @@ pub(super) fn load(
         .query_row([head.generation.to_bytes()], |row| row.get::<_, Vec<u8>>(0))
         .optional()?;
     Ok(Some(SavedSession {
-        summary: None,
+        summary: compaction::newest(&view, head.generation)?,
         // Without them the next window is decided anew.
         cuts: cuts.and_then(|row| windows::decode(&row)).unwrap_or_default(),
         turns: kept_turns(&view, reach, head.generation, &kept)?,
@@ -188,8 +189,8 @@ fn live_row(
     if reach == Reach::IntakeToo {
         // The last row of a session is that of its live generation, where it has one.
         let sql = format!(
-            "SELECT {COLUMNS} FROM intake_heads WHERE tenant = ? AND session = ?
-             ORDER BY id DESC LIMIT 1"
+            "{} WHERE tenant = ? AND session = ? ORDER BY id DESC LIMIT 1",
+            select_from("intake_heads")
         );
         let mut statement = connection.prepare_cached(&sql)?;
         if let Some(row) = statement.query_row(session, GenerationRow::read).optional()? {
@@ -197,7 +198,8 @@ fn live_row(
         }
     }
     let sql = format!(
-        "SELECT {COLUMNS} FROM generations WHERE tenant = ? AND session = ? AND ended_at IS NULL"
+        "{} WHERE tenant = ? AND session = ? AND ended_at IS NULL",
+        select_from("generations")
     );
     let mut statement = connection.prepare_cached(&sql)?;
     Ok(statement.query_row(session, GenerationRow::read).optional()?)

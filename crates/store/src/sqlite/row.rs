@@ -1,5 +1,7 @@
 //! A generation as a row: the same columns where it was taken in and where it is found.
 
+use std::sync::Arc;
+
 use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Row, params};
 
@@ -8,13 +10,12 @@ use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
 
-use crate::encoding;
+use crate::{encoding, summaries};
 
 /// The encoding that this memoird writes.
 const FORMAT: i64 = 1;
 
-/// The columns of a generation, in the order of [`GenerationRow::read`] and
-/// [`GenerationRow::write`].
+/// The columns of a generation, in the order of [`GenerationRow::write`].
 pub(super) const COLUMNS: &str = "generation, format, tenant, session, subject, created_ms, \
      last_access, revision, last_seq, kept, turns, bytes, tokens, partial, state_version, \
      ended_ms, ended_at, reason";
@@ -31,7 +32,17 @@ pub(super) struct GenerationRow {
     pub(super) ended: Option<(Now, EndReason)>,
 }
 
+/// Selects what [`GenerationRow::read`] reads from a table that has [`COLUMNS`]. How its
+/// compaction does stands apart, and is the same for all rows of a generation.
+pub(super) fn select_from(table: &str) -> String {
+    format!(
+        "SELECT {COLUMNS}, (SELECT status FROM compactions AS compacted
+             WHERE compacted.generation = {table}.generation) FROM {table}"
+    )
+}
+
 impl GenerationRow {
+    /// Reads a row of [`select_from`].
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let subject: Option<String> = row.get(4)?;
         let kept = encoding::decode_live_set(row.get_ref(9)?.as_blob()?);
@@ -43,6 +54,8 @@ impl GenerationRow {
             }
             _ => None,
         };
+        // Without it the session compacts as if it never had.
+        let status = row.get_ref(18)?.as_blob_or_null()?.and_then(summaries::decode_status);
         Ok(Self {
             key: SessionKey {
                 tenant: id(row, 2, TenantId::parse)?,
@@ -63,7 +76,7 @@ impl GenerationRow {
                     tokens: count(row, 12)?,
                 },
                 partial: row.get(13)?,
-                compaction: None,
+                compaction: status.map(Arc::new),
                 state_version: count(row, 14)?,
             },
         })

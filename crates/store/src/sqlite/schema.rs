@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 2] = [V1, V2];
+pub(super) const MIGRATIONS: [&str; 3] = [V1, V2, V3];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -151,6 +151,23 @@ const V2: &str = "
 CREATE TABLE windows (
     generation BLOB PRIMARY KEY,
     cuts       BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+/// All summaries of a generation stay, so that an undo gives the one before back; `status` is
+/// how its compaction does. Both are versioned by their first byte, written rarely, and found
+/// by their generation.
+const V3: &str = "
+CREATE TABLE summaries (
+    generation BLOB    NOT NULL,
+    number     INTEGER NOT NULL,
+    body       BLOB    NOT NULL,
+    PRIMARY KEY (generation, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE compactions (
+    generation BLOB PRIMARY KEY,
+    status     BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

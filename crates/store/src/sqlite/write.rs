@@ -2,7 +2,6 @@
 //! A set is decided before any of it is written, so a refused one leaves nothing to undo.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
@@ -11,11 +10,12 @@ use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
 use memoird_core::window::SavedCut;
 
+use super::compaction;
 use super::intake::{Intake, folded_live, folded_row};
 use super::outbox;
 use super::prune::prune;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
-use crate::{ClockAnchor, PruneBefore, Refused, StoreError, windows};
+use crate::{ClockAnchor, PruneBefore, Refused, StoreError, summaries, windows};
 
 /// The writing end of the journal.
 #[derive(Debug)]
@@ -209,7 +209,9 @@ impl Decider<'_> {
                 row.head.last_access = *last_access;
             }
             Change::Touch { last_access, .. } => row.head.last_access = *last_access,
-            Change::Compact { status, .. } => row.head.compaction = Some(Arc::clone(status)),
+            Change::Compact { status, .. } => {
+                row.head.compaction = Some(summaries::kept_status(status));
+            }
             Change::End { reason, at, .. } => row.ended = Some((*at, *reason)),
         }
         Ok(row)
@@ -274,7 +276,10 @@ fn write_content(
                 .execute(params![generation.to_bytes(), &**state_json])?;
             Ok(())
         }
-        Change::Begin { .. } | Change::Compact { .. } | Change::End { .. } => Ok(()),
+        Change::Compact { generation, status, summary, .. } => {
+            compaction::write(transaction, *generation, status, summary)
+        }
+        Change::Begin { .. } | Change::End { .. } => Ok(()),
     }
 }
 

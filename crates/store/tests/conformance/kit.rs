@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeSet, LiveSet};
+use memoird_core::compaction::Summary;
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::session::{Head, SavedSession};
@@ -95,6 +96,7 @@ pub(crate) struct Known {
     pub(crate) state: Option<State>,
     pub(crate) keys: Keys,
     pub(crate) cuts: Vec<SavedCut>,
+    pub(crate) summary: Option<Arc<Summary>>,
 }
 
 impl From<SavedSession> for Known {
@@ -109,6 +111,7 @@ impl From<SavedSession> for Known {
             state: saved.state,
             keys: saved.keys,
             cuts: saved.cuts,
+            summary: saved.summary,
         }
     }
 }

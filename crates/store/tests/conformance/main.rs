@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
 
 mod chat;
+mod compaction;
 mod cuts;
 mod ended;
 mod faults;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use memoird_core::change::{Change, ChangeSet, EndReason};
+use memoird_core::change::{Change, ChangeSet, EndReason, SummaryChange};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, SessionKey, Subject};
 use memoird_core::session::{Decision, Session};
@@ -13,6 +13,7 @@ use memoird_core::time::Steady;
 use memoird_store::{JournalRange, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store};
 
 use crate::chat::{Chat, command, idempotency_key, named};
+use crate::compaction::{compact, made, status_of};
 use crate::cuts::{cuts_of, with_cuts};
 use crate::kit::*;
 use crate::prune::prune_all;
@@ -81,6 +82,8 @@ struct Walk {
     generations: BTreeSet<Generation>,
     /// Changes that were written; written again, each is stale.
     written: Vec<Change>,
+    /// True when a store was told of a compaction, which the sessions here know nothing of.
+    is_compacted: bool,
 }
 
 impl Walk {
@@ -94,6 +97,7 @@ impl Walk {
             left: BTreeMap::new(),
             generations: BTreeSet::new(),
             written: Vec::new(),
+            is_compacted: false,
         }
     }
 
@@ -117,7 +121,7 @@ impl Walk {
             prune_all(sqlite, before, rows_max);
             prune_all(memory, before, rows_max);
         }
-        if refused > 0 || self.random.below(4) == 0 {
+        if refused > 0 || std::mem::take(&mut self.is_compacted) || self.random.below(4) == 0 {
             // What was built on a refused set is forgotten, as a daemon would.
             self.reload(sqlite);
         }
@@ -129,7 +133,7 @@ impl Walk {
         let mut changes = Vec::new();
         for _ in 0..=self.random.below(3) {
             let key = self.random.pick(&self.keys.clone()).clone();
-            let change = match self.random.below(16) {
+            let change = match self.random.below(18) {
                 0 if !self.written.is_empty() => Some(self.random.pick(&self.written).clone()),
                 1 => self.live.get(&key).map(|chat| {
                     let mut ahead = chat.clone();
@@ -148,6 +152,7 @@ impl Walk {
                     let patch = format!(r#"{{"{}":{}}}"#, self.random.below(3), self.at);
                     self.live.get_mut(&key).map(|chat| chat.patch(&patch, self.at))
                 }
+                8 | 9 => self.compact(&key),
                 _ => self.append(&key),
             };
             changes.extend(change);
@@ -186,6 +191,19 @@ impl Walk {
         Some(chat.session.head().end(reason, now(self.at), Arc::default()))
     }
 
+    fn compact(&mut self, key: &SessionKey) -> Option<Change> {
+        let number = u32::try_from(1 + self.random.below(5)).unwrap();
+        let summary = match self.random.below(4) {
+            0 => SummaryChange::Stays,
+            1 => SummaryChange::Undone(number),
+            _ => made(number),
+        };
+        let mut status = status_of(number);
+        status.running = self.random.below(2) == 0;
+        self.is_compacted = true;
+        self.live.get(key).map(|chat| compact(chat, status, summary))
+    }
+
     /// `None` where the rules refuse the words.
     fn append(&mut self, key: &SessionKey) -> Option<Change> {
         let words: Vec<&str> =
@@ -220,9 +238,24 @@ impl Walk {
         }
     }
 
+    fn compare_ended(&self, sqlite: &dyn Store, memory: &dyn Store) {
+        // A generation is found by its name alone.
+        let key = &self.keys[0];
+        let wanted: Vec<_> = self.generations.iter().map(|name| (key.clone(), *name)).collect();
+        let [one, two] = [sqlite, memory].map(|store| {
+            let records = store.ended(&wanted, usize::MAX).unwrap().into_iter();
+            let parts = records.map(|ended| {
+                (ended.key, ended.head, ended.turns.len(), ended.state, ended.summary)
+            });
+            parts.collect::<Vec<_>>()
+        });
+        assert_eq!(one, two);
+    }
+
     fn compare(&mut self, sqlite: &dyn Store, memory: &dyn Store) {
         assert_eq!(sqlite.clock().unwrap(), memory.clock().unwrap());
         assert_eq!(live_heads(sqlite), live_heads(memory));
+        self.compare_ended(sqlite, memory);
         for key in &self.keys {
             let since = Steady(self.at.saturating_sub(self.random.below(40)));
             assert_eq!(sqlite.keys(key, since).unwrap(), memory.keys(key, since).unwrap());

@@ -1,18 +1,25 @@
 //! Journals of older versions become ones of this, and keep what they have.
 
 use super::*;
+use crate::compaction::{compact, made, status_of, summary_of};
 use crate::cuts::{cuts_of, with_cuts};
 
-/// What version 2 added is taken away again.
-fn back_to_version_1(dir: &Path) {
+/// What each version added, from the newest down.
+const ADDED: [(i64, &[&str]); 2] = [(3, &["summaries", "compactions"]), (2, &["windows"])];
+
+/// What newer versions added is taken away again.
+fn back_to_version(version: i64, dir: &Path) {
     let journal = raw(dir);
-    journal.execute_batch("DROP TABLE windows; PRAGMA user_version = 1;").unwrap();
-    assert_eq!(number(&journal, "SELECT count(*) FROM sqlite_schema WHERE name = 'windows'"), 0);
+    let newer = ADDED.iter().filter(|(added_by, _)| *added_by > version);
+    for table in newer.flat_map(|(_, tables)| *tables) {
+        journal.execute_batch(&format!("DROP TABLE {table}")).unwrap();
+    }
+    journal.pragma_update(None, "user_version", version).unwrap();
 }
 
 #[test]
-fn a_journal_of_version_1_is_taken_over_whole() {
-    for is_crashed in [false, true] {
+fn a_journal_of_an_older_version_is_taken_over_whole() {
+    for (version, is_crashed) in [(1, false), (1, true), (2, false), (2, true)] {
         let dir = tempfile::tempdir().unwrap();
         match is_crashed {
             true => after_a_crash(dir.path()),
@@ -23,25 +30,28 @@ fn a_journal_of_version_1_is_taken_over_whole() {
             let all = heads.iter().map(|(key, _)| (known(store, key), seqs(store, key, None)));
             (all.collect::<Vec<_>>(), store.clock().unwrap())
         };
-        // A crash leaves its newest turns in the log; they belong to version 1 as well.
+        // A crash leaves its newest turns in the log; they belong to that version as well.
         let before = {
             let twin = tempfile::tempdir().unwrap();
             copy(dir.path(), twin.path());
             seen(&open(twin.path()))
         };
         assert!(before.0.len() > 4);
-        back_to_version_1(dir.path());
+        back_to_version(version, dir.path());
         let store = open(dir.path());
         assert_eq!(seen(&store), before);
         let key = live_heads(&store)[0].0.clone();
         let (sample, _) = Chat::begin(&key, Generation::new(1, 1), 1);
         let mut chat = sample.reloaded(&store);
         must_write(&store, [with_cuts(chat.touch(5_000), Some(cuts_of(3)))]);
+        must_write(&store, [compact(&chat, status_of(1), made(1))]);
         must_work(&store);
         drop(store);
-        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 2);
-        let store = open(dir.path());
-        assert_eq!(known(&store, &key).unwrap().cuts, cuts_of(3));
+        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 3);
+        let known = known(&open(dir.path()), &key).unwrap();
+        assert_eq!(known.cuts, cuts_of(3));
+        assert_eq!(known.summary.as_deref(), Some(&summary_of(1)));
+        assert_eq!(known.head.compaction.as_deref(), Some(&status_of(1)));
     }
 }
 

@@ -1,0 +1,184 @@
+//! What the journal in memory holds, and how a change changes it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use memoird_core::change::{Change, EndReason, LiveSet, SummaryChange};
+use memoird_core::compaction::{CompactionStatus, Summary};
+use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
+use memoird_core::ids::{DeliveryId, Generation, SessionKey};
+use memoird_core::outbox::Delivery;
+use memoird_core::session::Head;
+use memoird_core::state::State;
+use memoird_core::time::{Now, Steady};
+use memoird_core::window::SavedCut;
+
+use super::outbox;
+use crate::{ClockAnchor, KEYS_MAX, Refused, summaries, windows};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tables {
+    pub(super) clock: Option<ClockAnchor>,
+    pub(super) live: BTreeMap<SessionKey, Generation>,
+    pub(super) generations: BTreeMap<Generation, Row>,
+    pub(super) keys: BTreeMap<SessionKey, BTreeMap<Fingerprint, KeyRecord>>,
+    pub(super) outbox: BTreeMap<DeliveryId, Delivery>,
+    /// What was kept for hooks alone.
+    pub(super) kept_bytes: usize,
+    /// True when all of that is still owed, as far as somebody looked.
+    pub(super) is_all_owed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) key: SessionKey,
+    pub(super) head: Head,
+    pub(super) kept: LiveSet,
+    pub(super) cuts: Vec<SavedCut>,
+    /// By their numbers; the last one stands.
+    pub(super) summaries: BTreeMap<u32, Arc<Summary>>,
+    pub(super) state: Option<State>,
+    pub(super) turns: BTreeMap<u64, Arc<[u8]>>,
+    pub(super) ended: Option<(Now, EndReason)>,
+    /// What it counts for among what was kept for hooks alone.
+    pub(super) kept_bytes: usize,
+}
+
+impl Row {
+    /// A generation that has just started.
+    fn begin(key: SessionKey, head: Head) -> Self {
+        Self {
+            key,
+            head,
+            kept: LiveSet::default(),
+            cuts: Vec::new(),
+            summaries: BTreeMap::new(),
+            state: None,
+            turns: BTreeMap::new(),
+            ended: None,
+            kept_bytes: 0,
+        }
+    }
+
+    /// What stands for its oldest exchanges.
+    pub(super) fn summary(&self) -> Option<Arc<Summary>> {
+        self.summaries.last_key_value().map(|(_, summary)| Arc::clone(summary))
+    }
+
+    fn take_summary(&mut self, status: &Arc<CompactionStatus>, summary: &SummaryChange) {
+        self.head.compaction = Some(summaries::kept_status(status));
+        match summary {
+            SummaryChange::Stays => {}
+            SummaryChange::Made(made) => {
+                // Numbers only grow; what has a higher one must not be taken for newer.
+                self.summaries.retain(|number, _| *number < made.number);
+                self.summaries.insert(made.number, Arc::clone(made));
+            }
+            SummaryChange::Undone(number) => {
+                self.summaries.remove(number);
+            }
+        }
+    }
+
+    fn take_cuts(&mut self, cuts: Option<&[SavedCut]>) {
+        if let Some(cuts) = cuts {
+            self.cuts = windows::decode(&windows::encode(cuts)).unwrap_or_default();
+        }
+    }
+}
+
+impl Tables {
+    /// The live row that a change expects.
+    fn expected(&mut self, change: &Change, revision: u64) -> Result<&mut Row, Refused> {
+        let generation = change.generation();
+        let row = self.generations.get_mut(&generation);
+        let first = match change {
+            Change::Append(appended) => appended.turns.first().map(|(seq, _)| *seq),
+            _ => None,
+        };
+        let row = row.filter(|row| row.ended.is_none() && row.head.revision == revision);
+        let row = row.filter(|row| first.is_none_or(|seq| seq == row.head.last_seq + 1));
+        let row = row.ok_or(Refused { generation })?;
+        row.head.revision += 1;
+        Ok(row)
+    }
+
+    /// Makes a change, or leaves all as it was.
+    pub(super) fn apply(&mut self, change: &Change) -> Result<(), Refused> {
+        match change {
+            Change::Begin { key, generation, created_at, last_access } => {
+                if self.live.contains_key(key) || self.generations.contains_key(generation) {
+                    return Err(Refused { generation: *generation });
+                }
+                let head = Head::begin(*generation, *created_at, *last_access);
+                let row = Row::begin(key.clone(), head);
+                self.live.insert(key.clone(), *generation);
+                self.generations.insert(*generation, row);
+            }
+            Change::Append(appended) => {
+                let row = self.expected(change, appended.expected_revision)?;
+                row.turns.extend(appended.turns.iter().cloned());
+                row.kept = appended.kept.clone();
+                row.take_cuts(appended.cuts.as_deref());
+                row.head.last_seq =
+                    appended.turns.last().map_or(row.head.last_seq, |(seq, _)| *seq);
+                row.head.totals = appended.totals;
+                row.head.partial = appended.partial;
+                row.head.last_access = appended.last_access;
+                row.head.subject = appended.subject.clone().or(row.head.subject.take());
+                if let Some((name, record)) = appended.idempotency {
+                    self.keys.entry(appended.key.clone()).or_default().insert(name, record);
+                }
+            }
+            Change::PatchState { expected_revision, state_json, version, last_access, .. } => {
+                let row = self.expected(change, *expected_revision)?;
+                row.state = Some(State { json: Arc::clone(state_json), version: *version });
+                row.head.state_version = *version;
+                row.head.last_access = *last_access;
+            }
+            Change::Touch { expected_revision, last_access, cuts, .. } => {
+                let row = self.expected(change, *expected_revision)?;
+                row.head.last_access = *last_access;
+                row.take_cuts(cuts.as_deref());
+            }
+            Change::Compact { expected_revision, status, summary, .. } => {
+                self.expected(change, *expected_revision)?.take_summary(status, summary);
+            }
+            Change::End { generation, expected_revision, reason, at, owed } => {
+                let row = self.expected(change, *expected_revision)?;
+                row.ended = Some((*at, *reason));
+                let key = row.key.clone();
+                self.live.remove(&key);
+                for hook in owed.iter() {
+                    let delivery = outbox::owed(*generation, hook, &key, *reason, at.steady);
+                    self.outbox.entry(delivery.id.clone()).or_insert(delivery);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the generations that ended before this moment and that nobody is owed.
+    pub(super) fn forget(&mut self, before: Steady) {
+        let Self { generations, outbox, kept_bytes, .. } = self;
+        let owing = outbox::owing(outbox);
+        generations.retain(|generation, row| {
+            let is_old = row.ended.is_some_and(|(at, _)| at.steady < before);
+            let stays = !is_old || owing.contains(generation);
+            if !stays {
+                *kept_bytes = kept_bytes.saturating_sub(row.kept_bytes);
+            }
+            stays
+        });
+        outbox.retain(|id, _| generations.contains_key(&id.generation));
+    }
+
+    pub(super) fn keys_of(&self, key: &SessionKey, since: Steady) -> Keys {
+        let known = self.keys.get(key).into_iter().flatten();
+        let mut records: Vec<(Fingerprint, KeyRecord)> =
+            known.filter(|(_, record)| record.at >= since).map(|(k, r)| (*k, *r)).collect();
+        records.sort_by_key(|(_, record)| (record.at, record.generation, record.last_seq));
+        let surplus = records.len().saturating_sub(KEYS_MAX);
+        Keys::restore(records.into_iter().skip(surplus))
+    }
+}

@@ -1,0 +1,76 @@
+//! Summaries of generations, and how their compactions do: written rarely, so at once where
+//! they are found, past the intake.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, Transaction, params};
+
+use memoird_core::change::SummaryChange;
+use memoird_core::compaction::{CompactionStatus, Summary};
+use memoird_core::ids::Generation;
+
+use crate::{StoreError, summaries};
+
+/// Writes how a compaction does, and what becomes of the summary.
+pub(super) fn write(
+    transaction: &Transaction<'_>,
+    generation: Generation,
+    status: &CompactionStatus,
+    summary: &SummaryChange,
+) -> Result<(), StoreError> {
+    let generation = generation.to_bytes();
+    transaction
+        .prepare_cached("INSERT OR REPLACE INTO compactions (generation, status) VALUES (?, ?)")?
+        .execute(params![generation, summaries::encode_status(status)])?;
+    match summary {
+        SummaryChange::Stays => {}
+        SummaryChange::Made(made) => {
+            // Numbers only grow. Where the status was damaged they start again, and what
+            // has a higher one must not be taken for newer.
+            transaction
+                .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number >= ?")?
+                .execute(params![generation, made.number])?;
+            transaction
+                .prepare_cached(
+                    "INSERT INTO summaries (generation, number, body) VALUES (?, ?, ?)",
+                )?
+                .execute(params![generation, made.number, summaries::encode(made)])?;
+        }
+        SummaryChange::Undone(number) => {
+            transaction
+                .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number = ?")?
+                .execute(params![generation, number])?;
+        }
+    }
+    Ok(())
+}
+
+/// The summary that stands: the newest that decodes.
+pub(super) fn newest(
+    connection: &Connection,
+    generation: Generation,
+) -> Result<Option<Arc<Summary>>, StoreError> {
+    let sql = "SELECT body FROM summaries WHERE generation = ? ORDER BY number DESC";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([generation.to_bytes()])?;
+    while let Some(row) = rows.next()? {
+        if let Some(summary) = summaries::decode(&row.get::<_, Vec<u8>>(0)?) {
+            return Ok(Some(Arc::new(summary)));
+        }
+    }
+    Ok(None)
+}
+
+/// Forgets the summaries of a generation, at most so many; gives how many those were.
+pub(super) fn forget(
+    transaction: &Transaction<'_>,
+    generation: [u8; 16],
+    rows_max: usize,
+) -> rusqlite::Result<usize> {
+    transaction
+        .prepare_cached(
+            "DELETE FROM summaries WHERE generation = ?1 AND number IN
+                 (SELECT number FROM summaries WHERE generation = ?1 ORDER BY number LIMIT ?2)",
+        )?
+        .execute(params![generation, i64::try_from(rows_max).unwrap_or(i64::MAX)])
+}
