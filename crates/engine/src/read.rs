@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use memoird_core::compaction::BreakerView;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
@@ -25,6 +26,8 @@ pub struct SessionView {
     pub last_access: Timestamp,
     /// When it expires if nothing touches it.
     pub expires_at: Timestamp,
+    /// What the breaker of its compaction lets through.
+    pub breaker: BreakerView,
 }
 
 /// A page of live sessions, most recently used first.
@@ -83,7 +86,11 @@ struct Seen<T> {
 impl SessionView {
     pub(crate) fn of(key: &SessionKey, head: &Head, tenant: &Tenant, now: Now) -> Self {
         let expires_at = Steady(head.last_access.0.saturating_add(tenant.ttl_ms()));
+        let breaker = head.compaction.as_ref().map_or(BreakerView::Closed, |status| {
+            status.breaker(now.steady, head.last_seq, &tenant.policy().compaction)
+        });
         Self {
+            breaker,
             session: key.session.clone(),
             last_access: now.wall_of(head.last_access),
             expires_at: now.wall_of(expires_at),

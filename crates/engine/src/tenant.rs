@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use memoird_core::compaction::CompactionPolicy;
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::tokens::Calibration;
@@ -28,10 +29,12 @@ pub struct Tenant {
 }
 
 /// What an operator decided for a tenant; another one may take its place at any time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// What its clients may send and keep.
     pub limits: Limits,
+    /// When its sessions are compacted, and how far.
+    pub compaction: CompactionPolicy,
     pub(crate) max_sessions: usize,
     pub(crate) ttl_ms: u64,
     pub(crate) sweep_ms: u64,
@@ -96,6 +99,7 @@ impl Policy {
         let sweep_ms = config.sessions.sweep_interval.map_or(ttl_ms / 4, ms).max(1);
         Self {
             limits,
+            compaction: config.compaction.policy.clone(),
             max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),
             ttl_ms,
             sweep_ms,
