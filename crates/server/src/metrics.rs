@@ -25,13 +25,15 @@ use crate::reload::Reloader;
 use crate::services::Watching;
 
 /// The methods that are counted apart; any other path counts as `other`.
-const METHODS: [&str; 29] = [
+const METHODS: [&str; 31] = [
     "/memoird.v1.SessionService/Append",
     "/memoird.v1.SessionService/GetContext",
     "/memoird.v1.SessionService/GetHistory",
     "/memoird.v1.SessionService/GetSession",
     "/memoird.v1.SessionService/ListSessions",
     "/memoird.v1.SessionService/PatchState",
+    "/memoird.v1.SessionService/CompactSession",
+    "/memoird.v1.SessionService/UndoCompaction",
     "/memoird.v1.SessionService/ResetSession",
     "/memoird.v1.SessionService/EndSession",
     "/memoird.v1.SessionService/WatchEvents",
