@@ -1,5 +1,6 @@
 //! `/metrics`: what the engine counts and what calls cost, in the OpenMetrics format.
 
+mod compactions;
 mod memories;
 
 use std::collections::BTreeMap;
@@ -137,6 +138,8 @@ pub(crate) fn registry(
     registry.register("hook_seconds", "How long a hook takes", commits.hooks.seconds.clone());
     let help = "How long a recall takes, with the embedding of its query";
     registry.register("recall_seconds", help, commits.recall_seconds.clone());
+    let help = "How long a summary takes, from the snapshot to the answer";
+    registry.register("compaction_seconds", help, commits.compaction_seconds.clone());
     let calls = calls.clone();
     registry.register_collector(Box::new(Counts { engine, calls, watching, reloader }));
     registry
@@ -208,6 +211,7 @@ impl Collector for Counts {
                 }
             }
         }
+        compactions::encode(&mut encoder, &stats.tenants, self.engine.summarizer_state())?;
         memories::encode(&mut encoder, &stats.tenants)?;
         let counts = [
             ("commits", "Journal transactions", stats.commits),

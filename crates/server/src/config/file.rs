@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use memoird_core::limits::Limits;
 use memoird_engine::{
-    CompactionConfig, ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig, LongTermConfig,
-    SessionConfig,
+    CompactionConfig, ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig,
+    LongTermConfig, SessionConfig,
 };
 use serde::{Deserialize, Serialize};
 

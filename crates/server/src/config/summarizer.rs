@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_engine::Summarizer;
-use memoird_models::ApiKey;
+use memoird_models::{ApiKey, ExtractiveSummarizer};
 use serde::{Deserialize, Serialize};
 
 use super::secret::SecretShape;
@@ -79,10 +79,17 @@ impl SummarizerShape {
     /// service.
     pub(super) fn build(&self) -> Result<Built, Fault> {
         match self {
-            Self::None | Self::Extractive => Ok(None),
-            Self::Anthropic(shape) => shape.build().map(Some),
-            Self::OpenAi(shape) => shape.build().map(Some),
-            Self::Webhook(shape) => shape.build().map(Some),
+            Self::None => Ok(None),
+            Self::Extractive => Ok(Some(Arc::new(ExtractiveSummarizer))),
+            Self::Anthropic(AnthropicShape { api_key, .. }) => key(api_key.as_ref())
+                .map(|_| None)
+                .map_err(|problem| (".anthropic.api_key", problem)),
+            Self::OpenAi(OpenAiShape { api_key, .. }) => {
+                key(api_key.as_ref()).map(|_| None).map_err(|problem| (".openai.api_key", problem))
+            }
+            Self::Webhook(WebhookShape { api_key, .. }) => {
+                key(api_key.as_ref()).map(|_| None).map_err(|problem| (".webhook.api_key", problem))
+            }
         }
     }
 

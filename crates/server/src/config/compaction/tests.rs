@@ -18,8 +18,14 @@ fn problem(text: &str) -> String {
 fn what_is_left_out_is_as_by_default() {
     let (is, default) = (built("{}").expect("the default"), CompactionConfig::default());
     assert_eq!(is.policy, default.policy);
-    assert_eq!((is.concurrency, is.tenant_concurrency), (default.concurrency, default.tenant_concurrency));
-    assert_eq!((is.timeout, is.provider_failures_max), (default.timeout, default.provider_failures_max));
+    assert_eq!(
+        (is.concurrency, is.tenant_concurrency),
+        (default.concurrency, default.tenant_concurrency)
+    );
+    assert_eq!(
+        (is.timeout, is.provider_failures_max),
+        (default.timeout, default.provider_failures_max)
+    );
     assert_eq!(is.provider_cool_down, default.provider_cool_down);
 }
 
