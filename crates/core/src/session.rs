@@ -171,11 +171,6 @@ impl Session {
         self.state.as_deref().cloned().unwrap_or_default()
     }
 
-    /// What stands for its oldest exchanges.
-    pub fn summary(&self) -> Option<&Arc<Summary>> {
-        self.summary.as_ref()
-    }
-
     /// Its idempotency keys; `None` as long as nobody looked which the store knows.
     pub fn keys(&self) -> Option<&Keys> {
         self.keys.as_deref()

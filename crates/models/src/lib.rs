@@ -1,7 +1,8 @@
 //! What memoird asks of models, and what it takes from their files: tokenizers of models with
-//! open weights, and embedders.
+//! open weights, embedders, and summarizers.
 
 mod error;
+mod extractive;
 #[cfg(feature = "local-embedder")]
 mod local;
 mod openai;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use memoird_engine::Embedder;
 
 pub use error::ModelError;
+pub use extractive::ExtractiveSummarizer;
 #[cfg(feature = "local-embedder")]
 pub use local::LocalEmbedder;
 pub use openai::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};

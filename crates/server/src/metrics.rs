@@ -1,5 +1,6 @@
 //! `/metrics`: what the engine counts and what calls cost, in the OpenMetrics format.
 
+mod compactions;
 mod memories;
 
 use std::collections::BTreeMap;
@@ -25,13 +26,15 @@ use crate::reload::Reloader;
 use crate::services::Watching;
 
 /// The methods that are counted apart; any other path counts as `other`.
-const METHODS: [&str; 29] = [
+const METHODS: [&str; 31] = [
     "/memoird.v1.SessionService/Append",
     "/memoird.v1.SessionService/GetContext",
     "/memoird.v1.SessionService/GetHistory",
     "/memoird.v1.SessionService/GetSession",
     "/memoird.v1.SessionService/ListSessions",
     "/memoird.v1.SessionService/PatchState",
+    "/memoird.v1.SessionService/CompactSession",
+    "/memoird.v1.SessionService/UndoCompaction",
     "/memoird.v1.SessionService/ResetSession",
     "/memoird.v1.SessionService/EndSession",
     "/memoird.v1.SessionService/WatchEvents",
@@ -135,6 +138,8 @@ pub(crate) fn registry(
     registry.register("hook_seconds", "How long a hook takes", commits.hooks.seconds.clone());
     let help = "How long a recall takes, with the embedding of its query";
     registry.register("recall_seconds", help, commits.recall_seconds.clone());
+    let help = "How long a summary takes, from the snapshot to the answer";
+    registry.register("compaction_seconds", help, commits.compaction_seconds.clone());
     let calls = calls.clone();
     registry.register_collector(Box::new(Counts { engine, calls, watching, reloader }));
     registry
@@ -206,6 +211,7 @@ impl Collector for Counts {
                 }
             }
         }
+        compactions::encode(&mut encoder, &stats.tenants, self.engine.summarizer_state())?;
         memories::encode(&mut encoder, &stats.tenants)?;
         let counts = [
             ("commits", "Journal transactions", stats.commits),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use memoird_proto::v1::{EndReason, Event, WatchEventsResponse};
 use serde_json::Value;
 
-use super::{json, output};
+use super::{compaction, json, output};
 
 /// Of an error that a hook gave, so much is shown; `memoird hooks list --json` has all.
 const ERROR_CHARS_MAX: usize = 200;
@@ -72,6 +72,10 @@ fn detail(event: &Event, whole: bool) -> String {
             let error = detail["error"].as_str().unwrap_or_default();
             let error = output::one_line(error, ERROR_CHARS_MAX);
             format!("{}{verdict}: {error}", hook(&detail, number("tries")))
+        }
+        kind if kind.starts_with("compact") => {
+            let told = compaction::event(kind, &detail);
+            told.unwrap_or_else(|| output::one_line(&event.detail_json, ERROR_CHARS_MAX))
         }
         // A later daemon's: better raw than not at all.
         _ => output::one_line(&event.detail_json, ERROR_CHARS_MAX),
@@ -146,6 +150,13 @@ mod tests {
         let done = json!({"hook": "checkpoint", "delivery": "01K/checkpoint", "tries": 1});
         let failed =
             json!({"hook": "crm", "tries": 3, "error": "no\nroute\u{1b}", "gave_up": false});
+        let summary = json!({
+            "number": 2, "trigger": "preemptive", "by": "extractive", "first_seq": 8,
+            "through_seq": 21, "tokens_before": 9000, "tokens_after": 120, "identifiers": 8,
+            "identifiers_found": 6, "probe_score": 0.75,
+        });
+        let lost = json!({"trigger": "command", "reason": "lost_identifiers", "error": "7\n of 9",
+                          "breaker": "half_open"});
         let dead = json!({"hook": "crm", "tries": 20, "error": "404", "gave_up": true});
         let cases = [
             ("created", none, Value::Null, "created         telegram:4711  generation 01K"),
@@ -167,6 +178,26 @@ mod tests {
                 dead,
                 "hook_failed     telegram:4711  crm, try 20, given up: 404",
             ),
+            (
+                "compacted",
+                none,
+                summary,
+                "compacted       telegram:4711  summary 2 of turns 8-21 by extractive (preemptive), \
+                 9,000 → 120 tokens, 6 of 8 identifiers found",
+            ),
+            (
+                "compaction_failed",
+                none,
+                lost,
+                "compaction_failed  telegram:4711  lost_identifiers (command), breaker half open: 7 of 9",
+            ),
+            (
+                "compaction_undone",
+                none,
+                json!({"number": 2}),
+                "compaction_undone  telegram:4711  summary 2",
+            ),
+            ("compacting", none, json!({"of": 1}), "compacting      telegram:4711  {\"of\":1}"),
             ("dreamt", none, json!({"of": 1}), "dreamt          telegram:4711  {\"of\":1}"),
         ];
         for (kind, reason, detail, expected) in cases {

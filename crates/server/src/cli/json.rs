@@ -4,11 +4,13 @@
 use memoird_proto::v1::media::Source;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    CompactionInfo, DeliveryState, EndReason, Event, GetStatsResponse, HookDelivery, Part, Role,
-    SessionInfo, TenantStats, Turn, WatchEventsResponse,
+    DeliveryState, EndReason, Event, GetStatsResponse, HookDelivery, Part, Role, SessionInfo,
+    TenantStats, Turn, WatchEventsResponse,
 };
 use prost_types::Timestamp;
 use serde_json::{Map, Value, json};
+
+use super::compaction;
 
 /// A session with all that is known of it.
 pub(super) fn session(info: &SessionInfo) -> Value {
@@ -25,7 +27,7 @@ pub(super) fn session(info: &SessionInfo) -> Value {
         "expires_at": time(info.expires_at.as_ref()),
         "has_summary": info.has_summary,
         "state_version": info.state_version,
-        "compaction": info.compaction.as_ref().map(compaction),
+        "compaction": info.compaction.as_ref().map(compaction::info_json),
     })
 }
 
@@ -174,15 +176,6 @@ fn tenant(stats: &TenantStats) -> Value {
         "evicted": stats.evicted,
         "ended": stats.ended,
         "turns_appended": stats.turns_appended,
-    })
-}
-
-fn compaction(info: &CompactionInfo) -> Value {
-    json!({
-        "breaker": info.breaker,
-        "consecutive_failures": info.consecutive_failures,
-        "last_error": info.last_error,
-        "running": info.running,
     })
 }
 

@@ -6,6 +6,7 @@
 mod bench;
 mod checkpoints;
 mod clock;
+mod compaction;
 mod connect;
 mod demo;
 mod events;

@@ -1,20 +1,21 @@
-//! `memoird sessions`: list, show and end the sessions of the key's tenant.
+//! `memoird sessions`: list, show, compact and end the sessions of the key's tenant.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use memoird_proto::v1::{
-    EndSessionRequest, GetHistoryRequest, GetSessionRequest, HistoryScope, ListSessionsRequest,
-    SessionInfo, Turn,
+    EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope,
+    ListSessionsRequest, SessionInfo, SessionNotes, Turn,
 };
 use prost_types::Timestamp;
 use serde_json::{Value, json};
 use tonic::Code;
 
+use super::compaction::CompactArgs;
 use super::connect::Target;
 use super::exit::CliError;
-use super::{ClientArgs, clock, json, output, transcript};
+use super::{ClientArgs, clock, compaction, json, output, transcript};
 
 /// As many as one page may have.
 const PAGE_MAX: usize = 1_000;
@@ -26,6 +27,13 @@ pub(crate) enum SessionsCommand {
     List(ListArgs),
     /// Show one session and its turns
     Show(ShowArgs),
+    /// Replace the oldest exchanges of a session by a summary now
+    Compact(CompactArgs),
+    /// Take the last summary of a session back: windows show what it replaced
+    UndoCompaction {
+        /// The bot's own chat id
+        id: String,
+    },
     /// End a session now; its hooks run
     End {
         /// The bot's own chat id
@@ -63,6 +71,8 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
     match command {
         SessionsCommand::List(args) => list(&target, &args, client.json).await,
         SessionsCommand::Show(args) => show(&target, &args, client.json).await,
+        SessionsCommand::Compact(args) => compaction::compact(&target, args, client.json).await,
+        SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id, client.json).await,
         SessionsCommand::End { id } => end(&target, id, client.json).await,
     }
 }
@@ -116,26 +126,52 @@ async fn listed(target: &Target, limit: usize) -> Result<Vec<SessionInfo>, CliEr
 async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let journal = args.journal || args.generation.is_some();
     let request = GetSessionRequest { session_id: args.id.clone() };
-    let info = match target.sessions().get_session(request).await {
-        Ok(reply) => reply.into_inner().session,
+    let detail = match target.sessions().get_session(request).await {
+        Ok(reply) => Some(reply.into_inner()),
         // What has ended is still in the journal.
         Err(status) if journal && status.code() == Code::NotFound => None,
         Err(status) => return Err(target.explain(status)),
     };
     let turns = history(target, args, journal).await?;
     let named = args.generation.as_ref();
-    let info = info.filter(|info| named.is_none_or(|generation| *generation == info.generation));
+    let is_named = |info: &SessionInfo| named.is_none_or(|named| *named == info.generation);
+    let detail = detail.filter(|detail| detail.session.as_ref().is_some_and(is_named));
     if json {
-        let turns: Vec<Value> = turns.iter().map(json::turn).collect();
-        let info = info.as_ref().map(json::session);
-        return output::print_json(&json!({ "session": info, "turns": turns }));
+        return output::print_json(&shown_json(detail.as_ref(), &turns));
     }
-    match &info {
-        Some(info) => output::print_table(&described(info))?,
+    match &detail {
+        Some(detail) => print_detail(detail)?,
         None => output::print("not live: the turns are from the journal")?,
     }
     output::print("")?;
     output::print_table(&transcript::table(&turns))
+}
+
+fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Value {
+    let info = detail.and_then(|detail| detail.session.as_ref()).map(json::session);
+    let turns: Vec<Value> = turns.iter().map(json::turn).collect();
+    let mut shown = json!({ "session": info, "turns": turns });
+    if let Some(detail) = detail {
+        shown["summary"] = json!(detail.summary.as_ref().map(compaction::summary_json));
+        shown["summary_text"] = detail.summary_text.as_str().into();
+        shown["notes"] = json!(detail.notes.as_ref().map(compaction::notes_json));
+    }
+    shown
+}
+
+/// The session, what stands for its oldest turns, and what was noted of it.
+fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
+    output::print_table(&described(detail))?;
+    if !detail.summary_text.is_empty() {
+        let lines: Vec<String> = compaction::text_lines(&detail.summary_text).collect();
+        output::print(&format!("\nsummary\n  {}", lines.join("\n  ")))?;
+    }
+    let noted = compaction::noted(detail.notes.as_ref().unwrap_or(&SessionNotes::default()));
+    if noted.is_empty() {
+        return Ok(());
+    }
+    let lines = noted.iter().map(|(name, text)| format!("\n  {name:<11} {text}"));
+    output::print(&format!("\nnotes{}", lines.collect::<String>()))
 }
 
 /// Pages through the turns and keeps the newest that were asked for.
@@ -178,8 +214,9 @@ async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliE
     output::print(&format!("ended {id}, generation {}", info.generation))
 }
 
-fn described(info: &SessionInfo) -> comfy_table::Table {
+fn described(detail: &GetSessionResponse) -> comfy_table::Table {
     let now = clock::wall();
+    let info = detail.session.clone().unwrap_or_default();
     let mut table = output::plain_table();
     let history = format!(
         "{} turns, {}, about {} tokens",
@@ -199,6 +236,12 @@ fn described(info: &SessionInfo) -> comfy_table::Table {
     ];
     if !info.subject.is_empty() {
         rows.insert(2, ("subject", output::printable(&info.subject)));
+    }
+    if let Some(summary) = &detail.summary {
+        rows.push(("summary", compaction::stands_for(summary, now)));
+    }
+    if let Some(health) = info.compaction.as_ref().and_then(compaction::health) {
+        rows.push(("compaction", health));
     }
     for (name, value) in rows {
         table.add_row([name, &value]);

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use memoird_core::limits::Limits;
 use memoird_engine::{
-    ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig, LongTermConfig,
-    SessionConfig,
+    CompactionConfig, ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig,
+    LongTermConfig, SessionConfig,
 };
 use serde::{Deserialize, Serialize};
 
 use super::ServerConfig;
+use super::compaction::CompactionShape;
 use super::context::ContextShape;
 use super::hooks::HookShape;
 use super::long_term::LongTermShape;
@@ -27,6 +28,7 @@ pub(super) struct FileConfig {
     short_term: ShortTermShape,
     journal: JournalShape,
     pub(super) context: ContextShape,
+    pub(super) compaction: CompactionShape,
     pub(super) long_term: LongTermShape,
     limits: LimitsShape,
     pub(super) hooks: Vec<HookShape>,
@@ -180,11 +182,11 @@ impl FileConfig {
         }
     }
 
-    /// What the engine is told; windows, tenants and hooks are put to it by the caller.
+    /// What the engine is told; windows, compaction, memories, tenants and hooks are put to it
+    /// by the caller.
     pub(super) fn engine(&self) -> EngineConfig {
         let (short_term, journal, limits) = (&self.short_term, &self.journal, &self.limits);
         EngineConfig {
-            compaction: memoird_engine::CompactionConfig::default(),
             limits: Limits {
                 max_history_turns: short_term.max_history_turns,
                 max_history_bytes: short_term.max_history_bytes.0,
@@ -219,6 +221,7 @@ impl FileConfig {
                 ..JournalConfig::default()
             },
             context: ContextConfig::default(),
+            compaction: CompactionConfig::default(),
             long_term: LongTermConfig::default(),
             hooks: HooksConfig {
                 concurrency: limits.hooks_under_way,
@@ -242,6 +245,7 @@ impl Default for FileConfig {
             short_term: ShortTermShape::default(),
             journal: JournalShape::default(),
             context: ContextShape::default(),
+            compaction: CompactionShape::default(),
             long_term: LongTermShape::default(),
             limits: LimitsShape::default(),
             hooks: Vec::new(),

@@ -1,6 +1,7 @@
 //! The configuration: one YAML file, checked whole before anything starts.
 
 pub(crate) mod cli;
+mod compaction;
 mod context;
 mod embedder;
 mod file;
@@ -9,6 +10,7 @@ mod long_term;
 mod print;
 mod secret;
 mod settings;
+mod summarizer;
 mod tenants;
 mod tokenizers;
 mod units;
@@ -138,6 +140,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
     let keys = tenants::keys(&file.tenants, &mut problems);
     let hooks = hooks::hooks(&file.hooks, &mut problems);
     let context = file.context.engine(&mut problems);
+    let compaction = file.compaction.engine(&mut problems);
     let (long_term, memories) = file.long_term.build(&file.data_dir, &mut problems);
     check_access(file, &keys, &mut problems);
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
@@ -155,6 +158,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
     engine.tenants = tenants;
     engine.hooks.hooks = hooks;
     engine.context = context;
+    engine.compaction = compaction;
     engine.long_term = memories;
     let default = TenantId::default_tenant();
     if keys.is_empty() && engine.tenants.iter().all(|tenant| tenant.id != default) {
@@ -176,7 +180,8 @@ fn check(file: &FileConfig) -> Result<Config, String> {
 /// The files that secrets are in.
 fn files_of(file: &FileConfig) -> Vec<PathBuf> {
     let of_tenants = file.tenants.iter().flat_map(TenantShape::files);
-    of_tenants.chain(file.hooks.iter().flat_map(hooks::HookShape::files)).collect()
+    let of_hooks = file.hooks.iter().flat_map(hooks::HookShape::files);
+    of_tenants.chain(of_hooks).chain(file.compaction.summarizer.files()).collect()
 }
 
 fn tenant(place: usize, shape: &TenantShape, problems: &mut Problems) -> Option<TenantConfig> {

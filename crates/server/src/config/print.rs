@@ -1,6 +1,8 @@
 //! The default configuration as text, with what a person needs to know beside each
 //! setting. `config/memoird.yaml` is this text; a test compares them.
 
+mod compaction;
+
 use std::time::Duration;
 
 use memoird_core::limits::Limits;
@@ -112,6 +114,7 @@ ${models}
   #                context_window: 131072 }
   models: {}
 
+${compaction}
 # What outlives sessions: what bots Remember, and find again by Recall.
 long_term:
   # A file for each tenant. auto: in DATA_DIR/memories.
@@ -286,5 +289,6 @@ pub(crate) fn default_yaml() -> String {
     ];
     let fill =
         |text: String, (name, value): (&str, String)| text.replace(&format!("${{{name}}}"), &value);
-    values.into_iter().fold(TEMPLATE.to_owned(), fill)
+    let template = TEMPLATE.replace("${compaction}", compaction::TEMPLATE);
+    values.into_iter().chain(compaction::values()).fold(template, fill)
 }

@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
-/// whole list is one setting, named after what it lists; and so is the embedder, of which no
-/// part means anything without the others.
+/// whole list is one setting, named after what it lists; and so are embedder and summarizer,
+/// of which no part means anything without the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
 /// What is one setting with all that it says.
 const EMBEDDER: &str = "long_term.embedder";
+const SUMMARIZER: &str = "compaction.summarizer";
 
 /// Settings that the daemon takes once, at its start. What begins with one of these paths
 /// is meant.
@@ -34,7 +35,8 @@ const AT_START: [&str; 12] = [
 
 /// Settings that apply as soon as they are read again.
 #[cfg(test)]
-const AT_ONCE: [&str; 23] = [
+const AT_ONCE: [&str; 24] = [
+    "compaction.",
     "context.",
     "hooks",
     "journal.flush_interval",
@@ -115,7 +117,7 @@ fn is_at_start(path: &str) -> bool {
 
 fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
     match value {
-        Value::Object(fields) if path != EMBEDDER => {
+        Value::Object(fields) if path != EMBEDDER && path != SUMMARIZER => {
             for (name, value) in fields {
                 let path = if path.is_empty() { name } else { format!("{path}.{name}") };
                 flatten(path, value, settings);
@@ -153,6 +155,18 @@ mod tests {
         assert_eq!(difference.at_start, [stays]);
         let applied = newer.applied_to(&running);
         assert_eq!(applied, running);
+    }
+
+    #[test]
+    fn compaction_changes_at_once_and_its_summarizer_as_a_whole() {
+        let newer = settings(
+            "compaction: { floor: 40%, breaker: { turns: 9 }, \
+             summarizer: { openai: { model: m } } }",
+        );
+        let difference = settings("{}").difference(&newer);
+        let paths = ["compaction.breaker.turns", "compaction.floor", "compaction.summarizer"];
+        assert_eq!(difference.at_once, paths);
+        assert_eq!(difference.at_start, []);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::split;
 use super::watch::{EventStream, Watching};
-use crate::wire::{context, from, status, to};
+use crate::wire::{compaction, context, from, status, to};
 
 /// The engine as bots see it.
 #[derive(Clone, Debug)]
@@ -67,9 +67,8 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::GetSessionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let view = self.engine.session(&caller.tenant, &session).await;
-        let session = to::session_info(&view.map_err(|error| status::engine(&error))?);
-        Ok(Response::new(v1::GetSessionResponse { session: Some(session), ..Default::default() }))
+        let detail = self.engine.session_detail(&caller.tenant, &session).await;
+        Ok(Response::new(compaction::detail(detail.map_err(|error| status::engine(&error))?)))
     }
 
     async fn list_sessions(
@@ -121,16 +120,26 @@ impl SessionService for SessionApi {
 
     async fn compact_session(
         &self,
-        _: Request<v1::CompactSessionRequest>,
+        request: Request<v1::CompactSessionRequest>,
     ) -> Answer<v1::CompactSessionResponse> {
-        Err(status::unimplemented("CompactSession"))
+        let (caller, request) = split(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let keep = compaction::keep_exchanges(request.keep_exchanges)?;
+        let outcome = self.engine.compact_session(&caller.tenant, &session, keep).await;
+        let outcome = outcome.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(compaction::compacted(&outcome)))
     }
 
     async fn undo_compaction(
         &self,
-        _: Request<v1::UndoCompactionRequest>,
+        request: Request<v1::UndoCompactionRequest>,
     ) -> Answer<v1::UndoCompactionResponse> {
-        Err(status::unimplemented("UndoCompaction"))
+        let (caller, request) = split(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let undone = self.engine.undo_compaction(&caller.tenant, &session).await;
+        let (view, restored_turns) = undone.map_err(|error| status::engine(&error))?;
+        let session = Some(to::session_info(&view));
+        Ok(Response::new(v1::UndoCompactionResponse { session, restored_turns }))
     }
 
     async fn watch_events(

@@ -16,7 +16,7 @@ use memoird_store::encoding;
 use serde::de::IgnoredAny;
 use tonic::Status;
 
-use super::{from, memory, status, to};
+use super::{compaction, from, memory, status, to};
 
 /// Windows of more encoded bytes are rendered where they keep no call waiting.
 const IN_PLACE_BYTES_MAX: usize = 256 << 10;
@@ -238,7 +238,7 @@ fn report(report: Report, turns: &[WindowTurn]) -> v1::ContextReport {
         budget: Some(budget(report.budget)),
         omissions: report.omissions.into_iter().map(omission).collect(),
         model: report.model,
-        summary: None,
+        summary: report.summary.as_deref().map(compaction::summary_info),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The wire: protocol types come in by `from` and go out by `to`; nothing further in
 //! knows them. Errors become status codes in `status`, and nowhere else.
 
+pub(crate) mod compaction;
 pub(crate) mod context;
 pub(crate) mod from;
 pub(crate) mod memory;

@@ -56,7 +56,11 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::NoPlace => (ResourceExhausted, "NO_PLACE", Some(RETRY_SOON)),
         EngineError::Stopping => (Unavailable, "STOPPING", Some(RETRY_LATER)),
     };
-    status(code, reason, failure.to_string(), retry)
+    let mut facts = HashMap::new();
+    if let EngineError::CompactionFailed { reason, .. } = failure {
+        facts.insert("cause".to_owned(), (*reason).to_owned());
+    }
+    with_facts(code, reason, failure.to_string(), (facts, retry))
 }
 
 /// What the rules refuse.
@@ -219,7 +223,17 @@ pub(crate) fn no_caller() -> Status {
 }
 
 fn status(code: Code, reason: &'static str, message: String, retry: Option<Duration>) -> Status {
-    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    with_facts(code, reason, message, (HashMap::new(), retry))
+}
+
+/// The same with what a program may want to know beside the reason.
+fn with_facts(
+    code: Code,
+    reason: &'static str,
+    message: String,
+    (facts, retry): (HashMap<String, String>, Option<Duration>),
+) -> Status {
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, facts);
     if let Some(retry) = retry {
         details.set_retry_info(Some(retry));
     }

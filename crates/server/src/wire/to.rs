@@ -15,6 +15,7 @@ use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
 use serde_json::json;
 
+use super::compaction;
 use crate::process::Usage;
 
 /// Sessions that an answer about a sweep names.
@@ -34,9 +35,9 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         created_at: time(view.head.created_at),
         last_access: time(view.last_access),
         expires_at: time(view.expires_at),
-        has_summary: false,
+        has_summary: compaction::has_summary(view),
         state_version: view.head.state_version,
-        compaction: None,
+        compaction: Some(compaction::info(view)),
     }
 }
 
@@ -224,17 +225,12 @@ fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json:
             };
             (kind, end_reason(*reason), None)
         }
-        EventKind::Compacted { number, trigger, by, .. } => {
-            ("compacted", none, Some(json!({ "number": number, "trigger": trigger, "by": by })))
+        kind @ EventKind::Compacted { .. } => ("compacted", none, compaction::told(kind)),
+        kind @ EventKind::CompactionFailed { .. } => {
+            ("compaction_failed", none, compaction::told(kind))
         }
-        EventKind::CompactionFailed { trigger, reason, problem, breaker } => {
-            let detail = json!({
-                "trigger": trigger, "reason": reason, "error": problem, "breaker": breaker,
-            });
-            ("compaction_failed", none, Some(detail))
-        }
-        EventKind::CompactionUndone { number } => {
-            ("compaction_undone", none, Some(json!({ "number": number })))
+        kind @ EventKind::CompactionUndone { .. } => {
+            ("compaction_undone", none, compaction::told(kind))
         }
         EventKind::HookDelivered { hook, tries } => {
             let detail = json!({

@@ -1,14 +1,20 @@
 //! A window as people read it: the bar, its turns, what is not in it, and why.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
+use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionReason, Turn};
 
 use super::bar;
 use crate::cli::json::role_name;
-use crate::cli::{output, transcript};
+use crate::cli::{clock, compaction, output, transcript};
 
 /// The label of turns that memoird made, or shows in other words.
 const MARK: &str = "memoird";
+/// What it says of a summary.
+const SUMMARY: &str = "summary";
+/// Lines of a summary that are shown, and characters of each.
+const SUMMARY_LINES_MAX: usize = 6;
+const LINE_CHARS_MAX: usize = 78;
 /// Where no terminal says how wide it is, or it says what leaves no room for text.
 const WIDTH: u16 = 80;
 const WIDTH_MIN: u16 = 40;
@@ -35,6 +41,11 @@ pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
         turns(&window.turns, &report).trim_fmt(),
         String::new(),
     ];
+    let summary = summary(window, &report);
+    if !summary.is_empty() {
+        lines.extend(summary);
+        lines.push(String::new());
+    }
     let omitted = omitted(&report);
     if !omitted.is_empty() {
         lines.extend(omitted);
@@ -78,6 +89,27 @@ fn marked(turn: &Turn) -> String {
         Some(mark) => format!("[{}] {text}", output::one_line(mark, 20)),
     };
     output::shorten(&text, TEXT_CHARS_MAX)
+}
+
+/// The summary: what it stands for, and how it begins.
+fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
+    let Some(info) = &report.summary else { return Vec::new() };
+    let tokens = report.tokens_by_block.unwrap_or_default().summary;
+    let stands_for = compaction::stands_for(info, clock::wall());
+    let head = format!("summary        {stands_for}, {} tokens", output::count(tokens));
+    let mut lines = vec![output::shorten(&head, WIDTH.into())];
+    let is_summary = |turn: &&Turn| turn.metadata.get(MARK).is_some_and(|mark| mark == SUMMARY);
+    let text = window.turns.iter().find(is_summary).and_then(|turn| turn.parts.first());
+    if let Some(Kind::Text(text)) = text.and_then(|part| part.part.as_ref()) {
+        let mut rest = compaction::text_lines(text);
+        let shown = rest.by_ref().take(SUMMARY_LINES_MAX);
+        lines.extend(shown.map(|line| format!("  {}", output::shorten(&line, LINE_CHARS_MAX))));
+        match rest.count() {
+            0 => {}
+            more => lines.push(format!("  … and {more} more lines (memoird sessions show)")),
+        }
+    }
+    lines
 }
 
 /// A line for each reason, in the order in which reasons come first.

@@ -5,6 +5,7 @@ use memoird_proto::v1::{
 };
 use serde_json::{Value, json};
 
+use crate::cli::compaction;
 use crate::cli::json::{session, turn};
 
 /// The whole answer.
@@ -37,6 +38,7 @@ fn report(report: &ContextReport) -> Value {
         "budget": report.budget.as_ref().map(budget),
         "omissions": report.omissions.iter().map(omission).collect::<Vec<_>>(),
         "model": report.model,
+        "summary": report.summary.as_ref().map(compaction::summary_json),
     })
 }
 

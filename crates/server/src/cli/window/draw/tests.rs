@@ -1,7 +1,7 @@
 //! Windows are drawn within 80 columns, and nothing that is in a report is left out.
 
 use memoird_proto::v1::part::Part as Kind;
-use memoird_proto::v1::{Budget, Part, Role, SessionInfo, TokensByBlock};
+use memoird_proto::v1::{Budget, Part, Role, SessionInfo, SummaryInfo, TokensByBlock};
 
 use super::*;
 
@@ -108,4 +108,34 @@ fn many_ranges_stay_a_line() {
 fn an_empty_answer_is_no_panic() {
     let text = window(&GetContextResponse::default(), true);
     assert!(text.contains("0 of 0 tokens"), "{text}");
+}
+
+#[test]
+fn a_summary_is_shown_with_what_it_stands_for() {
+    let mut example = example();
+    let lines: Vec<String> = (1..=9).map(|n| format!("{n} {}", "word ".repeat(40))).collect();
+    let text = format!("[memoird: a summary]\n\n{}\u{1b}[2J", lines.join("\n"));
+    example.turns.insert(1, turn(0, Role::User, &text, "summary"));
+    let report = example.report.as_mut().expect("a report");
+    report.summary = Some(SummaryInfo {
+        number: 3,
+        first_seq: 5,
+        through_seq: 9,
+        turns: 8,
+        made_at: None,
+        made_by: "extractive".into(),
+    });
+    report.tokens_by_block =
+        Some(TokensByBlock { anchor: 100, summary: 200, tail: 300, ..Default::default() });
+    report.turn_tokens.insert(1, 200);
+    let text = window(&example, false);
+    let has = |part: &str| assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    has("summary        no. 3, of 8 turns (5-9 newly), by extractive, - ago, 200 tokens\n");
+    has("  [memoird: a summary]\n  1 word");
+    has("  5 word");
+    assert!(!text.contains("6 word"), "{text}");
+    has("  … and 4 more lines (memoird sessions show)");
+    has("u summary ");
+    has("[summary] [memoird: a summary]");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }

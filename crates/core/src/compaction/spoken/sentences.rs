@@ -1,0 +1,57 @@
+//! Sentences of a text.
+
+/// A longer one is no sentence and is cut at a blank, in bytes.
+const SENTENCE_BYTES_MAX: usize = 600;
+
+/// The sentences of a text, in order and without the blanks around them: each line, and in a
+/// line each piece that ends with `.`, `!` or `?` (or what other scripts have for them)
+/// before a blank. Linear in the text.
+pub fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| {
+        let mut rest = line.trim();
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let (sentence, after) = rest.split_at(end(rest));
+            rest = after.trim_start();
+            Some(sentence.trim_end())
+        })
+    })
+}
+
+/// Where the first sentence of a line ends; always above 0.
+fn end(line: &str) -> usize {
+    let mut blank = 0;
+    let mut chars = line.char_indices().peekable();
+    while let Some((place, c)) = chars.next() {
+        if place >= SENTENCE_BYTES_MAX {
+            return if blank > 0 { blank } else { place };
+        }
+        if c.is_whitespace() {
+            blank = place;
+        }
+        let behind = place + c.len_utf8();
+        let is_end = match c {
+            '。' | '！' | '？' => true,
+            '.' | '!' | '?' | '…' => chars.peek().is_none_or(|(_, next)| next.is_whitespace()),
+            _ => false,
+        };
+        // "1." begins a list, "e.g." and "Dr." go on.
+        if is_end && !(c == '.' && is_short(&line[..place])) {
+            return behind;
+        }
+    }
+    line.len()
+}
+
+/// True where the word before a full stop is a number at the start or an abbreviation.
+fn is_short(before: &str) -> bool {
+    let word = before.rsplit(char::is_whitespace).next().unwrap_or(before);
+    let is_first = word.len() == before.len();
+    let is_number = is_first && word.len() <= 3 && word.bytes().all(|b| b.is_ascii_digit());
+    is_number || word.contains('.') && word.len() <= 4 || ABBREVIATIONS.contains(&word)
+}
+
+const ABBREVIATIONS: &[&str] =
+    &["Dr", "Mr", "Mrs", "Ms", "No", "Nr", "St", "approx", "etc", "vs", "bzw", "ca"];

@@ -1,0 +1,224 @@
+//! Compactions and summaries as people and programs read them, and
+//! `memoird sessions compact` and `undo-compaction`.
+
+use std::time::SystemTime;
+
+use clap::Args;
+use memoird_proto::v1::{
+    CompactSessionRequest, CompactSessionResponse, CompactionInfo, SessionNotes, SummaryInfo,
+    UndoCompactionRequest,
+};
+use serde_json::{Value, json};
+
+use super::connect::Target;
+use super::exit::CliError;
+use super::sessions::since;
+use super::{clock, json, output};
+
+/// Characters of a line of a summary, and of a note.
+const LINE_CHARS_MAX: usize = 400;
+
+/// Which session to compact, and how far.
+#[derive(Args)]
+pub(crate) struct CompactArgs {
+    /// The bot's own chat id
+    id: String,
+    /// Exchanges that stay as they were said; 0: none [default: as the daemon is configured]
+    #[arg(long, value_name = "N")]
+    keep: Option<u32>,
+}
+
+/// Compacts, and says what came of it.
+pub(super) async fn compact(
+    target: &Target,
+    args: CompactArgs,
+    json: bool,
+) -> Result<(), CliError> {
+    let request = CompactSessionRequest { session_id: args.id, keep_exchanges: args.keep };
+    let reply = target.sessions().compact_session(request).await;
+    let reply = reply.map_err(|error| target.explain(error))?.into_inner();
+    match json {
+        true => output::print_json(&compacted_json(&reply)),
+        false => output::print(&compacted(&reply, clock::wall())),
+    }
+}
+
+/// Takes the last summary back.
+pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
+    let request = UndoCompactionRequest { session_id };
+    let reply = target.sessions().undo_compaction(request).await;
+    let reply = reply.map_err(|error| target.explain(error))?.into_inner();
+    if json {
+        return output::print_json(&json!({
+            "session": reply.session.as_ref().map(json::session),
+            "restored_turns": reply.restored_turns,
+        }));
+    }
+    let turns = turns(reply.restored_turns);
+    let now = match reply.session.is_some_and(|session| session.has_summary) {
+        true => "the summary before it stands again",
+        false => "there is no summary any more",
+    };
+    output::print(&format!("taken back: windows show {turns} again, and {now}"))
+}
+
+/// What a summary stands for, in a line.
+pub(super) fn stands_for(summary: &SummaryInfo, now: SystemTime) -> String {
+    format!(
+        "no. {}, of {} ({}-{} newly), by {}, {} ago",
+        summary.number,
+        turns(summary.turns),
+        summary.first_seq,
+        summary.through_seq,
+        output::one_line(&summary.made_by, 60),
+        since(summary.made_at.as_ref(), now),
+    )
+}
+
+/// How the compaction of a session does; `None` where there is nothing to say.
+pub(super) fn health(info: &CompactionInfo) -> Option<String> {
+    let mut words = Vec::new();
+    if info.running {
+        words.push("one is being made".to_owned());
+    }
+    if info.breaker != "closed" && !info.breaker.is_empty() {
+        words.push(format!("breaker {}", output::printable(&info.breaker).replace('_', " ")));
+    }
+    match info.consecutive_failures {
+        0 => {}
+        1 => words.push("failed once".to_owned()),
+        times => words.push(format!("failed {times} times in a row")),
+    }
+    if !info.last_error.is_empty() {
+        words.push(output::one_line(&info.last_error, LINE_CHARS_MAX));
+    }
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// The lines of a summary's text, without those that are blank.
+pub(super) fn text_lines(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| output::one_line(line, LINE_CHARS_MAX))
+}
+
+/// What was noted, each with its name.
+pub(super) fn noted(notes: &SessionNotes) -> Vec<(&'static str, String)> {
+    let line = |text: &String| output::one_line(text, LINE_CHARS_MAX);
+    let mut rows = Vec::new();
+    rows.extend(notes.files.iter().map(|file| ("file", line(file))));
+    rows.extend(notes.decisions.iter().map(|decision| ("decision", line(decision))));
+    rows.extend(notes.pending_questions.iter().map(|question| ("question", line(question))));
+    if !notes.last_error.is_empty() {
+        rows.push(("last error", line(&notes.last_error)));
+    }
+    rows
+}
+
+/// What an event of a compaction tells, in a line; `None` for any other event.
+pub(super) fn event(kind: &str, detail: &Value) -> Option<String> {
+    let number = |name: &str| detail[name].as_u64().unwrap_or(0);
+    let text = |name: &str| output::one_line(detail[name].as_str().unwrap_or("?"), LINE_CHARS_MAX);
+    Some(match kind {
+        "compacted" => format!(
+            "summary {} of turns {}-{} by {} ({}), {} → {} tokens, {} of {} identifiers found",
+            number("number"),
+            number("first_seq"),
+            number("through_seq"),
+            text("by"),
+            text("trigger"),
+            output::count(number("tokens_before")),
+            output::count(number("tokens_after")),
+            number("identifiers_found"),
+            number("identifiers"),
+        ),
+        "compaction_failed" => format!(
+            "{} ({}), breaker {}: {}",
+            text("reason"),
+            text("trigger"),
+            text("breaker").replace('_', " "),
+            text("error")
+        ),
+        "compaction_undone" => format!("summary {}", number("number")),
+        _ => return None,
+    })
+}
+
+/// A summary for programs.
+pub(super) fn summary_json(summary: &SummaryInfo) -> Value {
+    json!({
+        "number": summary.number,
+        "first_seq": summary.first_seq,
+        "through_seq": summary.through_seq,
+        "turns": summary.turns,
+        "made_at": json::time(summary.made_at.as_ref()),
+        "made_by": summary.made_by,
+    })
+}
+
+/// Notes for programs.
+pub(super) fn notes_json(notes: &SessionNotes) -> Value {
+    json!({
+        "files": notes.files,
+        "last_error": notes.last_error,
+        "decisions": notes.decisions,
+        "pending_questions": notes.pending_questions,
+    })
+}
+
+/// How the compaction of a session does, for programs.
+pub(super) fn info_json(info: &CompactionInfo) -> Value {
+    json!({
+        "breaker": info.breaker,
+        "consecutive_failures": info.consecutive_failures,
+        "last_error": info.last_error,
+        "running": info.running,
+        "summaries": info.summaries,
+        "through_seq": info.through_seq,
+    })
+}
+
+fn compacted(reply: &CompactSessionResponse, now: SystemTime) -> String {
+    let Some(summary) = &reply.summary_info else {
+        return "nothing to summarize".to_owned();
+    };
+    let stands_for = stands_for(summary, now);
+    if !reply.is_new {
+        return format!("nothing new to summarize; the summary stays: {stands_for}");
+    }
+    let mut lines = vec![
+        format!("summary {stands_for}"),
+        format!(
+            "{} → {} tokens; {:.0} % of the identifiers can still be found",
+            output::count(reply.tokens_before),
+            output::count(reply.tokens_after),
+            reply.probe_score * 100.0
+        ),
+        String::new(),
+    ];
+    lines.extend(text_lines(&reply.summary));
+    lines.join("\n")
+}
+
+fn compacted_json(reply: &CompactSessionResponse) -> Value {
+    json!({
+        "session": reply.session.as_ref().map(json::session),
+        "first_seq": reply.first_seq,
+        "last_seq": reply.last_seq,
+        "summary": reply.summary,
+        "summary_info": reply.summary_info.as_ref().map(summary_json),
+        "tokens_before": reply.tokens_before,
+        "tokens_after": reply.tokens_after,
+        "probe_score": reply.probe_score,
+        "is_new": reply.is_new,
+    })
+}
+
+fn turns(count: u64) -> String {
+    match count {
+        1 => "1 turn".to_owned(),
+        count => format!("{} turns", output::count(count)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

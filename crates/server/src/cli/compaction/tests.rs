@@ -1,0 +1,87 @@
+//! What is said of compactions on a terminal.
+
+use std::time::Duration;
+
+use prost_types::Timestamp;
+
+use super::*;
+
+fn summary() -> SummaryInfo {
+    SummaryInfo {
+        number: 2,
+        first_seq: 12,
+        through_seq: 30,
+        turns: 1_028,
+        made_at: Some(Timestamp { seconds: 1_000, nanos: 0 }),
+        made_by: "openai/qwen\u{1b}[2J".into(),
+    }
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_090)
+}
+
+#[test]
+fn a_summary_says_what_it_stands_for() {
+    let line = stands_for(&summary(), now());
+    let expected = "no. 2, of 1,028 turns (12-30 newly), by openai/qwen\\u{1b}[2J, 1m 30s ago";
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn what_goes_well_is_not_worth_a_line() {
+    let fine = CompactionInfo { breaker: "closed".into(), summaries: 3, ..Default::default() };
+    assert_eq!(health(&fine), None);
+    assert_eq!(health(&CompactionInfo::default()), None);
+    let bad = CompactionInfo {
+        breaker: "half_open".into(),
+        consecutive_failures: 3,
+        last_error: "unavailable: 503\n\u{1b}[2J".into(),
+        running: true,
+        ..fine
+    };
+    let expected = "one is being made, breaker half open, failed 3 times in a row, \
+                    unavailable: 503 \\u{1b}[2J";
+    assert_eq!(health(&bad).as_deref(), Some(expected));
+}
+
+#[test]
+fn a_compaction_is_told_with_its_summary() {
+    let mut reply = CompactSessionResponse {
+        summary: "[memoird: a summary]\n\n## Decisions\nred\u{1b}[2J".into(),
+        summary_info: Some(summary()),
+        tokens_before: 9_000,
+        tokens_after: 800,
+        probe_score: 0.955,
+        is_new: true,
+        ..Default::default()
+    };
+    let text = compacted(&reply, now());
+    assert!(text.starts_with("summary no. 2, of 1,028 turns"), "{text}");
+    assert!(text.contains("9,000 → 800 tokens; 96 % of the identifiers"), "{text}");
+    assert!(text.ends_with("[memoird: a summary]\n## Decisions\nred\\u{1b}[2J"), "{text}");
+    assert_eq!(compacted_json(&reply)["summary_info"]["turns"], 1_028);
+    reply.is_new = false;
+    assert!(compacted(&reply, now()).starts_with("nothing new to summarize; the summary stays"));
+    reply.summary_info = None;
+    assert_eq!(compacted(&reply, now()), "nothing to summarize");
+}
+
+#[test]
+fn notes_have_names() {
+    let notes = SessionNotes {
+        files: vec!["src/a.rs".into(), "b\n.rs".into()],
+        last_error: "exit 1".into(),
+        decisions: vec!["red".into()],
+        pending_questions: vec!["when?".into()],
+    };
+    let expected = [
+        ("file", "src/a.rs"),
+        ("file", "b .rs"),
+        ("decision", "red"),
+        ("question", "when?"),
+        ("last error", "exit 1"),
+    ];
+    assert_eq!(noted(&notes), expected.map(|(name, text)| (name, text.to_owned())));
+    assert_eq!(notes_json(&notes)["files"][0], "src/a.rs");
+}

@@ -1,0 +1,126 @@
+//! Compaction on the wire: what is asked of it, what it did, and what stands for the oldest
+//! turns of a session.
+
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::probe::Probe;
+use memoird_core::compaction::{CompactionStatus, Summary};
+use memoird_engine::{CompactionOutcome, EventKind, SessionDetail, SessionView};
+use memoird_proto::v1;
+use memoird_store::encoding::timestamp_to_proto;
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::{status, to};
+
+/// What a call may ask to keep: as many as the configuration may.
+const KEEP_EXCHANGES_MAX: u32 = 1_000;
+
+/// How many exchanges a call wants to keep.
+pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Status> {
+    match asked {
+        Some(keep) if keep > KEEP_EXCHANGES_MAX => {
+            let problem = format!("keep_exchanges is {keep}; it takes 0 to {KEEP_EXCHANGES_MAX}");
+            Err(status::invalid("KEEP_EXCHANGES_INVALID", problem))
+        }
+        asked => Ok(asked),
+    }
+}
+
+/// How the compaction of a session does; of one to which nothing happened there, all is well.
+pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
+    let breaker = view.breaker.name().to_owned();
+    let Some(status) = view.head.compaction.as_deref() else {
+        return v1::CompactionInfo { breaker, ..Default::default() };
+    };
+    let CompactionStatus { summaries, through_seq, failures, running, .. } = *status;
+    v1::CompactionInfo {
+        breaker,
+        consecutive_failures: failures,
+        last_error: status.last_error.to_string(),
+        running,
+        summaries,
+        through_seq,
+    }
+}
+
+/// True when a summary stands for the oldest exchanges.
+pub(super) fn has_summary(view: &SessionView) -> bool {
+    view.head.compaction.as_ref().is_some_and(|status| status.through_seq > 0)
+}
+
+/// What a summary stands for.
+pub(super) fn summary_info(summary: &Summary) -> v1::SummaryInfo {
+    v1::SummaryInfo {
+        number: summary.number,
+        first_seq: summary.first_seq,
+        through_seq: summary.through_seq,
+        turns: summary.turns,
+        made_at: Some(timestamp_to_proto(summary.made_at)),
+        made_by: summary.by.to_string(),
+    }
+}
+
+/// A session, looked at closely.
+pub(crate) fn detail(detail: SessionDetail) -> v1::GetSessionResponse {
+    let summary = detail.summary.as_deref();
+    v1::GetSessionResponse {
+        session: Some(to::session_info(&detail.session)),
+        summary: summary.map(summary_info),
+        summary_text: summary.map(|summary| summary.text.to_string()).unwrap_or_default(),
+        notes: Some(notes(detail.notes)),
+    }
+}
+
+/// What a compaction did.
+pub(crate) fn compacted(outcome: &CompactionOutcome) -> v1::CompactSessionResponse {
+    let summary = outcome.summary.as_deref();
+    v1::CompactSessionResponse {
+        session: Some(to::session_info(&outcome.session)),
+        first_seq: summary.map_or(0, |summary| summary.first_seq),
+        last_seq: summary.map_or(0, |summary| summary.through_seq),
+        summary: summary.map(|summary| summary.text.to_string()).unwrap_or_default(),
+        summary_info: summary.map(summary_info),
+        tokens_before: outcome.tokens_before,
+        tokens_after: outcome.tokens_after,
+        probe_score: outcome.probe.score(),
+        is_new: outcome.is_new,
+    }
+}
+
+/// What is told of an event of a compaction; `None` for any other.
+pub(super) fn told(kind: &EventKind) -> Option<Value> {
+    Some(match kind {
+        EventKind::Compacted {
+            number,
+            trigger,
+            by,
+            first_seq,
+            through_seq,
+            tokens_before,
+            tokens_after,
+            probe: probe @ Probe { identifiers, found },
+        } => json!({
+            "number": number, "trigger": trigger, "by": by, "first_seq": first_seq,
+            "through_seq": through_seq, "tokens_before": tokens_before,
+            "tokens_after": tokens_after, "identifiers": identifiers,
+            "identifiers_found": found, "probe_score": probe.score(),
+        }),
+        EventKind::CompactionFailed { trigger, reason, problem, breaker } => json!({
+            "trigger": trigger, "reason": reason, "error": problem, "breaker": breaker,
+        }),
+        EventKind::CompactionUndone { number } => json!({ "number": number }),
+        _ => return None,
+    })
+}
+
+fn notes(notes: Notes) -> v1::SessionNotes {
+    v1::SessionNotes {
+        files: notes.files,
+        last_error: notes.last_error,
+        decisions: notes.decisions,
+        pending_questions: notes.pending_questions,
+    }
+}
+
+#[cfg(test)]
+mod tests;
