@@ -9,6 +9,7 @@ mod cancel;
 mod caps;
 mod clock;
 mod commits;
+mod compaction;
 mod durability;
 mod events;
 mod failures;

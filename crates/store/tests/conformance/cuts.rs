@@ -63,6 +63,9 @@ fn every_field() -> Vec<SavedCut> {
         excerpt: Some(Excerpt { bytes: u32::MAX, shown: shown("b") }),
         budget: u64::MAX,
         made_at: 8,
+        summary: 9,
+        through_seq: u64::MAX,
+        was_not_enough: false,
     };
     let policies = [
         Policy::SlidingWindow { turns: 1 },

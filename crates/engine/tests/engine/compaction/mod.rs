@@ -1,0 +1,230 @@
+//! Compaction, from outside: when a session gets a summary, what windows show then, and what
+//! a summarizer that fails, hangs or lies changes, which is nothing.
+
+mod script;
+
+use std::sync::Arc;
+
+use memoird_core::compaction::BreakerView;
+use memoird_core::turn::{PartKind, Role, Turn};
+use memoird_engine::{
+    CompactionOutcome, ContextRequest, EngineConfig, EngineError, SummarizeError,
+};
+use memoird_store::encoding;
+use tokio::sync::Notify;
+
+use crate::bot::{ALL, Bot};
+use crate::kit::{NEVER, World, session_id, settle, unswept};
+use crate::windows::{model, texts, with_models};
+use script::{Does, Script};
+
+/// Sessions of which this one makes the summaries, with windows of 4,000 tokens.
+fn compacting(script: &Arc<Script>) -> EngineConfig {
+    let mut config = with_models(unswept(), vec![model("small", 4_000, &Arc::default())]);
+    config.compaction.summarizer = Some(script.clone());
+    config.compaction.policy.turns_between_min = 2;
+    config.compaction.policy.summary_tokens_max = 600;
+    config.limits.max_history_turns = 1_000;
+    config.sessions.session_ttl = NEVER;
+    config
+}
+
+async fn opened(script: &Arc<Script>) -> (World, Bot) {
+    let world = World::new(compacting(script));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    (world, bot)
+}
+
+impl Bot {
+    /// One exchange; the user names something that must not be lost.
+    async fn exchange(&self, session: &str, number: usize) {
+        self.say_as(session, Role::User, &format!("what of #{number}? {}", "x".repeat(80))).await;
+        self.say_as(session, Role::Assistant, &format!("it is done {}", "y".repeat(80))).await;
+    }
+
+    async fn say_as(&self, session: &str, role: Role, text: &str) {
+        let part = PartKind::Text(format!("[[{text}]]"));
+        let turns = vec![encoding::encode(Turn::new(role, vec![part.into()]))];
+        let command = memoird_core::session::AppendCommand { turns, ..Default::default() };
+        self.append(session, command).await.unwrap();
+    }
+
+    async fn compact(
+        &self,
+        session: &str,
+        keep: Option<u32>,
+    ) -> Result<CompactionOutcome, EngineError> {
+        self.engine.compact_session(&self.tenant, &session_id(session), keep).await
+    }
+
+    async fn summary_through(&self, session: &str) -> u64 {
+        let status = self.view(session).await.unwrap().head.compaction;
+        status.map_or(0, |status| status.through_seq)
+    }
+
+    async fn breaker(&self, session: &str) -> (BreakerView, u32) {
+        let view = self.view(session).await.unwrap();
+        (view.breaker, view.head.compaction.map_or(0, |status| status.failures))
+    }
+
+    /// Asks for windows, and says something between them, until a condition holds.
+    async fn talk_until(&self, session: &str, holds: impl AsyncFn() -> bool) {
+        for number in 0..200 {
+            self.exchange(session, number).await;
+            self.context(session, ContextRequest::default()).await.unwrap();
+            settle().await;
+            if holds().await {
+                return;
+            }
+        }
+        panic!("it never came to that");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_fills_up_gets_a_summary_before_anything_is_cut() {
+    let script = Script::of([]);
+    let (_world, bot) = opened(&script).await;
+    bot.talk_until("a", async || bot.summary_through("a").await > 0).await;
+    let outcome = bot.context("a", ContextRequest::default()).await.unwrap();
+    let said = texts(&outcome.turns);
+    assert_eq!(said[..2], ["...", "..."], "the summary and its acknowledgement");
+    assert!(said[2].contains("#0"), "the anchor is not summarized: {said:?}");
+    assert!(outcome.report.blocks.summary > 0);
+    assert!(outcome.report.blocks.total() <= 2_000, "{:?}", outcome.report.blocks);
+    let summary = outcome.report.summary.unwrap();
+    assert_eq!((summary.number, summary.first_seq, &*summary.by), (1, 1, "script"));
+    // Five exchanges stay as they were said, and the anchor.
+    assert_eq!(said.len(), 2 + 1 + 10, "{said:?}");
+    // What stands for the oldest turns takes none of them away.
+    let live = bot.engine.history(&bot.tenant, &session_id("a"), ALL).await.unwrap();
+    assert_eq!(live.turns.len() as u64, bot.view("a").await.unwrap().head.last_seq);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_summary_holds_the_last_one() {
+    let script = Script::of([]);
+    let (_world, bot) = opened(&script).await;
+    bot.talk_until("a", async || {
+        bot.view("a").await.unwrap().head.compaction.is_some_and(|status| status.summaries > 2)
+    })
+    .await;
+    let asked = script.asked.lock().unwrap().clone();
+    assert!(asked[0].previous.is_none());
+    let mut last = 1;
+    for pair in asked.windows(2) {
+        let previous = pair[1].previous.as_ref().unwrap();
+        assert_eq!(previous.through_seq, pair[0].turns.last().unwrap().seq);
+        assert_eq!(pair[1].turns[0].seq, previous.through_seq + 1, "no turn between the two");
+        last = previous.number + 1;
+    }
+    assert_eq!(last, 3);
+    let detail = bot.engine.session_detail(&bot.tenant, &session_id("a")).await.unwrap();
+    assert!(detail.summary.unwrap().text.contains("#1"), "nothing before it is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn appends_go_on_while_a_summary_is_made_and_survive_it() {
+    let allowed = Arc::new(Notify::new());
+    let script = Script::of([Does::Waits(allowed.clone())]);
+    let (_world, bot) = opened(&script).await;
+    bot.talk_until("a", async || script.times() == 1).await;
+    assert!(bot.view("a").await.unwrap().head.compaction.unwrap().running);
+    for number in 500..505 {
+        bot.exchange("a", number).await;
+        bot.context("a", ContextRequest::default()).await.unwrap();
+    }
+    let last = *script.last_seqs().last().unwrap();
+    allowed.notify_one();
+    settle().await;
+    assert_eq!(bot.summary_through("a").await, last);
+    let said = bot.window("a").await.unwrap().join(" ");
+    for number in 500..505 {
+        assert!(said.contains(&format!("#{number}")), "{said}");
+    }
+    assert_eq!(script.times(), 1, "one at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
+    let later = SummarizeError::Later { problem: "down".into(), after: None };
+    let refused = SummarizeError::Refused { problem: "no".into() };
+    let bad = [
+        (Does::Never, "timeout"),
+        (Does::Writes(""), "empty"),
+        (Does::Writes("{}"), "empty"),
+        (Does::Writes("{\"session_intent\": \"to ta"), "cut_off"),
+        (Does::Writes("I'm sorry, but I can't help with that."), "refusal"),
+        (Does::CutOff, "cut_off"),
+        (Does::Says("x".repeat(200_000)), "longer_than_the_span"),
+        (Does::Fails(later), "provider_failed"),
+        (Does::Fails(refused), "provider_refused"),
+    ];
+    for (does, reason) in bad {
+        let script = Script::of([does.clone()]);
+        let (_world, bot) = opened(&script).await;
+        for number in 0..12 {
+            bot.exchange("a", number).await;
+        }
+        let before = bot.window("a").await.unwrap();
+        let failure = bot.compact("a", Some(2)).await.expect_err("no summary");
+        let EngineError::CompactionFailed { reason: told, .. } = &failure else {
+            panic!("{does:?}: {failure}")
+        };
+        assert_eq!(*told, reason, "{does:?}: {failure}");
+        assert_eq!(bot.window("a").await.unwrap(), before, "{does:?}");
+        assert_eq!(bot.breaker("a").await, (BreakerView::Closed, 1), "{does:?}");
+        bot.compact("a", Some(2)).await.expect("the next one is good");
+        assert_eq!(bot.breaker("a").await, (BreakerView::Closed, 0), "{does:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_is_what_was_asked_for() {
+    let script = Script::of([]);
+    let (_world, bot) = opened(&script).await;
+    for number in 0..8 {
+        bot.exchange("a", number).await;
+    }
+    let done = bot.compact("a", Some(3)).await.unwrap();
+    assert!(done.is_new);
+    assert_eq!(done.summary.as_ref().map(|made| made.through_seq), Some(10));
+    assert_eq!(bot.window("a").await.unwrap().len(), 2 + 1 + 6);
+    // Nothing is summarized twice.
+    let again = bot.compact("a", Some(3)).await.unwrap();
+    assert!(!again.is_new);
+    assert_eq!(again.summary, done.summary);
+    let all = bot.compact("a", Some(0)).await.unwrap();
+    assert_eq!(all.summary.map(|made| (made.number, made.through_seq)), Some((2, 16)));
+    assert_eq!(bot.window("a").await.unwrap().len(), 2 + 1, "but for the anchor");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_is_taken_back_gives_the_turns_back_also_after_a_restart() {
+    let script = Script::of([]);
+    let (world, bot) = opened(&script).await;
+    for number in 0..8 {
+        bot.exchange("a", number).await;
+    }
+    let whole = bot.window("a").await.unwrap();
+    bot.compact("a", Some(5)).await.unwrap();
+    let first = bot.window("a").await.unwrap();
+    bot.compact("a", Some(2)).await.unwrap();
+    let (_, restored) = bot.undo("a").await.unwrap();
+    assert_eq!(restored, 6);
+    assert_eq!(bot.window("a").await.unwrap(), first);
+    bot.engine.close().await;
+    let bot = Bot::acme(&world.open().await);
+    assert_eq!(bot.window("a").await.unwrap(), first);
+    assert_eq!(bot.undo("a").await.unwrap().1, 5);
+    assert_eq!(bot.window("a").await.unwrap(), whole);
+    let refused = bot.undo("a").await.expect_err("there is none");
+    assert!(matches!(refused, EngineError::NoSummary { .. }), "{refused}");
+}
+
+impl Bot {
+    async fn undo(&self, session: &str) -> Result<(memoird_engine::SessionView, u64), EngineError> {
+        self.engine.undo_compaction(&self.tenant, &session_id(session)).await
+    }
+}

@@ -1,0 +1,124 @@
+//! A summarizer that does what it is told, and writes down what it was asked.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use memoird_core::compaction::Body;
+use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
+use tokio::sync::Notify;
+
+/// What it does when it is asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Does {
+    /// Repeats all identifiers and what it was given before: as well as can be.
+    Well,
+    /// The same, once it is allowed to.
+    Waits(Arc<Notify>),
+    /// Never answers.
+    Never,
+    /// Writes this.
+    Writes(&'static str),
+    /// Says something that stops in the middle.
+    CutOff,
+    /// Gives a body that says this and nothing else.
+    Says(String),
+    Fails(SummarizeError),
+    Panics,
+}
+
+#[derive(Debug)]
+pub(crate) struct Script {
+    does: Mutex<VecDeque<Does>>,
+    /// What it does once the script is over.
+    then: Does,
+    pub(crate) asked: Mutex<Vec<Arc<SummaryAsk>>>,
+    pub(crate) input_tokens_max: u64,
+    pub(crate) is_remote: bool,
+}
+
+impl Script {
+    pub(crate) fn of(does: impl IntoIterator<Item = Does>) -> Arc<Self> {
+        Arc::new(Self::then(does, Does::Well))
+    }
+
+    pub(crate) fn always(does: Does) -> Arc<Self> {
+        Arc::new(Self::then([], does))
+    }
+
+    pub(crate) fn then(does: impl IntoIterator<Item = Does>, then: Does) -> Self {
+        Self {
+            does: Mutex::new(does.into_iter().collect()),
+            then,
+            asked: Mutex::default(),
+            input_tokens_max: u64::MAX,
+            is_remote: true,
+        }
+    }
+
+    /// How often it was asked.
+    pub(crate) fn times(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+
+    /// The seqs of the turns of the last ask.
+    pub(crate) fn last_seqs(&self) -> Vec<u64> {
+        let asked = self.asked.lock().unwrap();
+        asked.last().map(|ask| ask.turns.iter().map(|turn| turn.seq).collect()).unwrap_or_default()
+    }
+}
+
+/// All that was said, in one body.
+pub(crate) fn all_of(ask: &SummaryAsk) -> Body {
+    let mut identifiers: Vec<String> = Vec::new();
+    let before = ask.previous.iter().map(|last| &last.body).chain(&ask.pieces);
+    identifiers.extend(before.flat_map(|body| body.identifiers.iter().cloned()));
+    let words = ask.turns.iter().flat_map(|turn| turn.text.split([' ', '[', ']']));
+    identifiers.extend(words.filter(|word| word.starts_with('#')).map(str::to_owned));
+    Body {
+        session_intent: "to talk".to_owned(),
+        narrative: "They talked.".to_owned(),
+        identifiers,
+        ..Body::default()
+    }
+}
+
+impl Summarizer for Script {
+    fn name(&self) -> &str {
+        "script"
+    }
+
+    fn input_tokens_max(&self) -> u64 {
+        self.input_tokens_max
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_remote
+    }
+
+    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
+        self.asked.lock().unwrap().push(Arc::clone(&ask));
+        let does = self.does.lock().unwrap().pop_front().unwrap_or_else(|| self.then.clone());
+        Box::pin(async move {
+            match does {
+                Does::Well => Ok(Answer::Body(all_of(&ask))),
+                Does::Waits(allowed) => {
+                    allowed.notified().await;
+                    Ok(Answer::Body(all_of(&ask)))
+                }
+                Does::Never => std::future::pending().await,
+                Does::Writes(text) => {
+                    Ok(Answer::Text { text: text.to_owned(), stop: Stop::Complete })
+                }
+                Does::CutOff => {
+                    Ok(Answer::Text { text: "{\"session".to_owned(), stop: Stop::CutOff })
+                }
+                Does::Says(narrative) => {
+                    let session_intent = "to talk".to_owned();
+                    Ok(Answer::Body(Body { session_intent, narrative, ..Body::default() }))
+                }
+                Does::Fails(error) => Err(error),
+                Does::Panics => panic!("as it was told"),
+            }
+        })
+    }
+}
