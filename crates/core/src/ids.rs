@@ -159,6 +159,8 @@ pub struct SessionKey {
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const ULID_LEN: usize = 26;
 const RANDOM_BITS: u32 = 80;
+/// How far a clock may step back before ids follow it, in milliseconds.
+const STEP_BACK_MS_MAX: u128 = 1_000;
 
 macro_rules! ulid {
     ($(#[$doc:meta])* $name:ident, $invalid:ident) => {
@@ -171,6 +173,20 @@ macro_rules! ulid {
             pub fn new(ms: i64, random: u128) -> Self {
                 let time = u128::from(ms.max(0).unsigned_abs()) << RANDOM_BITS;
                 Self(time | (random & ((1 << RANDOM_BITS) - 1)))
+            }
+
+            /// The same, but it sorts behind `last`, which was given out before it: in the
+            /// same millisecond it is the next number, as the specification says of monotonic
+            /// ULIDs, and also where the clock stepped back by up to [`STEP_BACK_MS_MAX`]. One
+            /// that was set back further is believed.
+            #[must_use]
+            pub fn after(last: Option<Self>, ms: i64, random: u128) -> Self {
+                let new = Self::new(ms, random);
+                let ahead_ms = |last: Self| (last.0 >> RANDOM_BITS).checked_sub(new.0 >> RANDOM_BITS);
+                let is_near = |last: &Self| {
+                    ahead_ms(*last).is_some_and(|ahead_ms| ahead_ms <= STEP_BACK_MS_MAX)
+                };
+                last.filter(is_near).map_or(new, |last| Self(last.0.saturating_add(1)))
             }
 
             /// The 16 bytes, most significant first, as they are stored.
@@ -259,6 +275,30 @@ mod tests {
         assert!(Generation::new(1_469_918_176_385, 0).to_string().starts_with("01ARYZ6S41"));
         assert!("not a ulid".parse::<Generation>().is_err());
         assert!("8ZZZZZZZZZZZZZZZZZZZZZZZZZ".parse::<Generation>().is_err());
+    }
+
+    #[test]
+    fn ids_sort_in_the_order_in_which_they_were_given_out() {
+        let first = MemoryId::after(None, 1_700_000_000_000, 7);
+        assert_eq!(first, MemoryId::new(1_700_000_000_000, 7));
+        let mut last = first;
+        for random in [u128::MAX, 0, 7, 8] {
+            for ms in [1_700_000_000_000, 1_699_999_999_999, 1_699_999_999_000] {
+                let next = MemoryId::after(Some(last), ms, random);
+                assert_eq!(next.0, last.0 + 1, "{ms} {random}");
+                last = next;
+            }
+        }
+        let later = MemoryId::after(Some(last), 1_700_000_000_001, 0);
+        assert_eq!(later, MemoryId::new(1_700_000_000_001, 0));
+        // Set back by hand.
+        let earlier = MemoryId::after(Some(last), 1_699_999_998_999, 5);
+        assert_eq!(earlier, MemoryId::new(1_699_999_998_999, 5));
+        // The last number of a millisecond is followed by one of the next.
+        let full = MemoryId::new(5, u128::MAX);
+        assert_eq!(MemoryId::after(Some(full), 5, 3), MemoryId::new(6, 0));
+        let end = MemoryId(u128::MAX);
+        assert_eq!(MemoryId::after(Some(end), i64::MAX, 3), end, "nothing overflows");
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct AppendOutcome {
 pub(crate) enum Attempt<T> {
     /// It was decided and handed over.
     Done(T, Submitted),
+    /// Nothing had to be handed over; it is true once this ticket is, unless the cell has
+    /// another epoch by then.
+    Seen { outcome: T, ticket: u64, epoch: u32 },
     /// The cell's session has ended.
     Gone,
     /// The journal has to be asked for the session.
@@ -87,6 +90,13 @@ impl Engine {
                         permit = Some(self.shared.journal.permit(bytes).await?);
                         continue;
                     }
+                    Attempt::Seen { outcome, ticket, epoch } => {
+                        self.shared.journal.visible(ticket).await;
+                        if cell.lock().epoch == epoch {
+                            return Ok(outcome);
+                        }
+                        continue;
+                    }
                     Attempt::Gone => self.start(tenant, &key, &command, &mut permit).await?,
                     done => done,
                 },
@@ -131,6 +141,16 @@ impl Engine {
         let decision = session.append(&cell.key, command, &policy.limits, now, encoding::seal)?;
         let (record, change, duplicate) = match decision {
             Decision::Done { record, change } => (record, change, false),
+            // Nobody's session is worth such a note.
+            Decision::Repeated { record } if self.shared.journal.is_failing() => {
+                let (ticket, epoch) = (inner.ticket, inner.epoch);
+                let head = inner.head();
+                let session = head.map(|head| SessionView::of(&cell.key, head, &cell.tenant, now));
+                drop(inner);
+                cell.tenant.idle.touch(cell, now.steady);
+                let outcome = AppendOutcome { session, record, duplicate: true };
+                return Ok(Attempt::Seen { outcome, ticket, epoch });
+            }
             // Written behind whatever the first one still waits for.
             Decision::Repeated { record } => (record, session.touch(now), true),
         };

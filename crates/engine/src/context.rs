@@ -282,9 +282,11 @@ impl Engine {
         }
         if !plan.peek {
             let grain_ms = (cell.tenant.ttl_ms() / 64).clamp(1, GRAIN_MS_MAX);
-            // Where the queue is full, nothing of this is worth waiting for.
+            // Where the queue is full, nothing of this is worth waiting for, and where
+            // commits fail, nothing of it is worth the session.
             let permit = self.shared.journal.permit_now(0);
-            let change = session.look(now, grain_ms, permit.is_some());
+            let may_write = permit.is_some() && !self.shared.journal.is_failing();
+            let change = session.look(now, grain_ms, may_write);
             if let (Some(permit), Some(change)) = (permit, change) {
                 let (set, cells) = (ChangeSet { changes: vec![change] }, vec![Arc::clone(cell)]);
                 touch = self.shared.journal.submit(permit, set, cells, 0).ticket;

@@ -21,6 +21,7 @@ use crate::dispatch::Dispatcher;
 use crate::error::EngineError;
 use crate::events::Bell;
 use crate::flights::Flights;
+use crate::ids::Ids;
 use crate::journal::{Committer, Journal};
 use crate::long_term::{Dreamer, EmbeddingWorker, Keeper, LongTerm};
 use crate::machine::Machine;
@@ -44,6 +45,7 @@ pub struct Engine {
 pub(crate) struct Shared {
     pub(crate) config: ArcSwap<EngineConfig>,
     pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) ids: Ids,
     pub(crate) tenants: DashMap<TenantId, Arc<Tenant>>,
     pub(crate) table: Arc<Table>,
     pub(crate) flights: Flights,
@@ -125,6 +127,7 @@ impl Engine {
         let shared = Shared {
             tenants: tenants.collect(),
             machine,
+            ids: Ids::default(),
             outbox: Arc::new(outbox),
             bell,
             policies_changed: Notify::new(),
@@ -244,7 +247,7 @@ impl Engine {
     }
 
     pub(crate) fn new_generation(&self, now: Now) -> Generation {
-        Generation::new(now.wall.as_ms(), self.shared.machine.random())
+        self.shared.ids.generation(&*self.shared.machine, now.wall)
     }
 
     /// Makes sure that a session which only the journal has is in memory, or that its

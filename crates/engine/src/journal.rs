@@ -7,7 +7,7 @@
 mod committer;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ struct On {
     hurry: Notify,
     /// All sets up to this ticket are written, or known not to be.
     settled: watch::Sender<u64>,
+    /// True from a commit that failed to the next one that does not.
+    is_failing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -140,6 +142,7 @@ impl Journal {
             arrived: Notify::new(),
             hurry: Notify::new(),
             settled: watch::Sender::new(0),
+            is_failing: AtomicBool::new(false),
         });
         let journal = Self {
             durability: config.durability,
@@ -170,6 +173,12 @@ impl Journal {
 
     pub(crate) fn is_on(&self) -> bool {
         self.on.is_some()
+    }
+
+    /// True while the last commit failed. Then what is not worth a failure is better not
+    /// handed over: one that fails throws away what memory has of its session.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.on.as_ref().is_some_and(|on| on.is_failing.load(Ordering::Relaxed))
     }
 
     /// Waits for room in the queue.

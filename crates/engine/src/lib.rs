@@ -20,6 +20,7 @@ mod events;
 mod flights;
 mod hook;
 mod idle;
+mod ids;
 mod journal;
 mod long_term;
 mod machine;

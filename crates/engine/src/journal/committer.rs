@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::time::Timestamp;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::{Journal, On, Submission};
 use crate::cell::{Residence, SessionCell};
@@ -23,6 +23,8 @@ use crate::worker::{WorkError, Worker};
 /// After a transaction of so many sets the next one waits for company, at most so long.
 const GATHER_FROM: usize = 8;
 const GATHER_TIME: Duration = Duration::from_millis(1);
+/// After a commit that failed, how long to wait before an empty one is tried.
+const PROBE_PAUSE: Duration = Duration::from_secs(30);
 
 /// The worker that writes.
 pub(crate) struct Committer {
@@ -43,7 +45,12 @@ impl Worker for Committer {
 
     async fn wait(&mut self) {
         let Some(on) = &self.journal.on else { return std::future::pending().await };
-        on.has_waiting(1).await;
+        if on.is_failing.load(Ordering::Relaxed) {
+            // Calls that would only be noted are not handed over: they do not find it out.
+            let _ = tokio::time::timeout(PROBE_PAUSE, on.has_waiting(1)).await;
+        } else {
+            on.has_waiting(1).await;
+        }
         if self.journal.durability == Durability::Interval {
             let _ = tokio::time::timeout(self.journal.flush_interval(), on.hurry.notified()).await;
         } else if self.last_batch >= GATHER_FROM {
@@ -60,6 +67,9 @@ impl Worker for Committer {
         let last = on.queue().last_ticket;
         self.last_batch = self.commit_batch().await;
         while *on.settled.borrow() < last && self.commit_batch().await > 0 {}
+        if self.last_batch == 0 && on.is_failing.load(Ordering::Relaxed) {
+            self.probe(on).await;
+        }
         Ok(())
     }
 
@@ -89,6 +99,8 @@ impl Committer {
         self.stats.commit_sets.fetch_add(batch.len() as u64, Ordering::Relaxed);
 
         let count = batch.len();
+        // Before anybody is told what became of it.
+        on.is_failing.store(!matches!(outcome, Ok(Ok(_))), Ordering::Relaxed);
         match outcome {
             Ok(Ok(answers)) => {
                 self.settle(
@@ -109,6 +121,16 @@ impl Committer {
             Err(_) => self.settle(on, batch, std::iter::repeat_with(|| Err(EngineError::Stopping))),
         }
         count
+    }
+
+    /// Finds out whether the journal can be written again, at nobody's risk: nothing but the
+    /// clock is in this commit.
+    async fn probe(&self, on: &On) {
+        let (store, clock) = (Arc::clone(&on.store), self.machine.anchor());
+        if let Ok(Ok(_)) = on.blocking.run(move || store.commit(&clock, &[])).await {
+            on.is_failing.store(false, Ordering::Relaxed);
+            info!("the journal can be written again");
+        }
     }
 
     /// First the sessions that are not what they seem are thrown away, and those that have

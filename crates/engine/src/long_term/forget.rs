@@ -49,7 +49,7 @@ impl Engine {
         filter: ForgetFilter,
         now: Timestamp,
     ) -> Result<(ForgetCounts, bool), EngineError> {
-        let job = MemoryId::new(now.as_ms(), self.shared.machine.random());
+        let job = self.shared.ids.memory(&*self.shared.machine, now);
         // Should the caller leave, from here on, or the disk refuse, the keeper goes on.
         let mut unfinished = Unfinished::new(self, &tenant.id, Some(job));
         let begun = self

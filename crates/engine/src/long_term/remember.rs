@@ -95,7 +95,7 @@ impl Engine {
     ) -> Remembering {
         let now = self.shared.machine.now().wall;
         Remembering {
-            id: MemoryId::new(now.as_ms(), self.shared.machine.random()),
+            id: self.shared.ids.memory(&*self.shared.machine, now),
             fact,
             at: now,
             key,

@@ -9,7 +9,7 @@ use memoird_engine::{Durability, EngineConfig, EngineError};
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named, saying};
-use crate::kit::{TTL, World, unswept};
+use crate::kit::{TTL, World, begun, soon, unswept};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -177,4 +177,46 @@ async fn a_repetition_is_answered_before_its_expectation_is_looked_at() {
     bot.append("a", command.clone()).await.unwrap();
     bot.say("a", "y").await.unwrap();
     assert!(bot.append("a", command).await.unwrap().duplicate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repetition_is_answered_while_commits_fail() {
+    let world = World::new(long_lived(Durability::Sync));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let first = bot.append("a", named("key", &["x"])).await.unwrap();
+    world.store.fail_commits(1_000_000);
+    assert!(bot.say("a", "lost").await.is_err());
+    let commits = world.store.commits();
+    for _ in 0..3 {
+        let again = bot.append("a", named("key", &["x"])).await.unwrap();
+        assert_eq!((again.duplicate, again.record), (true, first.record));
+        assert_eq!(bot.stats().turns_live, 1);
+    }
+    assert_eq!((world.store.commits(), engine.stats().commit_failures), (commits, 1));
+    assert!(is_reuse(&bot.append("a", named("key", &["y"])).await));
+    bot.recount().await;
+}
+
+/// The first one may still be under way: its repetition waits, and is no repetition when
+/// the first one fails.
+#[tokio::test(start_paused = true)]
+async fn a_repetition_while_commits_fail_is_as_true_as_the_first_one() {
+    for fails in [false, true] {
+        let world = World::new(long_lived(Durability::Sync));
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        bot.append("a", named("before", &["x"])).await.unwrap();
+        world.store.fail_commits(1 + usize::from(fails));
+        assert!(bot.say("b", "lost").await.is_err());
+        let mut first = Box::pin(bot.append("a", named("key", &["y"])));
+        assert!(begun(&mut first).await.is_none());
+        let mut again = Box::pin(bot.append("a", named("key", &["y"])));
+        assert!(begun(&mut again).await.is_none(), "it waits for the first one");
+        assert_eq!(soon(first).await.is_err(), fails);
+        assert_eq!(soon(again).await.unwrap().duplicate, !fails);
+        assert_eq!(bot.live("a").await.unwrap(), ["x", "y"]);
+        assert_eq!(bot.journal("a", None).await.unwrap(), ["x", "y"]);
+        bot.recount().await;
+    }
 }

@@ -254,3 +254,22 @@ async fn two_tenants_share_a_session_id_and_nothing_else() {
     assert_eq!((mine.list().await.len(), theirs.list().await.len()), (1, 0));
     assert!(engine.tenant(&tenant_id("nobody")).is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn lives_of_one_moment_are_in_the_order_in_which_they_began() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut last = None;
+    for life in 0..20 {
+        // The clock stands still, and steps back.
+        world.machine.step_wall(-(life % 2));
+        let text = format!("life {life}");
+        let said = bot.say("a", &text).await.unwrap();
+        let generation = Some(said.record.generation);
+        assert!(generation > last, "{generation:?} began after {last:?}");
+        last = generation;
+        bot.end("a").await.unwrap();
+        assert_eq!(bot.journal("a", None).await.unwrap(), [text], "the newest");
+    }
+}

@@ -280,3 +280,18 @@ async fn tenants_share_nothing() {
     assert!(other.remember(supersedes).await.is_err());
     assert_eq!(told(&bot.recall(query(ANN, "tea")).await.unwrap()), ["likes tea"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_in_one_moment_is_listed_in_its_order() {
+    let world = world();
+    let engine = world.open().await;
+    let bot = acme(&engine);
+    let facts: Vec<String> = (0..20).map(|number| format!("fact {number}")).collect();
+    let mut ids = Vec::new();
+    for fact in &facts {
+        world.machine.step_wall(-1);
+        ids.push(bot.learn(ANN, fact).await);
+    }
+    assert!(ids.is_sorted(), "{ids:?}");
+    assert_eq!(bot.listed(ANN).await, facts);
+}

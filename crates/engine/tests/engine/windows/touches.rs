@@ -204,3 +204,66 @@ async fn an_append_with_a_window_is_one_write() {
     let cuts = bot.stats().windows.cuts;
     assert_eq!(world.store.commits() - before, 100 + cuts);
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_commits_fail_a_look_costs_no_session_its_place_in_memory() {
+    let world = World::new(one_model());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b"] {
+        bot.say(id, "hello").await.unwrap();
+    }
+    sleep(2 * LATE).await;
+    world.store.fail_commits(1_000_000);
+    assert!(bot.say("b", "lost").await.is_err());
+    settle().await;
+    let commits = world.store.commits();
+    for _ in 0..5 {
+        sleep(2 * LATE).await;
+        assert_eq!(bot.window("a").await.unwrap(), ["hello"]);
+        settle().await;
+        let stats = bot.stats();
+        assert_eq!((stats.sessions_live, stats.turns_live), (2, 2), "nothing is reloaded");
+    }
+    assert_eq!(world.store.commits(), commits, "nobody tries what is only to be noted");
+    assert_eq!(engine.stats().commit_failures, 1);
+    // It lives on what memory knows of it.
+    sleep(TTL - 4 * LATE).await;
+    assert_eq!(bot.window("a").await.unwrap(), ["hello"]);
+    world.store.forgive();
+    bot.say("a", "there is room").await.unwrap();
+    assert_eq!(bot.live("a").await.unwrap(), ["hello", "there is room"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_are_written_again_once_there_is_room() {
+    for somebody_writes in [false, true] {
+        let world = World::new(one_model());
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        for id in ["a", "b"] {
+            bot.say(id, "hello").await.unwrap();
+        }
+        world.store.fail_commits(1_000_000);
+        assert!(bot.say("b", "lost").await.is_err());
+        sleep(TTL / 2).await;
+        bot.window("a").await.unwrap();
+        world.store.forgive();
+        if somebody_writes {
+            bot.say("b", "there is room").await.unwrap();
+        } else {
+            // The journal is tried from time to time, also when nobody has to.
+            sleep(TTL / 2 - 4 * LATE).await;
+        }
+        bot.window("a").await.unwrap();
+        settle().await;
+        let used = Duration::from_millis(world.machine_now().0);
+        world.store.fail_commits(1_000_000);
+        engine.close().await;
+        world.store.forgive();
+        let dies = used + TTL - Duration::from_millis(world.machine_now().0);
+        sleep(dies - MS).await;
+        let engine = world.open().await;
+        assert!(Bot::acme(&engine).view("a").await.is_ok(), "the look was written");
+    }
+}
