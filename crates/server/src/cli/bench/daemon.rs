@@ -28,6 +28,10 @@ pub(super) struct Settings {
     pub(super) session_ttl_s: u32,
     /// True: a checkpoint in git when a session ends.
     pub(super) checkpoints: bool,
+    /// Tokens of the default model's context window; `None`: as it is built in.
+    pub(super) context_window: Option<u64>,
+    /// False: nothing is compacted, so that whatever else is measured is that alone.
+    pub(super) compaction: bool,
 }
 
 impl Default for Settings {
@@ -39,6 +43,8 @@ impl Default for Settings {
             history_bytes: 4 << 20,
             session_ttl_s: 24 * 60 * 60,
             checkpoints: false,
+            context_window: None,
+            compaction: false,
         }
     }
 }
@@ -83,6 +89,15 @@ impl Settings {
             true => format!("[ {{ name: checkpoint, git: {{ dir: {checkpoints} }} }} ]"),
             false => "[]".to_owned(),
         };
+        let context = self.context_window.map_or_else(String::new, |tokens| {
+            format!(
+                "context: {{ models: {{ default: {{ context_window: {tokens}, max_reply_tokens: {}, \
+                 safety_headroom: {}, tool_result_headroom: {} }} }} }}\n",
+                tokens / 8,
+                tokens / 16,
+                tokens / 4
+            )
+        });
         format!(
             "version: 1\n\
              data_dir: {}\n\
@@ -90,13 +105,15 @@ impl Settings {
              journal: {{ durability: \"{}\" }}\n\
              short_term: {{ max_sessions: {}, max_history_turns: {}, max_history_bytes: {}, \
              session_ttl: {}s }}\n\
-             hooks: {hooks}\n",
+             compaction: {{ enabled: {} }}\n\
+             {context}hooks: {hooks}\n",
             private::quoted(&private::data_in(dir)),
             self.durability.name(),
             self.max_sessions,
             self.history_turns,
             self.history_bytes,
             self.session_ttl_s,
+            self.compaction,
         )
     }
 }
@@ -112,6 +129,11 @@ mod tests {
         let yaml = settings.yaml(Path::new("/tmp/a \"b\""));
         assert!(yaml.contains("data_dir: \"/tmp/a \\\"b\\\"/data\"\n"), "{yaml}");
         assert!(yaml.contains("journal: { durability: \"off\" }\n"), "{yaml}");
+        assert!(yaml.contains("compaction: { enabled: false }\nhooks: []\n"), "{yaml}");
+        let small = Settings { context_window: Some(8_192), compaction: true, ..settings }
+            .yaml("/tmp".as_ref());
+        let model = "default: { context_window: 8192, max_reply_tokens: 1024, ";
+        assert!(small.contains(model) && small.contains("{ enabled: true }"), "{small}");
         assert!(
             yaml.contains("{ max_sessions: 7, max_history_turns: 50, max_history_bytes: 4194304, "),
             "{yaml}"

@@ -5,6 +5,7 @@
 //! are driven in alternating slices of one run.
 
 pub(super) mod baseline;
+mod compaction;
 mod context;
 mod daemon;
 mod driver;
@@ -25,6 +26,7 @@ use indicatif::ProgressBar;
 
 use super::exit::CliError;
 use super::{ClientArgs, clock};
+use compaction::CompactionArgs;
 use context::ContextArgs;
 use evict::EvictArgs;
 use hooks::HooksArgs;
@@ -49,6 +51,8 @@ enum Scenario {
     Memory(MemoryArgs),
     /// Compare windows of long sessions with windows of short ones
     Context(ContextArgs),
+    /// Compare windows of long sessions with compaction and without, in a small context window
+    Compaction(CompactionArgs),
     /// Fill to the cap, then append only to new sessions: each call evicts one
     Evict(EvictArgs),
     /// End many sessions at once, with checkpoints in git, while appends go on
@@ -128,6 +132,7 @@ pub(super) async fn run(client: &ClientArgs, args: BenchArgs) -> Result<(), CliE
     match scenario {
         Scenario::Memory(args) => memory::run(client.json, args).await,
         Scenario::Context(args) => context::run(client.json, args).await,
+        Scenario::Compaction(args) => compaction::run(client.json, args).await,
         Scenario::Evict(args) => evict::run(client.json, args).await,
         Scenario::Hooks(args) => hooks::run(client.json, args).await,
         Scenario::Recover(args) => recover::run(client.json, args).await,

@@ -28,6 +28,8 @@ pub(super) struct Comparison {
     pub(super) cpu: Ratio,
     /// Calls per second.
     pub(super) rate: Ratio,
+    /// Latency of one call in a hundred, over all slices.
+    pub(super) p99: f64,
 }
 
 /// What a comparison should show.
@@ -37,6 +39,8 @@ pub(super) enum Goal {
     RateAtLeast(f64),
     /// CPU per call, as a ratio.
     CpuAtMost(f64),
+    /// Latency of one call in a hundred, as a ratio.
+    P99AtMost(f64),
 }
 
 impl Goal {
@@ -44,6 +48,7 @@ impl Goal {
         match self {
             Self::RateAtLeast(goal) => found.rate.value >= goal,
             Self::CpuAtMost(goal) => found.cpu.value <= goal,
+            Self::P99AtMost(goal) => found.p99 <= goal,
         }
     }
 
@@ -52,6 +57,7 @@ impl Goal {
         match self {
             Self::RateAtLeast(goal) => format!("calls/s at least {goal:.2} ×: {outcome}"),
             Self::CpuAtMost(goal) => format!("CPU per call at most {goal:.2} ×: {outcome}"),
+            Self::P99AtMost(goal) => format!("p99 at most {goal:.2} ×: {outcome}"),
         }
     }
 
@@ -62,6 +68,7 @@ impl Goal {
                 json!({ "of": "calls_per_second", "at_least": goal, "met": met })
             }
             Self::CpuAtMost(goal) => json!({ "of": "cpu_per_call", "at_most": goal, "met": met }),
+            Self::P99AtMost(goal) => json!({ "of": "p99", "at_most": goal, "met": met }),
         }
     }
 }
@@ -95,7 +102,12 @@ pub(super) fn compare(this: &Measured, that: &Measured) -> Comparison {
     Comparison {
         cpu: Ratio::of((this, Measured::cpu_us), (that, Measured::cpu_us), Slice::cpu_us),
         rate: Ratio::of((this, Measured::rate), (that, Measured::rate), Slice::rate),
+        p99: p99_us(this) / p99_us(that),
     }
+}
+
+fn p99_us(measured: &Measured) -> f64 {
+    all(&measured.tally).value_at_quantile(0.99) as f64
 }
 
 /// Prints the servers, and how the first one compares with the last one. `setup` is
@@ -117,6 +129,7 @@ pub(super) fn print(
             let ratios = json!({
                 "of": this.name, "to": that.name,
                 "cpu_per_call": found.cpu.json(), "calls_per_second": found.rate.json(),
+                "p99": found.p99,
             });
             object.insert("ratio".to_owned(), ratios);
             if let Some(goal) = goal {
@@ -135,6 +148,7 @@ pub(super) fn print(
         output::print(&format!("\n{} to {}:", this.name, that.name))?;
         output::print(&format!("  CPU per call  {}", ratios.cpu))?;
         output::print(&format!("  calls/s       {}", ratios.rate))?;
+        output::print(&format!("  p99           {} ×", output::figure(ratios.p99, 2)))?;
         if let Some(goal) = goal {
             output::print(&format!("  goal          {}", goal.line(&ratios)))?;
         }
@@ -279,6 +293,19 @@ mod tests {
         assert_eq!(ratios.cpu.to_string(), "2.00 × (rounds 1.00 to 3.00)");
         assert_eq!(ratios.rate.to_string(), "0.50 × (rounds 0.50 to 0.50)");
         assert!((this.cpu_us() - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_goal_of_latency_is_of_one_call_in_a_hundred() {
+        let of = |us: u64| {
+            let mut one = measured("one", &[(100, 1.0, 0.1)]);
+            let latency = std::time::Duration::from_micros(us);
+            (0..100).for_each(|_| one.tally.record(CallKind::Context, latency, 1));
+            one
+        };
+        let found = compare(&of(600), &of(500));
+        assert!(Goal::P99AtMost(1.21).is_met(&found) && !Goal::P99AtMost(1.19).is_met(&found));
+        assert_eq!(Goal::P99AtMost(1.1).line(&found), "p99 at most 1.10 ×: missed");
     }
 
     #[test]

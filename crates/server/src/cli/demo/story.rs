@@ -236,6 +236,7 @@ async fn reload(
     stage.show(&reload::described(&reply))
 }
 
+/// Nothing is compacted: it is first in, first out that is shown.
 fn yaml(dir: &Path, session_ttl: &str) -> String {
     format!(
         "version: 1\n\
@@ -245,6 +246,7 @@ fn yaml(dir: &Path, session_ttl: &str) -> String {
            max_history_turns: {HISTORY_TURNS}\n  \
            max_sessions: {SESSIONS}\n  \
            session_ttl: {session_ttl}\n\
+         compaction: {{ enabled: false }}\n\
          hooks:\n  \
            - {{ name: checkpoint, git: {{ dir: {} }} }}\n",
         private::quoted(&private::data_in(dir)),
