@@ -19,6 +19,8 @@ from pydantic import TypeAdapter
 
 from kit import Daemon, generated
 
+# What is measured here is windows by themselves.
+WITHOUT_SUMMARIES = "compaction: { enabled: false }\n"
 BUDGETS = (3_000, 4_000, 8_000, 16_000)
 ADAPTERS = {
     "OPENAI": TypeAdapter(ChatCompletionMessageParam),
@@ -97,13 +99,16 @@ class Bot:
         self.stub, (self.grpc, self.api, self.session_pb2, _) = stub, modules
         self.name, self.budget, self.policy, self.format = name, budget, policy, format
 
-    def say(self, messages):
-        request = self.session_pb2.GetContextRequest(
+    def request(self):
+        return self.session_pb2.GetContextRequest(
             session_id=self.name,
             budget=self.api.Budget(context_window=self.budget, max_reply_tokens=0,
                                    safety_headroom=0, tool_result_headroom=0),
             policy=self.policy,
             format=self.api.MessageFormat.Value(f"MESSAGE_FORMAT_{self.format}"))
+
+    def say(self, messages):
+        request = self.request()
         request.append.messages_json = json.dumps(messages)
         request.append.format = self.api.MESSAGE_FORMAT_OPENAI
         return self.stub.GetContext(request)
@@ -232,7 +237,7 @@ def main():
     file = args.data / "tau_airline_openai.jsonl"
     conversations = [json.loads(line) for line in file.read_text().splitlines()]
 
-    daemon = Daemon(args.memoird, args.work / "windows", cap=1_000)
+    daemon = Daemon(args.memoird, args.work / "windows", cap=1_000, more=WITHOUT_SUMMARIES)
     kinds = policies(modules[1])
     assert chained(daemon, conversations, modules, 8_000, kinds["head_tail"]) >= 0.94
     chained(daemon, conversations, modules, 8_000, kinds["sliding_window 10"])
@@ -240,4 +245,5 @@ def main():
     daemon.stop()
 
 
-main()
+if __name__ == "__main__":
+    main()

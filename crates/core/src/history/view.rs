@@ -26,6 +26,11 @@ impl History {
         View { history: self, last_seq, apart }
     }
 
+    /// The first turn of the tail; the turn after the newest where there is none.
+    pub(crate) fn front_seq(&self, last_seq: u64) -> u64 {
+        self.tail.front().map_or(last_seq + 1, |front| front.seq)
+    }
+
     /// True for a system turn at the very start, before the anchor.
     pub(super) fn leads(&self, record: &TurnRecord) -> bool {
         record.role == Role::System
@@ -71,7 +76,7 @@ impl<'a> View<'a> {
 
     /// The first turn of the tail; the turn after the newest where there is none.
     pub(crate) fn front_seq(&self) -> u64 {
-        self.history.tail.front().map_or(self.last_seq + 1, |front| front.seq)
+        self.history.front_seq(self.last_seq)
     }
 
     /// A turn that windows may show.

@@ -146,9 +146,8 @@ impl Session {
     /// True when first in, first out will soon drop turns that no summary holds: with the
     /// last tenth of its room.
     fn is_about_to_drop(&self, limits: &Limits) -> bool {
-        let view = self.history.view(self.head.last_seq);
-        let through = self.compaction().through_seq;
-        let covered = (through + 1).saturating_sub(view.front_seq());
+        let through = self.head.compaction.as_ref().map_or(0, |status| status.through_seq);
+        let covered = (through + 1).saturating_sub(self.history.front_seq(self.head.last_seq));
         let totals = self.head.totals;
         let near = |used: u64, cap: usize| {
             let cap = cap as u64;
@@ -166,28 +165,29 @@ impl Session {
         policy: &CompactionPolicy,
         limits: Option<&Limits>,
     ) -> Option<Trigger> {
-        let status = self.compaction();
+        let Some(trigger) = trigger.filter(|_| policy.enabled) else {
+            if let Some(compacting) = &mut self.compacting {
+                compacting.wanted_since = None;
+            }
+            return None;
+        };
         let last_seq = self.head.last_seq;
-        let is_waiting = self.is_waiting();
+        let is_held_back = |status: &CompactionStatus| {
+            let is_early = status.at_seq > 0
+                && last_seq < status.at_seq.saturating_add(policy.turns_between_min);
+            let is_open = status.breaker(now, last_seq, policy) == BreakerView::Open;
+            status.running || is_early || is_open
+        };
+        if self.head.compaction.as_deref().is_some_and(is_held_back) {
+            return None;
+        }
         let compacting = self.compacting.get_or_insert_default();
-        let trigger = trigger.filter(|_| policy.enabled);
-        if trigger.is_none() {
-            compacting.wanted_since = None;
-            return None;
-        }
-        let is_early =
-            status.at_seq > 0 && last_seq < status.at_seq.saturating_add(policy.turns_between_min);
-        let is_open = status.breaker(now, last_seq, policy) == BreakerView::Open;
-        if status.running || is_early || is_open {
-            return None;
-        }
         let since = *compacting.wanted_since.get_or_insert(now);
-        if is_waiting && now.since(since) < policy.defer_ms_max {
+        if self.is_waiting() && now.since(since) < policy.defer_ms_max {
             return None;
         }
-        let keep = self.keep(trigger?, policy, limits);
-        let has_span = self.span(&keep).is_some();
-        trigger.filter(|_| has_span)
+        let keep = self.keep(trigger, policy, limits);
+        self.span(&keep).map(|_| trigger)
     }
 
     /// True while a call waits for its result or a reply is streaming.

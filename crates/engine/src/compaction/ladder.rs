@@ -7,8 +7,9 @@ use memoird_core::compaction::check::{Facts, Rejection, check};
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::spoken::{Spoken, spoken};
-use memoird_core::compaction::{Body, Failure, Summary, acknowledgement};
+use memoird_core::compaction::{Body, CompactionPolicy, Failure, Summary, acknowledgement};
 use memoird_core::session::Snapshot;
+use memoird_core::time::Timestamp;
 use memoird_core::tokens::Scale;
 use memoird_core::turn::estimate_tokens;
 use memoird_store::encoding;
@@ -38,17 +39,21 @@ pub(super) async fn climb(
     snapshot: &Snapshot,
     ticket: u64,
 ) -> Result<Made, Ended> {
-    let material = gather(engine, cell, snapshot, ticket).await?;
+    let material = Arc::new(gather(engine, cell, snapshot, ticket).await?);
     if material.turns.is_empty() {
         return Err(Ended::Nothing);
     }
-    let scale = snapshot.scale.and_then(|id| engine.shared.models.load().scale(id));
-    if material.notes.cover(&material.turns) {
-        let body = from_notes(snapshot, &material);
-        if let Ok(made) = believe(engine, cell, snapshot, &material, (body, "notes"), &scale).await
-        {
-            return Ok(made);
-        }
+    let judge = Judge {
+        snapshot: Arc::new(snapshot.clone()),
+        material: Arc::clone(&material),
+        scale: snapshot.scale.and_then(|id| engine.shared.models.load().scale(id)),
+        policy: cell.tenant.policy().compaction,
+        now: engine.shared.machine.now().wall,
+    };
+    if material.notes.cover(&material.turns)
+        && let Ok(made) = judge.believe(engine, from_notes(snapshot, &material), "notes").await?
+    {
+        return Ok(made);
     }
     let config = engine.shared.config.load_full();
     let missing =
@@ -69,8 +74,7 @@ pub(super) async fn climb(
             return Err(Ended::Failed(Failure { reason: "timeout", problem }, Outcome::Failed));
         }
     };
-    let answer = (body, summarizer.name());
-    let believed = believe(engine, cell, snapshot, &material, answer, &scale).await;
+    let believed = judge.believe(engine, body, summarizer.name()).await?;
     believed.map_err(|rejection| Ended::Failed(rejected(&rejection), Outcome::Rejected))
 }
 
@@ -127,48 +131,60 @@ fn from_notes(snapshot: &Snapshot, material: &Material) -> Body {
     }
 }
 
-/// Checks an answer, and probes what can still be found.
-async fn believe(
-    engine: &Engine,
-    cell: &SessionCell,
-    snapshot: &Snapshot,
-    material: &Material,
-    (body, by): (Body, &str),
-    scale: &Option<Scale>,
-) -> Result<Made, Rejection> {
-    let before = snapshot.previous.as_ref();
-    let turns = before.map_or(0, |last| last.turns) + material.turns.len() as u64;
-    let text = body.text(turns, &material.notes);
-    let summary = Arc::new(Summary {
-        number: snapshot.number,
-        first_seq: snapshot.span.first_seq,
-        through_seq: material.through_seq,
-        turns,
-        made_at: engine.shared.machine.now().wall,
-        by: by.into(),
-        body,
-        notes: material.notes.clone(),
-        text: text.into(),
-    });
-    let weigh_text = |text: &str| match scale {
-        Some(scale) => scale.text(text),
-        None => estimate_tokens(text.len()).into(),
-    };
-    let overhead = scale.as_ref().map_or(16, |scale| scale.turn(&acknowledgement()));
-    let tokens_after = weigh_text(&summary.text) + overhead;
-    let spoken_tokens: u64 = material.turns.iter().map(|turn| weigh_text(&turn.text)).sum();
-    let tokens_before = spoken_tokens + before.map_or(0, |last| weigh_text(&last.text));
-    let facts = Facts {
-        span: &material.turns,
-        previous: before.map(|last| &**last),
-        span_tokens: tokens_before,
-        tokens: tokens_after,
-        room: snapshot.room,
-    };
-    let policy = cell.tenant.policy();
-    check(&summary.body, &summary.text, &facts, &policy.compaction)?;
-    let mut left: Vec<&str> = vec![&summary.text];
-    left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
-    let probe = Probe::of(&material.turns, &left);
-    Ok(Made { summary, tokens_before, tokens_after, probe })
+/// What checks an answer, where it holds up nobody.
+#[derive(Clone)]
+struct Judge {
+    snapshot: Arc<Snapshot>,
+    material: Arc<Material>,
+    scale: Option<Scale>,
+    policy: CompactionPolicy,
+    now: Timestamp,
+}
+
+impl Judge {
+    /// Checks an answer, and probes what can still be found.
+    async fn believe(
+        &self,
+        engine: &Engine,
+        body: Body,
+        by: &str,
+    ) -> Result<Result<Made, Rejection>, Ended> {
+        let (judge, by) = (self.clone(), Box::from(by));
+        engine.shared.blocking.run(move || judge.judge(body, by)).await.map_err(Ended::Refused)
+    }
+
+    fn judge(&self, body: Body, by: Box<str>) -> Result<Made, Rejection> {
+        let (snapshot, material) = (&self.snapshot, &self.material);
+        let before = snapshot.previous.as_ref();
+        let turns = before.map_or(0, |last| last.turns) + material.turns.len() as u64;
+        let text: Arc<str> = body.text(turns, &material.notes).into();
+        let (number, first_seq) = (snapshot.number, snapshot.span.first_seq);
+        let (through_seq, made_at, notes) =
+            (material.through_seq, self.now, material.notes.clone());
+        let summary =
+            Summary { number, first_seq, through_seq, turns, made_at, by, body, notes, text };
+        let overhead = self.scale.as_ref().map_or(16, |scale| scale.turn(&acknowledgement()));
+        let tokens_after = self.weigh(&summary.text) + overhead;
+        let said: u64 = material.turns.iter().map(|turn| self.weigh(&turn.text)).sum();
+        let tokens_before = said + before.map_or(0, |last| self.weigh(&last.text));
+        let facts = Facts {
+            span: &material.turns,
+            previous: before.map(|last| &**last),
+            span_tokens: tokens_before,
+            tokens: tokens_after,
+            room: snapshot.room,
+        };
+        check(&summary.body, &summary.text, &facts, &self.policy)?;
+        let mut left: Vec<&str> = vec![&summary.text];
+        left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
+        let probe = Probe::of(&material.turns, &left);
+        Ok(Made { summary: Arc::new(summary), tokens_before, tokens_after, probe })
+    }
+
+    fn weigh(&self, text: &str) -> u64 {
+        match &self.scale {
+            Some(scale) => scale.text(text),
+            None => estimate_tokens(text.len()).into(),
+        }
+    }
 }
