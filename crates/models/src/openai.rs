@@ -114,7 +114,7 @@ impl OpenAiEmbedder {
         let batch = Batch { texts: &texts, text_bytes_max: TEXT_BYTES_LEAST };
         match self.ask(&batch).await {
             Ok(_) => Fault::Refused { problem },
-            Err(Fault::Refused { .. }) => Fault::Misconfigured {
+            Err(Fault::Refused { .. } | Fault::TooLong { .. }) => Fault::Misconfigured {
                 problem: format!(
                     "{problem}, also for a harmless word; check model, dimensions and api_key"
                 ),
