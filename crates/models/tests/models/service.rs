@@ -50,6 +50,14 @@ impl Service {
         request
     }
 
+    /// Takes one request, says this, and goes away.
+    pub(crate) async fn say(&self, bytes: &[u8]) -> Request {
+        let (request, mut stream) = self.take().await;
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.shutdown().await;
+        request
+    }
+
     /// Takes one request and answers it with the vectors of its texts.
     pub(crate) async fn good(&self) -> Request {
         let (request, mut stream) = self.take().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memoird_engine::{EmbedError, Embedder, Purpose};
 use memoird_models::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// What must never be seen in an error.
 pub(crate) const SECRET: &str = "sk-hunter2";
@@ -32,11 +32,24 @@ pub(crate) async fn exchange<T>(
     texts: &[&str],
     service: impl Future<Output = T>,
 ) -> (Outcome, T) {
-    let both = async { tokio::join!(embedder.embed(Purpose::Memory, strings(texts)), service) };
+    while_ticking(embedder.embed(Purpose::Memory, strings(texts)), service).await
+}
+
+/// A call, and what the service does meanwhile, under a paused clock.
+pub(crate) async fn while_ticking<C: Future, S: Future>(
+    call: C,
+    service: S,
+) -> (C::Output, S::Output) {
+    let both = async { tokio::join!(call, service) };
     tokio::select! {
         done = both => done,
         () = ticks() => panic!("still waiting after a day"),
     }
+}
+
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }
 
 /// A day in steps of a millisecond. A paused clock jumps to the next timer as soon as

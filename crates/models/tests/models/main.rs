@@ -1,6 +1,7 @@
-//! The embedders from outside: a provider made of a bare socket, and a model made of random
+//! The models from outside: providers made of a bare socket, and a model made of random
 //! weights.
 
+mod counts;
 mod kit;
 #[cfg(feature = "local-embedder")]
 mod local;
@@ -11,6 +12,7 @@ mod made;
 mod openai;
 mod openai_failures;
 mod service;
+mod summaries;
 
 #[cfg(not(feature = "local-embedder"))]
 #[test]

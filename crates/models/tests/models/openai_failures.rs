@@ -5,9 +5,8 @@ use std::time::Duration;
 use memoird_engine::{EmbedError, Embedder};
 use memoird_models::OpenAiEmbedderConfig;
 use tokio::io::AsyncWriteExt;
-use tokio::time::Instant;
 
-use crate::kit::{SECRET, config, embedder, exchange, later, misconfigured, refused};
+use crate::kit::{SECRET, config, embedder, exchange, later, misconfigured, now, refused};
 use crate::service::{Service, data};
 
 /// What must never be seen in an error either.
@@ -16,11 +15,6 @@ const TEXT: &str = "my_password_is_swordfish";
 /// A refusal that repeats the key and the text, as some do.
 const CHATTY: &str = r#"{"error":{"message":"my_password_is_swordfish by sk-hunter2",
     "type":"some_error","code":"my_password_is_swordfish","param":"sk-hunter2"}}"#;
-
-#[allow(clippy::disallowed_methods)]
-fn now() -> Instant {
-    Instant::now()
-}
 
 #[track_caller]
 fn tells_nothing(problem: &str) {

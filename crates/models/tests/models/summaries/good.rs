@@ -1,0 +1,224 @@
+//! What a summarizer sends, and what becomes of what a model writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::compaction::prompt;
+use memoird_engine::{Answer, Stop, Summarizer};
+use memoird_models::{
+    AnthropicSummarizer, AnthropicSummarizerConfig, OpenAiSummarizer, OpenAiSummarizerConfig,
+    TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
+};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::time::sleep;
+
+use super::{MODELS, Outcome, TEXT, WIRES, Wire, ask, exchange};
+use crate::service::{Request, Service};
+
+const GOOD: &str = r#"{"session_intent":"tea","narrative":"They want tea. Größe: 2 🦀"}"#;
+
+fn text(text: &str, stop: Stop) -> Outcome {
+    Ok(Answer::Text { text: text.to_owned(), stop })
+}
+
+fn the_prompt() -> String {
+    let ask = ask();
+    prompt::prompt(&prompt::Ask {
+        previous: ask.previous.as_deref(),
+        pieces: &ask.pieces,
+        turns: &ask.turns,
+        notes: &ask.notes,
+        tokens_max: ask.tokens_max,
+    })
+}
+
+#[track_caller]
+fn has_lines(request: &Request, lines: &[&str]) {
+    for line in lines {
+        assert!(request.head.lines().any(|found| found == *line), "{line}: {}", request.head);
+    }
+}
+
+async fn asked(summarizer: Arc<dyn Summarizer>, service: &Service, wire: Wire) -> Request {
+    let body = wire.saying(GOOD);
+    let answer = service.answer("200 OK", "", &body);
+    let (outcome, got) = exchange(&summarizer, answer).await;
+    assert_eq!(outcome, text(GOOD, Stop::Complete));
+    got
+}
+
+#[tokio::test(start_paused = true)]
+async fn anthropic_gets_a_message_with_a_system_prompt_and_a_limit() {
+    let service = Service::bind().await;
+    let summarizer = Wire::Anthropic.to(&service);
+    assert_eq!(summarizer.name(), "anthropic:small");
+    assert!(summarizer.is_remote() && summarizer.input_tokens_max() == 150_000);
+    let got = asked(summarizer, &service, Wire::Anthropic).await;
+    assert_eq!(got.line, "POST /v1/messages");
+    has_lines(
+        &got,
+        &[
+            "x-api-key: sk-hunter2",
+            "anthropic-version: 2023-06-01",
+            "content-type: application/json",
+        ],
+    );
+    assert!(!got.head.contains("authorization"), "{}", got.head);
+    let expected = json!({
+        "model": "small",
+        "max_tokens": 1_000,
+        "system": prompt::system(),
+        "messages": [{"role": "user", "content": the_prompt()}],
+    });
+    assert_eq!(got.body, expected);
+    let config = AnthropicSummarizerConfig {
+        base_url: service.url().trim_end_matches("/v1").to_owned(),
+        ..AnthropicSummarizerConfig::new("small")
+    };
+    let summarizer = AnthropicSummarizer::new(&config).expect("a good configuration");
+    let got = asked(Arc::new(summarizer), &service, Wire::Anthropic).await;
+    assert_eq!(got.line, "POST /v1/messages");
+    assert!(!got.head.contains("x-api-key"), "{}", got.head);
+}
+
+#[tokio::test(start_paused = true)]
+async fn chat_completions_get_two_messages_and_the_fields_that_are_configured() {
+    let service = Service::bind().await;
+    let summarizer = Wire::OpenAi.to(&service);
+    assert_eq!(summarizer.name(), "openai:small");
+    assert!(summarizer.is_remote() && summarizer.input_tokens_max() == 16_000);
+    let got = asked(summarizer, &service, Wire::OpenAi).await;
+    assert_eq!(got.line, "POST /v1/chat/completions");
+    has_lines(&got, &["authorization: bearer sk-hunter2", "content-type: application/json"]);
+    let mut expected = json!({
+        "model": "small",
+        "messages": [
+            {"role": "system", "content": prompt::system()},
+            {"role": "user", "content": the_prompt()},
+        ],
+        "max_tokens": 1_000,
+    });
+    assert_eq!(got.body, expected);
+    let config = OpenAiSummarizerConfig {
+        token_limit: TokenLimit::MaxCompletionTokens,
+        thinking_tokens: 500,
+        json_object: true,
+        ..OpenAiSummarizerConfig::new(service.url(), "small")
+    };
+    let summarizer = OpenAiSummarizer::new(&config).expect("a good configuration");
+    let got = asked(Arc::new(summarizer), &service, Wire::OpenAi).await;
+    assert!(!got.head.contains("authorization"), "{}", got.head);
+    let fields = expected.as_object_mut().expect("an object");
+    fields.remove("max_tokens");
+    fields.insert("max_completion_tokens".to_owned(), json!(1_500));
+    fields.insert("response_format".to_owned(), json!({"type": "json_object"}));
+    assert_eq!(got.body, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_of_the_bot_s_gets_all_that_is_known() {
+    let service = Service::bind().await;
+    let config = WebhookSummarizerConfig::new(format!("{}/summarize?a=b", service.url()));
+    let plain = WebhookSummarizer::new(&config).expect("a good configuration");
+    let got = asked(Arc::new(plain), &service, Wire::Webhook).await;
+    assert_eq!(got.line, "POST /v1/summarize?a=b");
+    assert!(!got.head.contains("authorization"), "{}", got.head);
+    let summarizer = Wire::Webhook.to(&service);
+    assert_eq!((summarizer.name(), summarizer.input_tokens_max()), ("webhook", 100_000));
+    let got = asked(summarizer, &service, Wire::Webhook).await;
+    has_lines(&got, &["authorization: bearer sk-hunter2", "content-type: application/json"]);
+    let body = json!({
+        "session_intent": "tea", "files_touched": [], "decisions": [], "pending_questions": [],
+        "next_steps": [], "narrative": "", "identifiers": [],
+    });
+    let mut previous = body.clone();
+    previous["text"] = json!("They want tea.");
+    let expected = json!({
+        "version": 1,
+        "tenant": "acme",
+        "session_id": "telegram:4711",
+        "generation": ask().generation.to_string(),
+        "previous": previous,
+        "pieces": [body],
+        "turns": [
+            {"seq": 7, "role": "user", "text": TEXT},
+            {"seq": 8, "role": "assistant", "text": "No \"milk\"?\n🦀"},
+        ],
+        "notes": {
+            "files": ["src/tea.rs"], "last_error": "", "decisions": [], "pending_questions": [],
+        },
+        "tokens_max": 800,
+        "system": prompt::system(),
+        "prompt": the_prompt(),
+    });
+    assert_eq!(got.body, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_an_answer_ended_is_told_with_all_that_was_written() {
+    let anthropic = |content: Value, stop: Value| {
+        (Wire::Anthropic, json!({"content": content, "stop_reason": stop}))
+    };
+    let openai = |message: Value, finish: Value| {
+        (Wire::OpenAi, json!({"choices": [{"message": message, "finish_reason": finish}]}))
+    };
+    let one = json!([{"type": "text", "text": "a"}]);
+    let two = json!([{"type": "thinking", "thinking": "x"}, {"type": "text", "text": "a"},
+        {"type": "text", "text": "b"}]);
+    let said = |text: &str| json!({"content": text});
+    for ((wire, body), expected) in [
+        (anthropic(two.clone(), json!("end_turn")), text("ab", Stop::Complete)),
+        (anthropic(one.clone(), json!("stop_sequence")), text("a", Stop::Complete)),
+        (anthropic(one.clone(), json!("max_tokens")), text("a", Stop::CutOff)),
+        (anthropic(one, json!("model_context_window_exceeded")), text("a", Stop::CutOff)),
+        (anthropic(json!([]), json!("refusal")), text("", Stop::Refused)),
+        (anthropic(json!([]), Value::Null), text("", Stop::Complete)),
+        (openai(said("a"), json!("stop")), text("a", Stop::Complete)),
+        (openai(said("a"), json!("length")), text("a", Stop::CutOff)),
+        (openai(said(""), json!("content_filter")), text("", Stop::Refused)),
+        (openai(json!({"content": two}), Value::Null), text("ab", Stop::Complete)),
+        (
+            openai(json!({"content": null, "refusal": "I cannot"}), json!("stop")),
+            text("I cannot", Stop::Refused),
+        ),
+        (openai(said("<think>well</think>\na"), json!("stop")), text("a", Stop::Complete)),
+    ] {
+        let service = Service::bind().await;
+        let body = body.to_string();
+        let answer = service.answer("200 OK", "", &body);
+        let (outcome, _) = exchange(&wire.to(&service), answer).await;
+        assert_eq!(outcome, expected, "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_model_writes_is_handed_on_for_others_to_judge() {
+    for wire in MODELS {
+        for said in ["I'm sorry, but I can't help with that.", "{}", "{\"session_intent\":", ""] {
+            let service = Service::bind().await;
+            let body = wire.saying(said);
+            let answer = service.answer("200 OK", "", &body);
+            let (outcome, _) = exchange(&wire.to(&service), answer).await;
+            assert_eq!(outcome, text(said, Stop::Complete), "{wire:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_answers_slowly_but_in_time_is_heard() {
+    for wire in WIRES {
+        let service = Service::bind().await;
+        let body = wire.saying(GOOD);
+        let (outcome, ()) = exchange(&wire.to(&service), async {
+            let (_, mut stream) = service.take().await;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            for bytes in [head.as_bytes(), &body.as_bytes()[..20], &body.as_bytes()[20..]] {
+                sleep(Duration::from_secs(6)).await;
+                stream.write_all(bytes).await.expect("a reader");
+            }
+        })
+        .await;
+        assert_eq!(outcome, text(GOOD, Stop::Complete), "{wire:?}");
+    }
+}

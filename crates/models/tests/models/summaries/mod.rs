@@ -1,0 +1,167 @@
+//! The summarizers that ask somebody else: what they send, and what comes of every wrong
+//! answer. All three go through the same trials.
+
+mod failures;
+mod good;
+mod refusals;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::spoken::Spoken;
+use memoird_core::compaction::{Body, Summary};
+use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::time::Timestamp;
+use memoird_core::turn::Role;
+use memoird_engine::{Answer, SummarizeError, Summarizer, SummaryAsk};
+use memoird_models::{
+    AnthropicSummarizer, AnthropicSummarizerConfig, ApiKey, OpenAiSummarizer,
+    OpenAiSummarizerConfig, WebhookSummarizer, WebhookSummarizerConfig,
+};
+use serde_json::json;
+
+use crate::kit::{SECRET, while_ticking};
+use crate::service::Service;
+
+/// What must never be seen in a problem either.
+const TEXT: &str = "my_password_is_swordfish";
+/// A refusal that repeats the key and a turn, as some do, in everybody's words.
+const CHATTY: &str = r#"{"type":"error","error":{"type":"some_error",
+    "message":"my_password_is_swordfish by sk-hunter2","code":"my_password_is_swordfish",
+    "param":"sk-hunter2"}}"#;
+/// All tries and pauses of a summary.
+const LIMIT: Duration = Duration::from_secs(20);
+
+type Outcome = Result<Answer, SummarizeError>;
+
+/// Who speaks what on the wire.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wire {
+    Anthropic,
+    OpenAi,
+    Webhook,
+}
+
+const WIRES: [Wire; 3] = [Wire::Anthropic, Wire::OpenAi, Wire::Webhook];
+/// Those that wrap what a model wrote.
+const MODELS: [Wire; 2] = [Wire::Anthropic, Wire::OpenAi];
+
+impl Wire {
+    /// A summarizer that asks this service, with a key.
+    fn to(self, service: &Service) -> Arc<dyn Summarizer> {
+        let api_key = Some(ApiKey::parse(SECRET).expect("a key"));
+        let url = service.url();
+        match self {
+            Self::Anthropic => {
+                let config = AnthropicSummarizerConfig {
+                    base_url: url,
+                    api_key,
+                    timeout: LIMIT,
+                    ..AnthropicSummarizerConfig::new("small")
+                };
+                Arc::new(AnthropicSummarizer::new(&config).expect("a good configuration"))
+            }
+            Self::OpenAi => {
+                let config = OpenAiSummarizerConfig {
+                    api_key,
+                    timeout: LIMIT,
+                    ..OpenAiSummarizerConfig::new(url, "small")
+                };
+                Arc::new(OpenAiSummarizer::new(&config).expect("a good configuration"))
+            }
+            Self::Webhook => {
+                let config = WebhookSummarizerConfig {
+                    api_key,
+                    timeout: LIMIT,
+                    ..WebhookSummarizerConfig::new(url)
+                };
+                Arc::new(WebhookSummarizer::new(&config).expect("a good configuration"))
+            }
+        }
+    }
+
+    /// An answer that says this and ended by itself.
+    fn saying(self, text: &str) -> String {
+        let message = json!({"role": "assistant", "content": text, "refusal": null});
+        match self {
+            Self::Anthropic => json!({
+                "id": "msg_1", "type": "message", "role": "assistant", "model": "small",
+                "content": [{"type": "text", "text": text}],
+                "stop_reason": "end_turn", "stop_sequence": null,
+                "usage": {"input_tokens": 9, "output_tokens": 9},
+            })
+            .to_string(),
+            Self::OpenAi => json!({
+                "id": "chatcmpl-1", "object": "chat.completion", "model": "small",
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            })
+            .to_string(),
+            Self::Webhook => text.to_owned(),
+        }
+    }
+}
+
+/// A summary is asked for of two turns after another summary.
+fn ask() -> Arc<SummaryAsk> {
+    let spoken = |seq, role, text: &str| Spoken {
+        seq,
+        role,
+        text: text.to_owned(),
+        calls: Vec::new(),
+        errors: Vec::new(),
+        decisions: Vec::new(),
+        bytes: text.len(),
+    };
+    let body = Body { session_intent: "tea".to_owned(), ..Body::default() };
+    let previous = Summary {
+        number: 1,
+        first_seq: 2,
+        through_seq: 6,
+        turns: 5,
+        made_at: Timestamp::from_ms(0),
+        by: "extractive".into(),
+        body: body.clone(),
+        notes: Notes::default(),
+        text: "They want tea.".into(),
+    };
+    Arc::new(SummaryAsk {
+        tenant: TenantId::parse("acme").expect("a tenant"),
+        session: SessionId::parse("telegram:4711").expect("a session"),
+        generation: Generation::new(1_700_000_000_000, 7),
+        previous: Some(Arc::new(previous)),
+        pieces: vec![body],
+        turns: [spoken(7, Role::User, TEXT), spoken(8, Role::Assistant, "No \"milk\"?\n🦀")].into(),
+        notes: Notes { files: vec!["src/tea.rs".to_owned()], ..Notes::default() },
+        tokens_max: 800,
+    })
+}
+
+/// One call, and what the service does meanwhile, under a paused clock.
+async fn exchange<T>(
+    summarizer: &Arc<dyn Summarizer>,
+    service: impl Future<Output = T>,
+) -> (Outcome, T) {
+    while_ticking(summarizer.summarize(ask()), service).await
+}
+
+#[track_caller]
+fn tells_nothing(problem: &str) {
+    for private in [TEXT, SECRET, "swordfish", "hunter2"] {
+        assert!(!problem.contains(private), "{problem}");
+    }
+    assert!(problem.starts_with("summaries of 127.0.0.1:"), "{problem}");
+}
+
+/// Its kind and its problem, which tells nothing.
+#[track_caller]
+fn failed(outcome: Outcome) -> (&'static str, String) {
+    let (kind, problem) = match outcome.expect_err("a failure") {
+        SummarizeError::Later { problem, .. } => ("later", problem),
+        SummarizeError::Misconfigured { problem } => ("misconfigured", problem),
+        SummarizeError::TooLong { problem } => ("too long", problem),
+        SummarizeError::Refused { problem } => ("refused", problem),
+    };
+    tells_nothing(&problem);
+    (kind, problem)
+}

@@ -1,0 +1,79 @@
+//! Providers that say no: for ever, until the configuration changes, or until there are
+//! fewer turns. Nobody is asked twice then.
+
+use super::{CHATTY, MODELS, WIRES, Wire, exchange, failed};
+use crate::service::Service;
+
+async fn refused(wire: Wire, status: &str, body: &str) -> (&'static str, String) {
+    let service = Service::bind().await;
+    let answer = service.answer(status, "location: http://127.0.0.1:1/\r\n", body);
+    let (outcome, _) = exchange(&wire.to(&service), answer).await;
+    failed(outcome)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
+    for wire in WIRES {
+        for (status, hint) in [
+            ("401 Unauthorized", "api_key"),
+            ("403 Forbidden", "api_key"),
+            ("404 Not Found", "model"),
+            ("307 Temporary Redirect", "base_url"),
+        ] {
+            let (kind, problem) = refused(wire, status, CHATTY).await;
+            assert_eq!(kind, "misconfigured");
+            assert!(problem.contains(&format!("{status} (some_error); ")), "{problem}");
+            assert!(problem.contains(hint), "{problem}");
+        }
+    }
+    let unsupported = r#"{"error":{"message":"Unsupported parameter: 'max_tokens'",
+        "type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}"#;
+    let (kind, problem) = refused(Wire::OpenAi, "400 Bad Request", unsupported).await;
+    assert_eq!(kind, "misconfigured");
+    assert!(problem.contains("(invalid_request_error, unsupported_parameter)"), "{problem}");
+    let poor = r#"{"type":"error","error":{"type":"invalid_request_error",
+        "message":"Your credit balance is too low to access the Anthropic API."}}"#;
+    let (kind, _) = refused(Wire::Anthropic, "400 Bad Request", poor).await;
+    assert_eq!(kind, "misconfigured");
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_that_a_provider_does_not_want_are_refused() {
+    for wire in WIRES {
+        for status in ["400 Bad Request", "422 Unprocessable Entity"] {
+            let (kind, problem) = refused(wire, status, CHATTY).await;
+            assert_eq!(kind, "refused");
+            assert!(problem.contains(&status[..3]), "{problem}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_turns_than_a_provider_takes_are_too_long() {
+    for wire in WIRES {
+        let (kind, _) = refused(wire, "413 Payload Too Large", CHATTY).await;
+        assert_eq!(kind, "too long", "{wire:?}");
+    }
+    let anthropic = r#"{"type":"error","error":{"type":"invalid_request_error",
+        "message":"prompt is too long: 213462 tokens > 200000 maximum"}}"#;
+    let openai = r#"{"error":{"message":"This model's maximum context length is 8192 tokens.",
+        "type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#;
+    let vllm = r#"{"object":"error","message":"This model's maximum context length is 4096",
+        "type":"BadRequestError","param":null,"code":400}"#;
+    let llama = r#"{"error":{"code":500,"type":"exceed_context_size_error","message":
+        "the request exceeds the available context size. try increasing the context size"}}"#;
+    for (wire, status, body) in [
+        (Wire::Anthropic, "400 Bad Request", anthropic),
+        (Wire::OpenAi, "400 Bad Request", openai),
+        (Wire::OpenAi, "400 Bad Request", vllm),
+        (Wire::OpenAi, "500 Internal Server Error", llama),
+    ] {
+        let (kind, problem) = refused(wire, status, body).await;
+        assert_eq!(kind, "too long", "{problem}");
+        assert!(problem.contains(status), "{problem}");
+    }
+    for wire in MODELS {
+        let (kind, _) = refused(wire, "200 OK", llama).await;
+        assert_eq!(kind, "too long", "{wire:?}");
+    }
+}
