@@ -1,11 +1,14 @@
 //! What memoird asks of models, and what it takes from their files: tokenizers of models with
-//! open weights, embedders, and summarizers.
+//! open weights, embedders, summarizers and counters of tokens.
 
+mod counters;
 mod error;
 mod extractive;
+mod http;
 #[cfg(feature = "local-embedder")]
 mod local;
 mod openai;
+mod summarizers;
 mod tokenizer;
 mod vector;
 
@@ -14,11 +17,19 @@ use std::sync::Arc;
 
 use memoird_engine::Embedder;
 
+pub use counters::{
+    AnthropicCounter, AnthropicCounterConfig, CountEndpoint, OpenAiCounter, OpenAiCounterConfig,
+};
 pub use error::ModelError;
 pub use extractive::ExtractiveSummarizer;
+pub use http::ApiKey;
 #[cfg(feature = "local-embedder")]
 pub use local::LocalEmbedder;
-pub use openai::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};
+pub use openai::{OpenAiEmbedder, OpenAiEmbedderConfig};
+pub use summarizers::{
+    AnthropicSummarizer, AnthropicSummarizerConfig, OpenAiSummarizer, OpenAiSummarizerConfig,
+    TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
+};
 pub use tokenizer::HfTokenizer;
 
 /// Reads a model that computes in this process from its folder. It takes up to some

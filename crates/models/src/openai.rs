@@ -2,25 +2,20 @@
 //! vLLM, text-embeddings-inference and many more.
 
 mod answer;
-mod client;
 mod config;
-mod problem;
-mod tries;
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use memoird_engine::{EmbedError, Embedder, Embeddings, Purpose};
-use reqwest::{Client, Response, Url};
+use reqwest::Url;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tokio::time::timeout;
 
 use crate::error::ModelError;
+use crate::http::{self, Fault, Provider, Question, Site, TimeLimit, Tries};
+pub use config::OpenAiEmbedderConfig;
 use config::TEXT_BYTES_LEAST;
-pub use config::{ApiKey, OpenAiEmbedderConfig};
-use tries::with_tries;
 
 /// Asks a provider for vectors.
 ///
@@ -28,8 +23,7 @@ use tries::with_tries;
 /// refuses alone is cut to a quarter until 256 bytes are left: how many tokens a model
 /// reads, and how many texts a server takes, is nowhere to be asked.
 pub struct OpenAiEmbedder {
-    endpoint: Url,
-    client: Client,
+    provider: Provider,
     config: OpenAiEmbedderConfig,
     model: String,
     /// Of the vectors so far. A model that changes it is another one.
@@ -44,9 +38,6 @@ struct Batch<'a> {
 
 /// A text that nobody refuses for what it says.
 const HARMLESS: &str = "memory";
-/// Bytes read of a refusal, and how long to wait for them.
-const REFUSAL_BYTES_MAX: usize = 8 * 1024;
-const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of the digest that tells prefixes apart.
 const DIGEST_BYTES: usize = 4;
 
@@ -58,18 +49,20 @@ impl OpenAiEmbedder {
     /// [`ModelError::TlsUnavailable`].
     pub fn new(config: &OpenAiEmbedderConfig) -> Result<Self, ModelError> {
         config.check()?;
-        let endpoint = client::endpoint(&config.base_url)?;
-        let client = client::build(&endpoint, config.api_key.as_ref())?;
-        let model = name(config, &endpoint);
-        let dimensions = OnceLock::new();
-        Ok(Self { endpoint, client, config: config.clone(), model, dimensions })
+        let base = http::base(&config.base_url)?;
+        let provider = Provider::new(Site {
+            what: "embeddings",
+            base: &base,
+            path: "/embeddings",
+            headers: http::bearer(config.api_key.as_ref()),
+            api_key: config.api_key.clone(),
+            tries: Tries { max: config.tries_max, limit: TimeLimit::Each(config.timeout) },
+        })?;
+        let model = name(config, &base);
+        Ok(Self { provider, config: config.clone(), model, dimensions: OnceLock::new() })
     }
 
-    async fn vectors(
-        &self,
-        purpose: Purpose,
-        texts: Vec<String>,
-    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+    async fn vectors(&self, purpose: Purpose, texts: Vec<String>) -> Result<Vec<Vec<f32>>, Fault> {
         let prefix = match purpose {
             Purpose::Memory => &self.config.memory_prefix,
             Purpose::Query => &self.config.query_prefix,
@@ -97,15 +90,17 @@ impl OpenAiEmbedder {
 
     /// Halves and quarters come to an end, so requests do: fewer than two for each text,
     /// and six more for each that is cut.
-    async fn batch(&self, texts: &[String], done: &mut Vec<Vec<f32>>) -> Result<(), EmbedError> {
+    async fn batch(&self, texts: &[String], done: &mut Vec<Vec<f32>>) -> Result<(), Fault> {
         let mut waiting = vec![Batch { texts, text_bytes_max: self.config.text_bytes_max }];
         while let Some(batch) = waiting.pop() {
-            match with_tries(self.config.tries_max, || self.ask(&batch)).await {
+            match self.ask(&batch).await {
                 Ok(vectors) => done.extend(vectors),
-                Err(EmbedError::Refused { problem }) => match batch.smaller() {
-                    Some(smaller) => waiting.extend(smaller),
-                    None => return Err(self.blame(problem).await),
-                },
+                Err(Fault::Refused { problem } | Fault::TooLong { problem }) => {
+                    match batch.smaller() {
+                        Some(smaller) => waiting.extend(smaller),
+                        None => return Err(self.blame(problem).await),
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -114,12 +109,12 @@ impl OpenAiEmbedder {
 
     /// Whether a text or the configuration is to blame: there are providers that answer
     /// 400 for a wrong key or model, and then no memory is at fault.
-    async fn blame(&self, problem: String) -> EmbedError {
+    async fn blame(&self, problem: String) -> Fault {
         let texts = [HARMLESS.to_owned()];
         let batch = Batch { texts: &texts, text_bytes_max: TEXT_BYTES_LEAST };
-        match with_tries(self.config.tries_max, || self.ask(&batch)).await {
-            Ok(_) => EmbedError::Refused { problem },
-            Err(EmbedError::Refused { .. }) => EmbedError::Misconfigured {
+        match self.ask(&batch).await {
+            Ok(_) => Fault::Refused { problem },
+            Err(Fault::Refused { .. }) => Fault::Misconfigured {
                 problem: format!(
                     "{problem}, also for a harmless word; check model, dimensions and api_key"
                 ),
@@ -128,31 +123,16 @@ impl OpenAiEmbedder {
         }
     }
 
-    /// One request, within its time.
-    async fn ask(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let limit = self.config.timeout;
-        let asked = timeout(limit, self.exchange(batch)).await;
-        let asked = asked.unwrap_or_else(|_| {
-            Err(EmbedError::Later { problem: format!("no answer within {limit:?}"), after: None })
-        });
-        asked.map_err(|error| self.named(error))
-    }
-
-    async fn exchange(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let request = self.client.post(self.endpoint.clone()).body(self.body(batch));
-        let answer = request.send().await.map_err(broken)?;
-        let status = answer.status();
-        if !status.is_success() {
-            let headers = answer.headers().clone();
-            let said = said(answer).await;
-            let key = self.config.api_key.iter().map(ApiKey::as_str);
-            let private = key.chain(batch.texts.iter().map(String::as_str));
-            return Err(problem::problem(status, &headers, &problem::codes(&said, &private)));
-        }
-        let body = body(answer, answer::bytes_max(batch.texts.len())).await?;
-        let vectors = answer::vectors(&body, batch.texts.len())?;
-        self.check_dimensions(vectors.first().map_or(0, Vec::len))?;
-        Ok(vectors)
+    async fn ask(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, Fault> {
+        let private: Vec<&str> = batch.texts.iter().map(String::as_str).collect();
+        let bytes_max = answer::bytes_max(batch.texts.len());
+        let question = Question { body: self.body(batch), private: &private, bytes_max };
+        let read = |body: &[u8]| {
+            let vectors = answer::vectors(body, batch.texts.len())?;
+            self.check_dimensions(vectors.first().map_or(0, Vec::len))?;
+            Ok(vectors)
+        };
+        self.provider.ask(&question, read).await
     }
 
     fn body(&self, batch: &Batch) -> String {
@@ -168,7 +148,7 @@ impl OpenAiEmbedder {
         body.to_string()
     }
 
-    fn check_dimensions(&self, found: usize) -> Result<(), EmbedError> {
+    fn check_dimensions(&self, found: usize) -> Result<(), Fault> {
         let asked = self.config.dimensions.and_then(|asked| usize::try_from(asked).ok());
         let problem = match asked {
             Some(asked) if asked != found => format!(
@@ -182,21 +162,7 @@ impl OpenAiEmbedder {
                 ),
             },
         };
-        Err(EmbedError::Misconfigured { problem })
-    }
-
-    /// The same, and who said it.
-    fn named(&self, error: EmbedError) -> EmbedError {
-        let named = |problem| format!("embeddings of {}: {problem}", client::shown(&self.endpoint));
-        match error {
-            EmbedError::Later { problem, after } => {
-                EmbedError::Later { problem: named(problem), after }
-            }
-            EmbedError::Misconfigured { problem } => {
-                EmbedError::Misconfigured { problem: named(problem) }
-            }
-            EmbedError::Refused { problem } => EmbedError::Refused { problem: named(problem) },
-        }
+        Err(Fault::Misconfigured { problem })
     }
 }
 
@@ -210,7 +176,7 @@ impl Embedder for OpenAiEmbedder {
     }
 
     fn embed(&self, purpose: Purpose, texts: Vec<String>) -> Embeddings<'_> {
-        Box::pin(self.vectors(purpose, texts))
+        Box::pin(async move { Ok(self.vectors(purpose, texts).await?) })
     }
 }
 
@@ -241,9 +207,9 @@ impl<'a> Batch<'a> {
 }
 
 /// The name of all that changes vectors: where, which, how long, and behind which words.
-fn name(config: &OpenAiEmbedderConfig, endpoint: &Url) -> String {
+fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
     let dimensions = config.dimensions.map_or_else(|| "-".to_owned(), |n| n.to_string());
-    let name = format!("openai:{}:{}:{dimensions}", client::shown(endpoint), config.model);
+    let name = format!("openai:{}:{}:{dimensions}", http::shown(base), config.model);
     if config.query_prefix.is_empty() && config.memory_prefix.is_empty() {
         return name;
     }
@@ -254,38 +220,13 @@ fn name(config: &OpenAiEmbedderConfig, endpoint: &Url) -> String {
     format!("{name}:{}", hex.collect::<String>())
 }
 
-/// The beginning of what a refusal says.
-async fn said(mut answer: Response) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let read = async {
-        while bytes.len() < REFUSAL_BYTES_MAX {
-            let Ok(Some(chunk)) = answer.chunk().await else { break };
-            let room = REFUSAL_BYTES_MAX - bytes.len();
-            bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+impl From<Fault> for EmbedError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Later { problem, after } => Self::Later { problem, after },
+            Fault::Strange { problem } => Self::Later { problem, after: None },
+            Fault::Misconfigured { problem } => Self::Misconfigured { problem },
+            Fault::TooLong { problem } | Fault::Refused { problem } => Self::Refused { problem },
         }
-    };
-    let _ = timeout(REFUSAL_PAUSE, read).await;
-    bytes
-}
-
-async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, EmbedError> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(broken)? {
-        if bytes.len() + chunk.len() > bytes_max {
-            let problem = format!("the answer has more than {bytes_max} bytes");
-            return Err(EmbedError::Later { problem, after: None });
-        }
-        bytes.extend_from_slice(&chunk);
     }
-    Ok(bytes)
-}
-
-/// The network's own words, which know nothing of what was sent.
-fn broken(error: reqwest::Error) -> EmbedError {
-    let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    EmbedError::Later { problem: format!("no answer: {cause}"), after: None }
 }

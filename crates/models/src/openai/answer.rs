@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use memoird_engine::EmbedError;
 use serde_json::from_str;
 use serde_json::value::RawValue;
 
+use crate::http::Fault;
 use crate::vector::unit;
 
 /// Numbers in a vector. The longest that providers have take half of it.
@@ -25,7 +25,7 @@ pub(super) fn bytes_max(texts: usize) -> usize {
 }
 
 /// The vectors of so many texts, in their order, of one dimension and of length 1.
-pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, EmbedError> {
+pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, Fault> {
     let answer: Object = serde_json::from_slice(body).map_err(|_| strange("is no JSON object"))?;
     let data = answer.get("data").and_then(|data| from_str::<Vec<Object>>(data.get()).ok());
     let data = data.ok_or_else(|| strange("has no list named data"))?;
@@ -51,7 +51,7 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, EmbedE
     }
 }
 
-fn vector(item: &Object) -> Result<Vec<f32>, EmbedError> {
+fn vector(item: &Object) -> Result<Vec<f32>, Fault> {
     let numbers = item.get("embedding");
     let numbers = numbers.and_then(|numbers| from_str::<Vec<Option<f32>>>(numbers.get()).ok());
     let numbers = numbers.filter(|numbers| (1..=DIMENSIONS_MAX).contains(&numbers.len()));
@@ -60,14 +60,14 @@ fn vector(item: &Object) -> Result<Vec<f32>, EmbedError> {
     let numbers: Option<Vec<f32>> = numbers.into_iter().collect();
     numbers.and_then(unit).ok_or_else(|| {
         let problem = "the model makes no usable vector of a text: not finite, or zero".to_owned();
-        EmbedError::Refused { problem }
+        Fault::Refused { problem }
     })
 }
 
 /// Not what the contract says; proxies and starting servers do that.
-fn strange(what: &str) -> EmbedError {
+fn strange(what: &str) -> Fault {
     let problem = format!("the answer {what}; is base_url the one of an OpenAI-compatible server?");
-    EmbedError::Later { problem, after: None }
+    Fault::Later { problem, after: None }
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
 
     fn problem(body: &str, texts: usize) -> String {
         match vectors(body.as_bytes(), texts).expect_err(body) {
-            EmbedError::Later { problem, after: None } => problem,
+            Fault::Later { problem, after: None } => problem,
             other => panic!("{body}: {other:?}"),
         }
     }
@@ -124,7 +124,7 @@ mod tests {
         for embedding in ["[null,1]", "[0,0]", "[0.0,-0.0]", "[1e39,1]"] {
             let body = format!(r#"{{"data":[{{"embedding":{embedding}}}]}}"#);
             let error = vectors(body.as_bytes(), 1).expect_err(&body);
-            assert!(matches!(error, EmbedError::Refused { .. }), "{body}: {error:?}");
+            assert!(matches!(error, Fault::Refused { .. }), "{body}: {error:?}");
         }
     }
 }

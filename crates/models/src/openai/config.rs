@@ -3,11 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use reqwest::header::HeaderValue;
-
 use super::answer::DIMENSIONS_MAX;
-use super::client;
 use crate::error::ModelError;
+use crate::http::{self, ApiKey};
 
 /// An OpenAI-compatible provider of embeddings.
 #[derive(Clone)]
@@ -38,23 +36,12 @@ pub struct OpenAiEmbedderConfig {
     pub memory_prefix: String,
 }
 
-/// Who memoird is to a provider. It does not show itself.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ApiKey {
-    key: String,
-    bearer: HeaderValue,
-}
-
 /// The least that a text may be cut to.
 pub(super) const TEXT_BYTES_LEAST: usize = 256;
-const MODEL_BYTES_MAX: usize = 256;
 const PREFIX_BYTES_MAX: usize = 4 * 1024;
 const BATCH_MAX: usize = 2_048;
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 const TEXT_BYTES_MOST: usize = 1024 * 1024;
-const TIMEOUT_LEAST: Duration = Duration::from_millis(10);
-const TIMEOUT_MOST: Duration = Duration::from_secs(600);
-const TRIES_MOST: u32 = 10;
 
 impl OpenAiEmbedderConfig {
     /// This model, and for the rest what suits OpenAI: models that read 8,000 tokens, and
@@ -83,61 +70,24 @@ impl OpenAiEmbedderConfig {
             .dimensions
             .is_none_or(|n| usize::try_from(n).is_ok_and(|n| (1..=DIMENSIONS_MAX).contains(&n)));
         let text = (TEXT_BYTES_LEAST..=TEXT_BYTES_MOST).contains(&self.text_bytes_max);
-        let checks = [
-            ((1..=MODEL_BYTES_MAX).contains(&self.model.len()), "model", "1 to 256 bytes"),
+        http::check([
+            http::model(&self.model),
             (dimensions, "dimensions", "1 to 8192"),
             ((1..=BATCH_MAX).contains(&self.batch), "batch", "1 to 2048"),
             ((1..=BATCH_BYTES_MAX).contains(&self.batch_bytes), "batch_bytes", "1 to 16 MiB"),
             (text, "text_bytes_max", "256 bytes to 1 MiB"),
-            ((TIMEOUT_LEAST..=TIMEOUT_MOST).contains(&self.timeout), "timeout", "10ms to 10m"),
-            ((1..=TRIES_MOST).contains(&self.tries_max), "tries_max", "1 to 10"),
+            http::timeout_limit(self.timeout),
+            http::tries_limit(self.tries_max),
             (prefix <= PREFIX_BYTES_MAX, "query_prefix, memory_prefix", "at most 4 KiB"),
-        ];
-        match checks.into_iter().find(|(is_good, ..)| !is_good) {
-            Some((_, setting, range)) => Err(ModelError::SettingOutOfRange { setting, range }),
-            None => Ok(()),
-        }
-    }
-}
-
-impl ApiKey {
-    /// Takes what stands in the key's file or variable.
-    ///
-    /// # Errors
-    /// [`ModelError::ApiKeyInvalid`] when it is empty, or no header can hold it.
-    pub fn parse(text: &str) -> Result<Self, ModelError> {
-        let key = text.trim();
-        let bearer = HeaderValue::try_from(format!("Bearer {key}"));
-        let mut bearer = bearer.map_err(|_| ModelError::ApiKeyInvalid)?;
-        if key.is_empty() || !key.is_ascii() {
-            return Err(ModelError::ApiKeyInvalid);
-        }
-        bearer.set_sensitive(true);
-        Ok(Self { key: key.to_owned(), bearer })
-    }
-
-    pub(super) fn bearer(&self) -> HeaderValue {
-        self.bearer.clone()
-    }
-
-    /// For looking whether a provider repeats it.
-    pub(super) fn as_str(&self) -> &str {
-        &self.key
-    }
-}
-
-impl fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ApiKey(hidden)")
+        ])
     }
 }
 
 impl fmt::Debug for OpenAiEmbedderConfig {
     /// Without what may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = client::endpoint(&self.base_url);
         f.debug_struct("OpenAiEmbedderConfig")
-            .field("base_url", &url.as_ref().map(client::shown).unwrap_or_default())
+            .field("base_url", &http::shown_base(&self.base_url))
             .field("model", &self.model)
             .field("api_key", &self.api_key)
             .field("dimensions", &self.dimensions)
@@ -190,15 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_what_a_header_can_hold_and_is_never_shown() {
-        let key = ApiKey::parse(" sk-hunter2\n").expect("a key");
-        assert_eq!(
-            (key.as_str(), key.bearer()),
-            ("sk-hunter2", HeaderValue::from_static("Bearer sk-hunter2"))
-        );
-        for bad in ["", " ", "a\nb", "schlüssel"] {
-            assert!(matches!(ApiKey::parse(bad), Err(ModelError::ApiKeyInvalid)), "{bad:?}");
-        }
+    fn nothing_shows_a_key_or_a_token() {
+        let key = ApiKey::parse("sk-hunter2").expect("a key");
         let base_url = "https://a.example/v1?token=hunter2";
         let config =
             OpenAiEmbedderConfig { api_key: Some(key), ..OpenAiEmbedderConfig::new(base_url, "m") };

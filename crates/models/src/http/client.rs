@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Url, retry};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 
-use super::ApiKey;
 use crate::error::ModelError;
 
 /// Connections that are kept for the next call, and how long.
@@ -21,14 +20,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const NAME: &str = concat!("memoird/", env!("CARGO_PKG_VERSION"));
 /// Bytes of an address in the configuration.
 const URL_BYTES_MAX: usize = 1_024;
+/// The ends of OpenAI's hosts.
+const OPENAI_HOSTS: [&str; 2] = ["api.openai.com", ".openai.azure.com"];
 
+/// A client that sends these headers with every request.
+///
 /// # Errors
 /// [`ModelError`] when the machine's TLS does not do.
-pub(super) fn build(url: &Url, api_key: Option<&ApiKey>) -> Result<Client, ModelError> {
-    let mut headers = HeaderMap::new();
+pub(super) fn build(url: &Url, mut headers: HeaderMap) -> Result<Client, ModelError> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(USER_AGENT, HeaderValue::from_static(NAME));
-    headers.extend(api_key.map(|key| (AUTHORIZATION, key.bearer())));
     Client::builder()
         .tls_backend_preconfigured(tls(url.scheme() == "https").map_err(no_tls)?)
         .default_headers(headers)
@@ -58,11 +59,11 @@ fn no_tls(error: impl std::error::Error) -> ModelError {
     ModelError::TlsUnavailable { problem: error.to_string() }
 }
 
-/// Where embeddings are asked for.
+/// Where a provider is.
 ///
 /// # Errors
 /// [`ModelError`] for what cannot be a provider's address.
-pub(super) fn endpoint(base_url: &str) -> Result<Url, ModelError> {
+pub(crate) fn base(base_url: &str) -> Result<Url, ModelError> {
     let invalid = |problem: String| ModelError::BaseUrlInvalid { problem };
     if base_url.len() > URL_BYTES_MAX {
         return Err(invalid(format!("it has more than {URL_BYTES_MAX} bytes")));
@@ -74,18 +75,44 @@ pub(super) fn endpoint(base_url: &str) -> Result<Url, ModelError> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(invalid("it has a user or a password; use api_key".to_owned()));
     }
-    let path = format!("{}/embeddings", url.path().trim_end_matches('/'));
-    url.set_path(&path);
     url.set_fragment(None);
     Ok(url)
 }
 
-/// Host, port and path of the base of an endpoint. A token may stand in the query.
-pub(super) fn shown(endpoint: &Url) -> String {
-    let host = endpoint.host_str().unwrap_or_default();
-    let port = endpoint.port().map(|port| format!(":{port}")).unwrap_or_default();
-    let path = endpoint.path().trim_end_matches("/embeddings");
-    format!("{host}{port}{path}")
+/// The same base without `/v1` at its end, where people leave or add it as they like.
+pub(crate) fn above_v1(mut base: Url) -> Url {
+    let path = base.path().trim_end_matches('/');
+    let above = path.strip_suffix("/v1").unwrap_or(path).to_owned();
+    base.set_path(&above);
+    base
+}
+
+/// Whether OpenAI itself is there, or its twin at Azure: what only they have, and what
+/// only they refuse, is told by their hosts.
+pub(crate) fn is_openai(base: &Url) -> bool {
+    let host = base.host_str().unwrap_or_default();
+    OPENAI_HOSTS.iter().any(|openai| host.ends_with(openai))
+}
+
+/// What stands below a base; the base itself for an empty path.
+pub(super) fn below(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    if !path.is_empty() {
+        url.set_path(&format!("{}{path}", base.path().trim_end_matches('/')));
+    }
+    url
+}
+
+/// Host, port and path of a base. A token may stand in the query.
+pub(crate) fn shown(base: &Url) -> String {
+    let host = base.host_str().unwrap_or_default();
+    let port = base.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{host}{port}{}", base.path().trim_end_matches('/'))
+}
+
+/// The same of what stands in a configuration; nothing of what is no address.
+pub(crate) fn shown_base(base_url: &str) -> String {
+    base(base_url).as_ref().map(shown).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -94,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_stands_below_the_base() {
-        for (base, expected, seen) in [
+        for (given, expected, seen) in [
             (
                 "https://api.openai.com/v1",
                 "https://api.openai.com/v1/embeddings",
@@ -112,12 +139,19 @@ mod tests {
                 "a.example/v1",
             ),
         ] {
-            let url = endpoint(base).expect(base);
-            assert_eq!((url.as_str(), &*shown(&url)), (expected, seen));
+            let base = base(given).expect(given);
+            assert_eq!(below(&base, "/embeddings").as_str(), expected);
+            assert_eq!((shown(&base), shown_base(given)), (seen.to_owned(), seen.to_owned()));
+            assert_eq!(below(&base, ""), base);
+        }
+        for given in ["http://a.example/x", "http://a.example/x/v1", "http://a.example/x/v1/"] {
+            let base = above_v1(base(given).expect(given));
+            assert_eq!(below(&base, "/v1/messages").as_str(), "http://a.example/x/v1/messages");
         }
         let long = format!("http://a.example/{}", "x".repeat(URL_BYTES_MAX));
         for bad in ["", "api.openai.com/v1", "ftp://a.example", "http://ann:pw@a.example", &long] {
-            let error = endpoint(bad).expect_err(bad);
+            assert_eq!(shown_base(bad), "");
+            let error = base(bad).expect_err(bad);
             assert!(matches!(error, ModelError::BaseUrlInvalid { .. }), "{error}");
             assert!(!error.to_string().contains("pw"), "{error}");
         }

@@ -1,0 +1,334 @@
+//! What a provider's refusal means, told without a word of what was sent: providers repeat
+//! keys and texts in their messages, so only their codes are shown.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use serde_json::Value;
+
+/// Why there is no answer, in words for an operator: never a secret, nothing of what was
+/// sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Trying again may help.
+    Later {
+        problem: String,
+        /// The pause that the provider asked for.
+        after: Option<Duration>,
+    },
+    /// An answer, but none that can be used. Another one may be better, at its price.
+    Strange { problem: String },
+    /// It will not help before the configuration changes.
+    Misconfigured { problem: String },
+    /// More than the provider takes.
+    TooLong { problem: String },
+    /// The provider refuses what was sent, and would again.
+    Refused { problem: String },
+}
+
+/// A longer pause is not believed.
+const AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Bytes of a provider's code.
+const CODE_BYTES_MAX: usize = 64;
+/// Bytes of a text that a code may not hold.
+const PRIVATE_BYTES_LEAST: usize = 4;
+
+/// Codes for a request that is too long: OpenAI's and its imitators', llama.cpp's,
+/// Anthropic's.
+const TOO_LONG_CODES: [&str; 4] = [
+    "context_length_exceeded",
+    "string_above_max_length",
+    "exceed_context_size_error",
+    "request_too_large",
+];
+/// The same where there is only a message: OpenAI and vLLM (older and newer), llama.cpp,
+/// Ollama, Anthropic (the prompt alone, and with its answer), Gemini, Groq, and OpenAI for
+/// more tokens than an account has in a minute.
+const TOO_LONG_WORDS: [&str; 10] = [
+    "maximum context length",
+    "maximum model length",
+    "exceeds the available context size",
+    "exceeds the context",
+    "prompt is too long",
+    "exceed context limit",
+    "exceeds the maximum number of tokens",
+    "reduce the length of the messages",
+    "request too large",
+    "request_too_large",
+];
+/// Codes of OpenAI and its imitators for what only a configuration can mend, under 400.
+const WRONG_CODES: [&str; 7] = [
+    "model_not_found",
+    "invalid_model",
+    "unsupported_parameter",
+    "unsupported_value",
+    "unknown_parameter",
+    "invalid_api_key",
+    "billing_error",
+];
+/// What Anthropic says under 400 when there is no money.
+const WRONG_WORDS: &str = "credit balance is too low";
+
+impl Fault {
+    /// The pause that the provider asked for.
+    pub(crate) fn after(&self) -> Option<Duration> {
+        match self {
+            Self::Later { after, .. } => *after,
+            _ => None,
+        }
+    }
+
+    /// The same with another problem.
+    pub(crate) fn map(self, change: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Later { problem, after } => Self::Later { problem: change(problem), after },
+            Self::Strange { problem } => Self::Strange { problem: change(problem) },
+            Self::Misconfigured { problem } => Self::Misconfigured { problem: change(problem) },
+            Self::TooLong { problem } => Self::TooLong { problem: change(problem) },
+            Self::Refused { problem } => Self::Refused { problem: change(problem) },
+        }
+    }
+}
+
+/// What an answer with this status and this body means. Nothing that stands in `private`
+/// is told.
+pub(crate) fn refusal<'a>(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    private: &(impl Iterator<Item = &'a str> + Clone),
+) -> Fault {
+    let said = Said::read(body);
+    let mut problem = match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    };
+    let codes = said.shown(private);
+    if !codes.is_empty() {
+        problem = format!("{problem} ({codes})");
+    }
+    match status.as_u16() {
+        400 | 413 | 422 | 429 | 500 if said.is_too_long() => Fault::TooLong { problem },
+        408 | 409 | 425 | 429 | 500..=599 => Fault::Later { problem, after: pause(headers) },
+        413 => Fault::TooLong { problem },
+        400 | 422 if !said.is_wrong() => Fault::Refused { problem },
+        number => {
+            let hint = match number {
+                401 | 403 => "check api_key, and whether it may use the model",
+                404 => "check model (is it there, or pulled?) and base_url (does it lack /v1?)",
+                300..=399 => "it redirects; put where to into base_url",
+                400 | 422 => "check model, api_key, the account and what is asked of the model",
+                _ => "check base_url, model and api_key",
+            };
+            Fault::Misconfigured { problem: format!("{problem}; {hint}") }
+        }
+    }
+}
+
+/// What an error inside of an answer that looked good means, as some gateways send it.
+pub(crate) fn refusal_inside(body: &[u8]) -> Fault {
+    let problem = "the answer is an error".to_owned();
+    match Said::read(body).is_too_long() {
+        true => Fault::TooLong { problem },
+        false => Fault::Strange { problem },
+    }
+}
+
+/// What a provider says went wrong.
+struct Said {
+    codes: Vec<String>,
+    /// In small letters; only looked into.
+    message: String,
+}
+
+impl Said {
+    /// Reads an error as OpenAI, Anthropic, vLLM, Ollama and TEI write it. What is no JSON is
+    /// a message.
+    fn read(body: &[u8]) -> Self {
+        let Ok(answer) = serde_json::from_slice::<Value>(body) else {
+            let message = String::from_utf8_lossy(body).to_lowercase();
+            return Self { codes: Vec::new(), message };
+        };
+        let inner = answer.get("error").filter(|error| error.is_object()).unwrap_or(&answer);
+        let word = |name| inner.get(name).and_then(Value::as_str);
+        let codes = ["type", "error_type", "code"].into_iter().filter_map(word);
+        let codes = codes.filter(|word| is_code(word)).map(str::to_owned).collect();
+        let message = ["message", "error", "detail"].into_iter().find_map(word);
+        Self { codes, message: message.unwrap_or_default().to_lowercase() }
+    }
+
+    /// Its codes, such as `invalid_request_error, model_not_found`, without what is private.
+    fn shown<'a>(&self, private: &(impl Iterator<Item = &'a str> + Clone)) -> String {
+        let codes = self.codes.iter().map(String::as_str);
+        let codes = codes.filter(|word| !private.clone().any(|private| meet(private, word)));
+        codes.collect::<Vec<_>>().join(", ")
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.codes.iter().any(|code| TOO_LONG_CODES.contains(&code.as_str()))
+            || TOO_LONG_WORDS.iter().any(|words| self.message.contains(words))
+    }
+
+    fn is_wrong(&self) -> bool {
+        self.codes.iter().any(|code| WRONG_CODES.contains(&code.as_str()))
+            || self.message.contains(WRONG_WORDS)
+    }
+}
+
+fn is_code(word: &str) -> bool {
+    let is_of_codes = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    (1..=CODE_BYTES_MAX).contains(&word.len()) && word.bytes().all(is_of_codes)
+}
+
+/// Whether a code repeats something private. Every code has some short text in it.
+fn meet(private: &str, word: &str) -> bool {
+    private.contains(word) || (private.len() >= PRIVATE_BYTES_LEAST && word.contains(private))
+}
+
+/// The pause of `Retry-After` (RFC 9110, section 10.2.3). A date is compared with the
+/// answer's own; without one it says nothing.
+fn pause(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
+    let asked = text(RETRY_AFTER)?;
+    let pause = match asked.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let until = httpdate::parse_http_date(asked).ok()?;
+            let now = httpdate::parse_http_date(text(DATE)?).ok()?;
+            until.duration_since(now).unwrap_or_default()
+        }
+    };
+    Some(pause.min(AFTER_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::HeaderName;
+
+    use super::*;
+
+    fn of(pairs: &[(HeaderName, &'static str)]) -> Option<Duration> {
+        let pairs = pairs.iter();
+        let values = pairs.map(|(name, value)| (name.clone(), value.parse().expect("a value")));
+        pause(&values.collect())
+    }
+
+    #[test]
+    fn a_pause_is_asked_for_in_seconds_or_until_a_moment() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(RETRY_AFTER, "20")]), seconds(20));
+        assert_eq!(of(&[(RETRY_AFTER, "999999999999")]), seconds(86_400));
+        let until = (RETRY_AFTER, "Sun, 06 Nov 1994 08:50:37 GMT");
+        assert_eq!(of(std::slice::from_ref(&until)), None);
+        let at = |date| of(&[until.clone(), (DATE, date)]);
+        assert_eq!(at("Sun, 06 Nov 1994 08:50:07 GMT"), seconds(30));
+        assert_eq!(at("Sun, 06 Nov 1994 08:51:07 GMT"), seconds(0));
+        assert_eq!(at("yesterday"), None);
+        for odd in ["-1", "soon", "1.5", "", "99999999999999999999999"] {
+            assert_eq!(of(&[(RETRY_AFTER, odd)]), None, "{odd}");
+        }
+    }
+
+    fn refused(number: u16, body: &str) -> Fault {
+        let status = StatusCode::from_u16(number).expect("a status");
+        refusal(status, &HeaderMap::new(), body.as_bytes(), &std::iter::empty())
+    }
+
+    fn kind(fault: &Fault) -> &'static str {
+        match fault {
+            Fault::Later { .. } => "later",
+            Fault::Strange { .. } => "strange",
+            Fault::Misconfigured { .. } => "misconfigured",
+            Fault::TooLong { .. } => "too long",
+            Fault::Refused { .. } => "refused",
+        }
+    }
+
+    #[test]
+    fn a_status_says_whether_another_try_helps() {
+        for (expected, numbers) in [
+            ("later", &[408, 409, 425, 429, 500, 502, 503, 504, 529][..]),
+            ("refused", &[400, 422]),
+            ("too long", &[413]),
+            ("misconfigured", &[101, 301, 308, 401, 402, 403, 404, 405, 410, 600]),
+        ] {
+            for number in numbers {
+                assert_eq!(kind(&refused(*number, "{}")), expected, "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_provider_s_way_to_say_too_long_is_known() {
+        let message = |words: &str| format!(r#"{{"error":{{"message":"{words}","code":null}}}}"#);
+        for (number, body) in [
+            (400, r#"{"error":{"type":"x","code":"context_length_exceeded"}}"#.to_owned()),
+            (500, r#"{"error":{"code":500,"type":"exceed_context_size_error"}}"#.to_owned()),
+            (400, message("This model's maximum context length is 8192 tokens. However")),
+            (400, message("prompt is too long: 213462 tokens > 200000 maximum")),
+            (400, message("input length and `max_tokens` exceed context limit: 188240 + 21333")),
+            (400, message("the request exceeds the available context size. try increasing")),
+            (400, message("The prompt is longer than the maximum model length of 4096")),
+            (429, message("Request too large for gpt-4o on tokens per min (TPM): Limit 30000")),
+            (400, r#"{"error":"the input length exceeds the context length"}"#.to_owned()),
+            (400, r#"{"object":"error","message":"maximum context length is 9"}"#.to_owned()),
+            (422, "The input token count (9) exceeds the maximum number of tokens".to_owned()),
+        ] {
+            assert_eq!(kind(&refused(number, &body)), "too long", "{body}");
+        }
+        let other = message("maximum context length");
+        assert_eq!(kind(&refused(401, &other)), "misconfigured");
+        assert_eq!(kind(&refused(503, &other)), "later");
+        assert_eq!(kind(&refused(429, &message("Rate limit reached"))), "later");
+    }
+
+    #[test]
+    fn a_configuration_is_to_blame_where_a_code_says_so() {
+        for body in [
+            r#"{"error":{"type":"invalid_request_error","code":"unsupported_parameter"}}"#,
+            r#"{"error":{"type":"a","message":"Your credit balance is too low to access"}}"#,
+        ] {
+            assert_eq!(kind(&refused(400, body)), "misconfigured", "{body}");
+        }
+        let filtered = r#"{"error":{"code":"content_filter"}}"#;
+        assert_eq!(kind(&refused(400, filtered)), "refused");
+    }
+
+    #[test]
+    fn an_error_within_a_good_answer_is_an_error() {
+        let problem = || "the answer is an error".to_owned();
+        let busy = refusal_inside(br#"{"error":{"type":"rate_limited"}}"#);
+        assert_eq!(busy, Fault::Strange { problem: problem() });
+        let long = refusal_inside(br#"{"error":{"message":"prompt is too long"}}"#);
+        assert_eq!(long, Fault::TooLong { problem: problem() });
+    }
+
+    #[test]
+    fn codes_are_told_and_messages_are_not() {
+        let of =
+            |body: &str, private: &str| Said::read(body.as_bytes()).shown(&[private].into_iter());
+        let openai = r#"{"error":{"message":"Incorrect key: sk-123","type":"invalid_request_error",
+            "param":null,"code":"invalid_api_key"}}"#;
+        assert_eq!(of(openai, "sk-123"), "invalid_request_error, invalid_api_key");
+        assert_eq!(
+            of(r#"{"error":"too long: hello","error_type":"Validation"}"#, ""),
+            "Validation"
+        );
+        assert_eq!(
+            of(r#"{"object":"error","type":"BadRequestError","code":400}"#, ""),
+            "BadRequestError"
+        );
+        for word in ["two words", "", "a\\u001b[2J", "grün", &"x".repeat(65)] {
+            assert_eq!(of(&format!(r#"{{"error":{{"code":"{word}"}}}}"#), ""), "", "{word}");
+        }
+        assert_eq!(of(openai, "a"), "invalid_request_error, invalid_api_key");
+        for private in ["hunter2", "my password is hunter2!", "hunter"] {
+            assert_eq!(of(r#"{"error":{"code":"hunter2"}}"#, private), "", "{private}");
+        }
+        for body in ["", "null", "[]", "{", r#"{"error":null}"#, r#"{"error":{"code":{}}}"#] {
+            assert_eq!(of(body, ""), "", "{body}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Trying again, after pauses that grow or that the provider asked for.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::Fault;
+
+/// How often something is tried, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tries {
+    /// At least 1.
+    pub(crate) max: u32,
+    pub(crate) limit: TimeLimit,
+}
+
+/// How long it may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TimeLimit {
+    /// Every try by itself. Then a pause that is asked for and is long is left to the
+    /// caller, who has other things to do meanwhile.
+    Each(Duration),
+    /// All tries and pauses together. Then a pause is made if it ends before.
+    All(Duration),
+}
+
+/// The pause after the first failure; each further one is twice as long.
+const PAUSE_FIRST: Duration = Duration::from_millis(500);
+/// No pause is longer, unless it is asked for and fits into the limit of all tries.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+impl Tries {
+    /// Makes attempts, as long as another is allowed and may help.
+    ///
+    /// # Errors
+    /// What came of the last attempt.
+    pub(crate) async fn make<T, F>(self, mut attempt: impl FnMut() -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        match self.limit {
+            TimeLimit::Each(limit) => {
+                let attempt = || {
+                    let made = timeout(limit, attempt());
+                    async move { made.await.unwrap_or_else(|_| Err(late(limit))) }
+                };
+                self.repeat(None, attempt).await
+            }
+            TimeLimit::All(limit) => {
+                let end = sleep(limit).deadline();
+                let made = timeout_at(end, self.repeat(Some(end), attempt)).await;
+                made.unwrap_or_else(|_| Err(late(limit)))
+            }
+        }
+    }
+
+    async fn repeat<T, F>(
+        self,
+        end: Option<Instant>,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let mut pause = PAUSE_FIRST;
+        for _ in 1..self.max {
+            let fault = match attempt().await {
+                Err(fault @ Fault::Later { .. }) => fault,
+                outcome => return outcome,
+            };
+            let asked = fault.after();
+            let wait = sleep(asked.unwrap_or(pause));
+            let fits = match end {
+                Some(end) => wait.deadline() < end,
+                None => asked.is_none_or(|asked| asked <= PAUSE_MAX),
+            };
+            if !fits {
+                return Err(fault);
+            }
+            wait.await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        attempt().await
+    }
+}
+
+fn late(limit: Duration) -> Fault {
+    Fault::Later { problem: format!("no answer within {limit:?}"), after: None }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    type Outcome = Result<(), Fault>;
+
+    fn later(after_ms: Option<u64>) -> Outcome {
+        let after = after_ms.map(Duration::from_millis);
+        Err(Fault::Later { problem: "busy".to_owned(), after })
+    }
+
+    fn each(max: u32) -> Tries {
+        Tries { max, limit: TimeLimit::Each(Duration::from_secs(60)) }
+    }
+
+    fn all(max: u32, limit_ms: u64) -> Tries {
+        Tries { max, limit: TimeLimit::All(Duration::from_millis(limit_ms)) }
+    }
+
+    /// When the attempts were made, in milliseconds, and what came of them.
+    async fn run(tries: Tries, script: &[Outcome]) -> (Vec<u128>, Outcome) {
+        let start = Instant::now();
+        let times = RefCell::new(Vec::new());
+        let outcome = tries.make(|| async {
+            times.borrow_mut().push(start.elapsed().as_millis());
+            script[times.borrow().len() - 1].clone()
+        });
+        let outcome = outcome.await;
+        (times.into_inner(), outcome)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_double_up_to_a_bound() {
+        let script: Vec<_> = (0..8).map(|_| later(None)).collect();
+        for tries in [each(8), all(8, 60_000)] {
+            let (times, outcome) = run(tries, &script).await;
+            assert_eq!(times, [0, 500, 1_500, 3_500, 7_500, 15_500, 25_500, 35_500]);
+            assert_eq!(outcome, later(None));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_that_is_asked_for_is_made_unless_it_is_long() {
+        let (times, outcome) = run(each(3), &[later(Some(7_000)), later(Some(0)), Ok(())]).await;
+        assert_eq!((times, outcome), (vec![0, 7_000, 7_000], Ok(())));
+        let (times, outcome) = run(each(3), &[later(None), later(Some(10_001)), Ok(())]).await;
+        assert_eq!((times, outcome), (vec![0, 500], later(Some(10_001))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_all_tries_have_one_limit_a_pause_is_made_if_it_ends_before() {
+        let script = [later(Some(50_000)), later(Some(10_000)), Ok(())];
+        let (times, outcome) = run(all(3, 60_000), &script).await;
+        assert_eq!((times, outcome), (vec![0, 50_000], later(Some(10_000))));
+        let (times, outcome) = run(all(3, 60_001), &script).await;
+        assert_eq!((times, outcome), (vec![0, 50_000, 60_000], Ok(())));
+        let (times, outcome) = run(all(3, 1_000), &[later(None), later(None), Ok(())]).await;
+        assert_eq!((times, outcome), (vec![0, 500], later(None)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_hangs_is_given_up_when_the_time_is_over() {
+        for (tries, problem, waited_ms) in [
+            (all(3, 900), "no answer within 900ms", 900),
+            (each(2), "no answer within 60s", 120_500),
+        ] {
+            let start = Instant::now();
+            let outcome: Outcome = tries.make(std::future::pending).await;
+            let late = Fault::Later { problem: problem.to_owned(), after: None };
+            assert_eq!((outcome, start.elapsed().as_millis()), (Err(late), waited_ms));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_will_not_help_is_not_tried_again() {
+        let problem = || "no".to_owned();
+        for fault in [
+            Fault::Refused { problem: problem() },
+            Fault::Strange { problem: problem() },
+            Fault::TooLong { problem: problem() },
+            Fault::Misconfigured { problem: problem() },
+        ] {
+            let (times, outcome) = run(each(3), &[Err(fault.clone()), Ok(())]).await;
+            assert_eq!((times, outcome), (vec![0], Err(fault)));
+        }
+        assert_eq!(run(each(1), &[later(None), Ok(())]).await, (vec![0], later(None)));
+    }
+}
