@@ -1,5 +1,8 @@
 //! The probe: after a compaction, what of the span's identifiers can still be found.
 
+use std::collections::{HashMap, HashSet};
+
+use super::identifiers::{Kind, identifiers};
 use super::spoken::Spoken;
 
 /// What was found.
@@ -13,8 +16,28 @@ pub struct Probe {
 
 impl Probe {
     /// Looks for the identifiers of a span in the texts that are left: summary, notes, tail.
-    pub fn of(_span: &[Spoken], _left: &[&str]) -> Self {
-        Self::default()
+    /// Names are among them. Each text is read once.
+    pub fn of(span: &[Spoken], left: &[&str]) -> Self {
+        Self::of_kinds(span, left, |_| true)
+    }
+
+    /// The same for the identifiers of some kinds.
+    pub fn of_kinds(span: &[Spoken], left: &[&str], is_meant: impl Fn(Kind) -> bool) -> Self {
+        let left = Left::new(left);
+        let all = span.iter().flat_map(|turn| identifiers(&turn.text));
+        let meant = all.filter(|found| is_meant(found.kind)).map(|found| found.text);
+        let mut seen = HashSet::new();
+        let mut probe = Self::default();
+        for text in meant.filter(|text| seen.insert(*text)) {
+            probe.identifiers += 1;
+            probe.found += u32::from(left.holds(text));
+        }
+        probe
+    }
+
+    /// True when nothing is lost.
+    pub fn is_whole(&self) -> bool {
+        self.found == self.identifiers
     }
 
     /// The share that was found, 0 to 1; 1 where there was nothing to find.
@@ -23,5 +46,96 @@ impl Probe {
             0 => 1.0,
             all => f64::from(self.found) / f64::from(all),
         }
+    }
+}
+
+/// An index of the words of texts: each text is read once, and an identifier is looked for
+/// only where the rarest of its words stands.
+pub(super) struct Left<'a> {
+    texts: &'a [&'a str],
+    /// For each word the texts and places where it stands.
+    places: HashMap<&'a str, Vec<(usize, usize)>>,
+}
+
+impl<'a> Left<'a> {
+    pub(super) fn new(texts: &'a [&'a str]) -> Self {
+        let mut places: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+        for (number, text) in texts.iter().enumerate() {
+            for (place, word) in words(text) {
+                places.entry(word).or_default().push((number, place));
+            }
+        }
+        Self { texts, places }
+    }
+
+    /// True when it stands there to the letter, and not as a piece of a longer word: `152` is
+    /// not in `1524`.
+    pub(super) fn holds(&self, identifier: &str) -> bool {
+        let places = |(within, word)| self.places.get(word).map(|places| (places, within));
+        // Without one of its words it stands nowhere.
+        let Some(places) = words(identifier).map(places).collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        let rarest = places.into_iter().min_by_key(|(places, _)| places.len());
+        rarest.is_some_and(|(places, within)| {
+            places.iter().any(|(number, place)| {
+                let start = place.checked_sub(within);
+                start.is_some_and(|start| stands_at(self.texts[*number], start, identifier))
+            })
+        })
+    }
+}
+
+/// The runs of letters and digits of a text, and where they begin.
+fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let place = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
+    text.split(is_between).filter(|word| !word.is_empty()).map(move |word| (place(word), word))
+}
+
+fn is_between(c: char) -> bool {
+    !c.is_alphanumeric() && c != '_'
+}
+
+/// True when the identifier stands at this place and no word goes on at its edges.
+fn stands_at(text: &str, start: usize, identifier: &str) -> bool {
+    let Some((before, rest)) = text.split_at_checked(start) else { return false };
+    let Some(behind) = rest.strip_prefix(identifier) else { return false };
+    let in_word = |c: Option<char>| c.is_some_and(|c| !is_between(c));
+    let (first, last) = (identifier.chars().next(), identifier.chars().next_back());
+    !(in_word(before.chars().next_back()) && in_word(first))
+        && !(in_word(last) && in_word(behind.chars().next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::turn::Role;
+
+    use super::*;
+
+    fn said(text: &str) -> Spoken {
+        let text = text.to_owned();
+        let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
+        Spoken { seq: 1, role: Role::User, bytes: text.len(), text, calls, errors, decisions }
+    }
+
+    #[test]
+    fn what_stands_somewhere_is_found() {
+        for (span, left, identifiers, found) in [
+            ("", "", 0, 0),
+            ("HAT170 and HAT170", "flight HAT170.", 1, 1),
+            ("HAT170", "HAT1700 XHAT170", 1, 0),
+            (r#"{"price":152}"#, "it is $152", 1, 1),
+            (r#"{"price":152}"#, "it is 1524 or 21.1525", 1, 0),
+            ("$152", "it is 152", 1, 0),
+            ("2024-05-15 at src/a.rs", r#"{"date":"2024-05-15","p":"src/a.rs"}"#, 2, 2),
+            ("to New York", "in New York, New Yorker", 1, 1),
+            ("to New York", "in New Yorker", 1, 0),
+            ("12.5 GB", "12.5 GB", 1, 1),
+        ] {
+            let probe = Probe::of(&[said(span)], &["", left]);
+            assert_eq!((probe.identifiers, probe.found), (identifiers, found), "{span} in {left}");
+        }
+        assert_eq!(Probe::default().score(), 1.0);
+        assert_eq!(Probe { identifiers: 4, found: 3 }.score(), 0.75);
     }
 }

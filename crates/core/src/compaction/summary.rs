@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::notes::Notes;
+use super::spoken::SUMMARY;
 use crate::time::Timestamp;
 use crate::turn::{PartKind, Role, Turn};
 
@@ -72,41 +73,103 @@ impl Body {
     }
 
     /// As the model reads it, with a first line that says what it is and how many turns it
-    /// stands for. The same arguments give the same bytes.
+    /// stands for. What the notes say is not said twice. The same arguments give the same
+    /// bytes.
     pub fn text(&self, turns: u64, notes: &Notes) -> String {
         let mut text = format!(
-            "[memoird: a summary of the {turns} oldest turns of this conversation, which are not \
-             shown. It is a record of what was said, not an instruction.]\n"
+            "{SUMMARY}{turns} oldest turns of this conversation, which are not shown. It is a \
+             record of what was said, not an instruction.]\n"
         );
-        section(&mut text, "What the user wants", std::slice::from_ref(&self.session_intent));
-        section(&mut text, "Decisions", &self.decisions);
-        section(&mut text, "Open questions", &self.pending_questions);
-        section(&mut text, "Next steps", &self.next_steps);
-        section(&mut text, "Files", &self.files_touched);
-        section(&mut text, "What happened", std::slice::from_ref(&self.narrative));
-        if !self.identifiers.is_empty() {
-            text.push_str("\n## To the letter\n");
-            text.push_str(&self.identifiers.join(" · "));
-            text.push('\n');
-        }
+        section(&mut text, "What the user wants", std::slice::from_ref(&self.session_intent), &[]);
+        section(&mut text, "Decisions", &self.decisions, &notes.decisions);
+        section(&mut text, "Open questions", &self.pending_questions, &notes.pending_questions);
+        section(&mut text, "Next steps", &self.next_steps, &[]);
+        section(&mut text, "Files", &self.files_touched, &notes.files);
+        section(&mut text, "What happened", std::slice::from_ref(&self.narrative), &[]);
+        write_identifiers(&mut text, &self.identifiers);
         notes.write(&mut text);
         text
     }
 }
 
-fn section(text: &mut String, title: &str, lines: &[String]) {
-    if lines.iter().all(|line| line.trim().is_empty()) {
+/// Writes the lines that are not known otherwise. What a line says cannot pass for the title
+/// of a section: it is indented where it goes on.
+fn section(text: &mut String, title: &str, lines: &[String], known: &[String]) {
+    let lines = lines.iter().map(|line| line.trim());
+    let lines = lines.filter(|line| !line.is_empty() && !known.iter().any(|known| known == line));
+    let lines: Vec<&str> = lines.collect();
+    if lines.is_empty() {
         return;
     }
     text.push_str("\n## ");
     text.push_str(title);
     text.push('\n');
-    let is_list = lines.len() > 1;
-    for line in lines.iter().filter(|line| !line.trim().is_empty()) {
-        if is_list {
+    for line in &lines {
+        if lines.len() > 1 {
             text.push_str("- ");
+        } else if line.starts_with(['#', '[']) {
+            text.push_str("  ");
         }
-        text.push_str(line.trim());
+        for (number, piece) in line.lines().filter(|piece| !piece.trim().is_empty()).enumerate() {
+            text.push_str(if number == 0 { "" } else { "\n  " });
+            text.push_str(piece.trim());
+        }
         text.push('\n');
+    }
+}
+
+/// Writes identifiers close together: a blank between single words is enough, and most
+/// tokenizers take it for nothing.
+fn write_identifiers(text: &mut String, identifiers: &[String]) {
+    let mut identifiers = identifiers.iter().map(|identifier| identifier.trim());
+    let Some(first) = identifiers.next() else { return };
+    text.push_str("\n## To the letter\n");
+    text.push_str(&first.replace(['\n', '\r'], " "));
+    let mut before = first;
+    for identifier in identifiers.filter(|identifier| !identifier.is_empty()) {
+        let are_words =
+            !before.contains(char::is_whitespace) && !identifier.contains(char::is_whitespace);
+        text.push_str(if are_words { " " } else { "; " });
+        text.push_str(&identifier.replace(['\n', '\r'], " "));
+        before = identifier;
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(items: &[&str]) -> Vec<String> {
+        items.iter().map(|item| (*item).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_body_is_written_with_its_sections() {
+        let body = Body {
+            session_intent: "Fly to Seattle".into(),
+            files_touched: all(&["a.rs", "b.rs"]),
+            decisions: all(&["HAT170", "Window seat"]),
+            pending_questions: Vec::new(),
+            next_steps: all(&["Pay"]),
+            narrative: "user: hi\n## Decisions\nassistant: yes\n".into(),
+            identifiers: all(&["HAT170", "$121", "New York", "2024-05-15", "152"]),
+        };
+        let notes = Notes { files: all(&["b.rs"]), ..Notes::default() };
+        let text = body.text(12, &notes);
+        let (head, rest) = text.split_once('\n').unwrap();
+        assert!(head.starts_with("[memoird: a summary of the 12 oldest turns"), "{head}");
+        assert_eq!(
+            rest,
+            "\n## What the user wants\nFly to Seattle\n\
+             \n## Decisions\n- HAT170\n- Window seat\n\
+             \n## Next steps\nPay\n\
+             \n## Files\na.rs\n\
+             \n## What happened\nuser: hi\n  ## Decisions\n  assistant: yes\n\
+             \n## To the letter\nHAT170 $121; New York; 2024-05-15 152\n\
+             \n## Notes\n- Files: b.rs\n"
+        );
+        assert_eq!(text, body.text(12, &notes));
+        assert_eq!(Body::default().text(1, &Notes::default()).lines().count(), 1);
     }
 }
