@@ -1,12 +1,15 @@
 //! The windows of the file: how they are built, and the models that they are built for.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use memoird_core::model::{ModelProfile, Provider, TokenizerKind, catalogue};
 use memoird_core::window::{Policy, WindowSettings};
-use memoird_engine::{ContextConfig, ContextModel};
+use memoird_engine::{ContextConfig, ContextModel, TokenCounter};
 use serde::{Deserialize, Serialize};
 
+use super::counter::CounterShape;
 use super::file::Problems;
 use super::tokenizers::{TokenizerShape, Tokenizers};
 use super::units::Percent;
@@ -52,6 +55,8 @@ struct ModelShape {
     #[serde(skip_serializing_if = "Option::is_none")]
     tokenizer: Option<TokenizerShape>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    counter: Option<CounterShape>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     context_window: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_reply_tokens: Option<u64>,
@@ -83,17 +88,32 @@ impl ContextShape {
         }
         let mut tokenizers = Tokenizers::default();
         let model = |profile: ModelProfile| {
-            let at = format!("context.models.{}.tokenizer", profile.name);
+            let at = format!("context.models.{}", profile.name);
+            let counter = self.counter(&profile.name, problems);
             match tokenizers.get(&profile.tokenizer, profile.provider) {
-                Ok(tokenizer) => Some(ContextModel { profile, tokenizer, counter: None }),
+                Ok(tokenizer) => Some(ContextModel { profile, tokenizer, counter }),
                 Err(problem) => {
-                    problems.add(&at, problem);
+                    problems.add(&format!("{at}.tokenizer"), problem);
                     None
                 }
             }
         };
         let models = profiles.into_iter().filter_map(model).collect();
         ContextConfig { settings, models, default_model: self.default_model.clone() }
+    }
+
+    /// The files that the keys of counters are in.
+    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
+        self.models.values().filter_map(|shape| shape.counter.as_ref()?.file())
+    }
+
+    /// Who counts for the model of this name where its provider does; mostly nobody.
+    fn counter(&self, name: &str, problems: &mut Problems) -> Option<Arc<dyn TokenCounter>> {
+        let counter = self.models.get(name)?.counter.as_ref()?.build(name);
+        let told = |(field, problem)| {
+            problems.add(&format!("context.models.{name}.counter{field}"), problem);
+        };
+        counter.map_err(told).ok()
     }
 
     fn settings(&self, problems: &mut Problems) -> WindowSettings {

@@ -3,6 +3,7 @@
 pub(crate) mod cli;
 mod compaction;
 mod context;
+mod counter;
 mod embedder;
 mod file;
 mod hooks;
@@ -181,7 +182,8 @@ fn check(file: &FileConfig) -> Result<Config, String> {
 fn files_of(file: &FileConfig) -> Vec<PathBuf> {
     let of_tenants = file.tenants.iter().flat_map(TenantShape::files);
     let of_hooks = file.hooks.iter().flat_map(hooks::HookShape::files);
-    of_tenants.chain(of_hooks).chain(file.compaction.summarizer.files()).collect()
+    let of_models = file.compaction.summarizer.file().into_iter().chain(file.context.files());
+    of_tenants.chain(of_hooks).chain(of_models).collect()
 }
 
 fn tenant(place: usize, shape: &TenantShape, problems: &mut Problems) -> Option<TenantConfig> {

@@ -106,12 +106,17 @@ ${models}
   # An entry of such a name changes what it says; another name starts as default does, and
   # has to say its context_window. A tokenizer is o200k, cl100k, estimate or
   # { file: PATH }, a HuggingFace tokenizer.json that is read with this file. A provider
-  # is openai, anthropic, google or open.
+  # is openai, anthropic, google or open. A counter asks the provider itself, where the
+  # estimate is near a limit; while it does not answer, the estimate counts.
   #
   # models:
   #   default: { max_reply_tokens: 8192 }
   #   our-model: { provider: open, tokenizer: { file: /etc/memoird/tokenizer.json },
   #                context_window: 131072 }
+  #   claude-opus-5-5: { counter: { anthropic: { api_key: { env: ANTHROPIC_API_KEY },
+  #                                              timeout: 2s } } }
+  #   gpt-5: { counter: { openai: { api_key: { env: OPENAI_API_KEY },
+  #                                 endpoint: responses_input_tokens } } }
   models: {}
 
 ${compaction}

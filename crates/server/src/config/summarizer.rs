@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_engine::Summarizer;
-use memoird_models::{ApiKey, ExtractiveSummarizer};
+use memoird_models::{
+    AnthropicSummarizer, AnthropicSummarizerConfig, ApiKey, ExtractiveSummarizer, OpenAiSummarizer,
+    OpenAiSummarizerConfig, TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
+};
 use serde::{Deserialize, Serialize};
 
 use super::secret::SecretShape;
@@ -38,6 +41,8 @@ pub(super) struct AnthropicShape {
     input_tokens: u64,
     #[serde(default = "timeout")]
     timeout: Span,
+    #[serde(default = "tries")]
+    tries: u32,
 }
 
 /// Any service that speaks OpenAI's `/v1/chat/completions`.
@@ -53,6 +58,24 @@ pub(super) struct OpenAiShape {
     input_tokens: u64,
     #[serde(default = "timeout")]
     timeout: Span,
+    #[serde(default = "tries")]
+    tries: u32,
+    #[serde(default)]
+    token_limit: TokenLimitShape,
+    #[serde(default)]
+    thinking_tokens: u64,
+    #[serde(default)]
+    json_object: bool,
+}
+
+/// In which field the limit of an answer stands.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum TokenLimitShape {
+    #[default]
+    Auto,
+    MaxTokens,
+    MaxCompletionTokens,
 }
 
 /// A service of the operator's own.
@@ -62,10 +85,12 @@ pub(super) struct WebhookShape {
     url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     api_key: Option<SecretShape>,
-    #[serde(default = "openai_tokens")]
+    #[serde(default = "webhook_tokens")]
     input_tokens: u64,
     #[serde(default = "timeout")]
     timeout: Span,
+    #[serde(default = "tries")]
+    tries: u32,
 }
 
 /// The summarizer; `None` where the file says `none`.
@@ -81,42 +106,86 @@ impl SummarizerShape {
         match self {
             Self::None => Ok(None),
             Self::Extractive => Ok(Some(Arc::new(ExtractiveSummarizer))),
-            Self::Anthropic(AnthropicShape { api_key, .. }) => key(api_key.as_ref())
-                .map(|_| None)
-                .map_err(|problem| (".anthropic.api_key", problem)),
-            Self::OpenAi(OpenAiShape { api_key, .. }) => {
-                key(api_key.as_ref()).map(|_| None).map_err(|problem| (".openai.api_key", problem))
-            }
-            Self::Webhook(WebhookShape { api_key, .. }) => {
-                key(api_key.as_ref()).map(|_| None).map_err(|problem| (".webhook.api_key", problem))
-            }
+            Self::Anthropic(shape) => shape.build().map(Some),
+            Self::OpenAi(shape) => shape.build().map(Some),
+            Self::Webhook(shape) => shape.build().map(Some),
         }
     }
 
-    /// The file that its secret is in.
-    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
+    /// The file that its key is in.
+    pub(super) fn file(&self) -> Option<PathBuf> {
         let secret = match self {
             Self::None | Self::Extractive => None,
             Self::Anthropic(shape) => shape.api_key.as_ref(),
             Self::OpenAi(shape) => shape.api_key.as_ref(),
             Self::Webhook(shape) => shape.api_key.as_ref(),
         };
-        secret.and_then(|secret| secret.file.clone()).into_iter()
+        secret?.file.clone()
     }
 }
 
-/// The key, if there is one.
+impl AnthropicShape {
+    fn build(&self) -> Result<Arc<dyn Summarizer>, Fault> {
+        let api_key = key(self.api_key.as_ref());
+        let summarizer = AnthropicSummarizer::new(&AnthropicSummarizerConfig {
+            base_url: self.base_url.clone(),
+            api_key: api_key.map_err(|problem| (".anthropic.api_key", problem))?,
+            timeout: self.timeout.0,
+            tries_max: self.tries,
+            input_tokens_max: self.input_tokens,
+            ..AnthropicSummarizerConfig::new(self.model.clone())
+        });
+        Ok(Arc::new(summarizer.map_err(|error| (".anthropic", error.to_string()))?))
+    }
+}
+
+impl OpenAiShape {
+    fn build(&self) -> Result<Arc<dyn Summarizer>, Fault> {
+        let api_key = key(self.api_key.as_ref());
+        let summarizer = OpenAiSummarizer::new(&OpenAiSummarizerConfig {
+            api_key: api_key.map_err(|problem| (".openai.api_key", problem))?,
+            timeout: self.timeout.0,
+            tries_max: self.tries,
+            input_tokens_max: self.input_tokens,
+            token_limit: match self.token_limit {
+                TokenLimitShape::Auto => TokenLimit::Auto,
+                TokenLimitShape::MaxTokens => TokenLimit::MaxTokens,
+                TokenLimitShape::MaxCompletionTokens => TokenLimit::MaxCompletionTokens,
+            },
+            thinking_tokens: self.thinking_tokens,
+            json_object: self.json_object,
+            ..OpenAiSummarizerConfig::new(self.base_url.clone(), self.model.clone())
+        });
+        Ok(Arc::new(summarizer.map_err(|error| (".openai", error.to_string()))?))
+    }
+}
+
+impl WebhookShape {
+    fn build(&self) -> Result<Arc<dyn Summarizer>, Fault> {
+        let api_key = key(self.api_key.as_ref());
+        let summarizer = WebhookSummarizer::new(&WebhookSummarizerConfig {
+            api_key: api_key.map_err(|problem| (".webhook.api_key", problem))?,
+            timeout: self.timeout.0,
+            tries_max: self.tries,
+            input_tokens_max: self.input_tokens,
+            ..WebhookSummarizerConfig::new(self.url.clone())
+        });
+        Ok(Arc::new(summarizer.map_err(|error| (".webhook", error.to_string()))?))
+    }
+}
+
+/// The key, if the file says where it is.
 pub(super) fn key(secret: Option<&SecretShape>) -> Result<Option<ApiKey>, String> {
     let Some(secret) = secret else { return Ok(None) };
     let key = ApiKey::parse(&secret.read()?);
     key.map(Some).map_err(|error| error.to_string())
 }
 
-fn anthropic_url() -> String {
+pub(super) fn anthropic_url() -> String {
     "https://api.anthropic.com".to_owned()
 }
 
-fn openai_url() -> String {
+pub(super) fn openai_url() -> String {
     "https://api.openai.com/v1".to_owned()
 }
 
@@ -125,9 +194,20 @@ fn anthropic_tokens() -> u64 {
 }
 
 fn openai_tokens() -> u64 {
+    16_000
+}
+
+fn webhook_tokens() -> u64 {
     100_000
 }
 
 fn timeout() -> Span {
     Span(Duration::from_secs(60))
 }
+
+fn tries() -> u32 {
+    3
+}
+
+#[cfg(test)]
+mod tests;

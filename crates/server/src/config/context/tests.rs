@@ -140,3 +140,23 @@ fn the_table_has_a_line_for_each_model() {
         assert!(line.len() <= 100, "{line}");
     }
 }
+
+#[test]
+fn a_model_may_be_counted_by_its_provider() {
+    let config = context(
+        "{ models: { claude-opus-5-5: { counter: { anthropic: {} } }, \
+         gpt-5: { counter: { openai: { model: gpt-5-2026 } } } } }",
+    );
+    let counted: Vec<(&str, String)> = config
+        .models
+        .iter()
+        .filter_map(|model| Some((&*model.profile.name, model.counter.as_ref()?.name().into())))
+        .collect();
+    assert_eq!(counted.len(), 2, "{counted:?}");
+    assert!(counted.iter().any(|(model, name)| *model == "gpt-5" && name.contains("gpt-5-2026")));
+    let key = "{ env: MEMOIRD_TEST_NO_SUCH_VARIABLE }";
+    let text =
+        format!("{{ models: {{ gpt-5: {{ counter: {{ openai: {{ api_key: {key} }} }} }} }} }}");
+    let problem = problem(&text);
+    assert!(problem.contains("context.models.gpt-5.counter.openai.api_key: "), "{problem}");
+}

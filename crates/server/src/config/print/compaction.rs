@@ -65,7 +65,9 @@ compaction:
   #                timeout: 60s }
   # summarizer:
   #   openai: { model: qwen3:8b, base_url: "http://127.0.0.1:11434/v1",
-  #             input_tokens: 24000, timeout: 60s }
+  #             input_tokens: 24000, timeout: 60s, tries: 3, json_object: false,
+  #             token_limit: auto,       # or max_tokens, max_completion_tokens
+  #             thinking_tokens: 0 }     # more room for models that think first
   # summarizer:
   #   webhook: { url: "https://bots.example/summarize",
   #              api_key: { file: /run/secrets/summaries }, timeout: 60s }
