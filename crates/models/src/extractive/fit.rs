@@ -107,9 +107,11 @@ fn joined(listed: &[&str]) -> (String, Vec<usize>) {
     let mut text = String::new();
     let mut ends = Vec::with_capacity(listed.len());
     for identifier in listed {
+        let is_word = !identifier.contains(char::is_whitespace);
+        text.push_str(if is_word { " " } else { "; " });
         text.push_str(identifier);
+        text.push_str(if is_word { "" } else { ";" });
         ends.push(text.len());
-        text.push_str(if identifier.contains(char::is_whitespace) { "; " } else { " " });
     }
     (text, ends)
 }

@@ -14,7 +14,7 @@ const ENTRIES_MAX: usize = 64;
 /// Bytes of what the user wants, of the whole conversation and lately each.
 const INTENT_BYTES_MAX: usize = 240;
 /// A shorter text says nothing of what the user wants: "Yes, please."
-const INTENT_BYTES_MIN: usize = 24;
+const INTENT_BYTES_MIN: usize = 48;
 /// Stands before what the user wanted last.
 const LATELY: &str = "Lately: ";
 
@@ -37,6 +37,18 @@ pub(super) struct Sentence {
     /// `user: ` or `assistant: `, or empty where it is not known.
     pub(super) who: &'static str,
     pub(super) text: String,
+}
+
+impl Found {
+    /// How much faster than ids it is forgotten: times of day and names are many, and mean
+    /// little without what they were said of.
+    pub(super) fn weight(&self) -> usize {
+        match self.kind {
+            Kind::Name => 6,
+            Kind::Date if self.text.contains(':') => 3,
+            _ => 1,
+        }
+    }
 }
 
 /// An identifier.
@@ -65,6 +77,16 @@ impl Material {
         gather.finish(&ask.turns)
     }
 
+    /// The identifiers by how old they are, those that are forgotten faster counted older.
+    pub(super) fn best_first(&self) -> Vec<&str> {
+        let newest_first = self.identifiers.iter().rev().enumerate();
+        let mut order: Vec<_> = newest_first
+            .map(|(age, found)| ((age + 1) * found.weight(), age, found.text.as_str()))
+            .collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, text)| text).collect()
+    }
+
     /// These identifiers, oldest first.
     pub(super) fn in_order(&self, taken: &[&str]) -> Vec<String> {
         let taken: std::collections::HashSet<&str> = taken.iter().copied().collect();
@@ -90,8 +112,7 @@ struct Gather {
 }
 
 impl Gather {
-    /// A summary. Its sentences and its list are both in the order of what was said, so they
-    /// are taken by turns.
+    /// A summary. Its list of identifiers is in the order of their last use.
     fn body(&mut self, body: &Body) {
         if !body.session_intent.trim().is_empty() && self.material.intent.is_empty() {
             self.material.intent = body.session_intent.clone();
@@ -103,28 +124,25 @@ impl Gather {
         self.material.files.extend(body.files_touched.iter().cloned());
         self.material.decisions.extend(body.decisions.iter().cloned());
         self.material.next_steps.clone_from(&body.next_steps);
-        let lines: Vec<&str> = body.narrative.lines().collect();
-        let listed = body.identifiers.len();
-        let mut next = 0;
-        for (number, line) in lines.iter().enumerate() {
-            self.line(line);
-            let until = (number + 1) * listed / lines.len();
-            body.identifiers[next..until].iter().for_each(|listed| self.listed(listed));
-            next = until;
-        }
-        body.identifiers[next..].iter().for_each(|listed| self.listed(listed));
+        body.narrative.lines().for_each(|line| self.line(line));
+        body.identifiers.iter().for_each(|listed| self.listed(listed));
     }
 
-    /// An identifier of a list: what it is, where it is nothing by itself, is an amount.
+    /// An identifier of a list, without what stood around it: a bare number was an amount,
+    /// capitals alone an id.
     fn listed(&mut self, text: &str) {
         let found = identifiers(text);
-        match found.first().filter(|found| found.text == text) {
-            Some(found) => self.found(text, found.kind),
-            None if text.starts_with(|c: char| c.is_ascii_digit()) => {
-                self.found(text, Kind::Amount);
-            }
-            None => self.found(text, Kind::Name),
-        }
+        let kind = found.first().filter(|found| found.text == text).map(|found| found.kind);
+        let is_code = text.len() >= 5 && text.bytes().all(|b| b.is_ascii_uppercase());
+        self.found(
+            text,
+            match kind {
+                Some(Kind::Name) | None if is_code => Kind::Id,
+                Some(kind) => kind,
+                None if text.starts_with(|c: char| c.is_ascii_digit()) => Kind::Amount,
+                None => Kind::Name,
+            },
+        );
     }
 
     /// A line of a narrative.
@@ -134,7 +152,7 @@ impl Gather {
         for text in sentences(&line[who.len()..]) {
             self.sentence(who, text);
         }
-        self.identifiers(line);
+        self.identifiers(&line[who.len()..]);
     }
 
     fn turn(&mut self, turn: &Spoken) {
@@ -156,7 +174,9 @@ impl Gather {
     }
 
     fn sentence(&mut self, who: &'static str, text: &str) {
-        self.material.sentences.push(Sentence { who, text: text.to_owned() });
+        // Marks of lists and emphasis say nothing here.
+        let text = text.trim_start_matches(['-', '*', '•', '#', ' ']).replace("**", "");
+        self.material.sentences.push(Sentence { who, text });
     }
 
     fn identifiers(&mut self, text: &str) {
@@ -172,6 +192,10 @@ impl Gather {
                 self.last.insert(text.to_owned(), (kind, self.now));
             }
         }
+        // The day of a moment counts for itself: it is what people ask for.
+        if let Some((day, _)) = text.split_once('T').filter(|_| kind == Kind::Date) {
+            self.found(day, kind);
+        }
     }
 
     fn finish(self, turns: &[Spoken]) -> Material {
@@ -179,12 +203,41 @@ impl Gather {
         material.intent = intent(&material.intent, turns);
         let lists = [&mut material.files, &mut material.decisions, &mut material.next_steps];
         lists.into_iter().for_each(newest_once);
-        let mut found: Vec<_> = self.last.into_iter().collect();
-        found.sort_unstable_by_key(|(_, (_, last))| *last);
-        let found = found.into_iter().map(|(text, (kind, _))| Found { text, kind });
-        material.identifiers = found.collect();
+        material.identifiers = ordered(self.last);
         material
     }
+}
+
+/// In the order of where they last stand. What is only the beginning or the number of another
+/// one is left to it: `152` to `$152`, `May 20` to `May 20, 2024`.
+fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
+    let parts: Vec<(String, String)> = last
+        .keys()
+        .filter_map(|whole| part(whole).map(|part| (part.to_owned(), whole.clone())))
+        .filter(|(part, _)| last.contains_key(part))
+        .collect();
+    for (part, whole) in parts {
+        let of_part = last.get(&part).map(|(_, last)| *last);
+        if let (Some(of_part), Some((_, of_whole))) = (of_part, last.get_mut(&whole)) {
+            *of_whole = (*of_whole).max(of_part);
+        }
+    }
+    let wholes: Vec<String> =
+        last.keys().filter_map(|whole| part(whole)).map(str::to_owned).collect();
+    wholes.iter().for_each(|part| drop(last.remove(part)));
+    let mut found: Vec<_> = last.into_iter().collect();
+    found.sort_unstable_by_key(|(_, (_, last))| *last);
+    found.into_iter().map(|(text, (kind, _))| Found { text, kind }).collect()
+}
+
+/// The piece of an identifier that stands for itself elsewhere.
+fn part(whole: &str) -> Option<&str> {
+    if let Some(number) = whole.strip_prefix(['$', '€', '£']) {
+        return Some(number);
+    }
+    let is_month = whole.starts_with(|c: char| c.is_ascii_uppercase());
+    let (date, _) = whole.split_once(", ").filter(|_| is_month)?;
+    Some(date)
 }
 
 /// Each entry once, where it stands last, and not more than there is room for.

@@ -4,11 +4,9 @@ mod fit;
 mod material;
 mod rank;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use memoird_core::compaction::Body;
-use memoird_core::compaction::identifiers::{Kind, identifiers};
 use memoird_core::model::Provider;
 use memoird_core::tokens::Estimate;
 use memoird_engine::{Answer, Summaries, Summarizer, SummaryAsk};
@@ -31,9 +29,10 @@ use material::Material;
 /// the newest.
 ///
 /// Identifiers (`core::compaction::identifiers`) come first: as many as fit beside a small
-/// share for sentences, of the newest turns before those of older ones, paths, ids, amounts,
-/// dates and codes before names; those that stand in a sentence or another field are not
-/// listed again. The last summary is material like the turns, only older, so what it
+/// share for sentences, the newest before older ones; times of day count as three times as
+/// old as they are, and names as six times. Those that stand in a sentence are listed all the
+/// same: the list is in the order of their last use, which the next summary needs to know
+/// what is old. The last summary is material like the turns, only older, so what it
 /// said is carried on as long as there is room.
 ///
 /// # Tokens
@@ -46,8 +45,6 @@ pub struct ExtractiveSummarizer {
 
 /// Of the room for sentences and identifiers, what identifiers leave to sentences; in percent.
 const SENTENCES_PERCENT_MIN: usize = 12;
-/// Of what is left then, what names leave to sentences.
-const NAMES_PERCENT_MAX: usize = 30;
 
 impl Default for ExtractiveSummarizer {
     fn default() -> Self {
@@ -63,49 +60,22 @@ impl ExtractiveSummarizer {
         let room = Room::new(&self.counter, ask);
         let mut body = room.fixed(&material);
         let free = room.free(&body);
-        let known = identifiers_of(&body.text(0, &ask.notes));
-        let is_open = |text: &str| !known.contains(text);
-        let newest = |is_name: bool| -> Vec<&str> {
-            let found = material.identifiers.iter().rev();
-            let found = found.filter(|found| (found.kind == Kind::Name) == is_name);
-            found.map(|found| &*found.text).filter(|text| is_open(text)).collect()
-        };
-        let (things, names) = (newest(false), newest(true));
-        let for_things = free - free * SENTENCES_PERCENT_MIN / 100;
-        let taken = room.fitting(&things, for_things);
-        let left = free - room.tokens_of(&things[..taken]);
+        let order = material.best_first();
+        let for_identifiers = free - free * SENTENCES_PERCENT_MIN / 100;
+        let taken = room.fitting(&order, for_identifiers);
+        let left = free - room.tokens_of(&order[..taken]);
         let ranked = rank::ranked(&material.sentences);
-        let for_names = room.tokens_of(&names).min(left * NAMES_PERCENT_MAX / 100);
-        let mut lines = room.lines(&material.sentences, &ranked, left - for_names);
+        let lines = room.lines(&material.sentences, &ranked, left);
+        body.narrative = material::narrative(&material.sentences, &lines);
+        let mut taken = room.fitting(&order, room.free(&body));
         loop {
-            body.narrative = material::narrative(&material.sentences, &lines);
-            body.identifiers.clear();
-            let free = room.free(&body);
-            let said = identifiers_of(&body.narrative);
-            let order = things.iter().chain(&names).filter(|text| !said.contains(**text));
-            let order: Vec<&str> = order.copied().collect();
-            let taken = room.fitting(&order, free);
             body.identifiers = material.in_order(&order[..taken]);
-            if room.holds(&body) || lines.pop().is_none() {
-                break;
+            if taken == 0 || room.holds(&body) {
+                return body;
             }
+            taken -= taken.div_ceil(64);
         }
-        while !room.holds(&body) && !body.identifiers.is_empty() {
-            let few = body.identifiers.len().div_ceil(16);
-            body.identifiers.drain(..few);
-        }
-        body
     }
-}
-
-/// What stands in a text, so that it need not be listed; of an amount with its currency also
-/// the bare number.
-fn identifiers_of(text: &str) -> HashSet<String> {
-    let found = identifiers(text).into_iter().flat_map(|found| {
-        let bare = found.text.trim_start_matches(['$', '€', '£', '#']);
-        [found.text.to_owned(), bare.to_owned()]
-    });
-    found.collect()
 }
 
 impl Summarizer for ExtractiveSummarizer {
