@@ -11,7 +11,7 @@ pub mod fuse;
 pub mod lexical;
 pub mod manifest;
 pub mod prompt;
-mod quote;
+pub(crate) mod quote;
 pub mod secrets;
 mod stop_words;
 pub mod text;
@@ -20,6 +20,7 @@ use crate::ids::{Generation, MemoryId, SessionId, Subject};
 use crate::time::Timestamp;
 
 pub use fact::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Patch};
+pub use stop_words::is_stop_word;
 
 /// What a memory is about. There are no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@
 /// The text in one line of at most so many characters: blanks and control characters become
 /// single spaces, and what is too long is cut after a word and ends with an ellipsis, which
 /// counts.
-pub(super) fn one_line(text: &str, chars_max: usize) -> String {
+pub(crate) fn one_line(text: &str, chars_max: usize) -> String {
     let is_gap = |c: char| c.is_whitespace() || c.is_control();
     let mut line = String::new();
     let (mut chars, mut word_end) = (0, 0);
@@ -46,7 +46,7 @@ fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> Strin
 /// The text with the tags of these names made harmless, opening and closing ones, in any
 /// case and however spaced; and with every line but the first indented, so that none looks
 /// like a line of the list that it stands in.
-pub(super) fn within(text: &str, tags: &[&str]) -> String {
+pub(crate) fn within(text: &str, tags: &[&str]) -> String {
     let mut quoted = String::with_capacity(text.len());
     let text = text.trim();
     for (place, c) in text.char_indices() {

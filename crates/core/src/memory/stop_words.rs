@@ -139,7 +139,7 @@ const BEFORE_APOSTROPHE: &[&str] = &[
 ];
 
 /// True of a word that says nothing about what is asked for. It has to be folded.
-pub(super) fn is_stop_word(folded: &str) -> bool {
+pub fn is_stop_word(folded: &str) -> bool {
     STOP_WORDS.binary_search(&folded).is_ok()
 }
 

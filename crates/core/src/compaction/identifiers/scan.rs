@@ -8,6 +8,8 @@ use super::{IDENTIFIER_BYTES_MAX, Identifier, Kind, Token, What};
 
 /// Words of one name.
 const NAME_WORDS_MAX: usize = 5;
+/// Digits of a key that is an id: `credit_card_4421486`, not `address1`.
+const KEY_DIGITS_MIN: usize = 3;
 /// How deep JSON is followed.
 const DEPTH_MAX: usize = 32;
 
@@ -116,7 +118,9 @@ impl<'a> Scan<'a, '_> {
             return 1;
         }
         if self.is_key(at) {
-            if shape::kind(word) == Some(Kind::Id) {
+            // A key with a long number is the id of what it stands for.
+            let digits = word.bytes().filter(u8::is_ascii_digit).count();
+            if digits >= KEY_DIGITS_MIN && shape::kind(word) == Some(Kind::Id) {
                 self.push(at, at, Kind::Id);
             }
             return 1;

@@ -252,5 +252,7 @@ pub(super) const COMMON: &[&str] = &[
 
 /// True of a word that is capitalised without being a name.
 pub(super) fn is_common(word: &str) -> bool {
+    // "I'm" and "It's", with any apostrophe.
+    let word = word.split_once(['\'', '’']).map_or(word, |(word, _)| word);
     COMMON.binary_search(&word).is_ok()
 }

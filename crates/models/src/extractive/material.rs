@@ -1,0 +1,287 @@
+//! What a summary is made of: the last summary, the summaries of pieces and the turns, oldest
+//! first, as sentences and identifiers.
+
+use std::collections::HashMap;
+
+use memoird_core::compaction::Body;
+use memoird_core::compaction::identifiers::{Kind, identifiers};
+use memoird_core::compaction::spoken::{Spoken, sentences};
+use memoird_core::turn::Role;
+use memoird_engine::SummaryAsk;
+
+/// Entries of a list of the summary; the oldest are left out first.
+const ENTRIES_MAX: usize = 64;
+/// Bytes of what the user wants, of the whole conversation and lately each.
+const INTENT_BYTES_MAX: usize = 240;
+/// A shorter text says nothing of what the user wants: "Yes, please."
+const INTENT_BYTES_MIN: usize = 48;
+/// Stands before what the user wanted last.
+const LATELY: &str = "Lately: ";
+
+/// What a summary is made of.
+#[derive(Debug, Default)]
+pub(super) struct Material {
+    pub(super) intent: String,
+    pub(super) files: Vec<String>,
+    pub(super) decisions: Vec<String>,
+    pub(super) next_steps: Vec<String>,
+    /// Oldest first.
+    pub(super) sentences: Vec<Sentence>,
+    /// Each once, in the order of where it last stands, oldest first.
+    pub(super) identifiers: Vec<Found>,
+}
+
+/// A sentence that somebody said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sentence {
+    /// `user: ` or `assistant: `, or empty where it is not known.
+    pub(super) who: &'static str,
+    pub(super) text: String,
+}
+
+impl Found {
+    /// How much faster than ids it is forgotten: times of day and names are many, and mean
+    /// little without what they were said of.
+    pub(super) fn weight(&self) -> usize {
+        match self.kind {
+            Kind::Name => 6,
+            Kind::Date if self.text.contains(':') => 3,
+            _ => 1,
+        }
+    }
+}
+
+/// An identifier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) text: String,
+    pub(super) kind: Kind,
+}
+
+const WHO: [&str; 2] = ["user: ", "assistant: "];
+
+impl Material {
+    pub(super) fn of(ask: &SummaryAsk) -> Self {
+        let mut gather = Gather::default();
+        let previous = ask.previous.as_deref();
+        for body in previous.map(|summary| &summary.body).into_iter().chain(&ask.pieces) {
+            gather.body(body);
+        }
+        if let Some(previous) = previous {
+            gather.material.files.extend(previous.notes.files.iter().cloned());
+            gather.material.decisions.extend(previous.notes.decisions.iter().cloned());
+        }
+        ask.turns.iter().for_each(|turn| gather.turn(turn));
+        gather.material.files.extend(ask.notes.files.iter().cloned());
+        gather.material.decisions.extend(ask.notes.decisions.iter().cloned());
+        gather.finish(&ask.turns)
+    }
+
+    /// The identifiers by how old they are, those that are forgotten faster counted older.
+    pub(super) fn best_first(&self) -> Vec<&str> {
+        let newest_first = self.identifiers.iter().rev().enumerate();
+        let mut order: Vec<_> = newest_first
+            .map(|(age, found)| ((age + 1) * found.weight(), age, found.text.as_str()))
+            .collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, text)| text).collect()
+    }
+
+    /// These identifiers, oldest first.
+    pub(super) fn in_order(&self, taken: &[&str]) -> Vec<String> {
+        let taken: std::collections::HashSet<&str> = taken.iter().copied().collect();
+        let found = self.identifiers.iter().filter(|found| taken.contains(&*found.text));
+        found.map(|found| found.text.clone()).collect()
+    }
+}
+
+/// The sentences of these places, oldest first, one in each line.
+pub(super) fn narrative(sentences: &[Sentence], taken: &[usize]) -> String {
+    let mut places = taken.to_vec();
+    places.sort_unstable();
+    let lines = places.into_iter().filter_map(|place| sentences.get(place));
+    lines.map(|line| format!("{}{}", line.who, line.text)).collect::<Vec<_>>().join("\n")
+}
+
+#[derive(Default)]
+struct Gather {
+    material: Material,
+    /// For each identifier: what it is, and where it last stood.
+    last: HashMap<String, (Kind, u64)>,
+    now: u64,
+}
+
+impl Gather {
+    /// A summary. Its list of identifiers is in the order of their last use.
+    fn body(&mut self, body: &Body) {
+        if !body.session_intent.trim().is_empty() && self.material.intent.is_empty() {
+            self.material.intent = body.session_intent.clone();
+        }
+        let lists =
+            [&body.files_touched, &body.decisions, &body.pending_questions, &body.next_steps];
+        lists.into_iter().flatten().for_each(|line| self.identifiers(line));
+        self.identifiers(&body.session_intent);
+        self.material.files.extend(body.files_touched.iter().cloned());
+        self.material.decisions.extend(body.decisions.iter().cloned());
+        self.material.next_steps.clone_from(&body.next_steps);
+        body.narrative.lines().for_each(|line| self.line(line));
+        body.identifiers.iter().for_each(|listed| self.listed(listed));
+    }
+
+    /// An identifier of a list, without what stood around it: a bare number was an amount,
+    /// capitals alone an id.
+    fn listed(&mut self, text: &str) {
+        let found = identifiers(text);
+        let kind = found.first().filter(|found| found.text == text).map(|found| found.kind);
+        let is_code = text.len() >= 5 && text.bytes().all(|b| b.is_ascii_uppercase());
+        self.found(
+            text,
+            match kind {
+                Some(Kind::Name) | None if is_code => Kind::Id,
+                Some(kind) => kind,
+                None if text.starts_with(|c: char| c.is_ascii_digit()) => Kind::Amount,
+                None => Kind::Name,
+            },
+        );
+    }
+
+    /// A line of a narrative.
+    fn line(&mut self, line: &str) {
+        let line = line.trim();
+        let who = WHO.into_iter().find(|who| line.starts_with(who)).unwrap_or("");
+        for text in sentences(&line[who.len()..]) {
+            self.sentence(who, text);
+        }
+        self.identifiers(&line[who.len()..]);
+    }
+
+    fn turn(&mut self, turn: &Spoken) {
+        let who = match turn.role {
+            Role::User => WHO[0],
+            Role::Assistant => WHO[1],
+            Role::Tool | Role::System => return self.identifiers(&turn.text),
+        };
+        let is_call = |line: &str| {
+            turn.calls.iter().any(|(name, _)| {
+                line.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('('))
+            })
+        };
+        let is_data = |line: &str| line.starts_with(['{', '[']) || line.starts_with("failed: ");
+        for line in turn.text.lines().filter(|line| !is_call(line) && !is_data(line)) {
+            sentences(line).for_each(|text| self.sentence(who, text));
+        }
+        self.identifiers(&turn.text);
+    }
+
+    fn sentence(&mut self, who: &'static str, text: &str) {
+        // Marks of lists and emphasis say nothing here.
+        let text = text.trim_start_matches(['-', '*', '•', '#', ' ']).replace("**", "");
+        self.material.sentences.push(Sentence { who, text });
+    }
+
+    fn identifiers(&mut self, text: &str) {
+        identifiers(text).into_iter().for_each(|found| self.found(found.text, found.kind));
+    }
+
+    fn found(&mut self, text: &str, kind: Kind) {
+        self.now += 1;
+        match self.last.get_mut(text) {
+            // What was once more than a name stays so.
+            Some((known, last)) => (*known, *last) = ((*known).min(kind), self.now),
+            None => {
+                self.last.insert(text.to_owned(), (kind, self.now));
+            }
+        }
+        // The day of a moment counts for itself: it is what people ask for.
+        if let Some((day, _)) = text.split_once('T').filter(|_| kind == Kind::Date) {
+            self.found(day, kind);
+        }
+    }
+
+    fn finish(self, turns: &[Spoken]) -> Material {
+        let mut material = self.material;
+        material.intent = intent(&material.intent, turns);
+        let lists = [&mut material.files, &mut material.decisions, &mut material.next_steps];
+        lists.into_iter().for_each(newest_once);
+        material.identifiers = ordered(self.last);
+        material
+    }
+}
+
+/// In the order of where they last stand. What is only the beginning or the number of another
+/// one is left to it: `152` to `$152`, `May 20` to `May 20, 2024`.
+fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
+    let parts: Vec<(String, String)> = last
+        .keys()
+        .filter_map(|whole| part(whole).map(|part| (part.to_owned(), whole.clone())))
+        .filter(|(part, _)| last.contains_key(part))
+        .collect();
+    for (part, whole) in parts {
+        let of_part = last.get(&part).map(|(_, last)| *last);
+        if let (Some(of_part), Some((_, of_whole))) = (of_part, last.get_mut(&whole)) {
+            *of_whole = (*of_whole).max(of_part);
+        }
+    }
+    let wholes: Vec<String> =
+        last.keys().filter_map(|whole| part(whole)).map(str::to_owned).collect();
+    wholes.iter().for_each(|part| drop(last.remove(part)));
+    let mut found: Vec<_> = last.into_iter().collect();
+    found.sort_unstable_by_key(|(_, (_, last))| *last);
+    found.into_iter().map(|(text, (kind, _))| Found { text, kind }).collect()
+}
+
+/// The piece of an identifier that stands for itself elsewhere.
+fn part(whole: &str) -> Option<&str> {
+    if let Some(number) = whole.strip_prefix(['$', '€', '£']) {
+        return Some(number);
+    }
+    let is_month = whole.starts_with(|c: char| c.is_ascii_uppercase());
+    let (date, _) = whole.split_once(", ").filter(|_| is_month)?;
+    Some(date)
+}
+
+/// Each entry once, where it stands last, and not more than there is room for.
+fn newest_once(list: &mut Vec<String>) {
+    let mut seen = std::collections::HashSet::new();
+    let mut newest: Vec<String> = std::mem::take(list).into_iter().rev().collect();
+    newest.retain(|entry| !entry.trim().is_empty() && seen.insert(entry.clone()));
+    newest.truncate(ENTRIES_MAX);
+    newest.reverse();
+    *list = newest;
+}
+
+/// What the user wants: what the conversation began with, and what they asked for last.
+fn intent(previous: &str, turns: &[Spoken]) -> String {
+    let wishes = turns.iter().filter(|turn| turn.role == Role::User && !turn.text.is_empty());
+    let wishes = wishes.filter(|turn| !turn.text.starts_with(['{', '[']));
+    let is_long = |text: &str| text.len() >= INTENT_BYTES_MIN;
+    let (mut first, mut lately) = match previous.split_once(LATELY) {
+        Some((first, lately)) => (first.trim().to_owned(), lately.to_owned()),
+        None => (previous.trim().to_owned(), String::new()),
+    };
+    if first.is_empty() {
+        let mut texts = wishes.clone().map(|turn| turn.text.as_str());
+        let text = texts.clone().find(|text| is_long(text)).or_else(|| texts.next());
+        first = text.map(beginning).unwrap_or_default();
+    }
+    if let Some(last) = wishes.rev().map(|turn| beginning(&turn.text)).find(|text| is_long(text)) {
+        lately = last;
+    }
+    if lately.is_empty() || lately == first { first } else { format!("{first} {LATELY}{lately}") }
+}
+
+/// The first sentences of a text, in one line.
+fn beginning(text: &str) -> String {
+    let mut line = String::new();
+    for sentence in sentences(text) {
+        let end = sentence.floor_char_boundary(INTENT_BYTES_MAX);
+        if !line.is_empty() && line.len() + end >= INTENT_BYTES_MAX {
+            break;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&sentence[..end]);
+    }
+    line
+}
