@@ -24,7 +24,7 @@ const GOAL: f64 = 1.2;
 pub(super) struct CompactionArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
-    /// Sessions of each daemon; each has one call under way at most
+    /// Sessions of each daemon; as many calls are under way, at most
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16_384))]
     sessions: u16,

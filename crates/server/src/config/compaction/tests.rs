@@ -27,6 +27,10 @@ fn what_is_left_out_is_as_by_default() {
         (default.timeout, default.provider_failures_max)
     );
     assert_eq!(is.provider_cool_down, default.provider_cool_down);
+    assert_eq!(
+        is.summarizer.map(|summarizer| summarizer.name().to_owned()),
+        Some("extractive".into())
+    );
 }
 
 #[test]

@@ -1,10 +1,112 @@
 //! What is told of compactions, and what may be asked of one.
 
+use std::sync::Arc;
+
+use memoird_core::change::Totals;
+use memoird_core::compaction::{Body, BreakerView};
+use memoird_core::ids::{Generation, SessionId};
+use memoird_core::session::Head;
+use memoird_core::time::{Steady, Timestamp};
 use memoird_engine::EngineError;
 use tonic::Code;
 use tonic_types::StatusExt;
 
 use super::*;
+
+fn view(status: Option<CompactionStatus>, breaker: BreakerView) -> SessionView {
+    let head = Head {
+        generation: Generation::new(1, 1),
+        subject: None,
+        created_at: Timestamp::from_ms(1_000),
+        last_access: Steady(0),
+        last_seq: 40,
+        revision: 1,
+        state_version: 0,
+        totals: Totals::default(),
+        partial: false,
+        compaction: status.map(Arc::new),
+    };
+    let (last_access, expires_at) = (Timestamp::from_ms(2_000), Timestamp::from_ms(3_000));
+    let session = SessionId::parse("chat").expect("an id");
+    SessionView { session, head, last_access, expires_at, breaker }
+}
+
+fn summary() -> Arc<Summary> {
+    Arc::new(Summary {
+        number: 2,
+        first_seq: 12,
+        through_seq: 30,
+        turns: 28,
+        made_at: Timestamp::from_ms(5_000),
+        by: "extractive".into(),
+        body: Body::default(),
+        notes: Notes::default(),
+        text: "in short".into(),
+    })
+}
+
+#[test]
+fn a_session_tells_how_its_compaction_does() {
+    let fine = to::session_info(&view(None, BreakerView::Closed));
+    let info = fine.compaction.expect("always told");
+    assert_eq!((&*info.breaker, fine.has_summary, info.running), ("closed", false, false));
+    let status = CompactionStatus {
+        summaries: 2,
+        through_seq: 30,
+        failures: 3,
+        last_error: "empty: it says nothing".into(),
+        running: true,
+        ..CompactionStatus::default()
+    };
+    let bad = to::session_info(&view(Some(status), BreakerView::HalfOpen));
+    let expected = v1::CompactionInfo {
+        breaker: "half_open".into(),
+        consecutive_failures: 3,
+        last_error: "empty: it says nothing".into(),
+        running: true,
+        summaries: 2,
+        through_seq: 30,
+    };
+    assert!(bad.has_summary);
+    assert_eq!(bad.compaction, Some(expected));
+}
+
+#[test]
+fn a_summary_is_told_with_its_text_and_the_notes() {
+    let session = view(None, BreakerView::Closed);
+    let notes = Notes { files: vec!["a.rs".into()], last_error: "no".into(), ..Notes::default() };
+    let summary = summary();
+    let told = detail(SessionDetail {
+        session: session.clone(),
+        summary: Some(Arc::clone(&summary)),
+        notes,
+    });
+    let info = told.summary.expect("a summary");
+    assert_eq!((info.number, info.first_seq, info.through_seq, info.turns), (2, 12, 30, 28));
+    assert_eq!((&*info.made_by, info.made_at.map(|at| at.seconds)), ("extractive", Some(5)));
+    let notes = told.notes.expect("notes");
+    assert_eq!(
+        (&*told.summary_text, &*notes.files, &*notes.last_error),
+        ("in short", &["a.rs".to_owned()][..], "no")
+    );
+
+    let mut outcome = CompactionOutcome {
+        session,
+        summary: Some(summary),
+        is_new: true,
+        tokens_before: 900,
+        tokens_after: 100,
+        probe: Probe { identifiers: 4, found: 3 },
+    };
+    let told = compacted(&outcome);
+    assert_eq!((told.first_seq, told.last_seq, &*told.summary), (12, 30, "in short"));
+    assert_eq!((told.tokens_before, told.tokens_after, told.is_new), (900, 100, true));
+    assert!((told.probe_score - 0.75).abs() < 1e-9);
+    (outcome.summary, outcome.is_new) = (None, false);
+    let nothing = compacted(&outcome);
+    assert_eq!((nothing.first_seq, nothing.last_seq, &*nothing.summary), (0, 0, ""));
+    assert!(nothing.summary_info.is_none() && !nothing.is_new);
+}
 
 #[test]
 fn a_call_keeps_up_to_a_thousand_exchanges() {
