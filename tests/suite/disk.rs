@@ -89,7 +89,7 @@ async fn a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again() {
         return;
     }
     let script = format!("{mount} && head -c 2097152 /dev/zero > HOME/data/ballast && exec \"$@\"");
-    let setup = Setup::default().section(ROOMY);
+    let setup = Setup::default().section(ROOMY).section("compaction: { enabled: false }");
     let daemon = Daemon::with(setup.wrapper(&["unshare", "-m", "sh", "-c", &script, "sh"])).await;
     let mut client = daemon.sessions();
 
@@ -117,7 +117,7 @@ async fn files_that_may_not_grow_refuse_appends_until_they_may() {
     let limited = ["prlimit", "--fsize=2000000:unlimited", "sh", "-c"];
     let ignoring = "trap '' XFSZ; exec \"$@\"";
     let wrapper: Vec<&str> = limited.into_iter().chain([ignoring, "sh"]).collect();
-    let setup = Setup::default().section(ROOMY);
+    let setup = Setup::default().section(ROOMY).section("compaction: { enabled: false }");
     let mut daemon = Daemon::with(setup.clone().wrapper(&wrapper)).await;
     let (taken, status) = fill(&mut daemon.sessions(), 0).await;
     assert!(taken > 10, "{taken} turns found room");

@@ -1,6 +1,7 @@
 //! A session: what a command does to it, and what of that a store must write.
 
 mod compaction;
+mod summary;
 mod windows;
 
 use std::sync::Arc;

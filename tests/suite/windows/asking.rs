@@ -6,6 +6,7 @@ use memoird_proto::v1::{
 };
 use tonic::Code;
 
+use super::plain;
 use crate::harness::{Daemon, append, refused, user};
 
 /// A request for a window of `chat` that says something first.
@@ -20,7 +21,7 @@ fn request() -> GetContextRequest {
 
 #[tokio::test]
 async fn a_refused_window_appends_nothing() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let sliding = Policy::SlidingWindow(SlidingWindow { turns: 0 });
     let policy = Some(WindowPolicy { policy: Some(sliding) });
@@ -49,7 +50,7 @@ async fn a_refused_window_appends_nothing() {
 
 #[tokio::test]
 async fn a_session_that_is_not_there_has_no_window() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let request = GetContextRequest { append: None, ..request() };
     let answer = daemon.sessions().get_context(request).await;
     refused(answer, Code::NotFound, "SESSION_NOT_FOUND");

@@ -8,6 +8,7 @@ use tonic::Code;
 use tonic_types::StatusExt;
 
 use super::bot::{ask, budget, bytes_of, look, no_window, outline, report, say, words};
+use super::plain;
 use crate::harness::{Daemon, append, assistant, live, refused, refused_code, user};
 
 fn attempt(attempt: u32, request: &GetContextRequest) -> GetContextRequest {
@@ -25,7 +26,7 @@ fn talk(turns: usize) -> Vec<Turn> {
 
 #[tokio::test]
 async fn the_budget_is_the_models_unless_the_call_says_otherwise() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let window = ask(&mut client, say([user("hello")])).await;
     let (of, given) = (report(&window), report(&window).budget.expect("a budget"));
@@ -47,7 +48,7 @@ async fn the_budget_is_the_models_unless_the_call_says_otherwise() {
 
 #[tokio::test]
 async fn a_further_attempt_has_less_and_changes_only_itself() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     client.append(append("chat", talk(40))).await.expect("appended");
     let request = GetContextRequest { budget: budget(6_000), ..look() };
@@ -69,7 +70,7 @@ async fn a_further_attempt_has_less_and_changes_only_itself() {
 
 #[tokio::test]
 async fn a_budget_without_room_and_an_unknown_model_are_refused_before_the_append() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     for wrong in [
         budget(0).expect("a budget"),
@@ -95,7 +96,7 @@ async fn a_budget_without_room_and_an_unknown_model_are_refused_before_the_appen
 
 #[tokio::test]
 async fn a_current_turn_that_does_not_fit_is_told_with_its_size_and_is_in_the_history() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     ask(&mut client, say([user("hello"), assistant("hello")])).await;
     let long: String = (0..3_000).fold(String::new(), |mut text, number| {
@@ -121,7 +122,7 @@ async fn a_current_turn_that_does_not_fit_is_told_with_its_size_and_is_in_the_hi
 
 #[tokio::test]
 async fn what_the_bot_adds_is_a_part_of_the_window_however_much_it_is() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let plain = ask(&mut client, say([user("hello")])).await;
     let plain = report(&plain).clone();
@@ -148,7 +149,7 @@ async fn what_the_bot_adds_is_a_part_of_the_window_however_much_it_is() {
 
 #[tokio::test]
 async fn the_system_prompt_and_the_tools_are_counted() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let plain = ask(&mut client, say([user("hello")])).await;
     let system_tokens =

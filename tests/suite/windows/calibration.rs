@@ -4,6 +4,7 @@
 use memoird_proto::v1::{AppendRequest, ContextReport, GetContextRequest, ModelUsage};
 
 use super::bot::{ask, budget, look, report, say, words};
+use super::plain;
 use crate::harness::{Daemon, Sessions, Setup, append, assistant, user};
 
 /// Says something, with what the last call was charged, and asks for a window.
@@ -45,7 +46,7 @@ fn charged_for(report: &ContextReport, percent: u64) -> u64 {
 
 #[tokio::test]
 async fn windows_shrink_to_what_the_provider_charges_and_another_tenants_do_not() {
-    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let daemon = Daemon::with(plain().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
     talk(&mut alpha).await;
@@ -79,7 +80,7 @@ async fn windows_shrink_to_what_the_provider_charges_and_another_tenants_do_not(
 
 #[tokio::test]
 async fn absurd_charges_do_no_harm() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     talk(&mut client).await;
     let mut last = next(&mut client, "gpt-4o", None, 0).await;
@@ -106,7 +107,7 @@ async fn absurd_charges_do_no_harm() {
 
 #[tokio::test]
 async fn a_charge_counts_once_and_under_the_name_that_the_provider_uses() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     talk(&mut client).await;
     let first = next(&mut client, "gpt-4o", None, 0).await;

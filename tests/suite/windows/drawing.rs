@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::bot::{ask, look, outline, report, words};
+use super::plain;
 use crate::harness::{Daemon, Setup, append, ask_as, assistant, fails, reload, user};
 
 fn context(settings: &str) -> Setup {
-    let roomy = Setup::default().section("short_term: { max_history_turns: 200 }");
+    let roomy = plain().section("short_term: { max_history_turns: 200 }");
     roomy.section(format!("context: {{ {settings} }}"))
 }
 

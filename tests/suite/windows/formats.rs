@@ -4,7 +4,8 @@ use memoird_proto::v1::{AppendRequest, GetContextRequest, GetContextResponse, Me
 use serde_json::{Value, json};
 
 use super::bot::{ask, budget, look, outline, report, say, words};
-use crate::harness::{Daemon, Sessions, Setup, append, assistant, tool_uses, user};
+use super::plain;
+use crate::harness::{Daemon, Sessions, append, assistant, tool_uses, user};
 
 async fn append_json(
     client: &mut Sessions,
@@ -50,7 +51,7 @@ fn openai() -> Value {
 
 #[tokio::test]
 async fn openai_messages_come_back_as_they_were_and_as_anthropic_and_responses_want_them() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     append_json(&mut client, "chat", MessageFormat::Openai, &openai()).await;
     let same = ask(&mut client, in_format("chat", MessageFormat::Openai)).await;
@@ -94,7 +95,7 @@ async fn openai_messages_come_back_as_they_were_and_as_anthropic_and_responses_w
 
 #[tokio::test]
 async fn the_system_prompt_of_the_call_stands_where_its_provider_takes_it() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     client.append(append("chat", [user("hello")])).await.expect("appended");
     let with_system =
@@ -114,8 +115,7 @@ async fn the_system_prompt_of_the_call_stands_where_its_provider_takes_it() {
 
 #[tokio::test]
 async fn cache_control_stands_where_the_report_has_its_breakpoints_and_only_where_asked() {
-    let daemon =
-        Daemon::with(Setup::default().section("short_term: { max_history_turns: 200 }")).await;
+    let daemon = Daemon::with(plain().section("short_term: { max_history_turns: 200 }")).await;
     let mut client = daemon.sessions();
     let request = GetContextRequest {
         set_cache_control: true,
@@ -143,7 +143,7 @@ async fn cache_control_stands_where_the_report_has_its_breakpoints_and_only_wher
 
 #[tokio::test]
 async fn a_call_that_nobody_answered_gets_an_error_that_says_so() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let pending = ask(&mut client, say([user("look"), tool_uses(&["one", "two"])])).await;
     assert_eq!(outline(&pending), "1 2", "it may still be answered");
@@ -162,8 +162,7 @@ async fn a_call_that_nobody_answered_gets_an_error_that_says_so() {
 
 #[tokio::test]
 async fn a_leading_system_message_survives_first_in_first_out() {
-    let daemon =
-        Daemon::with(Setup::default().section("short_term: { max_history_turns: 4 }")).await;
+    let daemon = Daemon::with(plain().section("short_term: { max_history_turns: 4 }")).await;
     let mut client = daemon.sessions();
     let start = json!([
         { "role": "system", "content": "Be brief." },

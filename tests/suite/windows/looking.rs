@@ -4,9 +4,8 @@
 use memoird_proto::v1::{GetContextRequest, GetSessionRequest, SessionInfo};
 
 use super::bot::{ask, budget, bytes_of, look, report, say, words};
-use crate::harness::{
-    Daemon, Sessions, Setup, append, assistant, eventually, http_get, user, wall_ms,
-};
+use super::plain;
+use crate::harness::{Daemon, Sessions, append, assistant, eventually, http_get, user, wall_ms};
 
 fn peek() -> GetContextRequest {
     GetContextRequest { peek: true, ..look() }
@@ -33,7 +32,7 @@ async fn a_moment_later(from_ms: i64) {
 
 #[tokio::test]
 async fn a_window_touches_its_session_and_a_peek_does_not() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     ask(&mut client, say([user("hello")])).await;
     let before = info(&mut client).await;
@@ -53,7 +52,7 @@ async fn a_window_touches_its_session_and_a_peek_does_not() {
 
 #[tokio::test]
 async fn peeks_change_no_later_window_and_no_metrics() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let request = GetContextRequest { budget: budget(4_000), ..look() };
     let small = GetContextRequest { budget: budget(1_000), ..peek() };
@@ -83,7 +82,7 @@ async fn peeks_change_no_later_window_and_no_metrics() {
 
 #[tokio::test]
 async fn a_session_that_is_only_asked_for_windows_stays_alive_also_across_a_crash() {
-    let short = Setup::default().section("short_term: { session_ttl: 3s, sweep_interval: 50ms }");
+    let short = plain().section("short_term: { session_ttl: 3s, sweep_interval: 50ms }");
     let mut daemon = Daemon::with(short).await;
     let mut client = daemon.sessions();
     let first = ask(&mut client, say([user("hello")])).await.session.expect("a session");

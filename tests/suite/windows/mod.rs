@@ -11,3 +11,10 @@ mod operating;
 mod policies;
 mod prefix;
 mod together;
+
+use crate::harness::Setup;
+
+/// Nothing is summarized: these tests are of windows by themselves.
+fn plain() -> Setup {
+    Setup::default().section("compaction: { enabled: false }")
+}

@@ -1,10 +1,11 @@
 //! What operators decide of windows and see of them: the file, a reload, the page of
 //! metrics, the command line.
 
+use super::plain;
 use crate::harness::{Daemon, Setup, ask_as, fails, http_get, reload, run, say};
 
 fn context(settings: &str) -> Setup {
-    Setup::default().section(format!("context: {{ {settings} }}"))
+    plain().section(format!("context: {{ {settings} }}"))
 }
 
 #[tokio::test]
@@ -57,7 +58,7 @@ async fn settings_of_windows_apply_at_once() {
 
 #[tokio::test]
 async fn windows_are_on_the_page_of_metrics_from_the_first_turn() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     say(&mut daemon.sessions(), "chat", "hello").await;
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
     for name in [
@@ -77,7 +78,7 @@ async fn windows_are_on_the_page_of_metrics_from_the_first_turn() {
 
 #[tokio::test]
 async fn the_command_says_what_is_wrong_with_its_arguments() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     fails(&ask_as(&daemon, &["window", "nobody"], "").await, 1, "SESSION_NOT_FOUND");
     for (args, word) in [
         (&["window"][..], "SESSION"),
@@ -89,7 +90,7 @@ async fn the_command_says_what_is_wrong_with_its_arguments() {
     ] {
         fails(&ask_as(&daemon, args, "").await, 2, word);
     }
-    let keyed = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let keyed = Daemon::with(plain().two_tenants("", "")).await;
     fails(&ask_as(&keyed, &["window", "a"], "").await, 77, "NO_KEY");
 }
 

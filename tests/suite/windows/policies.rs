@@ -9,6 +9,7 @@ use super::bot::{
     ask, budget, elided, head_tail, is_paired, look, outline, report, salience, seqs, sliding,
     token_budget, words,
 };
+use super::plain;
 use crate::harness::{
     Daemon, Setup, append, assistant, live, text_of, tool_results, tool_uses, turn, user,
 };
@@ -25,7 +26,7 @@ async fn with_talk(setup: Setup, turns: usize) -> Daemon {
 }
 
 fn roomy() -> Setup {
-    Setup::default().section("short_term: { max_history_turns: 200 }")
+    plain().section("short_term: { max_history_turns: 200 }")
 }
 
 fn omission(first_seq: u64, last_seq: u64, reason: OmissionReason) -> Omission {
@@ -109,7 +110,7 @@ async fn salience_leaves_out_what_the_bot_finds_least_important() {
 
 #[tokio::test]
 async fn turns_that_left_the_history_are_told_apart_from_those_that_a_cut_left_out() {
-    let small = Setup::default().section("short_term: { max_history_turns: 20 }");
+    let small = plain().section("short_term: { max_history_turns: 20 }");
     let daemon = with_talk(small, 60).await;
     let mut client = daemon.sessions();
     let window = ask(&mut client, GetContextRequest { policy: head_tail(10), ..look() }).await;

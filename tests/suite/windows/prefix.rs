@@ -7,7 +7,8 @@ use super::bot::{
     ask, budget, bytes_of, head_tail, is_paired, look, outline, report, salience, say,
     token_budget, words,
 };
-use crate::harness::{Daemon, Setup, append, assistant, tool_uses, turn, user};
+use super::plain;
+use crate::harness::{Daemon, append, assistant, tool_uses, turn, user};
 use memoird_proto::v1::ToolResult;
 use memoird_proto::v1::part::Part as Kind;
 
@@ -48,7 +49,7 @@ fn same(before: &[Vec<u8>], after: &[Vec<u8>]) -> usize {
 
 #[tokio::test]
 async fn between_two_cuts_a_window_is_a_byte_prefix_of_the_next() {
-    let daemon = Daemon::with(Setup::default().section(ROOMY)).await;
+    let daemon = Daemon::with(plain().section(ROOMY)).await;
     let mut client = daemon.sessions();
     for (place, policy) in policies().into_iter().enumerate() {
         let session = format!("chat {place}");
@@ -102,7 +103,7 @@ async fn settled(
 /// The windows of all policies before and after something; after it a turn is said.
 async fn survives(durability: &str, what: impl AsyncFn(&mut Daemon)) {
     let journal = format!("journal: {{ durability: {durability} }}");
-    let mut daemon = Daemon::with(Setup::default().section(ROOMY).section(journal)).await;
+    let mut daemon = Daemon::with(plain().section(ROOMY).section(journal)).await;
     let mut before = Vec::new();
     for (place, policy) in policies().into_iter().enumerate() {
         let request = settled(&daemon, &format!("chat {place}"), policy).await;
@@ -148,7 +149,7 @@ async fn a_restart_does_not_move_a_prefix() {
 
 #[tokio::test]
 async fn a_window_before_the_crash_is_the_start_of_the_one_after_it() {
-    let mut daemon = Daemon::with(Setup::default().section(ROOMY)).await;
+    let mut daemon = Daemon::with(plain().section(ROOMY)).await;
     let mut before: Vec<Vec<u8>> = Vec::new();
     let (mut cuts, request) = (0, GetContextRequest { budget: budget(5_000), ..look() });
     for number in 0..40 {

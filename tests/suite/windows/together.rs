@@ -6,6 +6,7 @@ use memoird_proto::v1::{
 use tonic::Code;
 
 use super::bot::{ask, bytes_of, look, outline, report, say, seqs};
+use super::plain;
 use crate::harness::{
     Daemon, Setup, append, assistant, end, journal, live, refused, say as append_only, text_of,
     user,
@@ -19,7 +20,7 @@ fn with(request: GetContextRequest, change: impl FnOnce(&mut AppendRequest)) -> 
 
 #[tokio::test]
 async fn a_window_after_an_append_holds_it_and_the_session_is_started_by_it() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let first = ask(&mut client, say([user("hello")])).await;
     assert_eq!((outline(&first).as_str(), text_of(&first.turns[0])), ("1", "hello"));
@@ -35,7 +36,7 @@ async fn a_window_after_an_append_holds_it_and_the_session_is_started_by_it() {
 
 #[tokio::test]
 async fn a_repeated_append_is_not_done_again_and_its_window_is_the_same() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let request = with(say([user("hello")]), |append| append.idempotency_key = "one".into());
     let first = bytes_of(&daemon, &request).await;
@@ -51,7 +52,7 @@ async fn a_repeated_append_is_not_done_again_and_its_window_is_the_same() {
 
 #[tokio::test]
 async fn what_an_append_is_refused_for_is_told_as_it_is_of_an_append() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     append_only(&mut client, "chat", "hello").await;
     let stale = with(say([user("a")]), |append| append.expected_seq = Some(7));
@@ -75,7 +76,7 @@ async fn what_an_append_is_refused_for_is_told_as_it_is_of_an_append() {
 
 #[tokio::test]
 async fn a_session_that_ended_or_was_reset_has_a_window_of_its_new_life_only() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let old = ask(&mut client, say([user("old")])).await.session.expect("a session");
     let request = ResetSessionRequest { session_id: "chat".into(), ..Default::default() };
@@ -92,7 +93,7 @@ async fn a_session_that_ended_or_was_reset_has_a_window_of_its_new_life_only() {
 
 #[tokio::test]
 async fn another_tenants_session_has_no_window() {
-    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let daemon = Daemon::with(plain().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
     alpha.append(append("chat", [user("a secret")])).await.expect("appended");
@@ -107,7 +108,7 @@ async fn another_tenants_session_has_no_window() {
 
 #[tokio::test]
 async fn usage_of_a_session_without_windows_is_taken_and_changes_nothing() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::with(plain()).await;
     let usage = ModelUsage { model: "any".into(), input_tokens: u64::MAX, output_tokens: 1 };
     let request = with(say([user("hello")]), |append| append.usage = Some(usage));
     let window = ask(&mut daemon.sessions(), request).await;

@@ -96,6 +96,10 @@ impl Engine {
         {
             return Err(Ended::Nothing);
         }
+        // What cannot be written is not worth its price.
+        if self.shared.journal.is_failing() && wanted.answer.is_none() {
+            return Err(Ended::Nothing);
+        }
         let policy = cell.tenant.policy();
         let (snapshot, ticket) = match self.begin(wanted).await? {
             Begun::Started(snapshot, ticket) => (snapshot, ticket),

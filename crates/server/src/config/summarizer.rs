@@ -105,7 +105,7 @@ impl SummarizerShape {
     pub(super) fn build(&self) -> Result<Built, Fault> {
         match self {
             Self::None => Ok(None),
-            Self::Extractive => Ok(Some(Arc::new(ExtractiveSummarizer))),
+            Self::Extractive => Ok(Some(Arc::new(ExtractiveSummarizer::default()))),
             Self::Anthropic(shape) => shape.build().map(Some),
             Self::OpenAi(shape) => shape.build().map(Some),
             Self::Webhook(shape) => shape.build().map(Some),

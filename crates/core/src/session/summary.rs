@@ -1,0 +1,108 @@
+//! A session gets a summary, goes without one, or gives it back.
+
+use std::sync::Arc;
+
+use super::Session;
+use crate::change::{Change, SummaryChange};
+use crate::compaction::{CompactionPolicy, CompactionStatus, Failure, Summary, is_apart};
+use crate::ids::Generation;
+use crate::time::Now;
+
+/// Summaries before the last one that are remembered where no store keeps them.
+const EARLIER_MAX: usize = 4;
+
+impl Session {
+    /// Puts a summary in its place. `None` where the session is not any more what it was:
+    /// then nothing changes. `remembers` the one before where no store does.
+    pub fn compact(
+        &mut self,
+        generation: Generation,
+        summary: &Arc<Summary>,
+        remembers: bool,
+    ) -> Option<Change> {
+        let mut status = self.compaction();
+        status.running = false;
+        let is_same = self.head.generation == generation
+            && summary.number == status.summaries + 1
+            && summary.first_seq == status.through_seq + 1
+            && summary.through_seq <= self.head.last_seq;
+        if !is_same {
+            self.head.compaction = Some(Arc::new(status));
+            return None;
+        }
+        status.succeeded();
+        status.summaries = summary.number;
+        status.through_seq = summary.through_seq;
+        status.at_seq = self.head.last_seq;
+        let compacting = self.compacting.get_or_insert_default();
+        let before = compacting.summary.replace(Arc::clone(summary));
+        compacting.earlier.extend(before.filter(|_| remembers));
+        if compacting.earlier.len() > EARLIER_MAX {
+            compacting.earlier.remove(0);
+        }
+        Some(self.compaction_change(status, SummaryChange::Made(Arc::clone(summary))))
+    }
+
+    /// Notes that a compaction failed.
+    pub fn compaction_failed(
+        &mut self,
+        generation: Generation,
+        failure: &Failure,
+        now: Now,
+        policy: &CompactionPolicy,
+    ) -> Option<Change> {
+        if self.head.generation != generation {
+            return None;
+        }
+        let mut status = self.compaction();
+        status.running = false;
+        status.failed(failure, now.steady, self.head.last_seq, policy);
+        Some(self.compaction_change(status, SummaryChange::Stays))
+    }
+
+    /// Notes that a compaction is not under way any more, and did nothing.
+    pub fn compaction_over(&mut self, generation: Generation) {
+        if self.head.generation == generation && self.compaction().running {
+            // Not tried again at once: what stood in its way is still there.
+            let at_seq = self.head.last_seq;
+            let status = CompactionStatus { running: false, at_seq, ..self.compaction() };
+            self.head.compaction = Some(Arc::new(status));
+        }
+    }
+
+    /// Takes the last summary back. Gives the change, and how many turns windows show again;
+    /// `None` where there is no summary, or nobody remembers the one before it. Where a store
+    /// does, the session has to be loaded anew.
+    pub fn undo_compaction(&mut self, is_stored: bool) -> Option<(Change, u64)> {
+        let summary = Arc::clone(self.summary()?);
+        let compacting = self.compacting.as_mut()?;
+        let has_earlier = summary.first_seq > 1;
+        let earlier = compacting.earlier.pop();
+        if has_earlier && earlier.is_none() && !is_stored {
+            return None;
+        }
+        compacting.summary = earlier;
+        let mut status = self.compaction();
+        status.through_seq = summary.first_seq - 1;
+        status.at_seq = self.head.last_seq;
+        let view = self.history.view(self.head.last_seq);
+        let back = view.tail_from(summary.first_seq);
+        let back = back.take_while(|record| record.seq <= summary.through_seq);
+        let restored = back.filter(|record| !is_apart(&view, record)).count() as u64;
+        let change = self.compaction_change(status, SummaryChange::Undone(summary.number));
+        Some((change, restored))
+    }
+
+    /// Its last access stays: nobody used it.
+    fn compaction_change(&mut self, status: CompactionStatus, summary: SummaryChange) -> Change {
+        let status = Arc::new(status);
+        self.head.compaction = Some(Arc::clone(&status));
+        self.head.revision += 1;
+        Change::Compact {
+            generation: self.head.generation,
+            expected_revision: self.head.revision - 1,
+            status,
+            summary,
+        }
+    }
+}
