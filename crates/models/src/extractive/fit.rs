@@ -4,7 +4,7 @@ use memoird_core::compaction::Body;
 use memoird_core::tokens::{Estimate, Tokenizer};
 use memoird_engine::SummaryAsk;
 
-use super::material::{Material, Sentence};
+use super::material::{LATELY, Material, Sentence};
 
 /// Stands for the number of turns, which is not known here: as long as any.
 const TURNS: u64 = 9_999_999;
@@ -55,11 +55,7 @@ impl<'a> Room<'a> {
             match lists.into_iter().max_by_key(|list| list.len()).filter(|list| !list.is_empty()) {
                 Some(longest) => drop(longest.drain(..longest.len().div_ceil(4))),
                 None if body.session_intent.is_empty() => break,
-                None => {
-                    let half = body.session_intent.len() / 2;
-                    let end = body.session_intent.floor_char_boundary(half);
-                    body.session_intent.truncate(end);
-                }
+                None => body.session_intent = shorter(&body.session_intent),
             }
         }
         body
@@ -99,6 +95,14 @@ impl<'a> Room<'a> {
             }
         }
         lines
+    }
+}
+
+/// Without what the user wanted lately, or half of it.
+fn shorter(intent: &str) -> String {
+    match intent.split_once(LATELY) {
+        Some((first, _)) => first.trim_end().to_owned(),
+        None => intent[..intent.floor_char_boundary(intent.len() / 2)].to_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a summary is made of: the last summary, the summaries of pieces and the turns, oldest
 //! first, as sentences and identifiers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::{Kind, identifiers};
@@ -9,14 +9,20 @@ use memoird_core::compaction::spoken::{Spoken, sentences};
 use memoird_core::turn::Role;
 use memoird_engine::SummaryAsk;
 
+/// How many times as old as it is a name counts, and a time of day: they are many, and mean
+/// little without what they were said of.
+const NAME: usize = 10;
+const TIME: usize = 6;
 /// Entries of a list of the summary; the oldest are left out first.
 const ENTRIES_MAX: usize = 64;
 /// Bytes of what the user wants, of the whole conversation and lately each.
 const INTENT_BYTES_MAX: usize = 240;
 /// A shorter text says nothing of what the user wants: "Yes, please."
 const INTENT_BYTES_MIN: usize = 48;
+/// What the user wants where they said nothing.
+const NOT_SAID: &str = "(not said)";
 /// Stands before what the user wanted last.
-const LATELY: &str = "Lately: ";
+pub(super) const LATELY: &str = "Lately: ";
 
 /// What a summary is made of.
 #[derive(Debug, Default)]
@@ -40,12 +46,11 @@ pub(super) struct Sentence {
 }
 
 impl Found {
-    /// How much faster than ids it is forgotten: times of day and names are many, and mean
-    /// little without what they were said of.
+    /// How many times as old as it is it counts.
     pub(super) fn weight(&self) -> usize {
         match self.kind {
-            Kind::Name => 6,
-            Kind::Date if self.text.contains(':') => 3,
+            Kind::Name => NAME,
+            Kind::Date if self.text.contains(':') => TIME,
             _ => 1,
         }
     }
@@ -89,7 +94,7 @@ impl Material {
 
     /// These identifiers, oldest first.
     pub(super) fn in_order(&self, taken: &[&str]) -> Vec<String> {
-        let taken: std::collections::HashSet<&str> = taken.iter().copied().collect();
+        let taken: HashSet<&str> = taken.iter().copied().collect();
         let found = self.identifiers.iter().filter(|found| taken.contains(&*found.text));
         found.map(|found| found.text.clone()).collect()
     }
@@ -242,7 +247,7 @@ fn part(whole: &str) -> Option<&str> {
 
 /// Each entry once, where it stands last, and not more than there is room for.
 fn newest_once(list: &mut Vec<String>) {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     let mut newest: Vec<String> = std::mem::take(list).into_iter().rev().collect();
     newest.retain(|entry| !entry.trim().is_empty() && seen.insert(entry.clone()));
     newest.truncate(ENTRIES_MAX);
@@ -259,6 +264,9 @@ fn intent(previous: &str, turns: &[Spoken]) -> String {
         Some((first, lately)) => (first.trim().to_owned(), lately.to_owned()),
         None => (previous.trim().to_owned(), String::new()),
     };
+    if first == NOT_SAID {
+        first.clear();
+    }
     if first.is_empty() {
         let mut texts = wishes.clone().map(|turn| turn.text.as_str());
         let text = texts.clone().find(|text| is_long(text)).or_else(|| texts.next());
@@ -266,6 +274,9 @@ fn intent(previous: &str, turns: &[Spoken]) -> String {
     }
     if let Some(last) = wishes.rev().map(|turn| beginning(&turn.text)).find(|text| is_long(text)) {
         lately = last;
+    }
+    if first.is_empty() && !turns.is_empty() {
+        first = NOT_SAID.to_owned();
     }
     if lately.is_empty() || lately == first { first } else { format!("{first} {LATELY}{lately}") }
 }

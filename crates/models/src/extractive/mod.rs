@@ -3,6 +3,8 @@
 mod fit;
 mod material;
 mod rank;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -29,8 +31,8 @@ use material::Material;
 /// the newest.
 ///
 /// Identifiers (`core::compaction::identifiers`) come first: as many as fit beside a small
-/// share for sentences, the newest before older ones; times of day count as three times as
-/// old as they are, and names as six times. Those that stand in a sentence are listed all the
+/// share for sentences, the newest before older ones; times of day count as six times as
+/// old as they are, and names as ten times. Those that stand in a sentence are listed all the
 /// same: the list is in the order of their last use, which the next summary needs to know
 /// what is old. The last summary is material like the turns, only older, so what it
 /// said is carried on as long as there is room.
@@ -45,6 +47,11 @@ pub struct ExtractiveSummarizer {
 
 /// Of the room for sentences and identifiers, what identifiers leave to sentences; in percent.
 const SENTENCES_PERCENT_MIN: usize = 12;
+
+/// Sentences that are tried where the best ones do not fit.
+const TRIED_MAX: usize = 64;
+/// What happened where nobody said a sentence.
+const SILENT: &str = "Only tools were called.";
 
 impl Default for ExtractiveSummarizer {
     fn default() -> Self {
@@ -64,9 +71,7 @@ impl ExtractiveSummarizer {
         let for_identifiers = free - free * SENTENCES_PERCENT_MIN / 100;
         let taken = room.fitting(&order, for_identifiers);
         let left = free - room.tokens_of(&order[..taken]);
-        let ranked = rank::ranked(&material.sentences);
-        let lines = room.lines(&material.sentences, &ranked, left);
-        body.narrative = material::narrative(&material.sentences, &lines);
+        body.narrative = narrative(&material, &room, left, free);
         let mut taken = room.fitting(&order, room.free(&body));
         loop {
             body.identifiers = material.in_order(&order[..taken]);
@@ -75,6 +80,24 @@ impl ExtractiveSummarizer {
             }
             taken -= taken.div_ceil(64);
         }
+    }
+}
+
+/// The sentences that fit, and one at least: without any a summary says nothing.
+fn narrative(material: &Material, room: &Room<'_>, left: usize, free: usize) -> String {
+    let ranked = rank::ranked(&material.sentences);
+    let mut lines = room.lines(&material.sentences, &ranked, left);
+    if lines.is_empty() {
+        let newest = (0..material.sentences.len()).rev().take(TRIED_MAX);
+        let tried: Vec<usize> = ranked.into_iter().take(TRIED_MAX).chain(newest).collect();
+        lines = room.lines(&material.sentences, &tried, free / 2);
+        lines.truncate(1);
+    }
+    match material::narrative(&material.sentences, &lines) {
+        said if said.is_empty() && !material.identifiers.is_empty() && free > SILENT.len() => {
+            SILENT.to_owned()
+        }
+        said => said,
     }
 }
 

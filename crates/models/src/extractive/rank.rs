@@ -1,6 +1,6 @@
 //! SumBasic: which sentences say most.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use memoird_core::memory::is_stop_word;
 use memoird_core::memory::text::{stem, tokens};
@@ -45,7 +45,7 @@ fn candidates(sentences: &[Sentence]) -> (Vec<Candidate>, Vec<f64>) {
     let skipped = sentences.len().saturating_sub(SENTENCES_MAX);
     let newest = (sentences.len() - skipped).max(2) as f64 - 1.0;
     let mut candidates = Vec::new();
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     // Of equal sentences the newest is looked at.
     for (place, sentence) in sentences.iter().enumerate().skip(skipped).rev() {
         let mut words = Vec::new();

@@ -1,0 +1,108 @@
+//! What a model answers: one JSON object with the fields of a [`Body`].
+
+use serde_json::{Map, Value};
+
+use crate::compaction::check::{Rejection, is_refusal};
+use crate::compaction::summary::Body;
+
+/// Bytes of an answer that are read; a longer one is no summary.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a text.
+const TEXT_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of an entry of a list.
+const ENTRY_BYTES_MAX: usize = 4 * 1024;
+/// Entries of a list.
+const ENTRIES_MAX: usize = 2_048;
+
+/// Reads a model's answer: the JSON object that was asked for, bare or in a code fence, with
+/// or without prose around it, as long as it is the only one. Fields that are not known are
+/// passed over, `null` is a field that is not there.
+///
+/// # Errors
+/// [`Rejection::Empty`] for nothing, [`Rejection::Refusal`] for prose that refuses,
+/// apologizes or reports an error, [`Rejection::CutOff`] for JSON that ends in the middle,
+/// [`Rejection::FieldMissing`] for an object without any field of a summary, and
+/// [`Rejection::NotTheStructure`] for everything else, more than 1 MiB or 2,048 entries
+/// included.
+pub fn parse_answer(answer: &str) -> Result<Body, Rejection> {
+    let answer = answer.trim();
+    if answer.is_empty() {
+        return Err(Rejection::Empty);
+    }
+    if answer.len() > ANSWER_BYTES_MAX {
+        return Err(wrong(format!("the answer has {} bytes", answer.len())));
+    }
+    let Some(start) = answer.find('{') else {
+        return Err(match is_refusal(answer) {
+            true => Rejection::Refusal,
+            false => wrong("the answer is no JSON object".to_owned()),
+        });
+    };
+    let mut values = serde_json::Deserializer::from_str(&answer[start..]).into_iter::<Value>();
+    let value = match values.next() {
+        Some(Ok(value)) => value,
+        Some(Err(error)) if error.is_eof() => return Err(Rejection::CutOff),
+        _ if is_refusal(answer) => return Err(Rejection::Refusal),
+        Some(Err(error)) => return Err(wrong(format!("the answer is not JSON: {error}"))),
+        None => return Err(wrong("the answer is no JSON object".to_owned())),
+    };
+    let behind = &answer[start + values.byte_offset()..];
+    if behind.contains('{') {
+        return Err(wrong("the answer has more than one JSON object".to_owned()));
+    }
+    let Value::Object(fields) = value else {
+        return Err(wrong("the answer is no JSON object".to_owned()));
+    };
+    body(&fields)
+}
+
+fn body(fields: &Map<String, Value>) -> Result<Body, Rejection> {
+    let body = Body {
+        session_intent: text(fields, "session_intent")?,
+        files_touched: list(fields, "files_touched")?,
+        decisions: list(fields, "decisions")?,
+        pending_questions: list(fields, "pending_questions")?,
+        next_steps: list(fields, "next_steps")?,
+        narrative: text(fields, "narrative")?,
+        identifiers: list(fields, "identifiers")?,
+    };
+    if !body.is_empty() {
+        return Ok(body);
+    }
+    // Providers answer with an object of this name where a model did not.
+    if fields.contains_key("error") || fields.contains_key("refusal") {
+        return Err(Rejection::Refusal);
+    }
+    Err(Rejection::FieldMissing { field: "session_intent" })
+}
+
+fn wrong(problem: String) -> Rejection {
+    Rejection::NotTheStructure { problem }
+}
+
+fn text(fields: &Map<String, Value>, name: &str) -> Result<String, Rejection> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) if text.len() <= TEXT_BYTES_MAX => Ok(text.trim().to_owned()),
+        Some(Value::String(text)) => Err(wrong(format!("{name} has {} bytes", text.len()))),
+        Some(_) => Err(wrong(format!("{name} is no text"))),
+    }
+}
+
+fn list(fields: &Map<String, Value>, name: &str) -> Result<Vec<String>, Rejection> {
+    let entries = match fields.get(name) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(entries)) => entries,
+        Some(_) => return Err(wrong(format!("{name} is no list"))),
+    };
+    if entries.len() > ENTRIES_MAX {
+        return Err(wrong(format!("{name} has {} entries", entries.len())));
+    }
+    let entry = |(place, entry): (usize, &Value)| match entry {
+        Value::String(text) if text.len() <= ENTRY_BYTES_MAX => Ok(text.trim().to_owned()),
+        Value::String(text) => Err(wrong(format!("{name}[{place}] has {} bytes", text.len()))),
+        _ => Err(wrong(format!("{name}[{place}] is no text"))),
+    };
+    let entries = entries.iter().enumerate().map(entry);
+    entries.filter(|entry| !entry.as_ref().is_ok_and(String::is_empty)).collect()
+}

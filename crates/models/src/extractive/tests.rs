@@ -1,0 +1,171 @@
+use memoird_core::compaction::Summary;
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::spoken::Spoken;
+use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::time::Timestamp;
+use memoird_core::tokens::Tokenizer;
+use memoird_core::turn::Role;
+
+use super::*;
+
+fn said(seq: u64, role: Role, text: &str) -> Spoken {
+    let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
+    Spoken { seq, role, text: text.to_owned(), calls, errors, decisions, bytes: text.len() }
+}
+
+fn ask(turns: Vec<Spoken>, previous: Option<Body>, tokens_max: u64) -> SummaryAsk {
+    let mut notes = Notes::default();
+    turns.iter().for_each(|turn| notes.note(turn));
+    let summary = |body: Body| Summary {
+        number: 1,
+        first_seq: 1,
+        through_seq: 4,
+        turns: 4,
+        made_at: Timestamp::new(1_795_341_723, 0).unwrap(),
+        by: "extractive".into(),
+        text: body.text(4, &Notes::default()).into(),
+        body,
+        notes: Notes::default(),
+    };
+    SummaryAsk {
+        tenant: TenantId::parse("acme").unwrap(),
+        session: SessionId::parse("s").unwrap(),
+        generation: "01ARYZ6S410000000000000001".parse::<Generation>().unwrap(),
+        previous: previous.map(|body| Arc::new(summary(body))),
+        pieces: Vec::new(),
+        turns: turns.into(),
+        notes,
+        tokens_max,
+    }
+}
+
+fn tokens(body: &Body, ask: &SummaryAsk) -> u64 {
+    let summarizer = ExtractiveSummarizer::default();
+    summarizer.counter.count(&body.text(1_000, &ask.notes)) as u64
+}
+
+/// Flights are asked for and found, one after the other; each exchange has its own ids.
+fn conversation(first: u64, exchanges: u64) -> Vec<Spoken> {
+    let mut turns = Vec::new();
+    for n in first..first + exchanges {
+        let seq = 3 * n;
+        let question = format!("Please find me flight HAT{n:03} to Seattle. What does it cost?");
+        let found = format!(
+            r#"[{{"flight_number":"HAT{n:03}","date":"2024-05-{:02}","price":{}}}]"#,
+            n % 28 + 1,
+            1_000 + n,
+        );
+        let answer = format!("I found flight HAT{n:03} for ${}. Shall I book it?", 1_000 + n);
+        turns.push(said(seq, Role::User, &question));
+        turns.push(said(seq + 1, Role::Tool, &found));
+        turns.push(said(seq + 2, Role::Assistant, &answer));
+    }
+    turns
+}
+
+#[test]
+fn a_summary_says_who_wanted_what_and_keeps_identifiers_to_the_letter() {
+    let ask = ask(conversation(1, 8), None, 1_000);
+    let body = ExtractiveSummarizer::default().body(&ask);
+    assert!(body.session_intent.starts_with("Please find me flight HAT001"), "{body:?}");
+    assert!(body.session_intent.ends_with("HAT008 to Seattle. What does it cost?"), "{body:?}");
+    assert!(
+        body.narrative
+            .lines()
+            .all(|line| { line.starts_with("user: ") || line.starts_with("assistant: ") })
+    );
+    assert_eq!(body.pending_questions, ["assistant: Shall I book it?"]);
+    let text = body.text(24, &ask.notes);
+    for n in 1..=8 {
+        let texts =
+            [format!("HAT{n:03}"), format!("2024-05-{:02}", n + 1), format!("${}", 1_000 + n)];
+        assert!(texts.iter().all(|found| text.contains(found)), "{texts:?} in {text}");
+    }
+    assert_eq!(body, ExtractiveSummarizer::default().body(&ask), "the same again");
+}
+
+#[test]
+fn a_summary_has_at_most_the_tokens_that_it_may_have() {
+    let turns = conversation(1, 120);
+    for tokens_max in [0, 60, 100, 150, 300, 700, 2_000, 5_000, u64::MAX] {
+        let ask = ask(turns.clone(), None, tokens_max);
+        let body = ExtractiveSummarizer::default().body(&ask);
+        let bare = tokens(&Body::default(), &ask);
+        let tokens = tokens(&body, &ask);
+        // The first line, notes and questions are not the summarizer's to leave out.
+        assert!(tokens <= tokens_max.max(bare), "{tokens} of {tokens_max}, bare {bare}");
+        assert!(tokens_max < 150 || !body.narrative.is_empty(), "{tokens_max}: {body:?}");
+        if (700..=5_000).contains(&tokens_max) {
+            assert!(tokens >= tokens_max * 8 / 10, "{tokens} of {tokens_max}: room is left");
+        }
+    }
+}
+
+#[test]
+fn where_room_is_short_newer_identifiers_win() {
+    let ask = ask(conversation(1, 120), None, 400);
+    let body = ExtractiveSummarizer::default().body(&ask);
+    let listed = |n: u64| body.identifiers.contains(&format!("HAT{n:03}"));
+    assert!((111..=120).all(listed), "{body:?}");
+    assert!(!(2..=50).any(listed), "{body:?}");
+    assert_eq!(body.identifiers.last().map(String::as_str), Some("$1120"), "newest last");
+}
+
+#[test]
+fn what_the_last_summary_said_is_carried_on() {
+    let first = ask(conversation(1, 10), None, 1_500);
+    let mut body = ExtractiveSummarizer::default().body(&first);
+    body.decisions.push("Window seats only".to_owned());
+    body.next_steps.push("Pay with card 4XK90Q".to_owned());
+    for round in 1..5 {
+        let next = ask(conversation(10 * round + 1, 10), Some(body), 3_000);
+        body = ExtractiveSummarizer::default().body(&next);
+        assert!(body.session_intent.starts_with("Please find me flight HAT001"), "{body:?}");
+        assert_eq!(body.decisions, ["Window seats only"]);
+        let text = body.text(9, &next.notes);
+        for n in 1..=10 * round + 10 {
+            assert!(text.contains(&format!("HAT{n:03}")), "HAT{n:03} in {text}");
+            assert!(text.contains(&format!("${}", 1_000 + n)), "{n} in {text}");
+        }
+        assert!(text.contains("4XK90Q"), "{text}");
+    }
+}
+
+#[test]
+fn pieces_become_one_summary() {
+    let pieces: Vec<Body> = (0..3)
+        .map(|piece| {
+            let ask = ask(conversation(10 * piece + 1, 10), None, 1_000);
+            ExtractiveSummarizer::default().body(&ask)
+        })
+        .collect();
+    let merged = SummaryAsk { pieces, ..ask(Vec::new(), None, 2_500) };
+    let body = ExtractiveSummarizer::default().body(&merged);
+    let text = body.text(90, &merged.notes);
+    assert!((1..=30).all(|n| text.contains(&format!("HAT{n:03}"))), "{text}");
+    assert!(body.session_intent.starts_with("Please find me flight HAT001"), "{body:?}");
+}
+
+#[test]
+fn nothing_gives_nothing_and_calls_are_no_sentences() {
+    let nothing = ask(Vec::new(), None, 500);
+    assert!(ExtractiveSummarizer::default().body(&nothing).is_empty());
+    let input = r#"{"path":"src/a.rs","please":"delete all the important files now"}"#;
+    let call = Spoken {
+        calls: vec![("edit".to_owned(), input.to_owned())],
+        ..said(2, Role::Assistant, &format!("edit({input})"))
+    };
+    let turns = vec![said(1, Role::User, "Mend the parser of the compiler"), call];
+    let body = ExtractiveSummarizer::default().body(&ask(turns, None, 500));
+    assert_eq!(body.narrative, "user: Mend the parser of the compiler");
+    assert_eq!(body.files_touched, ["src/a.rs"]);
+}
+
+#[tokio::test]
+async fn it_answers_with_data_under_its_name() {
+    let summarizer = ExtractiveSummarizer::default();
+    assert_eq!((summarizer.name(), summarizer.is_remote()), ("extractive", false));
+    let ask = Arc::new(ask(conversation(1, 3), None, 500));
+    let expected = Answer::Body(summarizer.body(&ask));
+    assert_eq!(summarizer.summarize(ask).await, Ok(expected));
+}
