@@ -20,9 +20,22 @@
 //! | `last_seq` | the seq of its last turn; 0 without any |
 //! | `state` | the session's free-form JSON object, as it stands |
 //! | `state_version` | how often the state changed |
-//! | `summary` | `null`; a later version has the summary of what was compacted |
+//! | `summary` | what stood for the oldest turns in windows; `null` where nothing was compacted |
 //! | `turns_omitted` | turns that are missing in `turns`: too many bytes, or dropped without a journal |
 //! | `turns` | the turns, oldest first |
+//!
+//! A summary stands for turns that are in `turns` all the same. It has
+//!
+//! | field | what it is |
+//! |---|---|
+//! | `text` | what it says, as the model read it |
+//! | `number` | which one of the generation it is, from 1 |
+//! | `turns` | how many turns it stands for |
+//! | `through_seq` | the last of them |
+//! | `made_at` | when it was made |
+//! | `by` | who made it: `extractive`, `notes`, or a provider and its model |
+//! | `session_intent`, `narrative` | what the user wants, and what happened: texts, perhaps empty |
+//! | `files_touched`, `decisions`, `pending_questions`, `next_steps`, `identifiers` | lists of texts |
 //!
 //! A turn, as `memoird history --json` prints it; what it has not is left out:
 //!
@@ -42,6 +55,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memoird_core::change::EndReason;
+use memoird_core::compaction::Summary;
 use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
@@ -101,6 +115,26 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     Value::Object(object)
 }
 
+/// A summary, without what was noted beside it: its text says that as well.
+pub(crate) fn summary(summary: &Summary) -> Value {
+    let body = &summary.body;
+    json!({
+        "text": &*summary.text,
+        "number": summary.number,
+        "turns": summary.turns,
+        "through_seq": summary.through_seq,
+        "made_at": time(summary.made_at),
+        "by": &*summary.by,
+        "session_intent": body.session_intent,
+        "files_touched": body.files_touched,
+        "decisions": body.decisions,
+        "pending_questions": body.pending_questions,
+        "next_steps": body.next_steps,
+        "narrative": body.narrative,
+        "identifiers": body.identifiers,
+    })
+}
+
 /// A moment in RFC 3339, with as many digits of a second as it has.
 pub(crate) fn time(timestamp: Timestamp) -> Value {
     let since = Duration::new(timestamp.seconds().unsigned_abs(), timestamp.nanos());
@@ -146,7 +180,7 @@ fn head(call: &HookCall) -> Value {
         "last_seq": ended.turns.last().map_or(0, |(seq, _)| *seq),
         "state": state,
         "state_version": ended.state.version,
-        "summary": null,
+        "summary": ended.summary.as_deref().map(summary),
         "turns_omitted": ended.turns_omitted,
     })
 }

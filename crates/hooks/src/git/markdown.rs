@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use memoird_core::compaction::Summary;
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
 use memoird_engine::Ended;
 use serde_json::Value;
@@ -21,6 +22,9 @@ pub(super) fn document(ended: &Ended) -> String {
     if ended.turns_omitted > 0 {
         let _ = write!(text, "\n*{} more are not kept here.*\n", ended.turns_omitted);
     }
+    if let Some(summary) = &ended.summary {
+        put_summary(&mut text, summary);
+    }
     if ended.state.json.trim() != "{}" {
         text.push_str("\n## State\n");
         fenced(&mut text, "json", &pretty(&ended.state.json));
@@ -30,6 +34,14 @@ pub(super) fn document(ended: &Ended) -> String {
         section(&mut text, *seq, turn, &mut tools);
     }
     text
+}
+
+/// What the model read in the place of the oldest turns; those are in the document as well.
+fn put_summary(text: &mut String, summary: &Summary) {
+    let (turns, seq) = (turns(summary.turns), summary.through_seq);
+    let (by, at) = (inline(&summary.by), time::readable(summary.made_at));
+    let _ = write!(text, "\n## Summary\n\n*Of {turns}, up to {seq}; by {by}, {at}.*\n");
+    quoted(text, &summary.text);
 }
 
 fn front_matter(text: &mut String, ended: &Ended) {

@@ -4,6 +4,8 @@ use std::fs;
 use std::sync::Arc;
 
 use memoird_core::change::EndReason;
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::state::State;
 use memoird_core::turn::{MediaSource, PartKind, Role, Turn};
@@ -175,6 +177,51 @@ async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
     assert_eq!(turns.len(), 4);
     assert_eq!((&turns[0]["seq"], &turns[0]["role"]), (&3.into(), &"ROLE_USER".into()));
     assert_eq!(turns[0]["parts"][0]["text"], "# Hi\n\n---\n```\nopen\r\u{1b}[31mred");
+}
+
+/// What it says must not break out of its place either, and what reads turns finds them.
+#[tokio::test]
+async fn a_summary_heads_both_files_and_changes_nothing_else() {
+    let house = House::new();
+    let summary = Summary {
+        number: 2,
+        first_seq: 1,
+        through_seq: 4,
+        turns: 3,
+        made_at: at(NOON),
+        by: "openai/a*b".into(),
+        body: Body { decisions: vec!["Bonn it is".to_owned()], ..Body::default() },
+        notes: Notes::default(),
+        text: "[memoird: a summary]\n\n## Decisions\nBonn it is\r\u{1b}[31m\n---\n".into(),
+    };
+    let ended = Arc::new(Ended { summary: Some(Arc::new(summary)), ..rich() });
+    house.deliver(&[Arc::clone(&ended)]).await.unwrap();
+    let document = open(&house).show(&ended.session, None).unwrap().unwrap();
+    let section = "## Summary
+
+*Of 3 turns, up to 4; by openai/a\\*b, 2026-11-22 10:00:00.*
+
+> [memoird: a summary]
+>
+> ## Decisions
+> Bonn it is
+> \u{241b}[31m
+> ---
+
+## State
+";
+    let expected = DOCUMENT.replace("GENERATION", &ended.generation.to_string());
+    assert_eq!(document, expected.replace("## State\n", section));
+    let list = open(&house).list(1, None).unwrap();
+    assert_eq!((list[0].turns, list[0].reason.as_str()), (4, "expired"));
+    let path = list[0].path.replace(".md", ".jsonl");
+    let lines = git(&house.bare(), &["show", &format!("main:{path}")]);
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 5);
+    assert_eq!(lines[0]["summary"]["decisions"][0], "Bonn it is");
+    assert_eq!((&lines[0]["summary"]["through_seq"], lines[0].get("seq")), (&4.into(), None));
+    assert_eq!((&lines[1]["seq"], &lines[4]["seq"]), (&3.into(), &6.into()));
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use memoird_core::change::EndReason;
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::{Body, Summary};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
 use memoird_engine::HookCall;
@@ -52,6 +54,48 @@ fn it_says_all_that_is_known_of_the_session() {
     // Numbers of the state keep their digits, fields their order.
     assert!(payload(&call()).starts_with(r#"{"version":1,"delivery":"#));
     assert!(payload(&call()).contains(r#""state":{"step":2,"price":1.10},"#));
+}
+
+#[test]
+fn a_summary_is_given_with_all_that_it_says() {
+    let lines = |what: &str| vec![what.to_owned(), format!("\"{what}\"\n")];
+    let summary = Summary {
+        number: 3,
+        first_seq: 9,
+        through_seq: 14,
+        turns: 12,
+        made_at: Timestamp::new(1_700_000_050, 0).expect("a moment"),
+        by: "openai/gpt".into(),
+        body: Body {
+            session_intent: "a".into(),
+            files_touched: lines("b"),
+            decisions: lines("c"),
+            pending_questions: lines("d"),
+            next_steps: lines("e"),
+            narrative: "f".into(),
+            identifiers: lines("g"),
+        },
+        notes: Notes { files: lines("noted"), ..Notes::default() },
+        text: "# What was said\n".into(),
+    };
+    let expected = json!({
+        "text": "# What was said\n",
+        "number": 3,
+        "turns": 12,
+        "through_seq": 14,
+        "made_at": "2023-11-14T22:14:10Z",
+        "by": "openai/gpt",
+        "session_intent": "a",
+        "files_touched": ["b", "\"b\"\n"],
+        "decisions": ["c", "\"c\"\n"],
+        "pending_questions": ["d", "\"d\"\n"],
+        "next_steps": ["e", "\"e\"\n"],
+        "narrative": "f",
+        "identifiers": ["g", "\"g\"\n"],
+    });
+    let shown = parsed(&with(call(), |ended| ended.summary = Some(Arc::new(summary))));
+    assert_eq!(shown["summary"], expected);
+    assert_eq!(shown["turns"], parsed(&call())["turns"], "the turns stay as they are");
 }
 
 #[test]

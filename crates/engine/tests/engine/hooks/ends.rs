@@ -1,11 +1,17 @@
 //! Every end that a hook wants reaches it once, with all that the session was; and no
 //! other end does.
 
-use memoird_core::change::EndReason;
-use memoird_core::ids::Subject;
+use std::sync::Arc;
+
+use memoird_core::change::{Change, ChangeSet, EndReason, SummaryChange};
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::{Body, CompactionStatus, Summary};
+use memoird_core::ids::{SessionKey, Subject};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::AppendCommand;
+use memoird_core::time::{Steady, Timestamp};
 use memoird_engine::EngineConfig;
+use memoird_store::{ClockAnchor, Store};
 use tokio::time::sleep;
 
 use super::script::ScriptedHook;
@@ -214,4 +220,47 @@ async fn of_a_generation_that_is_too_large_the_newest_turns_are_delivered() {
     let newest: Vec<String> = (30 - count..30).map(|text| format!("{text:02}")).collect();
     assert_eq!(said(&ended), newest);
     assert_eq!(ended.turns_omitted, 30 - count as u64);
+}
+
+/// Whether it was in memory when it ended or not.
+#[tokio::test(start_paused = true)]
+async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
+    for is_loaded in [false, true] {
+        let hook = ScriptedHook::new([]);
+        let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
+        let engine = world.open().await;
+        Bot::acme(&engine).append("s", saying(&["one", "two", "three"])).await.unwrap();
+        engine.close().await;
+        let key = SessionKey { tenant: tenant_id(ACME), session: session_id("s") };
+        let head = world.store.load(&key, Steady(0)).unwrap().unwrap().head;
+        let summary = Arc::new(Summary {
+            number: 1,
+            first_seq: 1,
+            through_seq: 2,
+            turns: 2,
+            made_at: Timestamp::from_ms(5),
+            by: "notes".into(),
+            body: Body::default(),
+            notes: Notes::default(),
+            text: "what was said".into(),
+        });
+        let compact = Change::Compact {
+            generation: head.generation,
+            expected_revision: head.revision,
+            status: Arc::new(CompactionStatus { summaries: 1, ..CompactionStatus::default() }),
+            summary: SummaryChange::Made(Arc::clone(&summary)),
+        };
+        let set = ChangeSet { changes: vec![compact] };
+        assert_eq!(world.store.commit(&ClockAnchor::default(), &[set]).unwrap(), [Ok(())]);
+        let engine = world.open().await;
+        let bot = Bot::acme(&engine);
+        if is_loaded {
+            bot.say("s", "four").await.unwrap();
+        }
+        bot.end("s").await.unwrap();
+        settle().await;
+        let ended = hook.only();
+        assert_eq!(ended.summary, Some(summary));
+        assert_eq!(said(&ended)[..3], ["one", "two", "three"]);
+    }
 }
