@@ -72,7 +72,8 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
     config.compaction.summarizer = Some(Script::of([]));
     let engine = open(config).await;
     let bot = Bot::acme(&engine);
-    let texts: Vec<String> = (0..8).map(|number| format!("turn {number} of eight")).collect();
+    let text = |number| format!("what of #{number}? {}", "x".repeat(400));
+    let texts: Vec<String> = (0..8).map(text).collect();
     for text in &texts {
         bot.say("s", text).await.unwrap();
     }
