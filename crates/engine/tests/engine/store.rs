@@ -181,11 +181,12 @@ impl Store for FaultyStore {
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         self.commits.pass();
         if self.fates.lock().unwrap().pop_front() == Some(Fate::Full) {
-            self.record().note_failure();
+            self.record().note_full();
             return Err(StoreError::Full);
         }
         // Nobody looks in between.
         let mut record = self.record();
+        record.note_room(clock.steady);
         let answers = self.inner.commit(clock, sets)?;
         for (set, answer) in sets.iter().zip(&answers) {
             match answer {

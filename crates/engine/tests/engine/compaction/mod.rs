@@ -1,7 +1,7 @@
 //! Compaction, from outside: when a session gets a summary, what windows show then, and what
 //! a summarizer that fails, hangs or lies changes, which is nothing.
 
-mod script;
+pub(crate) mod script;
 
 use std::sync::Arc;
 
