@@ -257,6 +257,9 @@ impl Engine {
         let cell = &wanted.cell;
         let (tenant, reason, problem) = (&cell.tenant.id, failure.reason, &failure.problem);
         warn!(%tenant, reason, problem, "a session was not compacted");
+        if self.shared.journal.is_failing() {
+            return;
+        }
         let Ok(permit) = self.shared.journal.permit(0).await else { return };
         let (submitted, breaker) = {
             let mut inner = cell.lock();
