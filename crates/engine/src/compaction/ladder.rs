@@ -11,7 +11,7 @@ use memoird_core::compaction::{Body, CompactionPolicy, Failure, Summary, acknowl
 use memoird_core::session::Snapshot;
 use memoird_core::time::Timestamp;
 use memoird_core::tokens::Scale;
-use memoird_core::turn::estimate_tokens;
+use memoird_core::turn::{Role, estimate_tokens};
 use memoird_store::encoding;
 
 use super::attempt::{Ended, Made};
@@ -20,6 +20,9 @@ use super::{span, stats::Outcome};
 use crate::cell::SessionCell;
 use crate::engine::Engine;
 use crate::machine::Stopwatch;
+
+/// What is said of the user's first words, where nobody sums them up.
+const INTENT_BYTES_MAX: usize = 300;
 
 /// What a summary is made of.
 pub(super) struct Material {
@@ -122,13 +125,19 @@ async fn gather(
 
 /// What notes say, as a summary: what the last summary said is carried on.
 fn from_notes(snapshot: &Snapshot, material: &Material) -> Body {
-    let last = snapshot.previous.as_ref().map(|last| last.body.clone()).unwrap_or_default();
-    Body {
-        decisions: material.notes.decisions.clone(),
-        pending_questions: material.notes.pending_questions.clone(),
-        files_touched: material.notes.files.clone(),
-        ..last
+    let mut body = snapshot.previous.as_ref().map(|last| last.body.clone()).unwrap_or_default();
+    if body.session_intent.is_empty() {
+        let asked = material.turns.iter().find(|turn| turn.role == Role::User);
+        let asked = asked.map_or("", |turn| turn.text.trim());
+        body.session_intent = asked[..asked.floor_char_boundary(INTENT_BYTES_MAX)].to_owned();
     }
+    if body.narrative.is_empty() {
+        body.narrative = "What was decided stands in the notes, step by step.".to_owned();
+    }
+    body.decisions.clone_from(&material.notes.decisions);
+    body.pending_questions.clone_from(&material.notes.pending_questions);
+    body.files_touched.clone_from(&material.notes.files);
+    body
 }
 
 /// What checks an answer, where it holds up nobody.
