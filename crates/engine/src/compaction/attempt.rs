@@ -41,6 +41,8 @@ pub(super) struct Made {
     pub(super) tokens_before: u64,
     pub(super) tokens_after: u64,
     pub(super) probe: Probe,
+    /// What its turn weighs on the scale of the snapshot.
+    pub(super) turn_tokens: Option<u64>,
 }
 
 /// Says of a session that it is not being compacted any more, whatever happened.
@@ -188,6 +190,9 @@ impl Engine {
             let remembers = !self.shared.journal.is_on();
             let change = session.compact(snapshot.generation, &made.summary, remembers);
             let change = change.ok_or(Ended::Discarded)?;
+            if let Some((scale, tokens)) = snapshot.scale.zip(made.turn_tokens) {
+                session.note_summary_tokens(scale, tokens);
+            }
             cell.tenant.stats.compaction.shift_open(was_open, false);
             let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
             let set = ChangeSet { changes: vec![change] };
@@ -197,7 +202,7 @@ impl Engine {
         };
         submitted.written().await.map_err(Ended::Refused)?;
         self.tell_made(wanted, snapshot.generation, &made);
-        let Made { summary, tokens_before, tokens_after, probe } = made;
+        let Made { summary, tokens_before, tokens_after, probe, .. } = made;
         let summary = Some(summary);
         Ok(CompactionOutcome {
             session: view,

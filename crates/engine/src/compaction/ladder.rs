@@ -11,7 +11,7 @@ use memoird_core::compaction::{Body, CompactionPolicy, Failure, Summary, acknowl
 use memoird_core::session::Snapshot;
 use memoird_core::time::Timestamp;
 use memoird_core::tokens::Scale;
-use memoird_core::turn::{Role, estimate_tokens};
+use memoird_core::turn::{Role, Turn, estimate_tokens};
 use memoird_store::encoding;
 
 use super::attempt::{Ended, Made};
@@ -172,8 +172,12 @@ impl Judge {
             (material.through_seq, self.now, material.notes.clone());
         let summary =
             Summary { number, first_seq, through_seq, turns, made_at, by, body, notes, text };
-        let overhead = self.scale.as_ref().map_or(16, |scale| scale.turn(&acknowledgement()));
-        let tokens_after = self.weigh(&summary.text) + overhead;
+        let weigh = |turn: &Turn| self.scale.as_ref().map(|scale| scale.turn(turn));
+        let turn_tokens = weigh(&summary.turn());
+        let tokens_after = match turn_tokens.zip(weigh(&acknowledgement())) {
+            Some((turn, acknowledged)) => turn + acknowledged,
+            None => self.weigh(&summary.text),
+        };
         let said: u64 = material.turns.iter().map(|turn| self.weigh(&turn.text)).sum();
         let tokens_before = said + before.map_or(0, |last| self.weigh(&last.text));
         let facts = Facts {
@@ -187,7 +191,7 @@ impl Judge {
         let mut left: Vec<&str> = vec![&summary.text];
         left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
         let probe = Probe::of(&material.turns, &left);
-        Ok(Made { summary: Arc::new(summary), tokens_before, tokens_after, probe })
+        Ok(Made { summary: Arc::new(summary), tokens_before, tokens_after, probe, turn_tokens })
     }
 
     fn weigh(&self, text: &str) -> u64 {
