@@ -1,7 +1,16 @@
 //! Compaction, from outside: when a session gets a summary, what windows show then, and what
 //! a summarizer that fails, hangs or lies changes, which is nothing.
 
+mod answers;
+mod breakers;
+mod commits;
+mod counters;
+mod deferral;
+mod ends;
+mod pieces;
 mod script;
+mod talk;
+mod undo;
 
 use std::sync::Arc;
 
@@ -153,7 +162,7 @@ async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
     let bad = [
         (Does::Never, "timeout"),
         (Does::Writes(""), "empty"),
-        (Does::Writes("{}"), "empty"),
+        (Does::Writes("{}"), "field_missing"),
         (Does::Writes("{\"session_intent\": \"to ta"), "cut_off"),
         (Does::Writes("I'm sorry, but I can't help with that."), "refusal"),
         (Does::CutOff, "cut_off"),
