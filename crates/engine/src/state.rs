@@ -108,9 +108,12 @@ impl Engine {
         if session.is_expired(now.steady, cell.tenant.ttl_ms()) {
             return Ok(Attempt::NeedsEnd);
         }
-        let before = session.head().totals;
+        let is_open = |session: &Session| session.compaction().opened.is_some();
+        let (before, was_open) = (session.head().totals, is_open(session));
         let (outcome, set) = act(session, now)?;
         cell.tenant.stats.count_live(before, session.head().totals);
+        // A reset puts another session into its place.
+        cell.tenant.stats.compaction.count_open(was_open, is_open(session));
         let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
         let permit = permit.take().ok_or(EngineError::NoPlace)?;
         let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);

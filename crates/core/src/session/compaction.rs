@@ -22,7 +22,7 @@ pub(super) struct Compacting {
     pub(super) summary: Option<Arc<Summary>>,
     /// Those before it, newest last, where no store keeps them.
     pub(super) earlier: Vec<Arc<Summary>>,
-    /// Since when one is wanted that has to wait.
+    /// Since when one is wanted that has to wait for a result, or for the end of a reply.
     wanted_since: Option<Steady>,
     /// What the last window was built for.
     goal: Option<Goal>,
@@ -178,13 +178,24 @@ impl Session {
         if self.head.compaction.as_deref().is_some_and(is_held_back) {
             return None;
         }
-        let compacting = self.compacting.get_or_insert_default();
-        let since = *compacting.wanted_since.get_or_insert(now);
-        if self.is_waiting() && now.since(since) < policy.defer_ms_max {
+        if self.is_deferred(now, policy) {
             return None;
         }
         let keep = self.keep(trigger, policy, limits);
         self.span(&keep).map(|_| trigger)
+    }
+
+    /// True while it has to wait for a result, or for the end of a reply, and not for too
+    /// long: from now on it is wanted.
+    fn is_deferred(&mut self, now: Steady, policy: &CompactionPolicy) -> bool {
+        let is_waiting = self.is_waiting();
+        let compacting = self.compacting.get_or_insert_default();
+        if !is_waiting {
+            compacting.wanted_since = None;
+            return false;
+        }
+        let since = *compacting.wanted_since.get_or_insert(now);
+        now.since(since) < policy.defer_ms_max
     }
 
     /// True while a call waits for its result or a reply is streaming.
@@ -200,6 +211,7 @@ impl Session {
         &mut self,
         trigger: Trigger,
         exchanges: Option<u32>,
+        now: Steady,
         policy: &CompactionPolicy,
         limits: &Limits,
     ) -> Result<Snapshot, NotNow> {
@@ -207,7 +219,12 @@ impl Session {
         if status.running {
             return Err(NotNow::Running);
         }
-        if trigger == Trigger::Command && self.is_waiting() {
+        let must_wait = match trigger {
+            Trigger::Command => self.is_waiting(),
+            // A call may have been made since it was wanted.
+            _ => self.is_deferred(now, policy),
+        };
+        if must_wait {
             return Err(NotNow::Waiting);
         }
         let mut keep = self.keep(trigger, policy, Some(limits));

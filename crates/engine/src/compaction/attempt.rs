@@ -8,14 +8,15 @@ use memoird_core::change::ChangeSet;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::{BreakerView, Failure, Summary, Trigger};
 use memoird_core::ids::Generation;
-use memoird_core::session::{NotNow, Snapshot};
+use memoird_core::session::{Head, NotNow, Snapshot};
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::queue::Wanted;
 use super::stats::Outcome;
 use super::{CompactionOutcome, ladder, near};
 use crate::append::ATTEMPTS;
-use crate::cell::{Residence, SessionCell};
+use crate::cell::{Inner, Residence, SessionCell};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::events::EventKind;
@@ -31,6 +32,8 @@ pub(super) enum Ended {
     Failed(Failure, Outcome),
     /// The provider is known to be down: nobody asked it.
     ProviderDown,
+    /// There is a summary, and it could not be written.
+    Unwritten(EngineError),
     /// The call cannot be done.
     Refused(EngineError),
 }
@@ -45,22 +48,46 @@ pub(super) struct Made {
     pub(super) turn_tokens: Option<u64>,
 }
 
+/// Of what a snapshot was taken. A session that was thrown away since, because something of
+/// it was not written, may have other turns under the same numbers.
+#[derive(Clone, Copy)]
+pub(super) struct Life {
+    generation: Generation,
+    epoch: u32,
+    /// What has to be settled before the snapshot is true.
+    pub(super) ticket: u64,
+}
+
+impl Life {
+    /// True as long as nothing of the session was thrown away.
+    pub(super) fn is_of(&self, inner: &Inner) -> bool {
+        inner.epoch == self.epoch
+    }
+}
+
 /// Says of a session that it is not being compacted any more, whatever happened.
 struct Running<'a> {
     cell: &'a SessionCell,
-    generation: Generation,
+    life: Life,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if let Some(session) = self.cell.lock().session_mut() {
-            session.compaction_over(self.generation);
+        let mut inner = self.cell.lock();
+        if self.life.is_of(&inner)
+            && let Some(session) = inner.session_mut()
+        {
+            session.compaction_over(self.life.generation);
         }
     }
 }
 
 /// Compacts a session, counts and tells what became of it, and answers who waits.
 pub(super) async fn attempt(engine: Engine, wanted: Wanted) {
+    // Nobody pays for what nobody waits for any more.
+    if wanted.answer.as_ref().is_some_and(oneshot::Sender::is_closed) {
+        return;
+    }
     let trigger = wanted.trigger;
     let outcome = engine.compact(&wanted).await;
     let stats = &wanted.cell.tenant.stats.compaction;
@@ -71,7 +98,7 @@ pub(super) async fn attempt(engine: Engine, wanted: Wanted) {
             Ok(_) | Err(Ended::Nothing | Ended::Refused(_)) => Outcome::Nothing,
             Err(Ended::Discarded) => Outcome::Discarded,
             Err(Ended::Failed(_, outcome)) => *outcome,
-            Err(Ended::ProviderDown) => Outcome::Failed,
+            Err(Ended::ProviderDown | Ended::Unwritten(_)) => Outcome::Failed,
         },
     );
     let Some(answer) = wanted.answer else { return };
@@ -84,7 +111,7 @@ pub(super) async fn attempt(engine: Engine, wanted: Wanted) {
         Ended::ProviderDown => {
             failed("provider_down", "the summarizer failed again and again; try later".to_owned())
         }
-        Ended::Refused(error) => error,
+        Ended::Refused(error) | Ended::Unwritten(error) => error,
     });
     // Whoever asked may have hung up.
     let _ = answer.send(outcome);
@@ -102,20 +129,24 @@ impl Engine {
         if self.shared.journal.is_failing() && wanted.answer.is_none() {
             return Err(Ended::Nothing);
         }
-        let policy = cell.tenant.policy();
-        let (snapshot, ticket) = match self.begin(wanted).await? {
-            Begun::Started(snapshot, ticket) => (snapshot, ticket),
+        let (snapshot, life) = match self.begin(wanted).await? {
+            Begun::Started(snapshot, life) => (snapshot, life),
             Begun::NothingToDo(outcome) => return Ok(*outcome),
         };
-        let generation = snapshot.generation;
-        let running = Running { cell, generation };
-        let made = ladder::climb(self, cell, &snapshot, ticket).await;
+        let running = Running { cell, life };
+        let made = ladder::climb(self, cell, &snapshot, life).await;
         let done = match made {
-            Ok(made) => self.commit_summary(wanted, &snapshot, made).await,
+            Ok(made) => self.commit_summary(wanted, &snapshot, life, made).await,
             Err(ended) => Err(ended),
         };
-        if let Err(Ended::Failed(failure, _)) = &done {
-            self.note_failure(wanted, generation, failure, &policy.compaction).await;
+        match &done {
+            Err(Ended::Failed(failure, _)) => self.note_failure(wanted, life, failure).await,
+            // What was paid for and cannot be written is not paid for again and again.
+            Err(Ended::Unwritten(error)) if self.load(cell).await.is_ok() => {
+                let failure = Failure { reason: "not_written", problem: error.to_string() };
+                self.note_failure(wanted, life, &failure).await;
+            }
+            _ => {}
         }
         drop(running);
         done
@@ -127,18 +158,28 @@ impl Engine {
         for _ in 0..ATTEMPTS {
             let needs_load = {
                 let mut inner = cell.lock();
-                let (now, ticket) = (self.shared.machine.now(), inner.ticket);
+                let now = self.shared.machine.now();
+                let (ticket, epoch) = (inner.ticket, inner.epoch);
                 let policy = cell.tenant.policy();
+                let is_dead = |head: &Head| head.is_expired(now.steady, cell.tenant.ttl_ms());
+                if inner.head().is_some_and(is_dead) {
+                    break;
+                }
                 match inner.session_mut() {
                     Some(session) => {
                         let begun = session.begin_compaction(
                             wanted.trigger,
                             wanted.exchanges,
+                            now.steady,
                             &policy.compaction,
                             &policy.limits,
                         );
                         return match begun {
-                            Ok(snapshot) => Ok(Begun::Started(snapshot, ticket)),
+                            Ok(snapshot) => {
+                                let generation = snapshot.generation;
+                                let life = Life { generation, epoch, ticket };
+                                Ok(Begun::Started(snapshot, life))
+                            }
                             Err(NotNow::Running) => {
                                 Err(Ended::Refused(EngineError::CompactionRunning))
                             }
@@ -177,14 +218,18 @@ impl Engine {
         &self,
         wanted: &Wanted,
         snapshot: &Snapshot,
+        life: Life,
         made: Made,
     ) -> Result<CompactionOutcome, Ended> {
         let cell = &wanted.cell;
         let permit = self.shared.journal.permit(2 * made.summary.text.len()).await;
-        let permit = permit.map_err(Ended::Refused)?;
+        let permit = permit.map_err(Ended::Unwritten)?;
         let (view, submitted) = {
             let mut inner = cell.lock();
             let now = self.shared.machine.now();
+            if !life.is_of(&inner) {
+                return Err(Ended::Discarded);
+            }
             let session = inner.session_mut().ok_or(Ended::Discarded)?;
             let was_open = session.compaction().opened.is_some();
             let remembers = !self.shared.journal.is_on();
@@ -200,7 +245,7 @@ impl Engine {
             inner.ticket = submitted.ticket;
             (view, submitted)
         };
-        submitted.written().await.map_err(Ended::Refused)?;
+        submitted.written().await.map_err(Ended::Unwritten)?;
         self.tell_made(wanted, snapshot.generation, &made);
         let Made { summary, tokens_before, tokens_after, probe, .. } = made;
         let summary = Some(summary);
@@ -252,14 +297,9 @@ impl Engine {
 
     /// Notes a failure, so that its breaker survives a restart. Where that cannot be written
     /// the session goes on without.
-    async fn note_failure(
-        &self,
-        wanted: &Wanted,
-        generation: Generation,
-        failure: &Failure,
-        policy: &memoird_core::compaction::CompactionPolicy,
-    ) {
-        let cell = &wanted.cell;
+    async fn note_failure(&self, wanted: &Wanted, life: Life, failure: &Failure) {
+        let (cell, generation) = (&wanted.cell, life.generation);
+        let policy = &cell.tenant.policy().compaction;
         let (tenant, reason, problem) = (&cell.tenant.id, failure.reason, &failure.problem);
         warn!(%tenant, reason, problem, "a session was not compacted");
         if self.shared.journal.is_failing() {
@@ -268,8 +308,12 @@ impl Engine {
         let Ok(permit) = self.shared.journal.permit(0).await else { return };
         let (submitted, breaker) = {
             let mut inner = cell.lock();
-            let now = self.shared.machine.now();
+            let (now, is_same) = (self.shared.machine.now(), life.is_of(&inner));
             let Some(session) = inner.session_mut() else { return };
+            if !is_same && session.compaction().running {
+                // Somebody else's try, which ends by itself.
+                return;
+            }
             let was_open = session.compaction().opened.is_some();
             let change = session.compaction_failed(generation, failure, now, policy);
             let Some(change) = change else { return };
@@ -294,7 +338,7 @@ impl Engine {
 }
 
 enum Begun {
-    Started(Snapshot, u64),
+    Started(Snapshot, Life),
     NothingToDo(Box<CompactionOutcome>),
 }
 

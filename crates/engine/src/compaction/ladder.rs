@@ -14,7 +14,7 @@ use memoird_core::tokens::Scale;
 use memoird_core::turn::{Role, Turn, estimate_tokens};
 use memoird_store::encoding;
 
-use super::attempt::{Ended, Made};
+use super::attempt::{Ended, Life, Made};
 use super::pieces::Summarizing;
 use super::{span, stats::Outcome};
 use crate::cell::SessionCell;
@@ -23,6 +23,9 @@ use crate::machine::Stopwatch;
 
 /// What is said of the user's first words, where nobody sums them up.
 const INTENT_BYTES_MAX: usize = 300;
+/// Bytes of a span for each token that the summarizer takes at once: about twenty calls, so
+/// that their number is never reached. The rest comes with the next summary.
+const SPAN_BYTES_PER_TOKEN: u64 = 80;
 
 /// What a summary is made of.
 pub(super) struct Material {
@@ -35,14 +38,14 @@ pub(super) struct Material {
     through_seq: u64,
 }
 
-/// Makes a summary of a snapshot, whose turns are true once this ticket is settled.
+/// Makes a summary of a snapshot, whose turns are true once its ticket is settled.
 pub(super) async fn climb(
     engine: &Engine,
     cell: &SessionCell,
     snapshot: &Snapshot,
-    ticket: u64,
+    life: Life,
 ) -> Result<Made, Ended> {
-    let material = Arc::new(gather(engine, cell, snapshot, ticket).await?);
+    let material = Arc::new(gather(engine, cell, snapshot, life).await?);
     if material.turns.is_empty() {
         return Err(Ended::Nothing);
     }
@@ -102,10 +105,18 @@ async fn gather(
     engine: &Engine,
     cell: &SessionCell,
     snapshot: &Snapshot,
-    ticket: u64,
+    life: Life,
 ) -> Result<Material, Ended> {
-    engine.shared.journal.visible(ticket).await;
-    let (turns, through_seq) = span::read(engine, cell, snapshot).await?;
+    let config = engine.shared.config.load_full();
+    let summarizer = config.compaction.summarizer.as_ref();
+    let tokens_max = summarizer.map_or(u64::MAX, |summarizer| summarizer.input_tokens_max());
+    let bytes_max = usize::try_from(tokens_max.saturating_mul(SPAN_BYTES_PER_TOKEN));
+    let bytes_max = bytes_max.unwrap_or(usize::MAX);
+    engine.shared.journal.visible(life.ticket).await;
+    if !life.is_of(&cell.lock()) {
+        return Err(Ended::Discarded);
+    }
+    let (turns, through_seq) = span::read(engine, cell, snapshot, bytes_max).await?;
     let shown = snapshot.shown.clone();
     let notes = snapshot.previous.as_ref().map(|last| last.notes.clone()).unwrap_or_default();
     let decode = move || {
@@ -174,12 +185,10 @@ impl Judge {
             Summary { number, first_seq, through_seq, turns, made_at, by, body, notes, text };
         let weigh = |turn: &Turn| self.scale.as_ref().map(|scale| scale.turn(turn));
         let turn_tokens = weigh(&summary.turn());
-        let tokens_after = match turn_tokens.zip(weigh(&acknowledgement())) {
-            Some((turn, acknowledged)) => turn + acknowledged,
-            None => self.weigh(&summary.text),
-        };
+        let overhead = weigh(&acknowledgement()).unwrap_or(16);
+        let tokens_after = turn_tokens.unwrap_or_else(|| self.weigh(&summary.text)) + overhead;
         let said: u64 = material.turns.iter().map(|turn| self.weigh(&turn.text)).sum();
-        let tokens_before = said + before.map_or(0, |last| self.weigh(&last.text));
+        let tokens_before = said + before.map_or(0, |last| self.weigh(&last.text) + overhead);
         let facts = Facts {
             span: &material.turns,
             previous: before.map(|last| &**last),

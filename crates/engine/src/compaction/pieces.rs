@@ -12,13 +12,13 @@ use memoird_core::compaction::spoken::Spoken;
 use memoird_core::compaction::{Body, Failure};
 use memoird_core::session::Snapshot;
 use memoird_core::turn::{Role, estimate_tokens};
+use tokio::task::JoinSet;
 
 use super::attempt::Ended;
 use super::ladder::{Material, rejected};
 use super::stats::Outcome;
 use crate::cell::SessionCell;
 use crate::engine::{Blocking, Engine};
-use crate::error::EngineError;
 use crate::summarizer::{Answer, Stop, SummarizeError, Summarizer, SummaryAsk};
 use crate::tenant::ms;
 
@@ -86,7 +86,9 @@ impl Summarizing<'_> {
             }
             let mut bodies = Vec::with_capacity(pieces.len());
             for piece in pieces {
-                let ask = self.ask(material, piece.into(), Vec::new(), false);
+                let mut ask = self.ask(material, piece.into(), Vec::new(), false);
+                // So that several of them fit into one call.
+                ask.tokens_max = ask.tokens_max.min((left.tokens_max / 4).max(PIECE_TOKENS_MIN));
                 match self.call(ask, left).await {
                     Err(Missing::TooLong(problem)) => {
                         return self.smaller(turns, material, left, problem).await;
@@ -122,8 +124,10 @@ impl Summarizing<'_> {
         material: &Material,
         left: &mut Left,
     ) -> Result<Body, Missing> {
+        let said = self.snapshot.previous.as_ref().map_or(0, |last| tokens(&last.text));
+        let room = left.tokens_max.saturating_sub(said).max(PIECE_TOKENS_MIN);
         while bodies.len() > 1 {
-            let groups = grouped(bodies, left.tokens_max);
+            let groups = grouped(bodies, room);
             let is_last = groups.len() == 1;
             let mut merged = Vec::with_capacity(groups.len());
             for group in groups {
@@ -165,13 +169,10 @@ impl Summarizing<'_> {
         if !self.may_call() {
             return Err(Missing::Ended(Ended::ProviderDown));
         }
-        let (summarizer, ask) = (Arc::clone(self.summarizer), Arc::new(ask));
-        let answered = match summarizer.is_remote() {
-            true => summarizer.summarize(ask).await,
-            false => self
-                .on_the_pool(ask)
-                .await
-                .map_err(|error| Missing::Ended(Ended::Refused(error)))?,
+        let Some(answered) = self.in_a_task(Arc::new(ask)).await else {
+            self.note_provider(false);
+            let problem = "the summarizer panicked".to_owned();
+            return Err(Missing::Ended(failed("panicked", problem)));
         };
         self.note_provider(!matches!(
             answered,
@@ -198,18 +199,21 @@ impl Summarizing<'_> {
         }
     }
 
-    /// What computes in this process does so where it holds up nobody.
-    async fn on_the_pool(
-        &self,
-        ask: Arc<SummaryAsk>,
-    ) -> Result<Result<Answer, SummarizeError>, EngineError> {
-        let blocking = self.engine.shared.blocking;
-        if blocking == Blocking::Inline {
-            return Ok(self.summarizer.summarize(ask).await);
-        }
+    /// Asks in a task of its own, so that a panic ends nothing else: `None` for one. What
+    /// computes in this process does so where it holds up nobody.
+    async fn in_a_task(&self, ask: Arc<SummaryAsk>) -> Option<Result<Answer, SummarizeError>> {
         let summarizer = Arc::clone(self.summarizer);
-        let handle = tokio::runtime::Handle::current();
-        blocking.run(move || handle.block_on(summarizer.summarize(ask))).await
+        let may_hold_up = summarizer.is_remote() || self.engine.shared.blocking == Blocking::Inline;
+        // Dropped with this call, and the task with it.
+        let mut task = JoinSet::new();
+        match may_hold_up {
+            true => task.spawn(async move { summarizer.summarize(ask).await }),
+            false => {
+                let handle = tokio::runtime::Handle::current();
+                task.spawn_blocking(move || handle.block_on(summarizer.summarize(ask)))
+            }
+        };
+        task.join_next().await?.ok()
     }
 
     fn may_call(&self) -> bool {

@@ -15,6 +15,8 @@ use crate::error::EngineError;
 
 /// Sessions that may wait; one that finds no room is asked for again by its next call.
 const WAITING_MAX: usize = 10_000;
+/// Of these, of one tenant: there is always room for another one.
+const WAITING_TENANT_MAX: usize = 2_500;
 
 /// All that compactions share.
 #[derive(Debug, Default)]
@@ -27,9 +29,14 @@ pub(crate) struct Compactions {
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// First those that somebody waits for.
     waiting: VecDeque<Wanted>,
     /// Those that nobody waits for, each once.
     known: HashSet<SessionKey>,
+    /// How many of them are whose.
+    by_tenant: HashMap<TenantId, usize>,
+    /// True once nobody takes anything any more.
+    is_closed: bool,
 }
 
 /// Why a session is to be compacted.
@@ -59,9 +66,10 @@ impl Compactions {
     /// Wants a session to be compacted, unless it is wanted already.
     pub(crate) fn want(&self, cell: &Arc<SessionCell>, Wish { trigger, near }: Wish) {
         let mut queue = self.queue();
-        if queue.waiting.len() >= WAITING_MAX || !queue.known.insert(cell.key.clone()) {
+        if !queue.has_room(&cell.key.tenant) || !queue.known.insert(cell.key.clone()) {
             return;
         }
+        queue.count(&cell.key.tenant);
         let (cell, exchanges, answer) = (Arc::clone(cell), None, None);
         queue.waiting.push_back(Wanted { cell, trigger, exchanges, near, answer });
         drop(queue);
@@ -71,31 +79,47 @@ impl Compactions {
     /// Wants it now, because somebody waits for it.
     pub(super) fn want_now(&self, wanted: Wanted) -> Result<(), EngineError> {
         let mut queue = self.queue();
-        if queue.waiting.len() >= WAITING_MAX {
+        if queue.is_closed {
+            return Err(EngineError::Stopping);
+        }
+        if !queue.has_room(&wanted.cell.key.tenant) {
             return Err(EngineError::CompactionRunning);
         }
-        queue.waiting.push_front(wanted);
+        queue.count(&wanted.cell.key.tenant);
+        // Behind those that came before it.
+        let place = queue.waiting.partition_point(|known| known.answer.is_some());
+        queue.waiting.insert(place, wanted);
         drop(queue);
         self.arrived.notify_one();
         Ok(())
     }
 
-    /// The first that waits and whose tenant has less than so many under way.
+    /// The first that waits of the tenant that has the fewest under way, and less than so
+    /// many.
     pub(super) fn take(
         &self,
         under_way: &HashMap<TenantId, usize>,
         tenant_max: usize,
     ) -> Option<Wanted> {
         let mut queue = self.queue();
-        let has_room = |wanted: &Wanted| {
-            under_way.get(&wanted.cell.key.tenant).is_none_or(|count| *count < tenant_max)
-        };
-        let place = queue.waiting.iter().position(has_room)?;
+        let busy = |wanted: &Wanted| under_way.get(&wanted.cell.key.tenant).copied().unwrap_or(0);
+        let waiting = queue.waiting.iter().map(busy).enumerate();
+        let (place, _) =
+            waiting.filter(|(_, busy)| *busy < tenant_max).min_by_key(|(_, busy)| *busy)?;
         let wanted = queue.waiting.remove(place)?;
+        queue.discount(&wanted.cell.key.tenant);
         if wanted.answer.is_none() {
             queue.known.remove(&wanted.cell.key);
         }
         Some(wanted)
+    }
+
+    /// From now on nothing waits: nobody would take it.
+    pub(super) fn close(&self) {
+        let mut queue = self.queue();
+        let (is_closed, waiting) = (true, std::mem::take(&mut queue.waiting));
+        *queue = Queue { is_closed, ..Queue::default() };
+        drop((queue, waiting));
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -104,5 +128,25 @@ impl Compactions {
 
     pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.provider.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn has_room(&self, tenant: &TenantId) -> bool {
+        let of_tenant = self.by_tenant.get(tenant).copied().unwrap_or(0);
+        !self.is_closed && self.waiting.len() < WAITING_MAX && of_tenant < WAITING_TENANT_MAX
+    }
+
+    fn count(&mut self, tenant: &TenantId) {
+        *self.by_tenant.entry(tenant.clone()).or_default() += 1;
+    }
+
+    fn discount(&mut self, tenant: &TenantId) {
+        if let Some(count) = self.by_tenant.get_mut(tenant) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_tenant.remove(tenant);
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Reading the turns of a span: from memory where all of them are there, else from the
 //! journal, which has those that first in, first out has dropped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use memoird_core::ids::SessionKey;
@@ -22,8 +22,32 @@ const PAGE_BYTES: usize = 4 << 20;
 
 type Turns = Vec<(u64, Arc<[u8]>)>;
 
-/// The turns to be summarized, and the last turn that a summary of them stands for.
+/// The turns to be summarized, and the last turn that a summary of them stands for: of about
+/// so many bytes at most.
 pub(super) async fn read(
+    engine: &Engine,
+    cell: &SessionCell,
+    snapshot: &Snapshot,
+    bytes_max: usize,
+) -> Result<(Turns, u64), Ended> {
+    let (mut turns, through_seq) = read_all(engine, cell, snapshot).await?;
+    let mut bytes = 0;
+    let mut is_in = |(_, content): &(u64, Arc<[u8]>)| {
+        bytes += content.len();
+        bytes <= bytes_max
+    };
+    let count = turns.iter().take_while(|turn| is_in(turn)).count();
+    if count < turns.len() {
+        let mut first = turns[..=count].to_vec();
+        if let Some(seq) = last_boundary(&mut first) {
+            turns = first;
+            return Ok((turns, seq));
+        }
+    }
+    Ok((turns, through_seq))
+}
+
+async fn read_all(
     engine: &Engine,
     cell: &SessionCell,
     snapshot: &Snapshot,
@@ -78,13 +102,30 @@ async fn read_journal(
     Ok((turns, through_seq))
 }
 
-/// Drops the exchange that was not read whole; gives the last turn of the ones that were.
+/// Drops the exchange that was not read whole, or where all is one exchange the unit; gives
+/// the last turn of what is left.
 fn last_boundary(turns: &mut Turns) -> Option<u64> {
-    let begins = |(_, content): &(u64, Arc<[u8]>)| {
-        encoding::open(content)
-            .is_some_and(|turn| turn.role == Role::User && turn.links().results.is_empty())
-    };
-    let place = turns.iter().rposition(begins).filter(|place| *place > 0)?;
-    turns.truncate(place);
+    let mut open: HashSet<Box<str>> = HashSet::new();
+    let (mut exchange, mut unit) = (None, None);
+    for (place, (_, content)) in turns.iter().enumerate() {
+        let Some(turn) = encoding::open(content) else { continue };
+        let links = turn.links();
+        if links.results.is_empty() {
+            let is_exchange = turn.role == Role::User;
+            if is_exchange {
+                // A call that the user did not wait for stays without a result.
+                open.clear();
+                exchange = Some(place).filter(|place| *place > 0).or(exchange);
+            }
+            if open.is_empty() && place > 0 {
+                unit = Some(place);
+            }
+        }
+        links.results.iter().for_each(|id| {
+            open.remove(id);
+        });
+        open.extend(links.uses);
+    }
+    turns.truncate(exchange.or(unit)?);
     turns.last().map(|(seq, _)| *seq)
 }

@@ -83,8 +83,9 @@ impl Worker for Compactor {
     }
 
     /// What is under way is dropped: nothing of it was true yet, and it is wanted again when
-    /// the session is used again.
+    /// the session is used again. Whoever waits for something is told.
     async fn finish(&mut self) {
+        self.engine.shared.compactions.close();
         self.attempts.shutdown().await;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use memoird_core::change::ChangeSet;
+use memoird_core::change::{Change, ChangeSet, SummaryChange};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
 use memoird_core::outbox::Delivery;
@@ -31,6 +31,7 @@ pub(crate) struct FaultyStore {
     loads: Gate,
     loads_to_fail: AtomicU64,
     settles_to_fail: AtomicU64,
+    summaries_to_fail: AtomicU64,
     /// Times that somebody asked what is due.
     looks: AtomicU64,
 }
@@ -114,6 +115,7 @@ impl FaultyStore {
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
         self.fail_settles(0);
+        self.fail_summaries(0);
     }
 
     /// Commits that were tried.
@@ -158,6 +160,11 @@ impl FaultyStore {
         self.settles_to_fail.store(count, Ordering::Relaxed);
     }
 
+    /// The next `count` commits that hold a new summary find the disk full.
+    pub(crate) fn fail_summaries(&self, count: u64) {
+        self.summaries_to_fail.store(count, Ordering::Relaxed);
+    }
+
     /// Times that somebody asked what is due.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
@@ -180,7 +187,12 @@ impl Store for FaultyStore {
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         self.commits.pass();
-        if self.fates.lock().unwrap().pop_front() == Some(Fate::Full) {
+        let is_summary = |change: &Change| {
+            matches!(change, Change::Compact { summary: SummaryChange::Made(_), .. })
+        };
+        let has_summary = sets.iter().flat_map(|set| &set.changes).any(is_summary);
+        let is_full = self.fates.lock().unwrap().pop_front() == Some(Fate::Full);
+        if is_full || (has_summary && take_one(&self.summaries_to_fail)) {
             self.record().note_full();
             return Err(StoreError::Full);
         }

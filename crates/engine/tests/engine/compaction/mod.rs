@@ -1,7 +1,16 @@
 //! Compaction, from outside: when a session gets a summary, what windows show then, and what
 //! a summarizer that fails, hangs or lies changes, which is nothing.
 
+mod answers;
+mod breakers;
+mod commits;
+mod counters;
+mod deferral;
+mod ends;
+mod pieces;
 pub(crate) mod script;
+mod talk;
+mod undo;
 
 use std::sync::Arc;
 

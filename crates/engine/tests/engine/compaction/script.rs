@@ -1,9 +1,11 @@
 //! A summarizer that does what it is told, and writes down what it was asked.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use memoird_core::compaction::Body;
+use memoird_core::compaction::identifiers::identifiers;
+use memoird_core::compaction::notes::Notes;
 use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
 use tokio::sync::Notify;
 
@@ -30,9 +32,11 @@ pub(crate) enum Does {
 pub(crate) struct Script {
     does: Mutex<VecDeque<Does>>,
     /// What it does once the script is over.
-    then: Does,
+    then: Mutex<Does>,
     pub(crate) asked: Mutex<Vec<Arc<SummaryAsk>>>,
     pub(crate) input_tokens_max: u64,
+    /// An ask of more tokens is too long for it.
+    pub(crate) too_long_over: u64,
     pub(crate) is_remote: bool,
 }
 
@@ -48,11 +52,18 @@ impl Script {
     pub(crate) fn then(does: impl IntoIterator<Item = Does>, then: Does) -> Self {
         Self {
             does: Mutex::new(does.into_iter().collect()),
-            then,
+            then: Mutex::new(then),
             asked: Mutex::default(),
             input_tokens_max: u64::MAX,
+            too_long_over: u64::MAX,
             is_remote: true,
         }
+    }
+
+    /// What it does from now on.
+    pub(crate) fn will_now(&self, does: Does) {
+        self.does.lock().unwrap().clear();
+        *self.then.lock().unwrap() = does;
     }
 
     /// How often it was asked.
@@ -67,17 +78,29 @@ impl Script {
     }
 }
 
+/// Tokens of all that is asked, about.
+pub(crate) fn weight(ask: &SummaryAsk) -> u64 {
+    let texts = ask.previous.iter().map(|last| last.text.len());
+    let texts = texts.chain(ask.turns.iter().map(|turn| turn.text.len()));
+    let pieces = ask.pieces.iter().map(|body| body.text(0, &Notes::default()).len());
+    (texts.chain(pieces).sum::<usize>() / 4) as u64
+}
+
 /// All that was said, in one body.
 pub(crate) fn all_of(ask: &SummaryAsk) -> Body {
-    let mut identifiers: Vec<String> = Vec::new();
+    let mut identifiers_of: Vec<String> = Vec::new();
     let before = ask.previous.iter().map(|last| &last.body).chain(&ask.pieces);
-    identifiers.extend(before.flat_map(|body| body.identifiers.iter().cloned()));
-    let words = ask.turns.iter().flat_map(|turn| turn.text.split([' ', '[', ']']));
-    identifiers.extend(words.filter(|word| word.starts_with('#')).map(str::to_owned));
+    identifiers_of.extend(before.flat_map(|body| body.identifiers.iter().cloned()));
+    let found = ask.turns.iter().flat_map(|turn| identifiers(&turn.text));
+    identifiers_of.extend(found.map(|found| found.text.to_owned()));
+    let words = ask.turns.iter().flat_map(|turn| turn.text.split([' ', '[', ']', '?']));
+    identifiers_of.extend(words.filter(|word| word.starts_with('#')).map(str::to_owned));
+    let mut seen = HashSet::new();
+    identifiers_of.retain(|text| seen.insert(text.clone()));
     Body {
         session_intent: "to talk".to_owned(),
         narrative: "They talked.".to_owned(),
-        identifiers,
+        identifiers: identifiers_of,
         ..Body::default()
     }
 }
@@ -97,8 +120,17 @@ impl Summarizer for Script {
 
     fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
         self.asked.lock().unwrap().push(Arc::clone(&ask));
-        let does = self.does.lock().unwrap().pop_front().unwrap_or_else(|| self.then.clone());
+        let does = self
+            .does
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or_else(|| self.then.lock().unwrap().clone());
+        let is_too_long = weight(&ask) > self.too_long_over;
         Box::pin(async move {
+            if is_too_long {
+                return Err(SummarizeError::TooLong { problem: "context_length_exceeded".into() });
+            }
             match does {
                 Does::Well => Ok(Answer::Body(all_of(&ask))),
                 Does::Waits(allowed) => {

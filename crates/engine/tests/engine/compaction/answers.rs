@@ -1,0 +1,158 @@
+//! Summarizers that fail, hang, lie and panic while the conversation goes on: it does not
+//! notice, and the next good answer is believed.
+
+use std::sync::Arc;
+
+use memoird_core::compaction::BreakerView;
+use memoird_core::turn::Role;
+use memoird_engine::{EngineError, SummarizeError};
+
+use super::opened;
+use super::script::{Does, Script};
+use super::talk::{Talk, answering, calling, check_window, said};
+use crate::kit::begun;
+
+/// All bad things that a summarizer can do, and what they are called.
+pub(super) fn bad() -> Vec<(Does, &'static str)> {
+    let problem = || "as it was told".to_owned();
+    let apology = "I'm sorry, but I can't help with that.";
+    vec![
+        (Does::Never, "timeout"),
+        (Does::Fails(SummarizeError::Later { problem: problem(), after: None }), "provider_failed"),
+        (
+            Does::Fails(SummarizeError::Misconfigured { problem: problem() }),
+            "provider_misconfigured",
+        ),
+        (Does::Fails(SummarizeError::Refused { problem: problem() }), "provider_refused"),
+        (Does::Writes(""), "empty"),
+        (Does::Writes("{\"session_intent\": \"to ta"), "cut_off"),
+        (Does::Writes("{}"), "field_missing"),
+        (Does::Writes("[1, 2]"), "not_the_structure"),
+        (Does::Writes(apology), "refusal"),
+        (Does::Writes("Internal Server Error"), "refusal"),
+        (Does::Says(apology.to_owned()), "refusal"),
+        (Does::Says("Error: upstream request timed out".to_owned()), "refusal"),
+        (Does::CutOff, "cut_off"),
+        (Does::Says("x".repeat(100_000)), "longer_than_the_span"),
+        (Does::Panics, "panicked"),
+    ]
+}
+
+/// A conversation with calls of tools whose window is not cut yet.
+async fn talked(script: &Arc<Script>) -> (crate::kit::World, Talk) {
+    let (world, bot) = opened(script).await;
+    let mut talk = Talk::of(&bot, "a");
+    for calls in [0, 1, 2, 3] {
+        talk.exchange_with_tools(calls).await;
+        talk.exchange().await;
+    }
+    (world, talk)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_on() {
+    for (does, reason) in bad() {
+        println!("{does:?}");
+        let script = Script::of([does.clone()]);
+        let (_world, mut talk) = talked(&script).await;
+        let before = talk.window().await;
+        let other = talk.clone();
+        let mut compacting = Box::pin(other.compact(Some(2)));
+        assert!(begun(&mut compacting).await.is_none());
+        // Also in the middle of a call.
+        let ids = talk.ids(2);
+        talk.add(vec![said(Role::User, "and #500?")]).await;
+        talk.add(vec![calling("I look", &ids)]).await;
+        talk.window().await;
+        talk.add(vec![answering("one", &ids[0])]).await;
+        talk.add(vec![answering("two", &ids[1])]).await;
+        let during = talk.window().await;
+        talk.add(vec![said(Role::Assistant, "both of them")]).await;
+        let failure = compacting.await.expect_err("no summary");
+        let EngineError::CompactionFailed { reason: told, .. } = &failure else {
+            panic!("{does:?}: {failure}")
+        };
+        assert_eq!(*told, reason, "{failure}");
+        let after = talk.window().await;
+        assert!(after.report.summary.is_none(), "{does:?}");
+        for longer in [&during, &after] {
+            let sent = longer.turns.iter().zip(&before.turns);
+            assert!(sent.clone().count() == before.turns.len());
+            assert!(sent.clone().all(|(new, old)| new.content == old.content), "{does:?}");
+        }
+        assert_eq!(talk.breaker().await, (BreakerView::Closed, 1), "{does:?}");
+        assert!(talk.status().await.last_error.starts_with(reason), "{:?}", talk.status().await);
+        assert!(!talk.status().await.running);
+        talk.check_journal().await;
+        // The next good answer is believed.
+        let done = talk.compact(Some(2)).await.expect("the next one is good");
+        assert!(done.is_new);
+        assert!(talk.window().await.report.summary.is_some());
+        assert_eq!(talk.breaker().await, (BreakerView::Closed, 0), "{does:?}");
+        assert!(talk.status().await.last_error.is_empty());
+        talk.exchange_with_tools(2).await;
+        talk.window().await;
+        talk.check_journal().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summarizer_that_is_never_any_good_never_makes_a_window_wrong() {
+    for (does, _) in bad() {
+        println!("{does:?}");
+        let script = Script::always(does.clone());
+        let (_world, bot) = opened(&script).await;
+        let mut talk = Talk::of(&bot, "a");
+        let mut most = 0;
+        for number in 0..40 {
+            talk.exchange_with_tools(number % 4).await;
+            let outcome = talk.window().await;
+            assert!(outcome.report.summary.is_none(), "{does:?}");
+            most = most.max(outcome.report.turns_omitted);
+            // One that hangs is given up by and by.
+            tokio::time::sleep(std::time::Duration::from_secs(20)).await;
+        }
+        assert!(most > 0, "a cut was made");
+        assert_ne!(talk.breaker().await.0, BreakerView::Closed, "{does:?}");
+        talk.check_journal().await;
+        assert!(script.times() < 25, "{does:?}: it was asked {} times", script.times());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_lost_what_the_last_turns_use_is_not_believed() {
+    let script = Script::of([Does::Says("They talked about a flight.".to_owned())]);
+    let (_world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(3).await;
+    for number in 0..4 {
+        let text = format!("book HAT17{number} on 2024-05-1{number} for $12{number}, please");
+        talk.add(vec![said(Role::User, &text), said(Role::Assistant, "yes")]).await;
+    }
+    talk.exchanges(2).await;
+    assert_eq!(talk.fails(Some(2)).await, "identifiers_lost");
+    assert!(talk.window().await.report.summary.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_text_never_becomes_a_summary_in_whatever_field_it_comes() {
+    let texts = [
+        "I'm sorry, but I can't help with that.",
+        "Error code: 429 - rate limit exceeded",
+        "HTTP 500 Internal Server Error",
+        "As an AI language model, I cannot summarize this conversation.",
+        "{\"error\": {\"message\": \"context_length_exceeded\"}}",
+    ];
+    for text in texts {
+        let text: &'static str = text;
+        for does in [Does::Writes(text), Does::Says(text.to_owned())] {
+            let script = Script::of([does.clone()]);
+            let (_world, talk) = talked(&script).await;
+            let reason = talk.fails(Some(2)).await;
+            println!("{does:?}: {reason}");
+            let outcome = talk.window().await;
+            assert!(outcome.report.summary.is_none());
+            check_window(&outcome);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The breaker of a session and the one of the provider: who is left alone, when somebody is
+//! tried again, and that nobody's calls are refused meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::breaker::BreakerState;
+use memoird_core::compaction::BreakerView::{Closed, HalfOpen, Open};
+use memoird_core::window::{LABEL, OmissionReason};
+use memoird_engine::{EngineError, SummarizeError, TenantLimits};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::script::{Does, Script};
+use super::talk::{Talk, opened as turns_of};
+use super::{compacting, opened};
+use crate::bot::Bot;
+use crate::kit::{ACME, World, begun, settle, tenant};
+
+fn refused() -> Does {
+    Does::Fails(SummarizeError::Refused { problem: "no".into() })
+}
+
+fn later() -> Does {
+    Does::Fails(SummarizeError::Later { problem: "down".into(), after: None })
+}
+
+/// Talks until the breaker opens.
+async fn broken(script: &Arc<Script>, talk: &mut Talk) {
+    for _ in 0..60 {
+        talk.exchange_with_tools(1).await;
+        talk.window().await;
+        settle().await;
+        if talk.breaker().await.0 == Open {
+            assert_eq!(talk.breaker().await, (Open, 3));
+            assert_eq!(script.times(), 3);
+            return;
+        }
+    }
+    panic!("it never opened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_failures_open_it_windows_are_cut_and_after_five_turns_one_trial_decides() {
+    let script = Script::always(refused());
+    let (_world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    broken(&script, &mut talk).await;
+    let opened_at = talk.bot.view("a").await.unwrap().head.last_seq;
+    let mut has_cut = false;
+    for trial in 1..=4 {
+        // While it is open nobody is asked.
+        for _ in 0..2 {
+            talk.exchange().await;
+            let outcome = talk.window().await;
+            settle().await;
+            let cut =
+                |omission: &memoird_core::window::Omission| omission.reason == OmissionReason::Cut;
+            if outcome.report.omissions.iter().any(cut) {
+                let turns = turns_of(&outcome.turns);
+                let labels = turns.iter().filter_map(|turn| turn.metadata.get(LABEL));
+                assert!(labels.into_iter().any(|label| label == "elision"), "it is marked");
+                has_cut = true;
+            }
+        }
+        assert_eq!(talk.breaker().await.0, Open);
+        assert_eq!(script.times(), 2 + trial, "nobody is asked while it is open");
+        talk.exchange().await;
+        assert_eq!(talk.breaker().await.0, HalfOpen);
+        if trial == 4 {
+            script.will_now(Does::Well);
+        }
+        talk.window().await;
+        settle().await;
+        assert_eq!(script.times(), 3 + trial, "one trial");
+    }
+    assert!(talk.bot.view("a").await.unwrap().head.last_seq > opened_at);
+    assert!(has_cut, "windows are cut meanwhile");
+    assert_eq!(talk.breaker().await, (Closed, 0));
+    assert!(talk.window().await.report.summary.is_some());
+    talk.check_journal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_cool_down_one_trial_decides_also_across_restarts() {
+    let script = Script::always(refused());
+    let (world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    broken(&script, &mut talk).await;
+    let before = talk.status().await;
+    assert_eq!(bot.stats().compaction.breakers_open, 1);
+    bot.engine.close().await;
+    let bot = Bot::acme(&world.open().await);
+    let mut talk = talk.again(&bot);
+    assert_eq!(talk.breaker().await, (Open, 3), "it survives");
+    assert_eq!(talk.status().await.last_error, before.last_error);
+    assert_eq!(bot.stats().compaction.breakers_open, 1);
+    talk.window().await;
+    settle().await;
+    assert_eq!(script.times(), 3);
+    sleep(Duration::from_secs(5 * 60)).await;
+    assert_eq!(talk.breaker().await.0, HalfOpen);
+    // Many windows at once are one trial.
+    for _ in 0..3 {
+        talk.window().await;
+    }
+    settle().await;
+    assert_eq!((script.times(), talk.breaker().await), (4, (Open, 4)));
+    sleep(Duration::from_secs(5 * 60)).await;
+    script.will_now(Does::Well);
+    talk.window().await;
+    settle().await;
+    assert_eq!(talk.breaker().await, (Closed, 0));
+    assert_eq!(bot.stats().compaction.breakers_open, 0);
+    talk.exchange().await;
+    talk.check_journal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breaker_goes_with_its_session_however_that_goes() {
+    for way in 0..3 {
+        let script = Script::always(refused());
+        let (_world, bot) = opened(&script).await;
+        let mut talk = Talk::of(&bot, "a");
+        broken(&script, &mut talk).await;
+        assert_eq!(bot.stats().compaction.breakers_open, 1);
+        match way {
+            0 => drop(bot.end("a").await.unwrap()),
+            1 => drop(bot.reset("a").await.unwrap()),
+            _ => drop(bot.reset_with_hooks("a").await.unwrap()),
+        }
+        assert_eq!(bot.stats().compaction.breakers_open, 0, "way {way}");
+        let mut talk = Talk::of(&bot, "a");
+        talk.exchange().await;
+        assert_eq!(talk.breaker().await, (Closed, 0));
+    }
+}
+
+/// The tenants `acme` and `other`, whose summarizer is the same.
+async fn two_tenants(script: &Arc<Script>) -> (World, Bot, Bot) {
+    let mut config = compacting(script);
+    config.tenants = [ACME, "other"].map(|id| tenant(id, TenantLimits::default())).into();
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bots = (Bot::acme(&engine), Bot::of(&engine, "other"));
+    (world, bots.0, bots.1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_breaker() {
+    let script = Script::always(later());
+    let (_world, acme, other) = two_tenants(&script).await;
+    let mut talks = Vec::new();
+    for session in ["a", "b", "c"] {
+        let mut talk = Talk::of(&acme, session);
+        talk.exchanges(6).await;
+        talks.push(talk);
+    }
+    for talk in &talks {
+        assert_eq!(talk.fails(Some(2)).await, "provider_failed");
+    }
+    assert_eq!(script.times(), 3);
+    assert_eq!(acme.engine.summarizer_state(), Some(("script".to_owned(), BreakerState::Open)));
+    // Nobody asks any more, and nobody's session is blamed.
+    let mut innocent = Talk::of(&other, "a");
+    for _ in 0..40 {
+        innocent.exchange().await;
+        innocent.window().await;
+        settle().await;
+    }
+    assert_eq!(innocent.fails(Some(2)).await, "provider_down");
+    assert_eq!((script.times(), innocent.breaker().await), (3, (Closed, 0)));
+    // After its cool-down one is let through.
+    let allowed = Arc::new(Notify::new());
+    script.will_now(Does::Waits(allowed.clone()));
+    sleep(Duration::from_secs(60)).await;
+    let state = acme.engine.summarizer_state().unwrap().1;
+    assert_eq!(state, BreakerState::HalfOpen);
+    let trial = talks[0].clone();
+    let mut trial = Box::pin(trial.compact(Some(2)));
+    assert!(begun(&mut trial).await.is_none());
+    settle().await;
+    assert_eq!(script.times(), 4);
+    assert_eq!(innocent.fails(Some(2)).await, "provider_down");
+    assert_eq!(script.times(), 4, "one trial");
+    allowed.notify_one();
+    trial.await.unwrap();
+    script.will_now(Does::Well);
+    innocent.compact(Some(2)).await.unwrap();
+    innocent.check_journal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_hangs_is_left_alone_as_well_and_one_in_this_process_never_is() {
+    for is_remote in [true, false] {
+        let mut script = Script::then([], Does::Never);
+        script.is_remote = is_remote;
+        let script = Arc::new(script);
+        let (_world, bot) = opened(&script).await;
+        for session in ["a", "b", "c"] {
+            let mut talk = Talk::of(&bot, session);
+            talk.exchanges(6).await;
+            assert_eq!(talk.fails(Some(2)).await, "timeout");
+        }
+        let mut talk = Talk::of(&bot, "d");
+        talk.exchanges(6).await;
+        let expected = if is_remote { "provider_down" } else { "timeout" };
+        assert_eq!(talk.fails(Some(2)).await, expected);
+        assert_eq!(bot.engine.summarizer_state().is_some(), is_remote);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_on_a_session_with_nothing_to_gain_do_not_stop_its_compaction() {
+    let script = Script::of([]);
+    let (_world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.add(vec![super::talk::said(memoird_core::turn::Role::User, "hi")]).await;
+    talk.add(vec![super::talk::said(memoird_core::turn::Role::Assistant, "hello")]).await;
+    for _ in 0..4 {
+        match talk.compact(Some(0)).await {
+            Ok(done) => assert!(!done.is_new),
+            Err(EngineError::CompactionFailed { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    println!("{:?}", talk.status().await);
+}

@@ -1,0 +1,228 @@
+//! Summaries that cannot be written, and daemons that die while one is made: a session is as
+//! it was, or has its summary, and never anything in between.
+
+use std::sync::Arc;
+
+use memoird_core::compaction::BreakerView;
+use memoird_core::turn::Role;
+use memoird_engine::{EngineError, Machine, Outcome};
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+
+use super::script::{Does, Script};
+use super::talk::{Talk, said};
+use super::{compacting, opened};
+use crate::bot::Bot;
+use crate::kit::{TestMachine, World, begun, settle};
+use crate::windows::texts;
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_cannot_be_written_leaves_the_session_as_it_was() {
+    let script = Script::of([]);
+    let (world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    let before = texts(&talk.window().await.turns);
+    world.store.fail_summaries(1);
+    let failure = talk.compact(Some(2)).await.expect_err("the disk is full");
+    assert!(matches!(failure, EngineError::JournalFull), "{failure}");
+    assert_eq!(texts(&talk.window().await.turns), before);
+    let status = talk.status().await;
+    assert_eq!((status.summaries, status.through_seq, status.running), (0, 0, false));
+    talk.exchange().await;
+    assert!(talk.compact(Some(2)).await.unwrap().is_new);
+    talk.check_journal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_cannot_be_written_is_not_paid_for_again_and_again() {
+    let script = Script::of([]);
+    let (world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    world.store.fail_summaries(u64::MAX);
+    let mut windows = 0_u64;
+    for _ in 0..60 {
+        talk.exchange().await;
+        if talk.window().await.report.blocks.total() > 2_800 {
+            windows += 1;
+        }
+        settle().await;
+    }
+    assert!(windows > 20, "{windows}");
+    // Three times, and then once in five turns.
+    assert!(script.times() <= 22, "{} times", script.times());
+    assert_ne!(talk.breaker().await.0, BreakerView::Closed);
+    assert!(talk.status().await.last_error.starts_with("not_written"), "{:?}", talk.status().await);
+    world.store.forgive();
+    for _ in 0..4 {
+        talk.exchange().await;
+        talk.window().await;
+        settle().await;
+    }
+    assert_eq!(talk.breaker().await, (BreakerView::Closed, 0));
+    assert!(talk.window().await.report.summary.is_some());
+    talk.check_journal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nothing_can_be_written_no_summarizer_is_paid() {
+    let script = Script::of([]);
+    let (world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(18).await;
+    world.store.fail_commits(1_000);
+    for _ in 0..10 {
+        assert!(talk.try_add(vec![said(Role::User, "more")]).await.is_err());
+        talk.window().await;
+        settle().await;
+    }
+    assert!(script.times() <= 1, "{}", script.times());
+    world.store.forgive();
+    talk.exchange().await;
+    talk.window().await;
+    settle().await;
+    assert!(talk.window().await.report.summary.is_some());
+    talk.check_journal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others() {
+    let (freed, allowed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (waits, then) = (Does::Waits(freed.clone()), Does::Waits(allowed.clone()));
+    let script = Script::of([waits, Does::Never, then]);
+    let world = World::with_pool(compacting(&script));
+    let bot = Bot::acme(&world.open().await);
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(6).await;
+    // All places are taken: this one waits.
+    let (first, second, other) = (Talk::of(&bot, "b"), Talk::of(&bot, "c"), talk.clone());
+    let mut waiting = Vec::new();
+    for mut busy in [first, second] {
+        busy.exchanges(6).await;
+        waiting.push(Box::pin(async move { busy.compact(Some(1)).await }));
+    }
+    let mut compacting = Box::pin(async move { other.compact(Some(0)).await });
+    for call in &mut waiting {
+        assert!(begun(call).await.is_none());
+    }
+    until(|| script.times() == 2).await;
+    assert!(begun(&mut compacting).await.is_none());
+    bot.end("b").await.unwrap();
+    // This one is decided, and seen by the snapshot, and then not written.
+    let begun_commits = world.store.commits();
+    world.store.hold_commits();
+    world.store.fail_commits(1);
+    let mut failing = talk.clone();
+    let mut lost = Box::pin(failing.try_add(vec![said(Role::Assistant, "it is #666")]));
+    assert!(begun(&mut lost).await.is_none());
+    world.store.commit_begun(begun_commits + 1).await;
+    freed.notify_one();
+    let discarded = || {
+        let outcomes = bot.stats().compaction.outcomes;
+        outcomes.iter().any(|(_, outcome, count)| *outcome == Outcome::Discarded && *count > 0)
+    };
+    until(discarded).await;
+    for _ in 0..100 {
+        yield_now().await;
+    }
+    world.store.let_commits_go();
+    assert!(lost.await.is_err());
+    talk.add(vec![said(Role::Assistant, "it is #777")]).await;
+    allowed.notify_one();
+    let outcome = compacting.await;
+    let shown = texts(&talk.window().await.turns).join(" ");
+    let summary = talk.window().await.report.summary;
+    let text = summary.map(|summary| summary.text.to_string()).unwrap_or_default();
+    assert!(!text.contains("#666"), "nobody said that: {outcome:?}");
+    assert!(shown.contains("#777") || text.contains("#777"), "{outcome:?}: {shown} {text}");
+    talk.check_journal().await;
+    script.will_now(Does::Well);
+    talk.exchanges(2).await;
+    talk.compact(Some(0)).await.unwrap();
+    assert!(!talk.status().await.running);
+}
+
+/// Waits for what threads do, which the paused clock knows nothing of.
+async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if holds() {
+            return;
+        }
+        tokio::task::spawn_blocking(std::thread::yield_now).await.unwrap();
+    }
+    panic!("it never came to that");
+}
+
+/// A runtime with a paused clock.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// Dies while the summarizer waits, or so many steps after its answer; says whether the
+/// summary was true in the next life.
+fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
+    let allowed = Arc::new(Notify::new());
+    let script = Script::of([Does::Waits(allowed.clone())]);
+    let (mut world, said) = {
+        let runtime = runtime();
+        let lived = runtime.block_on(async {
+            let world = World::new(compacting(&script));
+            let bot = Bot::acme(&world.open().await);
+            let mut talk = Talk::of(&bot, "a");
+            talk.exchanges(4).await;
+            talk.exchange_with_tools(2).await;
+            talk.exchanges(3).await;
+            let mut compacting = Box::pin(talk.compact(Some(2)));
+            assert!(begun(&mut compacting).await.is_none());
+            settle().await;
+            assert_eq!(script.times(), 1);
+            if let Some(steps) = steps {
+                allowed.notify_one();
+                for _ in 0..steps {
+                    yield_now().await;
+                }
+            }
+            if orderly {
+                bot.engine.close().await;
+                let _ = compacting.await;
+            } else {
+                drop(compacting);
+            }
+            world.machine.stop();
+            (world, talk.said)
+        });
+        // Nobody may finish anything any more.
+        drop(runtime);
+        lived
+    };
+    script.will_now(Does::Well);
+    runtime().block_on(async {
+        world.machine = Arc::new(TestMachine::resume(world.machine.stopped(), 7));
+        let bot = Bot::acme(&world.open().await);
+        let mut talk = Talk { said, ..Talk::of(&bot, "a") };
+        talk.check_journal().await;
+        let status = talk.status().await;
+        let outcome = talk.window().await;
+        let is_true = outcome.report.summary.is_some();
+        let expected = if is_true { (1, 15) } else { (0, 0) };
+        assert_eq!((status.summaries, status.through_seq), expected, "{status:?}");
+        assert!(!status.running);
+        talk.exchange().await;
+        let made = talk.compact(Some(1)).await.unwrap().summary.unwrap();
+        assert_eq!(made.number, if is_true { 2 } else { 1 });
+        talk.window().await;
+        talk.check_journal().await;
+        assert!(world.machine.now().steady.0 > 0);
+        is_true
+    })
+}
+
+#[test]
+fn whenever_the_daemon_dies_the_session_is_as_before_or_as_after() {
+    for orderly in [true, false] {
+        assert!(!dies_after(None, orderly), "while the summarizer waits");
+        let outcomes: Vec<bool> = (0..24).map(|steps| dies_after(Some(steps), orderly)).collect();
+        println!("{outcomes:?}");
+        assert!(outcomes.is_sorted() && !outcomes[0] && outcomes[23], "{outcomes:?}");
+    }
+}

@@ -1,0 +1,178 @@
+//! Counters of providers: they decide near the limit, are asked once for the same content,
+//! and where they are down the estimate serves.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memoird_core::formats::MessageFormat;
+use memoird_core::turn::Role;
+use memoird_engine::{CountAsk, CountError, Counting, TokenCounter};
+use tokio::time::sleep;
+
+use super::compacting;
+use super::script::Script;
+use super::talk::{Talk, answering, calling, said};
+use crate::bot::Bot;
+use crate::kit::{World, settle};
+use crate::windows::{model, with_models};
+
+/// Says what it is told to: tokens, or that it is down.
+#[derive(Debug)]
+struct Teller {
+    tells: Mutex<VecDeque<Option<u64>>>,
+    then: Mutex<Option<u64>>,
+    asked: Mutex<Vec<CountAsk>>,
+}
+
+impl Teller {
+    fn new(then: Option<u64>) -> Arc<Self> {
+        let (tells, asked) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { tells, then: Mutex::new(then), asked })
+    }
+
+    fn will_now(&self, tokens: Option<u64>) {
+        *self.then.lock().unwrap() = tokens;
+    }
+
+    fn times(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+impl TokenCounter for Teller {
+    fn name(&self) -> &str {
+        "teller"
+    }
+
+    fn format(&self) -> MessageFormat {
+        MessageFormat::OpenAi
+    }
+
+    fn count(&self, ask: CountAsk) -> Counting<'_> {
+        self.asked.lock().unwrap().push(ask);
+        let told = self.tells.lock().unwrap().pop_front().unwrap_or(*self.then.lock().unwrap());
+        Box::pin(async move { told.ok_or_else(|| CountError { problem: "down".into() }) })
+    }
+}
+
+async fn counted(script: &Arc<Script>, teller: &Arc<Teller>) -> (World, Bot) {
+    let mut small = model("small", 4_000, &Arc::default());
+    small.counter = Some(teller.clone());
+    let world = World::new(with_models(compacting(script), vec![small]));
+    let bot = Bot::acme(&world.open().await);
+    (world, bot)
+}
+
+/// Talks until the counter is asked, or the window is larger than this.
+async fn talk_until_asked(talk: &mut Talk, teller: &Teller, tokens: u64) {
+    for _ in 0..30 {
+        talk.exchange().await;
+        let used = talk.window().await.report.blocks.total();
+        settle().await;
+        if teller.times() > 0 || used > tokens {
+            return;
+        }
+    }
+    panic!("it never came to that");
+}
+
+#[tokio::test(start_paused = true)]
+async fn near_the_limit_the_provider_decides() {
+    let (script, teller) = (Script::of([]), Teller::new(Some(2_000)));
+    let (_world, bot) = counted(&script, &teller).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk_until_asked(&mut talk, &teller, 3_300).await;
+    assert!(teller.times() > 0);
+    // It says that there is room yet: nothing that is appended meanwhile changes that.
+    for _ in 0..3 {
+        talk.exchange().await;
+        settle().await;
+    }
+    assert_eq!(script.times(), 0, "the provider counts less");
+    let ask = teller.asked.lock().unwrap()[0].clone();
+    assert!(ask.messages_json.contains("what of #0?"), "{ask:?}");
+    // The same content is counted once.
+    let times = teller.times();
+    talk.window().await;
+    settle().await;
+    let once = teller.times();
+    assert!(once <= times + 1);
+    for _ in 0..3 {
+        talk.window().await;
+        settle().await;
+    }
+    assert_eq!(teller.times(), once);
+    teller.will_now(Some(3_900));
+    talk.exchange().await;
+    talk.window().await;
+    settle().await;
+    assert_eq!(script.times(), 1, "now it is due");
+    assert!(talk.window().await.report.summary.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_that_come_in_after_the_provider_was_asked_decide_nothing() {
+    let (script, teller) = (Script::of([]), Teller::new(Some(2_000)));
+    let (_world, bot) = counted(&script, &teller).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk_until_asked(&mut talk, &teller, 3_300).await;
+    for _ in 0..2 {
+        let ids = talk.ids(1);
+        talk.add(vec![said(Role::User, "look")]).await;
+        talk.add(vec![calling("I look", &ids)]).await;
+        talk.window().await;
+        settle().await;
+        talk.add(vec![answering("one", &ids[0])]).await;
+        settle().await;
+    }
+    assert_eq!(script.times(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_is_down_is_left_alone_and_the_estimate_decides() {
+    let (script, teller) = (Script::of([]), Teller::new(None));
+    let (_world, bot) = counted(&script, &teller).await;
+    let mut talk = Talk::of(&bot, "a");
+    let mut largest = 0;
+    for _ in 0..30 {
+        talk.exchange().await;
+        largest = largest.max(talk.window().await.report.blocks.total());
+        settle().await;
+    }
+    assert!(script.times() > 0, "the estimate decides");
+    assert!(largest < 3_800, "{largest}");
+    assert_eq!(teller.times(), 3, "its breaker is open");
+    // After its cool-down one is let through.
+    sleep(Duration::from_secs(5 * 60)).await;
+    for _ in 0..12 {
+        talk.exchange().await;
+        talk.window().await;
+        settle().await;
+    }
+    assert_eq!(teller.times(), 4, "one trial");
+    sleep(Duration::from_secs(5 * 60)).await;
+    teller.will_now(Some(10));
+    for _ in 0..12 {
+        talk.exchange().await;
+        talk.window().await;
+        settle().await;
+    }
+    assert!(teller.times() > 5, "it is back: {}", teller.times());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_provider_counted_is_learnt_from() {
+    let (script, teller) = (Script::of([]), Teller::new(None));
+    let (_world, bot) = counted(&script, &teller).await;
+    let mut talk = Talk::of(&bot, "a");
+    // Twice what is counted here: windows have half the room.
+    for _ in 0..40 {
+        talk.exchange().await;
+        let used = talk.window().await;
+        teller.will_now(Some(used.report.blocks.total() * 3 / 2));
+        settle().await;
+    }
+    let outcome = talk.window().await;
+    assert!(outcome.report.token_factor > 1.05, "{}", outcome.report.token_factor);
+}

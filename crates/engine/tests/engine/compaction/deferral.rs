@@ -1,0 +1,225 @@
+//! When a compaction waits and for how long: for results, for replies that are streaming,
+//! for turns between two of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::turn::Role;
+use memoird_engine::EngineError;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::opened;
+use super::script::{Does, Script};
+use super::talk::{Talk, answering, calling, command, said};
+use crate::bot::Bot;
+use crate::kit::{begun, settle};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A conversation that needs a summary with its next turn.
+async fn full(bot: &Bot) -> Talk {
+    let mut talk = Talk::of(bot, "a");
+    loop {
+        talk.exchange().await;
+        // The soft watermark of 4,000 tokens.
+        if talk.window().await.report.blocks.total() > 2_580 {
+            settle().await;
+            return talk;
+        }
+    }
+}
+
+/// One that calls a tool, and whose window is over the soft watermark.
+async fn calls(talk: &mut Talk) -> Vec<String> {
+    let ids = talk.ids(2);
+    talk.add(vec![said(Role::User, &format!("look {}", "x".repeat(200)))]).await;
+    talk.add(vec![calling("I look", &ids)]).await;
+    ids
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_call_defers_it_until_its_last_result() {
+    let script = Script::of([]);
+    let (_world, bot) = opened(&script).await;
+    let mut talk = full(&bot).await;
+    let ids = calls(&mut talk).await;
+    for _ in 0..3 {
+        assert!(talk.window().await.report.blocks.total() > 2_800);
+        settle().await;
+        sleep(MINUTE).await;
+    }
+    talk.add(vec![answering("one", &ids[0])]).await;
+    talk.window().await;
+    settle().await;
+    assert_eq!(script.times(), 0, "one result is not all of them");
+    let refused = talk.compact(None).await.expect_err("a call is pending");
+    assert!(matches!(refused, EngineError::CallPending), "{refused}");
+    talk.add(vec![answering("two", &ids[1])]).await;
+    settle().await;
+    assert_eq!(script.times(), 1, "it needs no window to go on");
+    assert!(talk.window().await.report.summary.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_pending_for_ever_defers_it_for_ten_minutes() {
+    for partial in [false, true] {
+        let script = Script::of([]);
+        let (_world, bot) = opened(&script).await;
+        let mut talk = full(&bot).await;
+        if partial {
+            talk.exchanges(1).await;
+            let mut streaming = command(vec![said(Role::Assistant, "I th")]);
+            streaming.partial = true;
+            bot.append("a", streaming).await.unwrap();
+        } else {
+            calls(&mut talk).await;
+        }
+        for minute in 0..10 {
+            talk.window().await;
+            settle().await;
+            assert_eq!(script.times(), 0, "minute {minute}, partial: {partial}");
+            sleep(MINUTE).await;
+        }
+        talk.window().await;
+        settle().await;
+        assert_eq!(script.times(), 1, "partial: {partial}");
+        let outcome = talk.window().await;
+        assert!(outcome.report.summary.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_has_streamed_to_its_end_defers_nothing() {
+    let script = Script::of([]);
+    let (_world, bot) = opened(&script).await;
+    let mut talk = full(&bot).await;
+    talk.add(vec![said(Role::User, &"x".repeat(200))]).await;
+    let mut streaming = command(vec![said(Role::Assistant, "I th")]);
+    streaming.partial = true;
+    bot.append("a", streaming).await.unwrap();
+    talk.window().await;
+    settle().await;
+    let refused = talk.compact(None).await.expect_err("a reply is streaming");
+    assert!(matches!(refused, EngineError::CallPending), "{refused}");
+    assert_eq!(script.times(), 0);
+    bot.append("a", command(vec![said(Role::Assistant, "ink so")])).await.unwrap();
+    settle().await;
+    assert_eq!(script.times(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_call_defers_nothing() {
+    let script = Script::of([]);
+    let (_world, bot) = opened(&script).await;
+    let mut talk = full(&bot).await;
+    calls(&mut talk).await;
+    talk.add(vec![said(Role::User, "never mind")]).await;
+    talk.window().await;
+    settle().await;
+    assert_eq!(script.times(), 1);
+    assert!(talk.window().await.report.summary.is_some());
+    talk.compact(Some(1)).await.unwrap();
+    talk.window().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_made_while_it_waits_for_its_turn_defers_it_too() {
+    // The two that a tenant may have under way hang; the third waits in the queue.
+    let script = Script::of([Does::Never, Does::Never]);
+    let (_world, bot) = opened(&script).await;
+    let mut hanging = Vec::new();
+    for session in ["b", "c"] {
+        let mut talk = Talk::of(&bot, session);
+        talk.exchanges(8).await;
+        hanging.push(Box::pin(async move { talk.compact(Some(2)).await }));
+    }
+    for compacting in &mut hanging {
+        assert!(begun(compacting).await.is_none());
+        settle().await;
+    }
+    let mut talk = full(&bot).await;
+    talk.exchanges(2).await;
+    talk.window().await;
+    let ids = calls(&mut talk).await;
+    drop(hanging);
+    sleep(Duration::from_secs(121)).await;
+    assert_eq!(script.times(), 2, "never while a call is pending");
+    talk.add(vec![answering("one", &ids[0]), answering("two", &ids[1])]).await;
+    settle().await;
+    assert_eq!(script.times(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn between_two_of_them_are_so_many_turns_at_least() {
+    let script = Script::of([]);
+    let mut config = super::compacting(&script);
+    config.compaction.policy.turns_between_min = 9;
+    // So that a summary never helps for long.
+    config.compaction.policy.soft_watermark_percent = 30;
+    config.compaction.policy.floor_percent = 29;
+    let world = crate::kit::World::new(config);
+    let bot = Bot::acme(&world.open().await);
+    let mut talk = Talk::of(&bot, "a");
+    let mut made_at = Vec::new();
+    for _ in 0..60 {
+        talk.exchange().await;
+        talk.window().await;
+        settle().await;
+        let status = talk.status().await;
+        if made_at.last() != Some(&status.at_seq) && status.at_seq > 0 {
+            made_at.push(status.at_seq);
+        }
+    }
+    assert!(made_at.len() > 3, "{made_at:?}");
+    assert!(made_at.windows(2).all(|pair| pair[1] - pair[0] >= 9), "{made_at:?}");
+    assert_eq!(made_at.len(), script.times(), "nobody is asked in between");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_commands_at_once_one_is_done_and_one_is_told() {
+    let allowed = Arc::new(Notify::new());
+    let script = Script::of([Does::Waits(allowed.clone())]);
+    let (_world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    let others = [talk.clone(), talk.clone()];
+    let mut first = Box::pin(others[0].compact(Some(2)));
+    let mut second = Box::pin(others[1].compact(Some(4)));
+    assert!(begun(&mut first).await.is_none());
+    assert!(begun(&mut second).await.is_none());
+    settle().await;
+    assert_eq!(script.times(), 1);
+    let late = talk.compact(Some(1)).await.expect_err("one is under way");
+    assert!(matches!(late, EngineError::CompactionRunning), "{late}");
+    allowed.notify_one();
+    let outcomes = [first.await, second.await];
+    let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let told =
+        |outcome: &&Result<_, EngineError>| matches!(outcome, Err(EngineError::CompactionRunning));
+    assert_eq!((done, outcomes.iter().filter(told).count()), (1, 1), "{outcomes:?}");
+    assert_eq!(talk.breaker().await.1, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_is_asked_to_be_kept_is_kept() {
+    for (keep, through) in [(0, 16), (1, 14), (2, 12), (7, 2), (8, 0), (1_000, 0), (u32::MAX, 0)] {
+        let script = Script::of([]);
+        let (_world, bot) = opened(&script).await;
+        let mut talk = Talk::of(&bot, "a");
+        talk.exchanges(8).await;
+        if through == 2 {
+            // The anchor and its answer alone are too little to gain anything.
+            assert_eq!(talk.fails(Some(keep)).await, "longer_than_the_span");
+            continue;
+        }
+        let done = talk.compact(Some(keep)).await.unwrap();
+        assert_eq!(done.is_new, through > 0, "keep {keep}");
+        let summary = done.summary.map_or(0, |summary| summary.through_seq);
+        assert_eq!(summary, through, "keep {keep}");
+        talk.window().await;
+        talk.exchange_with_tools(2).await;
+        talk.window().await;
+        talk.check_journal().await;
+    }
+}

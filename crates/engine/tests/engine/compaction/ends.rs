@@ -1,0 +1,207 @@
+//! Sessions that go while their summary is made: it is thrown away, nothing hangs, and hooks
+//! get the last one that was true.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::turn::Role;
+use memoird_engine::EngineError;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::compacting;
+use super::script::{Does, Script};
+use super::talk::{Talk, said};
+use crate::bot::Bot;
+use crate::hooks::script::ScriptedHook;
+use crate::hooks::{hooked, with_hooks};
+use crate::kit::{TTL, World, begun, capped, settle, soon};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Goes {
+    Ends,
+    Expires,
+    Evicted,
+    Reset,
+    ResetWithHooks,
+    /// Its next turn finds it expired.
+    Succeeded,
+}
+
+async fn goes(way: Goes, bot: &Bot) {
+    match way {
+        Goes::Ends => drop(bot.end("a").await.unwrap()),
+        Goes::Reset => drop(bot.reset("a").await.unwrap()),
+        Goes::ResetWithHooks => drop(bot.reset_with_hooks("a").await.unwrap()),
+        Goes::Evicted => drop(bot.say("b", "I take the place").await.unwrap()),
+        Goes::Expires => {
+            sleep(TTL + Duration::from_secs(1)).await;
+            bot.engine.sweep(None).await.unwrap();
+        }
+        Goes::Succeeded => {
+            sleep(TTL + Duration::from_secs(1)).await;
+            bot.say("a", "I come back").await.unwrap();
+        }
+    }
+}
+
+async fn while_a_summary_is_made(way: Goes, waits_for_commit: bool) {
+    let allowed = Arc::new(Notify::new());
+    let script = Script::of([Does::Well, Does::Waits(allowed.clone())]);
+    let hook = ScriptedHook::new([]);
+    let mut config = with_hooks(compacting(&script), [hooked("a", &hook)]);
+    config.tenants = vec![capped(crate::kit::ACME, 1)];
+    config.sessions.session_ttl = TTL;
+    let world = World::new(config);
+    let bot = Bot::acme(&world.open().await);
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    talk.compact(Some(5)).await.unwrap();
+    let generation = bot.view("a").await.unwrap().head.generation;
+    let other = talk.clone();
+    let mut second = Box::pin(other.compact(Some(2)));
+    assert!(begun(&mut second).await.is_none());
+    settle().await;
+    assert_eq!(script.times(), 2);
+    if waits_for_commit {
+        // Both are under way at once.
+        allowed.notify_one();
+    }
+    goes(way, &bot).await;
+    allowed.notify_one();
+    let outcome = soon(second).await;
+    let is_made = outcome.is_ok();
+    assert!(!is_made || waits_for_commit, "{outcome:?}");
+    settle().await;
+    if way != Goes::Reset {
+        let ended = hook.only();
+        assert_eq!(ended.generation, generation);
+        let number = ended.summary.as_ref().map(|summary| summary.number);
+        assert_eq!(number, Some(if is_made { 2 } else { 1 }), "{way:?}");
+        assert_eq!(crate::hooks::said(&ended), talk.said);
+    }
+    if matches!(way, Goes::Reset | Goes::ResetWithHooks | Goes::Succeeded) {
+        let status = talk.status().await;
+        assert_eq!((status.summaries, status.failures, status.running), (0, 0, false), "{way:?}");
+        let mut fresh = Talk::of(&bot, "a");
+        fresh.exchanges(6).await;
+        let made = fresh.compact(Some(2)).await.unwrap().summary.unwrap();
+        assert_eq!(made.number, 1);
+        assert!(!made.text.contains("#14"), "of another life: {}", made.text);
+        fresh.window().await;
+    } else {
+        assert!(matches!(bot.view("a").await, Err(EngineError::SessionNotFound { .. })));
+    }
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_goes_takes_its_unfinished_summary_with_it() {
+    for way in [
+        Goes::Ends,
+        Goes::Expires,
+        Goes::Evicted,
+        Goes::Reset,
+        Goes::ResetWithHooks,
+        Goes::Succeeded,
+    ] {
+        for waits_for_commit in [false, true] {
+            while_a_summary_is_made(way, waits_for_commit).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_could_not_be_written_leaves_the_session_to_its_summary() {
+    let allowed = Arc::new(Notify::new());
+    let script = Script::of([Does::Waits(allowed.clone())]);
+    let (world, bot) = super::opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    let other = talk.clone();
+    let mut compacting = Box::pin(other.compact(Some(2)));
+    assert!(begun(&mut compacting).await.is_none());
+    settle().await;
+    world.store.fail_commits(1);
+    assert!(bot.end("a").await.is_err());
+    settle().await;
+    allowed.notify_one();
+    let _ = soon(compacting).await;
+    settle().await;
+    talk.add(vec![said(Role::User, "still there?")]).await;
+    assert!(!talk.status().await.running);
+    talk.window().await;
+    talk.check_journal().await;
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_for_sessions_that_are_not_there_say_so() {
+    let script = Script::of([]);
+    let mut config = compacting(&script);
+    config.sessions.session_ttl = TTL;
+    let world = World::new(config);
+    let bot = Bot::acme(&world.open().await);
+    let not_found = |outcome: Result<_, EngineError>| {
+        matches!(outcome.map(|_: ()| ()), Err(EngineError::SessionNotFound { .. }))
+    };
+    let mut talk = Talk::of(&bot, "a");
+    assert!(not_found(talk.compact(None).await.map(drop)));
+    assert!(not_found(talk.undo().await.map(drop)));
+    talk.exchanges(8).await;
+    talk.compact(Some(5)).await.unwrap();
+    sleep(TTL).await;
+    assert!(not_found(talk.compact(Some(1)).await.map(drop)), "it expired");
+    assert!(not_found(talk.undo().await.map(drop)), "it expired");
+    assert_eq!(script.times(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expires_while_it_waits_to_be_compacted_is_dead() {
+    let script = Script::of([Does::Never, Does::Never]);
+    let mut config = compacting(&script);
+    config.sessions.session_ttl = TTL;
+    config.compaction.timeout = TTL * 2;
+    let world = World::new(config);
+    let bot = Bot::acme(&world.open().await);
+    let talks = ["a", "b", "c"].map(|session| Talk::of(&bot, session));
+    let mut waiting = Vec::new();
+    for mut talk in talks {
+        talk.exchanges(8).await;
+        waiting.push(Box::pin(async move { talk.compact(Some(2)).await }));
+    }
+    for compacting in &mut waiting {
+        assert!(begun(compacting).await.is_none());
+        settle().await;
+    }
+    assert_eq!(script.times(), 2, "two of a tenant at once");
+    sleep(TTL * 3).await;
+    let last = waiting.pop().unwrap().await;
+    assert!(matches!(last, Err(EngineError::SessionNotFound { .. })), "{last:?}");
+    assert_eq!(script.times(), 2, "nobody pays for what is dead");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_daemon_that_stops() {
+    let script = Script::always(Does::Never);
+    let (_world, bot) = super::opened(&script).await;
+    let mut waiting = Vec::new();
+    for session in ["a", "b", "c", "d"] {
+        let mut talk = Talk::of(&bot, session);
+        talk.exchanges(8).await;
+        waiting.push(Box::pin(async move { talk.compact(Some(2)).await }));
+    }
+    for compacting in &mut waiting {
+        assert!(begun(compacting).await.is_none());
+        settle().await;
+    }
+    assert_eq!(script.times(), 2);
+    soon(bot.engine.close()).await;
+    for compacting in waiting {
+        let outcome = soon(compacting).await;
+        assert!(matches!(outcome, Err(EngineError::Stopping)), "{outcome:?}");
+    }
+    let late = Talk::of(&bot, "a");
+    let outcome = soon(late.compact(Some(2))).await;
+    assert!(matches!(outcome, Err(EngineError::Stopping)), "{outcome:?}");
+}

@@ -1,0 +1,185 @@
+//! Spans that are longer than what their summarizer takes: in pieces at the boundaries of
+//! exchanges, merged, and nothing of them lost or said twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use memoird_core::compaction::BreakerView;
+use memoird_core::turn::Role;
+use memoird_engine::SummaryAsk;
+
+use super::compacting;
+use super::script::{Does, Script, weight};
+use super::talk::Talk;
+use crate::bot::Bot;
+use crate::kit::World;
+use crate::windows::{model, with_models};
+
+/// A summarizer that takes so many tokens, says so or not.
+fn taking(tokens: u64, says_so: bool) -> Arc<Script> {
+    let mut script = Script::then([], Does::Well);
+    script.too_long_over = tokens + 50;
+    script.input_tokens_max = if says_so { tokens } else { u64::MAX };
+    Arc::new(script)
+}
+
+/// With windows of so many tokens that nothing is compacted unless it is asked for.
+async fn roomy(script: &Arc<Script>) -> (World, Bot) {
+    let config = compacting(script);
+    let world = World::new(with_models(config, vec![model("m", 1_000_000, &Arc::default())]));
+    let bot = Bot::acme(&world.open().await);
+    (world, bot)
+}
+
+/// What was asked and not refused for its length.
+fn answered(script: &Script) -> Vec<Arc<SummaryAsk>> {
+    let asked = script.asked.lock().unwrap().clone();
+    asked.into_iter().filter(|ask| weight(ask) <= script.too_long_over).collect()
+}
+
+/// How much of each turn the asks hold.
+fn bytes_by_turn(asks: &[Arc<SummaryAsk>]) -> BTreeMap<u64, usize> {
+    let mut bytes = BTreeMap::new();
+    for turn in asks.iter().flat_map(|ask| ask.turns.iter()) {
+        *bytes.entry(turn.seq).or_default() += turn.text.len();
+    }
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_turn_reaches_the_summarizer_exactly_once_in_whole_exchanges() {
+    let script = taking(1_000, true);
+    let (_world, bot) = roomy(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    for calls in 0..60 {
+        talk.exchange_with_tools(calls % 4).await;
+    }
+    let done = talk.compact(Some(3)).await.unwrap();
+    let asks = answered(&script);
+    assert_eq!(asks.len(), script.times(), "nothing was too long");
+    assert!(asks.len() > 3, "{}", asks.len());
+    let summary = done.summary.unwrap();
+    let bytes = bytes_by_turn(&asks);
+    let expected: Vec<u64> = (2..=summary.through_seq).collect();
+    assert_eq!(bytes.keys().copied().collect::<Vec<_>>(), expected, "all but the anchor");
+    let parts: usize = asks.iter().map(|ask| ask.turns.len()).sum();
+    assert_eq!(parts, expected.len(), "each once");
+    for (place, ask) in asks.iter().filter(|ask| !ask.turns.is_empty()).enumerate() {
+        let first = &ask.turns[0];
+        assert!(place == 0 || first.role == Role::User, "piece {place} begins with {first:?}");
+        assert!(weight(ask) <= 1_000);
+    }
+    for call in 0..talk.calls - 6 {
+        assert!(summary.text.contains(&format!("call_{call}")), "{call}: {}", summary.text);
+    }
+    talk.window().await;
+    // The last summary is part of the next one, once.
+    script.asked.lock().unwrap().clear();
+    for calls in 0..60 {
+        talk.exchange_with_tools(calls % 4).await;
+    }
+    let next = talk.compact(Some(3)).await.unwrap().summary.unwrap();
+    let asks = answered(&script);
+    let with_previous = asks.iter().filter(|ask| ask.previous.is_some()).count();
+    assert!(asks.len() > 3 && with_previous == 1, "{with_previous} of {}", asks.len());
+    assert!(next.text.contains("call_0 "), "nothing before it is forgotten");
+    assert_eq!(next.first_seq, summary.through_seq + 1);
+    talk.check_journal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_turn_that_is_too_long_comes_in_parts_and_none_is_lost() {
+    let script = taking(1_000, true);
+    let (_world, bot) = roomy(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(2).await;
+    let long = format!("{} #999 ü{}", "ü ".repeat(6_000), "word ".repeat(2_000));
+    talk.add(vec![super::talk::said(Role::User, &long)]).await;
+    talk.add(vec![super::talk::said(Role::Assistant, "much")]).await;
+    talk.exchanges(3).await;
+    let done = talk.compact(Some(2)).await.unwrap();
+    let asks = answered(&script);
+    let bytes = bytes_by_turn(&asks);
+    assert!(bytes[&5] >= long.trim().len(), "{} of {}", bytes[&5], long.len());
+    assert!(asks.len() > 10 && asks.len() == script.times());
+    assert!(done.summary.unwrap().text.contains("#999"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summarizer_that_takes_less_than_it_says_is_asked_in_halves() {
+    let script = taking(1_500, false);
+    let (_world, bot) = roomy(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    for calls in 0..60 {
+        talk.exchange_with_tools(calls % 4).await;
+    }
+    let summary = talk.compact(Some(3)).await.unwrap().summary.unwrap();
+    assert!(answered(&script).len() < script.times(), "some were too long");
+    for call in 0..talk.calls - 6 {
+        assert!(summary.text.contains(&format!("call_{call}")), "{call}: {}", summary.text);
+    }
+    assert_eq!(talk.breaker().await, (BreakerView::Closed, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_long_however_small_ends_after_so_many_calls() {
+    let script = taking(0, false);
+    let (_world, bot) = roomy(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(60).await;
+    assert_eq!(talk.fails(Some(3)).await, "too_long");
+    assert!(script.times() <= 64, "{}", script.times());
+    assert!(talk.window().await.report.summary.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_summary_finds_room_where_pieces_come_together() {
+    let script = taking(1_400, true);
+    let mut config = compacting(&script);
+    config.compaction.policy.summary_tokens_max = 4_000;
+    let world = World::new(with_models(config, vec![model("m", 1_000_000, &Arc::default())]));
+    let bot = Bot::acme(&world.open().await);
+    let mut talk = Talk::of(&bot, "a");
+    let mut number = 0;
+    for round in 0..2 {
+        for calls in 0..110 {
+            talk.exchange_with_tools(calls % 4).await;
+        }
+        let done = talk.compact(Some(3)).await;
+        let made = done.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let summary = made.summary.unwrap();
+        number += 1;
+        assert_eq!(summary.number, number);
+    }
+    assert!(script.asked.lock().unwrap().iter().all(|ask| weight(ask) <= script.too_long_over));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_span_that_would_take_too_many_calls_is_taken_as_far_as_it_goes() {
+    let script = taking(1_000, true);
+    let (_world, bot) = roomy(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    for _ in 0..100 {
+        let turns = (0..10).map(|number| {
+            let role = if number % 2 == 0 { Role::User } else { Role::Assistant };
+            super::talk::said(role, &"word and word ".repeat(40))
+        });
+        talk.add(turns.collect()).await;
+    }
+    let mut through = 0;
+    for _ in 0..10 {
+        let done = talk.compact(Some(3)).await.unwrap();
+        let summary = done.summary.unwrap();
+        assert!(summary.through_seq > through, "{through}");
+        assert_eq!(summary.first_seq, through + 1);
+        through = summary.through_seq;
+        talk.window().await;
+        if through == 994 {
+            break;
+        }
+    }
+    assert_eq!(through, 994);
+    let bytes = bytes_by_turn(&answered(&script));
+    assert_eq!(bytes.len(), 993, "all but the anchor");
+    talk.check_journal().await;
+}

@@ -1,0 +1,177 @@
+//! Summaries that are taken back: what windows show then, and what the next ones are called.
+
+use std::sync::Arc;
+
+use memoird_engine::{ContextOutcome, Durability, EngineError};
+use tokio::sync::Notify;
+
+use super::script::{Does, Script};
+use super::talk::Talk;
+use super::{compacting, opened};
+use crate::bot::Bot;
+use crate::kit::{World, begun, settle};
+use crate::windows::{model, texts};
+
+fn shown(outcome: &ContextOutcome) -> Vec<String> {
+    texts(&outcome.turns)
+}
+
+#[tokio::test(start_paused = true)]
+async fn summaries_are_taken_back_one_after_the_other_and_made_again_with_new_numbers() {
+    let script = Script::of([]);
+    let (world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    talk.exchange_with_tools(2).await;
+    let mut before = vec![shown(&talk.window().await)];
+    for (keep, number) in [(6, 1), (4, 2), (2, 3)] {
+        let made = talk.compact(Some(keep)).await.unwrap().summary.unwrap();
+        assert_eq!(made.number, number);
+        before.push(shown(&talk.window().await));
+    }
+    before.pop();
+    let mut talk = talk;
+    for (step, expected) in before.iter().enumerate().rev() {
+        assert!(talk.undo().await.unwrap() > 0);
+        assert_eq!(&shown(&talk.window().await), expected, "step {step}");
+        if step == 1 {
+            bot.engine.close().await;
+            talk = talk.again(&Bot::acme(&world.open().await));
+            assert_eq!(&shown(&talk.window().await), expected, "after a restart");
+        }
+    }
+    let refused = talk.undo().await.expect_err("there is none");
+    assert!(matches!(refused, EngineError::NoSummary { .. }), "{refused}");
+    assert_eq!((talk.status().await.summaries, talk.status().await.through_seq), (3, 0));
+    let made = talk.compact(Some(2)).await.unwrap().summary.unwrap();
+    assert_eq!((made.number, made.first_seq), (4, 1));
+    talk.exchanges(2).await;
+    let made = talk.compact(Some(1)).await.unwrap().summary.unwrap();
+    assert_eq!(made.number, 5);
+    talk.undo().await.unwrap();
+    assert_eq!(talk.window().await.report.summary.as_ref().unwrap().number, 4);
+    let made = talk.compact(Some(1)).await.unwrap().summary.unwrap();
+    assert_eq!(made.number, 6);
+    // The anchor is not summarized.
+    assert!((1..=8).all(|half| made.text.contains(&format!("#{} ", half * 2))), "{}", made.text);
+    talk.check_journal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cut_of_a_summary_that_came_back_is_not_that_of_one_that_went() {
+    // Numbers are not used twice: a cut made for a summary that was taken back, then a
+    // restart, must not hide what a later one shows.
+    let script = Script::of([]);
+    let (world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    talk.compact(Some(5)).await.unwrap();
+    talk.window().await;
+    talk.compact(Some(1)).await.unwrap();
+    talk.window().await;
+    talk.exchange().await;
+    talk.undo().await.unwrap();
+    bot.engine.close().await;
+    let mut talk = talk.again(&Bot::acme(&world.open().await));
+    let said = shown(&talk.window().await);
+    assert_eq!(said.len(), 2 + 1 + 12, "all but the first summary's: {said:?}");
+    talk.exchange().await;
+    assert_eq!(shown(&talk.window().await)[..said.len()], said[..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_journal_the_last_few_summaries_can_be_taken_back() {
+    let script = Script::of([]);
+    let mut config = compacting(&script);
+    config.journal.durability = Durability::Off;
+    let world = World::new(config);
+    let bot = Bot::acme(&world.open().await);
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(10).await;
+    let whole = shown(&talk.window().await);
+    talk.compact(Some(8)).await.unwrap();
+    let first = shown(&talk.window().await);
+    talk.compact(Some(4)).await.unwrap();
+    talk.undo().await.unwrap();
+    assert_eq!(shown(&talk.window().await), first);
+    let third = talk.compact(Some(2)).await.unwrap().summary.unwrap();
+    assert_eq!(third.number, 3);
+    talk.undo().await.unwrap();
+    talk.undo().await.unwrap();
+    assert_eq!(shown(&talk.window().await), whole);
+    assert!(matches!(talk.undo().await, Err(EngineError::NoSummary { .. })));
+    // More of them than are remembered.
+    talk.exchanges(8).await;
+    for keep in [16, 14, 12, 10, 8, 6, 4] {
+        talk.compact(Some(keep)).await.unwrap();
+    }
+    let mut undone = 0;
+    let refused = loop {
+        match talk.undo().await {
+            Ok(_) => undone += 1,
+            Err(error) => break error,
+        }
+        talk.window().await;
+    };
+    assert!(undone >= 4, "{undone}");
+    assert!(matches!(refused, EngineError::JournalOff), "{refused}");
+    // What could not be taken back stands.
+    assert!(talk.window().await.report.summary.is_some());
+    assert_eq!(talk.bot.live("a").await.unwrap(), talk.said);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_taken_back_while_the_next_one_is_made() {
+    let allowed = Arc::new(Notify::new());
+    let script = Script::of([Does::Well, Does::Waits(allowed.clone())]);
+    let (_world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    talk.compact(Some(5)).await.unwrap();
+    let other = talk.clone();
+    let mut second = Box::pin(other.compact(Some(2)));
+    assert!(begun(&mut second).await.is_none());
+    settle().await;
+    let refused = talk.undo().await.expect_err("one is being made");
+    assert!(matches!(refused, EngineError::CompactionRunning), "{refused}");
+    allowed.notify_one();
+    assert_eq!(second.await.unwrap().summary.unwrap().number, 2);
+    talk.undo().await.unwrap();
+    assert_eq!(talk.window().await.report.summary.as_ref().unwrap().number, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undo_that_cannot_be_written_takes_nothing_back() {
+    let script = Script::of([]);
+    let (world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    talk.compact(Some(5)).await.unwrap();
+    talk.compact(Some(2)).await.unwrap();
+    let before = shown(&talk.window().await);
+    world.store.fail_commits(1);
+    assert!(matches!(talk.undo().await, Err(EngineError::JournalFull)));
+    assert_eq!(shown(&talk.window().await), before);
+    assert_eq!(talk.undo().await.unwrap(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_of_two_models_show_the_same_turns_again() {
+    let script = Script::of([]);
+    let mut config = compacting(&script);
+    config.context.models.push(model("large", 100_000, &Arc::default()));
+    let world = World::new(config);
+    let bot = Bot::acme(&world.open().await);
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(9).await;
+    let (small, large) = (talk.window().await, talk.window_of("large").await);
+    let made = talk.compact(Some(3)).await.unwrap().summary.unwrap();
+    for model in ["small", "large"] {
+        let outcome = talk.window_of(model).await;
+        assert_eq!(outcome.report.summary.as_ref().unwrap().number, made.number, "{model}");
+        assert_eq!(outcome.turns.len(), 2 + 1 + 6, "{model}");
+    }
+    talk.undo().await.unwrap();
+    assert_eq!(shown(&talk.window().await), shown(&small));
+    assert_eq!(shown(&talk.window_of("large").await), shown(&large));
+}
