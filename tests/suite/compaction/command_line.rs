@@ -145,7 +145,7 @@ async fn what_cannot_be_done_is_told_in_a_line() {
     assert_eq!(printed(&few), "nothing to summarize\n");
     let many = asked(&daemon, &["sessions", "compact", "chat", "--keep", "1001"]).await;
     fails(&many, 1, "KEEP_EXCHANGES_INVALID");
-    fails(&asked(&daemon, &["sessions", "compact", "chat", "--keep", "-1"]).await, 2, "--keep");
+    fails(&asked(&daemon, &["sessions", "compact", "chat", "--keep", "-1"]).await, 2, "-1");
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn trouble_is_shown_where_an_operator_looks() {
     let show = asked(&daemon, &["sessions", "show", "chat", "--turns", "1"]).await;
     has_all(printed(&show), &["compaction", "breaker open", "failed 3 times in a row"]);
     has_all(printed(&show), &["identifiers_lost", "identifiers of the last turns are lost"]);
-    let window = asked(&daemon, &["window", "chat", "--context-window", "8000"]).await;
+    let window = asked(&daemon, &["window", "chat", "--context-window", "20000"]).await;
     printed(&window);
     let compact = asked(&daemon, &["sessions", "compact", "chat"]).await;
     fails(&compact, 1, "COMPACTION_FAILED");

@@ -10,7 +10,7 @@ use crate::harness::{
     Daemon, Events, Says, Sessions, Setup, Summaries, Wire, append, assistant, detail, end,
     eventually, journal, live, refused, say, tool_results, tool_uses, user,
 };
-use crate::windows::bot::report;
+use crate::windows::bot::{report, words};
 
 use super::bot::{Bot, ROOMY, daemon, order, sum, summary};
 
@@ -50,7 +50,7 @@ async fn own() -> (Daemon, Bot) {
 async fn as_many_exchanges_stay_as_the_call_says() {
     // Of each two exchanges the first has two turns and the second four.
     for (keep, first_kept) in
-        [(None, 10), (Some(2), 19), (Some(0), 25), (Some(1), 21), (Some(7), 4)]
+        [(None, 9), (Some(2), 19), (Some(0), 25), (Some(1), 21), (Some(4), 13)]
     {
         let (daemon, mut bot) = own().await;
         bot.exchanges(8).await;
@@ -113,6 +113,13 @@ async fn what_cannot_be_done_is_refused_and_changes_nothing() {
     assert!(!few.is_new && few.summary_info.is_none() && few.summary.is_empty(), "{few:?}");
     let few = compact(client, None).await;
     assert!(!few.is_new && few.summary_info.is_none(), "fewer than are kept: {few:?}");
+    let short = append("short", [user("hi"), assistant("yes?"), user("no")]);
+    client.append(short).await.expect("done");
+    let request = CompactSessionRequest { session_id: "short".into(), keep_exchanges: Some(0) };
+    let short = client.compact_session(request).await.expect("no mistake").into_inner();
+    assert!(!short.is_new && short.summary_info.is_none(), "no fewer tokens: {short:?}");
+    let state = short.session.and_then(|session| session.compaction).expect("its state");
+    assert_eq!((state.consecutive_failures, state.running), (0, false));
     refused(try_undo(client).await, Code::FailedPrecondition, "NO_SUMMARY");
     for id in ["", &"x".repeat(257)] {
         let request = CompactSessionRequest { session_id: id.to_owned(), keep_exchanges: None };
@@ -142,10 +149,8 @@ async fn nothing_is_summarized_while_a_call_waits_or_a_reply_is_streaming() {
     client.append(append("chat", [assistant("nd it.")])).await.expect("done");
     assert!(compact(client, Some(0)).await.is_new);
     // A call that was given up is nothing that one waits for.
-    client
-        .append(append("chat", [user("look"), tool_uses(&["c"]), user("no")]))
-        .await
-        .expect("done");
+    let said = [user(&words(1)), assistant(&words(2)), user("look"), tool_uses(&["c"]), user("no")];
+    client.append(append("chat", said)).await.expect("done");
     let made = compact(client, Some(1)).await;
     assert!(made.is_new, "{made:?}");
 }
@@ -255,7 +260,8 @@ async fn pinned_and_system_turns_and_the_task_are_never_summarized() {
     client.append(append("chat", [system, user("I want shoes.")])).await.expect("done");
     client.append(append("chat", [assistant("Fine."), pinned])).await.expect("done");
     for number in 0..8 {
-        let said = [assistant(&format!("Pair {number} costs $1{number}9.")), user("Another one.")];
+        let price = format!("Pair {number} costs $1{number}9. {}", words(number));
+        let said = [assistant(&price), user("Another one.")];
         client.append(append("chat", said)).await.expect("done");
     }
     let made = compact(client, Some(0)).await;

@@ -33,9 +33,7 @@ async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
 }
 
 /// The next compaction comes, and knows all.
-async fn goes_on(daemon: &Daemon, provider: &Summaries, bot: &mut Bot, before: u32) {
-    provider.says(Says::Well);
-    provider.let_through(10);
+async fn goes_on(daemon: &Daemon, bot: &mut Bot, before: u32) {
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
     assert_eq!(detail(&event)["number"], before + 1, "{event:?}");
@@ -68,9 +66,10 @@ async fn while_the_provider_is_asked() {
         asked_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await;
         bot.exchanges(3).await;
+        provider.says(Says::Well);
         crash(&mut daemon, &mut bot).await;
         assert_eq!(is_whole(&mut bot).await, before, "{round}: the one before stands");
-        goes_on(&daemon, &provider, &mut bot, round).await;
+        goes_on(&daemon, &mut bot, round).await;
     }
 }
 
@@ -84,13 +83,14 @@ async fn right_after_the_provider_answered() {
         asked_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await.map_or(0, |info| info.number);
         let answered = provider.answered();
+        provider.says(Says::Well);
         provider.let_through(1);
         eventually("it has answered", async || (provider.answered() > answered).then_some(()))
             .await;
         crash(&mut daemon, &mut bot).await;
         let after = is_whole(&mut bot).await.map_or(0, |info| info.number);
         assert!(after == before || after == before + 1, "{before}, then {after}");
-        goes_on(&daemon, &provider, &mut bot, after).await;
+        goes_on(&daemon, &mut bot, after).await;
     }
 }
 
@@ -108,7 +108,7 @@ async fn right_after_it_was_told() {
         assert_eq!((found.number, told["number"].as_u64()), (round, Some(u64::from(round))));
         assert_eq!(Some(found.through_seq), told["through_seq"].as_u64());
     }
-    goes_on(&daemon, &provider, &mut bot, ROUNDS).await;
+    goes_on(&daemon, &mut bot, ROUNDS).await;
 }
 
 #[tokio::test]
@@ -139,10 +139,11 @@ async fn a_stop_does_not_wait_for_the_provider_and_loses_nothing() {
     asked_again(&provider, &mut bot, 0).await;
     // The provider would take ten minutes; a stop that waited for it would fail here.
     daemon.stop().await;
+    provider.says(Says::Well);
     daemon.restart().await;
     bot.goes_on_at(&daemon);
     assert_eq!(is_whole(&mut bot).await, None);
-    goes_on(&daemon, &provider, &mut bot, 0).await;
+    goes_on(&daemon, &mut bot, 0).await;
 }
 
 #[tokio::test]

@@ -77,8 +77,7 @@ async fn a_key_in_a_file_is_read_again_with_it() {
     assert_eq!(told(&event, "reason"), "provider_misconfigured");
     assert!(told(&event, "error").contains("api_key"), "{event:?}");
     std::fs::write(key.path(), Summaries::KEY).expect("written");
-    let (applied, refused) = reload(&mut daemon.admin()).await;
-    assert!(applied.iter().any(|it| it.contains("compaction")), "{applied:?}");
+    let (_, refused) = reload(&mut daemon.admin()).await;
     assert_eq!(refused, [""; 0]);
     bot.until(&mut events, "compacted").await;
     for secret in ["sk-an-old-key-5e1f", Summaries::KEY] {

@@ -65,9 +65,10 @@ struct State {
     script: Mutex<(VecDeque<Says>, Says)>,
     key: Mutex<String>,
     calls: Mutex<Vec<Call>>,
-    counts: Mutex<Vec<Call>>,
-    /// Tokens that it counts in whatever it is given; 0: it is down.
-    count: AtomicU64,
+    counts: Mutex<Vec<(Call, u64)>>,
+    /// Of a quarter of the bytes that it is given, how many percent it counts as tokens; 0:
+    /// it is down.
+    percent: AtomicU64,
     /// Answers that were sent to their end.
     answered: AtomicUsize,
     /// Calls of [`Says::Held`] that may be answered.
@@ -97,7 +98,7 @@ impl Summaries {
             key: Mutex::new(Self::KEY.to_owned()),
             calls: Mutex::default(),
             counts: Mutex::default(),
-            count: AtomicU64::new(0),
+            percent: AtomicU64::new(0),
             answered: AtomicUsize::new(0),
             open: Semaphore::new(0),
         });
@@ -148,9 +149,9 @@ impl Summaries {
         key.clone_into(&mut self.state.key.lock().expect("no panic"));
     }
 
-    /// It counts so many tokens in whatever it is given; 0: it is down.
-    pub(crate) fn counts(&self, tokens: u64) {
-        self.state.count.store(tokens, Ordering::SeqCst);
+    /// It counts so many percent of a quarter of the bytes as tokens; 0: it is down.
+    pub(crate) fn counts(&self, percent: u64) {
+        self.state.percent.store(percent, Ordering::SeqCst);
     }
 
     /// Answers so many calls that are held.
@@ -163,8 +164,8 @@ impl Summaries {
         self.state.calls.lock().expect("no panic").clone()
     }
 
-    /// The calls for counts.
-    pub(crate) fn counted(&self) -> Vec<Call> {
+    /// The calls for counts, and the tokens that were counted.
+    pub(crate) fn counted(&self) -> Vec<(Call, u64)> {
         self.state.counts.lock().expect("no panic").clone()
     }
 
@@ -195,10 +196,12 @@ async fn answer(stream: &mut TcpStream, posted: Posted, state: &State) -> Option
     let call = Call { posted, body, at_ms: wall_ms() };
     let key = state.key.lock().expect("no panic").clone();
     if let Some(field) = wire::count_field(&path) {
-        state.counts.lock().expect("no panic").push(call);
-        return Some(match state.count.load(Ordering::SeqCst) {
+        let percent = state.percent.load(Ordering::SeqCst);
+        let tokens = call.posted.body.len() as u64 * percent / 400;
+        state.counts.lock().expect("no panic").push((call, tokens));
+        return Some(match percent {
             0 => wire::reply("503 Service Unavailable", "", "{}"),
-            tokens => wire::reply("200 OK", "", &format!("{{\"{field}\":{tokens}}}")),
+            _ => wire::reply("200 OK", "", &format!("{{\"{field}\":{tokens}}}")),
         });
     }
     let Some(wire) = Wire::of(&path) else { return Some(wire::reply("404 Not Found", "", "{}")) };

@@ -163,9 +163,7 @@ impl Session {
         limits: Option<&Limits>,
     ) -> Option<Trigger> {
         let Some(trigger) = trigger.filter(|_| policy.enabled) else {
-            if let Some(compacting) = &mut self.compacting {
-                compacting.wanted_since = None;
-            }
+            self.stop_wanting();
             return None;
         };
         let last_seq = self.head.last_seq;
@@ -183,8 +181,16 @@ impl Session {
         if self.is_waiting() && now.since(since) < policy.defer_ms_max {
             return None;
         }
+        self.stop_wanting();
         let keep = self.keep(trigger, policy, limits);
         self.span(&keep).map(|_| trigger)
+    }
+
+    /// Nothing is wanted that has to wait: what turns up is considered anew.
+    pub fn stop_wanting(&mut self) {
+        if let Some(compacting) = &mut self.compacting {
+            compacting.wanted_since = None;
+        }
     }
 
     /// True while a call waits for its result or a reply is streaming.
@@ -219,7 +225,7 @@ impl Session {
         let snapshot = self.snapshot(span, policy, &status);
         status.running = true;
         self.head.compaction = Some(Arc::new(status));
-        self.compacting.get_or_insert_default().wanted_since = None;
+        self.stop_wanting();
         Ok(snapshot)
     }
 
