@@ -117,7 +117,7 @@ impl Bot {
     #[track_caller]
     fn check(&self, window: &GetContextResponse) {
         let turns = &window.turns;
-        let is_open = self.said.last().is_some_and(|last| has_call(last));
+        let is_open = self.said.last().is_some_and(has_call);
         is_paired(if is_open { &turns[..turns.len() - 1] } else { turns });
         let seqs: Vec<u64> = turns.iter().map(|turn| turn.seq).filter(|&seq| seq > 0).collect();
         assert!(seqs.is_sorted_by(|one, next| one < next), "{seqs:?}");
@@ -203,7 +203,8 @@ pub(super) async fn sum(daemon: &Daemon, name: &str, mark: &str) -> u64 {
     let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(mark));
     let values: Vec<&str> = lines.filter_map(|line| line.rsplit(' ').next()).collect();
     assert!(!values.is_empty(), "no {name} with {mark} in {page}");
-    values.iter().map(|value| value.parse::<f64>().expect("a figure") as u64).sum()
+    let whole = |value: &&str| value.split('.').next().and_then(|whole| whole.parse::<u64>().ok());
+    values.iter().map(|value| whole(value).expect("a figure")).sum()
 }
 
 /// A field of an event that is text.

@@ -4,6 +4,7 @@ use memoird_proto::v1::{
     CompactSessionRequest, CompactSessionResponse, ResetSessionRequest, UndoCompactionRequest,
     UndoCompactionResponse,
 };
+use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
@@ -162,7 +163,8 @@ async fn two_at_once_are_one_and_a_refusal() {
     let mut bot = Bot::new(daemon.sessions());
     bot.exchanges(8).await;
     let mut other = daemon.sessions();
-    let first = tokio::spawn(async move { compact(&mut other, None).await });
+    let mut first = JoinSet::new();
+    first.spawn(async move { compact(&mut other, None).await });
     provider.was_asked(1).await;
     refused(try_compact(&mut bot.client, None).await, Code::Aborted, "COMPACTION_RUNNING");
     let made = bot.exchange().await;
@@ -170,7 +172,7 @@ async fn two_at_once_are_one_and_a_refusal() {
     let seen = bot.look().await.session.and_then(|session| session.compaction);
     assert!(seen.expect("its state").running);
     provider.let_through(1);
-    let made = first.await.expect("it ends");
+    let made = first.join_next().await.expect("one").expect("it ends");
     assert!(made.is_new);
     bot.journal_is_whole().await;
     assert_eq!(provider.calls().len(), 1);
@@ -189,11 +191,12 @@ async fn try_undo_while_running(
 ) -> Result<Response<UndoCompactionResponse>, Status> {
     bot.exchanges(6).await;
     let mut other = daemon.sessions();
-    let second = tokio::spawn(async move { compact(&mut other, None).await });
+    let mut second = JoinSet::new();
+    second.spawn(async move { compact(&mut other, None).await });
     provider.was_asked(2).await;
     let answer = try_undo(&mut bot.client).await;
     provider.let_through(1);
-    assert!(second.await.expect("it ends").is_new);
+    assert!(second.join_next().await.expect("one").expect("it ends").is_new);
     answer
 }
 
@@ -295,7 +298,7 @@ async fn without_a_summarizer_a_call_is_told_so_and_windows_are_cut() {
 async fn a_session_in_use_by_many_stays_whole() {
     let (daemon, mut bot) = own().await;
     bot.exchanges(4).await;
-    let mut busy = tokio::task::JoinSet::new();
+    let mut busy = JoinSet::new();
     for number in 0..6_u32 {
         let mut client = daemon.sessions();
         busy.spawn(async move {

@@ -229,7 +229,9 @@ fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
     }
     let wholes: Vec<String> =
         last.keys().filter_map(|whole| part(whole)).map(str::to_owned).collect();
-    wholes.iter().for_each(|part| drop(last.remove(part)));
+    for part in &wholes {
+        last.remove(part);
+    }
     let mut found: Vec<_> = last.into_iter().collect();
     found.sort_unstable_by_key(|(_, (_, last))| *last);
     found.into_iter().map(|(text, (kind, _))| Found { text, kind }).collect()

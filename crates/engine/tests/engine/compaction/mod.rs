@@ -153,7 +153,7 @@ async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
     let bad = [
         (Does::Never, "timeout"),
         (Does::Writes(""), "empty"),
-        (Does::Writes("{}"), "empty"),
+        (Does::Writes("{}"), "field_missing"),
         (Does::Writes("{\"session_intent\": \"to ta"), "cut_off"),
         (Does::Writes("I'm sorry, but I can't help with that."), "refusal"),
         (Does::CutOff, "cut_off"),
