@@ -8,7 +8,8 @@ use memoird_core::change::ChangeSet;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::{BreakerView, Failure, Summary, Trigger};
 use memoird_core::ids::Generation;
-use memoird_core::session::{Head, NotNow, Snapshot};
+use memoird_core::session::{Head, NotNow, Session, Snapshot};
+use memoird_core::time::Now;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -137,6 +138,7 @@ impl Engine {
         let made = ladder::climb(self, cell, &snapshot, life).await;
         let done = match made {
             Ok(made) => self.commit_summary(wanted, &snapshot, life, made).await,
+            Err(Ended::Nothing) => self.as_it_is(cell, life.generation).ok_or(Ended::Discarded),
             Err(ended) => Err(ended),
         };
         match &done {
@@ -185,19 +187,7 @@ impl Engine {
                             }
                             Err(NotNow::Waiting) => Err(Ended::Refused(EngineError::CallPending)),
                             Err(NotNow::Nothing) => {
-                                let outcome = CompactionOutcome {
-                                    session: SessionView::of(
-                                        &cell.key,
-                                        session.head(),
-                                        &cell.tenant,
-                                        now,
-                                    ),
-                                    summary: session.summary().cloned(),
-                                    is_new: false,
-                                    tokens_before: 0,
-                                    tokens_after: 0,
-                                    probe: Probe::default(),
-                                };
+                                let outcome = as_it_is(cell, session, now);
                                 Ok(Begun::NothingToDo(Box::new(outcome)))
                             }
                         };
@@ -211,6 +201,14 @@ impl Engine {
         }
         let session = cell.key.session.clone();
         Err(Ended::Refused(EngineError::SessionNotFound { session }))
+    }
+
+    /// The outcome where nothing was to be done; `None` where there is no session any more.
+    fn as_it_is(&self, cell: &SessionCell, generation: Generation) -> Option<CompactionOutcome> {
+        let (mut inner, now) = (cell.lock(), self.shared.machine.now());
+        let session = inner.session_mut()?;
+        session.compaction_over(generation);
+        Some(as_it_is(cell, session, now))
     }
 
     /// Makes a summary true, where the session still is what it was.
@@ -334,6 +332,17 @@ impl Engine {
             breaker: breaker.name(),
         };
         self.tell_compaction(cell, generation, kind);
+    }
+}
+
+fn as_it_is(cell: &SessionCell, session: &Session, now: Now) -> CompactionOutcome {
+    CompactionOutcome {
+        session: SessionView::of(&cell.key, session.head(), &cell.tenant, now),
+        summary: session.summary().cloned(),
+        is_new: false,
+        tokens_before: 0,
+        tokens_after: 0,
+        probe: Probe::default(),
     }
 }
 

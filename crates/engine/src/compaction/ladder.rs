@@ -81,7 +81,11 @@ pub(super) async fn climb(
         }
     };
     let believed = judge.believe(engine, body, summarizer.name()).await?;
-    believed.map_err(|rejection| Ended::Failed(rejected(&rejection), Outcome::Rejected))
+    believed.map_err(|rejection| match rejection {
+        // What computes here does not lie: so little cannot be said in fewer tokens.
+        Rejection::LongerThanTheSpan if !summarizer.is_remote() => Ended::Nothing,
+        rejection => Ended::Failed(rejected(&rejection), Outcome::Rejected),
+    })
 }
 
 pub(super) fn rejected(rejection: &Rejection) -> Failure {
