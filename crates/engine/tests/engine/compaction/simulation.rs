@@ -39,11 +39,11 @@ struct Simulation {
 #[test]
 fn whatever_happens_no_turn_is_lost_and_no_window_is_wrong() {
     let mut summaries = 0;
-    for seed in 1..=24 {
+    for seed in 1..=12 {
         println!("MEMOIRD_SEED={seed}");
         summaries += run(seed);
     }
-    assert!(summaries > 50, "{summaries} summaries were made");
+    assert!(summaries > 25, "{summaries} summaries were made");
 }
 
 #[test]
@@ -86,12 +86,17 @@ impl Simulation {
         Self { dice, world, script, talk, shown: BTreeMap::new(), summaries: 0 }
     }
 
+    fn below(&mut self, sides: u64) -> usize {
+        usize::try_from(self.dice.below(sides)).unwrap()
+    }
+
     async fn step(&mut self) {
         if self.dice.once_in(12) {
-            self.world.store.fail_commits(1 + usize::try_from(self.dice.below(2)).unwrap());
+            let count = 1 + self.below(2);
+            self.world.store.fail_commits(count);
         }
         if self.dice.once_in(4) {
-            let does = bad().swap_remove(usize::try_from(self.dice.below(15)).unwrap()).0;
+            let does = bad().swap_remove(self.below(15)).0;
             self.script.will_now(if self.dice.once_in(2) { does } else { Does::Well });
         }
         match self.dice.below(14) {
@@ -124,11 +129,13 @@ impl Simulation {
 
     /// Something is said; whatever cannot be written was not said.
     async fn converse(&mut self) {
-        let (talk, text) = (&mut self.talk, "x".repeat(10 + self.dice.below(150) as usize));
+        let text = "x".repeat(10 + self.below(150));
+        let is_whole = !self.dice.once_in(5);
+        let (calls, answers) = (self.below(4), self.below(3));
+        let talk = &mut self.talk;
         let number = talk.said.len();
-        let calls = usize::try_from(self.dice.below(4)).unwrap();
         // Some calls are never answered, or not all of them.
-        let answers = if self.dice.once_in(5) { self.dice.below(3) as usize } else { calls };
+        let answers = if is_whole { calls } else { answers };
         let ids = talk.ids(calls);
         let mut turns: Vec<Vec<Turn>> = vec![vec![said(Role::User, &format!("#{number} {text}"))]];
         if calls > 0 {
