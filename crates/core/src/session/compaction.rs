@@ -94,13 +94,16 @@ impl Session {
         self.head.compaction.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Notes what a window says, and whether a compaction is wanted now because of it.
+    /// Notes what a window says, and whether a compaction is wanted now because of it. Where
+    /// its tokens are to be counted elsewhere before that `is_sure`, nothing but a window
+    /// wants it later.
     pub fn consider_window(
         &mut self,
         window: &Window,
         goal: Goal,
         now: Steady,
         policy: &CompactionPolicy,
+        is_sure: bool,
     ) -> Option<Trigger> {
         if matches!(window.report.policy, Policy::SlidingWindow { .. }) {
             return None;
@@ -115,6 +118,9 @@ impl Session {
             true => Some(Trigger::Reactive),
             false => (window.counted >= soft).then_some(Trigger::Preemptive),
         };
+        if !is_sure && trigger == Some(Trigger::Preemptive) && self.is_waiting() {
+            return None;
+        }
         self.consider(trigger, now, policy, None)
     }
 

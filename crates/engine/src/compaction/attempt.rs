@@ -105,7 +105,11 @@ pub(super) async fn attempt(engine: Engine, wanted: Wanted) {
     let Some(answer) = wanted.answer else { return };
     let failed = |reason, problem| EngineError::CompactionFailed { reason, problem };
     let outcome = outcome.map_err(|ended| match ended {
-        Ended::Nothing | Ended::Discarded => {
+        Ended::Nothing => {
+            let problem = "what could be summarized is shorter than a summary of it";
+            failed("nothing_to_gain", problem.to_owned())
+        }
+        Ended::Discarded => {
             failed("discarded", "the session changed meanwhile; try again".to_owned())
         }
         Ended::Failed(failure, _) => failed(failure.reason, failure.problem),

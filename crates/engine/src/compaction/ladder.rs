@@ -27,6 +27,10 @@ const INTENT_BYTES_MAX: usize = 300;
 /// that their number is never reached. The rest comes with the next summary.
 const SPAN_BYTES_PER_TOKEN: u64 = 80;
 
+/// No summary is shorter than so many bytes, and nobody is asked for one that would be longer
+/// than what it stands for.
+const SPAN_BYTES_MIN: usize = 200;
+
 /// What a summary is made of.
 pub(super) struct Material {
     pub(super) turns: Arc<[Spoken]>,
@@ -46,7 +50,8 @@ pub(super) async fn climb(
     life: Life,
 ) -> Result<Made, Ended> {
     let material = Arc::new(gather(engine, cell, snapshot, life).await?);
-    if material.turns.is_empty() {
+    let said: usize = material.turns.iter().map(|turn| turn.text.len()).sum();
+    if material.turns.is_empty() || (snapshot.previous.is_none() && said < SPAN_BYTES_MIN) {
         return Err(Ended::Nothing);
     }
     let judge = Judge {

@@ -65,18 +65,13 @@ impl Plan {
         let goal = Goal { scale: self.model.scale_id, budget, fixed: self.fixed };
         let soft = policy.soft_watermark_percent;
         let Some((system, tools_json)) = &self.counted_by_provider else {
-            let trigger = session.consider_window(window, goal, now, policy)?;
+            let trigger = session.consider_window(window, goal, now, policy, true)?;
             return Some(Wish { trigger, near: None });
         };
         // Near the limit the provider's own count decides.
         let nearly = f64::from(soft) * (1.0 - self.model.scale.margin());
         let nearly = CompactionPolicy { soft_watermark_percent: nearly as u8, ..*policy };
-        let trigger = session.consider_window(window, goal, now, &nearly);
-        if u128::from(window.counted) * 100 < u128::from(budget) * u128::from(soft) {
-            // It may be too early: what it waits for must not decide that.
-            session.stop_wanting();
-        }
-        let trigger = trigger?;
+        let trigger = session.consider_window(window, goal, now, &nearly, false)?;
         let near = crate::compaction::Near {
             model: std::sync::Arc::clone(&self.model),
             system: system.clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use memoird_core::breaker::BreakerState;
 use memoird_core::compaction::BreakerView::{Closed, HalfOpen, Open};
 use memoird_core::window::{LABEL, OmissionReason};
-use memoird_engine::{EngineError, SummarizeError, TenantLimits};
+use memoird_engine::{SummarizeError, TenantLimits};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -218,11 +218,9 @@ async fn commands_on_a_session_with_nothing_to_gain_do_not_stop_its_compaction()
     talk.add(vec![super::talk::said(memoird_core::turn::Role::User, "hi")]).await;
     talk.add(vec![super::talk::said(memoird_core::turn::Role::Assistant, "hello")]).await;
     for _ in 0..4 {
-        match talk.compact(Some(0)).await {
-            Ok(done) => assert!(!done.is_new),
-            Err(EngineError::CompactionFailed { .. }) => {}
-            Err(other) => panic!("{other}"),
-        }
+        assert_eq!(talk.fails(Some(0)).await, "nothing_to_gain");
     }
-    println!("{:?}", talk.status().await);
+    assert_eq!((script.times(), talk.breaker().await), (0, (Closed, 0)));
+    talk.exchanges(6).await;
+    assert!(talk.compact(Some(0)).await.unwrap().is_new);
 }

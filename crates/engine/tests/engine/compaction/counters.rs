@@ -113,7 +113,7 @@ async fn near_the_limit_the_provider_decides() {
 
 #[tokio::test(start_paused = true)]
 async fn results_that_come_in_after_the_provider_was_asked_decide_nothing() {
-    let (script, teller) = (Script::of([]), Teller::new(Some(2_000)));
+    let (script, teller) = (Script::of([]), Teller::new(Some(2_799)));
     let (_world, bot) = counted(&script, &teller).await;
     let mut talk = Talk::of(&bot, "a");
     talk_until_asked(&mut talk, &teller, 3_300).await;

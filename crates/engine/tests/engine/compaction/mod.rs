@@ -2,13 +2,16 @@
 //! a summarizer that fails, hangs or lies changes, which is nothing.
 
 mod answers;
+mod bounds;
 mod breakers;
 mod commits;
 mod counters;
 mod deferral;
 mod ends;
+mod history;
 mod pieces;
 pub(crate) mod script;
+mod simulation;
 mod talk;
 mod undo;
 

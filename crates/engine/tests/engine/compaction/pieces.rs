@@ -183,3 +183,32 @@ async fn a_span_that_would_take_too_many_calls_is_taken_as_far_as_it_goes() {
     assert_eq!(bytes.len(), 993, "all but the anchor");
     talk.check_journal().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_works_alone_for_long_is_summarized_in_whole_units() {
+    let script = taking(1_000, true);
+    let (_world, bot) = roomy(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.add(vec![super::talk::said(Role::User, "do it all")]).await;
+    for number in 0..150 {
+        let ids = talk.ids(2);
+        let text = format!("I look {number} {}", "word ".repeat(100));
+        let mut turns = vec![super::talk::calling(&text, &ids)];
+        let results = ids.iter().map(|id| format!("found {id} {}", "word ".repeat(60)));
+        let results: Vec<String> = results.collect();
+        turns.extend(ids.iter().zip(&results).map(|(id, text)| super::talk::answering(text, id)));
+        talk.add(turns).await;
+    }
+    talk.add(vec![super::talk::said(Role::Assistant, "it is done")]).await;
+    let (mut through, last) = (0, talk.said.len() as u64);
+    for _ in 0..20 {
+        through = talk.compact(Some(0)).await.unwrap().summary.unwrap().through_seq;
+        assert!(through == last || through % 3 == 1, "{through} tears a unit apart");
+        talk.window().await;
+        if through == last {
+            break;
+        }
+    }
+    assert_eq!(through, last);
+    assert_eq!(bytes_by_turn(&answered(&script)).len() as u64, last - 1, "all but the anchor");
+}

@@ -130,7 +130,7 @@ fn a_summary_is_shown_with_what_it_stands_for() {
     report.turn_tokens.insert(1, 200);
     let text = window(&example, false);
     let has = |part: &str| assert!(text.contains(part), "{part:?} is missing in:\n{text}");
-    has("summary        no. 3, of 8 turns (5-9 newly), by extractive, - ago, 200 tokens\n");
+    has("summary        no. 3, of 8 turns (5-9 newly), by extractive, - ago\n");
     has("  [memoird: a summary]\n  1 word");
     has("  5 word");
     assert!(!text.contains("6 word"), "{text}");

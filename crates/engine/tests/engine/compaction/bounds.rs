@@ -1,0 +1,94 @@
+//! What one tenant's compactions take from another's: next to nothing, however many wait and
+//! however their summarizer hangs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_engine::{SummaryAsk, TenantLimits};
+use tokio::time::sleep;
+
+use super::compacting;
+use super::script::{Does, Script};
+use super::talk::Talk;
+use crate::bot::Bot;
+use crate::kit::{World, begun, settle, soon, tenant};
+
+async fn tenants(script: &Arc<Script>, ids: &[&str]) -> (World, Vec<Bot>) {
+    let mut config = compacting(script);
+    config.tenants = ids.iter().map(|id| tenant(id, TenantLimits::default())).collect();
+    config.compaction.provider_failures_max = u32::MAX;
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bots = ids.iter().map(|id| Bot::of(&engine, id)).collect();
+    (world, bots)
+}
+
+/// Sessions that need a summary, each of which has asked for one with a window.
+async fn many(bot: &Bot, count: usize) {
+    for number in 0..count {
+        let mut talk = Talk::of(bot, &format!("s{number}"));
+        talk.exchanges(17).await;
+        talk.window().await;
+    }
+}
+
+fn asked_by(script: &Script, tenant: &str) -> usize {
+    let of = |ask: &&Arc<SummaryAsk>| ask.tenant.as_str() == tenant;
+    script.asked.lock().unwrap().iter().filter(of).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_sessions_that_hang_stop_nobody_else() {
+    let script = Script::always(Does::Never);
+    let (_world, bots) = tenants(&script, &["crowd", "other"]).await;
+    many(&bots[0], 100).await;
+    settle().await;
+    assert_eq!(asked_by(&script, "crowd"), 2, "two of a tenant at once");
+    script.will_now(Does::Well);
+    let mut talk = Talk::of(&bots[1], "a");
+    talk.exchanges(17).await;
+    talk.window().await;
+    settle().await;
+    assert!(talk.window().await.report.summary.is_some());
+    soon(talk.compact(Some(1))).await.unwrap();
+    // The crowd is served by and by.
+    sleep(Duration::from_secs(121)).await;
+    settle().await;
+    assert_eq!(asked_by(&script, "crowd"), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_tenants_that_wait_the_one_with_the_fewest_under_way_is_next() {
+    let script = Script::always(Does::Never);
+    let (_world, bots) = tenants(&script, &["crowd", "throng", "other"]).await;
+    many(&bots[0], 20).await;
+    many(&bots[1], 20).await;
+    let mut talk = Talk::of(&bots[2], "a");
+    talk.exchanges(17).await;
+    talk.window().await;
+    settle().await;
+    assert_eq!(script.times(), 4, "all places are taken");
+    // The first of them are given up after two minutes.
+    sleep(Duration::from_secs(125)).await;
+    assert_eq!(asked_by(&script, "other"), 1, "it does not wait behind the crowds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_hung_up_before_it_began_costs_nothing() {
+    let script = Script::then([Does::Never, Does::Never], Does::Well);
+    let script = Arc::new(script);
+    let (_world, bots) = tenants(&script, &["one"]).await;
+    let mut calls = Vec::new();
+    for session in ["a", "b", "c"] {
+        let mut talk = Talk::of(&bots[0], session);
+        talk.exchanges(8).await;
+        calls.push(Box::pin(async move { talk.compact(Some(2)).await }));
+    }
+    for call in &mut calls {
+        assert!(begun(call).await.is_none());
+        settle().await;
+    }
+    drop(calls);
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(script.times(), 2);
+}

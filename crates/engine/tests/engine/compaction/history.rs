@@ -1,0 +1,108 @@
+//! Histories that are about to be full: what first in, first out takes is summarized before,
+//! or comes from the journal.
+
+use std::sync::Arc;
+
+use memoird_engine::Durability;
+
+use super::compacting;
+use super::script::Script;
+use super::talk::Talk;
+use crate::bot::Bot;
+use crate::kit::{World, settle};
+use crate::windows::{model, with_models};
+
+const CAP: usize = 20;
+
+async fn capped(script: &Arc<Script>, durability: Durability) -> (World, Bot) {
+    let mut config = compacting(script);
+    config.limits.max_history_turns = CAP;
+    config.compaction.policy.keep_exchanges = 2;
+    config.journal.durability = durability;
+    let world = World::new(with_models(config, vec![model("m", 1_000_000, &Arc::default())]));
+    let bot = Bot::acme(&world.open().await);
+    (world, bot)
+}
+
+/// The seqs of all turns that the summarizer was given.
+fn given(script: &Script) -> Vec<u64> {
+    let asked = script.asked.lock().unwrap();
+    asked.iter().flat_map(|ask| ask.turns.iter().map(|turn| turn.seq)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_leaves_a_history_that_no_summary_holds() {
+    for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
+        let script = Script::of([]);
+        let (_world, bot) = capped(&script, durability).await;
+        let mut talk = Talk::of(&bot, "a");
+        for number in 0..60 {
+            talk.exchange_with_tools(number % 3).await;
+            talk.window().await;
+            settle().await;
+            let live = bot.live("a").await.unwrap().len() as u64;
+            let last = talk.said.len() as u64;
+            let through = talk.status().await.through_seq;
+            // The anchor is counted apart.
+            let gone = last.saturating_sub(live - 1);
+            assert!(
+                gone <= through.max(1),
+                "{gone} left, {through} are summarized: {durability:?}"
+            );
+        }
+        let through = talk.status().await.through_seq;
+        assert!(script.times() > 3);
+        assert_eq!(given(&script), (2..=through).collect::<Vec<_>>(), "each once");
+        let outcome = talk.window().await;
+        assert!(outcome.report.summary.unwrap().text.contains("call_0 "));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
+    for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
+        let script = Script::of([]);
+        let (_world, bot) = capped(&script, durability).await;
+        let mut talk = Talk::of(&bot, "a");
+        for number in 0..20 {
+            talk.exchange_with_tools(number % 3).await;
+        }
+        assert_eq!(script.times(), 0, "who never asks for a window needs no summary");
+        talk.window().await;
+        settle().await;
+        let seqs = given(&script);
+        let through = talk.status().await.through_seq;
+        let live = bot.live("a").await.unwrap().len() as u64 - 1;
+        let oldest = talk.said.len() as u64 - live + 1;
+        let first = if durability == Durability::Off { oldest } else { 2 };
+        assert_eq!(seqs, (first..=through).collect::<Vec<_>>(), "{durability:?}");
+        let outcome = talk.window().await;
+        assert_eq!(outcome.report.summary.as_ref().unwrap().through_seq, through);
+        // Also when it is taken back and made again.
+        talk.undo().await.unwrap();
+        talk.window().await;
+        script.asked.lock().unwrap().clear();
+        talk.compact(Some(2)).await.unwrap();
+        assert_eq!(given(&script)[0], first, "{durability:?}");
+        talk.window().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cap_that_is_tiny_never_makes_a_window_wrong() {
+    for cap in [1, 2, 3, 5] {
+        let script = Script::of([]);
+        let mut config = compacting(&script);
+        config.limits.max_history_turns = cap;
+        let world = World::new(config);
+        let bot = Bot::acme(&world.open().await);
+        let mut talk = Talk::of(&bot, "a");
+        for number in 0..40 {
+            talk.exchange_with_tools(number % 4).await;
+            talk.window().await;
+            settle().await;
+        }
+        assert!(script.times() <= 81, "cap {cap}: {}", script.times());
+        talk.check_journal().await;
+    }
+}
