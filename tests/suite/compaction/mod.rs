@@ -4,6 +4,7 @@
 mod bad_days;
 mod bot;
 mod breakers;
+mod caps;
 mod command_line;
 mod commands;
 mod counting;

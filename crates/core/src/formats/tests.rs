@@ -175,6 +175,28 @@ fn labels_too_long_for_a_part_stay_in_the_extra() {
 }
 
 #[test]
+fn what_came_beside_each_other_is_joined_only_where_something_is_left_out_between() {
+    let messages = json!([
+        {"role": "user", "content": "one"},
+        {"role": "user", "content": "two"},
+        {"role": "assistant", "content": "three"},
+    ]);
+    let turns = read(Anthropic, &messages);
+    let given = |behind_gap: &[usize]| -> Value {
+        let options = RenderOptions { behind_gap, ..RenderOptions::default() };
+        let rendered = super::render(Anthropic, &turns, &options);
+        assert_eq!(rendered.ends.len(), 3);
+        serde_json::from_str(&rendered.messages_json).unwrap()
+    };
+    assert_eq!(given(&[]), messages);
+    assert_eq!(given(&[2]), messages);
+    let both = json!([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]);
+    let joined =
+        json!([{"role": "user", "content": both}, {"role": "assistant", "content": "three"}]);
+    assert_eq!(given(&[1]), joined);
+}
+
+#[test]
 fn a_refusal_names_the_place() {
     for (messages, problem) in fixtures::OPENAI_REFUSED {
         assert_eq!(refusal(OpenAi, messages), format!("messages_json{problem}"), "{messages}");
