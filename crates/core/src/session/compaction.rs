@@ -203,7 +203,7 @@ impl Session {
     }
 
     /// Nothing is wanted that has to wait: what turns up is considered anew.
-    pub fn stop_wanting(&mut self) {
+    fn stop_wanting(&mut self) {
         if let Some(compacting) = &mut self.compacting {
             compacting.wanted_since = None;
         }
