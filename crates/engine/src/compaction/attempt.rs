@@ -105,11 +105,7 @@ pub(super) async fn attempt(engine: Engine, wanted: Wanted) {
     let Some(answer) = wanted.answer else { return };
     let failed = |reason, problem| EngineError::CompactionFailed { reason, problem };
     let outcome = outcome.map_err(|ended| match ended {
-        Ended::Nothing => {
-            let problem = "what could be summarized is shorter than a summary of it";
-            failed("nothing_to_gain", problem.to_owned())
-        }
-        Ended::Discarded => {
+        Ended::Nothing | Ended::Discarded => {
             failed("discarded", "the session changed meanwhile; try again".to_owned())
         }
         Ended::Failed(failure, _) => failed(failure.reason, failure.problem),
@@ -304,9 +300,6 @@ impl Engine {
         let policy = &cell.tenant.policy().compaction;
         let (tenant, reason, problem) = (&cell.tenant.id, failure.reason, &failure.problem);
         warn!(%tenant, reason, problem, "a session was not compacted");
-        if self.shared.journal.is_failing() {
-            return;
-        }
         let Ok(permit) = self.shared.journal.permit(0).await else { return };
         let (submitted, breaker) = {
             let mut inner = cell.lock();
