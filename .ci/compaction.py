@@ -28,7 +28,7 @@ EVERY = 100
 LITERAL = re.compile(
     r"\bHAT\d{3}\b"  # a flight
     r"|\b\d{4}-\d\d-\d\d\b"  # a date
-    r"|\$\d[\d,]*(?:\.\d+)?"  # a price that somebody says
+    r"|\$\d+(?:,\d{3})*(?:\.\d+)?"  # a price that somebody says
 )
 RESERVATION = re.compile(r"\b(?=[A-Z0-9]*\d)(?=[A-Z0-9]*[A-Z])[A-Z0-9]{6}\b")
 PRICE = re.compile(r"\"(?:price|amount|basic_economy|economy|business)\": (\d+)")

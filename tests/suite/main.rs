@@ -7,6 +7,7 @@ mod admin;
 mod cli_hooks;
 mod clock;
 mod command_line;
+mod compaction;
 mod contract;
 mod demo;
 mod deploy;

@@ -1,8 +1,9 @@
 //! Tenants: nobody reads, changes or ends what belongs to somebody else.
 
 use memoird_proto::v1::{
-    EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetStatsRequest, HistoryScope,
-    ListSessionsRequest, PatchStateRequest, ResetSessionRequest, SweepNowRequest,
+    CompactSessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
+    GetStatsRequest, HistoryScope, ListSessionsRequest, PatchStateRequest, ResetSessionRequest,
+    SweepNowRequest, UndoCompactionRequest,
 };
 use tonic::Code;
 
@@ -40,6 +41,12 @@ async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) 
         expected_version: None,
     };
     refused(stranger.patch_state(patch).await, code, reason);
+    for keep_exchanges in [None, Some(0)] {
+        let compact = CompactSessionRequest { session_id: id(), keep_exchanges };
+        refused(stranger.compact_session(compact).await, code, reason);
+    }
+    let undo = UndoCompactionRequest { session_id: id() };
+    refused(stranger.undo_compaction(undo).await, code, reason);
     let reset = ResetSessionRequest { session_id: id(), run_hooks: true };
     refused(stranger.reset_session(reset).await, code, reason);
     let end = EndSessionRequest { session_id: id() };

@@ -116,6 +116,7 @@ impl Chat {
             weigh: &weigh,
             codec: CODEC,
             keep,
+            soft: None,
         };
         match self.session.window(&ask) {
             Ok(window) => window,

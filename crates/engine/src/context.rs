@@ -268,6 +268,7 @@ impl Engine {
                 }));
             }
         };
+        compaction::explain(&mut window, session, &self.shared.config.load());
         let place = (&cell.key.session, session.head().generation, session.head().last_seq);
         let told = plan.recalled.as_ref();
         let told = told.map(|recalled| recalled.tell(&mut window, place, &plan.model.scale));

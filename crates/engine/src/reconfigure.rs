@@ -31,6 +31,8 @@ impl Engine {
         // First: a tenant that somebody's call brings up now must not live by what was.
         shared.models.store(Arc::new(Models::new(&config.context, &shared.scale_ids)));
         shared.config.store(Arc::clone(&config));
+        // What the last summarizer did is no fault of this one.
+        shared.compactions.forget_provider();
         for tenant in &config.tenants {
             self.tenant_or_common(&tenant.id);
         }

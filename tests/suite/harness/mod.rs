@@ -13,6 +13,7 @@ mod refusal;
 mod seed;
 mod service;
 mod setup;
+mod summaries;
 mod turns;
 mod wait;
 mod watcher;
@@ -37,6 +38,7 @@ pub(crate) use refusal::{refused, refused_code};
 pub(crate) use seed::Seed;
 pub(crate) use service::{Answer, Posted, Service};
 pub(crate) use setup::Setup;
+pub(crate) use summaries::{Says, Summaries, Wire};
 pub(crate) use turns::{
     append, assistant, journal, keyed, live, say, text_of, tool_results, tool_uses, turn, user,
 };

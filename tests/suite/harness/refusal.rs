@@ -7,10 +7,11 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
 /// Reasons that pass by themselves.
-const PASSING: [&str; 14] = [
+const PASSING: [&str; 15] = [
     "JOURNAL_BUSY",
     "JOURNAL_FULL",
     "JOURNAL_FAILED",
+    "COMPACTION_RUNNING",
     "SESSION_RELOADED",
     "LEASE_HELD",
     "MEMORIES_BUSY",

@@ -92,7 +92,7 @@ async fn serve(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Vec<Poste
     let _ = stream.shutdown().await;
 }
 
-async fn read(stream: &mut TcpStream) -> Option<Posted> {
+pub(super) async fn read(stream: &mut TcpStream) -> Option<Posted> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 65_536];
     loop {

@@ -11,6 +11,9 @@ use super::Sessions;
 /// No event takes so long.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
+/// What is on its way has come by then.
+const SOON: Duration = Duration::from_millis(20);
+
 /// Somebody who watches.
 #[derive(Debug)]
 pub(crate) struct Events(Streaming<WatchEventsResponse>);
@@ -42,6 +45,11 @@ impl Events {
         let next = self.message().await.expect("the stream goes on").expect("it has not ended");
         assert_eq!(next.missed, 0, "events were missed");
         next.event.expect("an event")
+    }
+
+    /// The next event if there is one now, or very soon.
+    pub(crate) async fn soon(&mut self) -> Option<Event> {
+        tokio::time::timeout(SOON, self.next()).await.ok()
     }
 
     /// The events up to the first of this kind, that one included.

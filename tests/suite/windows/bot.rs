@@ -18,18 +18,18 @@ struct Raw {
 }
 
 /// A request for a window of `chat`.
-pub(super) fn look() -> GetContextRequest {
+pub(crate) fn look() -> GetContextRequest {
     GetContextRequest { session_id: "chat".to_owned(), ..GetContextRequest::default() }
 }
 
 /// The same, after these turns.
-pub(super) fn say(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
+pub(crate) fn say(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
     let append = AppendRequest { turns: turns.into(), ..AppendRequest::default() };
     GetContextRequest { append: Some(append), ..look() }
 }
 
 /// A budget of so many tokens, with nothing kept free.
-pub(super) fn budget(tokens: u64) -> Option<Budget> {
+pub(crate) fn budget(tokens: u64) -> Option<Budget> {
     Some(Budget {
         context_window: Some(tokens),
         max_reply_tokens: Some(0),
@@ -38,19 +38,19 @@ pub(super) fn budget(tokens: u64) -> Option<Budget> {
     })
 }
 
-pub(super) fn head_tail(turns: u32) -> Option<WindowPolicy> {
+pub(crate) fn head_tail(turns: u32) -> Option<WindowPolicy> {
     policy(window_policy::Policy::HeadTail(HeadTail { turns }))
 }
 
-pub(super) fn sliding(turns: u32) -> Option<WindowPolicy> {
+pub(crate) fn sliding(turns: u32) -> Option<WindowPolicy> {
     policy(window_policy::Policy::SlidingWindow(SlidingWindow { turns }))
 }
 
-pub(super) fn token_budget() -> Option<WindowPolicy> {
+pub(crate) fn token_budget() -> Option<WindowPolicy> {
     policy(window_policy::Policy::TokenBudget(TokenBudget {}))
 }
 
-pub(super) fn salience() -> Option<WindowPolicy> {
+pub(crate) fn salience() -> Option<WindowPolicy> {
     policy(window_policy::Policy::Salience(Salience {}))
 }
 
@@ -59,19 +59,19 @@ fn policy(policy: window_policy::Policy) -> Option<WindowPolicy> {
 }
 
 /// Some words that differ from turn to turn: about 130 tokens of them.
-pub(super) fn words(number: usize) -> String {
+pub(crate) fn words(number: usize) -> String {
     format!("number {number}: {}", format!("it is {number} o'clock and all is well, ").repeat(10))
 }
 
 /// Asks, and checks what the report says of the window.
-pub(super) async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextResponse {
+pub(crate) async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextResponse {
     let answer = client.get_context(request).await.expect("a window").into_inner();
     check(&answer);
     answer
 }
 
 /// Asks for a window that is refused.
-pub(super) async fn no_window(client: &mut Sessions, request: GetContextRequest) -> Status {
+pub(crate) async fn no_window(client: &mut Sessions, request: GetContextRequest) -> Status {
     client.get_context(request).await.expect_err("no window")
 }
 
@@ -94,13 +94,13 @@ fn check(answer: &GetContextResponse) {
 }
 
 #[track_caller]
-pub(super) fn report(answer: &GetContextResponse) -> &ContextReport {
+pub(crate) fn report(answer: &GetContextResponse) -> &ContextReport {
     answer.report.as_ref().expect("a report")
 }
 
 /// What stands in a window, a word a turn: a stored one by its seq, what memoird says or
 /// shows in other words by its label.
-pub(super) fn outline(answer: &GetContextResponse) -> String {
+pub(crate) fn outline(answer: &GetContextResponse) -> String {
     let word = |turn: &Turn| match turn.metadata.get("memoird") {
         Some(label) if turn.seq == 0 => format!("[{label}]"),
         Some(label) => format!("{}:{label}", turn.seq),
@@ -110,12 +110,12 @@ pub(super) fn outline(answer: &GetContextResponse) -> String {
 }
 
 /// The seqs of a window's stored turns.
-pub(super) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
+pub(crate) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
     answer.turns.iter().map(|turn| turn.seq).filter(|&seq| seq > 0).collect()
 }
 
 /// The line that a window has where turns are left out.
-pub(super) fn elided(turns: u64) -> String {
+pub(crate) fn elided(turns: u64) -> String {
     match turns {
         1 => "[memoird: 1 turn is left out here]".to_owned(),
         _ => format!("[memoird: {turns} turns are left out here]"),
@@ -124,7 +124,7 @@ pub(super) fn elided(turns: u64) -> String {
 
 /// Each call of a window has its result in the very next turns, and each result its call.
 #[track_caller]
-pub(super) fn is_paired(turns: &[Turn]) {
+pub(crate) fn is_paired(turns: &[Turn]) {
     let mut open: Vec<&str> = Vec::new();
     for (place, turn) in turns.iter().enumerate() {
         let kinds: Vec<&Kind> = turn.parts.iter().filter_map(|part| part.part.as_ref()).collect();
@@ -146,7 +146,7 @@ pub(super) fn is_paired(turns: &[Turn]) {
 }
 
 /// The turns of a window as the bytes that they are on the wire.
-pub(super) async fn bytes_of(daemon: &Daemon, request: &GetContextRequest) -> Vec<Vec<u8>> {
+pub(crate) async fn bytes_of(daemon: &Daemon, request: &GetContextRequest) -> Vec<Vec<u8>> {
     let path = "/memoird.v1.SessionService/GetContext";
     let channel = channel(daemon.grpc_addr());
     let answer = raw_call(&channel, path, request.encode_to_vec()).await.expect("a window");

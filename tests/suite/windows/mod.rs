@@ -1,7 +1,7 @@
 //! Windows as bots ask for them and as operators look at them.
 
 mod asking;
-mod bot;
+pub(crate) mod bot;
 mod budgets;
 mod calibration;
 mod drawing;

@@ -63,7 +63,7 @@ impl Default for CompactionPolicy {
             keep_exchanges: 5,
             turns_between_min: 5,
             defer_ms_max: 10 * 60 * 1_000,
-            summary_tokens_max: 2_000,
+            summary_tokens_max: 2_400,
             lost_identifiers_percent_max: 10,
             failures_max: 3,
             open_turns: 5,

@@ -102,8 +102,9 @@ fn stands_at(text: &str, start: usize, identifier: &str) -> bool {
     let Some(behind) = rest.strip_prefix(identifier) else { return false };
     let in_word = |c: Option<char>| c.is_some_and(|c| !is_between(c));
     let (first, last) = (identifier.chars().next(), identifier.chars().next_back());
-    !(in_word(before.chars().next_back()) && in_word(first))
-        && !(in_word(last) && in_word(behind.chars().next()))
+    let begins_inside = in_word(before.chars().next_back()) && in_word(first);
+    let ends_inside = in_word(last) && in_word(behind.chars().next());
+    !begins_inside && !ends_inside
 }
 
 #[cfg(test)]

@@ -46,8 +46,8 @@ pub struct Body {
     pub next_steps: Vec<String>,
     /// What happened, in order.
     pub narrative: String,
-    /// Identifiers, figures and dates that have to stay to the letter and stand nowhere else
-    /// in the summary.
+    /// Identifiers, figures and dates that have to stay to the letter, the one used last at the
+    /// end: those that stand nowhere else in the summary at least.
     pub identifiers: Vec<String>,
 }
 

@@ -169,9 +169,7 @@ impl Session {
         limits: Option<&Limits>,
     ) -> Option<Trigger> {
         let Some(trigger) = trigger.filter(|_| policy.enabled) else {
-            if let Some(compacting) = &mut self.compacting {
-                compacting.wanted_since = None;
-            }
+            self.stop_wanting();
             return None;
         };
         let last_seq = self.head.last_seq;
@@ -202,6 +200,13 @@ impl Session {
         }
         let since = *compacting.wanted_since.get_or_insert(now);
         now.since(since) < policy.defer_ms_max
+    }
+
+    /// Nothing is wanted that has to wait: what turns up is considered anew.
+    pub fn stop_wanting(&mut self) {
+        if let Some(compacting) = &mut self.compacting {
+            compacting.wanted_since = None;
+        }
     }
 
     /// True while a call waits for its result or a reply is streaming.
@@ -242,7 +247,7 @@ impl Session {
         let snapshot = self.snapshot(span, policy, &status);
         status.running = true;
         self.head.compaction = Some(Arc::new(status));
-        self.compacting.get_or_insert_default().wanted_since = None;
+        self.stop_wanting();
         Ok(snapshot)
     }
 

@@ -7,6 +7,7 @@ use crate::change::{Change, SummaryChange};
 use crate::compaction::{CompactionPolicy, CompactionStatus, Failure, Summary, is_apart};
 use crate::ids::Generation;
 use crate::time::Now;
+use crate::window::ScaleId;
 
 /// Summaries before the last one that are remembered where no store keeps them.
 const EARLIER_MAX: usize = 4;
@@ -41,6 +42,12 @@ impl Session {
             compacting.earlier.remove(0);
         }
         Some(self.compaction_change(status, SummaryChange::Made(Arc::clone(summary))))
+    }
+
+    /// Notes what the turn of its summary weighs on a scale, so that no window has to.
+    pub fn note_summary_tokens(&mut self, scale: ScaleId, tokens: u64) {
+        let number = self.summary().map_or(0, |summary| summary.number);
+        self.windows.get_or_insert_default().note_summary(number, scale, tokens);
     }
 
     /// Notes that a compaction failed.

@@ -21,13 +21,14 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub(super) fn new(summary: &Arc<Summary>, ask: &Ask<'_>) -> Self {
-        let window_turn = |turn| {
-            let tokens = (ask.weigh)(&turn);
+    /// Encodes a summary, and weighs it where its tokens are not `known`.
+    pub(super) fn new(summary: &Arc<Summary>, known: Option<u64>, ask: &Ask<'_>) -> Self {
+        let window_turn = |turn, known: Option<u64>| {
+            let tokens = known.unwrap_or_else(|| (ask.weigh)(&turn));
             WindowTurn { content: (ask.codec.seal)(turn, 0), tokens }
         };
-        let said = window_turn(summary.turn());
-        let acknowledged = window_turn(acknowledgement());
+        let said = window_turn(summary.turn(), known);
+        let acknowledged = window_turn(acknowledgement(), None);
         Self { summary: Arc::clone(summary), scale: ask.scale, said, acknowledged }
     }
 

@@ -27,6 +27,8 @@ pub struct Windows {
     counts: Vec<Counts>,
     /// The summary as windows show it, for each scale.
     blocks: Vec<Arc<Block>>,
+    /// Number, scale and tokens of a summary that was weighed when it was made.
+    weighed: Option<(u32, ScaleId, u64)>,
     /// True when a store does not know the cuts as they are.
     is_changed: bool,
     /// What a store knows of when the session was used.
@@ -125,6 +127,11 @@ impl Windows {
         }
     }
 
+    /// Notes what a summary's turn weighs, so that no window has to.
+    pub(crate) fn note_summary(&mut self, number: u32, scale: ScaleId, tokens: u64) {
+        self.weighed = Some((number, scale, tokens));
+    }
+
     /// A turn's tokens on a scale, where they were counted.
     pub(crate) fn tokens(&self, scale: ScaleId, seq: u64) -> Option<u32> {
         self.counts.iter().find(|counts| counts.scale == scale)?.get(seq)
@@ -173,7 +180,10 @@ impl Windows {
         if let Some(known) = self.blocks.iter().find(|block| block.is(summary, ask.scale)) {
             return Arc::clone(known);
         }
-        let made = Arc::new(Block::new(summary, ask));
+        let known = self
+            .weighed
+            .filter(|(number, scale, _)| (*number, *scale) == (summary.number, ask.scale));
+        let made = Arc::new(Block::new(summary, known.map(|(_, _, tokens)| tokens), ask));
         self.blocks.retain(|block| !block.is_on(ask.scale));
         if self.blocks.len() >= SCALES_MAX {
             self.blocks.remove(0);

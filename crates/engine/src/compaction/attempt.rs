@@ -8,7 +8,8 @@ use memoird_core::change::ChangeSet;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::{BreakerView, Failure, Summary, Trigger};
 use memoird_core::ids::Generation;
-use memoird_core::session::{Head, NotNow, Snapshot};
+use memoird_core::session::{Head, NotNow, Session, Snapshot};
+use memoird_core::time::Now;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -21,6 +22,9 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::events::EventKind;
 use crate::read::SessionView;
+
+/// Why a summary that was made did not become true.
+const NOT_WRITTEN: &str = "not_written";
 
 /// How an attempt ended without a summary.
 pub(super) enum Ended {
@@ -44,6 +48,8 @@ pub(super) struct Made {
     pub(super) tokens_before: u64,
     pub(super) tokens_after: u64,
     pub(super) probe: Probe,
+    /// What its turn weighs on the scale of the snapshot.
+    pub(super) turn_tokens: Option<u64>,
 }
 
 /// Of what a snapshot was taken. A session that was thrown away since, because something of
@@ -139,13 +145,14 @@ impl Engine {
         let made = ladder::climb(self, cell, &snapshot, life).await;
         let done = match made {
             Ok(made) => self.commit_summary(wanted, &snapshot, life, made).await,
+            Err(Ended::Nothing) => self.as_it_is(cell, life.generation).ok_or(Ended::Discarded),
             Err(ended) => Err(ended),
         };
         match &done {
             Err(Ended::Failed(failure, _)) => self.note_failure(wanted, life, failure).await,
             // What was paid for and cannot be written is not paid for again and again.
             Err(Ended::Unwritten(error)) if self.load(cell).await.is_ok() => {
-                let failure = Failure { reason: "not_written", problem: error.to_string() };
+                let failure = Failure { reason: NOT_WRITTEN, problem: error.to_string() };
                 self.note_failure(wanted, life, &failure).await;
             }
             _ => {}
@@ -187,19 +194,7 @@ impl Engine {
                             }
                             Err(NotNow::Waiting) => Err(Ended::Refused(EngineError::CallPending)),
                             Err(NotNow::Nothing) => {
-                                let outcome = CompactionOutcome {
-                                    session: SessionView::of(
-                                        &cell.key,
-                                        session.head(),
-                                        &cell.tenant,
-                                        now,
-                                    ),
-                                    summary: session.summary().cloned(),
-                                    is_new: false,
-                                    tokens_before: 0,
-                                    tokens_after: 0,
-                                    probe: Probe::default(),
-                                };
+                                let outcome = as_it_is(cell, session, now);
                                 Ok(Begun::NothingToDo(Box::new(outcome)))
                             }
                         };
@@ -213,6 +208,14 @@ impl Engine {
         }
         let session = cell.key.session.clone();
         Err(Ended::Refused(EngineError::SessionNotFound { session }))
+    }
+
+    /// The outcome where nothing was to be done; `None` where there is no session any more.
+    fn as_it_is(&self, cell: &SessionCell, generation: Generation) -> Option<CompactionOutcome> {
+        let (mut inner, now) = (cell.lock(), self.shared.machine.now());
+        let session = inner.session_mut()?;
+        session.compaction_over(generation);
+        Some(as_it_is(cell, session, now))
     }
 
     /// Makes a summary true, where the session still is what it was.
@@ -237,6 +240,9 @@ impl Engine {
             let remembers = !self.shared.journal.is_on();
             let change = session.compact(snapshot.generation, &made.summary, remembers);
             let change = change.ok_or(Ended::Discarded)?;
+            if let Some((scale, tokens)) = snapshot.scale.zip(made.turn_tokens) {
+                session.note_summary_tokens(scale, tokens);
+            }
             cell.tenant.stats.compaction.shift_open(was_open, false);
             let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
             let set = ChangeSet { changes: vec![change] };
@@ -246,7 +252,7 @@ impl Engine {
         };
         submitted.written().await.map_err(Ended::Unwritten)?;
         self.tell_made(wanted, snapshot.generation, &made);
-        let Made { summary, tokens_before, tokens_after, probe } = made;
+        let Made { summary, tokens_before, tokens_after, probe, .. } = made;
         let summary = Some(summary);
         Ok(CompactionOutcome {
             session: view,
@@ -301,6 +307,10 @@ impl Engine {
         let policy = &cell.tenant.policy().compaction;
         let (tenant, reason, problem) = (&cell.tenant.id, failure.reason, &failure.problem);
         warn!(%tenant, reason, problem, "a session was not compacted");
+        // Of a summary that could not be written the note may be small enough.
+        if self.shared.journal.is_failing() && reason != NOT_WRITTEN {
+            return;
+        }
         let Ok(permit) = self.shared.journal.permit(0).await else { return };
         let (submitted, breaker) = {
             let mut inner = cell.lock();
@@ -330,6 +340,17 @@ impl Engine {
             breaker: breaker.name(),
         };
         self.tell_compaction(cell, generation, kind);
+    }
+}
+
+fn as_it_is(cell: &SessionCell, session: &Session, now: Now) -> CompactionOutcome {
+    CompactionOutcome {
+        session: SessionView::of(&cell.key, session.head(), &cell.tenant, now),
+        summary: session.summary().cloned(),
+        is_new: false,
+        tokens_before: 0,
+        tokens_after: 0,
+        probe: Probe::default(),
     }
 }
 

@@ -11,7 +11,7 @@ use memoird_core::compaction::{Body, CompactionPolicy, Failure, Summary, acknowl
 use memoird_core::session::Snapshot;
 use memoird_core::time::Timestamp;
 use memoird_core::tokens::Scale;
-use memoird_core::turn::estimate_tokens;
+use memoird_core::turn::{Role, Turn, estimate_tokens};
 use memoird_store::encoding;
 
 use super::attempt::{Ended, Life, Made};
@@ -21,6 +21,8 @@ use crate::cell::SessionCell;
 use crate::engine::Engine;
 use crate::machine::Stopwatch;
 
+/// What is said of the user's first words, where nobody sums them up.
+const INTENT_BYTES_MAX: usize = 300;
 /// Bytes of a span for each token that the summarizer takes at once: about twenty calls, so
 /// that their number is never reached. The rest comes with the next summary.
 const SPAN_BYTES_PER_TOKEN: u64 = 80;
@@ -84,7 +86,11 @@ pub(super) async fn climb(
         }
     };
     let believed = judge.believe(engine, body, summarizer.name()).await?;
-    believed.map_err(|rejection| Ended::Failed(rejected(&rejection), Outcome::Rejected))
+    believed.map_err(|rejection| match rejection {
+        // What computes here does not lie: so little cannot be said in fewer tokens.
+        Rejection::LongerThanTheSpan if !summarizer.is_remote() => Ended::Nothing,
+        rejection => Ended::Failed(rejected(&rejection), Outcome::Rejected),
+    })
 }
 
 pub(super) fn rejected(rejection: &Rejection) -> Failure {
@@ -139,13 +145,19 @@ async fn gather(
 
 /// What notes say, as a summary: what the last summary said is carried on.
 fn from_notes(snapshot: &Snapshot, material: &Material) -> Body {
-    let last = snapshot.previous.as_ref().map(|last| last.body.clone()).unwrap_or_default();
-    Body {
-        decisions: material.notes.decisions.clone(),
-        pending_questions: material.notes.pending_questions.clone(),
-        files_touched: material.notes.files.clone(),
-        ..last
+    let mut body = snapshot.previous.as_ref().map(|last| last.body.clone()).unwrap_or_default();
+    if body.session_intent.is_empty() {
+        let asked = material.turns.iter().find(|turn| turn.role == Role::User);
+        let asked = asked.map_or("", |turn| turn.text.trim());
+        body.session_intent = asked[..asked.floor_char_boundary(INTENT_BYTES_MAX)].to_owned();
     }
+    if body.narrative.is_empty() {
+        body.narrative = "What was decided stands in the notes, step by step.".to_owned();
+    }
+    body.decisions.clone_from(&material.notes.decisions);
+    body.pending_questions.clone_from(&material.notes.pending_questions);
+    body.files_touched.clone_from(&material.notes.files);
+    body
 }
 
 /// What checks an answer, where it holds up nobody.
@@ -180,8 +192,10 @@ impl Judge {
             (material.through_seq, self.now, material.notes.clone());
         let summary =
             Summary { number, first_seq, through_seq, turns, made_at, by, body, notes, text };
-        let overhead = self.scale.as_ref().map_or(16, |scale| scale.turn(&acknowledgement()));
-        let tokens_after = self.weigh(&summary.text) + overhead;
+        let weigh = |turn: &Turn| self.scale.as_ref().map(|scale| scale.turn(turn));
+        let turn_tokens = weigh(&summary.turn());
+        let overhead = weigh(&acknowledgement()).unwrap_or(16);
+        let tokens_after = turn_tokens.unwrap_or_else(|| self.weigh(&summary.text)) + overhead;
         let said: u64 = material.turns.iter().map(|turn| self.weigh(&turn.text)).sum();
         let tokens_before = said + before.map_or(0, |last| self.weigh(&last.text) + overhead);
         let facts = Facts {
@@ -195,7 +209,7 @@ impl Judge {
         let mut left: Vec<&str> = vec![&summary.text];
         left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
         let probe = Probe::of(&material.turns, &left);
-        Ok(Made { summary: Arc::new(summary), tokens_before, tokens_after, probe })
+        Ok(Made { summary: Arc::new(summary), tokens_before, tokens_after, probe, turn_tokens })
     }
 
     fn weigh(&self, text: &str) -> u64 {

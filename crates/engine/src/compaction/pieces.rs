@@ -147,6 +147,7 @@ impl Summarizing<'_> {
         is_last: bool,
     ) -> SummaryAsk {
         let key = &self.cell.key;
+        let tokens_max = self.tokens_max(&turns);
         SummaryAsk {
             tenant: key.tenant.clone(),
             session: key.session.clone(),
@@ -156,8 +157,20 @@ impl Summarizing<'_> {
             pieces,
             turns,
             notes: material.notes.clone(),
-            tokens_max: self.snapshot.tokens_max,
+            tokens_max,
         }
+    }
+
+    /// Tokens of a summary of these turns. What computes here writes as much as it may, so it
+    /// is told to write less than it was given; a model would only be cut off.
+    fn tokens_max(&self, turns: &[Spoken]) -> u64 {
+        let most = self.snapshot.tokens_max;
+        if self.summarizer.is_remote() {
+            return most;
+        }
+        let said: u64 = turns.iter().map(|turn| tokens(&turn.text)).sum();
+        let before = self.snapshot.previous.as_ref().map_or(0, |last| tokens(&last.text));
+        most.min(before + said / 4 * 3)
     }
 
     async fn call(&self, ask: SummaryAsk, left: &mut Left) -> Result<Body, Missing> {

@@ -126,6 +126,11 @@ impl Compactions {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Another provider, or the same with another key, is asked as if it had never failed.
+    pub(crate) fn forget_provider(&self) {
+        *self.breaker() = Breaker::default();
+    }
+
     pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.provider.lock().unwrap_or_else(PoisonError::into_inner)
     }

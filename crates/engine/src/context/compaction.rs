@@ -3,7 +3,7 @@
 use memoird_core::compaction::CompactionPolicy;
 use memoird_core::session::{Goal, Session};
 use memoird_core::time::Steady;
-use memoird_core::window::{SoftMark, Window, WindowSettings};
+use memoird_core::window::{Omission, OmissionReason, Policy, SoftMark, Window, WindowSettings};
 
 use super::Plan;
 use crate::compaction::Wish;
@@ -31,6 +31,26 @@ pub(super) fn soft(config: &EngineConfig) -> Option<SoftMark> {
     })
 }
 
+/// Says why turns are left out that no summary stands for.
+pub(super) fn explain(window: &mut Window, session: &Session, config: &EngineConfig) {
+    use OmissionReason::{Cut, Dropped, Salience};
+    let report = &mut window.report;
+    let is_left_out = |omission: &Omission| matches!(omission.reason, Dropped | Cut | Salience);
+    let is_by_choice = matches!(report.policy, Policy::SlidingWindow { .. });
+    if is_by_choice || !config.compaction.is_on() || !report.omissions.iter().any(is_left_out) {
+        return;
+    }
+    let status = session.compaction();
+    report.degraded |= status.failures > 0;
+    report.notes.push(match status.failures {
+        0 => "turns are left out until there is a summary of them".to_owned(),
+        times => format!(
+            "turns are left out without a summary, which failed {times} times in a row; see \
+             last_error of the session"
+        ),
+    });
+}
+
 impl Plan {
     /// What this window says of the session: whether it is to be compacted.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a percentage")]
@@ -51,7 +71,12 @@ impl Plan {
         // Near the limit the provider's own count decides.
         let nearly = f64::from(soft) * (1.0 - self.model.scale.margin());
         let nearly = CompactionPolicy { soft_watermark_percent: nearly as u8, ..*policy };
-        let trigger = session.consider_window(window, goal, now, &nearly, false)?;
+        let trigger = session.consider_window(window, goal, now, &nearly, false);
+        if u128::from(window.counted) * 100 < u128::from(budget) * u128::from(soft) {
+            // It may be too early: what it waits for must not decide that.
+            session.stop_wanting();
+        }
+        let trigger = trigger?;
         let near = crate::compaction::Near {
             model: std::sync::Arc::clone(&self.model),
             system: system.clone(),

@@ -19,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) counts: BTreeMap<TenantId, Counts>,
     /// Sets that were not written.
     pub(crate) failures: u64,
+    /// Up to here mere uses were perhaps not handed over, because commits failed.
+    pub(crate) unnoted_until: Steady,
     /// What should never have been written.
     pub(crate) violations: Vec<String>,
     /// The caps and TTLs that hold, where they are checked.
@@ -66,6 +68,18 @@ impl Record {
         if let Some(rules) = &mut self.rules {
             rules.strict = false;
         }
+    }
+
+    /// A commit found the disk full: until the next one that does not, nobody writes that a
+    /// session was used and nothing else.
+    pub(crate) fn note_full(&mut self) {
+        self.unnoted_until = Steady(u64::MAX);
+        self.note_failure();
+    }
+
+    /// A commit at this moment found room.
+    pub(crate) fn note_room(&mut self, at: Steady) {
+        self.unnoted_until = self.unnoted_until.min(at);
     }
 
     pub(crate) fn note(&mut self, set: &ChangeSet) {
@@ -177,8 +191,10 @@ impl Record {
             wrong.push(format!("{:?} expired after {idle_ms} ms", life.key));
         }
         if reason == EndReason::Evicted && rules.strict {
-            let oldest = self.live_of(tenant).map(|life| life.last_access).min();
-            if oldest.is_some_and(|oldest| oldest.0 + ahead_ms < life.last_access.0) {
+            // Whoever seems idle for longer may have been used while nobody wrote that.
+            let used = |life: &Life| life.last_access.max(self.unnoted_until);
+            let oldest = self.live_of(tenant).map(used).min();
+            if oldest.is_some_and(|oldest| oldest.0.saturating_add(ahead_ms) < life.last_access.0) {
                 wrong.push(format!("{:?} evicted, and was not the longest idle", life.key));
             }
             let count = |tenant| self.live_of(tenant).count();

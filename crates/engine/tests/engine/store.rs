@@ -193,11 +193,12 @@ impl Store for FaultyStore {
         let has_summary = sets.iter().flat_map(|set| &set.changes).any(is_summary);
         let is_full = self.fates.lock().unwrap().pop_front() == Some(Fate::Full);
         if is_full || (has_summary && take_one(&self.summaries_to_fail)) {
-            self.record().note_failure();
+            self.record().note_full();
             return Err(StoreError::Full);
         }
         // Nobody looks in between.
         let mut record = self.record();
+        record.note_room(clock.steady);
         let answers = self.inner.commit(clock, sets)?;
         for (set, answer) in sets.iter().zip(&answers) {
             match answer {

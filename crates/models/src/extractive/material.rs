@@ -227,11 +227,11 @@ fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
             *of_whole = (*of_whole).max(of_part);
         }
     }
-    let wholes: Vec<String> =
+    let wholes: HashSet<String> =
         last.keys().filter_map(|whole| part(whole)).map(str::to_owned).collect();
-    wholes.iter().for_each(|part| drop(last.remove(part)));
+    last.retain(|text, _| !wholes.contains(text));
     let mut found: Vec<_> = last.into_iter().collect();
-    found.sort_unstable_by_key(|(_, (_, last))| *last);
+    found.sort_unstable_by(|(a, (_, a_last)), (b, (_, b_last))| (a_last, a).cmp(&(b_last, b)));
     found.into_iter().map(|(text, (kind, _))| Found { text, kind }).collect()
 }
 

@@ -48,6 +48,8 @@ pub struct ExtractiveSummarizer {
 /// Of the room for sentences and identifiers, what identifiers leave to sentences; in percent.
 const SENTENCES_PERCENT_MIN: usize = 12;
 
+/// Sentences that are ranked, at least and at most: one for each eight tokens.
+const TAKEN: (usize, usize) = (16, 256);
 /// Sentences that are tried where the best ones do not fit.
 const TRIED_MAX: usize = 64;
 /// What happened where nobody said a sentence.
@@ -85,7 +87,7 @@ impl ExtractiveSummarizer {
 
 /// The sentences that fit, and one at least: without any a summary says nothing.
 fn narrative(material: &Material, room: &Room<'_>, left: usize, free: usize) -> String {
-    let ranked = rank::ranked(&material.sentences);
+    let ranked = rank::ranked(&material.sentences, (left / 8).clamp(TAKEN.0, TAKEN.1));
     let mut lines = room.lines(&material.sentences, &ranked, left);
     if lines.is_empty() {
         let newest = (0..material.sentences.len()).rev().take(TRIED_MAX);

@@ -9,8 +9,6 @@ use super::material::Sentence;
 
 /// Sentences that are looked at: the newest.
 pub(super) const SENTENCES_MAX: usize = 4_096;
-/// Sentences that are taken.
-const TAKEN_MAX: usize = 128;
 /// Content words of a sentence: fewer say nothing, more are no sentence.
 const WORDS_MIN: usize = 3;
 const WORDS_MAX: usize = 60;
@@ -23,16 +21,21 @@ struct Candidate {
     recency: f64,
 }
 
-/// The places of the sentences that say most, best first.
-pub(super) fn ranked(sentences: &[Sentence]) -> Vec<usize> {
+/// The places of the sentences that say most, best first: so many at most.
+pub(super) fn ranked(sentences: &[Sentence], taken_max: usize) -> Vec<usize> {
     let (mut left, mut probabilities) = candidates(sentences);
+    // How often each word stands in what is left.
+    let mut uses = vec![0_u32; probabilities.len()];
+    left.iter().flat_map(|one| &one.words).for_each(|word| uses[*word] += 1);
     let mut ranked = Vec::new();
-    while ranked.len() < TAKEN_MAX
-        && let Some(best) = best(&left, &probabilities)
+    while ranked.len() < taken_max
+        && let Some(word) = most_probable(&probabilities, &uses)
+        && let Some(best) = best(&left, word, &probabilities)
     {
         let taken = left.swap_remove(best);
         for word in taken.words {
             probabilities[word] *= probabilities[word];
+            uses[word] -= 1;
         }
         ranked.push(taken.place);
     }
@@ -73,13 +76,14 @@ fn candidates(sentences: &[Sentence]) -> (Vec<Candidate>, Vec<f64>) {
     (candidates, counts)
 }
 
-/// Of the sentences with the most probable word the one that is worth most; of equal ones the
-/// newest.
-fn best(left: &[Candidate], probabilities: &[f64]) -> Option<usize> {
-    let words = left.iter().flat_map(|candidate| &candidate.words);
-    let word = words
-        .copied()
-        .max_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]).then(b.cmp(a)))?;
+/// The most probable word that is left; of equal ones the one that was said last.
+fn most_probable(probabilities: &[f64], uses: &[u32]) -> Option<usize> {
+    let left = (0..probabilities.len()).filter(|word| uses[*word] > 0);
+    left.max_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]).then(b.cmp(a)))
+}
+
+/// Of the sentences with a word the one that is worth most; of equal ones the newest.
+fn best(left: &[Candidate], word: usize, probabilities: &[f64]) -> Option<usize> {
     let worth = |candidate: &Candidate| {
         let sum: f64 = candidate.words.iter().map(|word| probabilities[*word]).sum();
         sum / candidate.words.len() as f64 * candidate.recency

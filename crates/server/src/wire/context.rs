@@ -191,17 +191,29 @@ async fn written(format: MessageFormat, window: Shown, wanted: Wanted) -> Result
 /// `None` when the bytes of a turn are damaged.
 fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Rendered> {
     let Shown { turns, mut breakpoints, block } = window;
-    let turns: Option<Vec<Turn>> = turns.iter().map(|turn| encoding::open(&turn.content)).collect();
-    let mut turns = turns?;
+    let opened = turns.iter().map(|turn| encoding::open_placed(&turn.content));
+    let (seqs, mut turns): (Vec<u64>, Vec<Turn>) =
+        opened.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+    let mut behind_gap = behind_gap(&seqs);
     let block = (!block.is_empty()).then(|| memories::put(&mut turns, &mut breakpoints, block));
     let cache_after = if wanted.set_cache_control { &breakpoints[..] } else { &[] };
-    let options = RenderOptions { system: &wanted.system, cache_after };
+    let later = |turn: &mut usize| *turn += usize::from(block.is_some_and(|place| place <= *turn));
+    behind_gap.iter_mut().for_each(later);
+    let options = RenderOptions { system: &wanted.system, cache_after, behind_gap: &behind_gap };
     let mut rendered = render(format, &turns, &options);
     if let Some(place) = block {
         // Nobody else knows of that turn.
         rendered.ends.remove(place);
     }
     Some(rendered)
+}
+
+/// Which of these turns follow on one that was not said right before them. What memoird
+/// says itself has no seq.
+fn behind_gap(seqs: &[u64]) -> Vec<usize> {
+    let is_gap = |pair: &[u64]| pair[0] > 0 && pair[1] > pair[0] + 1;
+    let places = seqs.windows(2).enumerate().filter(|(_, pair)| is_gap(pair));
+    places.map(|(place, _)| place + 1).collect()
 }
 
 /// The messages that these turns end in, each once.

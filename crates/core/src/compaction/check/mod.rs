@@ -87,8 +87,8 @@ const LOST_MIN: u32 = 3;
 ///
 /// Identifiers are paths, ids, amounts, dates and codes; names may be lost. They count where
 /// the span's last six turns use them, and are lost when they do not stand in `text` to the
-/// letter. More than [`CompactionPolicy::lost_identifiers_percent_max`] of them, and at least
-/// three, are too many.
+/// letter. More than [`CompactionPolicy::lost_identifiers_percent_max`] of them are too many
+/// where that is at least three, or all of two.
 ///
 /// # Errors
 /// The first of the [`Rejection`]s that it deserves.
@@ -121,7 +121,8 @@ pub fn check(
     let probe = lost_of(last, text);
     let (of, lost) = (probe.identifiers, probe.identifiers - probe.found);
     let lost_max = u64::from(of) * u64::from(policy.lost_identifiers_percent_max);
-    if lost >= LOST_MIN && u64::from(lost) * 100 > lost_max {
+    let says_something = lost >= LOST_MIN || (lost == of && of > 1);
+    if says_something && u64::from(lost) * 100 > lost_max {
         return Err(Rejection::IdentifiersLost { lost, of });
     }
     Ok(())

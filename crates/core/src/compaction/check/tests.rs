@@ -68,7 +68,9 @@ fn an_answer_may_lose_few_identifiers_of_the_last_turns() {
         (ten, "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007 HAT008", "ok"),
         (ten, "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007", "identifiers_lost"),
         (ten, "", "identifiers_lost"),
-        ("HAT001 HAT002", "", "ok"),
+        ("HAT001 HAT002", "", "identifiers_lost"),
+        ("HAT001 HAT002", "HAT002", "ok"),
+        ("HAT001", "", "ok"),
         ("we met Ann Li, Bo Ek, Cy Orr and Di Poe", "", "ok"),
     ] {
         assert_eq!(checked(&body, text, 5, last, (10, 100, 50)), expected, "{last} in {text}");

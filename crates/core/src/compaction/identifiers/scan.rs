@@ -138,6 +138,10 @@ impl<'a> Scan<'a, '_> {
 
     /// An identifier of several words.
     fn several(&self, at: usize, word: &str) -> Option<(Kind, usize)> {
+        // Most words begin nothing of several words, as their first letter tells.
+        if !matches!(word.as_bytes()[0], b'0'..=b'9' | b'A'..=b'Z' | b'c' | b'e' | b's') {
+            return None;
+        }
         let next = self.next(at);
         if let Some(taken) = self.date(at, word) {
             return Some((Kind::Date, taken));

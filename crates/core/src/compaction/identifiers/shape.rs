@@ -103,13 +103,10 @@ fn mixed(word: &str) -> Option<Kind> {
     if digits > 0 && matches!(rest, "st" | "nd" | "rd" | "th" | "s") {
         return None;
     }
-    // "24-hour" and "2-bag" are words; so is "one-way2".
-    if digits > 0 {
-        if let Some(word) = rest.strip_prefix('-') {
-            if word.bytes().all(|b| b.is_ascii_lowercase()) {
-                return is_unit(word).then_some(Kind::Amount);
-            }
-        }
+    // "2-bag" is a word, "24-hour" an amount.
+    let counted = rest.strip_prefix('-').filter(|_| digits > 0);
+    if let Some(word) = counted.filter(|word| word.bytes().all(|b| b.is_ascii_lowercase())) {
+        return is_unit(word).then_some(Kind::Amount);
     }
     let is_code = bare.len() == word.len()
         && matches!(bytes[0], b'E' | b'F' | b'W' | b'C')

@@ -14,7 +14,7 @@ fn check(cases: &[(&str, &[(Kind, &str)])]) {
 }
 
 #[test]
-fn identifiers_are_found_to_the_letter() {
+fn paths_and_ids_are_found_to_the_letter() {
     let cases: &[(&str, &[(Kind, &str)])] = &[
         ("", &[]),
         ("Nothing to see here, and/or there. It is a one-way trip for he/she.", &[]),
@@ -50,6 +50,13 @@ fn identifiers_are_found_to_the_letter() {
             &[(Id, "ann.b@example.com"), (Id, "10.0.0.1"), (Id, "v1.2.3")],
         ),
         ("call 5551234567 for ticket #42", &[(Id, "5551234567"), (Id, "#42")]),
+    ];
+    check(cases);
+}
+
+#[test]
+fn amounts_dates_codes_and_names_are_found_to_the_letter() {
+    let cases: &[(&str, &[(Kind, &str)])] = &[
         (
             "it costs $1,234.56 or 350 USD, **$121**",
             &[(Amount, "$1,234.56"), (Amount, "350 USD"), (Amount, "$121")],

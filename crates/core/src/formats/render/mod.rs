@@ -57,6 +57,9 @@ pub struct RenderOptions<'a> {
     /// Indices of the turns after which the provider shall cache. Anthropic only, which
     /// takes 4 in a request: the last ones are set, fewer where turns bring their own.
     pub cache_after: &'a [usize],
+    /// Indices of turns that do not follow on the one before: what was said between them is
+    /// left out without a word.
+    pub behind_gap: &'a [usize],
 }
 
 /// Writes turns as a provider's message array. The turns are in the provider's order: a

@@ -10,7 +10,7 @@ mod deferral;
 mod ends;
 mod history;
 mod pieces;
-mod script;
+pub(crate) mod script;
 mod simulation;
 mod talk;
 mod undo;

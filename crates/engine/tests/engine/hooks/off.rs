@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::script::{Act, ScriptedHook};
 use super::{deliveries, hooked, only, said, states, with_hooks};
 use crate::bot::{Bot, saying};
+use crate::compaction::script::Script;
 use crate::kit::{TTL, World, session_id, settle, soon, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -62,6 +63,27 @@ async fn every_end_is_delivered_with_what_its_history_still_kept() {
     );
     let first = &hook.seen()[0];
     assert_eq!((first.turns_omitted, &*first.state.json), (2, r#"{"a":1}"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
+    let hook = ScriptedHook::new([]);
+    let mut config = off([hooked("a", &hook)]);
+    config.compaction.summarizer = Some(Script::of([]));
+    let engine = open(config).await;
+    let bot = Bot::acme(&engine);
+    let text = |number| format!("what of #{number}? {}", "x".repeat(400));
+    let texts: Vec<String> = (0..8).map(text).collect();
+    for text in &texts {
+        bot.say("s", text).await.unwrap();
+    }
+    engine.compact_session(&bot.tenant, &session_id("s"), Some(2)).await.unwrap();
+    bot.end("s").await.unwrap();
+    settle().await;
+    let ended = hook.only();
+    let summary = ended.summary.as_ref().expect("it was compacted");
+    assert_eq!((summary.number, &*summary.by, summary.through_seq), (1, "script", 6));
+    assert_eq!(said(&ended), texts);
 }
 
 #[tokio::test(start_paused = true)]

@@ -94,9 +94,8 @@ fn marked(turn: &Turn) -> String {
 /// The summary: what it stands for, and how it begins.
 fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     let Some(info) = &report.summary else { return Vec::new() };
-    let tokens = report.tokens_by_block.unwrap_or_default().summary;
-    let stands_for = compaction::stands_for(info, clock::wall());
-    let head = format!("summary        {stands_for}, {} tokens", output::count(tokens));
+    // Its tokens stand with those of the other blocks.
+    let head = format!("summary        {}", compaction::stands_for(info, clock::wall()));
     let mut lines = vec![output::shorten(&head, WIDTH.into())];
     let is_summary = |turn: &&Turn| turn.metadata.get(MARK).is_some_and(|mark| mark == SUMMARY);
     let text = window.turns.iter().find(is_summary).and_then(|turn| turn.parts.first());

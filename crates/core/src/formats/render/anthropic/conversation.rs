@@ -1,6 +1,7 @@
 //! Messages put together so that the provider takes them: user and assistant take turns,
 //! the user begins, results stand first, nothing is empty, and thinking ends no message.
-//! Messages that came in this format are left as they are, also beside each other.
+//! Messages that came in this format are left as they are, also beside each other, unless
+//! what was between them is left out: then it is not the bot who put them there.
 
 use std::mem;
 
@@ -157,12 +158,12 @@ fn mark(block: &mut Map<String, Value>) {
 
 impl Conversation {
     /// Puts the message of the next turn, if it makes one.
-    pub(super) fn push(&mut self, message: Option<Message>, cache_after: bool) {
+    pub(super) fn push(&mut self, message: Option<Message>, behind_gap: bool, cache_after: bool) {
         let marked = match message {
             None => false,
             Some(mut message) => {
                 let marked = cache_after && message.mark();
-                self.put(message);
+                self.put(message, behind_gap);
                 marked
             }
         };
@@ -173,9 +174,10 @@ impl Conversation {
         self.ends.push(self.messages.len());
     }
 
-    fn put(&mut self, message: Message) {
+    fn put(&mut self, message: Message, behind_gap: bool) {
         while let Some(last) = self.messages.last_mut() {
-            if last.role == message.role && !(last.ends_given && message.ends_given) {
+            let are_given = last.ends_given && message.ends_given;
+            if last.role == message.role && (behind_gap || !are_given) {
                 last.join(message);
                 return;
             }

@@ -40,7 +40,8 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
             Some((content, fields)) => Some(given_message(turn.role, content, fields)),
             None => translate(turn, &ids),
         };
-        conversation.push(message, marks.contains(&index));
+        let behind_gap = options.behind_gap.contains(&index);
+        conversation.push(message, behind_gap, marks.contains(&index));
     }
     let (messages, ends) = conversation.finish();
     (texts.join("\n\n"), messages, ends)

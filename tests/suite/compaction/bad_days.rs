@@ -1,0 +1,166 @@
+//! Providers that fail, lie or say nothing: the session goes on, its windows are cut, and
+//! nothing that is no summary ever becomes one.
+
+use crate::harness::{Daemon, Events, Says, Summaries, Wire, ask_as, detail, fails};
+use crate::windows::bot::report;
+
+use super::bot::{Bot, counted, daemon, order, sum, summary, told};
+
+/// How a failure is told.
+struct Told {
+    reason: &'static str,
+    /// What the sentence for operators says.
+    word: &'static str,
+    /// Its name in metrics.
+    outcome: &'static str,
+}
+
+const fn failed(reason: &'static str, word: &'static str) -> Told {
+    Told { reason, word, outcome: "failed" }
+}
+
+const fn rejected(reason: &'static str, word: &'static str) -> Told {
+    Told { reason, word, outcome: "rejected" }
+}
+
+/// Three failures of this kind with traffic going on, and then a provider that is well again.
+async fn goes_on(wire: Wire, says: Says, expected: Told) {
+    let provider = Summaries::start(says).await;
+    let daemon = daemon(&provider, wire, "tries: 1, timeout: 300ms,").await;
+    let mut bot = Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    for failure in 1..=3_u32 {
+        let event = bot.until(&mut events, "compaction_failed").await;
+        let breaker = if failure == 3 { "open" } else { "closed" };
+        assert_eq!(told(&event, "breaker"), breaker, "{event:?}");
+        assert_eq!(told(&event, "reason"), expected.reason, "{event:?}");
+        assert!(told(&event, "error").contains(expected.word), "{event:?}");
+        assert_eq!(event.session_id, "chat");
+        let seen = bot.look().await;
+        let state = seen.session.and_then(|session| session.compaction).expect("its state");
+        assert!(state.consecutive_failures >= failure, "{state:?}");
+        assert!(state.last_error.starts_with(expected.reason), "{state:?}");
+        assert!(state.last_error.contains(expected.word), "{state:?}");
+        assert_eq!((seen.summary, seen.summary_text.as_str()), (None, ""));
+    }
+    let state = bot.look().await.session.and_then(|session| session.compaction);
+    assert_eq!(state.expect("its state").consecutive_failures, 3);
+    assert_eq!(counted(&daemon, expected.outcome).await, 3);
+    assert_eq!(counted(&daemon, "made").await, 0);
+    assert_eq!(sum(&daemon, "memoird_compaction_breakers_opened_total{", "").await, 1);
+    bot.exchanges(10).await;
+    assert!(summary(&bot.window().await).is_none());
+    bot.journal_is_whole().await;
+    is_well_again(&provider, &daemon, &mut bot, &mut events).await;
+}
+
+async fn is_well_again(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, events: &mut Events) {
+    provider.says(Says::Well);
+    let event = bot.until(events, "compacted").await;
+    assert_eq!(detail(&event)["first_seq"], 1, "nothing was lost meanwhile: {event:?}");
+    let state = bot.look().await.session.and_then(|session| session.compaction);
+    let state = state.expect("its state");
+    assert_eq!((state.breaker.as_str(), state.consecutive_failures), ("closed", 0));
+    assert_eq!(state.last_error, "");
+    assert_eq!(sum(daemon, "memoird_compaction_breakers_open{", "").await, 0);
+    let window = bot.window().await;
+    let text = summary(&window).expect("a summary");
+    assert!(text.contains(&order(1)) && text.contains(&order(8)), "{text}");
+    bot.journal_is_whole().await;
+}
+
+#[tokio::test]
+async fn one_that_never_answers() {
+    goes_on(Wire::Anthropic, Says::Never, failed("provider_failed", "no answer within 300ms"))
+        .await;
+}
+
+#[tokio::test]
+async fn one_that_is_always_busy() {
+    let expected = failed("provider_failed", "429 Too Many Requests");
+    goes_on(Wire::OpenAi, Says::Busy(30), expected).await;
+}
+
+#[tokio::test]
+async fn one_that_is_broken() {
+    let expected = failed("provider_failed", "500 Internal Server Error");
+    goes_on(Wire::Webhook, Says::Broken, expected).await;
+}
+
+#[tokio::test]
+async fn one_whose_summary_ends_in_the_middle() {
+    goes_on(Wire::Anthropic, Says::HalfSummary, rejected("cut_off", "")).await;
+    goes_on(Wire::Webhook, Says::HalfSummary, rejected("cut_off", "")).await;
+}
+
+#[tokio::test]
+async fn one_whose_answer_ends_in_the_middle() {
+    let expected = failed("provider_failed", "no JSON object");
+    goes_on(Wire::OpenAi, Says::HalfAnswer, expected).await;
+}
+
+#[tokio::test]
+async fn one_that_says_a_pair_of_braces() {
+    goes_on(Wire::OpenAi, Says::Braces, rejected("field_missing", "session_intent")).await;
+    goes_on(Wire::Webhook, Says::Braces, rejected("field_missing", "session_intent")).await;
+}
+
+#[tokio::test]
+async fn one_that_apologizes() {
+    goes_on(Wire::Anthropic, Says::Apology, rejected("refusal", "")).await;
+}
+
+#[tokio::test]
+async fn one_whose_summary_is_longer_than_what_it_was_given() {
+    goes_on(Wire::OpenAi, Says::Longer, rejected("longer_than_the_span", "")).await;
+}
+
+#[tokio::test]
+async fn one_that_loses_the_identifiers() {
+    goes_on(Wire::Webhook, Says::Lossy, rejected("identifiers_lost", "identifiers")).await;
+}
+
+#[tokio::test]
+async fn one_that_closes_the_connection() {
+    goes_on(Wire::Anthropic, Says::Closes, failed("provider_failed", "no answer")).await;
+}
+
+#[tokio::test]
+async fn one_to_which_everything_is_too_long() {
+    let expected = failed("too_long", "400 Bad Request");
+    goes_on(Wire::OpenAi, Says::Narrow(0), expected).await;
+}
+
+#[tokio::test]
+async fn one_to_which_it_is_too_long_gets_it_in_pieces() {
+    for wire in Wire::ALL {
+        let provider = Summaries::start(Says::Narrow(5_000)).await;
+        let daemon = daemon(&provider, wire, "tries: 1,").await;
+        let mut bot = Bot::new(daemon.sessions());
+        let mut events = Events::now(&mut daemon.sessions()).await;
+        for _ in 0..2 {
+            let event = bot.until(&mut events, "compacted").await;
+            assert!(detail(&event)["probe_score"].as_f64() > Some(0.9), "{wire:?}: {event:?}");
+        }
+        let calls = provider.calls();
+        assert!(calls.len() >= 4, "{wire:?}: {} calls", calls.len());
+        assert!(wire.prompt(&calls[0].body).len() > 5_000);
+        assert_eq!(counted(&daemon, "failed").await, 0, "{wire:?}");
+        let window = bot.window().await;
+        assert!(summary(&window).expect("a summary").contains(&order(1)), "{wire:?}");
+        bot.journal_is_whole().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_asks_for_a_summary_is_told_why_there_is_none() {
+    let provider = Summaries::start(Says::Apology).await;
+    let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
+    let mut bot = Bot::new(daemon.sessions());
+    bot.exchanges(8).await;
+    let asked = ["sessions", "compact", "chat"];
+    fails(&ask_as(&daemon, &asked, "").await, 1, "COMPACTION_FAILED");
+    let window = bot.window().await;
+    assert!(report(&window).summary.is_none());
+    bot.journal_is_whole().await;
+}

@@ -1,0 +1,178 @@
+//! Breakers: a session that is left alone after three failures, a provider that is left alone
+//! by all sessions, and how both come back.
+
+use memoird_proto::v1::{CompactSessionRequest, CompactionInfo};
+use tonic::Code;
+
+use crate::harness::{Daemon, Events, Says, Summaries, Wire, eventually, refused};
+
+use super::bot::{Bot, ROOMY, STRICT, counted, daemon, sum, summary, told};
+
+async fn state(bot: &mut Bot) -> CompactionInfo {
+    bot.look().await.session.and_then(|session| session.compaction).expect("its state")
+}
+
+/// Three failures.
+async fn opened(bot: &mut Bot, events: &mut Events) {
+    for _ in 0..3 {
+        let event = bot.until(events, "compaction_failed").await;
+        assert_eq!(event.session_id, bot.session);
+    }
+}
+
+#[tokio::test]
+async fn an_open_breaker_asks_nobody_and_after_five_turns_one_trial_decides() {
+    let provider = Summaries::start(Says::Apology).await;
+    let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
+    let mut bot = Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    opened(&mut bot, &mut events).await;
+    assert_eq!(sum(&daemon, "memoird_compaction_breakers_open{", "").await, 1);
+    let seq = bot.look().await.session.expect("a session").last_seq;
+    assert_eq!(provider.calls().len(), 3);
+    // Windows go on, without a summary, and nobody is asked.
+    let mut asked_at = Vec::new();
+    while asked_at.len() < 2 {
+        let before = bot.look().await.session.expect("a session").last_seq;
+        for _ in 0..3 {
+            bot.window().await;
+        }
+        bot.exchange().await;
+        let event = loop {
+            let Some(event) = events.soon().await else { break None };
+            if event.kind == "compaction_failed" {
+                break Some(event);
+            }
+        };
+        let Some(event) = event else { continue };
+        assert_eq!(told(&event, "breaker"), "open", "a trial that fails opens it again");
+        asked_at.push(before);
+        assert_eq!(provider.calls().len(), 3 + asked_at.len(), "one trial");
+    }
+    assert!(asked_at[0] + 5 >= seq && asked_at[1] >= asked_at[0] + 2, "{seq}: {asked_at:?}");
+    assert_eq!(sum(&daemon, "memoird_compaction_breakers_open{", "").await, 1);
+    assert_eq!(state(&mut bot).await.consecutive_failures, 5);
+    provider.says(Says::Well);
+    bot.until(&mut events, "compacted").await;
+    assert_eq!(state(&mut bot).await.breaker, "closed");
+    assert_eq!(sum(&daemon, "memoird_compaction_breakers_open{", "").await, 0);
+}
+
+#[tokio::test]
+async fn a_breaker_survives_a_crash_and_a_stop() {
+    let provider = Summaries::start(Says::Apology).await;
+    let mut daemon = daemon(&provider, Wire::OpenAi, "tries: 1,").await;
+    let mut bot = Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    bot.until(&mut events, "compaction_failed").await;
+    let before = state(&mut bot).await;
+    daemon.kill9().await;
+    daemon.restart().await;
+    bot.goes_on_at(&daemon);
+    assert_eq!(state(&mut bot).await, before, "one failure is one failure");
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    bot.until(&mut events, "compaction_failed").await;
+    bot.until(&mut events, "compaction_failed").await;
+    let before = state(&mut bot).await;
+    assert_eq!((before.breaker.as_str(), before.consecutive_failures), ("open", 3));
+    for crash in [true, false] {
+        let asked = provider.calls().len();
+        if crash {
+            daemon.kill9().await;
+        } else {
+            daemon.stop().await;
+        }
+        daemon.restart().await;
+        bot.goes_on_at(&daemon);
+        assert_eq!(state(&mut bot).await, before, "crash: {crash}");
+        bot.window().await;
+        assert_eq!(sum(&daemon, "memoird_compaction_breakers_open{", "").await, 1);
+        assert_eq!(provider.calls().len(), asked, "nobody is asked");
+    }
+    provider.says(Says::Well);
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    bot.until(&mut events, "compacted").await;
+    assert_eq!(state(&mut bot).await.breaker, "closed");
+    bot.journal_is_whole().await;
+}
+
+#[tokio::test]
+async fn a_cool_down_lets_a_trial_through_without_more_turns() {
+    let provider = Summaries::start(Says::Apology).await;
+    let quick = format!("{STRICT} breaker: {{ failures: 1, turns: 1000, cool_down: 500ms }},");
+    let setup = provider.setup(Wire::Webhook, "tries: 1,", &quick).section(ROOMY);
+    let daemon = Daemon::with(setup).await;
+    let mut bot = Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    let event = bot.until(&mut events, "compaction_failed").await;
+    assert_eq!(told(&event, "breaker"), "open", "the first failure is one too many");
+    provider.says(Says::Well);
+    eventually("a window asks again", async || {
+        bot.window().await;
+        summary(&bot.window().await).map(|_| ())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_session_that_fails_holds_up_no_other() {
+    let provider = Summaries::start(Says::Apology).await;
+    let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
+    let mut bot = Bot::named(daemon.sessions(), "bad");
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    opened(&mut bot, &mut events).await;
+    provider.says(Says::Well);
+    let mut other = Bot::named(daemon.sessions(), "good");
+    let event = other.until(&mut events, "compacted").await;
+    assert_eq!(event.session_id, "good");
+    assert_eq!(state(&mut bot).await.breaker, "open");
+    // And a person may try at any time.
+    let asked = CompactSessionRequest { session_id: "bad".into(), keep_exchanges: None };
+    let made = bot.client.compact_session(asked).await.expect("a summary").into_inner();
+    assert!(made.is_new && made.summary_info.is_some());
+    assert_eq!(state(&mut bot).await.breaker, "closed");
+}
+
+#[tokio::test]
+async fn a_provider_that_is_down_is_left_alone_by_all_sessions() {
+    let provider = Summaries::start(Says::Broken).await;
+    let patient = "provider_breaker: { failures: 2, cool_down: 1h },";
+    let setup = provider.setup(Wire::OpenAi, "tries: 1,", patient).section(ROOMY);
+    let mut daemon = Daemon::with(setup.clone()).await;
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    let mut bots = ["a", "b", "c"].map(|name| Bot::named(daemon.sessions(), name));
+    bots[0].until(&mut events, "compaction_failed").await;
+    bots[0].until(&mut events, "compaction_failed").await;
+    assert_eq!(provider.calls().len(), 2);
+    for bot in &mut bots {
+        bot.exchanges(30).await;
+        let asked = CompactSessionRequest { session_id: bot.session.clone(), keep_exchanges: None };
+        let answer = bot.client.compact_session(asked).await;
+        let said = refused(answer, Code::Unavailable, "COMPACTION_FAILED");
+        assert!(said.contains("later"), "{said}");
+        bot.journal_is_whole().await;
+    }
+    assert_eq!(provider.calls().len(), 2, "nobody asks it any more");
+    assert_eq!(state(&mut bots[1]).await.consecutive_failures, 0, "it is no fault of the session");
+    assert_eq!(sum(&daemon, "memoird_summarizer_breaker{", "openai:small").await, 2);
+    // Another one may be asked at once.
+    let new = Summaries::start(Says::Well).await;
+    daemon.rewrite(new.setup(Wire::Webhook, "tries: 1,", patient).section(ROOMY));
+    crate::harness::reload(&mut daemon.admin()).await;
+    bots[1].until(&mut events, "compacted").await;
+    assert!(counted(&daemon, "made").await >= 1);
+}
+
+#[tokio::test]
+async fn a_provider_that_was_down_is_tried_again_after_its_cool_down() {
+    let provider = Summaries::start(Says::Broken).await;
+    let quick = "provider_breaker: { failures: 1, cool_down: 200ms },";
+    let setup = provider.setup(Wire::Anthropic, "tries: 1,", quick).section(ROOMY);
+    let daemon = Daemon::with(setup).await;
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    let mut bot = Bot::new(daemon.sessions());
+    bot.until(&mut events, "compaction_failed").await;
+    provider.says(Says::Well);
+    bot.until(&mut events, "compacted").await;
+    assert_eq!(sum(&daemon, "memoird_summarizer_breaker{", "").await, 0);
+}

@@ -1,0 +1,90 @@
+//! Near the watermark the provider's own count decides whether a session is compacted.
+
+use crate::harness::{Daemon, Events, Says, Setup, Summaries};
+
+use super::bot::{BUDGET, Bot, ROOMY, counted, summary, told};
+
+/// A model whose tokens are counted by this provider.
+fn setup(provider: &Summaries, counter: &str) -> Setup {
+    let port = provider.port();
+    let counter = counter.replace("PORT", &port.to_string());
+    let models = format!(
+        "ours: {{ provider: anthropic, context_window: 90000, tokenizer: estimate, counter: {counter} }}"
+    );
+    let context = format!("context: {{ default_model: ours, models: {{ {models} }} }}");
+    Setup::default().section(context).section(ROOMY)
+}
+
+const ANTHROPIC: &str = "{ anthropic: { base_url: 'http://127.0.0.1:PORT' } }";
+const VLLM: &str = "{ openai: { base_url: 'http://127.0.0.1:PORT/v1', endpoint: tokenize } }";
+const OPENAI: &str =
+    "{ openai: { base_url: 'http://127.0.0.1:PORT/v1', endpoint: responses_input_tokens } }";
+
+/// From so many tokens on a compaction is due.
+const DUE: u64 = BUDGET / 100 * 70;
+
+#[tokio::test]
+async fn a_large_count_compacts_before_the_estimate_would() {
+    for counter in [ANTHROPIC, VLLM, OPENAI] {
+        let provider = Summaries::start(Says::Well).await;
+        provider.counts(200);
+        let daemon = Daemon::with(setup(&provider, counter)).await;
+        let mut bot = Bot::new(daemon.sessions());
+        let mut events = Events::now(&mut daemon.sessions()).await;
+        let event = bot.until(&mut events, "compacted").await;
+        assert_eq!(told(&event, "trigger"), "preemptive");
+        let session = bot.look().await.session.expect("a session");
+        assert!(session.history_tokens < DUE, "{counter}: {session:?}");
+        let asked = provider.counted();
+        let [(call, tokens)] = &asked[..] else { panic!("{counter}: {asked:?}") };
+        assert!(*tokens >= DUE, "{counter}: {tokens}");
+        let body = call.body.to_string();
+        assert!(body.contains("ORD-00001") && body.contains("\"ours\""), "{body}");
+        bot.journal_is_whole().await;
+    }
+}
+
+#[tokio::test]
+async fn a_small_count_says_that_there_is_room_and_is_remembered() {
+    let provider = Summaries::start(Says::Well).await;
+    provider.counts(85);
+    let daemon = Daemon::with(setup(&provider, ANTHROPIC)).await;
+    let mut bot = Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    for number in 1..=2_u64 {
+        // Between two windows something is always appended: that may not decide.
+        let event = bot.until(&mut events, "compacted").await;
+        assert_eq!(told(&event, "trigger"), "preemptive");
+        assert_eq!(counted(&daemon, "made").await, number);
+        let (_, tokens) = provider.counted().pop().expect("it is asked");
+        assert!(tokens >= DUE, "by its own count: {tokens}");
+    }
+    let counts: Vec<u64> = provider.counted().iter().map(|(_, tokens)| *tokens).collect();
+    assert!(counts.iter().any(|tokens| *tokens < DUE), "{counts:?}");
+    assert!(counted(&daemon, "nothing").await > 0);
+    let mut bodies: Vec<String> =
+        provider.counted().iter().map(|(call, _)| call.body.to_string()).collect();
+    let all = bodies.len();
+    bodies.sort_unstable();
+    bodies.dedup();
+    assert_eq!(bodies.len(), all, "nothing is counted twice");
+    bot.journal_is_whole().await;
+}
+
+#[tokio::test]
+async fn without_an_answer_the_estimate_decides_and_soon_nobody_is_asked() {
+    let provider = Summaries::start(Says::Well).await;
+    provider.counts(0);
+    let daemon = Daemon::with(setup(&provider, VLLM)).await;
+    let mut bot = Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    for _ in 0..3 {
+        bot.until(&mut events, "compacted").await;
+        assert!(summary(&bot.window().await).is_some());
+    }
+    bot.exchanges(40).await;
+    let asked = provider.counted().len();
+    // Two questions may be under way when the third fails.
+    assert!((3..=5).contains(&asked), "{asked}: after three failures it is left alone");
+    bot.journal_is_whole().await;
+}

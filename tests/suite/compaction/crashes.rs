@@ -1,0 +1,166 @@
+//! `kill -9` at each step of a compaction: afterwards there is the old summary or the new
+//! one, every turn is there, and the next compaction goes on from it.
+
+use memoird_proto::v1::SummaryInfo;
+
+use crate::harness::{Daemon, Events, Says, Summaries, Wire, detail, eventually};
+use crate::windows::bot::report;
+
+use super::bot::{Bot, ROOMY, daemon, order, summary};
+
+async fn info(bot: &mut Bot) -> Option<SummaryInfo> {
+    bot.look().await.summary
+}
+
+async fn crash(daemon: &mut Daemon, bot: &mut Bot) {
+    daemon.kill9().await;
+    daemon.restart().await;
+    bot.goes_on_at(daemon);
+}
+
+/// After a crash: nothing is running, windows and `GetSession` tell of the same summary, and
+/// every turn is there.
+async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
+    bot.journal_is_whole().await;
+    let seen = bot.look().await;
+    let state = seen.session.and_then(|session| session.compaction).expect("its state");
+    assert!(!state.running, "{state:?}");
+    let window = bot.window().await;
+    assert_eq!(summary(&window).unwrap_or_default(), seen.summary_text);
+    assert_eq!(report(&window).summary, seen.summary);
+    assert_eq!(state.through_seq, seen.summary.as_ref().map_or(0, |info| info.through_seq));
+    seen.summary
+}
+
+/// The next compaction comes, and knows all.
+async fn goes_on(daemon: &Daemon, bot: &mut Bot, before: u32) {
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    let event = bot.until(&mut events, "compacted").await;
+    assert_eq!(detail(&event)["number"], before + 1, "{event:?}");
+    let text = summary(&bot.window().await).expect("a summary").to_owned();
+    assert!(text.contains(&order(1)) && text.contains(&order(5)), "{text}");
+    bot.journal_is_whole().await;
+}
+
+/// Talks until the provider was asked once more than so often.
+async fn asked_again(provider: &Summaries, bot: &mut Bot, times: usize) {
+    for _ in 0..100 {
+        if provider.calls().len() > times {
+            return;
+        }
+        bot.exchange().await;
+    }
+    panic!("it is not asked");
+}
+
+/// With no summary yet, and with one.
+const ROUNDS: u32 = 2;
+
+#[tokio::test]
+async fn while_the_provider_is_asked() {
+    let provider = Summaries::start(Says::Well).await;
+    let mut daemon = daemon(&provider, Wire::Anthropic, "").await;
+    let mut bot = Bot::new(daemon.sessions());
+    for round in 0..ROUNDS {
+        provider.says(Says::Never);
+        asked_again(&provider, &mut bot, provider.calls().len()).await;
+        let before = info(&mut bot).await;
+        bot.exchanges(3).await;
+        provider.says(Says::Well);
+        crash(&mut daemon, &mut bot).await;
+        assert_eq!(is_whole(&mut bot).await, before, "{round}: the one before stands");
+        goes_on(&daemon, &mut bot, round).await;
+    }
+}
+
+#[tokio::test]
+async fn right_after_the_provider_answered() {
+    let provider = Summaries::start(Says::Well).await;
+    let mut daemon = daemon(&provider, Wire::OpenAi, "").await;
+    let mut bot = Bot::new(daemon.sessions());
+    for _ in 0..2 * ROUNDS {
+        provider.says(Says::Held);
+        asked_again(&provider, &mut bot, provider.calls().len()).await;
+        let before = info(&mut bot).await.map_or(0, |info| info.number);
+        let answered = provider.answered();
+        provider.says(Says::Well);
+        provider.let_through(1);
+        eventually("it has answered", async || (provider.answered() > answered).then_some(()))
+            .await;
+        crash(&mut daemon, &mut bot).await;
+        let after = is_whole(&mut bot).await.map_or(0, |info| info.number);
+        assert!(after == before || after == before + 1, "{before}, then {after}");
+        goes_on(&daemon, &mut bot, after).await;
+    }
+}
+
+#[tokio::test]
+async fn right_after_it_was_told() {
+    let provider = Summaries::start(Says::Well).await;
+    let mut daemon = daemon(&provider, Wire::Webhook, "").await;
+    let mut bot = Bot::new(daemon.sessions());
+    for round in 1..=ROUNDS {
+        let mut events = Events::now(&mut daemon.sessions()).await;
+        let event = bot.until(&mut events, "compacted").await;
+        let told = detail(&event);
+        crash(&mut daemon, &mut bot).await;
+        let found = is_whole(&mut bot).await.expect("what was told is true");
+        assert_eq!((found.number, told["number"].as_u64()), (round, Some(u64::from(round))));
+        assert_eq!(Some(found.through_seq), told["through_seq"].as_u64());
+    }
+    goes_on(&daemon, &mut bot, ROUNDS).await;
+}
+
+#[tokio::test]
+async fn a_window_is_the_same_to_the_byte_after_a_crash() {
+    let provider = Summaries::start(Says::Well).await;
+    let mut daemon = daemon(&provider, Wire::Anthropic, "").await;
+    let mut bot = Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    bot.until(&mut events, "compacted").await;
+    bot.exchanges(2).await;
+    let before = bot.window().await;
+    let all = bot.look().await;
+    crash(&mut daemon, &mut bot).await;
+    let after = bot.window().await;
+    assert_eq!((before.turns, before.messages_json), (after.turns, after.messages_json));
+    let again = bot.look().await;
+    assert_eq!(
+        (all.summary, all.summary_text, all.notes),
+        (again.summary, again.summary_text, again.notes)
+    );
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_the_provider_and_loses_nothing() {
+    let provider = Summaries::start(Says::Never).await;
+    let mut daemon = daemon(&provider, Wire::OpenAi, "timeout: 10m,").await;
+    let mut bot = Bot::new(daemon.sessions());
+    asked_again(&provider, &mut bot, 0).await;
+    // The provider would take ten minutes; a stop that waited for it would fail here.
+    daemon.stop().await;
+    provider.says(Says::Well);
+    daemon.restart().await;
+    bot.goes_on_at(&daemon);
+    assert_eq!(is_whole(&mut bot).await, None);
+    goes_on(&daemon, &mut bot, 0).await;
+}
+
+#[tokio::test]
+async fn what_an_undo_brought_back_is_there_after_a_crash() {
+    let provider = Summaries::start(Says::Well).await;
+    let setup = provider.setup(Wire::Webhook, "", "turns_between_min: 100,").section(ROOMY);
+    let mut daemon = Daemon::with(setup).await;
+    let mut bot = Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    bot.until(&mut events, "compacted").await;
+    bot.until(&mut events, "compacted").await;
+    for number in [1, 0] {
+        let asked = memoird_proto::v1::UndoCompactionRequest { session_id: "chat".into() };
+        let undone = bot.client.undo_compaction(asked).await.expect("undone").into_inner();
+        assert!(undone.restored_turns > 0);
+        crash(&mut daemon, &mut bot).await;
+        let found = is_whole(&mut bot).await;
+        assert_eq!(found.map_or(0, |info| info.number), number);
+    }
+}

@@ -1,0 +1,59 @@
+//! Keys and texts that a provider repeats in its errors go no further.
+
+use memoird_proto::v1::CompactSessionRequest;
+
+use crate::harness::{
+    Daemon, Events, Says, Summaries, Wire, ask_as, eventually, http_get, try_reload,
+};
+
+use super::bot::{Bot, ROOMY, STRICT, told};
+
+/// A piece of what is said in every exchange.
+const SAID: &str = "waiting for it since";
+
+#[tokio::test]
+async fn what_a_provider_repeats_is_in_no_event_answer_log_or_metric() {
+    for wire in Wire::ALL {
+        let provider = Summaries::start(Says::Echoes).await;
+        let own = "tries: 1,";
+        let setup = provider.setup(wire, own, STRICT).section(ROOMY);
+        let setup = setup.env("MEMOIRD_LOG", "debug").env("RUST_LOG", "trace");
+        let mut daemon = Daemon::with(setup.clone()).await;
+        let mut bot = Bot::new(daemon.sessions());
+        let mut events = Events::now(&mut daemon.sessions()).await;
+        let mut seen = String::new();
+        let mut look = |text: &str| {
+            seen.push_str(text);
+            seen.push('\n');
+        };
+        let event = bot.until(&mut events, "compaction_failed").await;
+        assert!(told(&event, "error").contains("400 Bad Request"), "{event:?}");
+        look(&event.detail_json);
+        // With a key that it does not know it repeats none of it either.
+        provider.wants_key("another");
+        look(&bot.until(&mut events, "compaction_failed").await.detail_json);
+        let asked = CompactSessionRequest { session_id: "chat".into(), keep_exchanges: None };
+        let status = bot.client.compact_session(asked).await.expect_err("refused");
+        look(&format!("{status:?}"));
+        look(&format!("{:?}", bot.look().await.session));
+        look(&http_get(daemon.admin_addr(), "/metrics").await.1);
+        for args in [&["sessions", "compact", "chat"][..], &["stats"], &["sessions", "list"]] {
+            let outcome = ask_as(&daemon, args, "").await;
+            look(&outcome.stdout);
+            look(&outcome.stderr);
+        }
+        daemon.rewrite(provider.setup(wire, "tries: 99,", STRICT).section(ROOMY));
+        look(&format!("{:?}", try_reload(&mut daemon.admin()).await.expect_err("refused")));
+        look(
+            &eventually("the log says so", async || {
+                let log = daemon.log();
+                log.contains("a session was not compacted").then_some(log)
+            })
+            .await,
+        );
+        for secret in [Summaries::KEY, &Summaries::KEY[3..], SAID] {
+            let line = seen.lines().find(|line| line.contains(secret));
+            assert_eq!(line, None, "{wire:?}: {secret}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! No configuration at all: a long chat with tools becomes a summary by itself, in the words
+//! of whichever provider the bot has.
+
+use memoird_proto::v1::{AppendRequest, GetContextRequest, GetContextResponse, MessageFormat};
+use serde_json::{Value, json};
+
+use crate::harness::{Daemon, Events, Sessions, eventually, journal};
+use crate::windows::bot::{ask, budget, look, report};
+
+use super::bot::{BUDGET, order};
+
+/// What a bot has said and heard, in its provider's words.
+struct Chat {
+    client: Sessions,
+    format: MessageFormat,
+    appended: usize,
+}
+
+impl Chat {
+    async fn says(&mut self, messages: Value) -> GetContextResponse {
+        self.appended += messages.as_array().map_or(0, Vec::len);
+        let append = AppendRequest {
+            messages_json: messages.to_string(),
+            format: self.format.into(),
+            ..AppendRequest::default()
+        };
+        let request = GetContextRequest {
+            append: Some(append),
+            format: self.format.into(),
+            budget: budget(BUDGET),
+            system: "You find orders.".into(),
+            ..look()
+        };
+        ask(&mut self.client, request).await
+    }
+
+    /// A question, two calls at once, their results, and an answer. Gives the windows before
+    /// each call of the model.
+    async fn exchange(&mut self, number: usize) -> [GetContextResponse; 2] {
+        let question = format!("Where is {}? {}", order(number), "I am waiting. ".repeat(20));
+        let one = self.says(json!([{"role": "user", "content": question}])).await;
+        let ids = [format!("a{number}"), format!("b{number}")];
+        let found = format!("{{\"order\":\"{}\",\"parcel\":\"PX{number:06}\"}}", order(number));
+        let messages = match self.format {
+            MessageFormat::Anthropic => json!([
+                {"role": "assistant", "content": [
+                    {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": ids[0], "name": "find", "input": {"n": number}},
+                    {"type": "tool_use", "id": ids[1], "name": "stock", "input": {"n": number}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": ids[0], "content": found},
+                    {"type": "tool_result", "tool_use_id": ids[1], "content": "none"},
+                ]},
+            ]),
+            _ => {
+                let call = |id: &String, name: &str| {
+                    let arguments = json!({"n": number}).to_string();
+                    json!({"id": id, "type": "function",
+                           "function": {"name": name, "arguments": arguments}})
+                };
+                json!([
+                    {"role": "assistant", "content": "I look.",
+                     "tool_calls": [call(&ids[0], "find"), call(&ids[1], "stock")]},
+                    {"role": "tool", "tool_call_id": ids[0], "content": found},
+                    {"role": "tool", "tool_call_id": ids[1], "content": "none"},
+                ])
+            }
+        };
+        let two = self.says(messages).await;
+        let answer = format!("It is in parcel PX{number:06}. {}", "It is on its way. ".repeat(10));
+        let request = AppendRequest {
+            session_id: "chat".into(),
+            messages_json: json!([{"role": "assistant", "content": answer}]).to_string(),
+            format: self.format.into(),
+            ..AppendRequest::default()
+        };
+        self.appended += 1;
+        self.client.append(request).await.expect("appended");
+        [one, two]
+    }
+}
+
+/// The texts of a message, whichever way they are written.
+fn text(message: &Value) -> String {
+    match &message["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+/// What OpenAI refuses: a call without its results behind it, a result without its call.
+#[track_caller]
+fn openai_takes(messages: &[Value]) {
+    let mut open: Vec<&Value> = Vec::new();
+    for message in messages {
+        if message["role"] == "tool" {
+            let place = open.iter().position(|id| **id == message["tool_call_id"]);
+            open.remove(place.unwrap_or_else(|| panic!("a result of nobody: {message}")));
+            continue;
+        }
+        assert!(open.is_empty(), "{open:?} have no result before {message}");
+        let calls = message["tool_calls"].as_array();
+        open.extend(calls.into_iter().flatten().map(|call| &call["id"]));
+    }
+    assert!(open.is_empty(), "{open:?} have no result");
+}
+
+/// What Anthropic refuses: roles that do not alternate, an empty message, a call without its
+/// results in the next message, a result without its call in the one before.
+#[track_caller]
+fn anthropic_takes(messages: &[Value]) {
+    let parts = |message: &Value, kind: &str, field: &str| -> Vec<String> {
+        let parts = message["content"].as_array().cloned().unwrap_or_default();
+        let of_kind = parts.iter().filter(|part| part["type"] == kind);
+        of_kind.map(|part| part[field].as_str().expect("an id").to_owned()).collect()
+    };
+    let mut before: Vec<String> = Vec::new();
+    for (place, message) in messages.iter().enumerate() {
+        let role = if place % 2 == 0 { "user" } else { "assistant" };
+        assert_eq!(message["role"], role, "{place}: {messages:#?}");
+        assert!(message["content"] != json!("") && message["content"] != json!([]), "{message}");
+        let mut results = parts(message, "tool_result", "tool_use_id");
+        results.sort_unstable();
+        assert_eq!(results, before, "{place}");
+        before = parts(message, "tool_use", "id");
+        before.sort_unstable();
+    }
+    assert!(before.is_empty(), "{before:?} have no result");
+}
+
+/// The message of the summary, which is right behind the system prompt, and what answers it.
+#[track_caller]
+fn block(format: MessageFormat, messages: &[Value]) -> String {
+    let first = usize::from(format == MessageFormat::Openai);
+    if first == 1 {
+        assert_eq!(
+            (&messages[0]["role"], text(&messages[0])),
+            (&"system".into(), "You find orders.".into())
+        );
+    }
+    assert_eq!(messages[first]["role"], "user");
+    assert_eq!(messages[first + 1]["role"], "assistant");
+    assert!(text(&messages[first + 1]).contains("summary"), "{}", messages[first + 1]);
+    let said = text(&messages[first]);
+    assert!(said.starts_with("[memoird: a summary of the"), "{said}");
+    said
+}
+
+async fn talk(format: MessageFormat) {
+    let daemon = Daemon::start().await;
+    let mut chat = Chat { client: daemon.sessions(), format, appended: 0 };
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    let (mut last, mut numbers) = ((0, String::new()), Vec::new());
+    for number in 0..60 {
+        for window in chat.exchange(number).await {
+            let messages: Vec<Value> = serde_json::from_str(&window.messages_json).expect("JSON");
+            match format {
+                MessageFormat::Anthropic => {
+                    assert_eq!(window.system, "You find orders.");
+                    anthropic_takes(&messages);
+                }
+                _ => openai_takes(&messages),
+            }
+            let report = report(&window);
+            let tokens = report.tokens_by_block.expect("blocks").summary;
+            let Some(info) = &report.summary else {
+                assert_eq!(tokens, 0);
+                continue;
+            };
+            assert!(tokens > 0 && info.made_by == "extractive", "{report:?}");
+            let said = block(format, &messages);
+            if info.number == last.0 {
+                assert_eq!(said, last.1, "to the byte, until the next one");
+            }
+            if info.number != last.0 {
+                numbers.push(info.number);
+            }
+            last = (info.number, said);
+            assert!(messages.iter().any(|it| text(it).contains(&order(0))), "the task is there");
+        }
+    }
+    assert!(numbers.len() >= 3 && numbers.is_sorted(), "{numbers:?}");
+    // What was said long ago is known: in the summary, to the letter.
+    let known = (1..55).filter(|number| last.1.contains(&order(*number)) || *number > 50).count();
+    assert!(known >= 40, "{known} of 54 in {}", last.1);
+    let mut failed = Vec::new();
+    while let Some(event) = events.soon().await {
+        if event.kind == "compaction_failed" {
+            failed.push(event);
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+    let turns = eventually("all is in the journal", async || {
+        let turns = journal(&mut chat.client, "chat", "").await;
+        (turns.len() >= chat.appended - 60).then_some(turns)
+    });
+    let seqs: Vec<u64> = turns.await.iter().map(|turn| turn.seq).collect();
+    assert!(seqs.iter().copied().eq(1..=seqs.len() as u64), "each once, in order");
+}
+
+#[tokio::test]
+async fn a_long_chat_in_openais_words() {
+    talk(MessageFormat::Openai).await;
+}
+
+#[tokio::test]
+async fn a_long_chat_in_anthropics_words() {
+    talk(MessageFormat::Anthropic).await;
+}
+
+#[tokio::test]
+async fn a_chat_that_only_fills_the_history_is_summarized_before_turns_are_dropped() {
+    // Fifty turns are kept, and the window of the default model holds far more.
+    let daemon = Daemon::start().await;
+    let mut bot = super::bot::Bot::new(daemon.sessions());
+    let mut events = Events::now(&mut daemon.sessions()).await;
+    let event = loop {
+        bot.exchange().await;
+        let request = GetContextRequest { budget: None, ..bot.request() };
+        ask(&mut bot.client, request).await;
+        let mut found = None;
+        while let Some(event) = events.soon().await {
+            if event.kind == "compacted" {
+                found = Some(event);
+            }
+        }
+        if let Some(event) = found {
+            break crate::harness::detail(&event);
+        }
+        assert!(bot.look().await.session.expect("a session").last_seq < 120, "never");
+    };
+    assert_eq!((&event["first_seq"], &event["number"]), (&1.into(), &1.into()), "{event}");
+    bot.exchanges(30).await;
+    bot.journal_is_whole().await;
+    let text = bot.look().await.summary_text;
+    assert!(text.contains(&order(1)) && text.contains(&order(10)), "{text}");
+}
