@@ -23,6 +23,9 @@ use crate::error::EngineError;
 use crate::events::EventKind;
 use crate::read::SessionView;
 
+/// Why a summary that was made did not become true.
+const NOT_WRITTEN: &str = "not_written";
+
 /// How an attempt ended without a summary.
 pub(super) enum Ended {
     /// There was nothing to do.
@@ -145,7 +148,7 @@ impl Engine {
             Err(Ended::Failed(failure, _)) => self.note_failure(wanted, life, failure).await,
             // What was paid for and cannot be written is not paid for again and again.
             Err(Ended::Unwritten(error)) if self.load(cell).await.is_ok() => {
-                let failure = Failure { reason: "not_written", problem: error.to_string() };
+                let failure = Failure { reason: NOT_WRITTEN, problem: error.to_string() };
                 self.note_failure(wanted, life, &failure).await;
             }
             _ => {}
@@ -300,6 +303,10 @@ impl Engine {
         let policy = &cell.tenant.policy().compaction;
         let (tenant, reason, problem) = (&cell.tenant.id, failure.reason, &failure.problem);
         warn!(%tenant, reason, problem, "a session was not compacted");
+        // Of a summary that could not be written the note may be small enough.
+        if self.shared.journal.is_failing() && reason != NOT_WRITTEN {
+            return;
+        }
         let Ok(permit) = self.shared.journal.permit(0).await else { return };
         let (submitted, breaker) = {
             let mut inner = cell.lock();

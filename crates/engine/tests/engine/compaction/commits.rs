@@ -102,10 +102,10 @@ async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others()
         waiting.push(Box::pin(async move { busy.compact(Some(1)).await }));
     }
     let mut compacting = Box::pin(async move { other.compact(Some(0)).await });
-    for call in &mut waiting {
+    for (place, call) in waiting.iter_mut().enumerate() {
         assert!(begun(call).await.is_none());
+        until(|| script.times() == place + 1).await;
     }
-    until(|| script.times() == 2).await;
     assert!(begun(&mut compacting).await.is_none());
     bot.end("b").await.unwrap();
     // This one is decided, and seen by the snapshot, and then not written.
@@ -144,11 +144,12 @@ async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others()
 
 /// Waits for what threads do, which the paused clock knows nothing of.
 async fn until(holds: impl Fn() -> bool) {
-    for _ in 0..10_000 {
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
+    for _ in 0..8_000 {
         if holds() {
             return;
         }
-        tokio::task::spawn_blocking(std::thread::yield_now).await.unwrap();
+        tokio::task::spawn_blocking(pause).await.unwrap();
     }
     panic!("it never came to that");
 }
