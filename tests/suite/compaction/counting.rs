@@ -36,7 +36,9 @@ async fn a_large_count_compacts_before_the_estimate_would() {
         let session = bot.look().await.session.expect("a session");
         assert!(session.history_tokens < DUE, "{counter}: {session:?}");
         let asked = provider.counted();
-        let [(call, tokens)] = &asked[..] else { panic!("{counter}: {asked:?}") };
+        // The window after it may be asked for before the answer is there.
+        assert!(asked.len() <= 3, "{counter}: {} questions", asked.len());
+        let (call, tokens) = &asked[0];
         assert!(*tokens >= DUE, "{counter}: {tokens}");
         let body = call.body.to_string();
         assert!(body.contains("ORD-00001") && body.contains("\"ours\""), "{body}");

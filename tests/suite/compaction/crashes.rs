@@ -36,7 +36,8 @@ async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
 async fn goes_on(daemon: &Daemon, bot: &mut Bot, before: u32) {
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(detail(&event)["number"], before + 1, "{event:?}");
+    // The one after it may have come before anybody watched.
+    assert!(detail(&event)["number"].as_u64() > Some(before.into()), "{event:?}");
     let text = summary(&bot.window().await).expect("a summary").to_owned();
     assert!(text.contains(&order(1)) && text.contains(&order(5)), "{text}");
     bot.journal_is_whole().await;
@@ -61,15 +62,15 @@ async fn while_the_provider_is_asked() {
     let provider = Summaries::start(Says::Well).await;
     let mut daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
-    for round in 0..ROUNDS {
+    for _ in 0..ROUNDS {
         provider.says(Says::Never);
         asked_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await;
         bot.exchanges(3).await;
         provider.says(Says::Well);
         crash(&mut daemon, &mut bot).await;
-        assert_eq!(is_whole(&mut bot).await, before, "{round}: the one before stands");
-        goes_on(&daemon, &mut bot, round).await;
+        assert_eq!(is_whole(&mut bot).await, before, "the one before stands");
+        goes_on(&daemon, &mut bot, before.map_or(0, |info| info.number)).await;
     }
 }
 
