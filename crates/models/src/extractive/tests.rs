@@ -1,3 +1,5 @@
+//! Summaries in this process: what they keep, and how long they are.
+
 use memoird_core::compaction::Summary;
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::spoken::Spoken;

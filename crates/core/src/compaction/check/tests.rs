@@ -1,3 +1,5 @@
+//! What is believed, and what is not.
+
 use crate::turn::Role;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What has to stay to the letter, and what is only a word.
+
 use proptest::prelude::*;
 
 use super::Kind::{Amount, Code, Date, Id, Name, Path};

@@ -1,3 +1,5 @@
+//! What is noted of a conversation, and when it is enough.
+
 use super::*;
 
 fn turn(seq: u64, role: Role, text: &str) -> Spoken {

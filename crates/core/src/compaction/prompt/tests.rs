@@ -1,3 +1,5 @@
+//! What a model is told, and what is taken of its answer.
+
 use std::sync::Arc;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Turns as text.
+
 use crate::turn::MediaSource;
 
 use super::*;
