@@ -23,13 +23,19 @@ const FILES: [&str; 4] = [
 ];
 
 /// Replies whose `turns` are spliced.
-const SPLICED: [&str; 3] = ["GetHistoryResponse", "GetContextResponse", "LeaseExtractionResponse"];
+const SPLICED: [&str; 3] = [
+    "GetHistoryResponse",
+    "GetContextResponse",
+    "LeaseExtractionResponse",
+];
 
 /// A build script is told by the environment where to read and write: now, and not when it
 /// was compiled, because the folder may have moved since.
 #[allow(clippy::disallowed_methods)]
 fn told(name: &str) -> Result<PathBuf, String> {
-    std::env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set"))
+    std::env::var_os(name)
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("{name} is not set"))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -46,7 +52,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let plain_out = out.join("plain");
     std::fs::create_dir_all(&plain_out)?;
-    bindings().build_server(false).out_dir(plain_out).compile_fds(plain.clone())?;
+    bindings()
+        .build_server(false)
+        .out_dir(plain_out)
+        .compile_fds(plain.clone())?;
 
     let spliced_out = out.join("spliced");
     std::fs::create_dir_all(&spliced_out)?;
@@ -54,15 +63,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let spliced_bindings = shared.iter().fold(bindings(), |bindings, (proto, rust)| {
         bindings.extern_path(proto.as_str(), rust.as_str())
     });
-    spliced_bindings.build_client(false).out_dir(spliced_out).compile_fds(spliced(plain))?;
+    spliced_bindings
+        .build_client(false)
+        .out_dir(spliced_out)
+        .compile_fds(spliced(plain))?;
     Ok(())
 }
 
 /// All messages and enums that are the same in both sets: protobuf name, Rust path.
 fn shared_types(set: &FileDescriptorSet) -> Vec<(String, String)> {
     let files = set.file.iter().filter(|file| file.package() == PACKAGE);
-    let messages = files.clone().flat_map(|file| &file.message_type).map(DescriptorProto::name);
-    let enums = files.flat_map(|file| &file.enum_type).map(EnumDescriptorProto::name);
+    let messages = files
+        .clone()
+        .flat_map(|file| &file.message_type)
+        .map(DescriptorProto::name);
+    let enums = files
+        .flat_map(|file| &file.enum_type)
+        .map(EnumDescriptorProto::name);
     messages
         .chain(enums)
         .filter(|name| !SPLICED.contains(name))
@@ -73,7 +90,11 @@ fn shared_types(set: &FileDescriptorSet) -> Vec<(String, String)> {
 fn spliced(mut set: FileDescriptorSet) -> FileDescriptorSet {
     let messages = set.file.iter_mut().flat_map(|file| &mut file.message_type);
     for message in messages.filter(|message| SPLICED.contains(&message.name())) {
-        for field in message.field.iter_mut().filter(|field| field.name() == "turns") {
+        for field in message
+            .field
+            .iter_mut()
+            .filter(|field| field.name() == "turns")
+        {
             field.set_type(Type::Bytes);
             field.type_name = None;
         }

@@ -18,29 +18,63 @@ async fn stats_count_what_was_done() {
     let daemon = Daemon::start().await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     for number in 0..3 {
-        client.append(append(&format!("s{number}"), [user("a"), user("b")])).await.expect("done");
+        client
+            .append(append(&format!("s{number}"), [user("a"), user("b")]))
+            .await
+            .expect("done");
     }
-    let end = v1::EndSessionRequest { session_id: "s0".into() };
+    let end = v1::EndSessionRequest {
+        session_id: "s0".into(),
+    };
     client.end_session(end).await.expect("ended");
-    let reset = v1::ResetSessionRequest { session_id: "s1".into(), run_hooks: false };
+    let reset = v1::ResetSessionRequest {
+        session_id: "s1".into(),
+        run_hooks: false,
+    };
     client.reset_session(reset).await.expect("reset");
-    let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
-    assert_eq!((stats.sessions_live, stats.turns_live, stats.turns_appended), (2, 2, 6));
+    let stats = admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("stats")
+        .into_inner();
+    assert_eq!(
+        (stats.sessions_live, stats.turns_live, stats.turns_appended),
+        (2, 2, 6)
+    );
     assert_eq!((stats.sessions_created, stats.ended), (4, 2));
     assert_eq!((stats.expired, stats.evicted), (0, 0));
     assert!(stats.bytes_live > 0 && stats.commits > 0 && stats.commit_sets >= 5);
     assert!(stats.rss_bytes > 1 << 20 && stats.started_at.is_some());
     eventually("a tick of the CPU is counted", async || {
-        let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
+        let stats = admin
+            .get_stats(GetStatsRequest::default())
+            .await
+            .expect("stats")
+            .into_inner();
         (stats.cpu_seconds > 0.0).then_some(())
     })
     .await;
     assert_eq!(stats.tenants.len(), 1);
-    assert_eq!((&*stats.tenants[0].id, stats.tenants[0].turns_live), ("default", 2));
-    let nobody = GetStatsRequest { tenant: "nobody".into() };
-    refused(admin.get_stats(nobody).await, Code::NotFound, "TENANT_NOT_FOUND");
-    let nobody = SweepNowRequest { tenant: "nobody".into() };
-    refused(admin.sweep_now(nobody).await, Code::NotFound, "TENANT_NOT_FOUND");
+    assert_eq!(
+        (&*stats.tenants[0].id, stats.tenants[0].turns_live),
+        ("default", 2)
+    );
+    let nobody = GetStatsRequest {
+        tenant: "nobody".into(),
+    };
+    refused(
+        admin.get_stats(nobody).await,
+        Code::NotFound,
+        "TENANT_NOT_FOUND",
+    );
+    let nobody = SweepNowRequest {
+        tenant: "nobody".into(),
+    };
+    refused(
+        admin.sweep_now(nobody).await,
+        Code::NotFound,
+        "TENANT_NOT_FOUND",
+    );
 }
 
 #[tokio::test]
@@ -51,10 +85,20 @@ async fn tenants_are_listed_with_the_limits_that_apply() {
     let daemon = Daemon::with(setup).await;
     let mut admin = daemon.admin_of(Setup::ADMIN);
     say(&mut daemon.sessions_of(Setup::BETA), "chat", "hi").await;
-    let tenants = admin.list_tenants(ListTenantsRequest {}).await.expect("tenants").into_inner();
+    let tenants = admin
+        .list_tenants(ListTenantsRequest {})
+        .await
+        .expect("tenants")
+        .into_inner();
     let seen = tenants.tenants.iter().map(|tenant| {
         let ttl = tenant.session_ttl.expect("a TTL").seconds;
-        (&*tenant.id, tenant.sessions_live, tenant.max_sessions, ttl, tenant.max_history_turns)
+        (
+            &*tenant.id,
+            tenant.sessions_live,
+            tenant.max_sessions,
+            ttl,
+            tenant.max_history_turns,
+        )
     });
     let expected = [("alpha", 0, 7, 90, 9), ("beta", 1, 5, 7200, 3)];
     assert_eq!(seen.collect::<Vec<_>>(), expected);
@@ -72,14 +116,21 @@ async fn what_a_later_version_brings_is_unimplemented() {
 async fn health_is_told_for_the_daemon_and_for_each_service_without_a_key() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut health = HealthClient::new(channel(daemon.grpc_addr()));
-    for service in
-        ["", "memoird.v1.SessionService", "memoird.v1.MemoryService", "memoird.v1.AdminService"]
-    {
-        let request = HealthCheckRequest { service: service.into() };
+    for service in [
+        "",
+        "memoird.v1.SessionService",
+        "memoird.v1.MemoryService",
+        "memoird.v1.AdminService",
+    ] {
+        let request = HealthCheckRequest {
+            service: service.into(),
+        };
         let answer = health.check(request).await.expect("known").into_inner();
         assert_eq!(answer.status(), ServingStatus::Serving, "{service:?}");
     }
-    let unknown = HealthCheckRequest { service: "memoird.v1.Nothing".into() };
+    let unknown = HealthCheckRequest {
+        service: "memoird.v1.Nothing".into(),
+    };
     let answer = health.check(unknown).await.expect_err("unknown");
     assert_eq!(answer.code(), Code::NotFound);
 }
@@ -88,25 +139,46 @@ async fn health_is_told_for_the_daemon_and_for_each_service_without_a_key() {
 async fn reflection_tells_the_services_and_their_messages() {
     let daemon = Daemon::start().await;
     let mut reflection = ServerReflectionClient::new(channel(daemon.grpc_addr()));
-    let ask =
-        |question| ServerReflectionRequest { host: String::new(), message_request: Some(question) };
+    let ask = |question| ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(question),
+    };
     let questions = [
         ask(MessageRequest::ListServices(String::new())),
-        ask(MessageRequest::FileContainingSymbol("memoird.v1.AppendRequest".into())),
+        ask(MessageRequest::FileContainingSymbol(
+            "memoird.v1.AppendRequest".into(),
+        )),
     ];
-    let answers = reflection.server_reflection_info(Request::new(iter(questions))).await;
+    let answers = reflection
+        .server_reflection_info(Request::new(iter(questions)))
+        .await;
     let mut answers = answers.expect("reflection is served").into_inner();
     let mut next = async || {
         let answer = answers.next().await.expect("an answer").expect("no error");
         answer.message_response.expect("a response")
     };
-    let MessageResponse::ListServicesResponse(list) = next().await else { panic!("no list") };
-    let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
+    let MessageResponse::ListServicesResponse(list) = next().await else {
+        panic!("no list")
+    };
+    let names: Vec<String> = list
+        .service
+        .into_iter()
+        .map(|service| service.name)
+        .collect();
     let services = ["Session", "Memory", "Admin"].map(|name| format!("memoird.v1.{name}Service"));
-    for name in services.iter().map(String::as_str).chain(["grpc.health.v1.Health"]) {
-        assert!(names.iter().any(|known| known == name), "{name} in {names:?}");
+    for name in services
+        .iter()
+        .map(String::as_str)
+        .chain(["grpc.health.v1.Health"])
+    {
+        assert!(
+            names.iter().any(|known| known == name),
+            "{name} in {names:?}"
+        );
     }
-    let MessageResponse::FileDescriptorResponse(files) = next().await else { panic!("no file") };
+    let MessageResponse::FileDescriptorResponse(files) = next().await else {
+        panic!("no file")
+    };
     assert!(!files.file_descriptor_proto.is_empty());
 }
 
@@ -128,5 +200,8 @@ async fn the_pages_for_operators_tell_life_readiness_and_metrics() {
     ] {
         assert!(metrics.contains(line), "{line} in\n{metrics}");
     }
-    assert!(!metrics.contains("chat") && !metrics.contains("xylophone"), "no id, no content");
+    assert!(
+        !metrics.contains("chat") && !metrics.contains("xylophone"),
+        "no id, no content"
+    );
 }

@@ -31,8 +31,14 @@ struct Watch {
 impl Watch {
     fn start(addr: &str, args: &[&str]) -> Self {
         let mut command = Command::new(binary());
-        command.args(["--addr", addr, "watch"]).args(args).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+            .args(["--addr", addr, "watch"])
+            .args(args)
+            .stdin(Stdio::null());
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = command.spawn().expect("it is started");
         let out = BufReader::new(child.stdout.take().expect("stdout")).lines();
         let err = BufReader::new(child.stderr.take().expect("stderr")).lines();
@@ -41,7 +47,9 @@ impl Watch {
 
     async fn line(&mut self) -> String {
         let line = tokio::time::timeout(PATIENCE, self.out.next_line()).await;
-        line.expect("a line in time").expect("readable").expect("a line, not the end")
+        line.expect("a line in time")
+            .expect("readable")
+            .expect("a line, not the end")
     }
 
     async fn line_with(&mut self, word: &str) -> String {
@@ -56,7 +64,10 @@ impl Watch {
     async fn said(&mut self, word: &str) -> String {
         loop {
             let line = tokio::time::timeout(PATIENCE, self.err.next_line()).await;
-            let line = line.expect("a line in time").expect("readable").expect("no end");
+            let line = line
+                .expect("a line in time")
+                .expect("readable")
+                .expect("no end");
             if line.contains(word) {
                 return line;
             }
@@ -89,11 +100,22 @@ async fn a_watch_prints_a_session_from_its_first_turn_to_its_end() {
     say(&mut client, "before", "hi").await;
     // After the first event: what comes is told wherever the watch begins.
     let mut watch = Watch::start(daemon.grpc_addr(), &["--after", "1"]);
-    assert!(watch.line().await.contains("appended        before  turn 1"));
-    client.append(append("chat\u{1b}[2J", [user("a"), user("b")])).await.expect("done");
+    assert!(
+        watch
+            .line()
+            .await
+            .contains("appended        before  turn 1")
+    );
+    client
+        .append(append("chat\u{1b}[2J", [user("a"), user("b")]))
+        .await
+        .expect("done");
     end(&daemon, "chat\u{1b}[2J").await;
     let created = watch.line().await;
-    assert!(created.contains("Z  created         chat\\u{1b}[2J  generation 01"), "{created}");
+    assert!(
+        created.contains("Z  created         chat\\u{1b}[2J  generation 01"),
+        "{created}"
+    );
     assert!(watch.line().await.ends_with("  turns 1-2"));
     assert!(watch.line().await.ends_with("  by command"));
 
@@ -105,7 +127,10 @@ async fn a_watch_prints_a_session_from_its_first_turn_to_its_end() {
     );
     let detail = event["event"]["detail_json"].as_str().expect("a detail");
     let detail: Value = serde_json::from_str(detail).expect("JSON");
-    assert_eq!(detail, json!({"first_seq": 1, "last_seq": 1, "dropped_turns": 0}));
+    assert_eq!(
+        detail,
+        json!({"first_seq": 1, "last_seq": 1, "dropped_turns": 0})
+    );
     let ended: Value = serde_json::from_str(&watch.line_with("END_REASON").await).expect("JSON");
     assert_eq!(ended["event"]["reason"], "END_REASON_ENDED");
 }
@@ -120,7 +145,10 @@ async fn a_watch_tells_what_it_missed_and_all_tenants_to_an_operator_only() {
     }
     // One more than there were appends: the session's start.
     let mut watch = Watch::start(daemon.grpc_addr(), &["--after", "1"]);
-    assert!(watch.line().await.contains("appended"), "the oldest that is kept");
+    assert!(
+        watch.line().await.contains("appended"),
+        "the oldest that is kept"
+    );
     say(&mut client, "chat", "one more").await;
     say(&mut client, "chat", "and another").await;
     let mut watch = Watch::start(daemon.grpc_addr(), &["--after", "1"]);
@@ -153,10 +181,20 @@ async fn a_watch_outlives_the_daemon_but_not_its_reader() {
     assert!(watch.line().await.contains("appended        chat  turn 2"));
     assert!(watch.said("anew").await.contains("count from 1"));
 
-    let Watch { mut child, out, err: _err } = watch;
+    let Watch {
+        mut child,
+        out,
+        err: _err,
+    } = watch;
     drop(out);
-    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("in time");
-    assert_eq!(ended.expect("a status").code(), Some(0), "nothing is wrong with a closed pipe");
+    let ended = tokio::time::timeout(PATIENCE, child.wait())
+        .await
+        .expect("in time");
+    assert_eq!(
+        ended.expect("a status").code(),
+        Some(0),
+        "nothing is wrong with a closed pipe"
+    );
 }
 
 #[tokio::test]
@@ -172,35 +210,71 @@ async fn what_a_hook_was_not_told_is_listed_retried_and_dropped() {
         (&json!("broken"), &json!("DELIVERY_STATE_DEAD"))
     );
     let id = |place: usize| dead[place]["id"].as_str().expect("an id");
-    let list = ask(&daemon, &["hooks", "list", "--hook", "broken", "--limit", "2"]).await;
+    let list = ask(
+        &daemon,
+        &["hooks", "list", "--hook", "broken", "--limit", "2"],
+    )
+    .await;
     assert_eq!(list.code, Some(0), "{list:?}");
     let lines: Vec<&str> = list.stdout.lines().collect();
     assert!(lines.len() == 3 && lines[0].starts_with("ID "), "{list:?}");
-    assert!(lines[1].starts_with(id(0)) && lines[1].contains("  dead "), "{list:?}");
-    let none = ask(&daemon, &["hooks", "list", "--hook", "other", "--json"]).await.json();
+    assert!(
+        lines[1].starts_with(id(0)) && lines[1].contains("  dead "),
+        "{list:?}"
+    );
+    let none = ask(&daemon, &["hooks", "list", "--hook", "other", "--json"])
+        .await
+        .json();
     assert_eq!(none["deliveries"], json!([]));
 
-    let retried = ask(&daemon, &["hooks", "retry", id(0), "--json"]).await.json();
+    let retried = ask(&daemon, &["hooks", "retry", id(0), "--json"])
+        .await
+        .json();
     assert_eq!(retried["deliveries"][0]["state"], "DELIVERY_STATE_PENDING");
     deliveries(&daemon, "dead", 3).await;
-    let all = ask(&daemon, &["hooks", "retry", "--all-dead", "--hook", "broken"]).await;
-    assert_eq!((all.code, &*all.stdout), (Some(0), "3 deliveries are due now\n"), "{all:?}");
-    let others = ask(&daemon, &["hooks", "retry", "--all-dead", "--hook", "other"]).await;
+    let all = ask(
+        &daemon,
+        &["hooks", "retry", "--all-dead", "--hook", "broken"],
+    )
+    .await;
+    assert_eq!(
+        (all.code, &*all.stdout),
+        (Some(0), "3 deliveries are due now\n"),
+        "{all:?}"
+    );
+    let others = ask(
+        &daemon,
+        &["hooks", "retry", "--all-dead", "--hook", "other"],
+    )
+    .await;
     assert_eq!(others.stdout, "0 deliveries are due now\n");
     deliveries(&daemon, "dead", 3).await;
 
     let dropped = ask(&daemon, &["hooks", "drop", id(1), id(2)]).await;
     assert_eq!(dropped.code, Some(0), "{dropped:?}");
-    assert_eq!(dropped.stdout, format!("dropped  {}\ndropped  {}\n", id(1), id(2)));
+    assert_eq!(
+        dropped.stdout,
+        format!("dropped  {}\ndropped  {}\n", id(1), id(2))
+    );
     let left = deliveries(&daemon, "dead", 1).await;
     assert_eq!(left[0]["id"], id(0));
-    fails(&ask(&daemon, &["hooks", "drop", id(1)]).await, 1, "DELIVERY_NOT_FOUND");
+    fails(
+        &ask(&daemon, &["hooks", "drop", id(1)]).await,
+        1,
+        "DELIVERY_NOT_FOUND",
+    );
     let some = ask(&daemon, &["hooks", "drop", id(1), id(0)]).await;
-    assert_eq!((some.code, some.stdout), (Some(1), format!("dropped  {}\n", id(0))));
+    assert_eq!(
+        (some.code, some.stdout),
+        (Some(1), format!("dropped  {}\n", id(0)))
+    );
     assert!(some.stderr.contains(id(1)), "{}", some.stderr);
     deliveries(&daemon, "dead", 0).await;
-    for args in [&["hooks", "retry"][..], &["hooks", "drop"], &["hooks", "list", "--state", "odd"]]
-    {
+    for args in [
+        &["hooks", "retry"][..],
+        &["hooks", "drop"],
+        &["hooks", "list", "--state", "odd"],
+    ] {
         assert_eq!(ask(&daemon, args).await.code, Some(2), "{args:?}");
     }
     let both = ask(&daemon, &["hooks", "retry", "--all-dead", id(0)]).await;
@@ -215,13 +289,20 @@ async fn a_reload_tells_what_applies_what_waits_and_what_is_wrong() {
     let text = std::fs::read_to_string(&file).expect("the file");
     // By the next look at the file it may have been read already: the daemon looks too.
     let none = ask(&daemon, &["reload"]).await;
-    assert_eq!((none.code, &*none.stdout), (Some(0), "nothing has changed\n"), "{none:?}");
+    assert_eq!(
+        (none.code, &*none.stdout),
+        (Some(0), "nothing has changed\n"),
+        "{none:?}"
+    );
 
     let other = text.replace("max_sessions: 5", "max_sessions: 6, max_history_turns: 0");
     std::fs::write(&file, other.replace("version: 1", "version: 2")).expect("written");
     let bad = ask(&daemon, &["reload"]).await;
     fails(&bad, 1, "CONFIG_INVALID");
-    for line in ["\n  version: ", "\n  short_term.max_history_turns: must be at least 1"] {
+    for line in [
+        "\n  version: ",
+        "\n  short_term.max_history_turns: must be at least 1",
+    ] {
         assert!(bad.stderr.contains(line), "{line} in {}", bad.stderr);
     }
     let good = text.replace("max_sessions: 5", "max_sessions: 6");
@@ -231,7 +312,10 @@ async fn a_reload_tells_what_applies_what_waits_and_what_is_wrong() {
     assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
     let lines: Vec<&str> = reloaded.stdout.lines().collect();
     assert_eq!(lines[0], "applied  short_term.max_sessions", "{reloaded:?}");
-    assert!(lines[1].starts_with("refused  server.max_connections: stays 1024"), "{reloaded:?}");
+    assert!(
+        lines[1].starts_with("refused  server.max_connections: stays 1024"),
+        "{reloaded:?}"
+    );
     let again = ask(&daemon, &["reload", "--json"]).await.json();
     assert_eq!(again["applied"], json!([]));
 }
@@ -254,10 +338,23 @@ async fn checkpoints_are_listed_and_shown_without_a_daemon() {
     let list = run(&["checkpoints", "list", "--dir", &dir], &[]).await;
     assert_eq!(list.code, Some(0), "{list:?}");
     let lines: Vec<&str> = list.stdout.lines().collect();
-    assert!(lines.len() == 4 && lines[0].starts_with("ENDED AT"), "{list:?}");
-    assert!(lines[1].contains("  ended ") && lines[1].contains("  chat/1  "), "{list:?}");
+    assert!(
+        lines.len() == 4 && lines[0].starts_with("ENDED AT"),
+        "{list:?}"
+    );
+    assert!(
+        lines[1].contains("  ended ") && lines[1].contains("  chat/1  "),
+        "{list:?}"
+    );
     let config = daemon.path("memoird.yaml").display().to_string();
-    let args = ["checkpoints", "list", "chat/1", "--config", &config, "--json"];
+    let args = [
+        "checkpoints",
+        "list",
+        "chat/1",
+        "--config",
+        &config,
+        "--json",
+    ];
     let listed = run(&args, &[]).await.json();
     let found = listed["checkpoints"].as_array().expect("a list");
     assert_eq!((found.len(), &found[0]["turns"]), (2, &json!(1)));
@@ -267,22 +364,47 @@ async fn checkpoints_are_listed_and_shown_without_a_daemon() {
     assert!(newest.stdout.starts_with("---\n") && newest.stdout.contains("\n> hello\n"));
     let generation = found[1]["generation"].as_str().expect("a generation");
     assert!(!newest.stdout.contains(generation), "the newest one");
-    let older = ["checkpoints", "show", "chat/1", "--generation", generation, "--dir", &dir];
+    let older = [
+        "checkpoints",
+        "show",
+        "chat/1",
+        "--generation",
+        generation,
+        "--dir",
+        &dir,
+    ];
     let shown = run(&older, &[]).await;
-    assert!(shown.stdout.contains(&format!("generation: \"{generation}\"")), "{shown:?}");
+    assert!(
+        shown
+            .stdout
+            .contains(&format!("generation: \"{generation}\"")),
+        "{shown:?}"
+    );
     let json = run(&[&older[..], &["--json"]].concat(), &[]).await.json();
     assert_eq!(json["markdown"], shown.stdout);
 
-    fails(&run(&["checkpoints", "show", "nobody", "--dir", &dir], &[]).await, 66, "nobody");
+    fails(
+        &run(&["checkpoints", "show", "nobody", "--dir", &dir], &[]).await,
+        66,
+        "nobody",
+    );
     let tenant = ["checkpoints", "list", "--dir", &dir, "--tenant", "acme"];
     fails(&run(&tenant, &[]).await, 66, "acme.git");
     std::fs::write(home.path().join("none.yaml"), "version: 1\n").expect("written");
     let none = home.path().join("none.yaml").display().to_string();
-    fails(&run(&["checkpoints", "list", "--config", &none], &[]).await, 66, "no git hook");
+    fails(
+        &run(&["checkpoints", "list", "--config", &none], &[]).await,
+        66,
+        "no git hook",
+    );
     std::fs::create_dir(home.path().join("checkpoints/odd.git")).expect("created");
     std::fs::write(home.path().join("checkpoints/odd.git/HEAD"), "odd").expect("written");
     let odd = ["checkpoints", "list", "--dir", &dir, "--tenant", "odd"];
     fails(&run(&odd, &[]).await, 65, "odd.git");
-    let id = run(&["checkpoints", "show", "chat/1", "--generation", "odd"], &[]).await;
+    let id = run(
+        &["checkpoints", "show", "chat/1", "--generation", "odd"],
+        &[],
+    )
+    .await;
     assert_eq!(id.code, Some(2), "{id:?}");
 }

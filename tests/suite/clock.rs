@@ -8,7 +8,9 @@ use crate::harness::{Clock, Daemon, Sessions, Setup, eventually, live, say, text
 const DAY: i64 = 86_400;
 
 async fn look(client: &mut Sessions) -> Option<SessionInfo> {
-    let request = GetSessionRequest { session_id: "chat".into() };
+    let request = GetSessionRequest {
+        session_id: "chat".into(),
+    };
     match client.get_session(request).await {
         Ok(answer) => answer.into_inner().session,
         Err(status) if status.code() == Code::NotFound => None,
@@ -34,7 +36,10 @@ async fn steps(clock: &Clock, sign: i64) {
     let mut daemon = Daemon::with(clock.worn_by(setup.two_tenants(lives.0, lives.1))).await;
     let mut long = daemon.sessions_of(Setup::ALPHA);
     let mut short = daemon.sessions_of(Setup::BETA);
-    let first = say(&mut long, "chat", "before").await.session.expect("a session");
+    let first = say(&mut long, "chat", "before")
+        .await
+        .session
+        .expect("a session");
     say(&mut short, "chat", "before").await;
 
     clock.set(&format!("{:+}", sign * DAY));
@@ -43,9 +48,15 @@ async fn steps(clock: &Clock, sign: i64) {
     assert_eq!(second.first_seq, 2, "the long one lives on");
     let second = second.session.expect("a session");
     let stepped = last_access(&second) - last_access(&first);
-    assert!((stepped - sign * DAY).abs() < 60, "the clock did not step: {stepped}");
+    assert!(
+        (stepped - sign * DAY).abs() < 60,
+        "the clock did not step: {stepped}"
+    );
     let left = second.expires_at.expect("a time").seconds - last_access(&second);
-    assert!((left - 3_600).abs() <= 1, "an hour from now, by the clock on the wall: {left}");
+    assert!(
+        (left - 3_600).abs() <= 1,
+        "an hour from now, by the clock on the wall: {left}"
+    );
 
     say(&mut short, "chat", "again").await;
     match sign {
@@ -55,14 +66,27 @@ async fn steps(clock: &Clock, sign: i64) {
     clock.set(&format!("{:+}", sign * 2 * DAY));
     daemon.restart().await;
     let mut long = daemon.sessions_of(Setup::ALPHA);
-    is_gone(&mut daemon.sessions_of(Setup::BETA), "after a step while the daemon was down").await;
+    is_gone(
+        &mut daemon.sessions_of(Setup::BETA),
+        "after a step while the daemon was down",
+    )
+    .await;
     let third = look(&mut long).await.expect("the long one lives on");
     assert_eq!(third.generation, first.generation);
     let texts = live(&mut long, "chat").await;
-    assert_eq!(texts.iter().map(text_of).collect::<Vec<_>>(), ["before", "after"]);
-    let said = say(&mut long, "chat", "and on").await.session.expect("a session");
+    assert_eq!(
+        texts.iter().map(text_of).collect::<Vec<_>>(),
+        ["before", "after"]
+    );
+    let said = say(&mut long, "chat", "and on")
+        .await
+        .session
+        .expect("a session");
     let stepped = last_access(&said) - last_access(&first);
-    assert!((stepped - sign * 2 * DAY).abs() < 60, "the clock did not step: {stepped}");
+    assert!(
+        (stepped - sign * 2 * DAY).abs() < 60,
+        "the clock did not step: {stepped}"
+    );
 }
 
 #[tokio::test]
@@ -89,11 +113,18 @@ async fn a_clock_that_is_wrong_by_half_a_century_stops_nobody() {
         for _ in 0..2 {
             let mut client = daemon.sessions();
             said += 1;
-            assert_eq!(say(&mut client, "chat", offset).await.first_seq, said, "{offset}");
+            assert_eq!(
+                say(&mut client, "chat", offset).await.first_seq,
+                said,
+                "{offset}"
+            );
             assert!(look(&mut client).await.is_some(), "{offset}");
             daemon.kill9().await;
             daemon.restart().await;
         }
     }
-    assert_eq!(live(&mut daemon.sessions(), "chat").await.len() as u64, said);
+    assert_eq!(
+        live(&mut daemon.sessions(), "chat").await.len() as u64,
+        said
+    );
 }

@@ -12,15 +12,25 @@ async fn the_default_configuration_is_printed_checked_and_the_one_in_the_reposit
     let printed = run(&["config", "print-default"], &[]).await;
     assert_eq!(printed.code, Some(0));
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../config/memoird.yaml");
-    assert_eq!(printed.stdout, std::fs::read_to_string(&file).expect("the file"));
+    assert_eq!(
+        printed.stdout,
+        std::fs::read_to_string(&file).expect("the file")
+    );
     let checked = run(&["config", "check", &file.display().to_string()], &[]).await;
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(checked.stdout.contains("good"), "{checked:?}");
     let daring = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(daring.path(), "version: 1\nshort_term: { max_sessions: 0 }").expect("written");
-    let warned = run(&["config", "check", &daring.path().display().to_string()], &[]).await;
+    let warned = run(
+        &["config", "check", &daring.path().display().to_string()],
+        &[],
+    )
+    .await;
     assert_eq!(warned.code, Some(0));
-    assert!(warned.stdout.contains("warning: short_term.max_sessions"), "{warned:?}");
+    assert!(
+        warned.stdout.contains("warning: short_term.max_sessions"),
+        "{warned:?}"
+    );
     let missing = run(&["config", "check", "/proc/no-such-file"], &[]).await;
     fails(&missing, 66, "/proc/no-such-file");
     let missing = run(&["serve", "--config", "/proc/no-such-file"], &[]).await;
@@ -38,31 +48,63 @@ async fn sessions_are_listed_shown_and_ended() {
     let list = ask_as(&daemon, &["sessions", "list"], "").await;
     assert_eq!(list.code, Some(0), "{list:?}");
     let lines: Vec<&str> = list.stdout.lines().collect();
-    assert!(lines[0].starts_with("SESSION") && lines.len() == 3, "{list:?}");
-    assert!(lines[1].starts_with("chat/2") && lines[2].starts_with("chat/1"), "{list:?}");
-    let list = ask_as(&daemon, &["sessions", "list", "--json", "--limit", "1"], "").await.json();
+    assert!(
+        lines[0].starts_with("SESSION") && lines.len() == 3,
+        "{list:?}"
+    );
+    assert!(
+        lines[1].starts_with("chat/2") && lines[2].starts_with("chat/1"),
+        "{list:?}"
+    );
+    let list = ask_as(&daemon, &["sessions", "list", "--json", "--limit", "1"], "")
+        .await
+        .json();
     assert_eq!(list["sessions"].as_array().map(Vec::len), Some(1));
     assert_eq!(list["sessions"][0]["session_id"], "chat/2");
 
     let show = ask_as(&daemon, &["sessions", "show", "chat/1"], "").await;
     assert_eq!(show.code, Some(0), "{show:?}");
-    assert!(show.stdout.contains("first") && !show.stdout.contains('\u{1b}'), "{show:?}");
-    let show = ask_as(&daemon, &["sessions", "show", "chat/1", "--json"], "").await.json();
+    assert!(
+        show.stdout.contains("first") && !show.stdout.contains('\u{1b}'),
+        "{show:?}"
+    );
+    let show = ask_as(&daemon, &["sessions", "show", "chat/1", "--json"], "")
+        .await
+        .json();
     assert_eq!(show["session"]["last_seq"], 2);
     let call = json!({"id": "a", "name": "look", "input_json": "{\"at\": \"it\"}"});
     assert_eq!(show["turns"][1]["parts"][0]["tool_use"], call);
 
-    let ended = ask_as(&daemon, &["sessions", "end", "chat/1", "--json"], "").await.json();
+    let ended = ask_as(&daemon, &["sessions", "end", "chat/1", "--json"], "")
+        .await
+        .json();
     assert_eq!(ended["session"]["session_id"], "chat/1");
     let again = ask_as(&daemon, &["sessions", "end", "chat/1"], "").await;
     fails(&again, 1, "SESSION_NOT_FOUND");
-    fails(&ask_as(&daemon, &["sessions", "show", "chat/1"], "").await, 1, "SESSION_NOT_FOUND");
-    let generation = ended["session"]["generation"].as_str().expect("a generation");
-    let args = ["sessions", "show", "chat/1", "--generation", generation, "--json"];
+    fails(
+        &ask_as(&daemon, &["sessions", "show", "chat/1"], "").await,
+        1,
+        "SESSION_NOT_FOUND",
+    );
+    let generation = ended["session"]["generation"]
+        .as_str()
+        .expect("a generation");
+    let args = [
+        "sessions",
+        "show",
+        "chat/1",
+        "--generation",
+        generation,
+        "--json",
+    ];
     let old = ask_as(&daemon, &args, "").await.json();
     assert_eq!(old["session"], Value::Null);
     assert_eq!(old["turns"].as_array().map(Vec::len), Some(2));
-    assert_eq!(live(&mut client, "chat/2").await.len(), 1, "the other one lives");
+    assert_eq!(
+        live(&mut client, "chat/2").await.len(),
+        1,
+        "the other one lives"
+    );
 }
 
 #[tokio::test]
@@ -70,11 +112,17 @@ async fn stats_are_printed_for_people_and_programs() {
     let daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "hi").await;
     let stats = ask_as(&daemon, &["stats", "--json"], "").await.json();
-    assert_eq!((&stats["sessions_live"], &stats["turns_appended"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&stats["sessions_live"], &stats["turns_appended"]),
+        (&json!(1), &json!(1))
+    );
     assert_eq!(stats["tenants"][0]["id"], "default");
     let stats = ask_as(&daemon, &["stats"], "").await;
     assert_eq!(stats.code, Some(0), "{stats:?}");
-    assert!(stats.stdout.contains("sessions live") && stats.stdout.contains("TENANT"), "{stats:?}");
+    assert!(
+        stats.stdout.contains("sessions live") && stats.stdout.contains("TENANT"),
+        "{stats:?}"
+    );
     let unknown = ask_as(&daemon, &["stats", "--tenant", "nobody"], "").await;
     fails(&unknown, 1, "TENANT_NOT_FOUND");
 }
@@ -88,8 +136,15 @@ async fn a_key_comes_from_the_environment_or_a_file_and_never_from_the_command_l
     fails(&wrong, 77, "WRONG_KEY");
     assert!(!wrong.stderr.contains("a-wrong-key"), "{wrong:?}");
     assert_eq!(ask_as(&daemon, &list, Setup::BETA).await.code, Some(0));
-    fails(&ask_as(&daemon, &["stats"], Setup::BETA).await, 77, "ROLE_REQUIRED");
-    assert_eq!(ask_as(&daemon, &["stats"], Setup::ADMIN).await.code, Some(0));
+    fails(
+        &ask_as(&daemon, &["stats"], Setup::BETA).await,
+        77,
+        "ROLE_REQUIRED",
+    );
+    assert_eq!(
+        ask_as(&daemon, &["stats"], Setup::ADMIN).await.code,
+        Some(0)
+    );
 
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), format!("{}\n", Setup::ADMIN)).expect("written");
@@ -108,7 +163,11 @@ async fn a_daemon_that_is_not_there_is_told_with_what_to_do() {
     let port = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = port.local_addr().expect("an address").to_string();
     drop(port);
-    for args in [&["sessions", "list"][..], &["stats"], &["sessions", "end", "x"]] {
+    for args in [
+        &["sessions", "list"][..],
+        &["stats"],
+        &["sessions", "end", "x"],
+    ] {
         let mut all = vec!["--addr", &addr];
         all.extend(args);
         let outcome = run(&all, &[]).await;
@@ -135,5 +194,8 @@ async fn wrong_usage_is_told() {
     }
     let help = run(&["--help"], &[]).await;
     assert_eq!(help.code, Some(0));
-    assert!(help.stdout.contains("Exit codes") && help.stdout.contains("replay"), "{help:?}");
+    assert!(
+        help.stdout.contains("Exit codes") && help.stdout.contains("replay"),
+        "{help:?}"
+    );
 }

@@ -23,8 +23,16 @@ fn rich_turn() -> Turn {
         source: Some(media::Source::Uri("https://example.org/dog.png".into())),
         ..Media::default()
     };
-    let reasoning = Thinking { text: "hm".into(), signature: "s1g".into(), redacted: false };
-    let call = ToolUse { id: "c1".into(), name: "f".into(), input_json: "{ \"n\":1.50}".into() };
+    let reasoning = Thinking {
+        text: "hm".into(),
+        signature: "s1g".into(),
+        redacted: false,
+    };
+    let call = ToolUse {
+        id: "c1".into(),
+        name: "f".into(),
+        input_json: "{ \"n\":1.50}".into(),
+    };
     let kinds = [
         Kind::Thinking(reasoning),
         Kind::Text("naïve \u{1f408}\n\0 text".into()),
@@ -44,15 +52,37 @@ fn rich_turn() -> Turn {
 async fn what_is_appended_is_read_again_as_it_was() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    let turns = [user("hello"), rich_turn(), tool_results(&["c1"]), assistant("")];
-    let answer = client.append(append("chat", turns.clone())).await.expect("done").into_inner();
-    assert_eq!((answer.first_seq, answer.last_seq, answer.dropped_turns), (1, 4, 0));
+    let turns = [
+        user("hello"),
+        rich_turn(),
+        tool_results(&["c1"]),
+        assistant(""),
+    ];
+    let answer = client
+        .append(append("chat", turns.clone()))
+        .await
+        .expect("done")
+        .into_inner();
+    assert_eq!(
+        (answer.first_seq, answer.last_seq, answer.dropped_turns),
+        (1, 4, 0)
+    );
     assert!(!answer.duplicate);
-    for read in [live(&mut client, "chat").await, journal(&mut client, "chat", "").await] {
+    for read in [
+        live(&mut client, "chat").await,
+        journal(&mut client, "chat", "").await,
+    ] {
         let seqs: Vec<u64> = read.iter().map(|turn| turn.seq).collect();
         assert_eq!(seqs, [1, 2, 3, 4]);
-        assert!(read.iter().all(|turn| turn.timestamp.is_some()), "each has its time");
-        let bare = read.into_iter().map(|turn| Turn { seq: 0, timestamp: None, ..turn });
+        assert!(
+            read.iter().all(|turn| turn.timestamp.is_some()),
+            "each has its time"
+        );
+        let bare = read.into_iter().map(|turn| Turn {
+            seq: 0,
+            timestamp: None,
+            ..turn
+        });
         assert_eq!(bare.collect::<Vec<_>>(), turns);
     }
 }
@@ -63,7 +93,10 @@ async fn the_time_that_a_bot_gives_is_kept() {
     let mut client = daemon.sessions();
     let mut said = user("long ago");
     let answer = say(&mut client, "clock", "now").await;
-    let now = answer.session.and_then(|session| session.last_access).expect("a time");
+    let now = answer
+        .session
+        .and_then(|session| session.last_access)
+        .expect("a time");
     let mut then = now;
     then.seconds -= 86_400;
     then.nanos = 123_456_789;
@@ -98,9 +131,13 @@ async fn an_openai_message_array_becomes_turns() {
     let turns = live(&mut client, "openai").await;
     let roles: Vec<i32> = turns.iter().map(|turn| turn.role).collect();
     assert_eq!(roles, [4, 1, 2, 3, 3, 2]);
-    let Some(Kind::ToolUse(call)) = &turns[2].parts[0].part else { panic!("{:?}", turns[2]) };
+    let Some(Kind::ToolUse(call)) = &turns[2].parts[0].part else {
+        panic!("{:?}", turns[2])
+    };
     assert_eq!((&*call.id, &*call.input_json), ("a", "{ \"in\": \"Rom\"}"));
-    let Some(Kind::ToolResult(result)) = &turns[3].parts[0].part else { panic!("{:?}", turns[3]) };
+    let Some(Kind::ToolResult(result)) = &turns[3].parts[0].part else {
+        panic!("{:?}", turns[3])
+    };
     assert_eq!((&*result.tool_use_id, &*result.content), ("b", "rain"));
     assert_eq!(text_of(&turns[5]), "Sun in Rome.");
 }
@@ -128,11 +165,17 @@ async fn an_anthropic_message_array_becomes_turns() {
     client.append(request).await.expect("done");
     let turns = live(&mut client, "anthropic").await;
     assert_eq!(turns.len(), 4);
-    let Some(Kind::Thinking(thought)) = &turns[1].parts[0].part else { panic!("{:?}", turns[1]) };
+    let Some(Kind::Thinking(thought)) = &turns[1].parts[0].part else {
+        panic!("{:?}", turns[1])
+    };
     assert_eq!((&*thought.text, &*thought.signature), ("Rome, then", "abc"));
-    let Some(Kind::ToolUse(call)) = &turns[1].parts[1].part else { panic!("{:?}", turns[1]) };
+    let Some(Kind::ToolUse(call)) = &turns[1].parts[1].part else {
+        panic!("{:?}", turns[1])
+    };
     assert_eq!(call.input_json, r#"{"in":"Rom","n":1.50}"#);
-    let Some(Kind::ToolResult(result)) = &turns[2].parts[0].part else { panic!("{:?}", turns[2]) };
+    let Some(Kind::ToolResult(result)) = &turns[2].parts[0].part else {
+        panic!("{:?}", turns[2])
+    };
     assert!(result.is_error);
     assert_eq!(result.parts.len(), 1);
     assert_eq!(text_of(&turns[3]), "Sun.");
@@ -144,7 +187,11 @@ async fn a_history_is_read_in_pages() {
     let mut client = daemon.sessions();
     let turns: Vec<Turn> = (1..=25).map(|number| user(&number.to_string())).collect();
     client.append(append("pages", turns)).await.expect("done");
-    for scope in [HistoryScope::Live, HistoryScope::Journal, HistoryScope::Unspecified] {
+    for scope in [
+        HistoryScope::Live,
+        HistoryScope::Journal,
+        HistoryScope::Unspecified,
+    ] {
         let mut request = GetHistoryRequest {
             session_id: "pages".into(),
             scope: scope.into(),
@@ -153,7 +200,11 @@ async fn a_history_is_read_in_pages() {
         };
         let mut ends = Vec::new();
         loop {
-            let page = client.get_history(request.clone()).await.expect("a page").into_inner();
+            let page = client
+                .get_history(request.clone())
+                .await
+                .expect("a page")
+                .into_inner();
             let first = page.turns.first().expect("no page is empty");
             assert_eq!(first.seq, request.after_seq + 1, "{scope:?}");
             ends.push((page.turns.len(), page.next_after_seq));
@@ -163,11 +214,26 @@ async fn a_history_is_read_in_pages() {
             request.after_seq = page.next_after_seq;
         }
         assert_eq!(ends, [(10, 10), (10, 20), (5, 0)], "{scope:?}");
-        let past = GetHistoryRequest { after_seq: 25, ..request.clone() };
-        let page = client.get_history(past).await.expect("an empty page").into_inner();
+        let past = GetHistoryRequest {
+            after_seq: 25,
+            ..request.clone()
+        };
+        let page = client
+            .get_history(past)
+            .await
+            .expect("an empty page")
+            .into_inner();
         assert_eq!((page.turns.len(), page.next_after_seq), (0, 0), "{scope:?}");
-        let far = GetHistoryRequest { after_seq: u64::MAX, limit: u32::MAX, ..request };
-        let page = client.get_history(far).await.expect("an empty page").into_inner();
+        let far = GetHistoryRequest {
+            after_seq: u64::MAX,
+            limit: u32::MAX,
+            ..request
+        };
+        let page = client
+            .get_history(far)
+            .await
+            .expect("an empty page")
+            .into_inner();
         assert_eq!((page.turns.len(), page.next_after_seq), (0, 0), "{scope:?}");
     }
 }
@@ -180,10 +246,23 @@ async fn a_page_of_large_turns_ends_early_and_goes_on() {
     for number in 0..5 {
         say(&mut client, "large", &format!("{number}{large}")).await;
     }
-    let request = GetHistoryRequest { session_id: "large".into(), ..Default::default() };
-    let page = client.get_history(request).await.expect("a page").into_inner();
-    assert!(page.turns.len() < 5 && page.next_after_seq > 0, "2 MiB end a page");
-    for read in [live(&mut client, "large").await, journal(&mut client, "large", "").await] {
+    let request = GetHistoryRequest {
+        session_id: "large".into(),
+        ..Default::default()
+    };
+    let page = client
+        .get_history(request)
+        .await
+        .expect("a page")
+        .into_inner();
+    assert!(
+        page.turns.len() < 5 && page.next_after_seq > 0,
+        "2 MiB end a page"
+    );
+    for read in [
+        live(&mut client, "large").await,
+        journal(&mut client, "large", "").await,
+    ] {
         let starts: Vec<&str> = read.iter().map(|turn| &text_of(turn)[..1]).collect();
         assert_eq!(starts, ["0", "1", "2", "3", "4"]);
     }
@@ -195,27 +274,59 @@ async fn an_append_is_said_about_the_session_that_it_made() {
     let mut client = daemon.sessions();
     let mut request = append("chat", [user("hi"), assistant("hello")]);
     request.subject = "user:7".into();
-    request.usage = Some(ModelUsage { model: "m".into(), input_tokens: 3, output_tokens: 4 });
-    let made = client.append(request).await.expect("done").into_inner().session;
+    request.usage = Some(ModelUsage {
+        model: "m".into(),
+        input_tokens: 3,
+        output_tokens: 4,
+    });
+    let made = client
+        .append(request)
+        .await
+        .expect("done")
+        .into_inner()
+        .session;
     let made = made.expect("a session");
     assert_eq!((&*made.session_id, &*made.subject), ("chat", "user:7"));
-    assert_eq!((made.history_turns, made.last_seq, made.state_version), (2, 2, 0));
+    assert_eq!(
+        (made.history_turns, made.last_seq, made.state_version),
+        (2, 2, 0)
+    );
     assert!(made.history_bytes > 0 && made.history_tokens > 0);
     assert_eq!(made.generation.len(), 26, "a ULID");
-    let seen = GetSessionRequest { session_id: "chat".into() };
-    let seen = client.get_session(seen).await.expect("it lives").into_inner().session;
+    let seen = GetSessionRequest {
+        session_id: "chat".into(),
+    };
+    let seen = client
+        .get_session(seen)
+        .await
+        .expect("it lives")
+        .into_inner()
+        .session;
     let seen = seen.expect("a session");
     assert_eq!(seen.generation, made.generation);
     assert_eq!(
         (seen.history_bytes, seen.history_tokens),
         (made.history_bytes, made.history_tokens)
     );
-    let (access, expiry) = (seen.last_access.expect("a time"), seen.expires_at.expect("a time"));
-    assert!(((expiry.seconds - access.seconds) - 86_400).abs() <= 1, "a day by default");
+    let (access, expiry) = (
+        seen.last_access.expect("a time"),
+        seen.expires_at.expect("a time"),
+    );
+    assert!(
+        ((expiry.seconds - access.seconds) - 86_400).abs() <= 1,
+        "a day by default"
+    );
 
-    let unsaid = client.append(append("chat", [user("who am I?")])).await.expect("done");
+    let unsaid = client
+        .append(append("chat", [user("who am I?")]))
+        .await
+        .expect("done");
     let session = unsaid.into_inner().session.expect("a session");
-    assert_eq!((&*session.subject, session.last_seq), ("user:7", 3), "a subject stays");
+    assert_eq!(
+        (&*session.subject, session.last_seq),
+        ("user:7", 3),
+        "a subject stays"
+    );
 }
 
 #[tokio::test]
@@ -226,10 +337,17 @@ async fn sessions_are_listed_most_recently_used_first_in_pages() {
         say(&mut client, &format!("s{number}"), "hi").await;
     }
     say(&mut client, "s2", "again").await;
-    let mut request = ListSessionsRequest { page_size: 3, ..ListSessionsRequest::default() };
+    let mut request = ListSessionsRequest {
+        page_size: 3,
+        ..ListSessionsRequest::default()
+    };
     let (mut ids, mut pages) = (Vec::new(), 0);
     loop {
-        let page = client.list_sessions(request.clone()).await.expect("a page").into_inner();
+        let page = client
+            .list_sessions(request.clone())
+            .await
+            .expect("a page")
+            .into_inner();
         ids.extend(page.sessions.into_iter().map(|session| session.session_id));
         pages += 1;
         if page.next_page_token.is_empty() {
@@ -239,8 +357,15 @@ async fn sessions_are_listed_most_recently_used_first_in_pages() {
     }
     assert_eq!(ids, ["s2", "s6", "s5", "s4", "s3", "s1", "s0"]);
     assert_eq!(pages, 3);
-    let nonsense = ListSessionsRequest { page_size: 1, page_token: "nonsense".into() };
-    refused(client.list_sessions(nonsense).await, Code::InvalidArgument, "PAGE_TOKEN_INVALID");
+    let nonsense = ListSessionsRequest {
+        page_size: 1,
+        page_token: "nonsense".into(),
+    };
+    refused(
+        client.list_sessions(nonsense).await,
+        Code::InvalidArgument,
+        "PAGE_TOKEN_INVALID",
+    );
 }
 
 #[tokio::test]
@@ -249,21 +374,55 @@ async fn an_idempotency_key_does_an_append_once() {
     let mut client = daemon.sessions();
     let mut request = append("chat", [user("once")]);
     request.idempotency_key = "k".into();
-    let first = client.append(request.clone()).await.expect("done").into_inner();
+    let first = client
+        .append(request.clone())
+        .await
+        .expect("done")
+        .into_inner();
     say(&mut client, "chat", "more").await;
-    let again = client.append(request.clone()).await.expect("answered").into_inner();
+    let again = client
+        .append(request.clone())
+        .await
+        .expect("answered")
+        .into_inner();
     assert!(again.duplicate && !first.duplicate);
-    assert_eq!((again.first_seq, again.last_seq), (first.first_seq, first.last_seq));
+    assert_eq!(
+        (again.first_seq, again.last_seq),
+        (first.first_seq, first.last_seq)
+    );
     let texts = live(&mut client, "chat").await;
-    assert_eq!(texts.iter().map(text_of).collect::<Vec<_>>(), ["once", "more"]);
+    assert_eq!(
+        texts.iter().map(text_of).collect::<Vec<_>>(),
+        ["once", "more"]
+    );
 
-    let other = AppendRequest { turns: vec![user("other")], ..request.clone() };
+    let other = AppendRequest {
+        turns: vec![user("other")],
+        ..request.clone()
+    };
     let reason = "IDEMPOTENCY_KEY_REUSED";
     refused(client.append(other).await, Code::InvalidArgument, reason);
-    let other_subject = AppendRequest { subject: "else".into(), ..request.clone() };
-    refused(client.append(other_subject).await, Code::InvalidArgument, reason);
-    let elsewhere = AppendRequest { session_id: "another chat".into(), ..request };
-    assert!(!client.append(elsewhere).await.expect("done").into_inner().duplicate);
+    let other_subject = AppendRequest {
+        subject: "else".into(),
+        ..request.clone()
+    };
+    refused(
+        client.append(other_subject).await,
+        Code::InvalidArgument,
+        reason,
+    );
+    let elsewhere = AppendRequest {
+        session_id: "another chat".into(),
+        ..request
+    };
+    assert!(
+        !client
+            .append(elsewhere)
+            .await
+            .expect("done")
+            .into_inner()
+            .duplicate
+    );
 }
 
 #[tokio::test]
@@ -276,33 +435,68 @@ async fn a_careful_client_does_not_speak_into_another_state_or_life() {
         ..append("chat", [user("careful")])
     };
     let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
-    refused(client.append(expecting(Some(1), "")).await, Code::Aborted, "STALE_SEQ");
-    refused(client.append(expecting(None, unknown)).await, Code::Aborted, "STALE_GENERATION");
-    let first = client.append(expecting(Some(0), "")).await.expect("no turn yet").into_inner();
+    refused(
+        client.append(expecting(Some(1), "")).await,
+        Code::Aborted,
+        "STALE_SEQ",
+    );
+    refused(
+        client.append(expecting(None, unknown)).await,
+        Code::Aborted,
+        "STALE_GENERATION",
+    );
+    let first = client
+        .append(expecting(Some(0), ""))
+        .await
+        .expect("no turn yet")
+        .into_inner();
     let generation = first.session.expect("a session").generation;
     for seq in [0, 2, u64::MAX] {
         let answer = client.append(expecting(Some(seq), "")).await;
         let said = refused(answer, Code::Aborted, "STALE_SEQ");
         assert!(said.contains('1'), "it says where the session is: {said}");
     }
-    refused(client.append(expecting(Some(1), unknown)).await, Code::Aborted, "STALE_GENERATION");
-    client.append(expecting(Some(1), &generation)).await.expect("all is as expected");
+    refused(
+        client.append(expecting(Some(1), unknown)).await,
+        Code::Aborted,
+        "STALE_GENERATION",
+    );
+    client
+        .append(expecting(Some(1), &generation))
+        .await
+        .expect("all is as expected");
     let answer = client.append(expecting(None, "no ulid")).await;
     refused(answer, Code::InvalidArgument, "GENERATION_INVALID");
-    assert_eq!(live(&mut client, "chat").await.len(), 2, "a refusal changes nothing");
+    assert_eq!(
+        live(&mut client, "chat").await.len(),
+        2,
+        "a refusal changes nothing"
+    );
 }
 
 #[tokio::test]
 async fn a_tool_call_that_still_waits_is_kept_and_answered_later() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    client.append(append("chat", [user("go"), tool_uses(&["a", "b"])])).await.expect("done");
-    client.append(append("chat", [tool_results(&["b"])])).await.expect("one of two");
+    client
+        .append(append("chat", [user("go"), tool_uses(&["a", "b"])]))
+        .await
+        .expect("done");
+    client
+        .append(append("chat", [tool_results(&["b"])]))
+        .await
+        .expect("one of two");
     assert_eq!(live(&mut client, "chat").await.len(), 3);
-    client.append(append("chat", [tool_results(&["a"])])).await.expect("the other");
+    client
+        .append(append("chat", [tool_results(&["a"])]))
+        .await
+        .expect("the other");
     let again = client.append(append("chat", [tool_results(&["a"])])).await;
     refused(again, Code::InvalidArgument, "TOOL_USE_UNKNOWN");
     // An id may be used again once its call has its result.
     let turns = [tool_uses(&["a"]), tool_results(&["a"])];
-    client.append(append("chat", turns)).await.expect("the id is free again");
+    client
+        .append(append("chat", turns))
+        .await
+        .expect("the id is free again");
 }

@@ -16,7 +16,9 @@ fn env(home: &Path) -> [(&str, &str); 1] {
 
 fn folders(home: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(home).expect("a directory");
-    entries.map(|entry| entry.expect("an entry").path()).collect()
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect()
 }
 
 #[tokio::test]
@@ -47,7 +49,11 @@ async fn the_demo_shows_what_it_promises() {
     assert!(rest.contains("\n6  ") && !text.contains('\u{1b}'), "{text}");
     let wide = text.lines().find(|line| line.chars().count() > 80);
     assert_eq!(wide, None, "fits a terminal");
-    assert_eq!(folders(home.path()), Vec::<PathBuf>::new(), "nothing is left");
+    assert_eq!(
+        folders(home.path()),
+        Vec::<PathBuf>::new(),
+        "nothing is left"
+    );
 }
 
 #[tokio::test]
@@ -56,19 +62,39 @@ async fn a_folder_is_kept_when_somebody_wants_it() {
     // With its pauses: nothing may expire while somebody reads.
     let demo = run(&["demo", "--keep"], &env(home.path())).await;
     assert_eq!(demo.code, Some(0), "{demo:?}");
-    let [folder] = &folders(home.path())[..] else { panic!("one folder") };
+    let [folder] = &folders(home.path())[..] else {
+        panic!("one folder")
+    };
     let dir = folder.join("checkpoints").display().to_string();
-    assert!(demo.stdout.contains(&format!("memoird checkpoints list --dir {dir}\n")), "{demo:?}");
-    let listed = run(&["checkpoints", "list", "--json", "--dir", &dir], &[]).await.json();
-    assert_eq!(listed["checkpoints"].as_array().map(Vec::len), Some(3), "{listed}");
+    assert!(
+        demo.stdout
+            .contains(&format!("memoird checkpoints list --dir {dir}\n")),
+        "{demo:?}"
+    );
+    let listed = run(&["checkpoints", "list", "--json", "--dir", &dir], &[])
+        .await
+        .json();
+    assert_eq!(
+        listed["checkpoints"].as_array().map(Vec::len),
+        Some(3),
+        "{listed}"
+    );
 }
 
 #[tokio::test]
 async fn an_interrupted_demo_leaves_nothing() {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(binary());
-    command.arg("demo").envs(env(home.path())).stdin(Stdio::null()).kill_on_drop(true);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("started");
+    command
+        .arg("demo")
+        .envs(env(home.path()))
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started");
     let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
     while let Some(line) = lines.next_line().await.expect("readable") {
         if line.starts_with("2  ") {
@@ -79,9 +105,16 @@ async fn an_interrupted_demo_leaves_nothing() {
     let pid = child.id().expect("it runs").to_string();
     let sent = Command::new("kill").args(["-INT", &pid]).status().await;
     assert!(sent.expect("kill runs").success());
-    let code = eventually("the demo has ended", async || child.try_wait().expect("a child")).await;
+    let code = eventually("the demo has ended", async || {
+        child.try_wait().expect("a child")
+    })
+    .await;
     assert_eq!(code.code(), Some(130));
-    assert_eq!(folders(home.path()), Vec::<PathBuf>::new(), "nothing is left");
+    assert_eq!(
+        folders(home.path()),
+        Vec::<PathBuf>::new(),
+        "nothing is left"
+    );
     let odd = run(&["--addr", "h:1", "demo"], &[]).await;
     assert_eq!(odd.code, Some(2), "{odd:?}");
 }

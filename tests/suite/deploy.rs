@@ -11,8 +11,11 @@ use serde_json::Value;
 use crate::harness::{Daemon, Setup, eventually, http_get, run, say};
 
 /// Where keys are, in the configurations of the unit, the container and Kubernetes.
-const KEY_PLACES: [&str; 3] =
-    ["/run/credentials/memoird.service/", "/run/secrets/", "/etc/memoird/keys/"];
+const KEY_PLACES: [&str; 3] = [
+    "/run/credentials/memoird.service/",
+    "/run/secrets/",
+    "/etc/memoird/keys/",
+];
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
@@ -50,7 +53,9 @@ fn files() -> Vec<String> {
 /// The words of a text that begin so and go on with letters, digits and underscores.
 fn words(text: &str, start: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let words = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with(start));
+    let words = text
+        .split(|c: char| !is_part(c))
+        .filter(|word| word.starts_with(start));
     words.map(str::to_owned).collect()
 }
 
@@ -58,8 +63,12 @@ fn words(text: &str, start: &str) -> BTreeSet<String> {
 fn of_unit(name: &str) -> String {
     let unit = text("systemd/memoird.service");
     let start = format!("{name}=");
-    let line = unit.lines().rev().find_map(|line| line.strip_prefix(&start));
-    line.unwrap_or_else(|| panic!("no {name}= in the unit")).to_owned()
+    let line = unit
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(&start));
+    line.unwrap_or_else(|| panic!("no {name}= in the unit"))
+        .to_owned()
 }
 
 fn seconds(text: &str) -> Duration {
@@ -74,7 +83,9 @@ async fn every_metric_that_is_shown_or_watched_is_one_of_the_daemon() {
     let daemon = Daemon::with(Setup::default().section(hook)).await;
     let mut client = daemon.sessions();
     say(&mut client, "a", "hello").await;
-    let end = EndSessionRequest { session_id: "a".to_owned() };
+    let end = EndSessionRequest {
+        session_id: "a".to_owned(),
+    };
     client.end_session(end).await.expect("it ends");
     let page = eventually("a delivery on the page", async || {
         let (status, page) = http_get(daemon.admin_addr(), "/metrics").await;
@@ -83,24 +94,39 @@ async fn every_metric_that_is_shown_or_watched_is_one_of_the_daemon() {
     });
     let page = page.await;
     let samples = page.lines().filter(|line| !line.starts_with('#'));
-    let known: BTreeSet<&str> = samples.filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let known: BTreeSet<&str> = samples
+        .filter_map(|line| line.split(['{', ' ']).next())
+        .collect();
     assert!(known.len() > 20, "{known:?}");
     let dashboard: Value = serde_json::from_str(&text("grafana/memoird.json")).expect("JSON");
-    assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 15));
+    assert!(
+        dashboard["panels"]
+            .as_array()
+            .is_some_and(|panels| panels.len() > 15)
+    );
     let mut shown = words(&dashboard.to_string(), "memoird_");
     shown.extend(words(&text("prometheus/alerts.yaml"), "memoird_"));
     assert!(shown.len() > 15, "{shown:?}");
-    let strange: Vec<&String> =
-        shown.iter().filter(|name| !known.contains(name.as_str())).collect();
+    let strange: Vec<&String> = shown
+        .iter()
+        .filter(|name| !known.contains(name.as_str()))
+        .collect();
     assert!(strange.is_empty(), "the daemon does not have {strange:?}");
 }
 
 #[tokio::test]
 async fn every_configuration_is_good_once_its_keys_are_there() {
     let dir = tempfile::tempdir().expect("a directory");
-    for name in ["systemd/memoird.yaml", "docker/memoird.yaml", "kubernetes/memoird.yaml"] {
+    for name in [
+        "systemd/memoird.yaml",
+        "docker/memoird.yaml",
+        "kubernetes/memoird.yaml",
+    ] {
         let mut config = text(name);
-        let place = KEY_PLACES.iter().find(|place| config.contains(**place)).expect(name);
+        let place = KEY_PLACES
+            .iter()
+            .find(|place| config.contains(**place))
+            .expect(name);
         let files: Vec<&str> = config.split(place).skip(1).collect();
         for rest in &files {
             let file = rest.split([' ', ',', '}']).next().expect(name);
@@ -120,26 +146,45 @@ async fn every_configuration_is_good_once_its_keys_are_there() {
 #[tokio::test]
 async fn every_place_stops_the_daemon_with_patience_enough() {
     let config = run(&["config", "print-default"], &[]).await.stdout;
-    let grace = config.lines().find_map(|line| line.trim().strip_prefix("shutdown_grace: "));
+    let grace = config
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("shutdown_grace: "));
     // Calls, hooks and changes have it each; the admin port has a second.
     let least = seconds(grace.expect("a grace")) * 3 + Duration::from_secs(1);
     for name in files().iter().filter(|name| name.ends_with("memoird.yaml")) {
-        assert!(!text(name).contains("shutdown_grace"), "{name} has another grace");
+        assert!(
+            !text(name).contains("shutdown_grace"),
+            "{name} has another grace"
+        );
     }
     let compose = &yaml("compose/compose.yaml")[0]["services"]["memoird"];
-    let compose = compose["stop_grace_period"].as_str().expect("a period").to_owned();
+    let compose = compose["stop_grace_period"]
+        .as_str()
+        .expect("a period")
+        .to_owned();
     let pod = &yaml("kubernetes/statefulset.yaml")[0]["spec"]["template"]["spec"];
-    let pod = pod["terminationGracePeriodSeconds"].as_u64().expect("seconds");
-    let given = [seconds(&of_unit("TimeoutStopSec")), seconds(&compose), Duration::from_secs(pod)];
-    assert!(given.iter().all(|time| *time > least), "{given:?} for {least:?}");
+    let pod = pod["terminationGracePeriodSeconds"]
+        .as_u64()
+        .expect("seconds");
+    let given = [
+        seconds(&of_unit("TimeoutStopSec")),
+        seconds(&compose),
+        Duration::from_secs(pod),
+    ];
+    assert!(
+        given.iter().all(|time| *time > least),
+        "{given:?} for {least:?}"
+    );
 }
 
 #[tokio::test]
 async fn the_unit_names_commands_and_exit_codes_that_there_are() {
     let help = run(&["--help"], &[]).await.stdout;
     let (_, codes) = help.split_once("Exit codes:\n").expect("exit codes");
-    let codes: Vec<&str> =
-        codes.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let codes: Vec<&str> = codes
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
     let final_codes = of_unit("RestartPreventExitStatus");
     for code in final_codes.split(' ') {
         assert!(codes.contains(&code), "{code} in {codes:?}");
@@ -149,17 +194,26 @@ async fn the_unit_names_commands_and_exit_codes_that_there_are() {
     let missing = run(&["serve", "--config", "/proc/no-such-file"], &[]).await;
     for ended in [wrong, missing] {
         let code = ended.code.expect("a code").to_string();
-        assert!(final_codes.split(' ').any(|listed| listed == code), "{ended:?}");
+        assert!(
+            final_codes.split(' ').any(|listed| listed == code),
+            "{ended:?}"
+        );
     }
     assert_eq!(
         of_unit("ExecStart"),
         "/usr/local/bin/memoird serve --config /etc/memoird/memoird.yaml"
     );
-    assert_eq!((&*of_unit("Type"), &*of_unit("StateDirectory")), ("notify-reload", "memoird"));
+    assert_eq!(
+        (&*of_unit("Type"), &*of_unit("StateDirectory")),
+        ("notify-reload", "memoird")
+    );
     let id = of_unit("LoadCredential");
     let id = id.split(':').next().expect("an id");
     let config = text("systemd/memoird.yaml");
-    assert!(config.contains(&format!("{}{id}_", KEY_PLACES[0])), "{config}");
+    assert!(
+        config.contains(&format!("{}{id}_", KEY_PLACES[0])),
+        "{config}"
+    );
 }
 
 #[tokio::test]
@@ -175,9 +229,15 @@ async fn probes_ask_for_pages_that_there_are() {
             get["path"].as_str().expect("a path")
         })
         .collect();
-    paths.push(pod["metadata"]["annotations"]["prometheus.io/path"].as_str().expect("a path"));
+    paths.push(
+        pod["metadata"]["annotations"]["prometheus.io/path"]
+            .as_str()
+            .expect("a path"),
+    );
     let prometheus = &yaml("prometheus/prometheus.yaml")[0];
-    let scraped = prometheus["scrape_configs"][0]["metrics_path"].as_str().expect("a path");
+    let scraped = prometheus["scrape_configs"][0]["metrics_path"]
+        .as_str()
+        .expect("a path");
     paths.push(scraped);
     for path in paths {
         assert_eq!(http_get(daemon.admin_addr(), path).await.0, 200, "{path}");
@@ -193,21 +253,37 @@ async fn the_image_starts_and_asks_by_commands_that_there_are() {
     assert!(dockerfile.contains("CMD [\"/usr/local/bin/memoird\", \"health\"]"));
     assert!(dockerfile.contains("CMD [\"serve\", \"--config\", \"/etc/memoird/memoird.yaml\"]"));
     for command in ["health", "serve"] {
-        assert_eq!(run(&[command, "--help"], &[]).await.code, Some(0), "{command}");
+        assert_eq!(
+            run(&[command, "--help"], &[]).await.code,
+            Some(0),
+            "{command}"
+        );
     }
     let ignored = text("docker/Dockerfile.dockerignore");
-    let sent: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    let sent: Vec<&str> = ignored
+        .lines()
+        .filter_map(|line| line.strip_prefix('!'))
+        .collect();
     for name in &sent {
-        assert!(deploy().join("..").join(name).exists(), "{name} is sent and is not there");
+        assert!(
+            deploy().join("..").join(name).exists(),
+            "{name} is sent and is not there"
+        );
     }
     for needed in ["Cargo.lock", "Cargo.toml", "crates", "proto", "tests"] {
         assert!(sent.contains(&needed), "cargo needs {needed}");
     }
     let toolchain = dockerfile.split("FROM rust:").nth(1).expect("a builder");
     let manifest = std::fs::read_to_string(deploy().join("../Cargo.toml")).expect("a manifest");
-    let oldest = manifest.split("rust-version = \"").nth(1).expect("a version");
+    let oldest = manifest
+        .split("rust-version = \"")
+        .nth(1)
+        .expect("a version");
     let oldest = oldest.split('"').next().expect("a version");
-    assert!(toolchain.starts_with(oldest), "built by another Rust than {oldest}");
+    assert!(
+        toolchain.starts_with(oldest),
+        "built by another Rust than {oldest}"
+    );
 }
 
 #[test]
@@ -215,17 +291,24 @@ fn ports_images_and_paths_are_the_same_everywhere() {
     let mut mistakes = Vec::new();
     for name in files() {
         let text = text(&name);
-        let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| n.len() == 4);
+        let numbers = text
+            .split(|c: char| !c.is_ascii_digit())
+            .filter(|n| n.len() == 4);
         let strange = numbers.filter(|n| n.starts_with("77") && !["7717", "7718"].contains(n));
         mistakes.extend(strange.map(|n| format!("{name}: is {n} a port of memoird?")));
-        let images = text.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+        let images = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("image: "));
         let loose = images.filter(|image| {
             *image != "memoird" && (!image.contains(':') || image.ends_with(":latest"))
         });
         mistakes.extend(loose.map(|image| format!("{name}: which version of {image}?")));
     }
     for line in text("compose/compose.yaml").lines() {
-        let Some((path, _)) = line.trim().strip_prefix("- ").and_then(|it| it.split_once(':'))
+        let Some((path, _)) = line
+            .trim()
+            .strip_prefix("- ")
+            .and_then(|it| it.split_once(':'))
         else {
             continue;
         };
@@ -239,7 +322,10 @@ fn ports_images_and_paths_are_the_same_everywhere() {
             mistakes.push(format!("README.md names {word}, which is not there"));
         }
     }
-    for name in yaml("kubernetes/kustomization.yaml")[0]["resources"].as_array().expect("a list") {
+    for name in yaml("kubernetes/kustomization.yaml")[0]["resources"]
+        .as_array()
+        .expect("a list")
+    {
         let name = name.as_str().expect("a name");
         for object in yaml(&format!("kubernetes/{name}")) {
             let is_whole = object["kind"].is_string() && object["metadata"]["name"].is_string();

@@ -21,7 +21,10 @@ fn text(number: usize) -> String {
 
 async fn try_append(client: &mut Sessions, number: usize) -> Result<bool, Status> {
     let request = keyed("chat", &number.to_string(), [user(&text(number))]);
-    client.append(request).await.map(|answer| answer.into_inner().duplicate)
+    client
+        .append(request)
+        .await
+        .map(|answer| answer.into_inner().duplicate)
 }
 
 /// Appends turns from this one on until one is refused; gives its number and the refusal.
@@ -37,17 +40,31 @@ async fn fill(client: &mut Sessions, first: usize) -> (usize, Status) {
 /// Everything that was acknowledged, and nothing else, can be read.
 async fn reads_go_on(daemon: &Daemon, taken: usize) {
     let mut client = daemon.sessions();
-    for turns in [live(&mut client, "chat").await, journal(&mut client, "chat", "").await] {
+    for turns in [
+        live(&mut client, "chat").await,
+        journal(&mut client, "chat", "").await,
+    ] {
         assert_eq!(turns.len(), taken);
         for (number, turn) in turns.iter().enumerate() {
             assert_eq!(text_of(turn), text(number));
         }
     }
-    let list = client.list_sessions(ListSessionsRequest::default()).await.expect("a list");
+    let list = client
+        .list_sessions(ListSessionsRequest::default())
+        .await
+        .expect("a list");
     assert_eq!(list.into_inner().sessions[0].last_seq, taken as u64);
-    let asked = GetContextRequest { session_id: "chat".into(), ..GetContextRequest::default() };
+    let asked = GetContextRequest {
+        session_id: "chat".into(),
+        ..GetContextRequest::default()
+    };
     for peek in [false, true, false] {
-        let window = client.get_context(GetContextRequest { peek, ..asked.clone() }).await;
+        let window = client
+            .get_context(GetContextRequest {
+                peek,
+                ..asked.clone()
+            })
+            .await;
         let window = window.expect("a window").into_inner();
         assert_eq!(window.turns.last().map(|turn| turn.seq), Some(taken as u64));
         assert_eq!(window.turns.first().map(|turn| turn.seq), Some(1));
@@ -57,7 +74,11 @@ async fn reads_go_on(daemon: &Daemon, taken: usize) {
 
 /// What was refused is not counted as done.
 async fn counts_are_true(daemon: &Daemon, taken: usize) {
-    let stats = daemon.admin().get_stats(GetStatsRequest::default()).await.expect("stats");
+    let stats = daemon
+        .admin()
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("stats");
     let stats = stats.into_inner();
     let taken = taken as u64;
     assert_eq!((stats.sessions_live, stats.turns_live), (1, taken));
@@ -67,11 +88,16 @@ async fn counts_are_true(daemon: &Daemon, taken: usize) {
 /// The daemon comes back to work by itself; gives the number of turns then.
 async fn works_again(daemon: &Daemon, taken: usize) -> usize {
     let mut client = daemon.sessions();
-    let duplicate =
-        eventually("it takes the refused turn", async || try_append(&mut client, taken).await.ok());
+    let duplicate = eventually("it takes the refused turn", async || {
+        try_append(&mut client, taken).await.ok()
+    });
     assert!(!duplicate.await, "a refused turn was kept");
     for number in taken + 1..taken + 5 {
-        assert!(!try_append(&mut client, number).await.expect("there is room"));
+        assert!(
+            !try_append(&mut client, number)
+                .await
+                .expect("there is room")
+        );
     }
     reads_go_on(daemon, taken + 5).await;
     counts_are_true(daemon, taken + 5).await;
@@ -83,13 +109,17 @@ async fn a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again() {
     let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=6m tmpfs HOME/data";
     let dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &dir.path().display().to_string());
-    let tried = Command::new("unshare").args(["-m", "sh", "-c", &probe]).output();
+    let tried = Command::new("unshare")
+        .args(["-m", "sh", "-c", &probe])
+        .output();
     if !tried.is_ok_and(|output| output.status.success()) {
         println!("no right to mount: the limit on file sizes stands for the full disk");
         return;
     }
     let script = format!("{mount} && head -c 2097152 /dev/zero > HOME/data/ballast && exec \"$@\"");
-    let setup = Setup::default().section(ROOMY).section("compaction: { enabled: false }");
+    let setup = Setup::default()
+        .section(ROOMY)
+        .section("compaction: { enabled: false }");
     let daemon = Daemon::with(setup.wrapper(&["unshare", "-m", "sh", "-c", &script, "sh"])).await;
     let mut client = daemon.sessions();
 
@@ -117,12 +147,17 @@ async fn files_that_may_not_grow_refuse_appends_until_they_may() {
     let limited = ["prlimit", "--fsize=2000000:unlimited", "sh", "-c"];
     let ignoring = "trap '' XFSZ; exec \"$@\"";
     let wrapper: Vec<&str> = limited.into_iter().chain([ignoring, "sh"]).collect();
-    let setup = Setup::default().section(ROOMY).section("compaction: { enabled: false }");
+    let setup = Setup::default()
+        .section(ROOMY)
+        .section("compaction: { enabled: false }");
     let mut daemon = Daemon::with(setup.clone().wrapper(&wrapper)).await;
     let (taken, status) = fill(&mut daemon.sessions(), 0).await;
     assert!(taken > 10, "{taken} turns found room");
     let reason = refused_code(&status);
-    assert!(reason == "JOURNAL_FULL" || reason == "JOURNAL_FAILED", "{status:?}");
+    assert!(
+        reason == "JOURNAL_FULL" || reason == "JOURNAL_FAILED",
+        "{status:?}"
+    );
     reads_go_on(&daemon, taken).await;
 
     let raise = ["--fsize=unlimited", "--pid", &daemon.pid()];

@@ -54,10 +54,17 @@ impl Writer {
         let mine = |turn: &&Turn| text_of(turn).starts_with(&format!("writer {} ", self.name));
         let seen: Vec<&Turn> = turns.iter().filter(mine).collect();
         for (place, turn) in (0..).zip(&seen) {
-            assert_eq!(text_of(turn), self.text(place), "seed {seed}: once and in order");
+            assert_eq!(
+                text_of(turn),
+                self.text(place),
+                "seed {seed}: once and in order"
+            );
         }
         let extra = seen.len() as u64 - self.acked.len() as u64;
-        assert!(extra <= 1, "seed {seed}: at most the one without an answer: {extra}");
+        assert!(
+            extra <= 1,
+            "seed {seed}: at most the one without an answer: {extra}"
+        );
         for (number, seq) in &self.acked {
             let turn = turns.iter().find(|turn| turn.seq == *seq);
             let turn = turn.unwrap_or_else(|| panic!("seed {seed}: {number} of {self:?} is lost"));
@@ -68,8 +75,19 @@ impl Writer {
 
 fn writers() -> Vec<Writer> {
     // Some have a session of their own, some share one.
-    let session = |name| if name % 2 == 0 { "shared".to_owned() } else { format!("own {name}") };
-    let writer = |name| Writer { name, session: session(name), acked: Vec::new(), next: 0 };
+    let session = |name| {
+        if name % 2 == 0 {
+            "shared".to_owned()
+        } else {
+            format!("own {name}")
+        }
+    };
+    let writer = |name| Writer {
+        name,
+        session: session(name),
+        acked: Vec::new(),
+        next: 0,
+    };
     (0..8).map(writer).collect()
 }
 
@@ -102,12 +120,18 @@ async fn kill_9_amid_appends_loses_nothing_and_doubles_nothing() {
         let mut client = daemon.sessions();
         for writer in &mut all {
             let turns = journal(&mut client, &writer.session, "").await;
-            assert_eq!(live(&mut client, &writer.session).await, turns, "seed {SEED}");
+            assert_eq!(
+                live(&mut client, &writer.session).await,
+                turns,
+                "seed {SEED}"
+            );
             let seqs = turns.iter().map(|turn| turn.seq);
             assert!(seqs.eq(1..=turns.len() as u64), "seed {SEED}: without gaps");
             writer.check(&turns, SEED);
             // What had no answer is said again under its key, and is there once.
-            let there = turns.iter().any(|turn| text_of(turn) == writer.text(writer.next));
+            let there = turns
+                .iter()
+                .any(|turn| text_of(turn) == writer.text(writer.next));
             let answer = writer.append(&mut client).await.expect("done");
             assert_eq!(answer.duplicate, there, "seed {SEED}: {writer:?}");
         }
@@ -137,8 +161,10 @@ async fn sigterm_amid_a_thousand_calls(daemon: &mut Daemon) -> Answers {
             (number, answer.map(Response::into_inner))
         });
     }
-    eventually("the first call is done", async || (done.load(Ordering::Relaxed) > 0).then_some(()))
-        .await;
+    eventually("the first call is done", async || {
+        (done.load(Ordering::Relaxed) > 0).then_some(())
+    })
+    .await;
     daemon.ask_to_stop();
     let answers = calls.join_all().await;
     assert_eq!(daemon.ended().await, Some(0), "{}", daemon.log());
@@ -150,9 +176,16 @@ async fn each_is_there_once(daemon: &mut Daemon, answers: Answers) {
     daemon.restart().await;
     let mut client = daemon.sessions();
     for (number, answer) in answers {
-        let again = client.append(numbered(number)).await.expect("done").into_inner();
+        let again = client
+            .append(numbered(number))
+            .await
+            .expect("done")
+            .into_inner();
         if let Ok(answer) = answer {
-            assert!(again.duplicate, "call {number} was acknowledged and is lost");
+            assert!(
+                again.duplicate,
+                "call {number} was acknowledged and is lost"
+            );
             assert_eq!(again.first_seq, answer.first_seq);
         }
     }
@@ -172,11 +205,21 @@ async fn a_thousand_calls_in_flight_at_sigterm_are_done_or_fail_cleanly() {
     let roomy = Setup::default().section("short_term: { max_history_turns: 100000 }");
     let mut daemon = Daemon::with(roomy).await;
     let answers = sigterm_amid_a_thousand_calls(&mut daemon).await;
-    assert!(daemon.log().contains("all changes are written"), "{}", daemon.log());
-    for status in answers.iter().filter_map(|(_, answer)| answer.as_ref().err()) {
+    assert!(
+        daemon.log().contains("all changes are written"),
+        "{}",
+        daemon.log()
+    );
+    for status in answers
+        .iter()
+        .filter_map(|(_, answer)| answer.as_ref().err())
+    {
         // Refused by the daemon, or never seen by it: then its client's transport says so.
         let is_unseen = status.source().is_some();
-        assert!(is_unseen || status.code() == Code::Unavailable, "{status:?}");
+        assert!(
+            is_unseen || status.code() == Code::Unavailable,
+            "{status:?}"
+        );
     }
     each_is_there_once(&mut daemon, answers).await;
 }
@@ -198,7 +241,10 @@ async fn a_call_after_sigterm_is_refused_at_once() {
     say(&mut client, "chat", "hi").await;
     daemon.stop().await;
     let answer = client.append(keyed("chat", "k", [user("too late")])).await;
-    assert_eq!(answer.expect_err("nobody listens").code(), Code::Unavailable);
+    assert_eq!(
+        answer.expect_err("nobody listens").code(),
+        Code::Unavailable
+    );
 }
 
 #[tokio::test]
@@ -212,7 +258,11 @@ async fn interval_answers_at_once_and_keeps_what_was_flushed_in_order() {
         say(&mut client, "chat", &number.to_string()).await;
     }
     eventually("all is flushed", async || {
-        let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
+        let stats = admin
+            .get_stats(GetStatsRequest::default())
+            .await
+            .expect("stats")
+            .into_inner();
         (stats.commit_sets >= 20).then_some(())
     })
     .await;
@@ -222,9 +272,17 @@ async fn interval_answers_at_once_and_keeps_what_was_flushed_in_order() {
     daemon.kill9().await;
     daemon.restart().await;
     let turns = live(&mut daemon.sessions(), "chat").await;
-    assert!(turns.len() >= 20, "what was flushed is there: {}", turns.len());
+    assert!(
+        turns.len() >= 20,
+        "what was flushed is there: {}",
+        turns.len()
+    );
     for (number, turn) in turns.iter().enumerate() {
-        assert_eq!(text_of(turn), number.to_string(), "and nothing is missing in between");
+        assert_eq!(
+            text_of(turn),
+            number.to_string(),
+            "and nothing is missing in between"
+        );
     }
     let next = say(&mut daemon.sessions(), "chat", "more").await;
     assert_eq!(next.first_seq, turns.len() as u64 + 1);
@@ -250,8 +308,16 @@ async fn interval_loses_nothing_when_it_is_asked_to_stop() {
 async fn without_a_journal_everything_works_and_nothing_survives() {
     let mut daemon = Daemon::with(Setup::default().section("journal: { durability: off }")).await;
     let mut client = daemon.sessions();
-    let first = client.append(keyed("chat", "k", [user("hi")])).await.expect("done").into_inner();
-    let again = client.append(keyed("chat", "k", [user("hi")])).await.expect("done").into_inner();
+    let first = client
+        .append(keyed("chat", "k", [user("hi")]))
+        .await
+        .expect("done")
+        .into_inner();
+    let again = client
+        .append(keyed("chat", "k", [user("hi")]))
+        .await
+        .expect("done")
+        .into_inner();
     assert!(again.duplicate && !first.duplicate);
     assert_eq!(live(&mut client, "chat").await.len(), 1);
     let read = GetHistoryRequest {
@@ -259,11 +325,22 @@ async fn without_a_journal_everything_works_and_nothing_survives() {
         scope: HistoryScope::Journal.into(),
         ..GetHistoryRequest::default()
     };
-    refused(client.get_history(read).await, Code::FailedPrecondition, "JOURNAL_OFF");
+    refused(
+        client.get_history(read).await,
+        Code::FailedPrecondition,
+        "JOURNAL_OFF",
+    );
     daemon.stop().await;
     assert!(!daemon.path("data/journal.db").exists());
     daemon.restart().await;
-    let look = GetHistoryRequest { session_id: "chat".into(), ..Default::default() };
-    let status = daemon.sessions().get_history(look).await.expect_err("it is gone");
+    let look = GetHistoryRequest {
+        session_id: "chat".into(),
+        ..Default::default()
+    };
+    let status = daemon
+        .sessions()
+        .get_history(look)
+        .await
+        .expect_err("it is gone");
     assert_eq!(refused_code(&status), "SESSION_NOT_FOUND");
 }

@@ -22,7 +22,11 @@ async fn flood(daemon: &Daemon, calls: usize, bytes: usize) -> Vec<(usize, Answe
         let mut client = clients[number % clients.len()].clone();
         let text = format!("{number:04}{}", "x".repeat(bytes));
         flood.spawn(async move {
-            let request = keyed(&format!("s{}", number % 10), &number.to_string(), [user(&text)]);
+            let request = keyed(
+                &format!("s{}", number % 10),
+                &number.to_string(),
+                [user(&text)],
+            );
             (number, client.append(request).await)
         });
     }
@@ -31,7 +35,9 @@ async fn flood(daemon: &Daemon, calls: usize, bytes: usize) -> Vec<(usize, Answe
 
 /// Refusals with this reason; every other call is done.
 fn count_refused(answers: &[(usize, Answer)], reason: &str) -> usize {
-    let refusals = answers.iter().filter_map(|(_, answer)| answer.as_ref().err());
+    let refusals = answers
+        .iter()
+        .filter_map(|(_, answer)| answer.as_ref().err());
     let count = refusals.map(|status| {
         assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
         assert_eq!(refused_code(status), reason, "{status:?}");
@@ -43,7 +49,9 @@ async fn exactly_the_acknowledged_are_there(daemon: &Daemon, answers: &[(usize, 
     let mut client = daemon.sessions();
     let mut there = Vec::new();
     for session in 0..10 {
-        let request = memoird_proto::v1::GetSessionRequest { session_id: format!("s{session}") };
+        let request = memoird_proto::v1::GetSessionRequest {
+            session_id: format!("s{session}"),
+        };
         if client.get_session(request).await.is_ok() {
             let turns = live(&mut client, &format!("s{session}")).await;
             there.extend(turns.iter().map(|turn| text_of(turn)[..4].to_owned()));
@@ -59,7 +67,9 @@ async fn exactly_the_acknowledged_are_there(daemon: &Daemon, answers: &[(usize, 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_calls_than_configured_are_refused_with_a_hint_when_to_come_again() {
     let roomy = "short_term: { max_history_turns: 10000 }";
-    let setup = Setup::default().server("max_calls_in_flight: 4").section(roomy);
+    let setup = Setup::default()
+        .server("max_calls_in_flight: 4")
+        .section(roomy);
     let daemon = Daemon::with(setup).await;
     let answers = flood(&daemon, 1_000, 100).await;
     let refused = count_refused(&answers, "TOO_MANY_CALLS");
@@ -90,14 +100,22 @@ async fn connections_over_their_number_wait_and_take_nothing_from_the_others() {
     say(&mut early, "chat", "first").await;
     let mut idle = Vec::new();
     for _ in 0..50 {
-        idle.push(TcpStream::connect(daemon.grpc_addr()).await.expect("it listens"));
+        idle.push(
+            TcpStream::connect(daemon.grpc_addr())
+                .await
+                .expect("it listens"),
+        );
     }
     say(&mut early, "chat", "second").await;
     let mut late = daemon.sessions();
     let waiting = late.append(append("chat", [user("third")]));
     let mut waiting = Box::pin(waiting);
     // It has no place yet: this is as long as a served call takes many times over.
-    assert!(timeout(Duration::from_millis(300), &mut waiting).await.is_err());
+    assert!(
+        timeout(Duration::from_millis(300), &mut waiting)
+            .await
+            .is_err()
+    );
     say(&mut early, "chat", "still served").await;
     drop(idle);
     waiting.await.expect("its turn has come");
@@ -125,5 +143,8 @@ async fn clients_that_hang_up_leave_nothing_behind() {
     })
     .await;
     let answers = flood(&daemon, 8, 10).await;
-    assert!(answers.iter().all(|(_, answer)| answer.is_ok()), "{answers:?}");
+    assert!(
+        answers.iter().all(|(_, answer)| answer.is_ok()),
+        "{answers:?}"
+    );
 }

@@ -13,7 +13,12 @@ use crate::harness::{
 
 /// Expects that all is done; gives the number of turns that left.
 async fn done(client: &mut Sessions, request: AppendRequest) -> u64 {
-    client.append(request).await.expect("the append is done").into_inner().dropped_turns
+    client
+        .append(request)
+        .await
+        .expect("the append is done")
+        .into_inner()
+        .dropped_turns
 }
 
 fn seqs(turns: &[Turn]) -> Vec<u64> {
@@ -31,14 +36,25 @@ async fn the_first_user_turn_stays_beside_the_last_ones() {
     let mut client = daemon.sessions();
     let mut dropped = done(&mut client, append("chat", [assistant("hello!")])).await;
     for number in 0..20 {
-        dropped += done(&mut client, append("chat", [user(&format!("message {number}"))])).await;
+        dropped += done(
+            &mut client,
+            append("chat", [user(&format!("message {number}"))]),
+        )
+        .await;
     }
     let turns = live(&mut client, "chat").await;
     assert_eq!(seqs(&turns), [2, 17, 18, 19, 20, 21]);
     assert_eq!(text_of(&turns[0]), "message 0");
     assert_eq!(dropped, 15);
-    assert_eq!(journal(&mut client, "chat", "").await.len(), 21, "the journal has them all");
-    let session = say(&mut client, "chat", "more").await.session.expect("a session");
+    assert_eq!(
+        journal(&mut client, "chat", "").await.len(),
+        21,
+        "the journal has them all"
+    );
+    let session = say(&mut client, "chat", "more")
+        .await
+        .session
+        .expect("a session");
     assert_eq!((session.history_turns, session.last_seq), (6, 22));
 }
 
@@ -55,12 +71,21 @@ async fn one_append_may_drop_its_own_first_turns() {
 async fn a_call_and_its_parallel_results_leave_together() {
     let daemon = capped(5).await;
     let mut client = daemon.sessions();
-    let calls = [user("go"), tool_uses(&["a", "b", "c"]), tool_results(&["b"]), user("well?")];
+    let calls = [
+        user("go"),
+        tool_uses(&["a", "b", "c"]),
+        tool_results(&["b"]),
+        user("well?"),
+    ];
     assert_eq!(done(&mut client, append("chat", calls)).await, 0);
     let rest = [tool_results(&["a", "c"]), assistant("so")];
     assert_eq!(done(&mut client, append("chat", rest)).await, 0);
     assert_eq!(seqs(&live(&mut client, "chat").await), [1, 2, 3, 4, 5, 6]);
-    assert_eq!(done(&mut client, append("chat", [user("next")])).await, 3, "the whole unit");
+    assert_eq!(
+        done(&mut client, append("chat", [user("next")])).await,
+        3,
+        "the whole unit"
+    );
     assert_eq!(seqs(&live(&mut client, "chat").await), [1, 4, 6, 7]);
 }
 
@@ -69,19 +94,38 @@ async fn a_result_whose_call_has_left_is_taken_and_leaves_with_its_unit() {
     let daemon = capped(4).await;
     let mut client = daemon.sessions();
     let never = append("chat", [user("go"), tool_results(&["never"])]);
-    let said = refused(client.append(never).await, Code::InvalidArgument, "TOOL_USE_UNKNOWN");
-    assert!(said.contains("never") && said.contains("turns[1]"), "it names the call: {said}");
-    done(&mut client, append("chat", [user("go"), tool_uses(&["slow"])])).await;
+    let said = refused(
+        client.append(never).await,
+        Code::InvalidArgument,
+        "TOOL_USE_UNKNOWN",
+    );
+    assert!(
+        said.contains("never") && said.contains("turns[1]"),
+        "it names the call: {said}"
+    );
+    done(
+        &mut client,
+        append("chat", [user("go"), tool_uses(&["slow"])]),
+    )
+    .await;
     for number in 0..6 {
         done(&mut client, append("chat", [user(&number.to_string())])).await;
     }
     let before = seqs(&live(&mut client, "chat").await);
     assert_eq!(before, [1, 5, 6, 7, 8], "the call has left unanswered");
-    let late = client.append(append("chat", [tool_results(&["slow"])])).await;
+    let late = client
+        .append(append("chat", [tool_results(&["slow"])]))
+        .await;
     let late = late.expect("a late result is taken").into_inner();
     assert_eq!((late.first_seq, late.dropped_turns), (9, 1));
-    assert_eq!(seqs(&live(&mut client, "chat").await), before, "and is no orphan");
-    let again = client.append(append("chat", [tool_results(&["slow"])])).await;
+    assert_eq!(
+        seqs(&live(&mut client, "chat").await),
+        before,
+        "and is no orphan"
+    );
+    let again = client
+        .append(append("chat", [tool_results(&["slow"])]))
+        .await;
     refused(again, Code::InvalidArgument, "TOOL_USE_UNKNOWN");
     assert_eq!(journal(&mut client, "chat", "").await.len(), 9);
 }
@@ -97,11 +141,21 @@ async fn bytes_are_capped_as_well() {
         say(&mut client, "chat", &large).await;
     }
     assert_eq!(seqs(&live(&mut client, "chat").await), [1, 9, 10, 11]);
-    let session = say(&mut client, "chat", "small").await.session.expect("a session");
+    let session = say(&mut client, "chat", "small")
+        .await
+        .session
+        .expect("a session");
     assert_eq!(session.history_turns, 5);
-    assert!(session.history_bytes < (10 << 10) + 100, "the anchor is beside the cap");
+    assert!(
+        session.history_bytes < (10 << 10) + 100,
+        "the anchor is beside the cap"
+    );
     let huge = append("chat", [user(&"x".repeat(11_000))]);
-    refused(client.append(huge).await, Code::InvalidArgument, "TURN_TOO_LARGE");
+    refused(
+        client.append(huge).await,
+        Code::InvalidArgument,
+        "TURN_TOO_LARGE",
+    );
 }
 
 #[tokio::test]
@@ -110,7 +164,11 @@ async fn a_pinned_turn_stays_with_those_it_travels_with() {
     let mut client = daemon.sessions();
     let mut pinned = tool_uses(&["a"]);
     pinned.pinned = true;
-    done(&mut client, append("chat", [user("go"), pinned, tool_results(&["a"])])).await;
+    done(
+        &mut client,
+        append("chat", [user("go"), pinned, tool_results(&["a"])]),
+    )
+    .await;
     for number in 0..8 {
         done(&mut client, append("chat", [user(&number.to_string())])).await;
     }
@@ -124,15 +182,28 @@ async fn pins_are_bounded_in_number_and_bytes() {
     let limits = Setup::default().section("limits: { pinned_turns: 2, pinned_bytes: 4KiB }");
     let daemon = Daemon::with(limits).await;
     let mut client = daemon.sessions();
-    let pin = |text: &str| Turn { pinned: true, ..user(text) };
+    let pin = |text: &str| Turn {
+        pinned: true,
+        ..user(text)
+    };
     say(&mut client, "many", "the task").await;
     done(&mut client, append("many", [pin("1"), pin("2")])).await;
     let code = Code::FailedPrecondition;
-    refused(client.append(append("many", [pin("3")])).await, code, "PINNED_TOO_MANY");
+    refused(
+        client.append(append("many", [pin("3")])).await,
+        code,
+        "PINNED_TOO_MANY",
+    );
     say(&mut client, "large", "the task").await;
-    let large = client.append(append("large", [pin(&"x".repeat(5_000))])).await;
+    let large = client
+        .append(append("large", [pin(&"x".repeat(5_000))]))
+        .await;
     refused(large, code, "PINNED_TOO_MANY");
-    assert_eq!(live(&mut client, "many").await.len(), 3, "a refusal changes nothing");
+    assert_eq!(
+        live(&mut client, "many").await.len(),
+        3,
+        "a refusal changes nothing"
+    );
 }
 
 /// What a generated conversation has said, and which answers which.
@@ -152,7 +223,10 @@ impl Model {
             match &part.part {
                 Some(Kind::ToolUse(call)) => self.open.push((call.id.clone(), self.seq)),
                 Some(Kind::ToolResult(result)) => {
-                    let found = self.open.iter().rposition(|(id, _)| *id == result.tool_use_id);
+                    let found = self
+                        .open
+                        .iter()
+                        .rposition(|(id, _)| *id == result.tool_use_id);
                     let (_, call) = self.open.remove(found.expect("an open call"));
                     self.answers.push((self.seq, call));
                 }
@@ -172,8 +246,9 @@ impl Model {
                 3..5 => self.add(&mut turns, assistant(&text)),
                 5..7 => {
                     let count = 1 + seed.below(3);
-                    let ids: Vec<String> =
-                        (0..count).map(|call| format!("c{}-{call}", self.seq)).collect();
+                    let ids: Vec<String> = (0..count)
+                        .map(|call| format!("c{}-{call}", self.seq))
+                        .collect();
                     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
                     self.add(&mut turns, tool_uses(&ids));
                 }
@@ -209,10 +284,16 @@ impl Model {
     #[track_caller]
     fn check(&self, turns: &[Turn], cap: usize, seed: u64) {
         let kept: BTreeSet<u64> = seqs(turns).into_iter().collect();
-        assert!(turns.is_sorted_by_key(|turn| turn.seq), "seed {seed}: in order");
+        assert!(
+            turns.is_sorted_by_key(|turn| turn.seq),
+            "seed {seed}: in order"
+        );
         for (result, call) in &self.answers {
             let (has_result, has_call) = (kept.contains(result), kept.contains(call));
-            assert_eq!(has_result, has_call, "seed {seed}: {call} and {result} in {kept:?}");
+            assert_eq!(
+                has_result, has_call,
+                "seed {seed}: {call} and {result} in {kept:?}"
+            );
         }
         assert!(turns.len() <= cap + 1, "seed {seed}: {} turns", turns.len());
         assert_eq!(turns.last().map(|turn| turn.seq), kept.last().copied());
@@ -235,19 +316,31 @@ async fn no_history_of_a_long_tool_conversation_holds_an_orphan() {
             model.check(&kept, CAP, seed);
             let user_turn = kept.iter().find(|turn| turn.role == 1).map(|turn| turn.seq);
             first_user = first_user.or(user_turn);
-            assert!(first_user.is_none() || user_turn == first_user, "seed {seed}: the anchor");
-            assert_eq!(model.seq - dropped, kept.len() as u64, "seed {seed}: dropped turns");
+            assert!(
+                first_user.is_none() || user_turn == first_user,
+                "seed {seed}: the anchor"
+            );
+            assert_eq!(
+                model.seq - dropped,
+                kept.len() as u64,
+                "seed {seed}: dropped turns"
+            );
         }
         let all = journal(&mut client, &session, "").await;
-        assert_eq!(seqs(&all), (1..=model.seq).collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(
+            seqs(&all),
+            (1..=model.seq).collect::<Vec<_>>(),
+            "seed {seed}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_restart_keeps_exactly_what_a_history_kept() {
     let mut daemon = capped(9).await;
-    let mut models: BTreeMap<u64, (Seed, Model)> =
-        (11..=16).map(|seed| (seed, (Seed::new(seed), Model::default()))).collect();
+    let mut models: BTreeMap<u64, (Seed, Model)> = (11..=16)
+        .map(|seed| (seed, (Seed::new(seed), Model::default())))
+        .collect();
     for round in 0..4 {
         let mut client = daemon.sessions();
         let mut before = Vec::new();
@@ -266,7 +359,11 @@ async fn a_restart_keeps_exactly_what_a_history_kept() {
         daemon.restart().await;
         let mut client = daemon.sessions();
         for (session, turns) in before {
-            assert_eq!(live(&mut client, &session).await, turns, "{session}, round {round}");
+            assert_eq!(
+                live(&mut client, &session).await,
+                turns,
+                "{session}, round {round}"
+            );
         }
     }
 }

@@ -33,11 +33,22 @@ async fn any_characters_make_an_id_in_every_call() {
     for id in ids.clone() {
         let mut request = keyed(id, id, [user(id)]);
         request.subject = id.into();
-        let made = client.append(request).await.expect("done").into_inner().session;
+        let made = client
+            .append(request)
+            .await
+            .expect("done")
+            .into_inner()
+            .session;
         let made = made.expect("a session");
         assert_eq!((&*made.session_id, &*made.subject), (id, id));
-        let look = GetSessionRequest { session_id: id.into() };
-        let seen = client.get_session(look).await.expect("it lives").into_inner();
+        let look = GetSessionRequest {
+            session_id: id.into(),
+        };
+        let seen = client
+            .get_session(look)
+            .await
+            .expect("it lives")
+            .into_inner();
         assert_eq!(seen.session.expect("a session").session_id, id);
         let patch = PatchStateRequest {
             session_id: id.into(),
@@ -47,10 +58,22 @@ async fn any_characters_make_an_id_in_every_call() {
         client.patch_state(patch).await.expect("patched");
     }
     let mut listed = Vec::new();
-    let mut page = ListSessionsRequest { page_size: 2, ..ListSessionsRequest::default() };
+    let mut page = ListSessionsRequest {
+        page_size: 2,
+        ..ListSessionsRequest::default()
+    };
     loop {
-        let answer = client.list_sessions(page.clone()).await.expect("a page").into_inner();
-        listed.extend(answer.sessions.into_iter().map(|session| session.session_id));
+        let answer = client
+            .list_sessions(page.clone())
+            .await
+            .expect("a page")
+            .into_inner();
+        listed.extend(
+            answer
+                .sessions
+                .into_iter()
+                .map(|session| session.session_id),
+        );
         if answer.next_page_token.is_empty() {
             break;
         }
@@ -65,9 +88,14 @@ async fn any_characters_make_an_id_in_every_call() {
     for id in ids {
         assert_eq!(text_of(&live(&mut client, id).await[0]), id);
         assert_eq!(text_of(&journal(&mut client, id, "").await[0]), id);
-        let reset = ResetSessionRequest { session_id: id.into(), run_hooks: true };
+        let reset = ResetSessionRequest {
+            session_id: id.into(),
+            run_hooks: true,
+        };
         client.reset_session(reset).await.expect("reset");
-        let end = EndSessionRequest { session_id: id.into() };
+        let end = EndSessionRequest {
+            session_id: id.into(),
+        };
         client.end_session(end).await.expect("ended");
     }
 }
@@ -77,13 +105,28 @@ async fn an_id_of_no_bytes_or_of_too_many_is_refused_by_every_call() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let (code, reason) = (Code::InvalidArgument, "ID_INVALID");
-    for bad in [String::new(), "x".repeat(257), "x".repeat(300), "\u{1f408}".repeat(65)] {
+    for bad in [
+        String::new(),
+        "x".repeat(257),
+        "x".repeat(300),
+        "\u{1f408}".repeat(65),
+    ] {
         let id = || bad.clone();
-        let said = refused(client.append(append(&bad, [user("hi")])).await, code, reason);
-        assert!(said.contains("session_id") && said.contains(&bad.len().to_string()), "{said}");
+        let said = refused(
+            client.append(append(&bad, [user("hi")])).await,
+            code,
+            reason,
+        );
+        assert!(
+            said.contains("session_id") && said.contains(&bad.len().to_string()),
+            "{said}"
+        );
         let look = GetSessionRequest { session_id: id() };
         refused(client.get_session(look).await, code, reason);
-        let read = GetHistoryRequest { session_id: id(), ..GetHistoryRequest::default() };
+        let read = GetHistoryRequest {
+            session_id: id(),
+            ..GetHistoryRequest::default()
+        };
         refused(client.get_history(read).await, code, reason);
         let patch = PatchStateRequest {
             session_id: id(),
@@ -91,13 +134,20 @@ async fn an_id_of_no_bytes_or_of_too_many_is_refused_by_every_call() {
             expected_version: None,
         };
         refused(client.patch_state(patch).await, code, reason);
-        let reset = ResetSessionRequest { session_id: id(), run_hooks: false };
+        let reset = ResetSessionRequest {
+            session_id: id(),
+            run_hooks: false,
+        };
         refused(client.reset_session(reset).await, code, reason);
         let end = EndSessionRequest { session_id: id() };
         refused(client.end_session(end).await, code, reason);
     }
     let long = "x".repeat(300);
-    refused(client.append(keyed("chat", &long, [user("hi")])).await, code, reason);
+    refused(
+        client.append(keyed("chat", &long, [user("hi")])).await,
+        code,
+        reason,
+    );
     let mut subject = append("chat", [user("hi")]);
     subject.subject = long;
     let said = refused(client.append(subject).await, code, reason);
@@ -111,10 +161,18 @@ async fn text_that_is_not_utf8_is_refused() {
     let channel = crate::harness::channel(daemon.grpc_addr());
     // Field 1, `session_id`, of two bytes that no text begins with.
     let message: &[u8] = &[0x0a, 0x02, 0xff, 0xfe];
-    for method in ["Append", "GetSession", "GetHistory", "PatchState", "ResetSession", "EndSession"]
-    {
+    for method in [
+        "Append",
+        "GetSession",
+        "GetHistory",
+        "PatchState",
+        "ResetSession",
+        "EndSession",
+    ] {
         let path = format!("/memoird.v1.SessionService/{method}");
-        let status = raw_call(&channel, &path, message).await.expect_err("refused");
+        let status = raw_call(&channel, &path, message)
+            .await
+            .expect_err("refused");
         assert_eq!(status.code(), Code::InvalidArgument, "{method}: {status:?}");
         assert_eq!(refused_code(&status), "REQUEST_MALFORMED", "{method}");
     }

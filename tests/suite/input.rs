@@ -24,7 +24,10 @@ async fn refuses(client: &mut Sessions, request: AppendRequest, reason: &str) ->
 async fn still_works(daemon: &Daemon) {
     let mut client = daemon.sessions();
     let said = say(&mut client, "still works", "hi").await;
-    assert_eq!(live(&mut client, "still works").await.len() as u64, said.last_seq);
+    assert_eq!(
+        live(&mut client, "still works").await.len() as u64,
+        said.last_seq
+    );
 }
 
 #[tokio::test]
@@ -44,8 +47,15 @@ async fn bytes_that_are_no_message_are_refused_by_every_method() {
     for length in [1, 10, 100, 1_000] {
         messages.extend((0..10).map(|_| random.bytes(length)));
     }
-    let methods = ["SessionService/Append", "SessionService/PatchState", "AdminService/GetStats"];
-    for (method, message) in methods.iter().flat_map(|m| messages.iter().map(move |b| (m, b))) {
+    let methods = [
+        "SessionService/Append",
+        "SessionService/PatchState",
+        "AdminService/GetStats",
+    ];
+    for (method, message) in methods
+        .iter()
+        .flat_map(|m| messages.iter().map(move |b| (m, b)))
+    {
         let path = format!("/memoird.v1.{method}");
         match raw_call(&channel, &path, message.clone()).await {
             // Some garbage happens to be a message: of unknown fields, for example.
@@ -87,8 +97,14 @@ async fn a_message_cut_short_at_any_byte_is_never_taken_for_another() {
 async fn a_method_that_does_not_exist_is_unimplemented() {
     let daemon = Daemon::start().await;
     let channel = channel(daemon.grpc_addr());
-    for path in ["/memoird.v1.SessionService/Nothing", "/memoird.v1.Nothing/Append", "/nothing"] {
-        let status = raw_call(&channel, path, Vec::new()).await.expect_err("refused");
+    for path in [
+        "/memoird.v1.SessionService/Nothing",
+        "/memoird.v1.Nothing/Append",
+        "/nothing",
+    ] {
+        let status = raw_call(&channel, path, Vec::new())
+            .await
+            .expect_err("refused");
         assert_eq!(status.code(), Code::Unimplemented, "{path}: {status:?}");
         assert_eq!(refused_code(&status), "UNIMPLEMENTED", "{path}");
     }
@@ -103,7 +119,9 @@ async fn connections_that_speak_no_grpc_hurt_nobody() {
     openings.extend((0..20).map(|_| random.bytes(500)));
     openings.extend((0..20).map(|_| [greeting.clone(), random.bytes(500)].concat()));
     for opening in openings {
-        let mut stream = TcpStream::connect(daemon.grpc_addr()).await.expect("it listens");
+        let mut stream = TcpStream::connect(daemon.grpc_addr())
+            .await
+            .expect("it listens");
         stream.write_all(&opening).await.expect("sent");
         let _ = stream.shutdown().await;
         // Whatever it says to that, it hangs up.
@@ -118,7 +136,12 @@ async fn unknown_enum_values_are_refused() {
     let mut client = daemon.sessions();
     for role in [0, 5, 99, -1, i32::MAX] {
         let odd = Turn { role, ..user("hi") };
-        let said = refuses(&mut client, append("chat", [user("fine"), odd]), "TURN_INVALID").await;
+        let said = refuses(
+            &mut client,
+            append("chat", [user("fine"), odd]),
+            "TURN_INVALID",
+        )
+        .await;
         assert!(said.contains("turns[1]"), "{said}");
     }
     for format in [0, 99, -1] {
@@ -131,8 +154,16 @@ async fn unknown_enum_values_are_refused() {
     }
     say(&mut client, "chat", "hi").await;
     for scope in [3, 99, -1] {
-        let request = GetHistoryRequest { session_id: "chat".into(), scope, ..Default::default() };
-        refused(client.get_history(request).await, Code::InvalidArgument, "SCOPE_INVALID");
+        let request = GetHistoryRequest {
+            session_id: "chat".into(),
+            scope,
+            ..Default::default()
+        };
+        refused(
+            client.get_history(request).await,
+            Code::InvalidArgument,
+            "SCOPE_INVALID",
+        );
     }
     assert_eq!(live(&mut client, "chat").await.len(), 1);
 }
@@ -152,9 +183,15 @@ async fn an_append_of_nothing_of_too_much_or_of_two_kinds_is_refused() {
     refuses(&mut client, messages("[]".into()), count).await;
     let many = format!("[{}]", [r#"{"role":"user","content":"x"}"#; 257].join(","));
     refuses(&mut client, messages(many), count).await;
-    let both = AppendRequest { turns: vec![user("x")], ..messages("[]".into()) };
+    let both = AppendRequest {
+        turns: vec![user("x")],
+        ..messages("[]".into())
+    };
     refuses(&mut client, both, "TURNS_AMBIGUOUS").await;
-    client.append(append("chat", vec![user("x"); 256])).await.expect("256 are taken");
+    client
+        .append(append("chat", vec![user("x"); 256]))
+        .await
+        .expect("256 are taken");
 }
 
 #[tokio::test]
@@ -162,9 +199,14 @@ async fn a_turn_that_breaks_a_rule_is_named() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let (invalid, large) = ("TURN_INVALID", "TURN_TOO_LARGE");
-    let empty_part = Turn { parts: vec![Part::default()], ..user("") };
+    let empty_part = Turn {
+        parts: vec![Part::default()],
+        ..user("")
+    };
     let mut labels = user("labels");
-    labels.metadata.extend((0..65).map(|number| (number.to_string(), String::new())));
+    labels
+        .metadata
+        .extend((0..65).map(|number| (number.to_string(), String::new())));
     let mut label = user("label");
     label.metadata.insert("k".into(), "v".repeat(17 << 10));
     let nested = ToolResult {
@@ -179,32 +221,85 @@ async fn a_turn_that_breaks_a_rule_is_named() {
     };
     let cases = [
         (Turn::default(), invalid),
-        (Turn { parts: Vec::new(), ..user("") }, invalid),
+        (
+            Turn {
+                parts: Vec::new(),
+                ..user("")
+            },
+            invalid,
+        ),
         (empty_part, invalid),
-        (Turn { salience: Some(1.5), ..user("") }, invalid),
-        (Turn { salience: Some(f32::NAN), ..user("") }, invalid),
-        (Turn { extra_json: "{".into(), ..user("") }, invalid),
-        (Turn { extra_json: "[]".into(), ..user("") }, invalid),
-        (turn(Role::User, [Kind::ToolUse(Default::default())]), invalid),
-        (Turn { role: Role::User.into(), ..tool_uses(&["a"]) }, invalid),
+        (
+            Turn {
+                salience: Some(1.5),
+                ..user("")
+            },
+            invalid,
+        ),
+        (
+            Turn {
+                salience: Some(f32::NAN),
+                ..user("")
+            },
+            invalid,
+        ),
+        (
+            Turn {
+                extra_json: "{".into(),
+                ..user("")
+            },
+            invalid,
+        ),
+        (
+            Turn {
+                extra_json: "[]".into(),
+                ..user("")
+            },
+            invalid,
+        ),
+        (
+            turn(Role::User, [Kind::ToolUse(Default::default())]),
+            invalid,
+        ),
+        (
+            Turn {
+                role: Role::User.into(),
+                ..tool_uses(&["a"])
+            },
+            invalid,
+        ),
         (tool_uses(&[""]), invalid),
         (tool_uses(&[&"x".repeat(257)]), invalid),
-        (Turn { role: Role::Assistant.into(), ..tool_results(&["a"]) }, invalid),
+        (
+            Turn {
+                role: Role::Assistant.into(),
+                ..tool_results(&["a"])
+            },
+            invalid,
+        ),
         (turn(Role::Tool, [Kind::ToolResult(nested)]), invalid),
         (turn(Role::User, [Kind::Media(Default::default())]), invalid),
         (user(&"x".repeat((1 << 20) + 1)), large),
-        (turn(Role::User, vec![Kind::Text(String::new()); 129]), large),
+        (
+            turn(Role::User, vec![Kind::Text(String::new()); 129]),
+            large,
+        ),
         (turn(Role::Tool, [Kind::ToolResult(many_inside)]), large),
         (labels, large),
         (label, large),
     ];
     for (bad, reason) in cases {
         let shown: String = format!("{bad:?}").chars().take(200).collect();
-        let answer = client.append(append("chat", [user("fine"), bad, assistant("fine")])).await;
+        let answer = client
+            .append(append("chat", [user("fine"), bad, assistant("fine")]))
+            .await;
         let said = refused(answer, Code::InvalidArgument, reason);
         assert!(said.starts_with("turns[1]"), "{said}: {shown}");
     }
-    let session = GetHistoryRequest { session_id: "chat".into(), ..Default::default() };
+    let session = GetHistoryRequest {
+        session_id: "chat".into(),
+        ..Default::default()
+    };
     let nothing = client.get_history(session).await;
     refused(nothing, Code::NotFound, "SESSION_NOT_FOUND");
 }
@@ -223,8 +318,11 @@ async fn json_nested_a_thousand_deep_is_refused() {
                 format!(r#"[{{"role":"user","content":"hi","extra":{deep}}}]"#),
             ] {
                 let messages_json = json;
-                let request =
-                    AppendRequest { messages_json, format: format.into(), ..append("chat", []) };
+                let request = AppendRequest {
+                    messages_json,
+                    format: format.into(),
+                    ..append("chat", [])
+                };
                 refuses(&mut client, request, "MESSAGES_INVALID").await;
             }
         }
@@ -234,19 +332,36 @@ async fn json_nested_a_thousand_deep_is_refused() {
                 merge_patch_json: json,
                 expected_version: None,
             };
-            refused(client.patch_state(patch).await, Code::InvalidArgument, "STATE_INVALID");
+            refused(
+                client.patch_state(patch).await,
+                Code::InvalidArgument,
+                "STATE_INVALID",
+            );
         }
-        let odd = Turn { extra_json: format!(r#"{{"a":{deep}}}"#), ..user("hi") };
+        let odd = Turn {
+            extra_json: format!(r#"{{"a":{deep}}}"#),
+            ..user("hi")
+        };
         refuses(&mut client, append("chat", [odd]), "TURN_INVALID").await;
     }
     // Messages of protobuf can be nested as well: a result in a result in a result.
     let mut nested = user("x").parts.remove(0);
     for _ in 0..1_000 {
-        let result =
-            ToolResult { tool_use_id: "a".into(), parts: vec![nested], ..ToolResult::default() };
-        nested = Part { part: Some(Kind::ToolResult(result)), ..Part::default() };
+        let result = ToolResult {
+            tool_use_id: "a".into(),
+            parts: vec![nested],
+            ..ToolResult::default()
+        };
+        nested = Part {
+            part: Some(Kind::ToolResult(result)),
+            ..Part::default()
+        };
     }
-    let deep = Turn { role: Role::Tool.into(), parts: vec![nested], ..Turn::default() };
+    let deep = Turn {
+        role: Role::Tool.into(),
+        parts: vec![nested],
+        ..Turn::default()
+    };
     let bytes = append("chat", [deep]).encode_to_vec();
     let channel = channel(daemon.grpc_addr());
     let answer = raw_call(&channel, "/memoird.v1.SessionService/Append", bytes).await;
@@ -266,11 +381,27 @@ async fn messages_that_are_not_the_providers_are_refused_with_their_place() {
         (openai, "{}", "messages_json"),
         (openai, "[7]", "[0]"),
         (openai, r#"[{"content":"x"}]"#, "[0].role"),
-        (openai, r#"[{"role":"user","content":"x"},{"role":"wizard","content":"x"}]"#, "[1].role"),
+        (
+            openai,
+            r#"[{"role":"user","content":"x"},{"role":"wizard","content":"x"}]"#,
+            "[1].role",
+        ),
         (openai, r#"[{"role":"user","content":7}]"#, "[0].content"),
-        (openai, r#"[{"role":"tool","content":"x"}]"#, "[0].tool_call_id"),
-        (anthropic, r#"[{"role":"system","content":"x"}]"#, "[0].role"),
-        (anthropic, r#"[{"role":"user","content":[{"text":"x"}]}]"#, "[0].content[0].type"),
+        (
+            openai,
+            r#"[{"role":"tool","content":"x"}]"#,
+            "[0].tool_call_id",
+        ),
+        (
+            anthropic,
+            r#"[{"role":"system","content":"x"}]"#,
+            "[0].role",
+        ),
+        (
+            anthropic,
+            r#"[{"role":"user","content":[{"text":"x"}]}]"#,
+            "[0].content[0].type",
+        ),
     ];
     for (format, json, place) in cases {
         let request = AppendRequest {
@@ -305,8 +436,15 @@ async fn a_state_and_a_request_have_their_limits() {
     let large = client.patch_state(patch(1_100)).await;
     refused(large, Code::InvalidArgument, "STATE_TOO_LARGE");
     let huge = append("chat", [user(&"x".repeat(300 << 10))]);
-    let said = refused(client.append(huge).await, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
-    assert!(said.contains("262144") || said.contains("256"), "it says the limit: {said}");
+    let said = refused(
+        client.append(huge).await,
+        Code::ResourceExhausted,
+        "REQUEST_TOO_LARGE",
+    );
+    assert!(
+        said.contains("262144") || said.contains("256"),
+        "it says the limit: {said}"
+    );
     let huge = client.patch_state(patch(300 << 10)).await;
     refused(huge, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
     still_works(&daemon).await;

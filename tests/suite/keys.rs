@@ -6,9 +6,21 @@ use tonic::Code;
 use crate::harness::{Admin, Daemon, Setup, append, keyed, refused, run, say, user};
 
 async fn is_refused_by_admin(mut admin: Admin, code: Code, reason: &str) {
-    refused(admin.get_stats(GetStatsRequest::default()).await, code, reason);
-    refused(admin.list_tenants(ListTenantsRequest {}).await, code, reason);
-    refused(admin.sweep_now(SweepNowRequest::default()).await, code, reason);
+    refused(
+        admin.get_stats(GetStatsRequest::default()).await,
+        code,
+        reason,
+    );
+    refused(
+        admin.list_tenants(ListTenantsRequest {}).await,
+        code,
+        reason,
+    );
+    refused(
+        admin.sweep_now(SweepNowRequest::default()).await,
+        code,
+        reason,
+    );
     let reload = memoird_proto::v1::ReloadConfigRequest::default();
     refused(admin.reload_config(reload).await, code, reason);
 }
@@ -19,22 +31,48 @@ async fn a_key_is_needed_and_its_role_decides() {
     let hello = || append("chat", [user("hi")]);
     let code = Code::Unauthenticated;
     refused(daemon.sessions().append(hello()).await, code, "NO_KEY");
-    refused(daemon.sessions_of("").append(hello()).await, code, "WRONG_KEY");
+    refused(
+        daemon.sessions_of("").append(hello()).await,
+        code,
+        "WRONG_KEY",
+    );
     let nearly = &Setup::ALPHA[1..];
-    for wrong in ["nonsense", nearly, "ALPHA-BOT-KEY-C0FFEE", &"x".repeat(4_000)] {
-        let said = refused(daemon.sessions_of(wrong).append(hello()).await, code, "WRONG_KEY");
+    for wrong in [
+        "nonsense",
+        nearly,
+        "ALPHA-BOT-KEY-C0FFEE",
+        &"x".repeat(4_000),
+    ] {
+        let said = refused(
+            daemon.sessions_of(wrong).append(hello()).await,
+            code,
+            "WRONG_KEY",
+        );
         assert!(!said.contains(wrong), "it repeats the key: {said}");
     }
     for good in [Setup::ALPHA, Setup::BETA, Setup::ADMIN] {
-        daemon.sessions_of(good).append(hello()).await.expect("let in");
+        daemon
+            .sessions_of(good)
+            .append(hello())
+            .await
+            .expect("let in");
     }
     is_refused_by_admin(daemon.admin(), code, "NO_KEY").await;
     is_refused_by_admin(daemon.admin_of("wrong"), code, "WRONG_KEY").await;
     for bot in [Setup::ALPHA, Setup::BETA] {
-        is_refused_by_admin(daemon.admin_of(bot), Code::PermissionDenied, "ROLE_REQUIRED").await;
+        is_refused_by_admin(
+            daemon.admin_of(bot),
+            Code::PermissionDenied,
+            "ROLE_REQUIRED",
+        )
+        .await;
     }
     let mut admin = daemon.admin_of(Setup::ADMIN);
-    let stats = admin.get_stats(GetStatsRequest::default()).await.expect("let in").into_inner();
+    let stats = admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("let in")
+        .into_inner();
     assert_eq!(stats.turns_appended, 3, "no refused call did anything");
 }
 
@@ -48,17 +86,32 @@ async fn keys_come_from_the_environment_from_files_and_as_digests() {
         "tenants:\n- id: acme\n  keys: [ {{ env: ACME_KEY }}, {{ file: {file:?}, role: admin }}, \
          {{ sha256: {digest} }} ]"
     );
-    let daemon = Daemon::with(Setup::default().section(tenants).env("ACME_KEY", "a-key-in-env"));
+    let daemon = Daemon::with(
+        Setup::default()
+            .section(tenants)
+            .env("ACME_KEY", "a-key-in-env"),
+    );
     let daemon = daemon.await;
-    for key in ["a-key-in-env", "a-key-in-a-file", "a-key-known-by-its-digest"] {
+    for key in [
+        "a-key-in-env",
+        "a-key-in-a-file",
+        "a-key-known-by-its-digest",
+    ] {
         say(&mut daemon.sessions_of(key), "chat", "hi").await;
     }
     for wrong in [digest, "ACME_KEY"] {
-        let answer = daemon.sessions_of(wrong).append(append("chat", [user("hi")])).await;
+        let answer = daemon
+            .sessions_of(wrong)
+            .append(append("chat", [user("hi")]))
+            .await;
         refused(answer, Code::Unauthenticated, "WRONG_KEY");
     }
     let mut admin = daemon.admin_of("a-key-in-a-file");
-    let stats = admin.get_stats(GetStatsRequest::default()).await.expect("let in").into_inner();
+    let stats = admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("let in")
+        .into_inner();
     assert_eq!((&*stats.tenants[0].id, stats.turns_appended), ("acme", 3));
     let code = Code::PermissionDenied;
     is_refused_by_admin(daemon.admin_of("a-key-in-env"), code, "ROLE_REQUIRED").await;
@@ -71,7 +124,10 @@ async fn keys_that_cannot_be_read_are_told_all_at_once_and_never_shown() {
         - { id: b, keys: [ { sha256: abc }, { env: TWICE } ] }\n\
         - { id: c, keys: [ { env: TWICE }, { env: EMPTY }, { env: TWICE, file: /x } ] }\n\
         - { id: d }";
-    let setup = Setup::default().section(tenants).env("TWICE", "the-same-key").env("EMPTY", " ");
+    let setup = Setup::default()
+        .section(tenants)
+        .env("TWICE", "the-same-key")
+        .env("EMPTY", " ");
     let refused = Daemon::refused(&setup).await;
     assert_eq!(refused.code, Some(64), "{refused:?}");
     for place in [
@@ -85,9 +141,17 @@ async fn keys_that_cannot_be_read_are_told_all_at_once_and_never_shown() {
         "tenants[2].keys[2]",
         "tenants[3].keys",
     ] {
-        assert!(refused.stderr.contains(place), "{place} in {}", refused.stderr);
+        assert!(
+            refused.stderr.contains(place),
+            "{place} in {}",
+            refused.stderr
+        );
     }
-    assert!(!refused.stderr.contains("the-same-key"), "{}", refused.stderr);
+    assert!(
+        !refused.stderr.contains("the-same-key"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[tokio::test]
@@ -96,7 +160,11 @@ async fn without_keys_only_this_machine_is_served() {
         let refused = Daemon::refused(&Setup::default().listen(open)).await;
         assert_eq!(refused.code, Some(64), "{refused:?}");
         for word in ["server.listen", "no keys", "tenants", "127.0.0.1"] {
-            assert!(refused.stderr.contains(word), "{word} in {}", refused.stderr);
+            assert!(
+                refused.stderr.contains(word),
+                "{word} in {}",
+                refused.stderr
+            );
         }
     }
     let keyed = Setup::default().listen("0.0.0.0:0").two_tenants("", "");
@@ -105,25 +173,46 @@ async fn without_keys_only_this_machine_is_served() {
     std::fs::write(&file, keyed.yaml(home.path())).expect("written");
     let env: Vec<(&str, &str)> = keyed.env.iter().map(|(n, v)| (&**n, &**v)).collect();
     let checked = run(&["config", "check", &file.display().to_string()], &env).await;
-    assert_eq!(checked.code, Some(0), "with keys any address will do: {checked:?}");
+    assert_eq!(
+        checked.code,
+        Some(0),
+        "with keys any address will do: {checked:?}"
+    );
 }
 
 #[tokio::test]
 async fn the_log_never_holds_a_key_or_what_a_message_says() {
-    let loud = Setup::default().section("log: { filter: trace }").two_tenants("", "");
+    let loud = Setup::default()
+        .section("log: { filter: trace }")
+        .two_tenants("", "");
     let mut daemon = Daemon::with(loud).await;
     let mut client = daemon.sessions_of(Setup::ALPHA);
-    let words = ["the-answer-is-42", "an-idempotent-name", "a-patched-value", "not-json-at-all"];
-    client.append(keyed("chat", words[1], [user(words[0])])).await.expect("done");
+    let words = [
+        "the-answer-is-42",
+        "an-idempotent-name",
+        "a-patched-value",
+        "not-json-at-all",
+    ];
+    client
+        .append(keyed("chat", words[1], [user(words[0])]))
+        .await
+        .expect("done");
     let patch = memoird_proto::v1::PatchStateRequest {
         session_id: "chat".into(),
         merge_patch_json: format!("{{\"k\":{:?}}}", words[2]),
         expected_version: None,
     };
     client.patch_state(patch.clone()).await.expect("patched");
-    let bad = memoird_proto::v1::PatchStateRequest { merge_patch_json: words[3].into(), ..patch };
+    let bad = memoird_proto::v1::PatchStateRequest {
+        merge_patch_json: words[3].into(),
+        ..patch
+    };
     client.patch_state(bad).await.expect_err("no JSON");
-    daemon.sessions_of("a-wrong-key-b0bb").append(append("chat", [])).await.expect_err("refused");
+    daemon
+        .sessions_of("a-wrong-key-b0bb")
+        .append(append("chat", []))
+        .await
+        .expect_err("refused");
     crate::harness::live(&mut client, "chat").await;
     daemon.stop().await;
     let log = daemon.log();

@@ -17,8 +17,16 @@ struct Layer {
 }
 
 const RUNTIMES: &[&str] = &["tokio", "tonic", "dashmap", "hyper", "axum"];
-const WIRES: &[&str] =
-    &["tonic", "rusqlite", "sqlite-vec", "serde_yaml", "serde-saphyr", "hyper", "reqwest", "axum"];
+const WIRES: &[&str] = &[
+    "tonic",
+    "rusqlite",
+    "sqlite-vec",
+    "serde_yaml",
+    "serde-saphyr",
+    "hyper",
+    "reqwest",
+    "axum",
+];
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
@@ -61,7 +69,12 @@ const LAYERS: [Layer; 8] = [
         banned: CLIENTS,
         only: None,
     },
-    Layer { name: "memoird-proto", ours: &[], banned: &[], only: None },
+    Layer {
+        name: "memoird-proto",
+        ours: &[],
+        banned: &[],
+        only: None,
+    },
     Layer {
         name: "memoird",
         ours: &[
@@ -78,7 +91,13 @@ const LAYERS: [Layer; 8] = [
     // Tests use everything; they are used by nobody.
     Layer {
         name: "memoird-tests",
-        ours: &["memoird-core", "memoird-store", "memoird-engine", "memoird-proto", "memoird"],
+        ours: &[
+            "memoird-core",
+            "memoird-store",
+            "memoird-engine",
+            "memoird-proto",
+            "memoird",
+        ],
         banned: &[],
         only: None,
     },
@@ -87,7 +106,10 @@ const LAYERS: [Layer; 8] = [
 fn metadata() -> Metadata {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
     let mut command = MetadataCommand::new();
-    command.cargo_path(env!("CARGO")).manifest_path(manifest).no_deps();
+    command
+        .cargo_path(env!("CARGO"))
+        .manifest_path(manifest)
+        .no_deps();
     command.exec().expect("cargo metadata")
 }
 
@@ -101,13 +123,18 @@ fn uses(package: &Package) -> BTreeSet<&str> {
 #[test]
 fn every_crate_uses_what_its_layer_may_use() {
     let metadata = metadata();
-    let members: BTreeMap<&PackageName, &Package> =
-        metadata.workspace_packages().into_iter().map(|package| (&package.name, package)).collect();
+    let members: BTreeMap<&PackageName, &Package> = metadata
+        .workspace_packages()
+        .into_iter()
+        .map(|package| (&package.name, package))
+        .collect();
     let ours: BTreeSet<&str> = members.keys().map(|name| name.as_str()).collect();
     let mut mistakes = Vec::new();
     for (name, package) in &members {
         let Some(layer) = LAYERS.iter().find(|layer| layer.name == name.as_str()) else {
-            mistakes.push(format!("{name} has no layer; give it one, in the table too"));
+            mistakes.push(format!(
+                "{name} has no layer; give it one, in the table too"
+            ));
             continue;
         };
         for used in uses(package) {
@@ -122,14 +149,19 @@ fn every_crate_uses_what_its_layer_may_use() {
     }
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     for Layer { name, .. } in LAYERS {
-        assert!(ours.contains(name), "{name} is missing: is the table out of date?");
+        assert!(
+            ours.contains(name),
+            "{name} is missing: is the table out of date?"
+        );
     }
 }
 
 #[test]
 fn no_crate_is_named_after_nothing_in_particular() {
     for package in metadata().workspace_packages() {
-        for word in ["common", "util", "utils", "types", "config", "shared", "helpers"] {
+        for word in [
+            "common", "util", "utils", "types", "config", "shared", "helpers",
+        ] {
             let is_vague = package.name.split(['-', '_']).any(|part| part == word);
             assert!(!is_vague, "{}: what is its one reason?", package.name);
         }
@@ -141,7 +173,11 @@ fn every_crate_takes_its_lints_and_its_version_from_the_workspace() {
     for package in metadata().workspace_packages() {
         let manifest = std::fs::read_to_string(&package.manifest_path).expect("a manifest");
         for line in ["[lints]\nworkspace = true", "version.workspace = true"] {
-            assert!(manifest.contains(line), "{}: {line:?} is missing", package.name);
+            assert!(
+                manifest.contains(line),
+                "{}: {line:?} is missing",
+                package.name
+            );
         }
     }
 }

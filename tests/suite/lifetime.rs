@@ -11,12 +11,18 @@ use crate::harness::{
 };
 
 async fn stats(admin: &mut Admin) -> GetStatsResponse {
-    admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner()
+    admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("stats")
+        .into_inner()
 }
 
 /// The generation of a live session.
 async fn generation(client: &mut Sessions, session: &str) -> Option<String> {
-    let request = GetSessionRequest { session_id: session.to_owned() };
+    let request = GetSessionRequest {
+        session_id: session.to_owned(),
+    };
     match client.get_session(request).await {
         Ok(answer) => Some(answer.into_inner().session.expect("a session").generation),
         Err(status) if status.code() == Code::NotFound => None,
@@ -36,7 +42,10 @@ async fn expired_sessions_are_swept_and_counted() {
         Some(stats(&mut admin).await).filter(|stats| stats.expired == 5)
     });
     let seen = seen.await;
-    assert_eq!((seen.sessions_live, seen.turns_live, seen.bytes_live), (0, 0, 0));
+    assert_eq!(
+        (seen.sessions_live, seen.turns_live, seen.bytes_live),
+        (0, 0, 0)
+    );
     assert_eq!(seen.sessions_created, 5);
 }
 
@@ -45,10 +54,17 @@ async fn a_session_is_dead_from_its_ttl_on_also_between_two_sweeps() {
     let lazy = "short_term: { session_ttl: 300ms, sweep_interval: 1h }";
     let daemon = Daemon::with(Setup::default().section(lazy)).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    let first = say(&mut client, "chat", "old life").await.session.expect("a session").generation;
+    let first = say(&mut client, "chat", "old life")
+        .await
+        .session
+        .expect("a session")
+        .generation;
     // Looking does not keep it alive: this loop is a heartbeat.
     eventually("it is not found", async || {
-        generation(&mut client, "chat").await.is_none().then_some(())
+        generation(&mut client, "chat")
+            .await
+            .is_none()
+            .then_some(())
     })
     .await;
     let said = say(&mut client, "chat", "new life").await;
@@ -63,7 +79,10 @@ async fn an_append_that_meets_an_expired_session_starts_a_new_life() {
     let lazy = "short_term: { session_ttl: 200ms, sweep_interval: 1h }";
     let daemon = Daemon::with(Setup::default().section(lazy)).await;
     let mut client = daemon.sessions();
-    let first = say(&mut client, "chat", "hi").await.session.expect("a session");
+    let first = say(&mut client, "chat", "hi")
+        .await
+        .session
+        .expect("a session");
     let expiry = first.expires_at.expect("a time");
     eventually("its time has come", async || {
         (wall_ms() > expiry.seconds * 1_000 + i64::from(expiry.nanos) / 1_000_000).then_some(())
@@ -82,16 +101,26 @@ async fn a_sweep_on_demand_tells_what_it_ended() {
     let lazy = "short_term: { session_ttl: 200ms, sweep_interval: 1h }";
     let daemon = Daemon::with(Setup::default().section(lazy)).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    let first = say(&mut client, "a/b\n", "hi").await.session.expect("a session");
+    let first = say(&mut client, "a/b\n", "hi")
+        .await
+        .session
+        .expect("a session");
     let swept = eventually("the sweep finds it", async || {
-        let answer = admin.sweep_now(SweepNowRequest::default()).await.expect("swept").into_inner();
+        let answer = admin
+            .sweep_now(SweepNowRequest::default())
+            .await
+            .expect("swept")
+            .into_inner();
         (answer.ended > 0).then_some(answer)
     })
     .await;
     assert_eq!((swept.ended, swept.sessions.len()), (1, 1));
     let ended = &swept.sessions[0];
     assert_eq!((&*ended.tenant, &*ended.session_id), ("default", "a/b\n"));
-    assert_eq!((&ended.generation, ended.reason()), (&first.generation, EndReason::Expired));
+    assert_eq!(
+        (&ended.generation, ended.reason()),
+        (&first.generation, EndReason::Expired)
+    );
 }
 
 #[tokio::test]
@@ -112,13 +141,23 @@ async fn at_its_cap_a_tenant_loses_its_longest_idle_session() {
     client.patch_state(patch).await.expect("patched");
     assert!(generation(&mut client, "b").await.is_some());
     say(&mut client, "d", "hi").await;
-    assert!(generation(&mut client, "b").await.is_none(), "the longest idle one is gone");
+    assert!(
+        generation(&mut client, "b").await.is_none(),
+        "the longest idle one is gone"
+    );
     for session in ["a", "c", "d"] {
-        assert!(generation(&mut client, session).await.is_some(), "{session}");
+        assert!(
+            generation(&mut client, session).await.is_some(),
+            "{session}"
+        );
     }
     let seen = stats(&mut admin).await;
     assert_eq!((seen.sessions_live, seen.evicted), (3, 1));
-    assert_eq!(journal(&mut client, "b", "").await.len(), 1, "its turns are in the journal");
+    assert_eq!(
+        journal(&mut client, "b", "").await.len(),
+        1,
+        "its turns are in the journal"
+    );
 }
 
 #[tokio::test]
@@ -130,8 +169,11 @@ async fn a_crowd_of_first_messages_never_overshoots_the_cap() {
     let mut crowd = tokio::task::JoinSet::new();
     for number in 0..200 {
         let mut client = client.clone();
-        crowd
-            .spawn(async move { client.append(append(&format!("s{number}"), [user("hi")])).await });
+        crowd.spawn(async move {
+            client
+                .append(append(&format!("s{number}"), [user("hi")]))
+                .await
+        });
     }
     let mut done = 0;
     while let Some(answer) = crowd.join_next().await {

@@ -16,26 +16,42 @@ use crate::harness::{Daemon, Setup, run};
 async fn commands_of(path: &[&str]) -> Vec<String> {
     let help = run(&[path, &["--help"]].concat(), &[]).await;
     assert_eq!(help.code, Some(0), "{help:?}");
-    let Some((_, list)) = help.stdout.split_once("\nCommands:\n") else { return Vec::new() };
+    let Some((_, list)) = help.stdout.split_once("\nCommands:\n") else {
+        return Vec::new();
+    };
     let lines = list.lines().take_while(|line| line.starts_with("  "));
     // What a long description continues stands further to the right.
-    let names = lines.filter(|line| !line.starts_with("   ")).filter_map(|line| {
-        line.split_whitespace().next().filter(|name| *name != "help").map(str::to_owned)
-    });
+    let names = lines
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| {
+            line.split_whitespace()
+                .next()
+                .filter(|name| *name != "help")
+                .map(str::to_owned)
+        });
     names.collect()
 }
 
 fn is_there(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output();
     found.is_ok_and(|output| output.status.success())
 }
 
 /// Runs a program that checks a file; gives what it complains about.
 fn complaints(program: &str, args: &[&str], file: &Path) -> String {
-    let output = Command::new(program).args(args).arg(file).env("LC_ALL", "C.UTF-8").output();
+    let output = Command::new(program)
+        .args(args)
+        .arg(file)
+        .env("LC_ALL", "C.UTF-8")
+        .output();
     let output = output.expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() || !said.is_empty(), "{program} {args:?} {output:?}");
+    assert!(
+        output.status.success() || !said.is_empty(),
+        "{program} {args:?} {output:?}"
+    );
     said
 }
 
@@ -48,25 +64,48 @@ async fn every_command_has_a_manual_page_that_formatters_take() {
     let mut expected = BTreeSet::from(["memoird.1".to_owned()]);
     for name in commands_of(&[]).await {
         let below = commands_of(&[&name]).await;
-        expected.extend(below.iter().map(|below| format!("memoird-{name}-{below}.1")));
+        expected.extend(
+            below
+                .iter()
+                .map(|below| format!("memoird-{name}-{below}.1")),
+        );
         expected.insert(format!("memoird-{name}.1"));
     }
     assert!(expected.len() > 15 && expected.contains("memoird-sessions-list.1"));
     let names: BTreeSet<String> = std::fs::read_dir(&pages)
         .expect("a directory")
-        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("UTF-8")
+        })
         .collect();
     assert_eq!(names, expected);
     for name in names {
         let path = pages.join(name);
         let text = std::fs::read_to_string(&path).expect("a page");
-        assert!(text.contains(".SH NAME\n") && text.contains(".SH SYNOPSIS\n"), "{text}");
-        assert!(!text.contains("MEMOIRD_KEY="), "no value of the environment");
+        assert!(
+            text.contains(".SH NAME\n") && text.contains(".SH SYNOPSIS\n"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("MEMOIRD_KEY="),
+            "no value of the environment"
+        );
         if is_there("man") {
-            assert_eq!(complaints("man", &["--warnings", "-l"], &path), "", "{path:?}");
+            assert_eq!(
+                complaints("man", &["--warnings", "-l"], &path),
+                "",
+                "{path:?}"
+            );
         }
         if is_there("mandoc") {
-            assert_eq!(complaints("mandoc", &["-T", "lint", "-W", "error"], &path), "");
+            assert_eq!(
+                complaints("mandoc", &["-T", "lint", "-W", "error"], &path),
+                ""
+            );
         }
     }
 }
@@ -78,11 +117,16 @@ async fn the_first_page_has_every_exit_code_and_can_be_piped() {
     assert!(page.stdout.contains(".TH MEMOIRD 1"), "{page:?}");
     let help = run(&["--help"], &[]).await.stdout;
     let (_, codes) = help.split_once("Exit codes:\n").expect("exit codes");
-    let codes: Vec<&str> =
-        codes.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let codes: Vec<&str> = codes
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
     assert!(codes.len() > 10, "{codes:?}");
     for code in codes {
-        assert!(page.stdout.contains(&format!(".TP\n\\fB{code}\\fR\n")), "{code} in {page:?}");
+        assert!(
+            page.stdout.contains(&format!(".TP\n\\fB{code}\\fR\n")),
+            "{code} in {page:?}"
+        );
     }
     let nowhere = run(&["man", "/proc/no-place"], &[]).await;
     assert_eq!(nowhere.code, Some(73), "{nowhere:?}");
@@ -96,10 +140,17 @@ async fn shells_take_their_completions() {
         for word in ["sessions", "print-default", "key-file"] {
             assert!(script.stdout.contains(word), "{word} for {shell}");
         }
-        assert!(!script.stdout.contains("bench-baseline"), "{shell} offers what is hidden");
+        assert!(
+            !script.stdout.contains("bench-baseline"),
+            "{shell} offers what is hidden"
+        );
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), &script.stdout).expect("written");
-        let no_run = if shell == "fish" { "--no-execute" } else { "-n" };
+        let no_run = if shell == "fish" {
+            "--no-execute"
+        } else {
+            "-n"
+        };
         if is_there(shell) {
             assert_eq!(complaints(shell, &[no_run], file.path()), "", "{shell}");
         }
@@ -113,7 +164,11 @@ async fn health_tells_whether_calls_are_taken_without_a_key() {
     let addr = daemon.grpc_addr().to_owned();
     let args = ["--addr", &addr, "health"];
     let serving = run(&args, &[]).await;
-    assert_eq!((serving.code, &*serving.stdout), (Some(0), "SERVING\n"), "{serving:?}");
+    assert_eq!(
+        (serving.code, &*serving.stdout),
+        (Some(0), "SERVING\n"),
+        "{serving:?}"
+    );
     let json = run(&[&args[..], &["--json"]].concat(), &[]).await.json();
     assert_eq!(json["status"], "SERVING");
     daemon.stop().await;
@@ -127,11 +182,21 @@ async fn health_fails_where_a_server_answers_and_takes_no_calls() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("an address").to_string();
     let (reporter, service) = tonic_health::server::health_reporter();
-    reporter.set_service_status("memoird.v1.SessionService", ServingStatus::NotServing).await;
+    reporter
+        .set_service_status("memoird.v1.SessionService", ServingStatus::NotServing)
+        .await;
     let incoming = TcpListenerStream::new(listener);
     let mut servers = JoinSet::new();
-    servers.spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+    servers.spawn(
+        Server::builder()
+            .add_service(service)
+            .serve_with_incoming(incoming),
+    );
     let outcome = run(&["--addr", &addr, "health"], &[]).await;
-    assert_eq!((outcome.code, &*outcome.stdout), (Some(69), "NOT_SERVING\n"), "{outcome:?}");
+    assert_eq!(
+        (outcome.code, &*outcome.stdout),
+        (Some(69), "NOT_SERVING\n"),
+        "{outcome:?}"
+    );
     assert!(outcome.stderr.contains("takes no calls"), "{outcome:?}");
 }

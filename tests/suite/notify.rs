@@ -18,11 +18,18 @@ impl Manager {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = UnixDatagram::bind(dir.path().join("notify")).expect("bound");
         socket.set_nonblocking(true).expect("set");
-        Self { dir, socket, heard: Vec::new() }
+        Self {
+            dir,
+            socket,
+            heard: Vec::new(),
+        }
     }
 
     fn setup(&self) -> Setup {
-        Setup::default().env("NOTIFY_SOCKET", &self.dir.path().join("notify").display().to_string())
+        Setup::default().env(
+            "NOTIFY_SOCKET",
+            &self.dir.path().join("notify").display().to_string(),
+        )
     }
 
     /// Takes in what has come; gives all the lines so far.
@@ -52,7 +59,10 @@ impl Manager {
 #[tokio::test]
 async fn the_manager_is_told_when_the_daemon_serves_lives_and_stops() {
     let mut manager = Manager::new();
-    let setup = manager.setup().env("WATCHDOG_USEC", "40000").server("shutdown_grace: 7s");
+    let setup = manager
+        .setup()
+        .env("WATCHDOG_USEC", "40000")
+        .server("shutdown_grace: 7s");
     let mut daemon = Daemon::with(setup).await;
     manager.hears("READY=1", 1).await;
     say(&mut daemon.sessions(), "chat", "hi").await;
@@ -65,8 +75,17 @@ async fn the_manager_is_told_when_the_daemon_serves_lives_and_stops() {
     daemon.stop().await;
     assert_eq!(manager.count("STOPPING=1"), 1, "{:?}", manager.heard);
     // Calls, hooks and changes have 7 s each, pages have one.
-    assert_eq!(manager.count("EXTEND_TIMEOUT_USEC=22000000"), 1, "{:?}", manager.heard);
-    assert!(manager.place("STATUS=stops (SIGTERM)").is_some(), "{:?}", manager.heard);
+    assert_eq!(
+        manager.count("EXTEND_TIMEOUT_USEC=22000000"),
+        1,
+        "{:?}",
+        manager.heard
+    );
+    assert!(
+        manager.place("STATUS=stops (SIGTERM)").is_some(),
+        "{:?}",
+        manager.heard
+    );
     assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.heard);
 }
 
@@ -83,7 +102,10 @@ async fn a_daemon_that_cannot_start_is_never_ready() {
 async fn a_watchdog_that_waits_for_another_process_is_told_nothing() {
     let mut manager = Manager::new();
     // The first process of the machine is no daemon of ours.
-    let setup = manager.setup().env("WATCHDOG_USEC", "2000").env("WATCHDOG_PID", "1");
+    let setup = manager
+        .setup()
+        .env("WATCHDOG_USEC", "2000")
+        .env("WATCHDOG_PID", "1");
     let mut daemon = Daemon::with(setup).await;
     manager.hears("READY=1", 1).await;
     say(&mut daemon.sessions(), "chat", "hi").await;
@@ -94,10 +116,17 @@ async fn a_watchdog_that_waits_for_another_process_is_told_nothing() {
 
 #[tokio::test]
 async fn a_manager_that_is_not_there_harms_nobody() {
-    let gone = tempfile::tempdir().expect("a directory").path().join("notify");
+    let gone = tempfile::tempdir()
+        .expect("a directory")
+        .path()
+        .join("notify");
     let setup = Setup::default().env("NOTIFY_SOCKET", &gone.display().to_string());
     let mut daemon = Daemon::with(setup).await;
     say(&mut daemon.sessions(), "chat", "hi").await;
     daemon.stop().await;
-    assert!(daemon.log().contains("could not be told"), "{}", daemon.log());
+    assert!(
+        daemon.log().contains("could not be told"),
+        "{}",
+        daemon.log()
+    );
 }

@@ -11,7 +11,9 @@ use crate::harness::{
 
 fn short_term(limits: &str) -> Setup {
     let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
-    Setup::default().section(hook).section(format!("short_term: {{ {limits} }}"))
+    Setup::default()
+        .section(hook)
+        .section(format!("short_term: {{ {limits} }}"))
 }
 
 #[tokio::test]
@@ -26,9 +28,16 @@ async fn a_lowered_cap_evicts_the_longest_idle_with_hooks_and_a_raised_one_gives
     say(&mut client, "a", "not idle").await;
     daemon.rewrite(short_term("max_sessions: 2, max_history_turns: 2"));
     let (applied, refused) = reload(&mut admin).await;
-    assert_eq!(applied, ["short_term.max_history_turns", "short_term.max_sessions"]);
+    assert_eq!(
+        applied,
+        ["short_term.max_history_turns", "short_term.max_sessions"]
+    );
     assert_eq!(refused, [""; 0]);
-    assert_eq!(stats(&mut admin).await.sessions_live, 2, "done when it answers");
+    assert_eq!(
+        stats(&mut admin).await.sessions_live,
+        2,
+        "done when it answers"
+    );
     assert_eq!(live(&mut client, "f").await.len(), 3, "the anchor and two");
     assert_eq!(live(&mut client, "a").await.len(), 3);
     all_delivered(&mut admin).await;
@@ -36,8 +45,15 @@ async fn a_lowered_cap_evicts_the_longest_idle_with_hooks_and_a_raised_one_gives
     let mut evicted: Vec<&str> = all.iter().map(|told| field(told, "session_id")).collect();
     evicted.sort_unstable();
     assert_eq!(evicted, ["b", "c", "d", "e"]);
-    assert!(all.iter().all(|told| field(told, "reason") == "evicted"), "{all:?}");
-    assert!(all.iter().all(|told| told["turns"].as_array().expect("turns").len() == 6), "whole");
+    assert!(
+        all.iter().all(|told| field(told, "reason") == "evicted"),
+        "{all:?}"
+    );
+    assert!(
+        all.iter()
+            .all(|told| told["turns"].as_array().expect("turns").len() == 6),
+        "whole"
+    );
 
     daemon.rewrite(short_term("max_sessions: 4, max_history_turns: 100"));
     reload(&mut admin).await;
@@ -60,49 +76,79 @@ async fn a_shortened_ttl_ends_what_is_older_at_once_also_by_sighup() {
     daemon.rewrite(short_term("session_ttl: 1h, sweep_interval: 1h"));
     assert_eq!(reload(&mut admin).await.0, ["short_term.session_ttl"]);
     assert_eq!(stats(&mut admin).await.sessions_live, 1);
-    let info = client.get_session(GetSessionRequest { session_id: "a".into() });
-    let info = info.await.expect("it lives").into_inner().session.expect("a session");
+    let info = client.get_session(GetSessionRequest {
+        session_id: "a".into(),
+    });
+    let info = info
+        .await
+        .expect("it lives")
+        .into_inner()
+        .session
+        .expect("a session");
     let life = info.expires_at.expect("a time").seconds - info.last_access.expect("a time").seconds;
     assert_eq!(life, 3_600);
     daemon.rewrite(short_term("session_ttl: 1ms, sweep_interval: 1h"));
     daemon.signal("-HUP");
-    eventually("it is told", async || (told(&daemon).len() == 1).then_some(())).await;
+    eventually("it is told", async || {
+        (told(&daemon).len() == 1).then_some(())
+    })
+    .await;
     assert_eq!(field(&told(&daemon)[0], "reason"), "expired");
     assert_eq!(stats(&mut admin).await.expired, 1);
     let page = http_get(daemon.admin_addr(), "/metrics").await.1;
-    assert!(page.contains(r#"memoird_reloads_total{outcome="refused"} 0"#), "{page}");
+    assert!(
+        page.contains(r#"memoird_reloads_total{outcome="refused"} 0"#),
+        "{page}"
+    );
 }
 
 #[tokio::test]
 async fn hooks_are_added_changed_and_removed_when_the_file_changes() {
     let hook = |name: &str| {
         let hook = format!("hooks: [ {{ name: {name}, {KEEPS} }} ]");
-        Setup::default().section(hook).section("log: { filter: info }")
+        Setup::default()
+            .section(hook)
+            .section("log: { filter: info }")
     };
     let mut daemon = Daemon::with(Setup::default()).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     // What it says of the file shows that it has seen it.
-    let applied =
-        |daemon: &Daemon| daemon.log().matches("the configuration was read again").count();
+    let applied = |daemon: &Daemon| {
+        daemon
+            .log()
+            .matches("the configuration was read again")
+            .count()
+    };
     say(&mut client, "before", "hi").await;
     end(&mut client, "before").await;
     for (round, name) in ["first", "second"].into_iter().enumerate() {
         daemon.rewrite(hook(name));
-        eventually("the file is read", async || (applied(&daemon) == round + 1).then_some(()))
-            .await;
+        eventually("the file is read", async || {
+            (applied(&daemon) == round + 1).then_some(())
+        })
+        .await;
         say(&mut client, name, "hi").await;
         end(&mut client, name).await;
     }
     all_delivered(&mut admin).await;
     let all = told(&daemon);
-    let mut pairs: Vec<(&str, &str)> =
-        all.iter().map(|it| (field(it, "hook"), field(it, "session_id"))).collect();
+    let mut pairs: Vec<(&str, &str)> = all
+        .iter()
+        .map(|it| (field(it, "hook"), field(it, "session_id")))
+        .collect();
     pairs.sort_unstable();
-    assert_eq!(pairs, [("first", "first"), ("second", "second")], "each owes to whom it was then");
+    assert_eq!(
+        pairs,
+        [("first", "first"), ("second", "second")],
+        "each owes to whom it was then"
+    );
 
     daemon.rewrite(Setup::default().section("log: { filter: 'info,memoird_engine=debug' }"));
     let (applied, refused) = reload(&mut admin).await;
-    assert_eq!((applied, refused), (vec!["hooks".to_owned(), "log.filter".to_owned()], vec![]));
+    assert_eq!(
+        (applied, refused),
+        (vec!["hooks".to_owned(), "log.filter".to_owned()], vec![])
+    );
     say(&mut client, "after", "hi").await;
     end(&mut client, "after").await;
     all_delivered(&mut admin).await;
@@ -117,7 +163,11 @@ async fn another_log_filter_applies_at_once() {
     assert_eq!(daemon.log(), "");
     daemon.rewrite(filter("info"));
     assert_eq!(reload(&mut admin).await.0, ["log.filter"]);
-    assert!(daemon.log().contains("the configuration was read again"), "{}", daemon.log());
+    assert!(
+        daemon.log().contains("the configuration was read again"),
+        "{}",
+        daemon.log()
+    );
 }
 
 #[tokio::test]
@@ -132,8 +182,17 @@ async fn what_cannot_change_says_so_each_time_and_the_rest_applies() {
         .section("journal: { durability: off, retention: 1h }")
         .section("short_term: { max_sessions: 77 }");
     daemon.rewrite(other);
-    let expected = ["data_dir", "journal.durability", "server.listen", "server.max_connections"];
-    for expected_applied in [&["journal.retention", "short_term.max_sessions"][..], &[], &[]] {
+    let expected = [
+        "data_dir",
+        "journal.durability",
+        "server.listen",
+        "server.max_connections",
+    ];
+    for expected_applied in [
+        &["journal.retention", "short_term.max_sessions"][..],
+        &[],
+        &[],
+    ] {
         let (applied, mut refused) = reload(&mut admin).await;
         assert_eq!(applied, expected_applied);
         refused.sort_unstable();
@@ -141,7 +200,10 @@ async fn what_cannot_change_says_so_each_time_and_the_rest_applies() {
         for (said, setting) in refused.iter().zip(expected) {
             assert!(said.starts_with(&format!("{setting}: stays ")), "{said}");
         }
-        assert!(refused.iter().any(|said| said.contains("127.0.0.1:0")), "{refused:?}");
+        assert!(
+            refused.iter().any(|said| said.contains("127.0.0.1:0")),
+            "{refused:?}"
+        );
     }
     assert_eq!(tenant(&mut admin).await.max_sessions, 77);
     say(&mut daemon.sessions(), "a", "still here").await;
@@ -157,7 +219,9 @@ async fn what_cannot_change_says_so_each_time_and_the_rest_applies() {
 async fn a_file_with_a_mistake_changes_nothing_and_says_what_is_wrong() {
     let daemon = Daemon::with(short_term("max_sessions: 5")).await;
     let mut admin = daemon.admin();
-    let good = daemon.setup().yaml(daemon.path("data").parent().expect("a directory"));
+    let good = daemon
+        .setup()
+        .yaml(daemon.path("data").parent().expect("a directory"));
     let lowered = good.replace("max_sessions: 5", "max_sessions: 1");
     assert_ne!(good, lowered);
     for name in ["a", "b", "c"] {
@@ -166,26 +230,55 @@ async fn a_file_with_a_mistake_changes_nothing_and_says_what_is_wrong() {
     for (text, said) in [
         (format!("{lowered}nonsense: 1\n"), "nonsense"),
         (lowered.replace("version: 1", "version: 2"), "version"),
-        (lowered.replace("max_sessions: 1", "max_sessions: 1, session_ttl: 0s"), "session_ttl"),
-        (lowered.replace("exec:", "webhook: { url: 'ftp://x' }, exec:"), "hooks[0]"),
-        (format!("{lowered}tenants: [ {{ id: x, keys: [ {{ env: NO_SUCH }} ] }} ]\n"), "NO_SUCH"),
-        (format!("{lowered}log: {{ filter: 'info,[[' }}\n"), "log.filter"),
-        (lowered.replace("max_sessions: 1", "max_sessions: [1"), "line"),
+        (
+            lowered.replace("max_sessions: 1", "max_sessions: 1, session_ttl: 0s"),
+            "session_ttl",
+        ),
+        (
+            lowered.replace("exec:", "webhook: { url: 'ftp://x' }, exec:"),
+            "hooks[0]",
+        ),
+        (
+            format!("{lowered}tenants: [ {{ id: x, keys: [ {{ env: NO_SUCH }} ] }} ]\n"),
+            "NO_SUCH",
+        ),
+        (
+            format!("{lowered}log: {{ filter: 'info,[[' }}\n"),
+            "log.filter",
+        ),
+        (
+            lowered.replace("max_sessions: 1", "max_sessions: [1"),
+            "line",
+        ),
         ("\u{0}\u{1}".to_owned(), ""),
     ] {
         daemon.rewrite_text(&text);
-        let problem =
-            refused(try_reload(&mut admin).await, Code::FailedPrecondition, "CONFIG_INVALID");
+        let problem = refused(
+            try_reload(&mut admin).await,
+            Code::FailedPrecondition,
+            "CONFIG_INVALID",
+        );
         assert!(problem.contains(said), "{said}: {problem}");
         assert_eq!(tenant(&mut admin).await.max_sessions, 5, "{said}");
         assert_eq!(stats(&mut admin).await.sessions_live, 3, "{said}");
     }
     std::fs::remove_file(daemon.path("memoird.yaml")).expect("it was there");
-    refused(try_reload(&mut admin).await, Code::FailedPrecondition, "CONFIG_INVALID");
+    refused(
+        try_reload(&mut admin).await,
+        Code::FailedPrecondition,
+        "CONFIG_INVALID",
+    );
     std::fs::create_dir(daemon.path("memoird.yaml")).expect("a folder in its place");
-    refused(try_reload(&mut admin).await, Code::FailedPrecondition, "CONFIG_INVALID");
+    refused(
+        try_reload(&mut admin).await,
+        Code::FailedPrecondition,
+        "CONFIG_INVALID",
+    );
     let page = http_get(daemon.admin_addr(), "/metrics").await.1;
-    assert!(page.contains(r#"memoird_reloads_total{outcome="applied"} 0"#), "{page}");
+    assert!(
+        page.contains(r#"memoird_reloads_total{outcome="applied"} 0"#),
+        "{page}"
+    );
     std::fs::remove_dir(daemon.path("memoird.yaml")).expect("it was there");
     daemon.rewrite_text(&lowered);
     assert_eq!(reload(&mut admin).await.0, ["short_term.max_sessions"]);
@@ -204,10 +297,15 @@ async fn limits_of_one_tenant_are_no_matter_of_another() {
     daemon.rewrite(Setup::default().two_tenants("max_sessions: 1", ""));
     assert_eq!(reload(&mut admin).await.0, ["tenants"]);
     let of_tenants = stats(&mut admin).await.tenants;
-    let live: Vec<(&str, u64)> =
-        of_tenants.iter().map(|tenant| (tenant.id.as_str(), tenant.sessions_live)).collect();
+    let live: Vec<(&str, u64)> = of_tenants
+        .iter()
+        .map(|tenant| (tenant.id.as_str(), tenant.sessions_live))
+        .collect();
     assert_eq!(live, [("alpha", 1), ("beta", 3)]);
-    assert_eq!(of_tenants.iter().map(|tenant| tenant.evicted).sum::<u64>(), 2);
+    assert_eq!(
+        of_tenants.iter().map(|tenant| tenant.evicted).sum::<u64>(),
+        2
+    );
 }
 
 #[tokio::test]
@@ -225,7 +323,10 @@ async fn a_daemon_without_a_file_says_that_there_is_none() {
     let mut daemon = Daemon::with(setup).await;
     daemon.signal("-HUP");
     eventually("it says so", async || {
-        daemon.log().contains("started without --config; there is no file").then_some(())
+        daemon
+            .log()
+            .contains("started without --config; there is no file")
+            .then_some(())
     })
     .await;
     daemon.stop().await;

@@ -11,10 +11,15 @@ use crate::harness::{
 
 /// One tenant with keys in files of these names.
 fn keyed_by(files: &[&str]) -> Setup {
-    let keys: Vec<String> = files.iter().map(|file| format!("{{ file: ./{file} }}")).collect();
+    let keys: Vec<String> = files
+        .iter()
+        .map(|file| format!("{{ file: ./{file} }}"))
+        .collect();
     let admin = "{ file: ./operator, role: admin }";
-    Setup::default()
-        .section(format!("tenants: [ {{ id: acme, keys: [ {}, {admin} ] }} ]", keys.join(", ")))
+    Setup::default().section(format!(
+        "tenants: [ {{ id: acme, keys: [ {}, {admin} ] }} ]",
+        keys.join(", ")
+    ))
 }
 
 /// A daemon with two keys, `OLD-…` and the operator's, in files.
@@ -32,7 +37,11 @@ const OLD: &str = "old-key-of-a-bot-1";
 const NEW: &str = "new-key-of-a-bot-2";
 
 async fn is_let_in(daemon: &Daemon, key: &str) -> bool {
-    match daemon.sessions_of(key).append(append("a", [user("hi")])).await {
+    match daemon
+        .sessions_of(key)
+        .append(append("a", [user("hi")]))
+        .await
+    {
         Ok(_) => true,
         Err(status) => {
             assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
@@ -61,13 +70,20 @@ async fn a_new_key_is_let_in_and_a_revoked_one_is_not_nor_may_it_watch_on() {
     let on_the_same_connection = old.append(append("a", [user("hi")])).await;
     refused(on_the_same_connection, Code::Unauthenticated, "WRONG_KEY");
     assert!(!is_let_in(&daemon, OLD).await && is_let_in(&daemon, NEW).await);
-    assert_eq!(events.ending().await.expect("it ends").code(), Code::Unauthenticated);
-    Events::of(&mut old, 0, false).await.expect_err("a revoked key");
+    assert_eq!(
+        events.ending().await.expect("it ends").code(),
+        Code::Unauthenticated
+    );
+    Events::of(&mut old, 0, false)
+        .await
+        .expect_err("a revoked key");
 
     // Another key in the same file is followed, too.
     std::fs::write(daemon.path("new"), "rotated-key-of-a-bot").expect("a file");
     eventually("the rotated key is let in", async || {
-        is_let_in(&daemon, "rotated-key-of-a-bot").await.then_some(())
+        is_let_in(&daemon, "rotated-key-of-a-bot")
+            .await
+            .then_some(())
     })
     .await;
     assert!(!is_let_in(&daemon, NEW).await);
@@ -79,8 +95,15 @@ async fn a_new_key_is_let_in_and_a_revoked_one_is_not_nor_may_it_watch_on() {
 async fn a_daemon_that_others_reach_does_not_lose_its_keys() {
     let (mut daemon, _) = with_key_files().await;
     daemon.stop().await;
-    daemon.restart_with(keyed_by(&["old"]).listen("0.0.0.0:0")).await;
-    let port = daemon.grpc_addr().rsplit_once(':').expect("a port").1.to_owned();
+    daemon
+        .restart_with(keyed_by(&["old"]).listen("0.0.0.0:0"))
+        .await;
+    let port = daemon
+        .grpc_addr()
+        .rsplit_once(':')
+        .expect("a port")
+        .1
+        .to_owned();
     let mut admin = daemon.admin_of("operator-key-3333");
     for open in [
         // As it is, and with an address that would not be taken before a restart anyway.
@@ -91,7 +114,11 @@ async fn a_daemon_that_others_reach_does_not_lose_its_keys() {
         let answer = try_reload(&mut admin).await;
         let problem = refused(answer, Code::FailedPrecondition, "CONFIG_INVALID");
         assert!(problem.contains("key"), "{problem}");
-        assert_eq!(tenant(&mut admin).await.max_sessions, 10_000, "refused whole");
+        assert_eq!(
+            tenant(&mut admin).await.max_sessions,
+            10_000,
+            "refused whole"
+        );
     }
     assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
     let answer = daemon.sessions().append(append("a", [user("hi")])).await;
@@ -122,8 +149,14 @@ async fn a_reload_revokes_keys_before_it_evicts_and_is_done_to_its_end() {
     // The file is also read because it changed, but that is told otherwise.
     call.shutdown().await;
     eventually("it is done to its end", async || {
-        daemon.log().contains(r#""why":"ReloadConfig""#).then_some(())
+        daemon
+            .log()
+            .contains(r#""why":"ReloadConfig""#)
+            .then_some(())
     })
     .await;
-    assert!(stats(&mut admin).await.sessions_live <= 1, "the others are evicted");
+    assert!(
+        stats(&mut admin).await.sessions_live <= 1,
+        "the others are evicted"
+    );
 }

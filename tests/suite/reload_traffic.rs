@@ -13,7 +13,9 @@ use crate::harness::{
 
 fn short_term(limits: &str) -> Setup {
     let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
-    Setup::default().section(hook).section(format!("short_term: {{ {limits} }}"))
+    Setup::default()
+        .section(hook)
+        .section(format!("short_term: {{ {limits} }}"))
 }
 
 /// What one client knows of its session.
@@ -51,8 +53,10 @@ async fn talk(mut client: Sessions, session: String, stop: Arc<AtomicBool>) -> (
             Err(status) => match refused_code(&status).as_str() {
                 // It was evicted or expired: what was said is in the life before.
                 "STALE_SEQ" => {
-                    let life =
-                        (std::mem::take(&mut known.generation), std::mem::take(&mut known.texts));
+                    let life = (
+                        std::mem::take(&mut known.generation),
+                        std::mem::take(&mut known.texts),
+                    );
                     known.past.push(life);
                 }
                 "NO_PLACE" | "SESSION_RELOADED" => {}
@@ -69,7 +73,11 @@ async fn reloads_in_the_middle_of_traffic_lose_and_double_nothing() {
     let stop = Arc::new(AtomicBool::new(false));
     let mut talking = JoinSet::new();
     for number in 0..8 {
-        talking.spawn(talk(daemon.sessions(), format!("s{number}"), Arc::clone(&stop)));
+        talking.spawn(talk(
+            daemon.sessions(),
+            format!("s{number}"),
+            Arc::clone(&stop),
+        ));
     }
     let mut admin = daemon.admin();
     for round in 0..10 {
@@ -95,7 +103,9 @@ async fn reloads_in_the_middle_of_traffic_lose_and_double_nothing() {
     let mut client = daemon.sessions();
     let mut lives = 0;
     for (session, mut known) in all {
-        known.past.push((known.generation.clone(), known.texts.clone()));
+        known
+            .past
+            .push((known.generation.clone(), known.texts.clone()));
         for (generation, texts) in known.past.iter().filter(|(_, texts)| !texts.is_empty()) {
             let turns = journal(&mut client, &session, generation).await;
             let found: Vec<&str> = turns.iter().map(text_of).collect();
@@ -106,5 +116,9 @@ async fn reloads_in_the_middle_of_traffic_lose_and_double_nothing() {
     assert!(lives > 16, "{lives} lives: the limits ended some");
     all_delivered(&mut admin).await;
     let total = stats(&mut admin).await;
-    assert_eq!(told(&daemon).len() as u64, total.evicted + total.expired, "each end is told once");
+    assert_eq!(
+        told(&daemon).len() as u64,
+        total.evicted + total.expired,
+        "each end is told once"
+    );
 }

@@ -10,12 +10,16 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Outcome, Setup, eventually, journal, live, run};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures")
+        .join(name)
 }
 
 fn conversations(path: &Path) -> Vec<(String, Vec<Value>)> {
     let text = std::fs::read_to_string(path).expect("a fixture");
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let read = |line: Value| {
         let id = line["id"].as_str().expect("an id").to_owned();
         (id, line["messages"].as_array().expect("messages").clone())
@@ -58,7 +62,11 @@ fn said_by(block: &Value) -> String {
             format!(" call {id} {name} {}", block["input"])
         }
         "tool_result" => {
-            format!(" answer {}: {}", text(&block["tool_use_id"]), text(&block["content"]))
+            format!(
+                " answer {}: {}",
+                text(&block["tool_use_id"]),
+                text(&block["content"])
+            )
         }
         other => panic!("{other}"),
     }
@@ -74,14 +82,26 @@ fn kept(turn: &Turn) -> String {
     let mut words = role.strip_prefix("ROLE_").expect("a prefix").to_owned();
     for part in &turn.parts {
         let _ = match part {
-            Part { part: Some(Kind::Text(text)), .. } => write!(words, " {text:?}"),
-            Part { part: Some(Kind::Thinking(thought)), .. } => {
+            Part {
+                part: Some(Kind::Text(text)),
+                ..
+            } => write!(words, " {text:?}"),
+            Part {
+                part: Some(Kind::Thinking(thought)),
+                ..
+            } => {
                 write!(words, " thought {:?}", thought.text)
             }
-            Part { part: Some(Kind::ToolUse(call)), .. } => {
+            Part {
+                part: Some(Kind::ToolUse(call)),
+                ..
+            } => {
                 write!(words, " call {} {} {}", call.id, call.name, call.input_json)
             }
-            Part { part: Some(Kind::ToolResult(answer)), .. } => {
+            Part {
+                part: Some(Kind::ToolResult(answer)),
+                ..
+            } => {
                 write!(words, " answer {}: {}", answer.tool_use_id, answer.content)
             }
             other => panic!("{other:?}"),
@@ -92,8 +112,15 @@ fn kept(turn: &Turn) -> String {
 
 async fn replay(daemon: &Daemon, file: &Path, format: &str, more: &[&str]) -> Outcome {
     let file = file.display().to_string();
-    let mut args =
-        vec!["--addr", daemon.grpc_addr(), "--json", "replay", &file, "--format", format];
+    let mut args = vec![
+        "--addr",
+        daemon.grpc_addr(),
+        "--json",
+        "replay",
+        &file,
+        "--format",
+        format,
+    ];
     args.extend(more);
     run(&args, &[]).await
 }
@@ -105,10 +132,18 @@ async fn all_is_there(daemon: &Daemon, file: &Path, prefix: &str) {
         let session = format!("{prefix}{id}");
         let expected: Vec<String> = messages.iter().map(said).collect();
         let turns = journal(&mut client, &session, "").await;
-        assert_eq!(turns.iter().map(kept).collect::<Vec<_>>(), expected, "{session}");
+        assert_eq!(
+            turns.iter().map(kept).collect::<Vec<_>>(),
+            expected,
+            "{session}"
+        );
         if messages.len() < 50 {
             let turns = live(&mut client, &session).await;
-            assert_eq!(turns.iter().map(kept).collect::<Vec<_>>(), expected, "{session}");
+            assert_eq!(
+                turns.iter().map(kept).collect::<Vec<_>>(),
+                expected,
+                "{session}"
+            );
         }
     }
 }
@@ -133,7 +168,10 @@ async fn a_replay_gives_back_every_message_and_a_second_one_adds_nothing() {
     let table = ["--addr", daemon.grpc_addr(), "replay"];
     let file = fixture("openai.jsonl").display().to_string();
     let again = run(&[&table[..], &[&file, "--format", "openai"]].concat(), &[]).await;
-    assert!(again.stdout.contains("conversations") && again.stderr.is_empty(), "{again:?}");
+    assert!(
+        again.stdout.contains("conversations") && again.stderr.is_empty(),
+        "{again:?}"
+    );
 }
 
 /// So many conversations of so many messages, with calls in them.
@@ -168,13 +206,19 @@ async fn a_replay_goes_on_when_its_daemon_is_killed_and_comes_back() {
     let addr = daemon.grpc_addr().to_owned();
     let setup = daemon.setup().listen(&addr);
     let path = file.display().to_string();
-    let args = ["--addr", &addr, "--json", "replay", &path, "--format", "openai"];
+    let args = [
+        "--addr", &addr, "--json", "replay", &path, "--format", "openai",
+    ];
     let args = [&args[..], &["--retry-for", "60s"]].concat();
     let killing = async {
         for _ in 0..2 {
             let mut admin = daemon.admin();
             eventually("a good part is played", async || {
-                let stats = admin.get_stats(GetStatsRequest::default()).await.ok()?.into_inner();
+                let stats = admin
+                    .get_stats(GetStatsRequest::default())
+                    .await
+                    .ok()?
+                    .into_inner();
                 (stats.turns_appended >= 200).then_some(())
             })
             .await;
@@ -198,16 +242,25 @@ async fn a_replay_that_was_broken_off_goes_on_where_it_stopped() {
     let part = ["--retry-for", "0s"];
     let killing = async {
         eventually("a good part is played", async || {
-            let stats = admin.get_stats(GetStatsRequest::default()).await.ok()?.into_inner();
+            let stats = admin
+                .get_stats(GetStatsRequest::default())
+                .await
+                .ok()?
+                .into_inner();
             (stats.turns_appended >= 200).then_some(())
         })
         .await;
-        let sent = std::process::Command::new("kill").args(["-9", &daemon.pid()]).status();
+        let sent = std::process::Command::new("kill")
+            .args(["-9", &daemon.pid()])
+            .status();
         assert!(sent.expect("kill runs").success());
     };
     let (outcome, ()) = tokio::join!(replay(&daemon, &file, "openai", &part), killing);
     assert_eq!(outcome.code, Some(69), "{outcome:?}");
-    assert!(outcome.stderr.contains("message "), "it says where: {outcome:?}");
+    assert!(
+        outcome.stderr.contains("message "),
+        "it says where: {outcome:?}"
+    );
     daemon.ended().await;
     daemon.restart().await;
     let summary = replay(&daemon, &file, "openai", &[]).await.json();
@@ -232,9 +285,18 @@ async fn a_conversation_longer_than_the_keys_that_are_remembered_is_played_once(
     // What the caps leave of it begins with the task and holds no half of a call.
     let turns = live(&mut daemon.sessions(), "conversation 0").await;
     assert_eq!(kept(&turns[0]), "USER \"0: question 0\"");
-    let calls = turns.iter().filter(|turn| kept(turn).contains(" call ")).count();
-    let answers = turns.iter().filter(|turn| kept(turn).starts_with("TOOL")).count();
-    assert!(calls == answers && turns.len() <= 51, "{calls} calls, {answers} answers");
+    let calls = turns
+        .iter()
+        .filter(|turn| kept(turn).contains(" call "))
+        .count();
+    let answers = turns
+        .iter()
+        .filter(|turn| kept(turn).starts_with("TOOL"))
+        .count();
+    assert!(
+        calls == answers && turns.len() <= 51,
+        "{calls} calls, {answers} answers"
+    );
 }
 
 #[tokio::test]
@@ -247,7 +309,11 @@ async fn a_replay_of_a_wrong_file_says_which_line() {
     let cases = [
         (format!("{good}\nnonsense\n"), 65, "line 2"),
         (format!("{good}\n{good}\n"), 65, "line 2"),
-        (format!("{good}\n{{\"id\":\"b\",\"messages\":[{{\"role\":\"x\"}}]}}\n"), 1, "line 2"),
+        (
+            format!("{good}\n{{\"id\":\"b\",\"messages\":[{{\"role\":\"x\"}}]}}\n"),
+            1,
+            "line 2",
+        ),
     ];
     for (content, code, place) in cases {
         std::fs::write(file.path(), content).expect("written");
@@ -255,5 +321,9 @@ async fn a_replay_of_a_wrong_file_says_which_line() {
         assert_eq!(outcome.code, Some(code), "{outcome:?}");
         assert!(outcome.stderr.contains(place), "{outcome:?}");
     }
-    assert_eq!(live(&mut daemon.sessions(), "a").await.len(), 1, "what came before is played");
+    assert_eq!(
+        live(&mut daemon.sessions(), "a").await.len(),
+        1,
+        "what came before is played"
+    );
 }

@@ -12,8 +12,14 @@ use crate::harness::{
 };
 
 async fn look(client: &mut Sessions, session: &str) -> SessionInfo {
-    let request = GetSessionRequest { session_id: session.into() };
-    let answer = client.get_session(request).await.expect("it lives").into_inner();
+    let request = GetSessionRequest {
+        session_id: session.into(),
+    };
+    let answer = client
+        .get_session(request)
+        .await
+        .expect("it lives")
+        .into_inner();
     answer.session.expect("a session")
 }
 
@@ -23,7 +29,12 @@ async fn patch(client: &mut Sessions, json: &str) -> String {
         merge_patch_json: json.into(),
         expected_version: None,
     };
-    client.patch_state(request).await.expect("patched").into_inner().state_json
+    client
+        .patch_state(request)
+        .await
+        .expect("patched")
+        .into_inner()
+        .state_json
 }
 
 #[tokio::test]
@@ -52,18 +63,31 @@ async fn a_restart_brings_everything_back() {
         };
         assert_eq!(timeless(&after), timeless(&before), "{how}");
         let seconds = |info: &SessionInfo| info.last_access.expect("a time").seconds;
-        assert!((seconds(&after) - seconds(&before)).abs() <= 2, "{how}: {after:?}");
+        assert!(
+            (seconds(&after) - seconds(&before)).abs() <= 2,
+            "{how}: {after:?}"
+        );
         assert_eq!(live(&mut client, "chat").await, turns, "{how}");
-        let again = client.append(first.clone()).await.expect("answered").into_inner();
+        let again = client
+            .append(first.clone())
+            .await
+            .expect("answered")
+            .into_inner();
         assert!(again.duplicate, "{how}: a key is remembered");
     }
     let other = keyed("chat", "first", [user("something else")]);
     let reason = "IDEMPOTENCY_KEY_REUSED";
     refused(client.append(other).await, Code::InvalidArgument, reason);
-    assert_eq!(patch(&mut client, "{}").await, r#"{"mood":"good","n":1.50,"count":1}"#);
+    assert_eq!(
+        patch(&mut client, "{}").await,
+        r#"{"mood":"good","n":1.50,"count":1}"#
+    );
     assert_eq!(look(&mut client, "chat").await.state_version, 3);
     // The call still waits for its result, and the count goes on.
-    let answer = client.append(append("chat", [tool_results(&["a"])])).await.expect("done");
+    let answer = client
+        .append(append("chat", [tool_results(&["a"])]))
+        .await
+        .expect("done");
     assert_eq!(answer.into_inner().first_seq, 3);
 }
 
@@ -71,23 +95,54 @@ async fn a_restart_brings_everything_back() {
 async fn what_ended_before_a_restart_stays_ended() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    let old = client.append(keyed("ended", "k", [user("old")])).await.expect("done").into_inner();
+    let old = client
+        .append(keyed("ended", "k", [user("old")]))
+        .await
+        .expect("done")
+        .into_inner();
     let old = old.session.expect("a session").generation;
     say(&mut client, "reset", "old").await;
-    let end = EndSessionRequest { session_id: "ended".into() };
+    let end = EndSessionRequest {
+        session_id: "ended".into(),
+    };
     client.end_session(end).await.expect("ended");
-    let reset = ResetSessionRequest { session_id: "reset".into(), run_hooks: false };
-    let fresh = client.reset_session(reset).await.expect("reset").into_inner();
+    let reset = ResetSessionRequest {
+        session_id: "reset".into(),
+        run_hooks: false,
+    };
+    let fresh = client
+        .reset_session(reset)
+        .await
+        .expect("reset")
+        .into_inner();
     daemon.kill9().await;
     daemon.restart().await;
     let mut client = daemon.sessions();
-    let request = GetSessionRequest { session_id: "ended".into() };
-    refused(client.get_session(request).await, Code::NotFound, "SESSION_NOT_FOUND");
-    assert_eq!(text_of(&journal(&mut client, "ended", &old).await[0]), "old");
-    let again = client.append(keyed("ended", "k", [user("old")])).await.expect("answered");
-    assert!(again.into_inner().duplicate, "a key counts across ends and restarts");
+    let request = GetSessionRequest {
+        session_id: "ended".into(),
+    };
+    refused(
+        client.get_session(request).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
+    assert_eq!(
+        text_of(&journal(&mut client, "ended", &old).await[0]),
+        "old"
+    );
+    let again = client
+        .append(keyed("ended", "k", [user("old")]))
+        .await
+        .expect("answered");
+    assert!(
+        again.into_inner().duplicate,
+        "a key counts across ends and restarts"
+    );
     let reset = look(&mut client, "reset").await;
-    assert_eq!(Some(reset.generation), fresh.session.map(|session| session.generation));
+    assert_eq!(
+        Some(reset.generation),
+        fresh.session.map(|session| session.generation)
+    );
     assert_eq!(reset.history_turns, 0);
 }
 
@@ -102,23 +157,41 @@ async fn the_order_of_last_use_survives_so_the_right_one_is_evicted() {
     daemon.kill9().await;
     daemon.restart().await;
     let mut client = daemon.sessions();
-    let list = client.list_sessions(ListSessionsRequest::default()).await.expect("a list");
-    let ids: Vec<_> = list.into_inner().sessions.into_iter().map(|s| s.session_id).collect();
+    let list = client
+        .list_sessions(ListSessionsRequest::default())
+        .await
+        .expect("a list");
+    let ids: Vec<_> = list
+        .into_inner()
+        .sessions
+        .into_iter()
+        .map(|s| s.session_id)
+        .collect();
     assert_eq!(ids, ["a", "c", "b"]);
     say(&mut client, "d", "hi").await;
-    let gone = GetSessionRequest { session_id: "b".into() };
-    refused(client.get_session(gone).await, Code::NotFound, "SESSION_NOT_FOUND");
+    let gone = GetSessionRequest {
+        session_id: "b".into(),
+    };
+    refused(
+        client.get_session(gone).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
 }
 
 #[tokio::test]
 async fn a_session_whose_time_came_while_the_daemon_was_down_is_gone_at_its_start() {
     let setup = |ttl: &str| {
-        Setup::default()
-            .section(format!("short_term: {{ session_ttl: {ttl}, sweep_interval: 1h }}"))
+        Setup::default().section(format!(
+            "short_term: {{ session_ttl: {ttl}, sweep_interval: 1h }}"
+        ))
     };
     let mut daemon = Daemon::with(setup("1s")).await;
     let mut client = daemon.sessions();
-    let session = say(&mut client, "chat", "hi").await.session.expect("a session");
+    let session = say(&mut client, "chat", "hi")
+        .await
+        .session
+        .expect("a session");
     daemon.kill9().await;
     let expiry = session.expires_at.expect("a time");
     eventually("its time has come", async || {
@@ -127,11 +200,29 @@ async fn a_session_whose_time_came_while_the_daemon_was_down_is_gone_at_its_star
     .await;
     daemon.restart().await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
-    assert_eq!((stats.sessions_live, stats.turns_live, stats.expired), (0, 0, 1));
-    let gone = GetSessionRequest { session_id: "chat".into() };
-    refused(client.get_session(gone).await, Code::NotFound, "SESSION_NOT_FOUND");
-    assert_eq!(journal(&mut client, "chat", &session.generation).await.len(), 1);
+    let stats = admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("stats")
+        .into_inner();
+    assert_eq!(
+        (stats.sessions_live, stats.turns_live, stats.expired),
+        (0, 0, 1)
+    );
+    let gone = GetSessionRequest {
+        session_id: "chat".into(),
+    };
+    refused(
+        client.get_session(gone).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
+    assert_eq!(
+        journal(&mut client, "chat", &session.generation)
+            .await
+            .len(),
+        1
+    );
     assert_eq!(say(&mut client, "chat", "again").await.first_seq, 1);
 }
 
@@ -150,12 +241,23 @@ async fn lower_caps_after_a_restart_are_kept_at_once() {
     let setup = daemon.setup().section(lower);
     daemon.restart_with(setup).await;
     let mut client = daemon.sessions();
-    let list = client.list_sessions(ListSessionsRequest::default()).await.expect("a list");
-    let ids: Vec<_> = list.into_inner().sessions.into_iter().map(|s| s.session_id).collect();
+    let list = client
+        .list_sessions(ListSessionsRequest::default())
+        .await
+        .expect("a list");
+    let ids: Vec<_> = list
+        .into_inner()
+        .sessions
+        .into_iter()
+        .map(|s| s.session_id)
+        .collect();
     assert_eq!(ids, ["s5", "s4"]);
     say(&mut client, "s5", "20").await;
     let texts = live(&mut client, "s5").await;
-    assert_eq!(texts.iter().map(text_of).collect::<Vec<_>>(), ["hi", "17", "18", "19", "20"]);
+    assert_eq!(
+        texts.iter().map(text_of).collect::<Vec<_>>(),
+        ["hi", "17", "18", "19", "20"]
+    );
 }
 
 #[tokio::test]
@@ -165,14 +267,20 @@ async fn many_sessions_come_back_after_a_crash() {
     let client = daemon.sessions();
     for number in 0..500 {
         let mut client = client.clone();
-        let turns: Vec<_> = (0..4).map(|turn| user(&format!("{number}/{turn}"))).collect();
+        let turns: Vec<_> = (0..4)
+            .map(|turn| user(&format!("{number}/{turn}")))
+            .collect();
         calls.spawn(async move { client.append(append(&format!("s{number}"), turns)).await });
     }
     assert!(calls.join_all().await.iter().all(Result::is_ok));
     daemon.kill9().await;
     daemon.restart().await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
+    let stats = admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("stats")
+        .into_inner();
     assert_eq!((stats.sessions_live, stats.turns_live), (500, 2_000));
     for number in (0..500).step_by(50) {
         let turns = live(&mut client, &format!("s{number}")).await;

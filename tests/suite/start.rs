@@ -13,7 +13,11 @@ use crate::harness::{Daemon, Outcome, Seed, Setup, eventually, live, run, say};
 fn says(outcome: &Outcome, code: i32, words: &[&str]) {
     assert_eq!(outcome.code, Some(code), "{outcome:?}");
     for word in words {
-        assert!(outcome.stderr.contains(word), "{word:?} in {}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains(word),
+            "{word:?} in {}",
+            outcome.stderr
+        );
     }
 }
 
@@ -25,7 +29,11 @@ async fn a_second_daemon_on_the_same_directory_is_refused_and_harms_nobody() {
     let dir = daemon.path("data").display().to_string();
     let endpoints = std::fs::read_to_string(daemon.path("data/endpoints.json")).expect("a file");
     let second = Daemon::refused(&Setup::default().data_dir(&dir)).await;
-    says(&second, 69, &[&dir, "in use by another memoird", "choose another data_dir"]);
+    says(
+        &second,
+        69,
+        &[&dir, "in use by another memoird", "choose another data_dir"],
+    );
     say(&mut client, "chat", "after").await;
     assert_eq!(live(&mut client, "chat").await.len(), 2);
     let now = std::fs::read_to_string(daemon.path("data/endpoints.json")).expect("a file");
@@ -40,7 +48,11 @@ async fn a_directory_that_cannot_be_made_or_written_is_told() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("a-file").display().to_string();
     std::fs::write(&file, "no directory").expect("written");
-    says(&Daemon::refused(&Setup::default().data_dir(&file)).await, 73, &["data_dir", &file]);
+    says(
+        &Daemon::refused(&Setup::default().data_dir(&file)).await,
+        73,
+        &["data_dir", &file],
+    );
 }
 
 #[tokio::test]
@@ -58,14 +70,23 @@ async fn a_journal_on_a_read_only_file_system_is_told_and_stays_as_it_is() {
     let script = format!("{mount} && exec \"$@\"");
     let setup = Setup::default().data_dir(&data);
     let setup = setup.wrapper(&["unshare", "-m", "sh", "-c", &script, "sh"]);
-    says(&Daemon::refused(&setup).await, 73, &["data_dir", &data, "cannot be written"]);
-    assert_eq!(std::fs::read(daemon.path("data/journal.db")).expect("a journal"), before);
+    says(
+        &Daemon::refused(&setup).await,
+        73,
+        &["data_dir", &data, "cannot be written"],
+    );
+    assert_eq!(
+        std::fs::read(daemon.path("data/journal.db")).expect("a journal"),
+        before
+    );
     daemon.restart().await;
     assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), 1);
 }
 
 fn can_mount(script: &str) -> bool {
-    let tried = Command::new("unshare").args(["-m", "sh", "-c", script]).output();
+    let tried = Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .output();
     tried.is_ok_and(|output| output.status.success())
 }
 
@@ -74,14 +95,22 @@ async fn journal_of_a_daemon() -> Daemon {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     for number in 0..60 {
-        say(&mut client, &format!("s{}", number % 7), &format!("{number}").repeat(500)).await;
+        say(
+            &mut client,
+            &format!("s{}", number % 7),
+            &format!("{number}").repeat(500),
+        )
+        .await;
     }
     daemon.stop().await;
     daemon
 }
 
 fn overwrite(path: &Path, from: u64, bytes: &[u8]) {
-    let mut file = std::fs::File::options().write(true).open(path).expect("a file");
+    let mut file = std::fs::File::options()
+        .write(true)
+        .open(path)
+        .expect("a file");
     file.seek(SeekFrom::Start(from)).expect("a place");
     file.write_all(bytes).expect("written");
 }
@@ -91,7 +120,12 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
         .expect("a directory")
         .map(|entry| entry.expect("an entry").path())
         .filter(|path| path.is_file() && path.file_name().is_some_and(|name| name != "lock"))
-        .map(|path| (path.display().to_string(), std::fs::read(&path).expect("a file")))
+        .map(|path| {
+            (
+                path.display().to_string(),
+                std::fs::read(&path).expect("a file"),
+            )
+        })
         .collect();
     files.sort();
     files
@@ -101,13 +135,20 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
 async fn is_refused_unchanged(dir: &Path, what: &str) {
     let before = files(dir);
     let setup = Setup::default().data_dir(&dir.display().to_string());
-    says(&Daemon::refused(&setup).await, 69, &["journal.db", "nothing was changed"]);
+    says(
+        &Daemon::refused(&setup).await,
+        69,
+        &["journal.db", "nothing was changed"],
+    );
     for (name, bytes) in files(dir) {
         let known = before.iter().find(|(known, _)| *known == name);
         match known {
             Some((_, known)) => assert!(*known == bytes, "{what}: {name} was changed"),
             // SQLite's own, made by looking; nothing is written in them.
-            None => assert!(name.ends_with("-shm") || bytes.is_empty(), "{what}: {name} is new"),
+            None => assert!(
+                name.ends_with("-shm") || bytes.is_empty(),
+                "{what}: {name} is new"
+            ),
         }
     }
 }
@@ -125,7 +166,10 @@ async fn a_corrupt_journal_is_refused_and_nothing_of_it_is_overwritten() {
     for (what, from, bytes) in cases {
         let daemon = journal_of_a_daemon().await;
         let journal = daemon.path("data/journal.db");
-        assert!(std::fs::metadata(&journal).expect("a journal").len() > 32 << 10, "{what}");
+        assert!(
+            std::fs::metadata(&journal).expect("a journal").len() > 32 << 10,
+            "{what}"
+        );
         overwrite(&journal, from, bytes);
         is_refused_unchanged(&daemon.path("data"), what).await;
     }
@@ -138,7 +182,12 @@ async fn a_journal_that_lost_its_header_in_a_crash_keeps_its_log() {
     say(&mut daemon.sessions(), "s1", "in the log only").await;
     daemon.kill9().await;
     std::fs::remove_file(daemon.path("data/endpoints.json")).expect("it was killed");
-    assert!(std::fs::metadata(daemon.path("data/journal.db-wal")).expect("a log").len() > 0);
+    assert!(
+        std::fs::metadata(daemon.path("data/journal.db-wal"))
+            .expect("a log")
+            .len()
+            > 0
+    );
     overwrite(&daemon.path("data/journal.db"), 0, &Seed::new(7).bytes(100));
     is_refused_unchanged(&daemon.path("data"), "a header of garbage beside a log").await;
     std::fs::write(daemon.path("data/journal.db"), "").expect("written");
@@ -167,15 +216,24 @@ async fn a_port_in_use_is_told() {
 #[tokio::test]
 async fn a_configuration_that_is_wrong_is_told_with_its_place() {
     let cases = [
-        ("short_term: { max_histroy_turns: 3 }", &["max_histroy_turns", "line 6", "column"][..]),
+        (
+            "short_term: { max_histroy_turns: 3 }",
+            &["max_histroy_turns", "line 6", "column"][..],
+        ),
         ("nonsense: 1", &["nonsense", "line 6"]),
-        ("short_term: { session_ttl: soon }", &["soon", "90s", "line 6"]),
+        (
+            "short_term: { session_ttl: soon }",
+            &["soon", "90s", "line 6"],
+        ),
         ("journal: { durability: maybe }", &["maybe", "line 6"]),
         (
             "short_term: { max_history_turns: 0, session_ttl: 0s }",
             &["short_term.max_history_turns", "short_term.session_ttl"],
         ),
-        ("tenants: [ { id: '', keys: [] } ]", &["tenants[0].id", "tenants[0].keys"]),
+        (
+            "tenants: [ { id: '', keys: [] } ]",
+            &["tenants[0].id", "tenants[0].keys"],
+        ),
         ("log: { filter: '===' }", &["log.filter"]),
         ("short_term: [", &["line"]),
     ];
@@ -205,6 +263,9 @@ async fn a_daemon_that_is_killed_leaves_its_directory_to_the_next() {
     let endpoints = Path::new(&dir).join("endpoints.json");
     assert!(endpoints.exists());
     daemon.ask_to_stop();
-    eventually("its endpoints are gone", async || (!endpoints.exists()).then_some(())).await;
+    eventually("its endpoints are gone", async || {
+        (!endpoints.exists()).then_some(())
+    })
+    .await;
     assert_eq!(daemon.ended().await, Some(0));
 }

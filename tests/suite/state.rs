@@ -25,52 +25,107 @@ async fn patch(
 async fn state_is_changed_by_merge_patches_with_versions() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    refused(patch(&mut client, "{}", None).await, Code::NotFound, "SESSION_NOT_FOUND");
+    refused(
+        patch(&mut client, "{}", None).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
     say(&mut client, "chat", "hi").await;
     let steps = [
-        (r#"{"a":{"b":1,"c":[1,2]},"n":1.50}"#, r#"{"a":{"b":1,"c":[1,2]},"n":1.50}"#),
+        (
+            r#"{"a":{"b":1,"c":[1,2]},"n":1.50}"#,
+            r#"{"a":{"b":1,"c":[1,2]},"n":1.50}"#,
+        ),
         (r#"{"a":{"b":null,"c":[3]}}"#, r#"{"a":{"c":[3]},"n":1.50}"#),
         ("{}", r#"{"a":{"c":[3]},"n":1.50}"#),
         (r#"{"a":null,"n":null}"#, "{}"),
     ];
     for (version, (json, state)) in (0..).zip(steps) {
-        let patched = patch(&mut client, json, Some(version)).await.expect("patched").into_inner();
-        assert_eq!((&*patched.state_json, patched.version), (state, version + 1));
+        let patched = patch(&mut client, json, Some(version))
+            .await
+            .expect("patched")
+            .into_inner();
+        assert_eq!(
+            (&*patched.state_json, patched.version),
+            (state, version + 1)
+        );
     }
     let stale = patch(&mut client, r#"{"a":1}"#, Some(3)).await;
     let said = refused(stale, Code::Aborted, "STALE_STATE_VERSION");
     assert!(said.contains('4'), "it says the version: {said}");
     for bad in ["", "[]", "7", "null", "{", "{\"a\":}", "{} {}"] {
-        refused(patch(&mut client, bad, None).await, Code::InvalidArgument, "STATE_INVALID");
+        refused(
+            patch(&mut client, bad, None).await,
+            Code::InvalidArgument,
+            "STATE_INVALID",
+        );
     }
-    let seen = GetSessionRequest { session_id: "chat".into() };
-    let seen = client.get_session(seen).await.expect("it lives").into_inner().session;
-    assert_eq!(seen.expect("a session").state_version, 4, "a refusal changes nothing");
+    let seen = GetSessionRequest {
+        session_id: "chat".into(),
+    };
+    let seen = client
+        .get_session(seen)
+        .await
+        .expect("it lives")
+        .into_inner()
+        .session;
+    assert_eq!(
+        seen.expect("a session").state_version,
+        4,
+        "a refusal changes nothing"
+    );
 }
 
 #[tokio::test]
 async fn a_reset_starts_a_new_life_without_history_and_state() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    let reset = || ResetSessionRequest { session_id: "chat".into(), run_hooks: false };
-    refused(client.reset_session(reset()).await, Code::NotFound, "SESSION_NOT_FOUND");
+    let reset = || ResetSessionRequest {
+        session_id: "chat".into(),
+        run_hooks: false,
+    };
+    refused(
+        client.reset_session(reset()).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
     let mut request = append("chat", [user("before")]);
     request.subject = "user:7".into();
-    let first = client.append(request).await.expect("done").into_inner().session;
+    let first = client
+        .append(request)
+        .await
+        .expect("done")
+        .into_inner()
+        .session;
     let first = first.expect("a session");
-    patch(&mut client, r#"{"a":1}"#, None).await.expect("patched");
+    patch(&mut client, r#"{"a":1}"#, None)
+        .await
+        .expect("patched");
 
-    let answer = client.reset_session(reset()).await.expect("reset").into_inner();
+    let answer = client
+        .reset_session(reset())
+        .await
+        .expect("reset")
+        .into_inner();
     let fresh = answer.session.expect("a session");
     assert_eq!(answer.ended_generation, first.generation);
     assert_ne!(fresh.generation, first.generation);
-    assert_eq!((fresh.history_turns, fresh.last_seq, fresh.state_version), (0, 0, 0));
+    assert_eq!(
+        (fresh.history_turns, fresh.last_seq, fresh.state_version),
+        (0, 0, 0)
+    );
     assert!(live(&mut client, "chat").await.is_empty());
-    let patched = patch(&mut client, "{}", None).await.expect("patched").into_inner();
+    let patched = patch(&mut client, "{}", None)
+        .await
+        .expect("patched")
+        .into_inner();
     assert_eq!(patched.state_json, "{}");
     let said = say(&mut client, "chat", "after").await;
     assert_eq!(said.first_seq, 1);
-    assert_eq!(said.session.expect("a session").generation, fresh.generation);
+    assert_eq!(
+        said.session.expect("a session").generation,
+        fresh.generation
+    );
     let old = journal(&mut client, "chat", &first.generation).await;
     assert_eq!(old.iter().map(text_of).collect::<Vec<_>>(), ["before"]);
 }
@@ -79,24 +134,56 @@ async fn a_reset_starts_a_new_life_without_history_and_state() {
 async fn an_end_is_final_and_its_turns_stay_readable_by_generation() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    let end = || EndSessionRequest { session_id: "chat".into() };
-    refused(client.end_session(end()).await, Code::NotFound, "SESSION_NOT_FOUND");
-    let first = client.append(keyed("chat", "k", [user("one"), user("two")])).await.expect("done");
+    let end = || EndSessionRequest {
+        session_id: "chat".into(),
+    };
+    refused(
+        client.end_session(end()).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
+    let first = client
+        .append(keyed("chat", "k", [user("one"), user("two")]))
+        .await
+        .expect("done");
     let first = first.into_inner().session.expect("a session");
-    let ended = client.end_session(end()).await.expect("ended").into_inner().session;
+    let ended = client
+        .end_session(end())
+        .await
+        .expect("ended")
+        .into_inner()
+        .session;
     let ended = ended.expect("a session");
     assert_eq!((&ended.generation, ended.last_seq), (&first.generation, 2));
-    refused(client.end_session(end()).await, Code::NotFound, "SESSION_NOT_FOUND");
-    let look = GetSessionRequest { session_id: "chat".into() };
-    refused(client.get_session(look).await, Code::NotFound, "SESSION_NOT_FOUND");
+    refused(
+        client.end_session(end()).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
+    let look = GetSessionRequest {
+        session_id: "chat".into(),
+    };
+    refused(
+        client.get_session(look).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
     let newest = journal(&mut client, "chat", "").await;
-    assert_eq!(newest.iter().map(text_of).collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(
+        newest.iter().map(text_of).collect::<Vec<_>>(),
+        ["one", "two"]
+    );
 
     // A key counts across lives: what was done is answered, and starts nothing.
-    let again = client.append(keyed("chat", "k", [user("one"), user("two")])).await;
+    let again = client
+        .append(keyed("chat", "k", [user("one"), user("two")]))
+        .await;
     let again = again.expect("answered").into_inner();
     assert!(again.duplicate);
-    assert_eq!(again.session.expect("a session").generation, first.generation);
+    assert_eq!(
+        again.session.expect("a session").generation,
+        first.generation
+    );
 
     let second = say(&mut client, "chat", "three").await;
     assert_eq!(second.first_seq, 1);
@@ -126,6 +213,13 @@ async fn a_generation_that_never_was_is_not_found() {
         let answer = client.get_history(request(scope, "nonsense")).await;
         refused(answer, Code::InvalidArgument, "GENERATION_INVALID");
     }
-    let nobody = GetHistoryRequest { session_id: "nobody".into(), ..Default::default() };
-    refused(client.get_history(nobody).await, Code::NotFound, "SESSION_NOT_FOUND");
+    let nobody = GetHistoryRequest {
+        session_id: "nobody".into(),
+        ..Default::default()
+    };
+    refused(
+        client.get_history(nobody).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
 }

@@ -12,7 +12,11 @@ use crate::harness::{
 };
 
 async fn texts(client: &mut Sessions, session: &str) -> Vec<String> {
-    live(client, session).await.iter().map(|turn| text_of(turn).to_owned()).collect()
+    live(client, session)
+        .await
+        .iter()
+        .map(|turn| text_of(turn).to_owned())
+        .collect()
 }
 
 /// Tries every call with the key of somebody who has no such session.
@@ -42,19 +46,32 @@ async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) 
     };
     refused(stranger.patch_state(patch).await, code, reason);
     for keep_exchanges in [None, Some(0)] {
-        let compact = CompactSessionRequest { session_id: id(), keep_exchanges };
+        let compact = CompactSessionRequest {
+            session_id: id(),
+            keep_exchanges,
+        };
         refused(stranger.compact_session(compact).await, code, reason);
     }
     let undo = UndoCompactionRequest { session_id: id() };
     refused(stranger.undo_compaction(undo).await, code, reason);
-    let reset = ResetSessionRequest { session_id: id(), run_hooks: true };
+    let reset = ResetSessionRequest {
+        session_id: id(),
+        run_hooks: true,
+    };
     refused(stranger.reset_session(reset).await, code, reason);
     let end = EndSessionRequest { session_id: id() };
     refused(stranger.end_session(end).await, code, reason);
     let mut into = keyed(session, "k", [user("into your life")]);
     into.expected_generation = generation.into();
-    refused(stranger.append(into).await, Code::Aborted, "STALE_GENERATION");
-    let list = stranger.list_sessions(ListSessionsRequest::default()).await.expect("a list");
+    refused(
+        stranger.append(into).await,
+        Code::Aborted,
+        "STALE_GENERATION",
+    );
+    let list = stranger
+        .list_sessions(ListSessionsRequest::default())
+        .await
+        .expect("a list");
     assert!(list.into_inner().sessions.is_empty());
 }
 
@@ -63,13 +80,20 @@ async fn the_same_chat_id_of_two_tenants_is_two_sessions() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
-    let made = alpha.append(keyed("chat", "k", [user("alpha 1")])).await.expect("done");
+    let made = alpha
+        .append(keyed("chat", "k", [user("alpha 1")]))
+        .await
+        .expect("done");
     let generation = made.into_inner().session.expect("a session").generation;
     is_invisible(&mut beta, "chat", &generation).await;
     assert_eq!(texts(&mut alpha, "chat").await, ["alpha 1"]);
 
     // The same key of an append is another one for another tenant.
-    let made = beta.append(keyed("chat", "k", [user("beta 1")])).await.expect("done").into_inner();
+    let made = beta
+        .append(keyed("chat", "k", [user("beta 1")]))
+        .await
+        .expect("done")
+        .into_inner();
     assert!(!made.duplicate);
     assert_ne!(made.session.expect("a session").generation, generation);
     say(&mut beta, "chat", "beta 2").await;
@@ -84,7 +108,9 @@ async fn the_same_chat_id_of_two_tenants_is_two_sessions() {
     let code = Code::NotFound;
     refused(beta.get_history(read).await, code, "GENERATION_NOT_FOUND");
 
-    let end = EndSessionRequest { session_id: "chat".into() };
+    let end = EndSessionRequest {
+        session_id: "chat".into(),
+    };
     beta.end_session(end).await.expect("its own");
     assert_eq!(texts(&mut alpha, "chat").await, ["alpha 1"]);
     assert_eq!(journal(&mut alpha, "chat", &generation).await.len(), 1);
@@ -99,12 +125,26 @@ async fn a_list_of_sessions_and_its_pages_are_the_callers_own() {
         say(&mut alpha, &format!("a{number}"), "hi").await;
         say(&mut beta, &format!("b{number}"), "hi").await;
     }
-    let page = |token: &str| ListSessionsRequest { page_size: 2, page_token: token.into() };
-    let first = alpha.list_sessions(page("")).await.expect("a page").into_inner();
-    let ids: Vec<_> = first.sessions.iter().map(|session| &*session.session_id).collect();
+    let page = |token: &str| ListSessionsRequest {
+        page_size: 2,
+        page_token: token.into(),
+    };
+    let first = alpha
+        .list_sessions(page(""))
+        .await
+        .expect("a page")
+        .into_inner();
+    let ids: Vec<_> = first
+        .sessions
+        .iter()
+        .map(|session| &*session.session_id)
+        .collect();
     assert_eq!(ids, ["a3", "a2"]);
     // Somebody else's token leads nowhere but through one's own list.
-    let other = beta.list_sessions(page(&first.next_page_token)).await.expect("a page");
+    let other = beta
+        .list_sessions(page(&first.next_page_token))
+        .await
+        .expect("a page");
     for session in other.into_inner().sessions {
         assert!(session.session_id.starts_with('b'));
     }
@@ -114,7 +154,10 @@ async fn a_list_of_sessions_and_its_pages_are_the_callers_own() {
 async fn limits_of_a_tenant_override_those_of_all() {
     let setup = Setup::default()
         .section("short_term: { max_history_turns: 8, max_sessions: 6, session_ttl: 1h }")
-        .two_tenants("max_history_turns: 2, max_sessions: 2", "max_history_bytes: 2KiB");
+        .two_tenants(
+            "max_history_turns: 2, max_sessions: 2",
+            "max_history_bytes: 2KiB",
+        );
     let daemon = Daemon::with(setup).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
@@ -142,17 +185,35 @@ async fn a_tenant_at_a_cap_takes_nothing_from_one_that_holds_less() {
     for number in 0..30 {
         say(&mut alpha, &format!("a{number}"), "hi").await;
     }
-    assert_eq!(texts(&mut beta, "quiet").await, ["hi"], "it is the longest idle of all");
+    assert_eq!(
+        texts(&mut beta, "quiet").await,
+        ["hi"],
+        "it is the longest idle of all"
+    );
     let mut admin = daemon.admin_of(Setup::ADMIN);
-    let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
-    let seen = stats.tenants.iter().map(|tenant| (tenant.sessions_live, tenant.evicted));
+    let stats = admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("stats")
+        .into_inner();
+    let seen = stats
+        .tenants
+        .iter()
+        .map(|tenant| (tenant.sessions_live, tenant.evicted));
     assert_eq!(seen.collect::<Vec<_>>(), [(5, 25), (1, 0)]);
     // At the cap of the process the one that holds most gives.
     for number in 0..2 {
         say(&mut beta, &format!("b{number}"), "hi").await;
     }
-    let stats = admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner();
-    let seen = stats.tenants.iter().map(|tenant| (tenant.sessions_live, tenant.evicted));
+    let stats = admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("stats")
+        .into_inner();
+    let seen = stats
+        .tenants
+        .iter()
+        .map(|tenant| (tenant.sessions_live, tenant.evicted));
     assert_eq!(seen.collect::<Vec<_>>(), [(3, 27), (3, 0)]);
 }
 
@@ -166,16 +227,24 @@ async fn stats_and_sweeps_look_at_one_tenant_where_one_is_named() {
     say(&mut daemon.sessions_of(Setup::BETA), "chat", "hi").await;
     let mut admin = daemon.admin_of(Setup::ADMIN);
     let swept = eventually("beta's session is swept", async || {
-        let sweep = SweepNowRequest { tenant: "beta".into() };
+        let sweep = SweepNowRequest {
+            tenant: "beta".into(),
+        };
         let answer = admin.sweep_now(sweep).await.expect("swept").into_inner();
         (answer.ended > 0).then_some(answer)
     });
     let swept = swept.await;
     assert_eq!((swept.ended, &*swept.sessions[0].tenant), (1, "beta"));
     for (tenant, live, expired) in [("alpha", 1, 0), ("beta", 0, 1), ("", 1, 1)] {
-        let request = GetStatsRequest { tenant: tenant.into() };
+        let request = GetStatsRequest {
+            tenant: tenant.into(),
+        };
         let stats = admin.get_stats(request).await.expect("stats").into_inner();
-        assert_eq!((stats.sessions_live, stats.expired), (live, expired), "{tenant:?}");
+        assert_eq!(
+            (stats.sessions_live, stats.expired),
+            (live, expired),
+            "{tenant:?}"
+        );
         assert_eq!(stats.tenants.len(), if tenant.is_empty() { 2 } else { 1 });
     }
 }

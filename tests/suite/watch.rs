@@ -16,7 +16,10 @@ use crate::harness::{
 const RING: u64 = 4_096;
 
 fn kinds(events: &[Event]) -> Vec<(&str, &str)> {
-    events.iter().map(|event| (event.kind.as_str(), event.session_id.as_str())).collect()
+    events
+        .iter()
+        .map(|event| (event.kind.as_str(), event.session_id.as_str()))
+        .collect()
 }
 
 #[tokio::test]
@@ -30,23 +33,42 @@ async fn events_tell_what_happened_in_order() {
     let mut client = daemon.sessions();
     let mut events = Events::now(&mut client).await;
     let turns: Vec<_> = ["1", "2", "3", "4", "5"].map(user).into();
-    let a = client.append(append("a", turns)).await.expect("done").into_inner();
+    let a = client
+        .append(append("a", turns))
+        .await
+        .expect("done")
+        .into_inner();
     let a = a.session.expect("a session").generation;
     say(&mut client, "b", "hi").await;
     say(&mut client, "c", "a has to go").await;
 
     let mut seen = Vec::new();
-    while !seen.iter().any(|e: &Event| e.kind == "hook_failed" && detail(e)["gave_up"] == true) {
+    while !seen
+        .iter()
+        .any(|e: &Event| e.kind == "hook_failed" && detail(e)["gave_up"] == true)
+    {
         seen.push(events.next().await);
     }
     end(&mut client, "b").await;
     seen.extend(events.until("hook_delivered").await);
     let ids = seen.iter().map(|event| event.event_id);
-    assert!(ids.eq(1..=seen.len() as u64), "one by one, from 1: {seen:?}");
-    assert!(seen.iter().all(|event| event.tenant == "default" && event.time.is_some()));
-    let hooks: Vec<&Event> = seen.iter().filter(|it| it.kind.starts_with("hook")).collect();
-    let lives: Vec<Event> =
-        seen.iter().filter(|it| !it.kind.starts_with("hook")).cloned().collect();
+    assert!(
+        ids.eq(1..=seen.len() as u64),
+        "one by one, from 1: {seen:?}"
+    );
+    assert!(
+        seen.iter()
+            .all(|event| event.tenant == "default" && event.time.is_some())
+    );
+    let hooks: Vec<&Event> = seen
+        .iter()
+        .filter(|it| it.kind.starts_with("hook"))
+        .collect();
+    let lives: Vec<Event> = seen
+        .iter()
+        .filter(|it| !it.kind.starts_with("hook"))
+        .cloned()
+        .collect();
     let expected = [
         ("created", "a"),
         ("appended", "a"),
@@ -60,9 +82,15 @@ async fn events_tell_what_happened_in_order() {
     assert_eq!(kinds(&lives), expected);
     let appended = json!({"first_seq": 1, "last_seq": 5, "dropped_turns": 2});
     assert_eq!(detail(&lives[1]), appended);
-    assert_eq!((lives[4].reason(), lives[4].generation.as_str()), (EndReason::Evicted, &*a));
+    assert_eq!(
+        (lives[4].reason(), lives[4].generation.as_str()),
+        (EndReason::Evicted, &*a)
+    );
     assert_eq!(lives[7].reason(), EndReason::Ended);
-    let told: Vec<_> = hooks.iter().map(|event| (event.kind.as_str(), detail(event))).collect();
+    let told: Vec<_> = hooks
+        .iter()
+        .map(|event| (event.kind.as_str(), detail(event)))
+        .collect();
     let delivery = format!("{a}/fails");
     let failed = |tries: u32, gave_up: bool| {
         let detail = json!({
@@ -73,7 +101,11 @@ async fn events_tell_what_happened_in_order() {
     };
     let b = format!("{}/works", lives[7].generation);
     let delivered = json!({"hook": "works", "delivery": b, "tries": 1});
-    let expected = [failed(1, false), failed(2, true), ("hook_delivered", delivered)];
+    let expected = [
+        failed(1, false),
+        failed(2, true),
+        ("hook_delivered", delivered),
+    ];
     assert_eq!(told, expected);
     let dead = deliveries(&mut daemon.admin(), in_state(DeliveryState::Dead)).await;
     assert_eq!(dead[0].id, delivery, "the event names what operators see");
@@ -88,27 +120,41 @@ async fn an_expired_session_is_told_when_it_is_swept() {
     say(&mut client, "a", "hi").await;
     let mut admin = daemon.admin();
     eventually("it has expired", async || {
-        let swept = admin.sweep_now(SweepNowRequest::default()).await.expect("swept");
+        let swept = admin
+            .sweep_now(SweepNowRequest::default())
+            .await
+            .expect("swept");
         (swept.into_inner().ended > 0).then_some(())
     })
     .await;
     let seen = events.until("expired").await;
-    assert_eq!(kinds(&seen), [("created", "a"), ("appended", "a"), ("expired", "a")]);
+    assert_eq!(
+        kinds(&seen),
+        [("created", "a"), ("appended", "a"), ("expired", "a")]
+    );
     assert_eq!(seen[2].reason(), EndReason::Expired);
 }
 
 #[tokio::test]
 async fn a_watcher_sees_its_own_tenant_and_an_operator_all() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
-    let (mut alpha, mut beta) = (daemon.sessions_of(Setup::ALPHA), daemon.sessions_of(Setup::BETA));
+    let (mut alpha, mut beta) = (
+        daemon.sessions_of(Setup::ALPHA),
+        daemon.sessions_of(Setup::BETA),
+    );
     let mut operator = daemon.sessions_of(Setup::ADMIN);
     for client in [&mut alpha, &mut beta] {
-        let request = WatchEventsRequest { all_tenants: true, ..Default::default() };
+        let request = WatchEventsRequest {
+            all_tenants: true,
+            ..Default::default()
+        };
         let answer = client.watch_events(request).await;
         refused(answer, Code::PermissionDenied, "ROLE_REQUIRED");
     }
     let mut own = Events::now(&mut alpha).await;
-    let mut all = Events::of(&mut operator, 0, true).await.expect("an operator");
+    let mut all = Events::of(&mut operator, 0, true)
+        .await
+        .expect("an operator");
     let mut of_operator = Events::now(&mut operator).await;
     for number in 0..10 {
         say(&mut beta, "secret", "hi").await;
@@ -118,16 +164,26 @@ async fn a_watcher_sees_its_own_tenant_and_an_operator_all() {
     end(&mut beta, "secret").await;
     for events in [&mut own, &mut of_operator] {
         let seen = events.until("ended").await;
-        assert!(seen.iter().all(|it| it.tenant == "alpha" && it.session_id == "mine"), "{seen:?}");
+        assert!(
+            seen.iter()
+                .all(|it| it.tenant == "alpha" && it.session_id == "mine"),
+            "{seen:?}"
+        );
         assert_eq!(seen.len(), 12);
     }
     let mut by_tenant = BTreeMap::<String, Vec<u64>>::new();
     for _ in 0..24 {
         let event = all.next().await;
-        by_tenant.entry(event.tenant).or_default().push(event.event_id);
+        by_tenant
+            .entry(event.tenant)
+            .or_default()
+            .push(event.event_id);
     }
     let in_order: Vec<u64> = (1..=12).collect();
-    let expected = [("alpha".to_owned(), in_order.clone()), ("beta".to_owned(), in_order)];
+    let expected = [
+        ("alpha".to_owned(), in_order.clone()),
+        ("beta".to_owned(), in_order),
+    ];
     assert_eq!(by_tenant, BTreeMap::from(expected));
 }
 
@@ -180,16 +236,35 @@ async fn a_watcher_reads_again_from_the_ring_and_is_told_of_a_gap() {
     let first = last - RING + 1;
     let mut events = Events::of(&mut client, 4, false).await.expect("it may");
     let told = events.message().await.expect("a message").expect("one");
-    assert_eq!((told.missed, told.missed_tenant.as_str()), (first - 5, "default"));
+    assert_eq!(
+        (told.missed, told.missed_tenant.as_str()),
+        (first - 5, "default")
+    );
     assert_eq!(told.event, None);
     for id in first..=last {
         assert_eq!(events.next().await.event_id, id);
     }
-    let mut events = Events::of(&mut client, first - 1, false).await.expect("it may");
-    assert_eq!(events.next().await.event_id, first, "without a gap none is told");
+    let mut events = Events::of(&mut client, first - 1, false)
+        .await
+        .expect("it may");
+    assert_eq!(
+        events.next().await.event_id,
+        first,
+        "without a gap none is told"
+    );
     // An id of another life of the daemon: all that there is, and the gap before it.
-    let mut events = Events::of(&mut client, u64::MAX, false).await.expect("it may");
-    assert_eq!(events.message().await.expect("a message").expect("one").missed, first - 1);
+    let mut events = Events::of(&mut client, u64::MAX, false)
+        .await
+        .expect("it may");
+    assert_eq!(
+        events
+            .message()
+            .await
+            .expect("a message")
+            .expect("one")
+            .missed,
+        first - 1
+    );
     assert_eq!(events.next().await.event_id, first);
 }
 
@@ -197,7 +272,11 @@ async fn a_watcher_reads_again_from_the_ring_and_is_told_of_a_gap() {
 async fn read_to(events: &mut Events, end: u64) -> (u64, u64) {
     let (mut seen, mut missed, mut last) = (0, 0, 0);
     while last < end {
-        let next = events.message().await.expect("it goes on").expect("it has not ended");
+        let next = events
+            .message()
+            .await
+            .expect("it goes on")
+            .expect("it has not ended");
         missed += next.missed;
         if let Some(event) = next.event {
             assert!(event.event_id > last, "in order");
@@ -249,29 +328,41 @@ async fn a_stop_ends_streams_at_once_and_says_why() {
     let took_ms = wall_ms() - asked_ms;
     assert!(took_ms < 3_000, "the stop took {took_ms} ms");
     let status = events.ending().await.expect("it says why");
-    assert_eq!((status.code(), refused_code(&status).as_str()), (Code::Unavailable, "STOPPING"));
+    assert_eq!(
+        (status.code(), refused_code(&status).as_str()),
+        (Code::Unavailable, "STOPPING")
+    );
 }
 
 #[tokio::test]
 async fn sixty_four_may_watch_a_tenant_at_once() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
-    let (mut alpha, mut beta) = (daemon.sessions_of(Setup::ALPHA), daemon.sessions_of(Setup::BETA));
+    let (mut alpha, mut beta) = (
+        daemon.sessions_of(Setup::ALPHA),
+        daemon.sessions_of(Setup::BETA),
+    );
     let mut watching = Vec::new();
     for _ in 0..64 {
         watching.push(Events::now(&mut alpha).await);
     }
     let one_more = alpha.watch_events(WatchEventsRequest::default()).await;
     refused(one_more, Code::ResourceExhausted, "TOO_MANY_WATCHERS");
-    Events::of(&mut beta, 0, false).await.expect("another tenant has places of its own");
+    Events::of(&mut beta, 0, false)
+        .await
+        .expect("another tenant has places of its own");
     watching.pop();
-    let again =
-        eventually("a place is free again", async || Events::of(&mut alpha, 0, false).await.ok())
-            .await;
+    let again = eventually("a place is free again", async || {
+        Events::of(&mut alpha, 0, false).await.ok()
+    })
+    .await;
     watching.push(again);
     say(&mut alpha, "a", "hi").await;
     for events in &mut watching {
         assert_eq!(events.next().await.kind, "created");
     }
-    let answer = daemon.sessions().watch_events(WatchEventsRequest::default()).await;
+    let answer = daemon
+        .sessions()
+        .watch_events(WatchEventsRequest::default())
+        .await;
     refused(answer, Code::Unauthenticated, "NO_KEY");
 }

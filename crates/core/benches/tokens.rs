@@ -17,8 +17,12 @@ const PROSE: &str = "The captain read the letter twice, folded it carefully, and
 const JSON: &str = r#"{"flight_number":"HAT137","origin":"PHX","date":"2024-05-24","price":174,
     "seats":{"economy":12,"business":0},"status":"available"},"#;
 const BASE64: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLv";
-const TEXTS: [(&str, &str); 4] =
-    [("prose", PROSE), ("json", JSON), ("base64", BASE64), ("one letter", "a")];
+const TEXTS: [(&str, &str); 4] = [
+    ("prose", PROSE),
+    ("json", JSON),
+    ("base64", BASE64),
+    ("one letter", "a"),
+];
 const TEXT_BYTES: usize = 256 * 1024;
 
 fn count(bencher: Bencher<'_, '_>, tokenizer: &dyn Tokenizer, text: &str) {
@@ -26,7 +30,9 @@ fn count(bencher: Bencher<'_, '_>, tokenizer: &dyn Tokenizer, text: &str) {
     // The tables are read before the clock runs.
     tokenizer.count("warm");
     let bytes = BytesCount::of_str(&text);
-    bencher.counter(bytes).bench(|| tokenizer.count(divan::black_box(&text)));
+    bencher
+        .counter(bytes)
+        .bench(|| tokenizer.count(divan::black_box(&text)));
 }
 
 #[divan::bench(args = TEXTS.map(|(name, _)| name))]
@@ -52,5 +58,8 @@ fn turn_of_a_kilobyte(bencher: Bencher<'_, '_>) {
 }
 
 fn text(name: &str) -> &'static str {
-    TEXTS.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text)
+    TEXTS
+        .iter()
+        .find(|(of, _)| *of == name)
+        .map_or("", |(_, text)| text)
 }

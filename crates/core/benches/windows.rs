@@ -23,18 +23,27 @@ const TURNS: [usize; 3] = [50, 1_000, 10_000];
 /// Tokens of each of them.
 const TOKENS: u64 = 50;
 const SCALE: ScaleId = ScaleId(1);
-const POLICIES: [Policy; 3] =
-    [Policy::HeadTail { turns: 0 }, Policy::Salience, Policy::SlidingWindow { turns: u32::MAX }];
+const POLICIES: [Policy; 3] = [
+    Policy::HeadTail { turns: 0 },
+    Policy::Salience,
+    Policy::SlidingWindow { turns: u32::MAX },
+];
 
 /// Nothing is fetched or kept as text here: a window is chosen by its counts.
-const CODEC: Codec = Codec { open: |_| Some(said(Role::User)), seal: |_, _| Arc::new([0; 8]) };
+const CODEC: Codec = Codec {
+    open: |_| Some(said(Role::User)),
+    seal: |_, _| Arc::new([0; 8]),
+};
 
 fn said(role: Role) -> Turn {
     Turn::new(role, vec![PartKind::Text("hello".to_owned()).into()])
 }
 
 fn now() -> Now {
-    Now { wall: Timestamp::from_ms(1), steady: Steady(1) }
+    Now {
+        wall: Timestamp::from_ms(1),
+        steady: Steady(1),
+    }
 }
 
 /// What turns weigh here.
@@ -52,23 +61,40 @@ struct Chat {
 impl Chat {
     fn new(turns: usize) -> Self {
         let parse = |text: &str| (TenantId::parse(text).ok(), SessionId::parse(text).ok());
-        let (Some(tenant), Some(session)) = parse("a") else { unreachable!("a valid id") };
+        let (Some(tenant), Some(session)) = parse("a") else {
+            unreachable!("a valid id")
+        };
         let key = SessionKey { tenant, session };
-        let limits = Limits { max_history_turns: turns, ..Limits::default() };
+        let limits = Limits {
+            max_history_turns: turns,
+            ..Limits::default()
+        };
         let (session, _) = Session::begin(&key, Generation::new(1, 1), now());
-        let mut chat = Self { session, limits, settings: WindowSettings::default() };
+        let mut chat = Self {
+            session,
+            limits,
+            settings: WindowSettings::default(),
+        };
         for place in 0..turns {
             let turn = match place % 10 {
                 4 => {
                     let (id, name) = (format!("call {place}"), "look".to_owned());
-                    let kind = PartKind::ToolUse { id, name, input_json: "{}".to_owned() };
+                    let kind = PartKind::ToolUse {
+                        id,
+                        name,
+                        input_json: "{}".to_owned(),
+                    };
                     Turn::new(Role::Assistant, vec![kind.into()])
                 }
                 5 => {
                     let tool_use_id = format!("call {}", place - 1);
                     let (content, parts) = ("seen".to_owned(), Vec::new());
-                    let kind =
-                        PartKind::ToolResult { tool_use_id, content, parts, is_error: false };
+                    let kind = PartKind::ToolResult {
+                        tool_use_id,
+                        content,
+                        parts,
+                        is_error: false,
+                    };
                     Turn::new(Role::Tool, vec![kind.into()])
                 }
                 place if place % 2 == 0 => said(Role::User),
@@ -76,15 +102,30 @@ impl Chat {
             };
             let links = turn.links();
             let (role, body) = (turn.role, Vec::new());
-            let new = NewTurn { body, role, timestamp: None, pinned: false, links };
-            let command = AppendCommand { turns: vec![new], ..AppendCommand::default() };
+            let new = NewTurn {
+                body,
+                role,
+                timestamp: None,
+                pinned: false,
+                links,
+            };
+            let command = AppendCommand {
+                turns: vec![new],
+                ..AppendCommand::default()
+            };
             let seal = |_: &NewTurn, _: u64, _: Timestamp| Arc::from([0_u8; 200].as_slice());
-            if let Err(error) = chat.session.append(&key, &command, &chat.limits, now(), seal) {
+            if let Err(error) = chat
+                .session
+                .append(&key, &command, &chat.limits, now(), seal)
+            {
                 panic!("turn {place}: {error}");
             }
         }
-        let counted =
-            chat.session.uncounted(SCALE, u64::MAX).into_iter().map(|(seq, _)| (seq, TOKENS));
+        let counted = chat
+            .session
+            .uncounted(SCALE, u64::MAX)
+            .into_iter()
+            .map(|(seq, _)| (seq, TOKENS));
         let counted: Vec<_> = counted.collect();
         chat.session.note_counts(SCALE, counted);
         chat
@@ -92,7 +133,10 @@ impl Chat {
 
     /// A window of so many tokens, as a call asks for one.
     fn window(&mut self, policy: Policy, budget: u64, keep: bool) -> Window {
-        assert!(self.session.uncounted(SCALE, u64::MAX).is_empty(), "all is counted");
+        assert!(
+            self.session.uncounted(SCALE, u64::MAX).is_empty(),
+            "all is counted"
+        );
         let ask = Ask {
             model: "m",
             model_budget: Budget {

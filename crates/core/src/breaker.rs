@@ -36,7 +36,10 @@ pub struct Breaker {
 
 impl Default for BreakerPolicy {
     fn default() -> Self {
-        Self { failures_max: 3, cool_down_ms: 5 * 60 * 1_000 }
+        Self {
+            failures_max: 3,
+            cool_down_ms: 5 * 60 * 1_000,
+        }
     }
 }
 
@@ -79,7 +82,9 @@ impl Breaker {
     /// How long nothing is let through from now on, in milliseconds.
     pub fn pause_ms(&self, now: Steady, policy: &BreakerPolicy) -> u64 {
         let since = self.closed_to_all.map(|since| now.since(since));
-        since.map_or(0, |passed_ms| policy.cool_down_ms.max(1).saturating_sub(passed_ms))
+        since.map_or(0, |passed_ms| {
+            policy.cool_down_ms.max(1).saturating_sub(passed_ms)
+        })
     }
 
     /// Failures in a row.
@@ -93,7 +98,10 @@ mod tests {
     use super::*;
     use BreakerState::{Closed, HalfOpen, Open};
 
-    const POLICY: BreakerPolicy = BreakerPolicy { failures_max: 3, cool_down_ms: 100 };
+    const POLICY: BreakerPolicy = BreakerPolicy {
+        failures_max: 3,
+        cool_down_ms: 100,
+    };
 
     fn opened_at(ms: u64) -> Breaker {
         let mut breaker = Breaker::default();
@@ -114,7 +122,10 @@ mod tests {
             breaker.succeeded();
         }
         let mut breaker = opened_at(7);
-        assert_eq!((breaker.failures(), breaker.pause_ms(Steady(8), &POLICY)), (3, 99));
+        assert_eq!(
+            (breaker.failures(), breaker.pause_ms(Steady(8), &POLICY)),
+            (3, 99)
+        );
         assert!(!breaker.admits(Steady(106), &POLICY));
         // A clock that stands still, or was set back, opens nothing early.
         assert!(!breaker.admits(Steady(0), &POLICY));
@@ -132,7 +143,10 @@ mod tests {
         assert_eq!(failed.state(Steady(249), &POLICY), Open);
         assert_eq!(failed.state(Steady(250), &POLICY), HalfOpen);
         breaker.succeeded();
-        assert_eq!((breaker.state(Steady(150), &POLICY), breaker.failures()), (Closed, 0));
+        assert_eq!(
+            (breaker.state(Steady(150), &POLICY), breaker.failures()),
+            (Closed, 0)
+        );
     }
 
     #[test]
@@ -145,7 +159,10 @@ mod tests {
 
     #[test]
     fn senseless_policies_still_open_and_close() {
-        let policy = BreakerPolicy { failures_max: 0, cool_down_ms: 0 };
+        let policy = BreakerPolicy {
+            failures_max: 0,
+            cool_down_ms: 0,
+        };
         let mut breaker = Breaker::default();
         assert!(breaker.admits(Steady(0), &policy));
         breaker.failed(Steady(0), &policy);

@@ -212,10 +212,18 @@ impl Change {
         match self {
             Self::Begin { .. } => None,
             Self::Append(appended) => Some(appended.expected_revision),
-            Self::PatchState { expected_revision, .. }
-            | Self::Touch { expected_revision, .. }
-            | Self::Compact { expected_revision, .. }
-            | Self::End { expected_revision, .. } => Some(*expected_revision),
+            Self::PatchState {
+                expected_revision, ..
+            }
+            | Self::Touch {
+                expected_revision, ..
+            }
+            | Self::Compact {
+                expected_revision, ..
+            }
+            | Self::End {
+                expected_revision, ..
+            } => Some(*expected_revision),
         }
     }
 
@@ -227,9 +235,16 @@ impl Change {
     fn weight_bytes(&self) -> usize {
         const ROW: usize = 256;
         ROW + match self {
-            Self::Append(appended) => appended.turns.iter().map(|(_, content)| content.len()).sum(),
+            Self::Append(appended) => appended
+                .turns
+                .iter()
+                .map(|(_, content)| content.len())
+                .sum(),
             Self::PatchState { state_json, .. } => state_json.len(),
-            Self::Compact { summary: SummaryChange::Made(summary), .. } => 2 * summary.text.len(),
+            Self::Compact {
+                summary: SummaryChange::Made(summary),
+                ..
+            } => 2 * summary.text.len(),
             Self::Begin { .. } | Self::Touch { .. } | Self::Compact { .. } | Self::End { .. } => 0,
         }
     }

@@ -28,8 +28,15 @@ impl Date {
     /// Its name in English.
     pub fn weekday(self) -> &'static str {
         // The first of January 1970 was a Thursday.
-        const NAMES: [&str; 7] =
-            ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+        const NAMES: [&str; 7] = [
+            "Thursday",
+            "Friday",
+            "Saturday",
+            "Sunday",
+            "Monday",
+            "Tuesday",
+            "Wednesday",
+        ];
         let day = days_from_civil(self.year, self.month, self.day).rem_euclid(7);
         NAMES[usize::try_from(day).unwrap_or(0)]
     }
@@ -83,17 +90,24 @@ fn numbers(text: &str, separator: char, digits: [usize; 3]) -> Option<[i64; 3]> 
     let mut numbers = [0; 3];
     for (number, digits) in numbers.iter_mut().zip(digits) {
         let part = parts.next().filter(|part| part.len() == digits)?;
-        *number = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())??;
+        *number = part
+            .bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| part.parse().ok())??;
     }
     parts.next().is_none().then_some(numbers)
 }
 
 /// The nanoseconds that a fraction of a second says, and what comes after it.
 fn fraction(text: &str) -> Option<(u32, &str)> {
-    let Some(text) = text.strip_prefix('.') else { return Some((0, text)) };
+    let Some(text) = text.strip_prefix('.') else {
+        return Some((0, text));
+    };
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, rest) = text.split_at(digits);
-    let nanos = digits.get(..digits.len().min(9)).filter(|nanos| !nanos.is_empty())?;
+    let nanos = digits
+        .get(..digits.len().min(9))
+        .filter(|nanos| !nanos.is_empty())?;
     let nanos: u32 = format!("{nanos:0<9}").parse().ok()?;
     Some((nanos, rest))
 }
@@ -131,10 +145,18 @@ fn civil_from_days(days: i64) -> Date {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_of_year = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_of_year + 2) / 5 + 1;
-    let month = if month_of_year < 10 { month_of_year + 3 } else { month_of_year - 9 };
+    let month = if month_of_year < 10 {
+        month_of_year + 3
+    } else {
+        month_of_year - 9
+    };
     let year = era * 400 + year_of_era + i64::from(month <= 2);
     let small = |number: i64| u8::try_from(number).unwrap_or(1);
-    Date { year, month: small(month), day: small(day) }
+    Date {
+        year,
+        month: small(month),
+        day: small(day),
+    }
 }
 
 #[cfg(test)]
@@ -144,7 +166,11 @@ mod tests {
     #[test]
     fn every_day_is_the_next_one_after_the_day_before() {
         let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let mut expected = Date { year: 1970, month: 1, day: 1 };
+        let mut expected = Date {
+            year: 1970,
+            month: 1,
+            day: 1,
+        };
         for number in 0..=Timestamp::SECONDS_MAX / DAY_S {
             let date = civil_from_days(number);
             assert_eq!(date, expected);
@@ -156,18 +182,39 @@ mod tests {
                 _ => 31,
             };
             expected = match (date.month, date.day == last) {
-                (12, true) => Date { year: date.year + 1, month: 1, day: 1 },
-                (month, true) => Date { month: month + 1, day: 1, ..date },
-                _ => Date { day: date.day + 1, ..date },
+                (12, true) => Date {
+                    year: date.year + 1,
+                    month: 1,
+                    day: 1,
+                },
+                (month, true) => Date {
+                    month: month + 1,
+                    day: 1,
+                    ..date
+                },
+                _ => Date {
+                    day: date.day + 1,
+                    ..date
+                },
             };
         }
-        assert_eq!(expected, Date { year: 10_000, month: 1, day: 1 });
+        assert_eq!(
+            expected,
+            Date {
+                year: 10_000,
+                month: 1,
+                day: 1
+            }
+        );
     }
 
     #[test]
     fn a_day_has_a_date_and_a_name() {
         let date = Date::of(Timestamp::new(1_795_341_723, 0).unwrap());
-        assert_eq!((date.to_string().as_str(), date.weekday()), ("2026-11-22", "Sunday"));
+        assert_eq!(
+            (date.to_string().as_str(), date.weekday()),
+            ("2026-11-22", "Sunday")
+        );
         assert_eq!(Date::of(Timestamp::default()).weekday(), "Thursday");
     }
 
@@ -183,7 +230,11 @@ mod tests {
             ("2016-12-31T23:59:60Z", 1_483_228_799, 0),
             ("9999-12-31T23:59:59Z", Timestamp::SECONDS_MAX, 0),
         ] {
-            assert_eq!(parse_rfc3339(text), Timestamp::new(seconds, nanos), "{text}");
+            assert_eq!(
+                parse_rfc3339(text),
+                Timestamp::new(seconds, nanos),
+                "{text}"
+            );
         }
         for bad in [
             "",

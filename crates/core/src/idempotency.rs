@@ -94,7 +94,11 @@ impl Keys {
             }
             self.order.pop_front();
             // A key that was used anew has a younger place in the order.
-            if self.records.get(&oldest).is_some_and(|record| record.at == at) {
+            if self
+                .records
+                .get(&oldest)
+                .is_some_and(|record| record.at == at)
+            {
                 self.records.remove(&oldest);
             }
         }
@@ -123,9 +127,16 @@ mod tests {
 
     #[test]
     fn a_key_is_known_for_its_time_and_among_the_newest() {
-        let limits = Limits { idempotency_keys: 2, idempotency_ms: 100, ..Limits::default() };
+        let limits = Limits {
+            idempotency_keys: 2,
+            idempotency_ms: 100,
+            ..Limits::default()
+        };
         let find = |keys: &Keys, key: u8, now: u64| {
-            let key = IdempotencyKey { key: [key; 16], content: [key; 16] };
+            let key = IdempotencyKey {
+                key: [key; 16],
+                content: [key; 16],
+            };
             keys.find(key, &limits, Steady(now)).unwrap().is_some()
         };
         let mut keys = Keys::default();
@@ -143,7 +154,13 @@ mod tests {
         let limits = Limits::default();
         let mut keys = Keys::default();
         keys.remember([1; 16], record(1, 1), &limits);
-        let other = IdempotencyKey { key: [1; 16], content: [2; 16] };
-        assert_eq!(keys.find(other, &limits, Steady(2)), Err(CoreError::IdempotencyKeyReused));
+        let other = IdempotencyKey {
+            key: [1; 16],
+            content: [2; 16],
+        };
+        assert_eq!(
+            keys.find(other, &limits, Steady(2)),
+            Err(CoreError::IdempotencyKeyReused)
+        );
     }
 }

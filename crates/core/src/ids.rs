@@ -88,7 +88,9 @@ impl HookName {
         let is_good = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
         match (1..=HOOK_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good) {
             true => Ok(Self(text.into())),
-            false => Err(CoreError::HookNameInvalid { text: text.chars().take(80).collect() }),
+            false => Err(CoreError::HookNameInvalid {
+                text: text.chars().take(80).collect(),
+            }),
         }
     }
 
@@ -139,9 +141,14 @@ impl FromStr for DeliveryId {
     /// [`CoreError::DeliveryIdInvalid`] unless it is `generation/hook`.
     fn from_str(text: &str) -> Result<Self, CoreError> {
         let parsed = text.split_once('/').and_then(|(generation, hook)| {
-            Some(Self { generation: generation.parse().ok()?, hook: HookName::parse(hook).ok()? })
+            Some(Self {
+                generation: generation.parse().ok()?,
+                hook: HookName::parse(hook).ok()?,
+            })
         });
-        let invalid = || CoreError::DeliveryIdInvalid { text: text.chars().take(120).collect() };
+        let invalid = || CoreError::DeliveryIdInvalid {
+            text: text.chars().take(120).collect(),
+        };
         parsed.ok_or_else(invalid)
     }
 }
@@ -257,7 +264,9 @@ fn ulid_number(text: &str) -> Option<u128> {
         return None;
     }
     text.bytes().try_fold(0_u128, |sum, byte| {
-        let digit = ALPHABET.iter().position(|&known| known == byte.to_ascii_uppercase())?;
+        let digit = ALPHABET
+            .iter()
+            .position(|&known| known == byte.to_ascii_uppercase())?;
         Some(sum << 5 | digit as u128)
     })
 }
@@ -269,10 +278,17 @@ mod tests {
     #[test]
     fn a_generation_reads_back_as_it_was_written() {
         let generation = Generation::new(1_700_000_000_000, u128::MAX);
-        assert_eq!(generation.to_string().parse::<Generation>().unwrap(), generation);
+        assert_eq!(
+            generation.to_string().parse::<Generation>().unwrap(),
+            generation
+        );
         assert_eq!(Generation::from_bytes(generation.to_bytes()), generation);
         // The specification's own example of a time stamp.
-        assert!(Generation::new(1_469_918_176_385, 0).to_string().starts_with("01ARYZ6S41"));
+        assert!(
+            Generation::new(1_469_918_176_385, 0)
+                .to_string()
+                .starts_with("01ARYZ6S41")
+        );
         assert!("not a ulid".parse::<Generation>().is_err());
         assert!("8ZZZZZZZZZZZZZZZZZZZZZZZZZ".parse::<Generation>().is_err());
     }
@@ -298,14 +314,23 @@ mod tests {
         let full = MemoryId::new(5, u128::MAX);
         assert_eq!(MemoryId::after(Some(full), 5, 3), MemoryId::new(6, 0));
         let end = MemoryId(u128::MAX);
-        assert_eq!(MemoryId::after(Some(end), i64::MAX, 3), end, "nothing overflows");
+        assert_eq!(
+            MemoryId::after(Some(end), i64::MAX, 3),
+            end,
+            "nothing overflows"
+        );
     }
 
     #[test]
     fn a_delivery_is_named_after_its_generation_and_its_hook() {
         let text = "01ARYZ6S410000000000000000/git-1";
         assert_eq!(text.parse::<DeliveryId>().unwrap().to_string(), text);
-        for bad in ["", "git", "01ARYZ6S410000000000000000/", "01ARYZ6S410000000000000000/A"] {
+        for bad in [
+            "",
+            "git",
+            "01ARYZ6S410000000000000000/",
+            "01ARYZ6S410000000000000000/A",
+        ] {
             assert!(bad.parse::<DeliveryId>().is_err(), "{bad}");
         }
     }

@@ -60,7 +60,8 @@ impl Limits {
 
     /// The pin limit that applies: one place is always left for the conversation.
     pub fn pinned_turns_effective(&self) -> usize {
-        self.pinned_turns.min(self.max_history_turns.saturating_sub(1))
+        self.pinned_turns
+            .min(self.max_history_turns.saturating_sub(1))
     }
 
     /// The pin limit that applies: half of the history is always left.

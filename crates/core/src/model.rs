@@ -102,7 +102,10 @@ impl Budget {
         let whole = self.context_window.saturating_sub(kept_free);
         let left = (0..attempt.min(ATTEMPT_MAX)).fold(whole, |left, _| left - left.div_ceil(10));
         match left {
-            0 => Err(CoreError::BudgetNotPositive { budget: self, attempt }),
+            0 => Err(CoreError::BudgetNotPositive {
+                budget: self,
+                attempt,
+            }),
             left => Ok(left),
         }
     }
@@ -122,7 +125,10 @@ mod tests {
     #[test]
     fn a_window_may_use_what_is_not_kept_free() {
         assert_eq!(BUDGET.input(0), Ok(185_664));
-        let small = BudgetOverride { context_window: Some(20_000), ..BudgetOverride::default() };
+        let small = BudgetOverride {
+            context_window: Some(20_000),
+            ..BudgetOverride::default()
+        };
         assert_eq!(BUDGET.overridden(small).input(0), Ok(5_664));
     }
 
@@ -135,7 +141,10 @@ mod tests {
 
     #[test]
     fn a_budget_without_room_is_refused() {
-        let none = BudgetOverride { context_window: Some(14_336), ..BudgetOverride::default() };
+        let none = BudgetOverride {
+            context_window: Some(14_336),
+            ..BudgetOverride::default()
+        };
         let budget = BUDGET.overridden(none);
         let refused = CoreError::BudgetNotPositive { budget, attempt: 0 };
         assert_eq!(budget.input(0), Err(refused));

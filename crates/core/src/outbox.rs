@@ -70,7 +70,11 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { tries_max: 20, pause_ms_min: 1_000, pause_ms_max: 10 * 60 * 1_000 }
+        Self {
+            tries_max: 20,
+            pause_ms_min: 1_000,
+            pause_ms_max: 10 * 60 * 1_000,
+        }
     }
 }
 
@@ -98,7 +102,11 @@ mod tests {
 
     #[test]
     fn a_pause_grows_to_its_limit_and_tries_come_to_an_end() {
-        let policy = RetryPolicy { tries_max: 5, pause_ms_min: 100, pause_ms_max: 300 };
+        let policy = RetryPolicy {
+            tries_max: 5,
+            pause_ms_min: 100,
+            pause_ms_max: 300,
+        };
         for (tries, shortest, longest) in [(1, 50, 100), (2, 100, 200), (3, 150, 300)] {
             for random in [0, 1, 49, 50, 51, u64::MAX] {
                 let pause = policy.pause_ms(tries, random, None).unwrap();
@@ -106,9 +114,17 @@ mod tests {
             }
         }
         assert_eq!(policy.pause_ms(4, 0, Some(250)), Some(250), "as asked");
-        assert_eq!(policy.pause_ms(4, 0, Some(9_999)), Some(300), "but not for ever");
+        assert_eq!(
+            policy.pause_ms(4, 0, Some(9_999)),
+            Some(300),
+            "but not for ever"
+        );
         assert_eq!(policy.pause_ms(5, 0, None), None);
-        let odd = RetryPolicy { tries_max: u32::MAX, pause_ms_min: u64::MAX, pause_ms_max: 0 };
+        let odd = RetryPolicy {
+            tries_max: u32::MAX,
+            pause_ms_min: u64::MAX,
+            pause_ms_max: 0,
+        };
         assert_eq!(odd.pause_ms(4_000, u64::MAX, Some(u64::MAX)), Some(1));
     }
 
@@ -126,7 +142,10 @@ mod tests {
         }
         assert!(!ended.wants(&tenant, EndReason::Expired));
         assert!(!on(&[EndReason::Reset]).wants(&tenant, EndReason::Ended));
-        let others = Subscription { tenants: vec![TenantId::parse("b").unwrap()], ..ended };
+        let others = Subscription {
+            tenants: vec![TenantId::parse("b").unwrap()],
+            ..ended
+        };
         assert!(!others.wants(&tenant, EndReason::Ended));
     }
 }

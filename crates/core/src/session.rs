@@ -140,13 +140,26 @@ impl Session {
             last_access: now.steady,
         };
         let history = History::default();
-        (Self { head, history, state: None, keys: None, windows: None, compacting: None }, change)
+        (
+            Self {
+                head,
+                history,
+                state: None,
+                keys: None,
+                windows: None,
+                compacting: None,
+            },
+            change,
+        )
     }
 
     /// Brings back what a store knows.
     pub fn restore(saved: SavedSession) -> Self {
-        let arrivals: Vec<Arrival<'_>> =
-            saved.turns.iter().map(|(record, results)| (record.clone(), &results[..])).collect();
+        let arrivals: Vec<Arrival<'_>> = saved
+            .turns
+            .iter()
+            .map(|(record, results)| (record.clone(), &results[..]))
+            .collect();
         let history = History::restore(&saved.kept, arrivals);
         let mut head = saved.head;
         head.totals = history.totals();
@@ -154,7 +167,14 @@ impl Session {
         let windows = has_cuts.then(|| Box::new(Windows::restore(saved.cuts)));
         let (state, keys) = (saved.state.map(Box::new), Some(Box::new(saved.keys)));
         let compacting = saved.summary.map(Compacting::with).map(Box::new);
-        Self { head, history, state, keys, windows, compacting }
+        Self {
+            head,
+            history,
+            state,
+            keys,
+            windows,
+            compacting,
+        }
     }
 
     /// All but the turns.
@@ -218,17 +238,23 @@ impl Session {
                 TurnRecord::new(turn, seq, seal(turn, seq, at))
             })
             .collect();
-        let turns = records.iter().map(|record| (record.seq, Arc::clone(&record.content)));
+        let turns = records
+            .iter()
+            .map(|record| (record.seq, Arc::clone(&record.content)));
         let turns: Vec<_> = turns.collect();
         let results = command.turns.iter().map(|turn| &turn.links.results[..]);
-        let dropped_turns =
-            self.history.append(records.into_iter().zip(results).collect(), limits)?;
+        let dropped_turns = self
+            .history
+            .append(records.into_iter().zip(results).collect(), limits)?;
 
         let expected_revision = self.change_at(now.steady);
         self.head.last_seq += turns.len() as u64;
         self.head.totals = self.history.totals();
         self.head.partial = command.partial;
-        let subject = command.subject.clone().filter(|new| self.head.subject.as_ref() != Some(new));
+        let subject = command
+            .subject
+            .clone()
+            .filter(|new| self.head.subject.as_ref() != Some(new));
         self.head.subject = subject.clone().or(self.head.subject.take());
         let record = KeyRecord {
             content: command.idempotency.map_or([0; 16], |named| named.content),
@@ -240,7 +266,9 @@ impl Session {
         };
         let idempotency = command.idempotency.map(|named| (named.key, record));
         if let Some((key, record)) = idempotency {
-            self.keys.get_or_insert_default().remember(key, record, limits);
+            self.keys
+                .get_or_insert_default()
+                .remember(key, record, limits);
         }
         let change = Change::Append(Box::new(Appended {
             key: key.clone(),
@@ -253,7 +281,10 @@ impl Session {
             partial: command.partial,
             last_access: self.written_access(now.steady),
             idempotency,
-            cuts: self.windows.as_mut().and_then(|windows| windows.take_changes()),
+            cuts: self
+                .windows
+                .as_mut()
+                .and_then(|windows| windows.take_changes()),
         }));
         Ok(Decision::Done { record, change })
     }
@@ -290,7 +321,10 @@ impl Session {
             generation: self.head.generation,
             expected_revision,
             last_access: self.written_access(now.steady),
-            cuts: self.windows.as_mut().and_then(|windows| windows.take_changes()),
+            cuts: self
+                .windows
+                .as_mut()
+                .and_then(|windows| windows.take_changes()),
         }
     }
 
@@ -349,7 +383,13 @@ impl Head {
     /// The end of this generation, for which these hooks are owed a delivery.
     pub fn end(&self, reason: EndReason, at: Now, owed: Arc<[HookName]>) -> Change {
         let (generation, expected_revision) = (self.generation, self.revision);
-        Change::End { generation, expected_revision, reason, at, owed }
+        Change::End {
+            generation,
+            expected_revision,
+            reason,
+            at,
+            owed,
+        }
     }
 }
 
@@ -359,16 +399,18 @@ impl Head {
 /// [`CoreError::StaleGeneration`] or [`CoreError::StaleSeq`].
 pub fn check_expectations(command: &AppendCommand, live: Option<&Head>) -> Result<(), CoreError> {
     let actual = live.map(|head| head.generation);
-    if let Some(expected) =
-        command.expected_generation.filter(|_| command.expected_generation != actual)
+    if let Some(expected) = command
+        .expected_generation
+        .filter(|_| command.expected_generation != actual)
     {
         return Err(CoreError::StaleGeneration { expected, actual });
     }
     let last_seq = live.map_or(0, |head| head.last_seq);
     match command.expected_seq {
-        Some(expected) if expected != last_seq => {
-            Err(CoreError::StaleSeq { expected, actual: last_seq })
-        }
+        Some(expected) if expected != last_seq => Err(CoreError::StaleSeq {
+            expected,
+            actual: last_seq,
+        }),
         _ => Ok(()),
     }
 }

@@ -5,11 +5,17 @@ use crate::ids::{SessionId, TenantId};
 use crate::turn::{Links, Role};
 
 fn key() -> SessionKey {
-    SessionKey { tenant: TenantId::parse("t").unwrap(), session: SessionId::parse("s").unwrap() }
+    SessionKey {
+        tenant: TenantId::parse("t").unwrap(),
+        session: SessionId::parse("s").unwrap(),
+    }
 }
 
 fn now(ms: u64) -> Now {
-    Now { wall: Timestamp::from_ms(1_000_000 + ms as i64), steady: Steady(ms) }
+    Now {
+        wall: Timestamp::from_ms(1_000_000 + ms as i64),
+        steady: Steady(ms),
+    }
 }
 
 fn command(texts: &[&str]) -> AppendCommand {
@@ -20,7 +26,10 @@ fn command(texts: &[&str]) -> AppendCommand {
         pinned: false,
         links: Links::default(),
     });
-    AppendCommand { turns: turns.collect(), ..AppendCommand::default() }
+    AppendCommand {
+        turns: turns.collect(),
+        ..AppendCommand::default()
+    }
 }
 
 fn seal(turn: &NewTurn, seq: u64, _at: Timestamp) -> Arc<[u8]> {
@@ -39,8 +48,10 @@ fn append(session: &mut Session, command: &AppendCommand, at: u64) -> Result<Dec
 fn seqs_follow_each_other_and_every_change_builds_on_the_last() {
     let mut session = session();
     for (round, first) in [(0, 1), (1, 3), (2, 5)] {
-        let Ok(Decision::Done { record, change: Change::Append(change) }) =
-            append(&mut session, &command(&["a", "b"]), round)
+        let Ok(Decision::Done {
+            record,
+            change: Change::Append(change),
+        }) = append(&mut session, &command(&["a", "b"]), round)
         else {
             panic!("an append was expected");
         };
@@ -48,20 +59,36 @@ fn seqs_follow_each_other_and_every_change_builds_on_the_last() {
         assert_eq!(change.expected_revision, round);
         assert_eq!(&*change.turns[0].1, format!("a{first}").as_bytes());
     }
-    let (state, change) =
-        session.patch_state(r#"{"a":1}"#, None, &Limits::default(), now(9)).unwrap();
+    let (state, change) = session
+        .patch_state(r#"{"a":1}"#, None, &Limits::default(), now(9))
+        .unwrap();
     assert_eq!((&*state.json, state.version), (r#"{"a":1}"#, 1));
-    assert!(matches!(change, Change::PatchState { expected_revision: 3, .. }));
+    assert!(matches!(
+        change,
+        Change::PatchState {
+            expected_revision: 3,
+            ..
+        }
+    ));
     let head = session.head();
-    assert_eq!((head.last_seq, head.revision, head.last_access), (6, 4, Steady(9)));
+    assert_eq!(
+        (head.last_seq, head.revision, head.last_access),
+        (6, 4, Steady(9))
+    );
 }
 
 #[test]
 fn a_repetition_is_answered_and_not_done_again() {
     let mut session = session();
-    let named = IdempotencyKey { key: [1; 16], content: [2; 16] };
-    let command =
-        AppendCommand { idempotency: Some(named), expected_seq: Some(0), ..command(&["a"]) };
+    let named = IdempotencyKey {
+        key: [1; 16],
+        content: [2; 16],
+    };
+    let command = AppendCommand {
+        idempotency: Some(named),
+        expected_seq: Some(0),
+        ..command(&["a"])
+    };
     let Ok(Decision::Done { record, .. }) = append(&mut session, &command, 1) else {
         panic!("an append was expected");
     };
@@ -75,16 +102,28 @@ fn a_repetition_is_answered_and_not_done_again() {
 #[test]
 fn stale_expectations_are_refused() {
     let mut session = session();
-    let stale_seq = AppendCommand { expected_seq: Some(3), ..command(&["a"]) };
+    let stale_seq = AppendCommand {
+        expected_seq: Some(3),
+        ..command(&["a"])
+    };
     assert_eq!(
         append(&mut session, &stale_seq, 1).unwrap_err(),
-        CoreError::StaleSeq { expected: 3, actual: 0 }
+        CoreError::StaleSeq {
+            expected: 3,
+            actual: 0
+        }
     );
     let other = Generation::new(2, 2);
-    let stale_generation = AppendCommand { expected_generation: Some(other), ..command(&["a"]) };
+    let stale_generation = AppendCommand {
+        expected_generation: Some(other),
+        ..command(&["a"])
+    };
     assert_eq!(
         append(&mut session, &stale_generation, 1).unwrap_err(),
-        CoreError::StaleGeneration { expected: other, actual: Some(Generation::new(1, 1)) }
+        CoreError::StaleGeneration {
+            expected: other,
+            actual: Some(Generation::new(1, 1))
+        }
     );
     assert_eq!(session.head().revision, 0);
 }
@@ -95,5 +134,8 @@ fn idle_time_is_measured_on_the_steady_line_alone() {
     append(&mut session, &command(&["a"]), 1_000).unwrap();
     assert!(!session.is_expired(Steady(1_999), 1_000));
     assert!(session.is_expired(Steady(2_000), 1_000));
-    assert!(!session.is_expired(Steady(0), 1_000), "time that went back expires nothing");
+    assert!(
+        !session.is_expired(Steady(0), 1_000),
+        "time that went back expires nothing"
+    );
 }

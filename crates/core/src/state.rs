@@ -18,7 +18,10 @@ pub struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self { json: "{}".into(), version: 0 }
+        Self {
+            json: "{}".into(),
+            version: 0,
+        }
     }
 }
 
@@ -35,16 +38,25 @@ impl State {
         limits: &Limits,
     ) -> Result<Self, CoreError> {
         if let Some(expected) = expected_version.filter(|&expected| expected != self.version) {
-            return Err(CoreError::StaleStateVersion { expected, actual: self.version });
+            return Err(CoreError::StaleStateVersion {
+                expected,
+                actual: self.version,
+            });
         }
         let patch = parse_object(patch)?;
         let mut state = Value::Object(parse_object(&self.json)?);
         merge(&mut state, Value::Object(patch));
         let json = state.to_string();
         if json.len() > limits.state_bytes {
-            return Err(CoreError::StateTooLarge { actual: json.len(), limit: limits.state_bytes });
+            return Err(CoreError::StateTooLarge {
+                actual: json.len(),
+                limit: limits.state_bytes,
+            });
         }
-        Ok(Self { json: json.into(), version: self.version + 1 })
+        Ok(Self {
+            json: json.into(),
+            version: self.version + 1,
+        })
     }
 }
 
@@ -53,7 +65,9 @@ fn parse_object(text: &str) -> Result<Map<String, Value>, CoreError> {
     let invalid = |problem: String| CoreError::StateInvalid { problem };
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(invalid("not a JSON object; the state of a session is one".into())),
+        Ok(_) => Err(invalid(
+            "not a JSON object; the state of a session is one".into(),
+        )),
         Err(error) if error.to_string().starts_with("recursion limit") => {
             Err(invalid("nested deeper than 128 levels".into()))
         }
@@ -70,7 +84,9 @@ fn merge(target: &mut Value, patch: Value) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let Some(members) = target.as_object_mut() else { return };
+    let Some(members) = target.as_object_mut() else {
+        return;
+    };
     for (name, value) in patch {
         if value.is_null() {
             members.shift_remove(&name);
@@ -94,26 +110,47 @@ mod tests {
             (r#"{"a":"b","b":"c"}"#, r#"{"a":null}"#, r#"{"b":"c"}"#),
             (r#"{"a":["b"]}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
             (r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#),
-            (r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#),
+            (
+                r#"{"a":{"b":"c"}}"#,
+                r#"{"a":{"b":"d","c":null}}"#,
+                r#"{"a":{"b":"d"}}"#,
+            ),
             (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
             (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#),
             (r"{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
-            (r#"{"n":1}"#, r#"{"n":12345678901234567890.10}"#, r#"{"n":12345678901234567890.10}"#),
+            (
+                r#"{"n":1}"#,
+                r#"{"n":12345678901234567890.10}"#,
+                r#"{"n":12345678901234567890.10}"#,
+            ),
         ];
         for (before, patch, after) in cases {
-            let state = State { json: before.into(), version: 7 };
+            let state = State {
+                json: before.into(),
+                version: 7,
+            };
             let patched = state.patched(patch, Some(7), &Limits::default()).unwrap();
-            assert_eq!((&*patched.json, patched.version), (after, 8), "{before} + {patch}");
+            assert_eq!(
+                (&*patched.json, patched.version),
+                (after, 8),
+                "{before} + {patch}"
+            );
         }
     }
 
     #[test]
     fn refuses_what_is_no_object_too_deep_too_large_or_stale() {
-        let limits = Limits { state_bytes: 10, ..Limits::default() };
+        let limits = Limits {
+            state_bytes: 10,
+            ..Limits::default()
+        };
         let patched = |patch: &str| State::default().patched(patch, None, &limits);
         let deep = format!("{}1{}", r#"{"a":"#.repeat(1_000), "}".repeat(1_000));
         for bad in ["", "[]", "null", "{", &deep] {
-            assert!(matches!(patched(bad), Err(CoreError::StateInvalid { .. })), "{bad:.20}");
+            assert!(
+                matches!(patched(bad), Err(CoreError::StateInvalid { .. })),
+                "{bad:.20}"
+            );
         }
         assert!(matches!(
             patched(r#"{"a":"0123456789"}"#),
@@ -121,7 +158,10 @@ mod tests {
         ));
         assert_eq!(
             State::default().patched("{}", Some(1), &limits),
-            Err(CoreError::StaleStateVersion { expected: 1, actual: 0 })
+            Err(CoreError::StaleStateVersion {
+                expected: 1,
+                actual: 0
+            })
         );
     }
 }

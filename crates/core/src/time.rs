@@ -23,7 +23,10 @@ impl Timestamp {
     pub fn from_ms(ms: i64) -> Self {
         let ms = ms.clamp(0, Self::SECONDS_MAX * 1_000);
         let nanos = u32::try_from(ms % 1_000).unwrap_or(0) * 1_000_000;
-        Self { seconds: ms / 1_000, nanos }
+        Self {
+            seconds: ms / 1_000,
+            nanos,
+        }
     }
 
     /// Milliseconds since 1970.

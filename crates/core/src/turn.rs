@@ -110,7 +110,10 @@ pub enum MediaSource {
 
 impl From<PartKind> for Part {
     fn from(kind: PartKind) -> Self {
-        Self { kind, extra_json: String::new() }
+        Self {
+            kind,
+            extra_json: String::new(),
+        }
     }
 }
 
@@ -152,19 +155,44 @@ impl Turn {
         let invalid = |problem: String| CoreError::TurnInvalid { index, problem };
         let at_most = |what, actual, limit| match actual <= limit {
             true => Ok(()),
-            false => Err(CoreError::TurnTooLarge { index, what, actual, limit }),
+            false => Err(CoreError::TurnTooLarge {
+                index,
+                what,
+                actual,
+                limit,
+            }),
         };
         if self.parts.is_empty() {
-            return Err(invalid("no parts; send at least one, an empty text if need be".into()));
+            return Err(invalid(
+                "no parts; send at least one, an empty text if need be".into(),
+            ));
         }
-        if self.salience.is_some_and(|salience| !(0.0..=1.0).contains(&salience)) {
+        if self
+            .salience
+            .is_some_and(|salience| !(0.0..=1.0).contains(&salience))
+        {
             return Err(invalid("salience is outside 0 to 1".into()));
         }
         check_extra(&self.extra_json).map_err(invalid)?;
-        at_most("parts", self.parts.iter().map(Part::count).sum(), limits.parts_per_turn)?;
-        at_most("metadata entries", self.metadata.len(), limits.metadata_entries)?;
-        let metadata_bytes = self.metadata.iter().map(|(name, value)| name.len() + value.len());
-        at_most("metadata bytes", metadata_bytes.sum(), limits.metadata_bytes)?;
+        at_most(
+            "parts",
+            self.parts.iter().map(Part::count).sum(),
+            limits.parts_per_turn,
+        )?;
+        at_most(
+            "metadata entries",
+            self.metadata.len(),
+            limits.metadata_entries,
+        )?;
+        let metadata_bytes = self
+            .metadata
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        at_most(
+            "metadata bytes",
+            metadata_bytes.sum(),
+            limits.metadata_bytes,
+        )?;
         for (place, part) in self.parts.iter().enumerate() {
             part.check(self.role)
                 .map_err(|problem| invalid(format!("parts[{place}]: {problem}")))?;
@@ -192,17 +220,27 @@ impl Part {
                 check_length("tool_use.id", id, 1, ID_BYTES_MAX)?;
                 check_length("tool_use.name", name, 1, ID_BYTES_MAX)
             }
-            PartKind::ToolResult { tool_use_id, parts, .. } => {
+            PartKind::ToolResult {
+                tool_use_id, parts, ..
+            } => {
                 if !matches!(role, Role::Tool | Role::User) {
                     return Err("a tool result; only ROLE_TOOL and ROLE_USER bring one".into());
                 }
                 if let Some(place) = parts.iter().position(|part| !part.may_stand_in_a_result()) {
-                    return Err(format!("tool_result.parts[{place}] is neither text nor media"));
+                    return Err(format!(
+                        "tool_result.parts[{place}] is neither text nor media"
+                    ));
                 }
-                parts.iter().try_for_each(|part| check_extra(&part.extra_json))?;
+                parts
+                    .iter()
+                    .try_for_each(|part| check_extra(&part.extra_json))?;
                 check_length("tool_result.tool_use_id", tool_use_id, 1, ID_BYTES_MAX)
             }
-            PartKind::Media { media_type, source, name } => {
+            PartKind::Media {
+                media_type,
+                source,
+                name,
+            } => {
                 if matches!(source, MediaSource::Uri(uri) if uri.is_empty()) {
                     return Err("media without data or uri".into());
                 }
@@ -221,7 +259,10 @@ impl Part {
 fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), String> {
     match (min..=max).contains(&text.len()) {
         true => Ok(()),
-        false => Err(format!("{what} has {} bytes; it takes {min} to {max}", text.len())),
+        false => Err(format!(
+            "{what} has {} bytes; it takes {min} to {max}",
+            text.len()
+        )),
     }
 }
 

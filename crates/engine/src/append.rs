@@ -69,7 +69,10 @@ impl Engine {
         session: &SessionId,
         command: AppendCommand,
     ) -> Result<AppendOutcome, EngineError> {
-        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
         let bytes = command.turns.iter().map(|turn| turn.body.len()).sum();
         let mut permit = Some(self.shared.journal.permit(bytes).await?);
         for _ in 0..ATTEMPTS {
@@ -90,7 +93,11 @@ impl Engine {
                         permit = Some(self.shared.journal.permit(bytes).await?);
                         continue;
                     }
-                    Attempt::Seen { outcome, ticket, epoch } => {
+                    Attempt::Seen {
+                        outcome,
+                        ticket,
+                        epoch,
+                    } => {
                         self.shared.journal.visible(ticket).await;
                         if cell.lock().epoch == epoch {
                             return Ok(outcome);
@@ -137,7 +144,9 @@ impl Engine {
         let policy = cell.tenant.policy();
         let before = session.head().totals;
         // `inner` is a guard: asked for the session anew, to change it.
-        let Some(session) = inner.session_mut() else { return Ok(Attempt::Gone) };
+        let Some(session) = inner.session_mut() else {
+            return Ok(Attempt::Gone);
+        };
         let decision = session.append(&cell.key, command, &policy.limits, now, encoding::seal)?;
         let (record, change, duplicate) = match decision {
             Decision::Done { record, change } => (record, change, false),
@@ -148,8 +157,16 @@ impl Engine {
                 let session = head.map(|head| SessionView::of(&cell.key, head, &cell.tenant, now));
                 drop(inner);
                 cell.tenant.idle.touch(cell, now.steady);
-                let outcome = AppendOutcome { session, record, duplicate: true };
-                return Ok(Attempt::Seen { outcome, ticket, epoch });
+                let outcome = AppendOutcome {
+                    session,
+                    record,
+                    duplicate: true,
+                };
+                return Ok(Attempt::Seen {
+                    outcome,
+                    ticket,
+                    epoch,
+                });
             }
             // Written behind whatever the first one still waits for.
             Decision::Repeated { record } => (record, session.touch(now), true),
@@ -160,12 +177,20 @@ impl Engine {
         let wanted = session.consider_append(now.steady, &policy.compaction, &policy.limits);
         let after = session.head().totals;
         cell.tenant.stats.count_live(before, after);
-        let set = ChangeSet { changes: vec![change] };
+        let set = ChangeSet {
+            changes: vec![change],
+        };
         let outcome = self.hand_over(cell, &mut inner, set, permit, (record, duplicate), now);
         drop(inner);
         cell.tenant.idle.touch(cell, now.steady);
         if let Some(trigger) = wanted {
-            self.shared.compactions.want(cell, Wish { trigger, near: None });
+            self.shared.compactions.want(
+                cell,
+                Wish {
+                    trigger,
+                    near: None,
+                },
+            );
         }
         outcome
     }
@@ -179,7 +204,9 @@ impl Engine {
         permit: &mut Option<Permit>,
         now: Now,
     ) -> Result<Attempt<AppendOutcome>, EngineError> {
-        let Some(old) = inner.session_mut() else { return Ok(Attempt::Gone) };
+        let Some(old) = inner.session_mut() else {
+            return Ok(Attempt::Gone);
+        };
         let policy = cell.tenant.policy();
         let limits = &policy.limits;
         if let (Some(named), Some(keys)) = (command.idempotency, old.keys())
@@ -194,10 +221,14 @@ impl Engine {
             fresh.set_keys(keys.clone());
         }
         let decision = fresh.append(&cell.key, command, limits, now, encoding::seal)?;
-        let Decision::Done { record, change } = decision else { return Ok(Attempt::Gone) };
+        let Decision::Done { record, change } = decision else {
+            return Ok(Attempt::Gone);
+        };
         let end = self.end_of(&cell.key, Leaving::Whole(old), EndReason::Expired, now);
         inner.settle(&cell.tenant, Residence::Live(fresh));
-        let set = ChangeSet { changes: vec![end, begin, change] };
+        let set = ChangeSet {
+            changes: vec![end, begin, change],
+        };
         self.hand_over(cell, inner, set, permit, (record, false), now)
     }
 
@@ -215,8 +246,17 @@ impl Engine {
         let cells = vec![Arc::clone(cell)];
         let submitted = self.shared.journal.submit(permit, set, cells, dropped);
         inner.ticket = submitted.ticket;
-        let session = inner.head().map(|head| SessionView::of(&cell.key, head, &cell.tenant, now));
-        Ok(Attempt::Done(AppendOutcome { session, record, duplicate }, submitted))
+        let session = inner
+            .head()
+            .map(|head| SessionView::of(&cell.key, head, &cell.tenant, now));
+        Ok(Attempt::Done(
+            AppendOutcome {
+                session,
+                record,
+                duplicate,
+            },
+            submitted,
+        ))
     }
 
     /// Starts a session with its first turns. `Attempt::Gone` when somebody else has
@@ -229,7 +269,12 @@ impl Engine {
         permit: &mut Option<Permit>,
     ) -> Result<Attempt<AppendOutcome>, EngineError> {
         let _flight = self.shared.flights.enter(key).await;
-        let is_there = || self.shared.table.get(key).is_some_and(|there| !there.lock().is_gone());
+        let is_there = || {
+            self.shared
+                .table
+                .get(key)
+                .is_some_and(|there| !there.lock().is_gone())
+        };
         if is_there() {
             return Ok(Attempt::Gone);
         }
@@ -253,13 +298,17 @@ impl Engine {
             session.set_keys(keys);
         }
         let decision = session.append(key, command, &policy.limits, now, encoding::seal)?;
-        let Decision::Done { record, change } = decision else { return Ok(Attempt::Gone) };
+        let Decision::Done { record, change } = decision else {
+            return Ok(Attempt::Gone);
+        };
 
         let view = SessionView::of(key, session.head(), tenant, now);
         let cell = SessionCell::new(key.clone(), Arc::clone(tenant), Residence::Live(session));
         let cell = Arc::new(cell);
         let changes = vec![begin, change];
-        let submitted = self.take_place(&cell, changes, record.dropped_turns, permit).await?;
+        let submitted = self
+            .take_place(&cell, changes, record.dropped_turns, permit)
+            .await?;
         // From the hand-over to here nothing waits: a caller who hangs up does so before or
         // after.
         let mut inner = cell.lock();
@@ -267,7 +316,11 @@ impl Engine {
         tenant.idle.push(&cell, now.steady);
         self.shared.table.insert(&cell);
         drop(inner);
-        let outcome = AppendOutcome { session: Some(view), record, duplicate: false };
+        let outcome = AppendOutcome {
+            session: Some(view),
+            record,
+            duplicate: false,
+        };
         Ok(Attempt::Done(outcome, submitted))
     }
 
@@ -310,7 +363,9 @@ impl Engine {
         (changes, dropped): (&mut Vec<Change>, u64),
         permit: &mut Option<Permit>,
     ) -> Result<Eviction, EngineError> {
-        let Some(oldest) = from.idle.oldest() else { return Ok(Eviction::Nobody) };
+        let Some(oldest) = from.idle.oldest() else {
+            return Ok(Eviction::Nobody);
+        };
         let victim = oldest.cell;
         let mut inner = victim.lock();
         if !inner.is_listed {
@@ -332,7 +387,9 @@ impl Engine {
             true => EndReason::Expired,
             false => EndReason::Evicted,
         };
-        let Some(leaving) = Leaving::of(&inner) else { return Ok(Eviction::Again) };
+        let Some(leaving) = Leaving::of(&inner) else {
+            return Ok(Eviction::Again);
+        };
         let mut all = vec![self.end_of(&victim.key, leaving, reason, now)];
         all.append(changes);
         let cells = vec![Arc::clone(cell), Arc::clone(&victim)];
@@ -357,6 +414,10 @@ enum Eviction {
 }
 
 fn repeated(record: KeyRecord) -> Attempt<AppendOutcome> {
-    let outcome = AppendOutcome { session: None, record, duplicate: true };
+    let outcome = AppendOutcome {
+        session: None,
+        record,
+        duplicate: true,
+    };
     Attempt::Done(outcome, Submitted::nothing())
 }

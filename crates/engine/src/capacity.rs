@@ -35,7 +35,10 @@ pub(crate) enum Place {
 
 impl Capacity {
     pub(crate) fn new(max_sessions: usize) -> Self {
-        Self { max_sessions: AtomicUsize::new(max_sessions), counts: Mutex::default() }
+        Self {
+            max_sessions: AtomicUsize::new(max_sessions),
+            counts: Mutex::default(),
+        }
     }
 
     /// Another cap of the process applies from now on.
@@ -103,7 +106,11 @@ impl Capacity {
         }
         let max = self.max_sessions();
         let over = max > 0 && counts.total > max;
-        counts.by_count.last().filter(|_| over).map(|(_, id)| id.clone())
+        counts
+            .by_count
+            .last()
+            .filter(|_| over)
+            .map(|(_, id)| id.clone())
     }
 
     pub(crate) fn of(&self, tenant: &TenantId) -> usize {
@@ -137,7 +144,10 @@ mod tests {
     use crate::tenant::Policy;
 
     fn tenant(id: &str, max_sessions: usize) -> Tenant {
-        let own = TenantLimits { max_sessions: Some(max_sessions), ..TenantLimits::default() };
+        let own = TenantLimits {
+            max_sessions: Some(max_sessions),
+            ..TenantLimits::default()
+        };
         let policy = Policy::new(&EngineConfig::default(), &own);
         Tenant::new(TenantId::parse(id).unwrap(), policy)
     }
@@ -166,6 +176,9 @@ mod tests {
         assert_eq!(capacity.take(&capped), Place::Taken);
         assert_eq!(capacity.take(&capped), Place::From(capped.id.clone()));
         capacity.take_anyway(&capped.id);
-        assert_eq!(capacity.overfull([&capped].into_iter()), Some(capped.id.clone()));
+        assert_eq!(
+            capacity.overfull([&capped].into_iter()),
+            Some(capped.id.clone())
+        );
     }
 }

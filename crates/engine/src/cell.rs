@@ -48,10 +48,24 @@ pub(crate) enum Residence {
 
 impl SessionCell {
     pub(crate) fn new(key: SessionKey, tenant: Arc<Tenant>, residence: Residence) -> Self {
-        tenant.stats.count_live(Totals::default(), residence.totals());
-        tenant.stats.compaction.count_open(false, residence.is_open());
-        let inner = Inner { residence, ticket: 0, epoch: 0, is_listed: false };
-        Self { key, tenant, inner: Mutex::new(inner) }
+        tenant
+            .stats
+            .count_live(Totals::default(), residence.totals());
+        tenant
+            .stats
+            .compaction
+            .count_open(false, residence.is_open());
+        let inner = Inner {
+            residence,
+            ticket: 0,
+            epoch: 0,
+            is_listed: false,
+        };
+        Self {
+            key,
+            tenant,
+            inner: Mutex::new(inner),
+        }
     }
 
     /// A panic while the session was being changed may have left it half changed: then
@@ -96,8 +110,13 @@ impl Inner {
 
     /// Says where the session is from now on; gives where it was.
     pub(crate) fn settle(&mut self, tenant: &Tenant, residence: Residence) -> Residence {
-        tenant.stats.compaction.count_open(self.residence.is_open(), residence.is_open());
-        tenant.stats.count_live(self.residence.totals(), residence.totals());
+        tenant
+            .stats
+            .compaction
+            .count_open(self.residence.is_open(), residence.is_open());
+        tenant
+            .stats
+            .count_live(self.residence.totals(), residence.totals());
         std::mem::replace(&mut self.residence, residence)
     }
 }
@@ -119,7 +138,9 @@ impl Residence {
             Self::Stored(head) => head,
             Self::Unknown | Self::Gone => return false,
         };
-        head.compaction.as_ref().is_some_and(|status| status.opened.is_some())
+        head.compaction
+            .as_ref()
+            .is_some_and(|status| status.opened.is_some())
     }
 
     fn totals(&self) -> Totals {

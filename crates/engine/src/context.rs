@@ -106,8 +106,10 @@ impl Engine {
             (plan.recalled, notes) = self.recall_for_window(tenant, session, ask, room).await;
         }
         let mut built = self.window(tenant, session, &plan).await;
-        let is_tight =
-            matches!(built, Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. })));
+        let is_tight = matches!(
+            built,
+            Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. }))
+        );
         if is_tight && plan.recalled.take().is_some() {
             notes.push("there is no room for memories".to_owned());
             built = self.window(tenant, session, &plan).await;
@@ -122,7 +124,12 @@ impl Engine {
         }
         window.report.degraded |= !notes.is_empty();
         window.report.notes.append(&mut notes);
-        let Window { turns, cache_breakpoints, report, .. } = window;
+        let Window {
+            turns,
+            cache_breakpoints,
+            report,
+            ..
+        } = window;
         Ok(ContextOutcome {
             session: view,
             appended,
@@ -144,12 +151,18 @@ impl Engine {
         let model = self.shared.models.load().get(&request.model)?;
         let budget = model.profile.budget.overridden(request.budget);
         let input_budget = budget.input(request.attempt)?;
-        let fixed_digest = self.shared.prompts.digest([&request.system, &request.tools_json]);
+        let fixed_digest = self
+            .shared
+            .prompts
+            .digest([&request.system, &request.tools_json]);
         let is_counted = model.counter.is_some() && !request.peek;
         let counted_by_provider =
             is_counted.then(|| (request.system.clone(), request.tools_json.clone()));
         let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
-        let fixed = prompts.await?.saturating_add(request.overhead_tokens).min(FIXED_MAX);
+        let fixed = prompts
+            .await?
+            .saturating_add(request.overhead_tokens)
+            .min(FIXED_MAX);
         Ok(Plan {
             policy: request.policy.unwrap_or(config.context.settings.policy),
             settings: compaction::settings(&config),
@@ -203,8 +216,13 @@ impl Engine {
         session: &SessionId,
         plan: &Plan,
     ) -> Result<(Window, SessionView, Told), EngineError> {
-        let not_found = || EngineError::SessionNotFound { session: session.clone() };
-        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let not_found = || EngineError::SessionNotFound {
+            session: session.clone(),
+        };
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
         for _ in 0..ATTEMPTS {
             let cell = self.shared.table.get(&key).ok_or_else(not_found)?;
             if self.end_if_expired(&cell).await? {
@@ -220,9 +238,13 @@ impl Engine {
                     }
                 }
                 Look::Uncounted(turns, life) => {
-                    let (bytes, scale) =
-                        (turns.iter().map(|(_, turn)| turn.len()).sum(), plan.model.scale.clone());
-                    let counted = self.counting(bytes, move || count_turns(&scale, turns)).await?;
+                    let (bytes, scale) = (
+                        turns.iter().map(|(_, turn)| turn.len()).sum(),
+                        plan.model.scale.clone(),
+                    );
+                    let counted = self
+                        .counting(bytes, move || count_turns(&scale, turns))
+                        .await?;
                     let mut inner = cell.lock();
                     let epoch = inner.epoch;
                     let session = inner.session_mut();
@@ -247,7 +269,9 @@ impl Engine {
     fn look_for_window(&self, cell: &Arc<SessionCell>, plan: &Plan) -> Look {
         let mut inner = cell.lock();
         let (now, ticket, epoch) = (self.shared.machine.now(), inner.ticket, inner.epoch);
-        let Some(session) = inner.session_mut() else { return Look::NeedsLoad };
+        let Some(session) = inner.session_mut() else {
+            return Look::NeedsLoad;
+        };
         let uncounted = session.uncounted(plan.model.scale_id, plan.input_budget);
         if !uncounted.is_empty() {
             let life = (session.head().generation, epoch);
@@ -269,7 +293,11 @@ impl Engine {
             }
         };
         compaction::explain(&mut window, session, &self.shared.config.load());
-        let place = (&cell.key.session, session.head().generation, session.head().last_seq);
+        let place = (
+            &cell.key.session,
+            session.head().generation,
+            session.head().last_seq,
+        );
         let told = plan.recalled.as_ref();
         let told = told.map(|recalled| recalled.tell(&mut window, place, &plan.model.scale));
         let told = told.unwrap_or_default();
@@ -289,12 +317,19 @@ impl Engine {
             let may_write = permit.is_some() && !self.shared.journal.is_failing();
             let change = session.look(now, grain_ms, may_write);
             if let (Some(permit), Some(change)) = (permit, change) {
-                let (set, cells) = (ChangeSet { changes: vec![change] }, vec![Arc::clone(cell)]);
+                let (set, cells) = (
+                    ChangeSet {
+                        changes: vec![change],
+                    },
+                    vec![Arc::clone(cell)],
+                );
                 touch = self.shared.journal.submit(permit, set, cells, 0).ticket;
                 inner.ticket = touch;
             }
         }
-        let Some(head) = inner.head() else { return Look::NeedsLoad };
+        let Some(head) = inner.head() else {
+            return Look::NeedsLoad;
+        };
         let view = SessionView::of(&cell.key, head, &cell.tenant, now);
         drop(inner);
         if !plan.peek {
@@ -303,13 +338,20 @@ impl Engine {
         if let Some(wish) = wish {
             self.shared.compactions.want(cell, wish);
         }
-        Look::Done(Box::new(Looked { answer: Ok((window, view, told)), ticket, epoch, touch }))
+        Look::Done(Box::new(Looked {
+            answer: Ok((window, view, told)),
+            ticket,
+            epoch,
+            touch,
+        }))
     }
 
     /// Learns from what a provider charged for the last window of a session.
     pub(crate) fn calibrate(&self, tenant: &Tenant, session: &mut Session, usage: &ModelUsage) {
         let models = self.shared.models.load();
-        let Some(windows) = session.windows_mut() else { return };
+        let Some(windows) = session.windows_mut() else {
+            return;
+        };
         let charged = windows.charged(|profile| models.may_mean(&usage.model, profile));
         if let Some((model, counted)) = charged {
             tenant.calibrate(&model, counted, usage.input_tokens);
@@ -327,7 +369,12 @@ impl Plan {
             model_budget: self.budget,
             policy: self.policy,
             input_budget: self.input_budget,
-            budget: counted_budget(self.input_budget, self.budget.safety_headroom, factor, margin),
+            budget: counted_budget(
+                self.input_budget,
+                self.budget.safety_headroom,
+                factor,
+                margin,
+            ),
             fixed: self.fixed.saturating_add(memories),
             memories,
             fixed_digest: self.fixed_digest,
@@ -338,7 +385,10 @@ impl Plan {
             scale: self.model.scale_id,
             overheads: self.model.overheads,
             weigh,
-            codec: Codec { open: encoding::open, seal: encoding::seal_again },
+            codec: Codec {
+                open: encoding::open,
+                seal: encoding::seal_again,
+            },
             keep: self.keep,
             soft: self.soft,
         }
@@ -357,7 +407,9 @@ fn count_turns(scale: &Scale, turns: Vec<(u64, Arc<[u8]>)>) -> Vec<(u64, u64)> {
     let count = |(seq, content): (u64, Arc<[u8]>)| {
         let turn = encoding::open(&content);
         // One that is damaged is not small.
-        let tokens = turn.map_or(u64::from(estimate_tokens(content.len())), |t| scale.turn(&t));
+        let tokens = turn.map_or(u64::from(estimate_tokens(content.len())), |t| {
+            scale.turn(&t)
+        });
         (seq, tokens)
     };
     turns.into_iter().map(count).collect()

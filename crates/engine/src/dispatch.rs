@@ -66,12 +66,18 @@ impl Dispatcher {
     /// Lanes for the hooks as they are now. What is under way goes on as it began.
     fn take_over(&mut self, config: Arc<HooksConfig>) {
         self.lanes.retain(|name, lane| {
-            lane.hook = config.hooks.iter().find(|hook| hook.subscription.hook == *name).cloned();
+            lane.hook = config
+                .hooks
+                .iter()
+                .find(|hook| hook.subscription.hook == *name)
+                .cloned();
             lane.hook.is_some() || !lane.is_idle()
         });
         for hook in &config.hooks {
             let name = hook.subscription.hook.clone();
-            self.lanes.entry(name).or_insert_with(|| Lane::new(hook.clone()));
+            self.lanes
+                .entry(name)
+                .or_insert_with(|| Lane::new(hook.clone()));
         }
         self.config = config;
     }
@@ -92,7 +98,10 @@ impl Dispatcher {
         let idle = self.lanes.values().filter(is_idle).count();
         let kept_for = |lanes: usize| lanes.min(places / 2);
         match lane.is_idle() {
-            true => free.saturating_sub(kept_for(idle.saturating_sub(1))).max(1).min(free),
+            true => free
+                .saturating_sub(kept_for(idle.saturating_sub(1)))
+                .max(1)
+                .min(free),
             false => free.saturating_sub(kept_for(idle)),
         }
     }
@@ -111,12 +120,17 @@ impl Dispatcher {
                 self.ended.push(attempt);
             }
             Err(error) => {
-                let Some((hook, batch)) = self.under_way.remove(&error.id()) else { return };
+                let Some((hook, batch)) = self.under_way.remove(&error.id()) else {
+                    return;
+                };
                 let outcome = || match error.is_panic() {
                     true => Outcome::Failed(HookError::later("the hook panicked; see the log")),
                     false => Outcome::NotTried,
                 };
-                let results = batch.into_iter().map(|delivery| (delivery, outcome())).collect();
+                let results = batch
+                    .into_iter()
+                    .map(|delivery| (delivery, outcome()))
+                    .collect();
                 self.ended.push(Attempt { hook, results });
             }
         }
@@ -138,18 +152,30 @@ impl Dispatcher {
         let outbox = &self.engine.shared.outbox;
         for part in settlements.chunks(SETTLED_MAX) {
             let part = part.to_vec();
-            outbox.with_store(move |store: &dyn Store| store.settle(&part)).await?;
+            outbox
+                .with_store(move |store: &dyn Store| store.settle(&part))
+                .await?;
         }
         for attempt in std::mem::take(&mut self.ended) {
-            let generations = attempt.results.iter().map(|(delivery, _)| delivery.id.generation);
+            let generations = attempt
+                .results
+                .iter()
+                .map(|(delivery, _)| delivery.id.generation);
             let name = &attempt.hook.subscription.hook;
             if let Some(lane) = self.lanes.get_mut(name) {
                 lane.ended(generations);
             }
             let keys = attempt.results.iter().map(|(delivery, _)| &delivery.key);
-            let by_id: HashMap<Generation, _> =
-                attempt.results.iter().map(|(d, _)| d.id.generation).zip(keys).collect();
-            for settled in settlements.iter().filter(|settled| settled.id.hook == *name) {
+            let by_id: HashMap<Generation, _> = attempt
+                .results
+                .iter()
+                .map(|(d, _)| d.id.generation)
+                .zip(keys)
+                .collect();
+            for settled in settlements
+                .iter()
+                .filter(|settled| settled.id.hook == *name)
+            {
                 if let Some(key) = by_id.get(&settled.id.generation) {
                     self.tell(key, settled);
                 }
@@ -189,12 +215,24 @@ impl Dispatcher {
             }
         };
         let due = Steady(now.0.saturating_add(pause_ms));
-        Some(Settlement { id: delivery.id.clone(), state, tries, last_error, due })
+        Some(Settlement {
+            id: delivery.id.clone(),
+            state,
+            tries,
+            last_error,
+            due,
+        })
     }
 
     /// Counts what became of a delivery, and tells whoever watches.
     fn tell(&self, key: &memoird_core::ids::SessionKey, settled: &Settlement) {
-        let Settlement { id, state, tries, last_error, .. } = settled;
+        let Settlement {
+            id,
+            state,
+            tries,
+            last_error,
+            ..
+        } = settled;
         let (hook, tries) = (id.hook.clone(), *tries);
         let (outcome, kind) = match state {
             DeliveryState::Done => ("done", EventKind::HookDelivered { hook, tries }),
@@ -207,7 +245,15 @@ impl Dispatcher {
                 }
                 let problem = last_error.clone();
                 let outcome = if gave_up { "dead" } else { "failed" };
-                (outcome, EventKind::HookFailed { hook, tries, problem, gave_up })
+                (
+                    outcome,
+                    EventKind::HookFailed {
+                        hook,
+                        tries,
+                        problem,
+                        gave_up,
+                    },
+                )
             }
         };
         let shared = &self.engine.shared;
@@ -220,19 +266,29 @@ impl Dispatcher {
     /// Starts attempts for what is due, as many as there is room for.
     async fn start_attempts(&mut self) -> Result<(), EngineError> {
         // Who has waited longest for a place comes first.
-        let mut names: Vec<(u64, HookName)> =
-            self.lanes.iter().map(|(name, lane)| (lane.started, name.clone())).collect();
+        let mut names: Vec<(u64, HookName)> = self
+            .lanes
+            .iter()
+            .map(|(name, lane)| (lane.started, name.clone()))
+            .collect();
         names.sort_unstable();
         for (_, name) in names {
             let now = self.engine.shared.machine.now();
             let room = self.lanes.get(&name).map_or(0, |lane| self.room_for(lane));
-            let Some(lane) = self.lanes.get_mut(&name) else { continue };
-            let Some(wanted) = lane.wanted(now.steady, room) else { continue };
+            let Some(lane) = self.lanes.get_mut(&name) else {
+                continue;
+            };
+            let Some(wanted) = lane.wanted(now.steady, room) else {
+                continue;
+            };
             let hook = name.clone();
             let outbox = &self.engine.shared.outbox;
-            let found =
-                outbox.with_store(move |store| store.due(&hook, now.steady, wanted)).await?;
-            let Some(config) = lane.hook.clone() else { continue };
+            let found = outbox
+                .with_store(move |store| store.due(&hook, now.steady, wanted))
+                .await?;
+            let Some(config) = lane.hook.clone() else {
+                continue;
+            };
             self.starts += 1;
             let starts = self.starts;
             for batch in lane.take(found, wanted, now.steady, room, self.gathers) {
@@ -271,7 +327,9 @@ impl Worker for Dispatcher {
             return;
         }
         let now = self.engine.shared.machine.now().steady;
-        let pause = self.next_due().map(|due| Duration::from_millis(due.since(now)));
+        let pause = self
+            .next_due()
+            .map(|due| Duration::from_millis(due.since(now)));
         let shared = Arc::clone(&self.engine.shared);
         // One round does all that there is to do, whichever of them woke it.
         tokio::select! {
@@ -291,7 +349,9 @@ impl Worker for Dispatcher {
     async fn finish(&mut self) {
         let is_last_chance = !self.engine.shared.journal.is_on();
         let drain = self.config.drain;
-        let drained = tokio::time::timeout(drain, self.drain(is_last_chance)).await.is_ok();
+        let drained = tokio::time::timeout(drain, self.drain(is_last_chance))
+            .await
+            .is_ok();
         self.attempts.abort_all();
         self.collect();
         if let Err(error) = self.settle().await {

@@ -56,7 +56,9 @@ impl RetiredKeys {
             retired.keys -= before.len();
         }
         while retired.keys > RETIRED_KEYS_MAX {
-            let Some((_, oldest)) = retired.sessions.pop_front() else { break };
+            let Some((_, oldest)) = retired.sessions.pop_front() else {
+                break;
+            };
             retired.keys -= oldest.len();
         }
     }
@@ -80,8 +82,13 @@ impl Engine {
         tenant: &Arc<Tenant>,
         session: &SessionId,
     ) -> Result<SessionView, EngineError> {
-        let not_found = || EngineError::SessionNotFound { session: session.clone() };
-        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let not_found = || EngineError::SessionNotFound {
+            session: session.clone(),
+        };
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
         let mut permit = Some(self.shared.journal.permit(0).await?);
         for _ in 0..ATTEMPTS {
             let cell = self.shared.table.get(&key).ok_or_else(not_found)?;
@@ -121,13 +128,19 @@ impl Engine {
         if matches!(inner.residence(), Residence::Unknown) {
             return Ok(Attempt::NeedsLoad);
         }
-        let Some(head) = inner.head() else { return Ok(Attempt::Gone) };
+        let Some(head) = inner.head() else {
+            return Ok(Attempt::Gone);
+        };
         let now = self.shared.machine.now();
         let is_expired = head.is_expired(now.steady, cell.tenant.ttl_ms());
         if idle_since.is_some_and(|since| !is_expired || head.last_access > since) {
             return Ok(Attempt::Gone);
         }
-        let reason = if is_expired { EndReason::Expired } else { reason };
+        let reason = if is_expired {
+            EndReason::Expired
+        } else {
+            reason
+        };
         let permit = permit.take().ok_or(EngineError::NoPlace)?;
         let view = SessionView::of(&cell.key, head, &cell.tenant, now);
         let ended = EndedSession {
@@ -136,9 +149,16 @@ impl Engine {
             generation: head.generation,
             reason,
         };
-        let Some(leaving) = Leaving::of(&inner) else { return Ok(Attempt::Gone) };
-        let set = ChangeSet { changes: vec![self.end_of(&cell.key, leaving, reason, now)] };
-        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
+        let Some(leaving) = Leaving::of(&inner) else {
+            return Ok(Attempt::Gone);
+        };
+        let set = ChangeSet {
+            changes: vec![self.end_of(&cell.key, leaving, reason, now)],
+        };
+        let submitted = self
+            .shared
+            .journal
+            .submit(permit, set, vec![Arc::clone(cell)], 0);
         inner.ticket = submitted.ticket;
         self.retire(cell, &mut inner, None);
         Ok(Attempt::Done((view, ended), submitted))
@@ -194,14 +214,21 @@ impl Engine {
         }
         self.shared.journal.all_settled().await;
         let (wanted, since) = (key.clone(), self.keys_since(tenant));
-        self.shared.journal.with_store(move |store| store.keys(&wanted, since)).await
+        self.shared
+            .journal
+            .with_store(move |store| store.keys(&wanted, since))
+            .await
     }
 
     /// Gives a live session the idempotency keys of its id; it was started by an append
     /// without one, when nobody looked.
     pub(crate) async fn load_keys(&self, cell: &Arc<SessionCell>) -> Result<(), EngineError> {
         let _flight = self.shared.flights.enter(&cell.key).await;
-        if cell.lock().session_mut().is_none_or(|session| session.keys().is_some()) {
+        if cell
+            .lock()
+            .session_mut()
+            .is_none_or(|session| session.keys().is_some())
+        {
             return Ok(());
         }
         let keys = self.keys_of(&cell.key, &cell.tenant).await?;
@@ -247,7 +274,9 @@ impl Engine {
             fresh.set_keys(keys);
         }
         *old = fresh;
-        ChangeSet { changes: vec![end, begin] }
+        ChangeSet {
+            changes: vec![end, begin],
+        }
     }
 
     /// Ends every live session, because the daemon stops and keeps no journal.

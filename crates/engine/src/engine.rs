@@ -97,7 +97,9 @@ impl Blocking {
         }
         tokio::task::spawn_blocking(action)
             .await
-            .map_err(|error| EngineError::JournalFailed { detail: error.to_string() })
+            .map_err(|error| EngineError::JournalFailed {
+                detail: error.to_string(),
+            })
     }
 }
 
@@ -118,7 +120,9 @@ impl Engine {
             let built = Tenant::new(tenant.id.clone(), Policy::of(&config, &tenant.id));
             (tenant.id.clone(), Arc::new(built))
         });
-        let kept = stores.journal.filter(|_| config.journal.durability != Durability::Off);
+        let kept = stores
+            .journal
+            .filter(|_| config.journal.durability != Durability::Off);
         let outbox = Outbox::new(kept.clone(), blocking, config.hooks.clone());
         let bell: Arc<Bell> = Arc::default();
         let (told, clock) = (Arc::clone(&bell), Arc::clone(&machine));
@@ -148,7 +152,9 @@ impl Engine {
             supervisor: Supervisor::default(),
             config: ArcSwap::from_pointee(config),
         };
-        let engine = Self { shared: Arc::new(shared) };
+        let engine = Self {
+            shared: Arc::new(shared),
+        };
         engine.recover().await?;
         engine.start_workers();
         if let Err(error) = engine.end_what_may_not_live().await {
@@ -175,10 +181,18 @@ impl Engine {
                 outbox: Arc::clone(&shared.outbox),
             });
         }
-        shared.supervisor.run(Pruner { engine: self.clone(), has_more: true });
+        shared.supervisor.run(Pruner {
+            engine: self.clone(),
+            has_more: true,
+        });
         shared.supervisor.run(Dispatcher::new(self.clone()));
-        shared.supervisor.run(MendWorker { engine: self.clone() });
-        shared.supervisor.run(Sweeper { engine: self.clone(), is_overdue: false });
+        shared.supervisor.run(MendWorker {
+            engine: self.clone(),
+        });
+        shared.supervisor.run(Sweeper {
+            engine: self.clone(),
+            is_overdue: false,
+        });
         shared.supervisor.run(Keeper::new(self.clone()));
         shared.supervisor.run(EmbeddingWorker::new(self.clone()));
         shared.supervisor.run(Dreamer::new(self.clone()));
@@ -187,13 +201,20 @@ impl Engine {
 
     /// The tenant of this id, if it is known.
     pub fn tenant(&self, id: &TenantId) -> Option<Arc<Tenant>> {
-        self.shared.tenants.get(id).map(|tenant| Arc::clone(&tenant))
+        self.shared
+            .tenants
+            .get(id)
+            .map(|tenant| Arc::clone(&tenant))
     }
 
     /// All tenants, ordered by id.
     pub fn tenants(&self) -> Vec<Arc<Tenant>> {
-        let mut all: Vec<_> =
-            self.shared.tenants.iter().map(|tenant| Arc::clone(&tenant)).collect();
+        let mut all: Vec<_> = self
+            .shared
+            .tenants
+            .iter()
+            .map(|tenant| Arc::clone(&tenant))
+            .collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
     }

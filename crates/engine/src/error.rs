@@ -105,7 +105,9 @@ impl From<&StoreError> for EngineError {
     fn from(error: &StoreError) -> Self {
         match error {
             StoreError::Full => Self::JournalFull,
-            other => Self::JournalFailed { detail: other.to_string() },
+            other => Self::JournalFailed {
+                detail: other.to_string(),
+            },
         }
     }
 }
@@ -116,7 +118,9 @@ impl EngineError {
         match error {
             StoreError::Refused(refusal) => Self::Core(refusal.clone()),
             StoreError::Full => Self::MemoriesDiskFull,
-            other => Self::MemoriesFailed { detail: other.to_string() },
+            other => Self::MemoriesFailed {
+                detail: other.to_string(),
+            },
         }
     }
 }

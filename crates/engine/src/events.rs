@@ -185,7 +185,13 @@ impl Ring {
     ) {
         let mut inner = self.lock();
         inner.last_id += 1;
-        let event = Event { id: inner.last_id, at, session: session.clone(), generation, kind };
+        let event = Event {
+            id: inner.last_id,
+            at,
+            session: session.clone(),
+            generation,
+            kind,
+        };
         if inner.events.len() >= EVENTS_KEPT {
             inner.events.pop_front();
         }
@@ -201,7 +207,13 @@ impl Ring {
         let inner = self.lock();
         let gone = inner.last_id - inner.events.len() as u64;
         let skipped = usize::try_from(id.saturating_sub(gone)).unwrap_or(usize::MAX);
-        let next = inner.events.iter().skip(skipped).take(TAKEN_MAX).cloned().collect();
+        let next = inner
+            .events
+            .iter()
+            .skip(skipped)
+            .take(TAKEN_MAX)
+            .cloned()
+            .collect();
         (gone.saturating_sub(id), next)
     }
 
@@ -225,13 +237,22 @@ impl Engine {
         });
         self.shared.bell.watchers.fetch_add(1, Ordering::SeqCst);
         let told = told.collect();
-        Watcher { engine: self.clone(), watched, told, waiting: VecDeque::new() }
+        Watcher {
+            engine: self.clone(),
+            watched,
+            told,
+            waiting: VecDeque::new(),
+        }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.engine.shared.bell.watchers.fetch_sub(1, Ordering::SeqCst);
+        self.engine
+            .shared
+            .bell
+            .watchers
+            .fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -269,11 +290,17 @@ impl Watcher {
             let (missed, events) = tenant.events.after(*told);
             if missed > 0 {
                 let tenant = Arc::clone(tenant);
-                self.waiting.push_back(Seen::Missed { tenant, count: missed });
+                self.waiting.push_back(Seen::Missed {
+                    tenant,
+                    count: missed,
+                });
             }
             for event in events {
                 *told = event.id;
-                self.waiting.push_back(Seen::Event { tenant: Arc::clone(tenant), event });
+                self.waiting.push_back(Seen::Event {
+                    tenant: Arc::clone(tenant),
+                    event,
+                });
             }
         }
     }
@@ -285,7 +312,12 @@ mod tests {
 
     fn put(ring: &Ring) {
         let session = SessionId::parse("a").unwrap();
-        ring.put(Timestamp::default(), &session, Generation::new(0, 0), EventKind::Created);
+        ring.put(
+            Timestamp::default(),
+            &session,
+            Generation::new(0, 0),
+            EventKind::Created,
+        );
     }
 
     #[test]

@@ -26,7 +26,11 @@ impl Flights {
     pub(crate) async fn enter(&self, key: &SessionKey) -> Flight<'_> {
         let gate = Arc::clone(&self.gates.entry(key.clone()).or_default());
         // Made before the wait, so that a call that is cancelled in it cleans up as well.
-        let mut flight = Flight { flights: self, key: key.clone(), gate: None };
+        let mut flight = Flight {
+            flights: self,
+            key: key.clone(),
+            gate: None,
+        };
         flight.gate = Some(gate.lock_owned().await);
         flight
     }
@@ -36,6 +40,8 @@ impl Drop for Flight<'_> {
     fn drop(&mut self) {
         self.gate = None;
         // The map's own reference is the last one when nobody waits.
-        self.flights.gates.remove_if(&self.key, |_, gate| Arc::strong_count(gate) == 1);
+        self.flights
+            .gates
+            .remove_if(&self.key, |_, gate| Arc::strong_count(gate) == 1);
     }
 }

@@ -106,11 +106,17 @@ pub enum Again {
 impl HookError {
     /// Something that may be over when it is tried again.
     pub fn later(problem: impl Into<String>) -> Self {
-        Self { problem: problem.into(), again: Again::Later }
+        Self {
+            problem: problem.into(),
+            again: Again::Later,
+        }
     }
 
     /// Something that trying again does not change.
     pub fn never(problem: impl Into<String>) -> Self {
-        Self { problem: problem.into(), again: Again::Never }
+        Self {
+            problem: problem.into(),
+            again: Again::Never,
+        }
     }
 }

@@ -30,7 +30,10 @@ pub(crate) struct Entry {
 impl IdleList {
     /// Puts a session at the back, in place of any other of its id.
     pub(crate) fn push(&self, cell: &Arc<SessionCell>, last_access: Steady) {
-        let entry = Entry { cell: Arc::clone(cell), last_access };
+        let entry = Entry {
+            cell: Arc::clone(cell),
+            last_access,
+        };
         self.lock().insert(cell.key.session.clone(), entry);
     }
 
@@ -60,14 +63,20 @@ impl IdleList {
     /// Takes a session out, unless another one has its id by now.
     pub(crate) fn remove(&self, cell: &Arc<SessionCell>) {
         let mut list = self.lock();
-        if list.get(&cell.key.session).is_some_and(|entry| Arc::ptr_eq(&entry.cell, cell)) {
+        if list
+            .get(&cell.key.session)
+            .is_some_and(|entry| Arc::ptr_eq(&entry.cell, cell))
+        {
             list.remove(&cell.key.session);
         }
     }
 
     /// All its sessions, longest idle first.
     pub(crate) fn cells(&self) -> Vec<Arc<SessionCell>> {
-        self.lock().values().map(|entry| Arc::clone(&entry.cell)).collect()
+        self.lock()
+            .values()
+            .map(|entry| Arc::clone(&entry.cell))
+            .collect()
     }
 
     /// The longest idle session.
@@ -135,7 +144,13 @@ fn insert_in_order(
         }
     };
     let behind = behind.cloned();
-    let (id, entry) = (cell.key.session.clone(), Entry { cell: Arc::clone(cell), last_access });
+    let (id, entry) = (
+        cell.key.session.clone(),
+        Entry {
+            cell: Arc::clone(cell),
+            last_access,
+        },
+    );
     match behind.map(|behind| list.raw_entry_mut().from_key(&behind)) {
         Some(RawEntryMut::Occupied(behind)) => behind.cursor_mut().insert_after(id, entry),
         _ => list.insert_front(id, entry),
@@ -153,15 +168,30 @@ mod tests {
     #[test]
     fn a_session_that_comes_back_stands_where_it_belongs() {
         let id = TenantId::parse("t").unwrap();
-        let tenant = Arc::new(Tenant::new(id.clone(), Policy::of(&EngineConfig::default(), &id)));
-        for times in [vec![], vec![5], vec![7], vec![1, 3, 5, 7, 9], vec![7, 8, 9], vec![1, 2, 5]] {
+        let tenant = Arc::new(Tenant::new(
+            id.clone(),
+            Policy::of(&EngineConfig::default(), &id),
+        ));
+        for times in [
+            vec![],
+            vec![5],
+            vec![7],
+            vec![1, 3, 5, 7, 9],
+            vec![7, 8, 9],
+            vec![1, 2, 5],
+        ] {
             let list = IdleList::default();
             let cell = |time: u64| {
                 let session = SessionId::parse(&time.to_string()).unwrap();
-                let key = SessionKey { tenant: id.clone(), session };
+                let key = SessionKey {
+                    tenant: id.clone(),
+                    session,
+                };
                 Arc::new(SessionCell::new(key, Arc::clone(&tenant), Residence::Gone))
             };
-            times.iter().for_each(|time| list.push(&cell(*time), Steady(*time)));
+            times
+                .iter()
+                .for_each(|time| list.push(&cell(*time), Steady(*time)));
             list.insert(&cell(6), Steady(6));
             let page = list.page(None, 10);
             let order: Vec<u64> = page.iter().rev().map(|entry| entry.last_access.0).collect();

@@ -25,7 +25,9 @@ impl Ids {
 
     /// A name for a memory.
     pub(crate) fn memory(&self, machine: &dyn Machine, at: Timestamp) -> MemoryId {
-        next(&self.memory, |last| MemoryId::after(last, at.as_ms(), machine.random()))
+        next(&self.memory, |last| {
+            MemoryId::after(last, at.as_ms(), machine.random())
+        })
     }
 }
 

@@ -100,13 +100,19 @@ pub(crate) struct Submitted {
 impl Submitted {
     /// Nothing had to be written.
     pub(crate) fn nothing() -> Self {
-        Self { ticket: 0, answer: None }
+        Self {
+            ticket: 0,
+            answer: None,
+        }
     }
 
     /// It came too late to be written.
     fn refused(last_ticket: u64) -> Self {
         let (_, answer) = oneshot::channel();
-        Self { ticket: last_ticket, answer: Some(answer) }
+        Self {
+            ticket: last_ticket,
+            answer: Some(answer),
+        }
     }
 
     /// Waits until the disk has it, where the configuration says so.
@@ -120,7 +126,9 @@ impl Submitted {
 
 impl std::fmt::Debug for On {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("On").field("settled", &*self.settled.borrow()).finish_non_exhaustive()
+        f.debug_struct("On")
+            .field("settled", &*self.settled.borrow())
+            .finish_non_exhaustive()
     }
 }
 
@@ -133,17 +141,19 @@ impl Journal {
         machine: Arc<dyn Machine>,
     ) -> Self {
         let permits_max = (config.queue_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
-        let on = store.filter(|_| config.durability != Durability::Off).map(|store| On {
-            store,
-            blocking,
-            permits: Arc::new(Semaphore::new(permits_max)),
-            permits_max: u32::try_from(permits_max).unwrap_or(u32::MAX),
-            queue: Mutex::default(),
-            arrived: Notify::new(),
-            hurry: Notify::new(),
-            settled: watch::Sender::new(0),
-            is_failing: AtomicBool::new(false),
-        });
+        let on = store
+            .filter(|_| config.durability != Durability::Off)
+            .map(|store| On {
+                store,
+                blocking,
+                permits: Arc::new(Semaphore::new(permits_max)),
+                permits_max: u32::try_from(permits_max).unwrap_or(u32::MAX),
+                queue: Mutex::default(),
+                arrived: Notify::new(),
+                hurry: Notify::new(),
+                settled: watch::Sender::new(0),
+                is_failing: AtomicBool::new(false),
+            });
         let journal = Self {
             durability: config.durability,
             queue_wait_ms: AtomicU64::default(),
@@ -159,8 +169,10 @@ impl Journal {
 
     /// Takes over what can change while the journal is open.
     pub(crate) fn reconfigure(&self, config: &JournalConfig) {
-        self.queue_wait_ms.store(ms(config.queue_wait), Ordering::Relaxed);
-        self.flush_ms.store(ms(config.flush_interval), Ordering::Relaxed);
+        self.queue_wait_ms
+            .store(ms(config.queue_wait), Ordering::Relaxed);
+        self.flush_ms
+            .store(ms(config.flush_interval), Ordering::Relaxed);
     }
 
     fn queue_wait(&self) -> Duration {
@@ -178,12 +190,16 @@ impl Journal {
     /// True while the last commit failed. Then what is not worth a failure is better not
     /// handed over: one that fails throws away what memory has of its session.
     pub(crate) fn is_failing(&self) -> bool {
-        self.on.as_ref().is_some_and(|on| on.is_failing.load(Ordering::Relaxed))
+        self.on
+            .as_ref()
+            .is_some_and(|on| on.is_failing.load(Ordering::Relaxed))
     }
 
     /// Waits for room in the queue.
     pub(crate) async fn permit(&self, bytes: usize) -> Result<Permit, EngineError> {
-        let Some(on) = &self.on else { return Ok(Permit { _room: None }) };
+        let Some(on) = &self.on else {
+            return Ok(Permit { _room: None });
+        };
         let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let count = count.clamp(1, on.permits_max);
         // Nearly always there is room: then no timer is set up.
@@ -199,16 +215,22 @@ impl Journal {
                 }
             }
         };
-        Ok(Permit { _room: Some(permit) })
+        Ok(Permit {
+            _room: Some(permit),
+        })
     }
 
     /// Room in the queue, where there is some at once.
     pub(crate) fn permit_now(&self, bytes: usize) -> Option<Permit> {
-        let Some(on) = &self.on else { return Some(Permit { _room: None }) };
+        let Some(on) = &self.on else {
+            return Some(Permit { _room: None });
+        };
         let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let count = count.clamp(1, on.permits_max);
         let permit = Arc::clone(&on.permits).try_acquire_many_owned(count).ok()?;
-        Some(Permit { _room: Some(permit) })
+        Some(Permit {
+            _room: Some(permit),
+        })
     }
 
     /// True when nothing is true before it is written.
@@ -231,7 +253,9 @@ impl Journal {
             std::mem::take(&mut tally).count_for(&cells, self.machine.now().wall);
             self.bell.ring();
         }
-        let Some(on) = &self.on else { return Submitted::nothing() };
+        let Some(on) = &self.on else {
+            return Submitted::nothing();
+        };
         let mut queue = on.queue();
         if queue.is_closed {
             return Submitted::refused(queue.last_ticket);
@@ -246,8 +270,15 @@ impl Journal {
         queue.last_ticket += 1;
         let ticket = queue.last_ticket;
         let owes = set.changes.iter().any(Change::owes);
-        let submission =
-            Submission { ticket, set, cells, tally, owes, answer: sender, _permit: permit };
+        let submission = Submission {
+            ticket,
+            set,
+            cells,
+            tally,
+            owes,
+            answer: sender,
+            _permit: permit,
+        };
         queue.waiting.push_back(submission);
         let is_awaited = queue.waiting.len() >= queue.wake_at;
         drop(queue);
@@ -274,7 +305,11 @@ impl Journal {
         if *on.settled.borrow() < ticket {
             on.hurry.notify_one();
             // The sender is part of the journal itself: it does not go away.
-            let _ = on.settled.subscribe().wait_for(|settled| *settled >= ticket).await;
+            let _ = on
+                .settled
+                .subscribe()
+                .wait_for(|settled| *settled >= ticket)
+                .await;
         }
     }
 
@@ -322,7 +357,9 @@ impl On {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while batch.len() < sets_max && bytes < BATCH_BYTES {
-            let Some(submission) = queue.waiting.pop_front() else { break };
+            let Some(submission) = queue.waiting.pop_front() else {
+                break;
+            };
             bytes += submission.set.weight_bytes();
             batch.push(submission);
         }

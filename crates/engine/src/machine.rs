@@ -39,12 +39,21 @@ impl SystemMachine {
         let steady_at_start = last.map_or(Steady::default(), |last| {
             let away_ms = match !boot_id.is_empty() && last.boot_id == boot_id {
                 true => boot_ms.saturating_sub(last.boot_ms),
-                false => wall().as_ms().saturating_sub(last.wall.as_ms()).max(0).unsigned_abs(),
+                false => wall()
+                    .as_ms()
+                    .saturating_sub(last.wall.as_ms())
+                    .max(0)
+                    .unsigned_abs(),
             };
             Steady(last.steady.0.saturating_add(away_ms))
         });
         let started = tokio::time::Instant::now();
-        Self { started, steady_at_start, boot_id, boot_ms_at_start: boot_ms }
+        Self {
+            started,
+            steady_at_start,
+            boot_id,
+            boot_ms_at_start: boot_ms,
+        }
     }
 
     fn up_ms(&self) -> u64 {
@@ -55,7 +64,10 @@ impl SystemMachine {
 impl Machine for SystemMachine {
     fn now(&self) -> Now {
         let steady = Steady(self.steady_at_start.0.saturating_add(self.up_ms()));
-        Now { wall: wall(), steady }
+        Now {
+            wall: wall(),
+            steady,
+        }
     }
 
     fn anchor(&self) -> ClockAnchor {
@@ -113,17 +125,25 @@ mod tests {
 
     fn anchor(steady: u64) -> ClockAnchor {
         let machine = SystemMachine::resume(None);
-        ClockAnchor { steady: Steady(steady), ..machine.anchor() }
+        ClockAnchor {
+            steady: Steady(steady),
+            ..machine.anchor()
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_wall_clock_that_steps_while_the_daemon_is_down_ages_nothing() {
         for step_ms in [-86_400_000, 0, 86_400_000] {
             let last = anchor(5_000);
-            let stepped =
-                ClockAnchor { wall: Timestamp::from_ms(last.wall.as_ms() + step_ms), ..last };
+            let stepped = ClockAnchor {
+                wall: Timestamp::from_ms(last.wall.as_ms() + step_ms),
+                ..last
+            };
             let resumed = SystemMachine::resume(Some(&stepped)).now().steady;
-            assert!(resumed.since(Steady(5_000)) < 60_000, "{resumed:?} after {step_ms} ms");
+            assert!(
+                resumed.since(Steady(5_000)) < 60_000,
+                "{resumed:?} after {step_ms} ms"
+            );
         }
     }
 

@@ -48,7 +48,9 @@ impl Worker for MendWorker {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let Some(cell) = self.engine.shared.mender.lock().pop_front() else { return Ok(()) };
+        let Some(cell) = self.engine.shared.mender.lock().pop_front() else {
+            return Ok(());
+        };
         if let Err(error) = self.engine.mend_session(&cell).await {
             self.engine.shared.mender.lock().push_back(cell);
             return Err(WorkError(error.to_string()));
@@ -71,7 +73,9 @@ impl Engine {
         let mut inner = cell.lock();
         let last_access = inner.head().map(|head| head.last_access);
         // Without one it has ended, or comes again.
-        let Some(last_access) = last_access else { return Ok(()) };
+        let Some(last_access) = last_access else {
+            return Ok(());
+        };
         if inner.is_listed {
             cell.tenant.idle.set_right(cell, last_access);
         } else {

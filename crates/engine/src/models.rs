@@ -60,7 +60,16 @@ impl Models {
             let scale_id = ids.of(&profile.tokenizer, profile.provider);
             let counter = model.counter.clone();
             let name = profile.name.clone();
-            (name, Arc::new(Model { profile, scale, scale_id, overheads, counter }))
+            (
+                name,
+                Arc::new(Model {
+                    profile,
+                    scale,
+                    scale_id,
+                    overheads,
+                    counter,
+                }),
+            )
         };
         Self {
             by_name: config.models.iter().map(model).collect(),
@@ -75,7 +84,10 @@ impl Models {
             let mut known: Vec<String> = self.by_name.keys().cloned().collect();
             known.sort_unstable();
             let end = wanted.floor_char_boundary(NAME_BYTES_MAX);
-            CoreError::UnknownModel { model: wanted[..end].to_owned(), known }
+            CoreError::UnknownModel {
+                model: wanted[..end].to_owned(),
+                known,
+            }
         })
     }
 
@@ -90,7 +102,10 @@ impl Models {
     pub(crate) fn may_mean(&self, provider_name: &str, profile: &str) -> bool {
         let answers = |model: &Model| model.profile.answers_to(provider_name);
         provider_name.is_empty()
-            || self.by_name.get(profile).is_some_and(|model| answers(model))
+            || self
+                .by_name
+                .get(profile)
+                .is_some_and(|model| answers(model))
             || !self.by_name.values().any(|model| answers(model))
     }
 }
@@ -105,7 +120,10 @@ impl ScaleIds {
 
 impl Default for Prompts {
     fn default() -> Self {
-        Self { tokens: Mutex::new(LruCache::new(PROMPTS_MAX)), hasher: RandomState::new() }
+        Self {
+            tokens: Mutex::new(LruCache::new(PROMPTS_MAX)),
+            hasher: RandomState::new(),
+        }
     }
 }
 

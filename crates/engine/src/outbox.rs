@@ -36,7 +36,9 @@ pub(crate) struct Outbox {
 
 impl std::fmt::Debug for Outbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Outbox")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -60,7 +62,11 @@ impl Outbox {
             Some(store) => (store, None, blocking),
             None => {
                 let memory = Arc::<MemoryStore>::default();
-                (Arc::clone(&memory) as Arc<dyn Store>, Some(memory), Blocking::Inline)
+                (
+                    Arc::clone(&memory) as Arc<dyn Store>,
+                    Some(memory),
+                    Blocking::Inline,
+                )
             }
         };
         Self {
@@ -88,7 +94,12 @@ impl Outbox {
     pub(crate) fn owed(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]> {
         let config = self.config.load();
         let wants = |hook: &&HookConfig| hook.subscription.wants(tenant, reason);
-        config.hooks.iter().filter(wants).map(|hook| hook.subscription.hook.clone()).collect()
+        config
+            .hooks
+            .iter()
+            .filter(wants)
+            .map(|hook| hook.subscription.hook.clone())
+            .collect()
     }
 
     /// Without a journal: keeps the content of a session that ends, as long as there is
@@ -109,7 +120,9 @@ impl Outbox {
             head: session.head().clone(),
             at,
             reason,
-            turns: turns.map(|turn| (turn.seq, Arc::clone(&turn.content))).collect(),
+            turns: turns
+                .map(|turn| (turn.seq, Arc::clone(&turn.content)))
+                .collect(),
             state: (state.version > 0).then_some(state),
             summary: session.summary().cloned(),
         };
@@ -161,7 +174,15 @@ impl Outbox {
 }
 
 fn opened(record: EndedRecord) -> Ended {
-    let EndedRecord { key, head, at, reason, turns, state, summary } = record;
+    let EndedRecord {
+        key,
+        head,
+        at,
+        reason,
+        turns,
+        state,
+        summary,
+    } = record;
     let open = |(seq, content): (u64, Arc<[u8]>)| Some((seq, encoding::open(&content)?));
     let turns: Vec<_> = turns.into_iter().filter_map(open).collect();
     Ended {
@@ -193,7 +214,10 @@ impl Engine {
         self.shared.journal.all_settled().await;
         let list = move |store: &dyn Store| store.deliveries(&filter, after.as_ref(), count);
         let deliveries = self.shared.outbox.with_store(list).await?;
-        Ok(deliveries.into_iter().map(|delivery| self.view(delivery)).collect())
+        Ok(deliveries
+            .into_iter()
+            .map(|delivery| self.view(delivery))
+            .collect())
     }
 
     /// Makes a delivery due now, as if it had never been tried: one that is owed, was given
@@ -239,7 +263,11 @@ impl Engine {
     /// # Errors
     /// When the journal cannot be read.
     pub async fn count_deliveries(&self) -> Result<Arc<[DeliveryCount]>, EngineError> {
-        let counted = self.shared.outbox.with_store(<dyn Store>::open_deliveries).await?;
+        let counted = self
+            .shared
+            .outbox
+            .with_store(<dyn Store>::open_deliveries)
+            .await?;
         let counts: Arc<[DeliveryCount]> = counted.into();
         *self.shared.outbox.counts() = Arc::clone(&counts);
         Ok(counts)
@@ -248,7 +276,11 @@ impl Engine {
     /// The hooks that are called now.
     pub fn hook_names(&self) -> Vec<HookName> {
         let config = self.shared.outbox.config();
-        config.hooks.iter().map(|hook| hook.subscription.hook.clone()).collect()
+        config
+            .hooks
+            .iter()
+            .map(|hook| hook.subscription.hook.clone())
+            .collect()
     }
 
     /// What [`Self::count_deliveries`] last gave.
@@ -258,7 +290,10 @@ impl Engine {
 
     fn view(&self, delivery: Delivery) -> DeliveryView {
         let now = self.shared.machine.now();
-        DeliveryView { due_at: now.wall_of(delivery.due), delivery }
+        DeliveryView {
+            due_at: now.wall_of(delivery.due),
+            delivery,
+        }
     }
 }
 

@@ -29,7 +29,11 @@ impl Worker for Pruner {
     }
 
     async fn wait(&mut self) {
-        let pause = if self.has_more { PAUSE_BETWEEN_STEPS } else { PAUSE_BETWEEN_RUNS };
+        let pause = if self.has_more {
+            PAUSE_BETWEEN_STEPS
+        } else {
+            PAUSE_BETWEEN_RUNS
+        };
         tokio::time::sleep(pause).await;
     }
 
@@ -45,7 +49,10 @@ impl Worker for Pruner {
             ended: Steady(now.saturating_sub(retention_ms)),
             keys: Steady(now.saturating_sub(config.limits.idempotency_ms)),
         };
-        let pruned = shared.outbox.with_store(move |store| store.prune(before, ROWS_MAX)).await;
+        let pruned = shared
+            .outbox
+            .with_store(move |store| store.prune(before, ROWS_MAX))
+            .await;
         self.has_more = pruned.map_err(|error| WorkError(error.to_string()))?;
         Ok(())
     }

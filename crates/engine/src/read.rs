@@ -89,9 +89,12 @@ struct Seen<T> {
 impl SessionView {
     pub(crate) fn of(key: &SessionKey, head: &Head, tenant: &Tenant, now: Now) -> Self {
         let expires_at = Steady(head.last_access.0.saturating_add(tenant.ttl_ms()));
-        let breaker = head.compaction.as_ref().map_or(BreakerView::Closed, |status| {
-            status.breaker(now.steady, head.last_seq, &tenant.policy().compaction)
-        });
+        let breaker = head
+            .compaction
+            .as_ref()
+            .map_or(BreakerView::Closed, |status| {
+                status.breaker(now.steady, head.last_seq, &tenant.policy().compaction)
+            });
         Self {
             breaker,
             session: key.session.clone(),
@@ -121,7 +124,11 @@ impl Engine {
             let inner = cell.lock();
             let head = inner.head()?;
             let view = SessionView::of(&cell.key, head, &cell.tenant, now);
-            Some(Seen { what: view, ticket: inner.ticket, epoch: inner.epoch })
+            Some(Seen {
+                what: view,
+                ticket: inner.ticket,
+                epoch: inner.epoch,
+            })
         })
         .await
     }
@@ -134,13 +141,21 @@ impl Engine {
     ) -> Result<(SessionView, Option<Arc<Summary>>, Vec<SeqTurn>), EngineError> {
         self.look(tenant, session, |cell, now| {
             let inner = cell.lock();
-            let Residence::Live(session) = inner.residence() else { return None };
+            let Residence::Live(session) = inner.residence() else {
+                return None;
+            };
             let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
             let through = session.compaction().through_seq;
             let turns = session.history().turns_after(through);
-            let turns = turns.map(|turn| (turn.seq, Arc::clone(&turn.content))).collect();
+            let turns = turns
+                .map(|turn| (turn.seq, Arc::clone(&turn.content)))
+                .collect();
             let what = (view, session.summary().cloned(), turns);
-            Some(Seen { what, ticket: inner.ticket, epoch: inner.epoch })
+            Some(Seen {
+                what,
+                ticket: inner.ticket,
+                epoch: inner.epoch,
+            })
         })
         .await
     }
@@ -159,7 +174,9 @@ impl Engine {
         let (mut seen, mut ticket) = (Vec::with_capacity(entries.len()), 0);
         for entry in entries {
             let inner = entry.cell.lock();
-            let head = inner.head().filter(|head| !head.is_expired(now.steady, tenant.ttl_ms()));
+            let head = inner
+                .head()
+                .filter(|head| !head.is_expired(now.steady, tenant.ttl_ms()));
             let view = head.map(|head| SessionView::of(&entry.cell.key, head, tenant, now));
             if view.is_some() || matches!(inner.residence(), Residence::Unknown) {
                 ticket = ticket.max(inner.ticket);
@@ -210,14 +227,22 @@ impl Engine {
         };
         let page = self.look(tenant, session, |cell, _| {
             let inner = cell.lock();
-            let Residence::Live(session) = inner.residence() else { return None };
-            let is_other = query.generation.is_some_and(|named| named != session.head().generation);
+            let Residence::Live(session) = inner.residence() else {
+                return None;
+            };
+            let is_other = query
+                .generation
+                .is_some_and(|named| named != session.head().generation);
             let what = (!is_other).then(|| HistoryPage {
                 generation: Some(session.head().generation),
                 subject: session.head().subject.clone(),
                 ..take_page(session.history().turns_after(query.after_seq), query)
             });
-            Some(Seen { what, ticket: inner.ticket, epoch: inner.epoch })
+            Some(Seen {
+                what,
+                ticket: inner.ticket,
+                epoch: inner.epoch,
+            })
         });
         page.await?.ok_or_else(not_found)
     }
@@ -229,7 +254,10 @@ impl Engine {
         query: HistoryQuery,
     ) -> Result<HistoryPage, EngineError> {
         self.shared.journal.all_settled().await;
-        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
         let range = JournalRange {
             after_seq: query.after_seq,
             turns_max: query.turns_max,
@@ -243,10 +271,23 @@ impl Engine {
             session: session.clone(),
             generation: query.generation,
         })?;
-        let last = page.turns.last().filter(|_| page.more).map_or(0, |(seq, _)| *seq);
+        let last = page
+            .turns
+            .last()
+            .filter(|_| page.more)
+            .map_or(0, |(seq, _)| *seq);
         let turns = page.turns.into_iter().map(|(_, content)| content).collect();
-        let JournalPage { generation, subject, .. } = page;
-        Ok(HistoryPage { generation, subject, turns, next_after_seq: last })
+        let JournalPage {
+            generation,
+            subject,
+            ..
+        } = page;
+        Ok(HistoryPage {
+            generation,
+            subject,
+            turns,
+            next_after_seq: last,
+        })
     }
 
     /// Looks at a session under its lock, as often as it takes to see something that is
@@ -257,8 +298,13 @@ impl Engine {
         session: &SessionId,
         see: impl Fn(&SessionCell, Now) -> Option<Seen<T>>,
     ) -> Result<T, EngineError> {
-        let not_found = || EngineError::SessionNotFound { session: session.clone() };
-        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let not_found = || EngineError::SessionNotFound {
+            session: session.clone(),
+        };
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
         for _ in 0..ATTEMPTS {
             let cell = self.shared.table.get(&key).ok_or_else(not_found)?;
             if self.end_if_expired(&cell).await? {

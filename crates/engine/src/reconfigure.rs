@@ -26,10 +26,15 @@ impl Engine {
     pub fn adopt(&self, mut config: EngineConfig) {
         let shared = &self.shared;
         // Vectors of another model would first have to be made: that is for a start.
-        config.long_term.embedder.clone_from(&shared.config.load().long_term.embedder);
+        config
+            .long_term
+            .embedder
+            .clone_from(&shared.config.load().long_term.embedder);
         let config = Arc::new(config);
         // First: a tenant that somebody's call brings up now must not live by what was.
-        shared.models.store(Arc::new(Models::new(&config.context, &shared.scale_ids)));
+        shared
+            .models
+            .store(Arc::new(Models::new(&config.context, &shared.scale_ids)));
         shared.config.store(Arc::clone(&config));
         // What the last summarizer did is no fault of this one.
         shared.compactions.forget_provider();
@@ -44,11 +49,15 @@ impl Engine {
             }
             tenant.set_policy(policy);
         }
-        shared.capacity.set_max_sessions(config.sessions.max_sessions);
+        shared
+            .capacity
+            .set_max_sessions(config.sessions.max_sessions);
         shared.journal.reconfigure(&config.journal);
         shared.outbox.reconfigure(config.hooks.clone());
         shared.policies_changed.notify_waiters();
-        shorter.iter().for_each(|tenant| self.shorten_histories(tenant));
+        shorter
+            .iter()
+            .for_each(|tenant| self.shorten_histories(tenant));
     }
 
     /// The second half: ends the sessions that the limits no longer allow, however many

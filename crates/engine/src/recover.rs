@@ -51,7 +51,10 @@ impl Engine {
             let tenant = tenants
                 .entry(key.tenant.clone())
                 .or_insert_with_key(|id| self.tenant_or_common(id));
-            let key = SessionKey { tenant: tenant.id.clone(), session: key.session };
+            let key = SessionKey {
+                tenant: tenant.id.clone(),
+                session: key.session,
+            };
             let stored = Residence::Stored(Box::new(head));
             let cell = Arc::new(SessionCell::new(key, Arc::clone(tenant), stored));
             cell.lock().is_listed = true;
@@ -59,7 +62,12 @@ impl Engine {
             self.shared.table.insert(&cell);
             tenant.idle.push(&cell, last_access);
         }
-        info!(sessions, turns, seconds = watch.seconds(), "the live sessions are back");
+        info!(
+            sessions,
+            turns,
+            seconds = watch.seconds(),
+            "the live sessions are back"
+        );
         Ok(())
     }
 }

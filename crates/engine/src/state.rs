@@ -34,7 +34,12 @@ impl Engine {
         let act = |session: &mut Session, now| {
             let patched = session.patch_state(patch, expected_version, &policy.limits, now)?;
             let (state, change) = patched;
-            Ok((state, ChangeSet { changes: vec![change] }))
+            Ok((
+                state,
+                ChangeSet {
+                    changes: vec![change],
+                },
+            ))
         };
         // What waits for the disk is the whole state, and not only what the patch says.
         let bytes = patch.len().max(policy.limits.state_bytes);
@@ -53,7 +58,10 @@ impl Engine {
         session: &SessionId,
         run_hooks: bool,
     ) -> Result<(SessionView, Generation), EngineError> {
-        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
         let act = |session: &mut Session, now| {
             let ended = session.head().generation;
             Ok((ended, self.successor(session, &key, run_hooks, now)))
@@ -70,8 +78,13 @@ impl Engine {
         bytes: usize,
         act: impl Fn(&mut Session, Now) -> Result<(T, ChangeSet), CoreError>,
     ) -> Result<(T, SessionView), EngineError> {
-        let not_found = || EngineError::SessionNotFound { session: session.clone() };
-        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
+        let not_found = || EngineError::SessionNotFound {
+            session: session.clone(),
+        };
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
         let mut permit = Some(self.shared.journal.permit(bytes).await?);
         for _ in 0..ATTEMPTS {
             let cell = self.shared.table.get(&key).ok_or_else(not_found)?;
@@ -104,7 +117,9 @@ impl Engine {
             return Ok(Attempt::NeedsLoad);
         }
         let now = self.shared.machine.now();
-        let Some(session) = inner.session_mut() else { return Ok(Attempt::Gone) };
+        let Some(session) = inner.session_mut() else {
+            return Ok(Attempt::Gone);
+        };
         if session.is_expired(now.steady, cell.tenant.ttl_ms()) {
             return Ok(Attempt::NeedsEnd);
         }
@@ -113,10 +128,16 @@ impl Engine {
         let (outcome, set) = act(session, now)?;
         cell.tenant.stats.count_live(before, session.head().totals);
         // A reset puts another session into its place.
-        cell.tenant.stats.compaction.count_open(was_open, is_open(session));
+        cell.tenant
+            .stats
+            .compaction
+            .count_open(was_open, is_open(session));
         let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
         let permit = permit.take().ok_or(EngineError::NoPlace)?;
-        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
+        let submitted = self
+            .shared
+            .journal
+            .submit(permit, set, vec![Arc::clone(cell)], 0);
         inner.ticket = submitted.ticket;
         drop(inner);
         cell.tenant.idle.touch(cell, now.steady);

@@ -52,7 +52,10 @@ pub struct HookStats {
 impl Default for HookStats {
     fn default() -> Self {
         let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 17));
-        Self { deliveries: Family::default(), seconds: Family::new_with_constructor(buckets) }
+        Self {
+            deliveries: Family::default(),
+            seconds: Family::new_with_constructor(buckets),
+        }
     }
 }
 
@@ -63,7 +66,9 @@ impl HookStats {
     }
 
     pub(crate) fn time(&self, hook: &HookName, seconds: f64) {
-        self.seconds.get_or_create(&[("hook", hook.to_string())]).observe(seconds);
+        self.seconds
+            .get_or_create(&[("hook", hook.to_string())])
+            .observe(seconds);
     }
 }
 
@@ -280,7 +285,9 @@ impl Tally {
                         dropped: turns_dropped,
                     });
                 }
-                Change::End { generation, reason, .. } => {
+                Change::End {
+                    generation, reason, ..
+                } => {
                     tally.ended = Some((*generation, *reason));
                 }
                 Change::PatchState { .. } | Change::Touch { .. } | Change::Compact { .. } => {}
@@ -300,7 +307,9 @@ impl Tally {
         if let (Some(cell), Some((generation, reason))) = (cells.last(), self.ended) {
             cell.tenant.stats.count_end(reason);
             let kind = EventKind::Ended(reason);
-            cell.tenant.events.put(at, &cell.key.session, generation, kind);
+            cell.tenant
+                .events
+                .put(at, &cell.key.session, generation, kind);
         }
         let Some(cell) = cells.first() else { return };
         let (stats, events, session) = (&cell.tenant.stats, &cell.tenant.events, &cell.key.session);
@@ -308,10 +317,22 @@ impl Tally {
             stats.created.fetch_add(1, Ordering::Relaxed);
             events.put(at, session, generation, EventKind::Created);
         }
-        if let Some(NewTurns { generation, first_seq, last_seq, dropped }) = self.appended {
-            stats.turns_appended.fetch_add(last_seq + 1 - first_seq, Ordering::Relaxed);
+        if let Some(NewTurns {
+            generation,
+            first_seq,
+            last_seq,
+            dropped,
+        }) = self.appended
+        {
+            stats
+                .turns_appended
+                .fetch_add(last_seq + 1 - first_seq, Ordering::Relaxed);
             stats.turns_dropped.fetch_add(dropped, Ordering::Relaxed);
-            let kind = EventKind::Appended { first_seq, last_seq, dropped_turns: dropped };
+            let kind = EventKind::Appended {
+                first_seq,
+                last_seq,
+                dropped_turns: dropped,
+            };
             events.put(at, session, generation, kind);
         }
     }

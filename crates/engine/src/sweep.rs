@@ -39,7 +39,12 @@ impl Worker for Sweeper {
             return;
         }
         let changed = self.engine.shared.policies_changed.notified();
-        let shortest = self.engine.tenants().iter().map(|tenant| tenant.policy().sweep_ms).min();
+        let shortest = self
+            .engine
+            .tenants()
+            .iter()
+            .map(|tenant| tenant.policy().sweep_ms)
+            .min();
         // Another policy may ask for a shorter pause.
         let _ =
             tokio::time::timeout(Duration::from_millis(shortest.unwrap_or(60_000)), changed).await;
@@ -85,7 +90,9 @@ impl Engine {
         let mut permit = None;
         while submitted.len() < SWEEP_BATCH {
             let now = self.shared.machine.now().steady;
-            let Some(oldest) = tenant.idle.oldest() else { break };
+            let Some(oldest) = tenant.idle.oldest() else {
+                break;
+            };
             if now.since(oldest.last_access) < tenant.ttl_ms() {
                 break;
             }
@@ -123,7 +130,9 @@ impl Engine {
         let now = self.shared.machine.now().steady;
         let idle_since = {
             let inner = cell.lock();
-            let expired = inner.head().filter(|head| head.is_expired(now, cell.tenant.ttl_ms()));
+            let expired = inner
+                .head()
+                .filter(|head| head.is_expired(now, cell.tenant.ttl_ms()));
             expired.map(|head| head.last_access)
         };
         if idle_since.is_none() {
@@ -142,8 +151,14 @@ impl Engine {
     pub(crate) async fn enforce_caps(&self) -> Result<(), EngineError> {
         let tenants = self.tenants();
         let mut submitted = Vec::new();
-        while let Some(id) = self.shared.capacity.overfull(tenants.iter().map(|tenant| &**tenant)) {
-            let Some(oldest) = self.tenant_or_common(&id).idle.oldest() else { break };
+        while let Some(id) = self
+            .shared
+            .capacity
+            .overfull(tenants.iter().map(|tenant| &**tenant))
+        {
+            let Some(oldest) = self.tenant_or_common(&id).idle.oldest() else {
+                break;
+            };
             let mut permit = Some(self.shared.journal.permit(0).await?);
             match self.end_cell(&oldest.cell, EndReason::Evicted, None, &mut permit)? {
                 Attempt::Done(_, write) => submitted.push(write),

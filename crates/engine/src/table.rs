@@ -25,11 +25,13 @@ impl Table {
 
     /// True when another cell has the place of this one.
     pub(crate) fn has_other(&self, cell: &Arc<SessionCell>) -> bool {
-        self.get(&cell.key).is_some_and(|there| !Arc::ptr_eq(&there, cell))
+        self.get(&cell.key)
+            .is_some_and(|there| !Arc::ptr_eq(&there, cell))
     }
 
     /// Takes this very cell out; another one of the same key stays.
     pub(crate) fn remove(&self, cell: &Arc<SessionCell>) {
-        self.cells.remove_if(&cell.key, |_, there| Arc::ptr_eq(there, cell));
+        self.cells
+            .remove_if(&cell.key, |_, there| Arc::ptr_eq(there, cell));
     }
 }

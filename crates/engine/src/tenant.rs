@@ -71,7 +71,9 @@ impl Tenant {
     }
 
     fn calibrations(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Calibration>> {
-        self.calibrations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calibrations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What applies to it now.

@@ -70,8 +70,11 @@ impl Supervisor {
     /// Runs a worker until the daemon stops.
     pub(crate) fn run(&self, worker: impl Worker) {
         let name = worker.name();
-        let status =
-            Arc::new(WorkerStatus { name, steps: AtomicU64::new(0), failures: AtomicU64::new(0) });
+        let status = Arc::new(WorkerStatus {
+            name,
+            steps: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        });
         self.lock().push(Arc::clone(&status));
         let (stop, broken) = (self.stop.clone(), self.broken.clone());
         let task = drive(worker, status, stop).instrument(info_span!("worker", name));

@@ -100,7 +100,10 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     let mut object = Map::new();
     object.insert("seq".to_owned(), seq.into());
     object.insert("role".to_owned(), role_name(turn.role).into());
-    object.insert("timestamp".to_owned(), turn.timestamp.map_or(Value::Null, time));
+    object.insert(
+        "timestamp".to_owned(),
+        turn.timestamp.map_or(Value::Null, time),
+    );
     object.insert("parts".to_owned(), turn.parts.iter().map(part).collect());
     if let Some(salience) = turn.salience {
         object.insert("salience".to_owned(), salience.into());
@@ -197,10 +200,20 @@ fn role_name(role: Role) -> &'static str {
 fn part(part: &Part) -> Value {
     let (field, content) = match &part.kind {
         PartKind::Text(text) => ("text", text.as_str().into()),
-        PartKind::ToolUse { id, name, input_json } => {
-            ("tool_use", json!({"id": id, "name": name, "input_json": input_json}))
-        }
-        PartKind::ToolResult { tool_use_id, content, parts, is_error } => {
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        } => (
+            "tool_use",
+            json!({"id": id, "name": name, "input_json": input_json}),
+        ),
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error,
+        } => {
             let result = json!({
                 "tool_use_id": tool_use_id,
                 "content": content,
@@ -209,16 +222,28 @@ fn part(part: &Part) -> Value {
             });
             ("tool_result", result)
         }
-        PartKind::Media { media_type, source, name } => {
+        PartKind::Media {
+            media_type,
+            source,
+            name,
+        } => {
             let (field, source) = match source {
                 MediaSource::Uri(uri) => ("uri", uri.clone()),
                 MediaSource::Data(data) => ("data", STANDARD.encode(data)),
             };
-            ("media", json!({"media_type": media_type, "name": name, field: source}))
+            (
+                "media",
+                json!({"media_type": media_type, "name": name, field: source}),
+            )
         }
-        PartKind::Thinking { text, signature, redacted } => {
-            ("thinking", json!({"text": text, "signature": signature, "redacted": redacted}))
-        }
+        PartKind::Thinking {
+            text,
+            signature,
+            redacted,
+        } => (
+            "thinking",
+            json!({"text": text, "signature": signature, "redacted": redacted}),
+        ),
     };
     let mut object = Map::new();
     object.insert(field.to_owned(), content);

@@ -25,7 +25,9 @@ pub(crate) fn line_of_ends(first: &[u8], last: &[u8], chars_max: usize) -> Strin
     let tail_max = chars_max.saturating_sub(head_max + GAP.chars().count());
     let skipped = last.chars().count().saturating_sub(tail_max);
     let head = first.chars().take(head_max);
-    head.chain(GAP.chars()).chain(last.chars().skip(skipped)).collect()
+    head.chain(GAP.chars())
+        .chain(last.chars().skip(skipped))
+        .collect()
 }
 
 /// Trimmed, with control characters, line ends and what turns the direction of writing

@@ -143,20 +143,29 @@ impl WebhookHook {
     /// # Errors
     /// [`WebhookError`] for a configuration that cannot work.
     pub fn new(config: WebhookConfig) -> Result<Self, WebhookError> {
-        let url = Url::parse(&config.url)
-            .map_err(|error| WebhookError::UrlInvalid { problem: error.to_string() })?;
+        let url = Url::parse(&config.url).map_err(|error| WebhookError::UrlInvalid {
+            problem: error.to_string(),
+        })?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(WebhookError::SchemeUnsupported { scheme: url.scheme().to_owned() });
+            return Err(WebhookError::SchemeUnsupported {
+                scheme: url.scheme().to_owned(),
+            });
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(WebhookError::CredentialsInUrl);
         }
         let host = url.host_str().unwrap_or_default();
         if !config.allow_private && is_known_private(host) {
-            return Err(WebhookError::AddressPrivate { host: host.to_owned() });
+            return Err(WebhookError::AddressPrivate {
+                host: host.to_owned(),
+            });
         }
         let client = client::build(&config, url.scheme() == "https")?;
-        Ok(Self { url, secret: config.secret, client })
+        Ok(Self {
+            url,
+            secret: config.secret,
+            client,
+        })
     }
 
     async fn post(&self, call: &HookCall) -> Result<(), HookError> {
@@ -179,13 +188,18 @@ impl WebhookHook {
         for _ in 0..=REDIRECTS_MAX {
             let request = self.client.post(url.clone());
             let request = request.headers(headers.clone()).body(body.clone());
-            let answer = request.send().await.map_err(|error| unreachable(&url, error))?;
+            let answer = request
+                .send()
+                .await
+                .map_err(|error| unreachable(&url, error))?;
             match redirect(&url, &answer)? {
                 Some(next) => url = next,
                 None => return answer::judge(answer, call.at).await,
             }
         }
-        Err(HookError::later(format!("redirects more than {REDIRECTS_MAX} times")))
+        Err(HookError::later(format!(
+            "redirects more than {REDIRECTS_MAX} times"
+        )))
     }
 }
 
@@ -203,7 +217,9 @@ impl Hook for WebhookHook {
 
 impl fmt::Debug for WebhookHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookHook").field("url", &shown(&self.url)).finish_non_exhaustive()
+        f.debug_struct("WebhookHook")
+            .field("url", &shown(&self.url))
+            .finish_non_exhaustive()
     }
 }
 
@@ -212,7 +228,13 @@ impl fmt::Debug for WebhookConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("WebhookConfig")
-            .field("url", &Url::parse(&self.url).as_ref().map(shown).unwrap_or_default())
+            .field(
+                "url",
+                &Url::parse(&self.url)
+                    .as_ref()
+                    .map(shown)
+                    .unwrap_or_default(),
+            )
             .field("secret", &self.secret)
             .field("headers", &names)
             .field("allow_private", &self.allow_private)
@@ -249,7 +271,10 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_leads_into_the_house_is_not_spoken_to() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://localhost:{}/a?token=b", listener.local_addr().unwrap().port());
+        let url = format!(
+            "http://localhost:{}/a?token=b",
+            listener.local_addr().unwrap().port()
+        );
         let config = WebhookConfig {
             url: url.clone(),
             secret: None,

@@ -25,7 +25,9 @@ type Object<'a> = BTreeMap<&'a str, Box<RawValue>>;
 /// Puts what is JSON already into a request.
 fn put<'a>(request: &mut Object<'a>, name: &'a str, json: &str) -> Result<(), Fault> {
     let json = RawValue::from_string(json.to_owned());
-    let problem = || Fault::Refused { problem: format!("{name} of the request is no JSON") };
+    let problem = || Fault::Refused {
+        problem: format!("{name} of the request is no JSON"),
+    };
     request.insert(name, json.map_err(|_| problem())?);
     Ok(())
 }
@@ -43,9 +45,15 @@ async fn count(
     number: &'static str,
 ) -> Result<u64, Fault> {
     let body = serde_json::to_string(request);
-    let body = body.map_err(|_| Fault::Refused { problem: "the request is no JSON".to_owned() })?;
+    let body = body.map_err(|_| Fault::Refused {
+        problem: "the request is no JSON".to_owned(),
+    })?;
     let private = [ask.system.as_str(), &ask.tools_json, &ask.messages_json];
-    let question = Question { body, private: &private, bytes_max: ANSWER_BYTES_MAX };
+    let question = Question {
+        body,
+        private: &private,
+        bytes_max: ANSWER_BYTES_MAX,
+    };
     let read = |answer: &[u8]| {
         let answer: Option<BTreeMap<String, &RawValue>> = serde_json::from_slice(answer).ok();
         let found = answer.and_then(|answer| from_str(answer.get(number)?.get()).ok());

@@ -72,7 +72,13 @@ impl Provider {
         let url = client::below(site.base, site.path);
         let client = client::build(&url, site.headers)?;
         let name = format!("{} of {}", site.what, shown(site.base));
-        Ok(Self { name, url, client, api_key: site.api_key, tries: site.tries })
+        Ok(Self {
+            name,
+            url,
+            client,
+            api_key: site.api_key,
+            tries: site.tries,
+        })
     }
 
     /// Asks, as often as allowed, and reads the answer.
@@ -84,12 +90,18 @@ impl Provider {
         question: &Question<'_>,
         read: impl Fn(&[u8]) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let asked = self.tries.make(|| async { read(&self.exchange(question).await?) }).await;
+        let asked = self
+            .tries
+            .make(|| async { read(&self.exchange(question).await?) })
+            .await;
         asked.map_err(|fault| fault.map(|problem| format!("{}: {problem}", self.name)))
     }
 
     async fn exchange(&self, question: &Question<'_>) -> Result<Vec<u8>, Fault> {
-        let request = self.client.post(self.url.clone()).body(question.body.clone());
+        let request = self
+            .client
+            .post(self.url.clone())
+            .body(question.body.clone());
         let answer = request.send().await.map_err(broken)?;
         let status = answer.status();
         if status.is_success() {
@@ -105,20 +117,27 @@ impl Provider {
 
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Provider").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Provider")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
 /// The header of a key as most take it.
 pub(crate) fn bearer(api_key: Option<&ApiKey>) -> HeaderMap {
-    api_key.map(|key| (AUTHORIZATION, key.bearer())).into_iter().collect()
+    api_key
+        .map(|key| (AUTHORIZATION, key.bearer()))
+        .into_iter()
+        .collect()
 }
 
 /// The headers that Anthropic wants.
 pub(crate) fn anthropic(api_key: Option<&ApiKey>) -> HeaderMap {
     let key = api_key.map(|key| (HeaderName::from_static("x-api-key"), key.bare()));
     let version = HeaderValue::from_static(ANTHROPIC_VERSION);
-    key.into_iter().chain([(HeaderName::from_static("anthropic-version"), version)]).collect()
+    key.into_iter()
+        .chain([(HeaderName::from_static("anthropic-version"), version)])
+        .collect()
 }
 
 /// The beginning of what a refusal says.
@@ -126,7 +145,9 @@ async fn said(mut answer: Response) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = async {
         while bytes.len() < REFUSAL_BYTES_MAX {
-            let Ok(Some(chunk)) = answer.chunk().await else { break };
+            let Ok(Some(chunk)) = answer.chunk().await else {
+                break;
+            };
             let room = REFUSAL_BYTES_MAX - bytes.len();
             bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         }
@@ -154,5 +175,8 @@ fn broken(error: reqwest::Error) -> Fault {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    Fault::Later { problem: format!("no answer: {cause}"), after: None }
+    Fault::Later {
+        problem: format!("no answer: {cause}"),
+        after: None,
+    }
 }

@@ -49,5 +49,7 @@ pub fn open_local(dir: &Path) -> Result<Arc<dyn Embedder>, ModelError> {
 /// Always [`ModelError::LocalNotBuilt`].
 #[cfg(not(feature = "local-embedder"))]
 pub fn open_local(dir: &Path) -> Result<Arc<dyn Embedder>, ModelError> {
-    Err(ModelError::LocalNotBuilt { dir: dir.to_owned() })
+    Err(ModelError::LocalNotBuilt {
+        dir: dir.to_owned(),
+    })
 }

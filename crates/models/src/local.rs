@@ -45,7 +45,11 @@ impl LocalEmbedder {
         let folder = Folder::read(dir)?;
         let name = format!("local:bert:{}", folder.digest);
         let model = Arc::new(Model::new(folder)?);
-        Ok(Self { name, model, turn: Arc::default() })
+        Ok(Self {
+            name,
+            model,
+            turn: Arc::default(),
+        })
     }
 
     async fn vectors(
@@ -54,7 +58,9 @@ impl LocalEmbedder {
         texts: Vec<String>,
     ) -> Result<Vec<Vec<f32>>, EmbedError> {
         let mut vectors = vec![Vec::new(); texts.len()];
-        let passes = self.aside(move |model| model.passes(purpose, &texts)).await?;
+        let passes = self
+            .aside(move |model| model.passes(purpose, &texts))
+            .await?;
         for pass in passes {
             for (place, vector) in self.aside(move |model| model.compute(&pass)).await? {
                 vectors[place] = vector;
@@ -77,7 +83,10 @@ impl LocalEmbedder {
         });
         done.await.unwrap_or_else(|_| {
             let problem = "the local model stopped computing".to_owned();
-            Err(EmbedError::Later { problem, after: None })
+            Err(EmbedError::Later {
+                problem,
+                after: None,
+            })
         })
     }
 }
@@ -98,6 +107,8 @@ impl Embedder for LocalEmbedder {
 
 impl fmt::Debug for LocalEmbedder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalEmbedder").field("model", &self.name).finish_non_exhaustive()
+        f.debug_struct("LocalEmbedder")
+            .field("model", &self.name)
+            .finish_non_exhaustive()
     }
 }

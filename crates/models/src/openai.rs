@@ -56,10 +56,18 @@ impl OpenAiEmbedder {
             path: "/embeddings",
             headers: http::bearer(config.api_key.as_ref()),
             api_key: config.api_key.clone(),
-            tries: Tries { max: config.tries_max, limit: TimeLimit::Each(config.timeout) },
+            tries: Tries {
+                max: config.tries_max,
+                limit: TimeLimit::Each(config.timeout),
+            },
         })?;
         let model = name(config, &base);
-        Ok(Self { provider, config: config.clone(), model, dimensions: OnceLock::new() })
+        Ok(Self {
+            provider,
+            config: config.clone(),
+            model,
+            dimensions: OnceLock::new(),
+        })
     }
 
     async fn vectors(&self, purpose: Purpose, texts: Vec<String>) -> Result<Vec<Vec<f32>>, Fault> {
@@ -67,7 +75,10 @@ impl OpenAiEmbedder {
             Purpose::Memory => &self.config.memory_prefix,
             Purpose::Query => &self.config.query_prefix,
         };
-        let texts: Vec<String> = texts.into_iter().map(|text| format!("{prefix}{text}")).collect();
+        let texts: Vec<String> = texts
+            .into_iter()
+            .map(|text| format!("{prefix}{text}"))
+            .collect();
         let mut vectors = Vec::with_capacity(texts.len());
         let mut rest = &texts[..];
         while !rest.is_empty() {
@@ -85,13 +96,21 @@ impl OpenAiEmbedder {
             bytes += text.len().min(self.config.text_bytes_max);
             bytes <= self.config.batch_bytes
         };
-        texts.iter().take(self.config.batch).take_while(fits).count().max(1)
+        texts
+            .iter()
+            .take(self.config.batch)
+            .take_while(fits)
+            .count()
+            .max(1)
     }
 
     /// Halves and quarters come to an end, so requests do: fewer than two for each text,
     /// and six more for each that is cut.
     async fn batch(&self, texts: &[String], done: &mut Vec<Vec<f32>>) -> Result<(), Fault> {
-        let mut waiting = vec![Batch { texts, text_bytes_max: self.config.text_bytes_max }];
+        let mut waiting = vec![Batch {
+            texts,
+            text_bytes_max: self.config.text_bytes_max,
+        }];
         while let Some(batch) = waiting.pop() {
             match self.ask(&batch).await {
                 Ok(vectors) => done.extend(vectors),
@@ -111,7 +130,10 @@ impl OpenAiEmbedder {
     /// 400 for a wrong key or model, and then no memory is at fault.
     async fn blame(&self, problem: String) -> Fault {
         let texts = [HARMLESS.to_owned()];
-        let batch = Batch { texts: &texts, text_bytes_max: TEXT_BYTES_LEAST };
+        let batch = Batch {
+            texts: &texts,
+            text_bytes_max: TEXT_BYTES_LEAST,
+        };
         match self.ask(&batch).await {
             Ok(_) => Fault::Refused { problem },
             Err(Fault::Refused { .. } | Fault::TooLong { .. }) => Fault::Misconfigured {
@@ -126,7 +148,11 @@ impl OpenAiEmbedder {
     async fn ask(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, Fault> {
         let private: Vec<&str> = batch.texts.iter().map(String::as_str).collect();
         let bytes_max = answer::bytes_max(batch.texts.len());
-        let question = Question { body: self.body(batch), private: &private, bytes_max };
+        let question = Question {
+            body: self.body(batch),
+            private: &private,
+            bytes_max,
+        };
         let read = |body: &[u8]| {
             let vectors = answer::vectors(body, batch.texts.len())?;
             self.check_dimensions(vectors.first().map_or(0, Vec::len))?;
@@ -149,7 +175,10 @@ impl OpenAiEmbedder {
     }
 
     fn check_dimensions(&self, found: usize) -> Result<(), Fault> {
-        let asked = self.config.dimensions.and_then(|asked| usize::try_from(asked).ok());
+        let asked = self
+            .config
+            .dimensions
+            .and_then(|asked| usize::try_from(asked).ok());
         let problem = match asked {
             Some(asked) if asked != found => format!(
                 "the model makes {found} dimensions where {asked} are asked for; leave dimensions out"
@@ -182,7 +211,9 @@ impl Embedder for OpenAiEmbedder {
 
 impl fmt::Debug for OpenAiEmbedder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiEmbedder").field("model", &self.model).finish_non_exhaustive()
+        f.debug_struct("OpenAiEmbedder")
+            .field("model", &self.model)
+            .finish_non_exhaustive()
     }
 }
 
@@ -190,12 +221,18 @@ impl<'a> Batch<'a> {
     /// The same in smaller pieces, the last first; nothing if it is small enough.
     fn smaller(&self) -> Option<Vec<Batch<'a>>> {
         let text_bytes_max = self.text_bytes_max;
-        let piece = |texts| Batch { texts, text_bytes_max };
+        let piece = |texts| Batch {
+            texts,
+            text_bytes_max,
+        };
         match self.texts {
             [text] if text.len() > TEXT_BYTES_LEAST && text_bytes_max > TEXT_BYTES_LEAST => {
                 let text_bytes_max = text.len().min(text_bytes_max) / 4;
                 let text_bytes_max = text_bytes_max.max(TEXT_BYTES_LEAST);
-                Some(vec![Batch { texts: self.texts, text_bytes_max }])
+                Some(vec![Batch {
+                    texts: self.texts,
+                    text_bytes_max,
+                }])
             }
             [] | [_] => None,
             texts => {
@@ -208,15 +245,22 @@ impl<'a> Batch<'a> {
 
 /// The name of all that changes vectors: where, which, how long, and behind which words.
 fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
-    let dimensions = config.dimensions.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let dimensions = config
+        .dimensions
+        .map_or_else(|| "-".to_owned(), |n| n.to_string());
     let name = format!("openai:{}:{}:{dimensions}", http::shown(base), config.model);
     if config.query_prefix.is_empty() && config.memory_prefix.is_empty() {
         return name;
     }
     let digest = Sha256::new().chain_update(config.query_prefix.len().to_le_bytes());
-    let digest = digest.chain_update(&config.query_prefix).chain_update(&config.memory_prefix);
+    let digest = digest
+        .chain_update(&config.query_prefix)
+        .chain_update(&config.memory_prefix);
     let digest = digest.finalize();
-    let hex = digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}"));
+    let hex = digest
+        .iter()
+        .take(DIGEST_BYTES)
+        .map(|byte| format!("{byte:02x}"));
     format!("{name}:{}", hex.collect::<String>())
 }
 
@@ -224,7 +268,10 @@ impl From<Fault> for EmbedError {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Later { problem, after } => Self::Later { problem, after },
-            Fault::Strange { problem } => Self::Later { problem, after: None },
+            Fault::Strange { problem } => Self::Later {
+                problem,
+                after: None,
+            },
             Fault::Misconfigured { problem } => Self::Misconfigured { problem },
             Fault::TooLong { problem } | Fault::Refused { problem } => Self::Refused { problem },
         }

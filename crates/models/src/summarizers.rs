@@ -37,7 +37,10 @@ fn prompt(ask: &SummaryAsk) -> String {
 fn private<'a>(ask: &'a SummaryAsk, prompt: &'a str) -> Vec<&'a str> {
     let previous = ask.previous.iter().map(|summary| &*summary.text);
     let turns = ask.turns.iter().map(|turn| turn.text.as_str());
-    std::iter::once(prompt).chain(previous).chain(turns).collect()
+    std::iter::once(prompt)
+        .chain(previous)
+        .chain(turns)
+        .collect()
 }
 
 /// Tokens that a model may write: a quarter more than it is told. It does not count them as
@@ -49,7 +52,9 @@ fn reply_tokens(tokens_max: u64) -> u64 {
 
 /// An answer's fields. `whose` says who should answer so.
 fn fields(body: &[u8], whose: &str) -> Result<Value, Fault> {
-    let answer = serde_json::from_slice::<Value>(body).ok().filter(Value::is_object);
+    let answer = serde_json::from_slice::<Value>(body)
+        .ok()
+        .filter(Value::is_object);
     let answer = answer.ok_or_else(|| strange("is no JSON object", whose))?;
     match answer.get("error") {
         None | Some(Value::Null) => Ok(answer),
@@ -59,7 +64,9 @@ fn fields(body: &[u8], whose: &str) -> Result<Value, Fault> {
 
 /// Not what the contract says.
 fn strange(what: &str, whose: &str) -> Fault {
-    Fault::Strange { problem: format!("the answer {what}; is base_url the one of {whose}?") }
+    Fault::Strange {
+        problem: format!("the answer {what}; is base_url the one of {whose}?"),
+    }
 }
 
 /// The texts of a content, which is a text or a list of parts.
@@ -75,7 +82,10 @@ impl From<Fault> for SummarizeError {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Later { problem, after } => Self::Later { problem, after },
-            Fault::Strange { problem } => Self::Later { problem, after: None },
+            Fault::Strange { problem } => Self::Later {
+                problem,
+                after: None,
+            },
             Fault::Misconfigured { problem } => Self::Misconfigured { problem },
             Fault::TooLong { problem } => Self::TooLong { problem },
             Fault::Refused { problem } => Self::Refused { problem },

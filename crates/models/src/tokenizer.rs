@@ -49,14 +49,22 @@ impl HfTokenizer {
     /// [`ModelError::TokenizerInvalid`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
-        let unreadable = |error| ModelError::TokenizerUnreadable { path: path.to_owned(), error };
+        let unreadable = |error| ModelError::TokenizerUnreadable {
+            path: path.to_owned(),
+            error,
+        };
         let file = File::open(path).map_err(unreadable)?;
         let bytes = file.metadata().map_err(unreadable)?.len();
         if bytes > FILE_BYTES_MAX {
-            return Err(ModelError::TokenizerTooLarge { path: path.to_owned(), bytes });
+            return Err(ModelError::TokenizerTooLarge {
+                path: path.to_owned(),
+                bytes,
+            });
         }
         let mut content = Vec::new();
-        file.take(FILE_BYTES_MAX).read_to_end(&mut content).map_err(unreadable)?;
+        file.take(FILE_BYTES_MAX)
+            .read_to_end(&mut content)
+            .map_err(unreadable)?;
         Self::read(&content, &path.display().to_string())
     }
 
@@ -68,7 +76,9 @@ impl HfTokenizer {
         let mut inner =
             tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
         // A file often has the truncation and the padding of its model's training.
-        inner.with_truncation(None).map_err(|error| invalid(error.to_string()))?;
+        inner
+            .with_truncation(None)
+            .map_err(|error| invalid(error.to_string()))?;
         inner.with_padding(None);
         // What a user writes is text, also where it looks like a mark of the template.
         inner.set_encode_special_tokens(true);
@@ -77,7 +87,10 @@ impl HfTokenizer {
             Ok(_) => return Err(invalid("it makes no tokens of words".to_owned())),
             Err(error) => return Err(invalid(format!("it cannot encode words: {error}"))),
         }
-        Ok(Self { inner, estimate: Estimate::new(Provider::Open) })
+        Ok(Self {
+            inner,
+            estimate: Estimate::new(Provider::Open),
+        })
     }
 
     fn count_piece(&self, piece: &str) -> usize {
@@ -101,7 +114,9 @@ impl Tokenizer for HfTokenizer {
 impl fmt::Debug for HfTokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let vocabulary = self.inner.get_vocab_size(true);
-        f.debug_struct("HfTokenizer").field("vocabulary", &vocabulary).finish_non_exhaustive()
+        f.debug_struct("HfTokenizer")
+            .field("vocabulary", &vocabulary)
+            .finish_non_exhaustive()
     }
 }
 

@@ -71,7 +71,10 @@ fn words_are_counted_without_truncation_and_padding() {
         assert_eq!(tokenizer.count(text), expected, "{text:?}");
     }
     assert_eq!(tokenizer.count(&"hello ".repeat(50_000)), 50_000);
-    assert!(format!("{tokenizer:?}").contains("vocabulary: 4"), "{tokenizer:?}");
+    assert!(
+        format!("{tokenizer:?}").contains("vocabulary: 4"),
+        "{tokenizer:?}"
+    );
 }
 
 #[test]
@@ -86,7 +89,14 @@ fn marks_of_the_template_are_text() {
 #[test]
 fn bytes_are_merged_as_the_file_says() {
     let tokenizer = HfTokenizer::from_json(bytes_of_a().as_bytes()).expect("a tokenizer");
-    let cases = [("aa", 1), ("aaa", 2), ("b a", 3), ("é", 2), ("aa  aa", 4), ("中", 3)];
+    let cases = [
+        ("aa", 1),
+        ("aaa", 2),
+        ("b a", 3),
+        ("é", 2),
+        ("aa  aa", 4),
+        ("中", 3),
+    ];
     for (text, expected) in cases {
         assert_eq!(tokenizer.count(text), expected, "{text:?}");
     }
@@ -111,12 +121,22 @@ fn long_text_of_any_kind_is_counted_to_its_end() {
 
 #[test]
 fn pieces_are_the_text_and_end_before_a_blank() {
-    let texts = ["", "a", "é".repeat(40_000).as_str(), "word ".repeat(20_000).as_str(), "\n"]
-        .map(str::to_owned);
+    let texts = [
+        "",
+        "a",
+        "é".repeat(40_000).as_str(),
+        "word ".repeat(20_000).as_str(),
+        "\n",
+    ]
+    .map(str::to_owned);
     for text in texts {
         let found: Vec<&str> = pieces(&text).collect();
         assert_eq!(found.concat(), text);
-        assert!(found.iter().all(|piece| (1..=PIECE_BYTES_MAX).contains(&piece.len())));
+        assert!(
+            found
+                .iter()
+                .all(|piece| (1..=PIECE_BYTES_MAX).contains(&piece.len()))
+        );
     }
     let words = "word ".repeat(20_000);
     assert!(pieces(&words).skip(1).all(|piece| piece.starts_with(' ')));
@@ -125,20 +145,51 @@ fn pieces_are_the_text_and_end_before_a_blank() {
 #[test]
 fn files_that_are_no_tokenizers_are_refused_and_say_what_to_do() {
     let no_words = WORDS.replace(r#""unk_token": "[UNK]""#, r#""unk_token": "nothing""#);
-    for json in ["", "{}", "[]", "null", "\u{0}", "{\"version\":\"1.0\"}", &no_words] {
-        let error = HfTokenizer::from_json(json.as_bytes()).expect_err(json).to_string();
-        assert!(error.contains("the given text") && error.contains("tokenizer.json"), "{error}");
+    for json in [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "\u{0}",
+        "{\"version\":\"1.0\"}",
+        &no_words,
+    ] {
+        let error = HfTokenizer::from_json(json.as_bytes())
+            .expect_err(json)
+            .to_string();
+        assert!(
+            error.contains("the given text") && error.contains("tokenizer.json"),
+            "{error}"
+        );
     }
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("tokenizer.json");
     let missing = HfTokenizer::from_file(&path).expect_err("no file");
-    assert!(matches!(missing, ModelError::TokenizerUnreadable { .. }), "{missing}");
+    assert!(
+        matches!(missing, ModelError::TokenizerUnreadable { .. }),
+        "{missing}"
+    );
     std::fs::write(&path, "{").expect("a file");
     let broken = HfTokenizer::from_file(&path).expect_err("no tokenizer");
-    assert!(broken.to_string().contains("tokenizer.json is not a tokenizer"), "{broken}");
-    File::create(&path).and_then(|file| file.set_len(FILE_BYTES_MAX + 1)).expect("a file");
+    assert!(
+        broken
+            .to_string()
+            .contains("tokenizer.json is not a tokenizer"),
+        "{broken}"
+    );
+    File::create(&path)
+        .and_then(|file| file.set_len(FILE_BYTES_MAX + 1))
+        .expect("a file");
     let large = HfTokenizer::from_file(&path).expect_err("too large");
-    assert!(matches!(large, ModelError::TokenizerTooLarge { .. }), "{large}");
+    assert!(
+        matches!(large, ModelError::TokenizerTooLarge { .. }),
+        "{large}"
+    );
     std::fs::write(&path, WORDS).expect("a file");
-    assert_eq!(HfTokenizer::from_file(&path).expect("a tokenizer").count("hello hello"), 2);
+    assert_eq!(
+        HfTokenizer::from_file(&path)
+            .expect("a tokenizer")
+            .count("hello hello"),
+        2
+    );
 }

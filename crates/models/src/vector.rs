@@ -3,7 +3,11 @@
 /// The same direction at length 1; nothing where there is no direction, or no number.
 pub(crate) fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
     // Squares of large numbers do not fit in 32 bits.
-    let length = vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+    let length = vector
+        .iter()
+        .map(|value| f64::from(*value).powi(2))
+        .sum::<f64>()
+        .sqrt();
     if !length.is_finite() || length == 0.0 {
         return None;
     }
@@ -25,7 +29,12 @@ mod tests {
         assert_eq!(unit(vec![3.0, -4.0]), Some(vec![0.6, -0.8]));
         assert_eq!(unit(vec![f32::MAX, 0.0]), Some(vec![1.0, 0.0]));
         assert_eq!(unit(vec![0.0, f32::MIN_POSITIVE]), Some(vec![0.0, 1.0]));
-        for bad in [vec![], vec![0.0, 0.0], vec![1.0, f32::NAN], vec![f32::INFINITY, 1.0]] {
+        for bad in [
+            vec![],
+            vec![0.0, 0.0],
+            vec![1.0, f32::NAN],
+            vec![f32::INFINITY, 1.0],
+        ] {
             assert_eq!(unit(bad.clone()), None, "{bad:?}");
         }
     }

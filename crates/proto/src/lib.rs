@@ -4,7 +4,13 @@
 //! replies carry turns as the bytes they were stored as; on the wire both are the same.
 
 /// The contract as it is written: every message, and a client of every service.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic
+)]
 pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/plain/memoird.v1.rs"));
 }
@@ -12,7 +18,13 @@ pub mod v1 {
 /// The contract as the server speaks it: a trait of every service, and the same
 /// messages but for replies whose turns are bytes that were encoded when they arrived.
 #[cfg(feature = "server")]
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic
+)]
 pub mod spliced {
     pub use super::v1::*;
 

@@ -26,7 +26,11 @@ pub(crate) struct Admin {
 
 impl Admin {
     pub(crate) fn new(engine: Engine, registry: Registry) -> Self {
-        Self { ready: Arc::default(), engine, registry: Arc::new(registry) }
+        Self {
+            ready: Arc::default(),
+            engine,
+            registry: Arc::new(registry),
+        }
     }
 
     /// Whether calls are taken; before the first and after the last they are not.

@@ -202,7 +202,9 @@ impl App {
         let router = self.admin.clone().router();
         let until = abort.clone().cancelled_owned();
         pages.spawn(async move {
-            let served = axum::serve(self.http, router).with_graceful_shutdown(until).await;
+            let served = axum::serve(self.http, router)
+                .with_graceful_shutdown(until)
+                .await;
             served.unwrap_or_else(|error| error!(%error, "the admin port stopped"));
         });
         self.admin.set_ready(true);
@@ -226,9 +228,15 @@ impl App {
 impl Running {
     /// Tells probes that calls are taken.
     pub(crate) async fn announce(&self) {
-        self.health.set_serving::<SessionServiceServer<SessionApi>>().await;
-        self.health.set_serving::<MemoryServiceServer<MemoryApi>>().await;
-        self.health.set_serving::<AdminServiceServer<AdminApi>>().await;
+        self.health
+            .set_serving::<SessionServiceServer<SessionApi>>()
+            .await;
+        self.health
+            .set_serving::<MemoryServiceServer<MemoryApi>>()
+            .await;
+        self.health
+            .set_serving::<AdminServiceServer<AdminApi>>()
+            .await;
     }
 
     /// What reads the configuration again.
@@ -250,9 +258,15 @@ impl Running {
     /// stopped, changes flushed.
     pub(crate) async fn drain(self) {
         self.admin.set_ready(false);
-        self.health.set_not_serving::<SessionServiceServer<SessionApi>>().await;
-        self.health.set_not_serving::<MemoryServiceServer<MemoryApi>>().await;
-        self.health.set_not_serving::<AdminServiceServer<AdminApi>>().await;
+        self.health
+            .set_not_serving::<SessionServiceServer<SessionApi>>()
+            .await;
+        self.health
+            .set_not_serving::<MemoryServiceServer<MemoryApi>>()
+            .await;
+        self.health
+            .set_not_serving::<AdminServiceServer<AdminApi>>()
+            .await;
         // A file that is gone already is what is wanted.
         let _ = std::fs::remove_file(&self.endpoints);
         self.stop.cancel();

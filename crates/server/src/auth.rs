@@ -76,7 +76,11 @@ impl Keyring {
         let revoked = Arc::new(CancellationToken::new());
         let caller = |tenant, role| {
             let (tenant, revoked) = (engine.tenant(tenant)?, Arc::clone(&revoked));
-            Some(Caller { tenant, role, revoked })
+            Some(Caller {
+                tenant,
+                role,
+                revoked,
+            })
         };
         if keys.is_empty() {
             return Some(Self::Open(caller(default, Role::Admin)?));
@@ -84,7 +88,10 @@ impl Keyring {
         let mut by_prefix: HashMap<[u8; 8], Vec<_>> = HashMap::new();
         for key in keys {
             let entry = (key.digest, caller(&key.tenant, key.role)?);
-            by_prefix.entry(prefix(&key.digest)).or_default().push(entry);
+            by_prefix
+                .entry(prefix(&key.digest))
+                .or_default()
+                .push(entry);
         }
         Some(Self::Keys(by_prefix))
     }
@@ -108,8 +115,12 @@ impl Keyring {
         };
         let key = authorization.and_then(bearer).ok_or(Denied::NoKey)?;
         let presented = digest(key);
-        let candidates = by_prefix.get(&prefix(&presented)).map_or(&[][..], Vec::as_slice);
-        let found = candidates.iter().find(|(known, _)| known.ct_eq(&presented).into());
+        let candidates = by_prefix
+            .get(&prefix(&presented))
+            .map_or(&[][..], Vec::as_slice);
+        let found = candidates
+            .iter()
+            .find(|(known, _)| known.ct_eq(&presented).into());
         found.map(|(_, caller)| caller).ok_or(Denied::WrongKey)
     }
 }
@@ -121,7 +132,9 @@ fn prefix(digest: &KeyDigest) -> [u8; 8] {
 fn bearer(header: &[u8]) -> Option<&[u8]> {
     const SCHEME: &[u8] = b"bearer ";
     let (scheme, key) = header.split_at_checked(SCHEME.len())?;
-    scheme.eq_ignore_ascii_case(SCHEME).then_some(key.trim_ascii())
+    scheme
+        .eq_ignore_ascii_case(SCHEME)
+        .then_some(key.trim_ascii())
 }
 
 #[cfg(test)]

@@ -41,12 +41,18 @@ impl Edge {
         metrics: CallMetrics,
     ) -> Self {
         let places = Arc::new(Semaphore::new(max_calls));
-        Self { keyring, places, max_calls, metrics }
+        Self {
+            keyring,
+            places,
+            max_calls,
+            metrics,
+        }
     }
 
     /// Calls that have no answer yet, or no first word of it.
     pub(crate) fn calls_under_way(&self) -> usize {
-        self.max_calls.saturating_sub(self.places.available_permits())
+        self.max_calls
+            .saturating_sub(self.places.available_permits())
     }
 
     /// Makes the caller known to the service, or refuses the call.
@@ -73,7 +79,10 @@ impl<S> Layer<S> for Edge {
     type Service = Guarded<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Guarded { edge: self.clone(), inner }
+        Guarded {
+            edge: self.clone(),
+            inner,
+        }
     }
 }
 

@@ -44,7 +44,10 @@ async fn accept(listener: Arc<TcpListener>, places: Arc<Semaphore>) -> io::Resul
             Ok((stream, _)) => {
                 // Answers are small and waited for.
                 let _ = stream.set_nodelay(true);
-                return Ok(Connection { stream, _place: place });
+                return Ok(Connection {
+                    stream,
+                    _place: place,
+                });
             }
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");

@@ -90,20 +90,34 @@ impl CallMetrics {
         let name = |path: &&'static str| path.rsplit('/').next().unwrap_or(path);
         let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_05, 2.0, 16));
         let seconds = Family::new_with_constructor(buckets);
-        let methods = METHODS.iter().map(name).chain(["other"]).map(|name| Method {
-            name,
-            failures: AtomicU64::new(0),
-            seconds: Histogram::clone(&seconds.get_or_create(&[("method", name)])),
-        });
-        Self { methods: methods.collect(), seconds }
+        let methods = METHODS
+            .iter()
+            .map(name)
+            .chain(["other"])
+            .map(|name| Method {
+                name,
+                failures: AtomicU64::new(0),
+                seconds: Histogram::clone(&seconds.get_or_create(&[("method", name)])),
+            });
+        Self {
+            methods: methods.collect(),
+            seconds,
+        }
     }
 
     /// A call of this path begins.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn start(&self, path: &str) -> CallTimer {
-        let method = METHODS.iter().position(|known| *known == path).unwrap_or(METHODS.len());
+        let method = METHODS
+            .iter()
+            .position(|known| *known == path)
+            .unwrap_or(METHODS.len());
         let started = std::time::Instant::now();
-        CallTimer { methods: Arc::clone(&self.methods), method, started }
+        CallTimer {
+            methods: Arc::clone(&self.methods),
+            method,
+            started,
+        }
     }
 }
 
@@ -132,16 +146,33 @@ pub(crate) fn registry(
     registry.register("commit_seconds", help, commits.commit_seconds.clone());
     let help = "Change sets of a journal transaction";
     registry.register("commit_batch_sets", help, commits.commit_batch.clone());
-    registry.register("call_seconds", "How long a call takes", calls.seconds.clone());
+    registry.register(
+        "call_seconds",
+        "How long a call takes",
+        calls.seconds.clone(),
+    );
     let help = "Hook deliveries by what became of them";
     registry.register("hook_deliveries", help, commits.hooks.deliveries.clone());
-    registry.register("hook_seconds", "How long a hook takes", commits.hooks.seconds.clone());
+    registry.register(
+        "hook_seconds",
+        "How long a hook takes",
+        commits.hooks.seconds.clone(),
+    );
     let help = "How long a recall takes, with the embedding of its query";
     registry.register("recall_seconds", help, commits.recall_seconds.clone());
     let help = "How long a summary takes, from the snapshot to the answer";
-    registry.register("compaction_seconds", help, commits.compaction_seconds.clone());
+    registry.register(
+        "compaction_seconds",
+        help,
+        commits.compaction_seconds.clone(),
+    );
     let calls = calls.clone();
-    registry.register_collector(Box::new(Counts { engine, calls, watching, reloader }));
+    registry.register_collector(Box::new(Counts {
+        engine,
+        calls,
+        watching,
+        reloader,
+    }));
     registry
 }
 
@@ -160,21 +191,86 @@ impl fmt::Debug for Counts {
 }
 
 /// A metric by tenant: its name, what it says, where it is read, whether it only grows.
-type ByTenant = (&'static str, &'static str, fn(&TenantSnapshot) -> u64, MetricType);
+type ByTenant = (
+    &'static str,
+    &'static str,
+    fn(&TenantSnapshot) -> u64,
+    MetricType,
+);
 
 const BY_TENANT: [ByTenant; 16] = [
-    ("sessions_live", "Sessions alive", |t| t.sessions_live, MetricType::Gauge),
-    ("turns_live", "Turns in their histories", |t| t.turns_live, MetricType::Gauge),
-    ("bytes_live", "Encoded bytes of those turns", |t| t.bytes_live, MetricType::Gauge),
-    ("sessions_created", "Generations started", |t| t.sessions_created, MetricType::Counter),
-    ("sessions_expired", "Generations ended by their TTL", |t| t.expired, MetricType::Counter),
-    ("sessions_evicted", "Generations ended by a cap", |t| t.evicted, MetricType::Counter),
-    ("sessions_ended", "Generations ended by their bot", |t| t.ended, MetricType::Counter),
-    ("turns_appended", "Turns appended", |t| t.turns_appended, MetricType::Counter),
-    ("turns_dropped", "Turns that left to make room", |t| t.turns_dropped, MetricType::Counter),
-    ("windows_built", "Windows built", |t| t.windows.built, MetricType::Counter),
-    ("windows_refused", "Windows that could not fit", |t| t.windows.refused, MetricType::Counter),
-    ("window_tokens", "Tokens of the windows", |t| t.windows.tokens, MetricType::Counter),
+    (
+        "sessions_live",
+        "Sessions alive",
+        |t| t.sessions_live,
+        MetricType::Gauge,
+    ),
+    (
+        "turns_live",
+        "Turns in their histories",
+        |t| t.turns_live,
+        MetricType::Gauge,
+    ),
+    (
+        "bytes_live",
+        "Encoded bytes of those turns",
+        |t| t.bytes_live,
+        MetricType::Gauge,
+    ),
+    (
+        "sessions_created",
+        "Generations started",
+        |t| t.sessions_created,
+        MetricType::Counter,
+    ),
+    (
+        "sessions_expired",
+        "Generations ended by their TTL",
+        |t| t.expired,
+        MetricType::Counter,
+    ),
+    (
+        "sessions_evicted",
+        "Generations ended by a cap",
+        |t| t.evicted,
+        MetricType::Counter,
+    ),
+    (
+        "sessions_ended",
+        "Generations ended by their bot",
+        |t| t.ended,
+        MetricType::Counter,
+    ),
+    (
+        "turns_appended",
+        "Turns appended",
+        |t| t.turns_appended,
+        MetricType::Counter,
+    ),
+    (
+        "turns_dropped",
+        "Turns that left to make room",
+        |t| t.turns_dropped,
+        MetricType::Counter,
+    ),
+    (
+        "windows_built",
+        "Windows built",
+        |t| t.windows.built,
+        MetricType::Counter,
+    ),
+    (
+        "windows_refused",
+        "Windows that could not fit",
+        |t| t.windows.refused,
+        MetricType::Counter,
+    ),
+    (
+        "window_tokens",
+        "Tokens of the windows",
+        |t| t.windows.tokens,
+        MetricType::Counter,
+    ),
     (
         "window_tokens_saved",
         "Tokens of kept turns that windows did not send",
@@ -187,7 +283,12 @@ const BY_TENANT: [ByTenant; 16] = [
         |t| t.windows.prefix_tokens,
         MetricType::Counter,
     ),
-    ("window_cuts", "Cuts made", |t| t.windows.cuts, MetricType::Counter),
+    (
+        "window_cuts",
+        "Cuts made",
+        |t| t.windows.cuts,
+        MetricType::Counter,
+    ),
     (
         "window_results_trimmed",
         "Tool results that cuts trimmed or replaced",
@@ -216,7 +317,11 @@ impl Collector for Counts {
         let counts = [
             ("commits", "Journal transactions", stats.commits),
             ("commit_sets", "Change sets in them", stats.commit_sets),
-            ("commit_failures", "Change sets not written", stats.commit_failures),
+            (
+                "commit_failures",
+                "Change sets not written",
+                stats.commit_failures,
+            ),
         ];
         for (name, help, value) in counts {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -248,8 +353,16 @@ impl Counts {
     /// As they were counted for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (counts, names) = (self.engine.last_delivery_counts(), self.engine.hook_names());
-        let pending = ("hooks_pending", "Hook deliveries that are owed", DeliveryState::Pending);
-        let dead = ("hooks_dead", "Hook deliveries that were given up", DeliveryState::Dead);
+        let pending = (
+            "hooks_pending",
+            "Hook deliveries that are owed",
+            DeliveryState::Pending,
+        );
+        let dead = (
+            "hooks_dead",
+            "Hook deliveries that were given up",
+            DeliveryState::Dead,
+        );
         for (name, help, state) in [pending, dead] {
             let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
             for hook in &names {

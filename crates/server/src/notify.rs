@@ -58,13 +58,19 @@ impl Notifier {
     /// taken or refused.
     pub(crate) fn reloading(&self) {
         // The manager tells by the time whether this answers its own signal.
-        self.tell(format_args!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_us()));
+        self.tell(format_args!(
+            "RELOADING=1\nMONOTONIC_USEC={}",
+            monotonic_us()
+        ));
     }
 
     /// The daemon takes no more calls and ends within this time, which counts also where
     /// the manager's own patience is shorter.
     pub(crate) fn stopping(&self, within: Duration) {
-        self.tell(format_args!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", within.as_micros()));
+        self.tell(format_args!(
+            "STOPPING=1\nEXTEND_TIMEOUT_USEC={}",
+            within.as_micros()
+        ));
     }
 
     /// What `systemctl status` shows: one line.
@@ -94,7 +100,9 @@ impl Notifier {
 
     fn tell(&self, message: impl Display) {
         let Some(manager) = &self.manager else { return };
-        let sent = manager.socket.send_to_addr(format!("{message}\n").as_bytes(), &manager.addr);
+        let sent = manager
+            .socket
+            .send_to_addr(format!("{message}\n").as_bytes(), &manager.addr);
         if let Err(error) = sent {
             warn!(%error, "the service manager could not be told: {message}");
         }
@@ -105,7 +113,11 @@ impl Manager {
     fn at(name: &OsStr) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(SEND_TIME_MAX))?;
-        Ok(Self { socket, addr: address(name)?, watchdog: watchdog() })
+        Ok(Self {
+            socket,
+            addr: address(name)?,
+            watchdog: watchdog(),
+        })
     }
 }
 
@@ -118,7 +130,10 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
             use std::os::linux::net::SocketAddrExt;
             SocketAddr::from_abstract_name(name)
         }
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a path nor @ and a name")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "neither a path nor @ and a name",
+        )),
     }
 }
 
@@ -129,7 +144,9 @@ fn watchdog() -> Option<Duration> {
         Some(_) => number("WATCHDOG_PID") == Some(std::process::id().into()),
         None => true,
     };
-    number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0).map(Duration::from_micros)
+    number("WATCHDOG_USEC")
+        .filter(|us| is_ours && *us > 0)
+        .map(Duration::from_micros)
 }
 
 fn monotonic_us() -> i64 {
@@ -137,7 +154,10 @@ fn monotonic_us() -> i64 {
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
-#[allow(clippy::disallowed_methods, reason = "the protocol's variables are read here only")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the protocol's variables are read here only"
+)]
 fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
@@ -154,7 +174,9 @@ mod tests {
 
     fn notifier(name: &OsStr) -> Notifier {
         let manager = Manager::at(name).expect("a manager");
-        Notifier { manager: Some(Arc::new(manager)) }
+        Notifier {
+            manager: Some(Arc::new(manager)),
+        }
     }
 
     #[test]
@@ -185,11 +207,17 @@ mod tests {
         let before = monotonic_us();
         notifier.reloading();
         let text = received(&heard);
-        let us = text.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&text).trim_end();
+        let us = text
+            .strip_prefix("RELOADING=1\nMONOTONIC_USEC=")
+            .expect(&text)
+            .trim_end();
         let us: i64 = us.parse().expect("a number");
         assert!((before..=monotonic_us()).contains(&us), "{text}");
         notifier.stopping(Duration::from_secs(21));
-        assert_eq!(received(&heard), "STOPPING=1\nEXTEND_TIMEOUT_USEC=21000000\n");
+        assert_eq!(
+            received(&heard),
+            "STOPPING=1\nEXTEND_TIMEOUT_USEC=21000000\n"
+        );
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) fn usage() -> Usage {
 /// When the process started, as nearly as its first question.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Timestamp::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -153,7 +153,11 @@ impl Reloader {
     ) -> Result<Reloaded, ReloadError> {
         let tasks = self.tasks.clone();
         let done = tasks.spawn(async move { self.reload(why).await }).await;
-        done.unwrap_or_else(|error| Err(ReloadError::Invalid { problem: error.to_string() }))
+        done.unwrap_or_else(|error| {
+            Err(ReloadError::Invalid {
+                problem: error.to_string(),
+            })
+        })
     }
 
     async fn try_reload(&self) -> Result<Reloaded, ReloadError> {
@@ -172,9 +176,17 @@ impl Reloader {
         for warning in &config.warnings {
             warn!("{warning}");
         }
-        self.log.apply(&config.log).map_err(|error| invalid(error.to_string()))?;
+        self.log
+            .apply(&config.log)
+            .map_err(|error| invalid(error.to_string()))?;
         self.set_grace(&config);
-        let Config { settings, keys, secret_files, engine, .. } = config;
+        let Config {
+            settings,
+            keys,
+            secret_files,
+            engine,
+            ..
+        } = config;
         self.engine.adopt(engine);
         // Before sessions are ended, which may take long: a key that is gone is gone.
         self.set_keys(&running.keys, &keys);
@@ -187,7 +199,11 @@ impl Reloader {
         let stays = |(path, value)| format!("{path}: stays {value} until the daemon starts anew");
         let refused = difference.at_start.into_iter().map(stays).collect();
         let settings = settings.applied_to(&running.settings);
-        *running = Running { settings, keys, secret_files };
+        *running = Running {
+            settings,
+            keys,
+            secret_files,
+        };
         self.engine.enforce_limits().await;
         Ok(Reloaded { applied, refused })
     }
@@ -229,7 +245,9 @@ impl Reloader {
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Fingerprint> {
-        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.seen
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Of what is in the files now.
@@ -244,7 +262,10 @@ impl Reloader {
 /// Of what is in these files; by content, because a mounted volume swaps links.
 pub(crate) fn fingerprint(path: Option<&Path>, secret_files: &[PathBuf]) -> Fingerprint {
     let mut hasher = Sha256::new();
-    for file in path.into_iter().chain(secret_files.iter().map(PathBuf::as_path)) {
+    for file in path
+        .into_iter()
+        .chain(secret_files.iter().map(PathBuf::as_path))
+    {
         // One that is not there is nothing, and that is another thing than empty.
         let text = std::fs::read(file).ok();
         hasher.update([u8::from(text.is_some())]);

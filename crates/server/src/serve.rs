@@ -27,7 +27,10 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|source| CliError::Io { what: "cannot start the runtime".to_owned(), source })?;
+        .map_err(|source| CliError::Io {
+            what: "cannot start the runtime".to_owned(),
+            source,
+        })?;
     runtime.block_on(async {
         let mut told = Told::listen()?;
         notifier.status("opens the journal");
@@ -47,7 +50,9 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         };
         info!(reason, "memoird is stopping");
         let within = running.drain_time_max();
-        notifier.status(format_args!("stops ({reason}), which takes at most {within:?}"));
+        notifier.status(format_args!(
+            "stops ({reason}), which takes at most {within:?}"
+        ));
         notifier.stopping(within);
         running.drain().await;
         if broken.is_cancelled() {
@@ -68,7 +73,10 @@ struct Told {
 
 impl Told {
     fn listen() -> Result<Self, CliError> {
-        let failed = |source| CliError::Io { what: "cannot listen to signals".to_owned(), source };
+        let failed = |source| CliError::Io {
+            what: "cannot listen to signals".to_owned(),
+            source,
+        };
         let listen = |kind| signal(kind).map_err(failed);
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -96,12 +104,15 @@ impl Told {
 
 fn start_error(error: StartError) -> CliError {
     match error {
-        StartError::Store(error @ StoreError::DirUnusable { .. }) => {
-            CliError::DataDir { problem: error.to_string() }
-        }
-        StartError::Bind { what, addr, source } => {
-            CliError::Io { what: format!("cannot listen on {addr} ({what})"), source }
-        }
-        other => CliError::NotStarted { problem: other.to_string() },
+        StartError::Store(error @ StoreError::DirUnusable { .. }) => CliError::DataDir {
+            problem: error.to_string(),
+        },
+        StartError::Bind { what, addr, source } => CliError::Io {
+            what: format!("cannot listen on {addr} ({what})"),
+            source,
+        },
+        other => CliError::NotStarted {
+            problem: other.to_string(),
+        },
     }
 }

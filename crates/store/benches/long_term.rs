@@ -30,7 +30,9 @@ fn main() {
     for (name, subjects, each) in [("1,000 x 5", 1_000, 5), ("1 x 10,000", 1, 10_000)] {
         let (bare, full) = (weigh(subjects, each, false), weigh(subjects, each, true));
         let of_vectors = full.saturating_sub(bare);
-        report(&format!("{name}: {bare} bytes, {of_vectors} more with vectors"));
+        report(&format!(
+            "{name}: {bare} bytes, {of_vectors} more with vectors"
+        ));
     }
 }
 
@@ -65,8 +67,13 @@ impl Dice {
 
     fn vector(&mut self) -> Embedding {
         let coarse = |roll: u64| f32::from(u16::try_from(roll >> 48).unwrap_or(0));
-        let values = (0..DIMENSION).map(|_| coarse(self.next()) / 65_536.0 - 0.5).collect();
-        Embedding { model: MODEL.into(), values }
+        let values = (0..DIMENSION)
+            .map(|_| coarse(self.next()) / 65_536.0 - 0.5)
+            .collect();
+        Embedding {
+            model: MODEL.into(),
+            values,
+        }
     }
 }
 
@@ -115,12 +122,18 @@ impl Tenant {
             write(&memories, group)?;
         }
         memories.truncate_log()?;
-        Ok(Self { _dir: dir, memories })
+        Ok(Self {
+            _dir: dir,
+            memories,
+        })
     }
 }
 
 fn open() -> Result<(TempDir, Arc<TenantMemories>), StoreError> {
-    let unusable = |source| StoreError::DirUnusable { dir: "a temporary one".into(), source };
+    let unusable = |source| StoreError::DirUnusable {
+        dir: "a temporary one".into(),
+        source,
+    };
     let dir = TempDir::new().map_err(unusable)?;
     let store = LongTermStore::open(dir.path(), &LongTermOptions::default())?;
     let memories = store.tenant(&TenantId::parse("acme")?)?;
@@ -144,7 +157,11 @@ fn order(number: u64, subject: &str, text: String) -> Remembering {
 
 fn write(memories: &TenantMemories, orders: &[Remembering]) -> Result<(), StoreError> {
     let jobs = orders.iter().cloned().map(|order| -> WriteJob {
-        Box::new(move |writer| writer.remember(&order, &MemoryLimits::default()).map(|_| ()))
+        Box::new(move |writer| {
+            writer
+                .remember(&order, &MemoryLimits::default())
+                .map(|_| ())
+        })
     });
     memories.write(jobs.collect())?.into_iter().collect()
 }
@@ -216,11 +233,17 @@ fn remember(bencher: Bencher<'_, '_>) {
     let (_dir, memories) = open().unwrap_or_else(|error| panic!("{error}"));
     let next = Mutex::new((Dice(3), 1_u64));
     let group = || {
-        let mut next = next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = next
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let (dice, number) = &mut *next;
         let facts = (0..GROUP).map(|_| {
             *number += 1;
-            order(*number, &format!("subject-{}", dice.next() % 1_000), dice.text())
+            order(
+                *number,
+                &format!("subject-{}", dice.next() % 1_000),
+                dice.text(),
+            )
         });
         facts.collect::<Vec<_>>()
     };
@@ -238,7 +261,10 @@ fn forget_1_000(bencher: Bencher<'_, '_>) {
         let filter = ForgetFilter::Subject(Subject::parse("subject-0")?);
         let at = Timestamp::from_ms(1);
         memories.write_one(move |writer| writer.forget_begin(job, &filter, at))?;
-        while !memories.write_one(move |writer| writer.forget_step(job, 500))?.is_done {}
+        while !memories
+            .write_one(move |writer| writer.forget_step(job, 500))?
+            .is_done
+        {}
         memories.truncate_log()
     };
     bencher

@@ -48,7 +48,9 @@ pub fn from_proto(turn: v1::Turn) -> Result<Turn, Malformed> {
     };
     let timestamp = turn.timestamp.map(|time| {
         let nanos = u32::try_from(time.nanos).ok();
-        nanos.and_then(|nanos| Timestamp::new(time.seconds, nanos)).ok_or(Malformed::Timestamp)
+        nanos
+            .and_then(|nanos| Timestamp::new(time.seconds, nanos))
+            .ok_or(Malformed::Timestamp)
     });
     Ok(Turn {
         role,
@@ -66,7 +68,13 @@ pub fn from_proto(turn: v1::Turn) -> Result<Turn, Malformed> {
 pub fn encode(turn: Turn) -> NewTurn {
     let (role, timestamp, pinned, links) = (turn.role, turn.timestamp, turn.pinned, turn.links());
     let body = to_proto(turn).encode_to_vec();
-    NewTurn { body, role, timestamp, pinned, links }
+    NewTurn {
+        body,
+        role,
+        timestamp,
+        pinned,
+        links,
+    }
 }
 
 /// Puts seq and time to an encoded turn: the bytes that are kept.
@@ -84,7 +92,12 @@ pub fn seal(turn: &NewTurn, seq: u64, at: Timestamp) -> Arc<[u8]> {
 
 /// Encodes a turn that was opened, or that nobody said, with a seq.
 pub fn seal_again(turn: Turn, seq: u64) -> Arc<[u8]> {
-    v1::Turn { seq, ..to_proto(turn) }.encode_to_vec().into()
+    v1::Turn {
+        seq,
+        ..to_proto(turn)
+    }
+    .encode_to_vec()
+    .into()
 }
 
 /// Reads a kept turn, whole. `None` when the bytes are damaged.
@@ -117,7 +130,10 @@ pub(crate) fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
 /// A protobuf time stamp.
 pub fn timestamp_to_proto(time: Timestamp) -> prost_types::Timestamp {
     let nanos = i32::try_from(time.nanos()).unwrap_or(0);
-    prost_types::Timestamp { seconds: time.seconds(), nanos }
+    prost_types::Timestamp {
+        seconds: time.seconds(),
+        nanos,
+    }
 }
 
 fn parts_from_proto(parts: Vec<v1::Part>) -> Result<Vec<Part>, Malformed> {
@@ -135,9 +151,11 @@ fn kind_from_proto(part: v1::part::Part, empty: Malformed) -> Result<PartKind, M
     use v1::part::Part as Proto;
     Ok(match part {
         Proto::Text(text) => PartKind::Text(text),
-        Proto::ToolUse(call) => {
-            PartKind::ToolUse { id: call.id, name: call.name, input_json: call.input_json }
-        }
+        Proto::ToolUse(call) => PartKind::ToolUse {
+            id: call.id,
+            name: call.name,
+            input_json: call.input_json,
+        },
         Proto::ToolResult(result) => PartKind::ToolResult {
             tool_use_id: result.tool_use_id,
             content: result.content,
@@ -178,7 +196,9 @@ fn to_proto(turn: Turn) -> v1::Turn {
         pinned: turn.pinned,
         metadata: turn.metadata,
         extra_json: turn.extra_json,
-        format: turn.format.map_or(0, |format| format_to_proto(format).into()),
+        format: turn
+            .format
+            .map_or(0, |format| format_to_proto(format).into()),
     }
 }
 
@@ -205,25 +225,58 @@ fn part_to_proto(part: Part) -> v1::Part {
     use v1::part::Part as Proto;
     let kind = match part.kind {
         PartKind::Text(text) => Proto::Text(text),
-        PartKind::ToolUse { id, name, input_json } => {
-            Proto::ToolUse(v1::ToolUse { id, name, input_json })
-        }
-        PartKind::ToolResult { tool_use_id, content, parts, is_error } => {
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        } => Proto::ToolUse(v1::ToolUse {
+            id,
+            name,
+            input_json,
+        }),
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error,
+        } => {
             let parts = parts.into_iter().map(part_to_proto).collect();
-            Proto::ToolResult(v1::ToolResult { tool_use_id, content, parts, is_error })
+            Proto::ToolResult(v1::ToolResult {
+                tool_use_id,
+                content,
+                parts,
+                is_error,
+            })
         }
-        PartKind::Media { media_type, source, name } => {
+        PartKind::Media {
+            media_type,
+            source,
+            name,
+        } => {
             let source = Some(match source {
                 MediaSource::Data(data) => v1::media::Source::Data(data.into()),
                 MediaSource::Uri(uri) => v1::media::Source::Uri(uri),
             });
-            Proto::Media(v1::Media { media_type, source, name })
+            Proto::Media(v1::Media {
+                media_type,
+                source,
+                name,
+            })
         }
-        PartKind::Thinking { text, signature, redacted } => {
-            Proto::Thinking(v1::Thinking { text, signature, redacted })
-        }
+        PartKind::Thinking {
+            text,
+            signature,
+            redacted,
+        } => Proto::Thinking(v1::Thinking {
+            text,
+            signature,
+            redacted,
+        }),
     };
-    v1::Part { part: Some(kind), extra_json: part.extra_json }
+    v1::Part {
+        part: Some(kind),
+        extra_json: part.extra_json,
+    }
 }
 
 /// A live set as it stands in a row.
@@ -296,16 +349,26 @@ mod tests {
         let read = v1::Turn::decode(&*sealed).unwrap();
         assert_eq!(read.seq, 7);
         turn.timestamp = Timestamp::new(5, 6);
-        assert_eq!(from_proto(read).unwrap(), turn, "the time of arrival is put to it");
+        assert_eq!(
+            from_proto(read).unwrap(),
+            turn,
+            "the time of arrival is put to it"
+        );
 
         turn.timestamp = Timestamp::new(1, 999_999_999);
         let sealed = seal(&encode(turn.clone()), 8, Timestamp::new(5, 6).unwrap());
-        assert_eq!(from_proto(v1::Turn::decode(&*sealed).unwrap()).unwrap(), turn);
+        assert_eq!(
+            from_proto(v1::Turn::decode(&*sealed).unwrap()).unwrap(),
+            turn
+        );
     }
 
     #[test]
     fn values_outside_the_contract_are_refused() {
-        let good = to_proto(Turn::new(Role::User, vec![PartKind::Text("a".into()).into()]));
+        let good = to_proto(Turn::new(
+            Role::User,
+            vec![PartKind::Text("a".into()).into()],
+        ));
         let with = |change: fn(&mut v1::Turn)| {
             let mut turn = good.clone();
             change(&mut turn);
@@ -315,7 +378,10 @@ mod tests {
         assert_eq!(with(|turn| turn.role = 0), Malformed::Role(0));
         assert_eq!(with(|turn| turn.parts[0].part = None), Malformed::Part(0));
         let year_10000 = |turn: &mut v1::Turn| {
-            turn.timestamp = Some(prost_types::Timestamp { seconds: i64::MAX, nanos: 0 });
+            turn.timestamp = Some(prost_types::Timestamp {
+                seconds: i64::MAX,
+                nanos: 0,
+            });
         };
         assert_eq!(with(year_10000), Malformed::Timestamp);
     }

@@ -14,16 +14,24 @@ pub(crate) struct DirLock {
 impl DirLock {
     /// Makes the directory where it is missing, and takes it.
     pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
-        let unusable = |source| StoreError::DirUnusable { dir: dir.to_owned(), source };
+        let unusable = |source| StoreError::DirUnusable {
+            dir: dir.to_owned(),
+            source,
+        };
         private::dirs(dir).map_err(unusable)?;
         let path = dir.join("lock");
-        let file = private::file_options().create(true).truncate(false).write(true).open(&path);
+        let file = private::file_options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
         let file = file.map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => {
-                Err(StoreError::DirInUse { dir: dir.to_owned(), lock: path })
-            }
+            Err(TryLockError::WouldBlock) => Err(StoreError::DirInUse {
+                dir: dir.to_owned(),
+                lock: path,
+            }),
             Err(TryLockError::Error(source)) => Err(unusable(source)),
         }
     }

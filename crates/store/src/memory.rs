@@ -39,9 +39,15 @@ impl MemoryStore {
     /// What is not owed any more makes room.
     pub fn keep(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
         let mut tables = self.tables();
-        let turns = ended.turns.iter().map(|(_, content)| content.len() + KEPT_TURN_BYTES);
+        let turns = ended
+            .turns
+            .iter()
+            .map(|(_, content)| content.len() + KEPT_TURN_BYTES);
         let state_bytes = ended.state.as_ref().map_or(0, |state| state.json.len());
-        let summary_bytes = ended.summary.as_ref().map_or(0, |kept| summaries::encode(kept).len());
+        let summary_bytes = ended
+            .summary
+            .as_ref()
+            .map_or(0, |kept| summaries::encode(kept).len());
         let kept_bytes = KEPT_ROW_BYTES + turns.sum::<usize>() + state_bytes + summary_bytes;
         if tables.kept_bytes + kept_bytes > bytes_max && !tables.is_all_owed {
             tables.forget(Steady(u64::MAX));
@@ -51,7 +57,15 @@ impl MemoryStore {
             return false;
         }
         tables.kept_bytes += kept_bytes;
-        let EndedRecord { key, head, at, reason, turns, state, summary } = ended;
+        let EndedRecord {
+            key,
+            head,
+            at,
+            reason,
+            turns,
+            state,
+            summary,
+        } = ended;
         let generation = head.generation;
         for hook in owed {
             let delivery = outbox::owed(generation, hook, &key, reason, at.steady);
@@ -59,8 +73,21 @@ impl MemoryStore {
         }
         let (kept, turns) = (LiveSet::default(), turns.into_iter().collect());
         let (cuts, ended) = (Vec::new(), Some((at, reason)));
-        let summaries = summary.into_iter().map(|summary| (summary.number, summary)).collect();
-        let row = Row { key, head, kept, cuts, summaries, state, turns, ended, kept_bytes };
+        let summaries = summary
+            .into_iter()
+            .map(|summary| (summary.number, summary))
+            .collect();
+        let row = Row {
+            key,
+            head,
+            kept,
+            cuts,
+            summaries,
+            state,
+            turns,
+            ended,
+            kept_bytes,
+        };
         tables.generations.insert(generation, row);
         true
     }
@@ -81,7 +108,10 @@ impl Store for MemoryStore {
         let answers = sets.iter().map(|set| {
             // Only what may have to be undone is worth a copy.
             let before = (set.changes.len() > 1).then(|| tables.clone());
-            let outcome = set.changes.iter().try_for_each(|change| tables.apply(change));
+            let outcome = set
+                .changes
+                .iter()
+                .try_for_each(|change| tables.apply(change));
             if let (Err(_), Some(before)) = (outcome, before) {
                 *tables = before;
             }
@@ -97,8 +127,11 @@ impl Store for MemoryStore {
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {
         let tables = self.tables();
         let head = |generation| tables.generations[generation].head.clone();
-        let heads: Vec<_> =
-            tables.live.iter().map(|(key, generation)| (key.clone(), head(generation))).collect();
+        let heads: Vec<_> = tables
+            .live
+            .iter()
+            .map(|(key, generation)| (key.clone(), head(generation)))
+            .collect();
         // The visitor may ask the store.
         drop(tables);
         heads.into_iter().for_each(|(key, head)| visit(key, head));
@@ -125,7 +158,10 @@ impl Store for MemoryStore {
         };
         let kept = row.turns.iter().filter(|(seq, _)| is_kept(**seq));
         let turns = kept.map(|(&seq, content)| {
-            let damaged = || StoreError::TurnDamaged { generation: generation.to_string(), seq };
+            let damaged = || StoreError::TurnDamaged {
+                generation: generation.to_string(),
+                seq,
+            };
             encoding::read_back(seq, Arc::clone(content)).ok_or_else(damaged)
         });
         Ok(Some(SavedSession {
@@ -152,7 +188,11 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let newest = || {
             let of_session = tables.generations.iter().filter(|(_, row)| row.key == *key);
-            tables.live.get(key).copied().or(of_session.map(|(name, _)| *name).next_back())
+            tables
+                .live
+                .get(key)
+                .copied()
+                .or(of_session.map(|(name, _)| *name).next_back())
         };
         let generation = generation.or_else(newest);
         let row = generation.and_then(|name| tables.generations.get(&name));
@@ -160,7 +200,11 @@ impl Store for MemoryStore {
             return Ok(None);
         };
         let subject = row.head.subject.clone();
-        let page = JournalPage { generation, subject, ..JournalPage::default() };
+        let page = JournalPage {
+            generation,
+            subject,
+            ..JournalPage::default()
+        };
         let (mut page, mut bytes) = (page, 0);
         for (seq, content) in row.turns.range(range.after_seq.saturating_add(1)..) {
             if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
@@ -224,9 +268,20 @@ impl Store for MemoryStore {
             };
             let (key, head, state) = (row.key.clone(), row.head.clone(), row.state.clone());
             let turns = newest(&row.turns, bytes_max);
-            bytes += turns.iter().map(|(_, content)| content.len()).sum::<usize>();
+            bytes += turns
+                .iter()
+                .map(|(_, content)| content.len())
+                .sum::<usize>();
             let summary = row.summary();
-            records.push(EndedRecord { key, head, at, reason, turns, state, summary });
+            records.push(EndedRecord {
+                key,
+                head,
+                at,
+                reason,
+                turns,
+                state,
+                summary,
+            });
         }
         Ok(records)
     }

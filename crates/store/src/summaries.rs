@@ -129,7 +129,10 @@ pub(crate) fn encode_status(status: &CompactionStatus) -> Vec<u8> {
         through_seq: status.through_seq,
         at_seq: status.at_seq,
         failures: status.failures,
-        opened: status.opened.map(|(since, seq)| OpenedRow { since: since.0, seq }),
+        opened: status.opened.map(|(since, seq)| OpenedRow {
+            since: since.0,
+            seq,
+        }),
         last_error: status.last_error.to_string(),
     })
 }
@@ -142,7 +145,9 @@ pub(crate) fn decode_status(row: &[u8]) -> Option<CompactionStatus> {
         through_seq: row.through_seq,
         at_seq: row.at_seq,
         failures: row.failures,
-        opened: row.opened.map(|OpenedRow { since, seq }| (Steady(since), seq)),
+        opened: row
+            .opened
+            .map(|OpenedRow { since, seq }| (Steady(since), seq)),
         last_error: row.last_error.into(),
         running: false,
     })
@@ -152,7 +157,10 @@ pub(crate) fn decode_status(row: &[u8]) -> Option<CompactionStatus> {
 pub(crate) fn kept_status(status: &Arc<CompactionStatus>) -> Arc<CompactionStatus> {
     match status.running {
         false => Arc::clone(status),
-        true => Arc::new(CompactionStatus { running: false, ..CompactionStatus::clone(status) }),
+        true => Arc::new(CompactionStatus {
+            running: false,
+            ..CompactionStatus::clone(status)
+        }),
     }
 }
 

@@ -68,7 +68,10 @@ struct ReducedRow {
 }
 
 pub(crate) fn encode(cuts: &[SavedCut]) -> Vec<u8> {
-    Row { cuts: cuts.iter().map(cut_row).collect() }.encode_to_vec()
+    Row {
+        cuts: cuts.iter().map(cut_row).collect(),
+    }
+    .encode_to_vec()
 }
 
 /// `None` when the row is damaged.
@@ -86,7 +89,10 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
         Policy::Salience => (PolicyRow::Salience, 0),
     };
     let reduced = cut.reduced.iter().flat_map(|(&seq, reduced)| {
-        reduced.results.iter().map(move |(place, how)| reduced_row(seq, *place, how))
+        reduced
+            .results
+            .iter()
+            .map(move |(place, how)| reduced_row(seq, *place, how))
     });
     CutRow {
         model: key.model.to_string(),
@@ -94,7 +100,11 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
         turns,
         seq: cut.seq,
         kept: cut.kept.clone(),
-        holes: cut.holes.iter().flat_map(|&(first, last)| [first, last]).collect(),
+        holes: cut
+            .holes
+            .iter()
+            .flat_map(|&(first, last)| [first, last])
+            .collect(),
         reduced: reduced.collect(),
         excerpt_bytes: cut.excerpt.as_ref().map(|excerpt| excerpt.bytes),
         budget: cut.budget,
@@ -107,9 +117,18 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
 fn reduced_row(seq: u64, place: usize, how: &How) -> ReducedRow {
     let (superseded_by, head_bytes, tail_bytes) = match how {
         How::Superseded { by } => (Some(by.to_string()), 0, 0),
-        How::Trimmed { head_bytes, tail_bytes } => (None, *head_bytes, *tail_bytes),
+        How::Trimmed {
+            head_bytes,
+            tail_bytes,
+        } => (None, *head_bytes, *tail_bytes),
     };
-    ReducedRow { seq, place: place as u64, superseded_by, head_bytes, tail_bytes }
+    ReducedRow {
+        seq,
+        place: place as u64,
+        superseded_by,
+        head_bytes,
+        tail_bytes,
+    }
 }
 
 fn saved_cut(row: CutRow) -> Option<SavedCut> {
@@ -124,24 +143,42 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
     for result in row.reduced {
         let how = match result.superseded_by {
             Some(by) => How::Superseded { by: by.into() },
-            None => How::Trimmed { head_bytes: result.head_bytes, tail_bytes: result.tail_bytes },
+            None => How::Trimmed {
+                head_bytes: result.head_bytes,
+                tail_bytes: result.tail_bytes,
+            },
         };
-        let of_turn = reduced
-            .entry(result.seq)
-            .or_insert_with(|| Reduced { results: Vec::new(), shown: None });
-        of_turn.results.push((usize::try_from(result.place).ok()?, how));
+        let of_turn = reduced.entry(result.seq).or_insert_with(|| Reduced {
+            results: Vec::new(),
+            shown: None,
+        });
+        of_turn
+            .results
+            .push((usize::try_from(result.place).ok()?, how));
     }
     let cut = Cut {
         seq: row.seq,
         kept: row.kept,
-        holes: row.holes.chunks_exact(2).map(|run| (run[0], run[1])).collect(),
+        holes: row
+            .holes
+            .chunks_exact(2)
+            .map(|run| (run[0], run[1]))
+            .collect(),
         reduced,
-        excerpt: row.excerpt_bytes.map(|bytes| Excerpt { bytes, shown: None }),
+        excerpt: row
+            .excerpt_bytes
+            .map(|bytes| Excerpt { bytes, shown: None }),
         budget: row.budget,
         made_at: row.made_at,
         summary: row.summary,
         through_seq: row.through_seq,
         was_not_enough: false,
     };
-    Some(SavedCut { key: CutKey { model: row.model.into(), policy }, cut })
+    Some(SavedCut {
+        key: CutKey {
+            model: row.model.into(),
+            policy,
+        },
+        cut,
+    })
 }

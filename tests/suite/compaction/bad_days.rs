@@ -16,11 +16,19 @@ struct Told {
 }
 
 const fn failed(reason: &'static str, word: &'static str) -> Told {
-    Told { reason, word, outcome: "failed" }
+    Told {
+        reason,
+        word,
+        outcome: "failed",
+    }
 }
 
 const fn rejected(reason: &'static str, word: &'static str) -> Told {
-    Told { reason, word, outcome: "rejected" }
+    Told {
+        reason,
+        word,
+        outcome: "rejected",
+    }
 }
 
 /// Three failures of this kind with traffic going on, and then a provider that is well again.
@@ -37,18 +45,28 @@ async fn goes_on(wire: Wire, says: Says, expected: Told) {
         assert!(told(&event, "error").contains(expected.word), "{event:?}");
         assert_eq!(event.session_id, "chat");
         let seen = bot.look().await;
-        let state = seen.session.and_then(|session| session.compaction).expect("its state");
+        let state = seen
+            .session
+            .and_then(|session| session.compaction)
+            .expect("its state");
         assert!(state.consecutive_failures >= failure, "{state:?}");
         assert!(state.last_error.starts_with(expected.reason), "{state:?}");
         assert!(state.last_error.contains(expected.word), "{state:?}");
         assert_eq!((seen.summary, seen.summary_text.as_str()), (None, ""));
     }
-    let state = bot.look().await.session.and_then(|session| session.compaction);
+    let state = bot
+        .look()
+        .await
+        .session
+        .and_then(|session| session.compaction);
     // Where the third was read late, a trial may have failed as well.
     assert!(state.expect("its state").consecutive_failures >= 3);
     assert!(counted(&daemon, expected.outcome).await >= 3);
     assert_eq!(counted(&daemon, "made").await, 0);
-    assert_eq!(sum(&daemon, "memoird_compaction_breakers_opened_total{", "").await, 1);
+    assert_eq!(
+        sum(&daemon, "memoird_compaction_breakers_opened_total{", "").await,
+        1
+    );
     bot.exchanges(10).await;
     assert!(summary(&bot.window().await).is_none());
     bot.journal_is_whole().await;
@@ -58,22 +76,43 @@ async fn goes_on(wire: Wire, says: Says, expected: Told) {
 async fn is_well_again(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, events: &mut Events) {
     provider.says(Says::Well);
     let event = bot.until(events, "compacted").await;
-    assert_eq!(detail(&event)["first_seq"], 1, "nothing was lost meanwhile: {event:?}");
-    let state = bot.look().await.session.and_then(|session| session.compaction);
+    assert_eq!(
+        detail(&event)["first_seq"],
+        1,
+        "nothing was lost meanwhile: {event:?}"
+    );
+    let state = bot
+        .look()
+        .await
+        .session
+        .and_then(|session| session.compaction);
     let state = state.expect("its state");
-    assert_eq!((state.breaker.as_str(), state.consecutive_failures), ("closed", 0));
+    assert_eq!(
+        (state.breaker.as_str(), state.consecutive_failures),
+        ("closed", 0)
+    );
     assert_eq!(state.last_error, "");
-    assert_eq!(sum(daemon, "memoird_compaction_breakers_open{", "").await, 0);
+    assert_eq!(
+        sum(daemon, "memoird_compaction_breakers_open{", "").await,
+        0
+    );
     let window = bot.window().await;
     let text = summary(&window).expect("a summary");
-    assert!(text.contains(&order(1)) && text.contains(&order(8)), "{text}");
+    assert!(
+        text.contains(&order(1)) && text.contains(&order(8)),
+        "{text}"
+    );
     bot.journal_is_whole().await;
 }
 
 #[tokio::test]
 async fn one_that_never_answers() {
-    goes_on(Wire::Anthropic, Says::Never, failed("provider_failed", "no answer within 300ms"))
-        .await;
+    goes_on(
+        Wire::Anthropic,
+        Says::Never,
+        failed("provider_failed", "no answer within 300ms"),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -102,8 +141,18 @@ async fn one_whose_answer_ends_in_the_middle() {
 
 #[tokio::test]
 async fn one_that_says_a_pair_of_braces() {
-    goes_on(Wire::OpenAi, Says::Braces, rejected("field_missing", "session_intent")).await;
-    goes_on(Wire::Webhook, Says::Braces, rejected("field_missing", "session_intent")).await;
+    goes_on(
+        Wire::OpenAi,
+        Says::Braces,
+        rejected("field_missing", "session_intent"),
+    )
+    .await;
+    goes_on(
+        Wire::Webhook,
+        Says::Braces,
+        rejected("field_missing", "session_intent"),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -113,17 +162,32 @@ async fn one_that_apologizes() {
 
 #[tokio::test]
 async fn one_whose_summary_is_longer_than_what_it_was_given() {
-    goes_on(Wire::OpenAi, Says::Longer, rejected("longer_than_the_span", "")).await;
+    goes_on(
+        Wire::OpenAi,
+        Says::Longer,
+        rejected("longer_than_the_span", ""),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn one_that_loses_the_identifiers() {
-    goes_on(Wire::Webhook, Says::Lossy, rejected("identifiers_lost", "identifiers")).await;
+    goes_on(
+        Wire::Webhook,
+        Says::Lossy,
+        rejected("identifiers_lost", "identifiers"),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn one_that_closes_the_connection() {
-    goes_on(Wire::Anthropic, Says::Closes, failed("provider_failed", "no answer")).await;
+    goes_on(
+        Wire::Anthropic,
+        Says::Closes,
+        failed("provider_failed", "no answer"),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -141,14 +205,20 @@ async fn one_to_which_it_is_too_long_gets_it_in_pieces() {
         let mut events = Events::now(&mut daemon.sessions()).await;
         for _ in 0..2 {
             let event = bot.until(&mut events, "compacted").await;
-            assert!(detail(&event)["probe_score"].as_f64() > Some(0.9), "{wire:?}: {event:?}");
+            assert!(
+                detail(&event)["probe_score"].as_f64() > Some(0.9),
+                "{wire:?}: {event:?}"
+            );
         }
         let calls = provider.calls();
         assert!(calls.len() >= 4, "{wire:?}: {} calls", calls.len());
         assert!(wire.prompt(&calls[0].body).len() > 5_000);
         assert_eq!(counted(&daemon, "failed").await, 0, "{wire:?}");
         let window = bot.window().await;
-        assert!(summary(&window).expect("a summary").contains(&order(1)), "{wire:?}");
+        assert!(
+            summary(&window).expect("a summary").contains(&order(1)),
+            "{wire:?}"
+        );
         bot.journal_is_whole().await;
     }
 }

@@ -43,13 +43,22 @@ impl Bot {
     }
 
     pub(super) fn named(client: Sessions, session: &str) -> Self {
-        Self { client, session: session.to_owned(), said: Vec::new(), exchanges: 0 }
+        Self {
+            client,
+            session: session.to_owned(),
+            said: Vec::new(),
+            exchanges: 0,
+        }
     }
 
     /// The request for its window.
     pub(super) fn request(&self) -> GetContextRequest {
         let session_id = self.session.clone();
-        GetContextRequest { session_id, budget: budget(BUDGET), ..GetContextRequest::default() }
+        GetContextRequest {
+            session_id,
+            budget: budget(BUDGET),
+            ..GetContextRequest::default()
+        }
     }
 
     /// The window as it is now.
@@ -63,7 +72,12 @@ impl Bot {
     /// Appends, as bots do between windows.
     pub(super) async fn append(&mut self, turn: Turn) {
         let request = append(&self.session, [turn.clone()]);
-        let answer = self.client.append(request).await.expect("appended").into_inner();
+        let answer = self
+            .client
+            .append(request)
+            .await
+            .expect("appended")
+            .into_inner();
         self.said.push(turn);
         assert_eq!(answer.last_seq, self.said.len() as u64, "each once");
     }
@@ -71,7 +85,10 @@ impl Bot {
     /// Appends and asks in one call.
     async fn says(&mut self, turn: Turn) -> GetContextResponse {
         let append = append("", [turn.clone()]);
-        let request = GetContextRequest { append: Some(append), ..self.request() };
+        let request = GetContextRequest {
+            append: Some(append),
+            ..self.request()
+        };
         let window = ask(&mut self.client, request).await;
         self.said.push(turn);
         self.check(&window);
@@ -118,16 +135,29 @@ impl Bot {
     fn check(&self, window: &GetContextResponse) {
         let turns = &window.turns;
         let is_open = self.said.last().is_some_and(has_call);
-        is_paired(if is_open { &turns[..turns.len() - 1] } else { turns });
-        let seqs: Vec<u64> = turns.iter().map(|turn| turn.seq).filter(|&seq| seq > 0).collect();
+        is_paired(if is_open {
+            &turns[..turns.len() - 1]
+        } else {
+            turns
+        });
+        let seqs: Vec<u64> = turns
+            .iter()
+            .map(|turn| turn.seq)
+            .filter(|&seq| seq > 0)
+            .collect();
         assert!(seqs.is_sorted_by(|one, next| one < next), "{seqs:?}");
         let last = self.said.len() as u64;
         assert_eq!(seqs.last(), Some(&last), "the newest turn is shown");
         assert!(turns.iter().any(|turn| turn.seq == 1), "the task is shown");
         let omissions = &report(window).omissions;
         for seq in 1..=last {
-            let is_told = omissions.iter().any(|gap| (gap.first_seq..=gap.last_seq).contains(&seq));
-            assert!(is_told || seqs.contains(&seq), "{seq} is neither shown nor told of");
+            let is_told = omissions
+                .iter()
+                .any(|gap| (gap.first_seq..=gap.last_seq).contains(&seq));
+            assert!(
+                is_told || seqs.contains(&seq),
+                "{seq} is neither shown nor told of"
+            );
         }
     }
 
@@ -137,14 +167,24 @@ impl Bot {
         assert_eq!(turns.len(), self.said.len());
         for (place, (stored, said)) in turns.iter().zip(&self.said).enumerate() {
             assert_eq!(stored.seq, place as u64 + 1);
-            assert_eq!((stored.role, &stored.parts), (said.role, &said.parts), "{place}");
+            assert_eq!(
+                (stored.role, &stored.parts),
+                (said.role, &said.parts),
+                "{place}"
+            );
         }
     }
 
     /// The session, looked at closely.
     pub(super) async fn look(&mut self) -> GetSessionResponse {
-        let request = GetSessionRequest { session_id: self.session.clone() };
-        self.client.get_session(request).await.expect("a session").into_inner()
+        let request = GetSessionRequest {
+            session_id: self.session.clone(),
+        };
+        self.client
+            .get_session(request)
+            .await
+            .expect("a session")
+            .into_inner()
     }
 
     /// The same bot at a daemon that was started again.
@@ -154,7 +194,9 @@ impl Bot {
 }
 
 fn has_call(turn: &Turn) -> bool {
-    turn.parts.iter().any(|part| matches!(part.part, Some(Kind::ToolUse(_))))
+    turn.parts
+        .iter()
+        .any(|part| matches!(part.part, Some(Kind::ToolUse(_))))
 }
 
 /// An order that one exchange is about.
@@ -164,28 +206,45 @@ pub(super) fn order(number: usize) -> String {
 
 fn question(number: usize) -> String {
     let order = order(number);
-    format!("Where is {order}? {}", "I have been waiting for it since long ago. ".repeat(8))
+    format!(
+        "Where is {order}? {}",
+        "I have been waiting for it since long ago. ".repeat(8)
+    )
 }
 
 fn answer(number: usize) -> String {
     let order = order(number);
-    format!("{order} has left the house. {}", "It is on its way and will be there soon. ".repeat(8))
+    format!(
+        "{order} has left the house. {}",
+        "It is on its way and will be there soon. ".repeat(8)
+    )
 }
 
 fn found(id: &str, number: usize) -> Turn {
     let content = format!("{{\"order\":\"{}\",\"state\":\"sent\"}}", order(number));
-    let result = ToolResult { tool_use_id: id.into(), content, ..ToolResult::default() };
+    let result = ToolResult {
+        tool_use_id: id.into(),
+        content,
+        ..ToolResult::default()
+    };
     turn(Role::Tool, [Kind::ToolResult(result)])
 }
 
 /// The summary in a window, which stands right at its front; `None` where there is none.
 #[track_caller]
 pub(super) fn summary(window: &GetContextResponse) -> Option<&str> {
-    let is_one = |turn: &Turn| turn.metadata.get("memoird").is_some_and(|mark| mark == "summary");
+    let is_one = |turn: &Turn| {
+        turn.metadata
+            .get("memoird")
+            .is_some_and(|mark| mark == "summary")
+    };
     let place = window.turns.iter().position(is_one)?;
     assert_eq!(place, 0, "right behind the system prompt");
     let mark = window.turns[1].metadata.get("memoird").map(String::as_str);
-    assert_eq!((mark, window.turns[1].role()), (Some("acknowledgement"), Role::Assistant));
+    assert_eq!(
+        (mark, window.turns[1].role()),
+        (Some("acknowledgement"), Role::Assistant)
+    );
     assert_eq!(window.turns[0].role(), Role::User);
     assert!(report(window).tokens_by_block.expect("blocks").summary > 0);
     Some(text_of(&window.turns[0]))
@@ -200,16 +259,29 @@ pub(super) async fn counted(daemon: &Daemon, outcome: &str) -> u64 {
 /// A figure on the page of metrics, summed over all that has this mark.
 pub(super) async fn sum(daemon: &Daemon, name: &str, mark: &str) -> u64 {
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
-    let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(mark));
+    let lines = page
+        .lines()
+        .filter(|line| line.starts_with(name) && line.contains(mark));
     let values: Vec<&str> = lines.filter_map(|line| line.rsplit(' ').next()).collect();
     assert!(!values.is_empty(), "no {name} with {mark} in {page}");
-    let whole = |value: &&str| value.split('.').next().and_then(|whole| whole.parse::<u64>().ok());
-    values.iter().map(|value| whole(value).expect("a figure")).sum()
+    let whole = |value: &&str| {
+        value
+            .split('.')
+            .next()
+            .and_then(|whole| whole.parse::<u64>().ok())
+    };
+    values
+        .iter()
+        .map(|value| whole(value).expect("a figure"))
+        .sum()
 }
 
 /// A field of an event that is text.
 #[track_caller]
 pub(super) fn told(event: &Event, name: &str) -> String {
     let detail = detail(event);
-    detail[name].as_str().unwrap_or_else(|| panic!("no {name} in {detail}")).to_owned()
+    detail[name]
+        .as_str()
+        .unwrap_or_else(|| panic!("no {name} in {detail}"))
+        .to_owned()
 }

@@ -9,7 +9,11 @@ use crate::harness::{Daemon, Events, Says, Summaries, Wire, eventually, refused}
 use super::bot::{Bot, ROOMY, STRICT, counted, daemon, sum, summary, told};
 
 async fn state(bot: &mut Bot) -> CompactionInfo {
-    bot.look().await.session.and_then(|session| session.compaction).expect("its state")
+    bot.look()
+        .await
+        .session
+        .and_then(|session| session.compaction)
+        .expect("its state")
 }
 
 async fn last_seq(bot: &mut Bot) -> u64 {
@@ -31,7 +35,10 @@ async fn an_open_breaker_asks_nobody_and_after_five_turns_one_trial_decides() {
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     opened(&mut bot, &mut events).await;
-    assert_eq!(sum(&daemon, "memoird_compaction_breakers_open{", "").await, 1);
+    assert_eq!(
+        sum(&daemon, "memoird_compaction_breakers_open{", "").await,
+        1
+    );
     // Windows go on, without a summary, and a trial is made after five turns at the earliest.
     let (before, asked) = (last_seq(&mut bot).await, provider.calls().len());
     for _ in 0..20 {
@@ -47,23 +54,37 @@ async fn an_open_breaker_asks_nobody_and_after_five_turns_one_trial_decides() {
         (u32::try_from(calls) == Ok(failures)).then_some(calls - asked)
     });
     let trials = trials.await as u64;
-    assert!((2..=turns / 5 + 1).contains(&trials), "{trials} trials in {turns} turns");
+    assert!(
+        (2..=turns / 5 + 1).contains(&trials),
+        "{trials} trials in {turns} turns"
+    );
     while let Some(event) = events.soon().await {
         let is_failure = event.kind == "compaction_failed";
-        assert!(!is_failure || told(&event, "breaker") == "open", "a trial opens it again");
+        assert!(
+            !is_failure || told(&event, "breaker") == "open",
+            "a trial opens it again"
+        );
     }
-    assert_eq!(sum(&daemon, "memoird_compaction_breakers_open{", "").await, 1);
+    assert_eq!(
+        sum(&daemon, "memoird_compaction_breakers_open{", "").await,
+        1
+    );
     provider.says(Says::Well);
     bot.until(&mut events, "compacted").await;
     assert_eq!(state(&mut bot).await.breaker, "closed");
-    assert_eq!(sum(&daemon, "memoird_compaction_breakers_open{", "").await, 0);
+    assert_eq!(
+        sum(&daemon, "memoird_compaction_breakers_open{", "").await,
+        0
+    );
 }
 
 #[tokio::test]
 async fn a_breaker_survives_a_crash_and_a_stop() {
     let provider = Summaries::start(Says::Apology).await;
     let patient = format!("{STRICT} breaker: {{ failures: 3, turns: 60, cool_down: 1h }},");
-    let setup = provider.setup(Wire::OpenAi, "tries: 1,", &patient).section(ROOMY);
+    let setup = provider
+        .setup(Wire::OpenAi, "tries: 1,", &patient)
+        .section(ROOMY);
     let mut daemon = Daemon::with(setup).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -77,7 +98,10 @@ async fn a_breaker_survives_a_crash_and_a_stop() {
     bot.until(&mut events, "compaction_failed").await;
     bot.until(&mut events, "compaction_failed").await;
     let before = state(&mut bot).await;
-    assert_eq!((before.breaker.as_str(), before.consecutive_failures), ("open", 3));
+    assert_eq!(
+        (before.breaker.as_str(), before.consecutive_failures),
+        ("open", 3)
+    );
     for crash in [true, false] {
         let asked = provider.calls().len();
         if crash {
@@ -89,7 +113,10 @@ async fn a_breaker_survives_a_crash_and_a_stop() {
         bot.goes_on_at(&daemon);
         assert_eq!(state(&mut bot).await, before, "crash: {crash}");
         bot.window().await;
-        assert_eq!(sum(&daemon, "memoird_compaction_breakers_open{", "").await, 1);
+        assert_eq!(
+            sum(&daemon, "memoird_compaction_breakers_open{", "").await,
+            1
+        );
         assert_eq!(provider.calls().len(), asked, "nobody is asked");
     }
     provider.says(Says::Well);
@@ -103,12 +130,18 @@ async fn a_breaker_survives_a_crash_and_a_stop() {
 async fn a_cool_down_lets_a_trial_through_without_more_turns() {
     let provider = Summaries::start(Says::Apology).await;
     let quick = format!("{STRICT} breaker: {{ failures: 1, turns: 1000, cool_down: 500ms }},");
-    let setup = provider.setup(Wire::Webhook, "tries: 1,", &quick).section(ROOMY);
+    let setup = provider
+        .setup(Wire::Webhook, "tries: 1,", &quick)
+        .section(ROOMY);
     let daemon = Daemon::with(setup).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compaction_failed").await;
-    assert_eq!(told(&event, "breaker"), "open", "the first failure is one too many");
+    assert_eq!(
+        told(&event, "breaker"),
+        "open",
+        "the first failure is one too many"
+    );
     provider.says(Says::Well);
     eventually("a window asks again", async || {
         bot.window().await;
@@ -130,8 +163,16 @@ async fn one_session_that_fails_holds_up_no_other() {
     assert_eq!(event.session_id, "good");
     assert_eq!(state(&mut bot).await.breaker, "open");
     // And a person may try at any time.
-    let asked = CompactSessionRequest { session_id: "bad".into(), keep_exchanges: None };
-    let made = bot.client.compact_session(asked).await.expect("a summary").into_inner();
+    let asked = CompactSessionRequest {
+        session_id: "bad".into(),
+        keep_exchanges: None,
+    };
+    let made = bot
+        .client
+        .compact_session(asked)
+        .await
+        .expect("a summary")
+        .into_inner();
     assert!(made.is_new && made.summary_info.is_some());
     assert_eq!(state(&mut bot).await.breaker, "closed");
 }
@@ -140,7 +181,9 @@ async fn one_session_that_fails_holds_up_no_other() {
 async fn a_provider_that_is_down_is_left_alone_by_all_sessions() {
     let provider = Summaries::start(Says::Broken).await;
     let patient = "provider_breaker: { failures: 2, cool_down: 1h },";
-    let setup = provider.setup(Wire::OpenAi, "tries: 1,", patient).section(ROOMY);
+    let setup = provider
+        .setup(Wire::OpenAi, "tries: 1,", patient)
+        .section(ROOMY);
     let mut daemon = Daemon::with(setup.clone()).await;
     let mut events = Events::now(&mut daemon.sessions()).await;
     let mut bots = ["a", "b", "c"].map(|name| Bot::named(daemon.sessions(), name));
@@ -149,18 +192,31 @@ async fn a_provider_that_is_down_is_left_alone_by_all_sessions() {
     assert_eq!(provider.calls().len(), 2);
     for bot in &mut bots {
         bot.exchanges(30).await;
-        let asked = CompactSessionRequest { session_id: bot.session.clone(), keep_exchanges: None };
+        let asked = CompactSessionRequest {
+            session_id: bot.session.clone(),
+            keep_exchanges: None,
+        };
         let answer = bot.client.compact_session(asked).await;
         let said = refused(answer, Code::Unavailable, "COMPACTION_FAILED");
         assert!(said.contains("later"), "{said}");
         bot.journal_is_whole().await;
     }
     assert_eq!(provider.calls().len(), 2, "nobody asks it any more");
-    assert_eq!(state(&mut bots[1]).await.consecutive_failures, 0, "it is no fault of the session");
-    assert_eq!(sum(&daemon, "memoird_summarizer_breaker{", "openai:small").await, 2);
+    assert_eq!(
+        state(&mut bots[1]).await.consecutive_failures,
+        0,
+        "it is no fault of the session"
+    );
+    assert_eq!(
+        sum(&daemon, "memoird_summarizer_breaker{", "openai:small").await,
+        2
+    );
     // Another one may be asked at once.
     let new = Summaries::start(Says::Well).await;
-    daemon.rewrite(new.setup(Wire::Webhook, "tries: 1,", patient).section(ROOMY));
+    daemon.rewrite(
+        new.setup(Wire::Webhook, "tries: 1,", patient)
+            .section(ROOMY),
+    );
     crate::harness::reload(&mut daemon.admin()).await;
     bots[1].until(&mut events, "compacted").await;
     assert!(counted(&daemon, "made").await >= 1);
@@ -170,7 +226,9 @@ async fn a_provider_that_is_down_is_left_alone_by_all_sessions() {
 async fn a_provider_that_was_down_is_tried_again_after_its_cool_down() {
     let provider = Summaries::start(Says::Broken).await;
     let quick = "provider_breaker: { failures: 1, cool_down: 200ms },";
-    let setup = provider.setup(Wire::Anthropic, "tries: 1,", quick).section(ROOMY);
+    let setup = provider
+        .setup(Wire::Anthropic, "tries: 1,", quick)
+        .section(ROOMY);
     let daemon = Daemon::with(setup).await;
     let mut events = Events::now(&mut daemon.sessions()).await;
     let mut bot = Bot::new(daemon.sessions());

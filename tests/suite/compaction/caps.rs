@@ -13,16 +13,28 @@ use super::bot::{Bot, STRICT, order, summary};
 async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the_journal() {
     let provider = Summaries::start(Says::Never).await;
     let few = "short_term: { max_history_turns: 20 }";
-    let setup = provider.setup(Wire::Anthropic, "tries: 1, timeout: 10s,", STRICT).section(few);
+    let setup = provider
+        .setup(Wire::Anthropic, "tries: 1, timeout: 10s,", STRICT)
+        .section(few);
     let mut daemon = Daemon::with(setup).await;
     let mut bot = Bot::new(daemon.sessions());
     // Further than the history reaches.
     bot.exchanges(20).await;
-    assert!(live(&mut bot.client, "chat").await.len() <= 21, "the task and twenty");
-    assert!(!provider.calls().is_empty(), "it is asked before turns are dropped");
+    assert!(
+        live(&mut bot.client, "chat").await.len() <= 21,
+        "the task and twenty"
+    );
+    assert!(
+        !provider.calls().is_empty(),
+        "it is asked before turns are dropped"
+    );
     let window = bot.window().await;
     let note = "turns are left out until there is a summary of them";
-    assert!(report(&window).notes.iter().any(|said| said == note), "{:?}", report(&window).notes);
+    assert!(
+        report(&window).notes.iter().any(|said| said == note),
+        "{:?}",
+        report(&window).notes
+    );
     provider.says(Says::Well);
     daemon.kill9().await;
     daemon.restart().await;
@@ -31,17 +43,27 @@ async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
     assert_eq!(detail(&event)["first_seq"], 1, "{event:?}");
-    assert!(detail(&event)["probe_score"].as_f64() > Some(0.9), "{event:?}");
+    assert!(
+        detail(&event)["probe_score"].as_f64() > Some(0.9),
+        "{event:?}"
+    );
     let window = bot.window().await;
     let text = summary(&window).expect("a summary");
     for number in 1..12 {
         assert!(text.contains(&order(number)), "{number} is lost: {text}");
     }
-    assert!(report(&window).notes.is_empty(), "{:?}", report(&window).notes);
+    assert!(
+        report(&window).notes.is_empty(),
+        "{:?}",
+        report(&window).notes
+    );
     // And so it stays, however long it goes on.
     bot.exchanges(30).await;
     let text = bot.look().await.summary_text;
-    assert!(text.contains(&order(1)) && text.contains(&order(30)), "{text}");
+    assert!(
+        text.contains(&order(1)) && text.contains(&order(30)),
+        "{text}"
+    );
     bot.journal_is_whole().await;
 }
 
@@ -56,13 +78,29 @@ async fn without_a_journal_there_are_summaries_and_what_memory_has_is_taken_back
     bot.until(&mut events, "compacted").await;
     let first = summary(&bot.window().await).expect("a summary").to_owned();
     bot.until(&mut events, "compacted").await;
-    let undo = || UndoCompactionRequest { session_id: "chat".into() };
-    let second = bot.client.undo_compaction(undo()).await.expect("undone").into_inner();
+    let undo = || UndoCompactionRequest {
+        session_id: "chat".into(),
+    };
+    let second = bot
+        .client
+        .undo_compaction(undo())
+        .await
+        .expect("undone")
+        .into_inner();
     assert!(second.restored_turns > 0 && second.session.expect("a session").has_summary);
     assert_eq!(bot.look().await.summary_text, first);
-    let last = bot.client.undo_compaction(undo()).await.expect("undone").into_inner();
+    let last = bot
+        .client
+        .undo_compaction(undo())
+        .await
+        .expect("undone")
+        .into_inner();
     assert!(last.restored_turns > 0 && !last.session.expect("a session").has_summary);
-    refused(bot.client.undo_compaction(undo()).await, Code::FailedPrecondition, "NO_SUMMARY");
+    refused(
+        bot.client.undo_compaction(undo()).await,
+        Code::FailedPrecondition,
+        "NO_SUMMARY",
+    );
     bot.until(&mut events, "compacted").await;
     bot.window().await;
 }

@@ -16,7 +16,10 @@ use super::bot::{Bot, ROOMY, STRICT, order};
 #[track_caller]
 fn printed(outcome: &Outcome) -> &str {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(!outcome.stdout.contains('\u{1b}'), "no colours into a pipe: {outcome:?}");
+    assert!(
+        !outcome.stdout.contains('\u{1b}'),
+        "no colours into a pipe: {outcome:?}"
+    );
     &outcome.stdout
 }
 
@@ -39,14 +42,26 @@ async fn a_session_is_compacted_looked_at_and_taken_back() {
 
     let compact = asked(&daemon, &["sessions", "compact", "chat", "--keep", "2"]).await;
     let text = printed(&compact);
-    has_all(text, &["summary no. 1, of 17 turns (1-18 newly), by extractive", "tokens", "%"]);
+    has_all(
+        text,
+        &[
+            "summary no. 1, of 17 turns (1-18 newly), by extractive",
+            "tokens",
+            "%",
+        ],
+    );
     has_all(text, &[&order(1), "## "]);
     let again = asked(&daemon, &["sessions", "compact", "chat", "--keep", "3"]).await;
     assert!(printed(&again).starts_with("nothing new to summarize; the summary stays: no. 1"));
 
     let show = asked(&daemon, &["sessions", "show", "chat"]).await;
-    has_all(printed(&show), &["summary", "no. 1, of 17 turns", &order(1)]);
-    let json = asked(&daemon, &["--json", "sessions", "show", "chat"]).await.json();
+    has_all(
+        printed(&show),
+        &["summary", "no. 1, of 17 turns", &order(1)],
+    );
+    let json = asked(&daemon, &["--json", "sessions", "show", "chat"])
+        .await
+        .json();
     assert_eq!(json["summary"]["number"], 1, "{json}");
     assert_eq!(json["summary_text"], bot.look().await.summary_text);
     assert_eq!(json["session"]["compaction"]["breaker"], "closed", "{json}");
@@ -54,24 +69,49 @@ async fn a_session_is_compacted_looked_at_and_taken_back() {
 
     let window = asked(&daemon, &["window", "chat"]).await;
     let text = printed(&window);
-    has_all(text, &["summary", "no. 1, of 17 turns", "17 turns summarized: 2-18", "[summary]"]);
+    has_all(
+        text,
+        &[
+            "summary",
+            "no. 1, of 17 turns",
+            "17 turns summarized: 2-18",
+            "[summary]",
+        ],
+    );
     for line in text.lines() {
-        assert!(line.chars().count() <= 80, "{}: {line}", line.chars().count());
+        assert!(
+            line.chars().count() <= 80,
+            "{}: {line}",
+            line.chars().count()
+        );
     }
     let json = asked(&daemon, &["--json", "window", "chat"]).await.json();
     assert_eq!(json["report"]["summary"]["through_seq"], 18, "{json}");
-    assert!(json["report"]["tokens_by_block"]["summary"].as_u64() > Some(0), "{json}");
+    assert!(
+        json["report"]["tokens_by_block"]["summary"].as_u64() > Some(0),
+        "{json}"
+    );
 
     let undo = asked(&daemon, &["sessions", "undo-compaction", "chat"]).await;
     let expected = "taken back: windows show 17 turns again, and there is no summary any more\n";
     assert_eq!(printed(&undo), expected);
     let undo = asked(&daemon, &["sessions", "undo-compaction", "chat"]).await;
     fails(&undo, 1, "NO_SUMMARY");
-    let json =
-        asked(&daemon, &["--json", "sessions", "compact", "chat", "--keep", "0"]).await.json();
-    assert_eq!((&json["is_new"], &json["first_seq"]), (&true.into(), &1.into()), "{json}");
+    let json = asked(
+        &daemon,
+        &["--json", "sessions", "compact", "chat", "--keep", "0"],
+    )
+    .await
+    .json();
+    assert_eq!(
+        (&json["is_new"], &json["first_seq"]),
+        (&true.into(), &1.into()),
+        "{json}"
+    );
     assert_eq!(json["summary_info"]["number"], 2, "{json}");
-    let json = asked(&daemon, &["--json", "sessions", "undo-compaction", "chat"]).await.json();
+    let json = asked(&daemon, &["--json", "sessions", "undo-compaction", "chat"])
+        .await
+        .json();
     assert_eq!(json["session"]["has_summary"], false, "{json}");
 }
 
@@ -102,7 +142,9 @@ async fn watched(daemon: &Daemon, word: &str) -> Vec<String> {
 #[tokio::test]
 async fn who_watches_reads_what_was_compacted_what_failed_and_what_was_taken_back() {
     let provider = Summaries::start(Says::Apology).await;
-    let setup = provider.setup(Wire::OpenAi, "tries: 1,", STRICT).section(ROOMY);
+    let setup = provider
+        .setup(Wire::OpenAi, "tries: 1,", STRICT)
+        .section(ROOMY);
     let daemon = Daemon::with(setup).await;
     let mut bot = Bot::new(daemon.sessions());
     bot.exchanges(8).await;
@@ -112,9 +154,17 @@ async fn who_watches_reads_what_was_compacted_what_failed_and_what_was_taken_bac
     printed(&asked(&daemon, &compact).await);
     printed(&asked(&daemon, &["sessions", "undo-compaction", "chat"]).await);
     let lines = watched(&daemon, "compaction_undone").await;
-    let told: Vec<&str> = lines.iter().filter_map(|line| line.split("  chat  ").nth(1)).collect();
-    let [.., failed, compacted, undone] = &told[..] else { panic!("{lines:#?}") };
-    assert!(failed.starts_with("refusal (command), breaker closed: "), "{lines:#?}");
+    let told: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line.split("  chat  ").nth(1))
+        .collect();
+    let [.., failed, compacted, undone] = &told[..] else {
+        panic!("{lines:#?}")
+    };
+    assert!(
+        failed.starts_with("refusal (command), breaker closed: "),
+        "{lines:#?}"
+    );
     let start = "summary 1 of turns 1-18 by openai:small (command), ";
     assert!(compacted.starts_with(start), "{lines:#?}");
     assert!(
@@ -127,8 +177,10 @@ async fn who_watches_reads_what_was_compacted_what_failed_and_what_was_taken_bac
 #[tokio::test]
 async fn what_cannot_be_done_is_told_in_a_line() {
     let daemon = Daemon::with(Setup::default().section(ROOMY)).await;
-    for args in [&["sessions", "compact", "nobody"][..], &["sessions", "undo-compaction", "nobody"]]
-    {
+    for args in [
+        &["sessions", "compact", "nobody"][..],
+        &["sessions", "undo-compaction", "nobody"],
+    ] {
         fails(&asked(&daemon, args).await, 1, "SESSION_NOT_FOUND");
     }
     let mut bot = Bot::new(daemon.sessions());
@@ -137,13 +189,19 @@ async fn what_cannot_be_done_is_told_in_a_line() {
     assert_eq!(printed(&few), "nothing to summarize\n");
     let many = asked(&daemon, &["sessions", "compact", "chat", "--keep", "1001"]).await;
     fails(&many, 1, "KEEP_EXCHANGES_INVALID");
-    fails(&asked(&daemon, &["sessions", "compact", "chat", "--keep", "-1"]).await, 2, "-1");
+    fails(
+        &asked(&daemon, &["sessions", "compact", "chat", "--keep", "-1"]).await,
+        2,
+        "-1",
+    );
 }
 
 #[tokio::test]
 async fn trouble_is_shown_where_an_operator_looks() {
     let provider = Summaries::start(Says::Lossy).await;
-    let setup = provider.setup(Wire::Anthropic, "tries: 1,", STRICT).section(ROOMY);
+    let setup = provider
+        .setup(Wire::Anthropic, "tries: 1,", STRICT)
+        .section(ROOMY);
     let daemon = Daemon::with(setup).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -151,8 +209,14 @@ async fn trouble_is_shown_where_an_operator_looks() {
         bot.until(&mut events, "compaction_failed").await;
     }
     let show = asked(&daemon, &["sessions", "show", "chat", "--turns", "1"]).await;
-    has_all(printed(&show), &["compaction", "breaker ", " times in a row"]);
-    has_all(printed(&show), &["identifiers_lost", "identifiers of the last turns are lost"]);
+    has_all(
+        printed(&show),
+        &["compaction", "breaker ", " times in a row"],
+    );
+    has_all(
+        printed(&show),
+        &["identifiers_lost", "identifiers of the last turns are lost"],
+    );
     let window = asked(&daemon, &["window", "chat", "--context-window", "20000"]).await;
     printed(&window);
     let compact = asked(&daemon, &["sessions", "compact", "chat"]).await;

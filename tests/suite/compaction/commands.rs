@@ -19,16 +19,26 @@ async fn try_compact(
     client: &mut Sessions,
     keep_exchanges: Option<u32>,
 ) -> Result<Response<CompactSessionResponse>, Status> {
-    let request = CompactSessionRequest { session_id: "chat".into(), keep_exchanges };
+    let request = CompactSessionRequest {
+        session_id: "chat".into(),
+        keep_exchanges,
+    };
     client.compact_session(request).await
 }
 
 async fn compact(client: &mut Sessions, keep_exchanges: Option<u32>) -> CompactSessionResponse {
-    try_compact(client, keep_exchanges).await.expect("compacted").into_inner()
+    try_compact(client, keep_exchanges)
+        .await
+        .expect("compacted")
+        .into_inner()
 }
 
 async fn try_undo(client: &mut Sessions) -> Result<Response<UndoCompactionResponse>, Status> {
-    client.undo_compaction(UndoCompactionRequest { session_id: "chat".into() }).await
+    client
+        .undo_compaction(UndoCompactionRequest {
+            session_id: "chat".into(),
+        })
+        .await
 }
 
 async fn undo(client: &mut Sessions) -> UndoCompactionResponse {
@@ -50,9 +60,13 @@ async fn own() -> (Daemon, Bot) {
 #[tokio::test]
 async fn as_many_exchanges_stay_as_the_call_says() {
     // Of each two exchanges the first has two turns and the second four.
-    for (keep, first_kept) in
-        [(None, 9), (Some(2), 19), (Some(0), 25), (Some(1), 21), (Some(4), 13)]
-    {
+    for (keep, first_kept) in [
+        (None, 9),
+        (Some(2), 19),
+        (Some(0), 25),
+        (Some(1), 21),
+        (Some(4), 13),
+    ] {
         let (daemon, mut bot) = own().await;
         bot.exchanges(8).await;
         let mut events = Events::now(&mut daemon.sessions()).await;
@@ -65,12 +79,18 @@ async fn as_many_exchanges_stay_as_the_call_says() {
         let info = made.summary_info.expect("a summary");
         assert_eq!((info.number, info.made_by.as_str()), (1, "extractive"));
         assert_eq!(info.turns, first_kept - 2, "all but the anchor");
-        assert!(made.tokens_after < made.tokens_before, "{keep:?}: {made:?}", made = made.summary);
+        assert!(
+            made.tokens_after < made.tokens_before,
+            "{keep:?}: {made:?}",
+            made = made.summary
+        );
         assert!(made.probe_score > 0.9, "{keep:?}: {}", made.probe_score);
         let session = made.session.expect("a session");
         assert!(
             session.has_summary
-                && session.compaction.is_some_and(|it| it.through_seq == first_kept - 1)
+                && session
+                    .compaction
+                    .is_some_and(|it| it.through_seq == first_kept - 1)
         );
         let expected: Vec<u64> = std::iter::once(1).chain(first_kept..=24).collect();
         let window = bot_window(&mut bot, first_kept <= 24).await;
@@ -78,7 +98,11 @@ async fn as_many_exchanges_stay_as_the_call_says() {
         let event = events.until("compacted").await.pop().expect("an event");
         assert_eq!(detail(&event)["trigger"], "command");
         bot.journal_is_whole().await;
-        assert_eq!(live(&mut bot.client, "chat").await.len(), 24, "the history stays as it is");
+        assert_eq!(
+            live(&mut bot.client, "chat").await.len(),
+            24,
+            "the history stays as it is"
+        );
         // There is nothing more to do, and that is no mistake.
         let again = compact(&mut bot.client, keep).await;
         assert!(!again.is_new, "{keep:?}");
@@ -102,7 +126,11 @@ async fn bot_window(bot: &mut Bot, has_tail: bool) -> Vec<u64> {
 async fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let (daemon, mut bot) = own().await;
     let client = &mut daemon.sessions();
-    refused(try_compact(client, None).await, Code::NotFound, "SESSION_NOT_FOUND");
+    refused(
+        try_compact(client, None).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
     refused(try_undo(client).await, Code::NotFound, "SESSION_NOT_FOUND");
     bot.exchanges(4).await;
     for keep in [1_001, u32::MAX] {
@@ -111,25 +139,65 @@ async fn what_cannot_be_done_is_refused_and_changes_nothing() {
         assert!(said.contains("1000"), "{said}");
     }
     let few = compact(client, Some(1_000)).await;
-    assert!(!few.is_new && few.summary_info.is_none() && few.summary.is_empty(), "{few:?}");
+    assert!(
+        !few.is_new && few.summary_info.is_none() && few.summary.is_empty(),
+        "{few:?}"
+    );
     let few = compact(client, None).await;
-    assert!(!few.is_new && few.summary_info.is_none(), "fewer than are kept: {few:?}");
+    assert!(
+        !few.is_new && few.summary_info.is_none(),
+        "fewer than are kept: {few:?}"
+    );
     let short = append("short", [user("hi"), assistant("yes?"), user("no")]);
     client.append(short).await.expect("done");
-    let request = CompactSessionRequest { session_id: "short".into(), keep_exchanges: Some(0) };
-    let short = client.compact_session(request).await.expect("no mistake").into_inner();
-    assert!(!short.is_new && short.summary_info.is_none(), "no fewer tokens: {short:?}");
-    let state = short.session.and_then(|session| session.compaction).expect("its state");
+    let request = CompactSessionRequest {
+        session_id: "short".into(),
+        keep_exchanges: Some(0),
+    };
+    let short = client
+        .compact_session(request)
+        .await
+        .expect("no mistake")
+        .into_inner();
+    assert!(
+        !short.is_new && short.summary_info.is_none(),
+        "no fewer tokens: {short:?}"
+    );
+    let state = short
+        .session
+        .and_then(|session| session.compaction)
+        .expect("its state");
     assert_eq!((state.consecutive_failures, state.running), (0, false));
-    refused(try_undo(client).await, Code::FailedPrecondition, "NO_SUMMARY");
+    refused(
+        try_undo(client).await,
+        Code::FailedPrecondition,
+        "NO_SUMMARY",
+    );
     for id in ["", &"x".repeat(257)] {
-        let request = CompactSessionRequest { session_id: id.to_owned(), keep_exchanges: None };
-        refused(client.compact_session(request).await, Code::InvalidArgument, "ID_INVALID");
-        let request = UndoCompactionRequest { session_id: id.to_owned() };
-        refused(client.undo_compaction(request).await, Code::InvalidArgument, "ID_INVALID");
+        let request = CompactSessionRequest {
+            session_id: id.to_owned(),
+            keep_exchanges: None,
+        };
+        refused(
+            client.compact_session(request).await,
+            Code::InvalidArgument,
+            "ID_INVALID",
+        );
+        let request = UndoCompactionRequest {
+            session_id: id.to_owned(),
+        };
+        refused(
+            client.undo_compaction(request).await,
+            Code::InvalidArgument,
+            "ID_INVALID",
+        );
     }
     end(client, "chat").await;
-    refused(try_compact(client, None).await, Code::NotFound, "SESSION_NOT_FOUND");
+    refused(
+        try_compact(client, None).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
     refused(try_undo(client).await, Code::NotFound, "SESSION_NOT_FOUND");
 }
 
@@ -138,19 +206,49 @@ async fn nothing_is_summarized_while_a_call_waits_or_a_reply_is_streaming() {
     let (_daemon, mut bot) = own().await;
     bot.exchanges(8).await;
     let client = &mut bot.client;
-    client.append(append("chat", [user("look"), tool_uses(&["a", "b"])])).await.expect("done");
-    refused(try_compact(client, Some(0)).await, Code::FailedPrecondition, "CALL_PENDING");
-    client.append(append("chat", [tool_results(&["a"])])).await.expect("done");
-    refused(try_compact(client, Some(0)).await, Code::FailedPrecondition, "CALL_PENDING");
-    client.append(append("chat", [tool_results(&["b"])])).await.expect("done");
+    client
+        .append(append("chat", [user("look"), tool_uses(&["a", "b"])]))
+        .await
+        .expect("done");
+    refused(
+        try_compact(client, Some(0)).await,
+        Code::FailedPrecondition,
+        "CALL_PENDING",
+    );
+    client
+        .append(append("chat", [tool_results(&["a"])]))
+        .await
+        .expect("done");
+    refused(
+        try_compact(client, Some(0)).await,
+        Code::FailedPrecondition,
+        "CALL_PENDING",
+    );
+    client
+        .append(append("chat", [tool_results(&["b"])]))
+        .await
+        .expect("done");
     let mut partial = append("chat", [assistant("I fou")]);
     partial.partial = true;
     client.append(partial).await.expect("done");
-    refused(try_compact(client, Some(0)).await, Code::FailedPrecondition, "CALL_PENDING");
-    client.append(append("chat", [assistant("nd it.")])).await.expect("done");
+    refused(
+        try_compact(client, Some(0)).await,
+        Code::FailedPrecondition,
+        "CALL_PENDING",
+    );
+    client
+        .append(append("chat", [assistant("nd it.")]))
+        .await
+        .expect("done");
     assert!(compact(client, Some(0)).await.is_new);
     // A call that was given up is nothing that one waits for.
-    let said = [user(&words(1)), assistant(&words(2)), user("look"), tool_uses(&["c"]), user("no")];
+    let said = [
+        user(&words(1)),
+        assistant(&words(2)),
+        user("look"),
+        tool_uses(&["c"]),
+        user("no"),
+    ];
     client.append(append("chat", said)).await.expect("done");
     let made = compact(client, Some(1)).await;
     assert!(made.is_new, "{made:?}");
@@ -166,10 +264,18 @@ async fn two_at_once_are_one_and_a_refusal() {
     let mut first = JoinSet::new();
     first.spawn(async move { compact(&mut other, None).await });
     provider.was_asked(1).await;
-    refused(try_compact(&mut bot.client, None).await, Code::Aborted, "COMPACTION_RUNNING");
+    refused(
+        try_compact(&mut bot.client, None).await,
+        Code::Aborted,
+        "COMPACTION_RUNNING",
+    );
     let made = bot.exchange().await;
     assert!(report(&made).summary.is_none(), "the bot goes on");
-    let seen = bot.look().await.session.and_then(|session| session.compaction);
+    let seen = bot
+        .look()
+        .await
+        .session
+        .and_then(|session| session.compaction);
     assert!(seen.expect("its state").running);
     provider.let_through(1);
     let made = first.join_next().await.expect("one").expect("it ends");
@@ -196,7 +302,14 @@ async fn try_undo_while_running(
     provider.was_asked(2).await;
     let answer = try_undo(&mut bot.client).await;
     provider.let_through(1);
-    assert!(second.join_next().await.expect("one").expect("it ends").is_new);
+    assert!(
+        second
+            .join_next()
+            .await
+            .expect("one")
+            .expect("it ends")
+            .is_new
+    );
     answer
 }
 
@@ -210,30 +323,58 @@ async fn an_undo_brings_back_what_the_last_summary_replaced_and_then_the_one_bef
     let with_one = bot.window().await;
     bot.exchanges(1).await;
     let two = compact(&mut bot.client, Some(2)).await;
-    assert_eq!((two.first_seq, two.summary_info.expect("one").number), (one.last_seq + 1, 2));
-    assert!(two.summary.contains(&order(1)), "cumulative: {}", two.summary);
+    assert_eq!(
+        (two.first_seq, two.summary_info.expect("one").number),
+        (one.last_seq + 1, 2)
+    );
+    assert!(
+        two.summary.contains(&order(1)),
+        "cumulative: {}",
+        two.summary
+    );
 
     let undone = undo(&mut bot.client).await;
     assert_eq!(undone.restored_turns, two.last_seq - one.last_seq);
     let session = undone.session.expect("a session");
     assert!(session.has_summary);
-    assert_eq!(session.compaction.expect("its state").through_seq, one.last_seq);
+    assert_eq!(
+        session.compaction.expect("its state").through_seq,
+        one.last_seq
+    );
     let window = bot.window().await;
     assert_eq!(summary(&window), Some(&*one.summary));
     assert_eq!(summary(&window), summary(&with_one), "to the byte");
-    let event = events.until("compaction_undone").await.pop().expect("an event");
+    let event = events
+        .until("compaction_undone")
+        .await
+        .pop()
+        .expect("an event");
     assert_eq!(detail(&event), serde_json::json!({"number": 2}));
 
     let undone = undo(&mut bot.client).await;
-    assert_eq!(undone.restored_turns, one.last_seq - 1, "all but the anchor");
+    assert_eq!(
+        undone.restored_turns,
+        one.last_seq - 1,
+        "all but the anchor"
+    );
     assert!(!undone.session.expect("a session").has_summary);
     let window = shown(&mut bot).await;
     assert!(window.starts_with(&all), "{window:?}");
-    refused(try_undo(&mut bot.client).await, Code::FailedPrecondition, "NO_SUMMARY");
-    assert_eq!(sum(&daemon, "memoird_compactions_undone_total{", "").await, 2);
+    refused(
+        try_undo(&mut bot.client).await,
+        Code::FailedPrecondition,
+        "NO_SUMMARY",
+    );
+    assert_eq!(
+        sum(&daemon, "memoird_compactions_undone_total{", "").await,
+        2
+    );
     // The number of a summary that was taken back is not given again.
     let three = compact(&mut bot.client, Some(2)).await;
-    assert_eq!((three.first_seq, three.summary_info.expect("one").number), (1, 3));
+    assert_eq!(
+        (three.first_seq, three.summary_info.expect("one").number),
+        (1, 3)
+    );
     bot.journal_is_whole().await;
 }
 
@@ -248,7 +389,10 @@ async fn compaction_touches_nobody() {
     let after = access(bot.look().await.session.expect("a session"));
     let ms =
         |time: prost_types::Timestamp| time.seconds * 1_000 + i64::from(time.nanos) / 1_000_000;
-    assert!((ms(after) - ms(before)).abs() <= 5, "{before:?}, then {after:?}");
+    assert!(
+        (ms(after) - ms(before)).abs() <= 5,
+        "{before:?}, then {after:?}"
+    );
 }
 
 #[tokio::test]
@@ -259,39 +403,66 @@ async fn pinned_and_system_turns_and_the_task_are_never_summarized() {
         role: memoird_proto::v1::Role::System.into(),
         ..user("You sell shoes.")
     };
-    let pinned = memoird_proto::v1::Turn { pinned: true, ..user("My size is 43-B7.") };
-    client.append(append("chat", [system, user("I want shoes.")])).await.expect("done");
-    client.append(append("chat", [assistant("Fine."), pinned])).await.expect("done");
+    let pinned = memoird_proto::v1::Turn {
+        pinned: true,
+        ..user("My size is 43-B7.")
+    };
+    client
+        .append(append("chat", [system, user("I want shoes.")]))
+        .await
+        .expect("done");
+    client
+        .append(append("chat", [assistant("Fine."), pinned]))
+        .await
+        .expect("done");
     for number in 0..8 {
         let price = format!("Pair {number} costs $1{number}9. {}", words(number));
         let said = [assistant(&price), user("Another one.")];
         client.append(append("chat", said)).await.expect("done");
     }
     let made = compact(client, Some(0)).await;
-    assert!(made.is_new && !made.summary.contains("43-B7"), "{}", made.summary);
+    assert!(
+        made.is_new && !made.summary.contains("43-B7"),
+        "{}",
+        made.summary
+    );
     let request = bot.request();
     let window = crate::windows::bot::ask(&mut bot.client, request).await;
     let seqs = crate::windows::bot::seqs(&window);
     assert!([1, 2, 4].iter().all(|seq| seqs.contains(seq)), "{seqs:?}");
-    assert_eq!(seqs.last(), Some(&20), "what is to be answered is shown: {seqs:?}");
+    assert_eq!(
+        seqs.last(),
+        Some(&20),
+        "what is to be answered is shown: {seqs:?}"
+    );
 }
 
 #[tokio::test]
 async fn without_a_summarizer_a_call_is_told_so_and_windows_are_cut() {
-    let none = Setup::default().section("compaction: { summarizer: none }").section(ROOMY);
+    let none = Setup::default()
+        .section("compaction: { summarizer: none }")
+        .section(ROOMY);
     let daemon = Daemon::with(none).await;
     let mut bot = Bot::new(daemon.sessions());
     bot.exchanges(40).await;
     assert!(summary(&bot.window().await).is_none());
-    let said =
-        refused(try_compact(&mut bot.client, None).await, Code::Unavailable, "COMPACTION_FAILED");
+    let said = refused(
+        try_compact(&mut bot.client, None).await,
+        Code::Unavailable,
+        "COMPACTION_FAILED",
+    );
     assert!(said.contains("none"), "{said}");
-    let off = Setup::default().section("compaction: { enabled: false }").section(ROOMY);
+    let off = Setup::default()
+        .section("compaction: { enabled: false }")
+        .section(ROOMY);
     let daemon = Daemon::with(off).await;
     let mut bot = Bot::new(daemon.sessions());
     bot.exchanges(40).await;
     assert!(summary(&bot.window().await).is_none());
-    assert!(compact(&mut bot.client, None).await.is_new, "but when a call asks for it");
+    assert!(
+        compact(&mut bot.client, None).await.is_new,
+        "but when a call asks for it"
+    );
 }
 
 #[tokio::test]
@@ -322,13 +493,24 @@ async fn a_session_in_use_by_many_stays_whole() {
     busy.join_all().await;
     bot.journal_is_whole().await;
     let state = eventually("nothing is being made", async || {
-        let state = bot.look().await.session.and_then(|it| it.compaction).expect("its state");
+        let state = bot
+            .look()
+            .await
+            .session
+            .and_then(|it| it.compaction)
+            .expect("its state");
         (!state.running).then_some(state)
     });
     assert_eq!(state.await.breaker, "closed");
     let generation = bot.look().await.session.expect("a session").generation;
-    let reset = ResetSessionRequest { session_id: "chat".into(), run_hooks: false };
+    let reset = ResetSessionRequest {
+        session_id: "chat".into(),
+        run_hooks: false,
+    };
     bot.client.reset_session(reset).await.expect("reset");
-    assert_eq!(journal(&mut bot.client, "chat", &generation).await.len(), 72);
+    assert_eq!(
+        journal(&mut bot.client, "chat", &generation).await.len(),
+        72
+    );
     say(&mut bot.client, "chat", "new").await;
 }

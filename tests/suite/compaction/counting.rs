@@ -41,7 +41,10 @@ async fn a_large_count_compacts_before_the_estimate_would() {
         let (call, tokens) = &asked[0];
         assert!(*tokens >= DUE, "{counter}: {tokens}");
         let body = call.body.to_string();
-        assert!(body.contains("ORD-00001") && body.contains("\"ours\""), "{body}");
+        assert!(
+            body.contains("ORD-00001") && body.contains("\"ours\""),
+            "{body}"
+        );
         bot.journal_is_whole().await;
     }
 }
@@ -61,11 +64,18 @@ async fn a_small_count_says_that_there_is_room_and_is_remembered() {
         let (_, tokens) = provider.counted().pop().expect("it is asked");
         assert!(tokens >= DUE, "by its own count: {tokens}");
     }
-    let counts: Vec<u64> = provider.counted().iter().map(|(_, tokens)| *tokens).collect();
+    let counts: Vec<u64> = provider
+        .counted()
+        .iter()
+        .map(|(_, tokens)| *tokens)
+        .collect();
     assert!(counts.iter().any(|tokens| *tokens < DUE), "{counts:?}");
     assert!(counted(&daemon, "nothing").await > 0);
-    let mut bodies: Vec<String> =
-        provider.counted().iter().map(|(call, _)| call.body.to_string()).collect();
+    let mut bodies: Vec<String> = provider
+        .counted()
+        .iter()
+        .map(|(call, _)| call.body.to_string())
+        .collect();
     let all = bodies.len();
     bodies.sort_unstable();
     bodies.dedup();
@@ -87,6 +97,9 @@ async fn without_an_answer_the_estimate_decides_and_soon_nobody_is_asked() {
     bot.exchanges(40).await;
     let asked = provider.counted().len();
     // Two questions may be under way when the third fails.
-    assert!((3..=5).contains(&asked), "{asked}: after three failures it is left alone");
+    assert!(
+        (3..=5).contains(&asked),
+        "{asked}: after three failures it is left alone"
+    );
     bot.journal_is_whole().await;
 }

@@ -23,12 +23,18 @@ async fn crash(daemon: &mut Daemon, bot: &mut Bot) {
 async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
     bot.journal_is_whole().await;
     let seen = bot.look().await;
-    let state = seen.session.and_then(|session| session.compaction).expect("its state");
+    let state = seen
+        .session
+        .and_then(|session| session.compaction)
+        .expect("its state");
     assert!(!state.running, "{state:?}");
     let window = bot.window().await;
     assert_eq!(summary(&window).unwrap_or_default(), seen.summary_text);
     assert_eq!(report(&window).summary, seen.summary);
-    assert_eq!(state.through_seq, seen.summary.as_ref().map_or(0, |info| info.through_seq));
+    assert_eq!(
+        state.through_seq,
+        seen.summary.as_ref().map_or(0, |info| info.through_seq)
+    );
     seen.summary
 }
 
@@ -37,9 +43,15 @@ async fn goes_on(daemon: &Daemon, bot: &mut Bot, before: u32) {
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
     // The one after it may have come before anybody watched.
-    assert!(detail(&event)["number"].as_u64() > Some(before.into()), "{event:?}");
+    assert!(
+        detail(&event)["number"].as_u64() > Some(before.into()),
+        "{event:?}"
+    );
     let text = summary(&bot.window().await).expect("a summary").to_owned();
-    assert!(text.contains(&order(1)) && text.contains(&order(5)), "{text}");
+    assert!(
+        text.contains(&order(1)) && text.contains(&order(5)),
+        "{text}"
+    );
     bot.journal_is_whole().await;
 }
 
@@ -86,11 +98,16 @@ async fn right_after_the_provider_answered() {
         let answered = provider.answered();
         provider.says(Says::Well);
         provider.let_through(1);
-        eventually("it has answered", async || (provider.answered() > answered).then_some(()))
-            .await;
+        eventually("it has answered", async || {
+            (provider.answered() > answered).then_some(())
+        })
+        .await;
         crash(&mut daemon, &mut bot).await;
         let after = is_whole(&mut bot).await.map_or(0, |info| info.number);
-        assert!(after == before || after == before + 1, "{before}, then {after}");
+        assert!(
+            after == before || after == before + 1,
+            "{before}, then {after}"
+        );
         goes_on(&daemon, &mut bot, after).await;
     }
 }
@@ -106,7 +123,10 @@ async fn right_after_it_was_told() {
         let told = detail(&event);
         crash(&mut daemon, &mut bot).await;
         let found = is_whole(&mut bot).await.expect("what was told is true");
-        assert_eq!((found.number, told["number"].as_u64()), (round, Some(u64::from(round))));
+        assert_eq!(
+            (found.number, told["number"].as_u64()),
+            (round, Some(u64::from(round)))
+        );
         assert_eq!(Some(found.through_seq), told["through_seq"].as_u64());
     }
     goes_on(&daemon, &mut bot, ROUNDS).await;
@@ -124,7 +144,10 @@ async fn a_window_is_the_same_to_the_byte_after_a_crash() {
     let all = bot.look().await;
     crash(&mut daemon, &mut bot).await;
     let after = bot.window().await;
-    assert_eq!((before.turns, before.messages_json), (after.turns, after.messages_json));
+    assert_eq!(
+        (before.turns, before.messages_json),
+        (after.turns, after.messages_json)
+    );
     let again = bot.look().await;
     assert_eq!(
         (all.summary, all.summary_text, all.notes),
@@ -150,15 +173,24 @@ async fn a_stop_does_not_wait_for_the_provider_and_loses_nothing() {
 #[tokio::test]
 async fn what_an_undo_brought_back_is_there_after_a_crash() {
     let provider = Summaries::start(Says::Well).await;
-    let setup = provider.setup(Wire::Webhook, "", "turns_between_min: 100,").section(ROOMY);
+    let setup = provider
+        .setup(Wire::Webhook, "", "turns_between_min: 100,")
+        .section(ROOMY);
     let mut daemon = Daemon::with(setup).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
     bot.until(&mut events, "compacted").await;
     for number in [1, 0] {
-        let asked = memoird_proto::v1::UndoCompactionRequest { session_id: "chat".into() };
-        let undone = bot.client.undo_compaction(asked).await.expect("undone").into_inner();
+        let asked = memoird_proto::v1::UndoCompactionRequest {
+            session_id: "chat".into(),
+        };
+        let undone = bot
+            .client
+            .undo_compaction(asked)
+            .await
+            .expect("undone")
+            .into_inner();
         assert!(undone.restored_turns > 0);
         crash(&mut daemon, &mut bot).await;
         let found = is_whole(&mut bot).await;

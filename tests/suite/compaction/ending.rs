@@ -24,7 +24,10 @@ async fn a_reset_clears_the_summary() {
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
     let old = bot.look().await.session.expect("a session");
-    let reset = ResetSessionRequest { session_id: "chat".into(), run_hooks: false };
+    let reset = ResetSessionRequest {
+        session_id: "chat".into(),
+        run_hooks: false,
+    };
     bot.client.reset_session(reset).await.expect("reset");
     let mut new = Bot::new(daemon.sessions());
     let seen = new.look().await;
@@ -32,15 +35,26 @@ async fn a_reset_clears_the_summary() {
     assert_eq!(seen.notes.unwrap_or_default(), Default::default());
     let session = seen.session.expect("a session");
     let state = session.compaction.expect("its state");
-    assert_eq!((session.has_summary, state.summaries, state.through_seq), (false, 0, 0));
+    assert_eq!(
+        (session.has_summary, state.summaries, state.through_seq),
+        (false, 0, 0)
+    );
     let window = new.exchange().await;
     assert!(summary(&window).is_none());
     let event = new.until(&mut events, "compacted").await;
     let (detail, text) = (detail(&event), new.look().await.summary_text);
-    assert_eq!((&detail["number"], &detail["first_seq"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&detail["number"], &detail["first_seq"]),
+        (&1.into(), &1.into())
+    );
     assert!(text.contains(&order(1)), "{text}");
     new.journal_is_whole().await;
-    assert_eq!(journal(&mut new.client, "chat", &old.generation).await.len() as u64, old.last_seq);
+    assert_eq!(
+        journal(&mut new.client, "chat", &old.generation)
+            .await
+            .len() as u64,
+        old.last_seq
+    );
 }
 
 #[tokio::test]
@@ -54,11 +68,16 @@ async fn hooks_of_an_end_are_told_the_summary_and_all_turns() {
     let generation = end(&mut bot.client, "chat").await;
     all_delivered(&mut daemon.admin()).await;
     let payloads = told(&daemon);
-    let [payload] = &payloads[..] else { panic!("{} payloads", payloads.len()) };
+    let [payload] = &payloads[..] else {
+        panic!("{} payloads", payloads.len())
+    };
     assert_eq!(field(payload, "generation"), generation);
     let said = &payload["summary"];
     assert_eq!(field(said, "text"), seen.summary_text);
-    assert_eq!((&said["number"], &said["turns"]), (&info.number.into(), &info.turns.into()));
+    assert_eq!(
+        (&said["number"], &said["turns"]),
+        (&info.number.into(), &info.turns.into())
+    );
     assert_eq!(said["through_seq"], info.through_seq);
     let turns = payload["turns"].as_array().expect("turns");
     let last_seq = seen.session.expect("a session").last_seq;
@@ -67,12 +86,29 @@ async fn hooks_of_an_end_are_told_the_summary_and_all_turns() {
     let dir = daemon.path("checkpoints/default.git");
     let names = documents(&dir);
     let document = git(&dir, &["show", &format!("main:{}", names[0])]);
-    assert!(document.contains(&order(1)) && document.contains("summary"), "{document}");
-    let lines = git(&dir, &["show", &format!("main:{}.jsonl", names[0].trim_end_matches(".md"))]);
-    let lines: Vec<Value> =
-        lines.lines().map(|it| serde_json::from_str(it).expect("JSON")).collect();
-    assert_eq!(lines.iter().filter(|line| line["seq"].is_u64()).count() as u64, last_seq);
-    let summaries: Vec<&Value> = lines.iter().filter(|line| line["summary"].is_object()).collect();
+    assert!(
+        document.contains(&order(1)) && document.contains("summary"),
+        "{document}"
+    );
+    let lines = git(
+        &dir,
+        &[
+            "show",
+            &format!("main:{}.jsonl", names[0].trim_end_matches(".md")),
+        ],
+    );
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|it| serde_json::from_str(it).expect("JSON"))
+        .collect();
+    assert_eq!(
+        lines.iter().filter(|line| line["seq"].is_u64()).count() as u64,
+        last_seq
+    );
+    let summaries: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["summary"].is_object())
+        .collect();
     assert_eq!(summaries.len(), 1);
     assert_eq!(summaries[0]["summary"]["text"], seen.summary_text.as_str());
 }
@@ -80,7 +116,10 @@ async fn hooks_of_an_end_are_told_the_summary_and_all_turns() {
 #[tokio::test]
 async fn an_end_while_a_summary_is_made_has_the_old_one_and_the_new_life_has_none() {
     let provider = Summaries::start(Says::Held).await;
-    let setup = provider.setup(Wire::Anthropic, "", STRICT).section(ROOMY).section(hooks());
+    let setup = provider
+        .setup(Wire::Anthropic, "", STRICT)
+        .section(ROOMY)
+        .section(hooks());
     let daemon = Daemon::with(setup).await;
     let mut bot = Bot::new(daemon.sessions());
     while provider.calls().is_empty() {
@@ -90,13 +129,19 @@ async fn an_end_while_a_summary_is_made_has_the_old_one_and_the_new_life_has_non
     let mut new = Bot::new(daemon.sessions());
     new.exchanges(3).await;
     provider.let_through(1);
-    eventually("it answered", async || (provider.answered() == 1).then_some(())).await;
+    eventually("it answered", async || {
+        (provider.answered() == 1).then_some(())
+    })
+    .await;
     all_delivered(&mut daemon.admin()).await;
     assert_eq!(told(&daemon)[0]["summary"], Value::Null);
     new.exchanges(3).await;
     let seen = new.look().await;
     assert_eq!(seen.summary, None, "of another life");
-    let state = seen.session.and_then(|it| it.compaction).expect("its state");
+    let state = seen
+        .session
+        .and_then(|it| it.compaction)
+        .expect("its state");
     assert_eq!((state.running, state.consecutive_failures), (false, 0));
     // And the new one is compacted as any other.
     provider.says(Says::Well);

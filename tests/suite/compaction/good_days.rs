@@ -28,14 +28,20 @@ fn is_well_formed(wire: Wire, body: &Value) {
             assert!(body["max_tokens"].as_u64() > Some(100), "{body}");
         }
         Wire::Webhook => {
-            assert_eq!((&body["tenant"], &body["session_id"]), (&"default".into(), &"chat".into()));
+            assert_eq!(
+                (&body["tenant"], &body["session_id"]),
+                (&"default".into(), &"chat".into())
+            );
             let turns = body["turns"].as_array().expect("turns");
             let roles = ["user", "assistant", "tool"];
             for turn in turns {
                 assert!(roles.iter().any(|role| turn["role"] == *role), "{turn}");
                 assert!(turn["text"].is_string() && turn["seq"].is_u64(), "{turn}");
             }
-            assert!(body["version"] == 1 && body["tokens_max"].is_u64(), "{body}");
+            assert!(
+                body["version"] == 1 && body["tokens_max"].is_u64(),
+                "{body}"
+            );
         }
     }
 }
@@ -57,7 +63,10 @@ async fn goes_well(wire: Wire) {
             (wire.made_by().into(), "chat")
         );
         assert_eq!(told(&event, "trigger"), "preemptive");
-        assert!(told_of["tokens_before"].as_u64() > told_of["tokens_after"].as_u64(), "{told_of}");
+        assert!(
+            told_of["tokens_before"].as_u64() > told_of["tokens_after"].as_u64(),
+            "{told_of}"
+        );
         assert!(told_of["probe_score"].as_f64() > Some(0.9), "{told_of}");
         through_seq = told_of["through_seq"].as_u64().expect("a seq");
         let window = bot.window().await;
@@ -65,27 +74,55 @@ async fn goes_well(wire: Wire) {
         let info = report(&window).summary.clone().expect("a summary");
         assert_eq!((info.number, info.through_seq), (number, through_seq));
         assert_eq!(info.made_by, wire.made_by());
-        assert!(report(&window).tokens_total < 3_600, "down to the floor: {window:?}");
+        assert!(
+            report(&window).tokens_total < 3_600,
+            "down to the floor: {window:?}"
+        );
         let seen = bot.look().await;
         assert_eq!(seen.summary_text, text);
-        let state = seen.session.and_then(|session| session.compaction).expect("its state");
-        assert_eq!((state.breaker.as_str(), state.consecutive_failures), ("closed", 0));
+        let state = seen
+            .session
+            .and_then(|session| session.compaction)
+            .expect("its state");
+        assert_eq!(
+            (state.breaker.as_str(), state.consecutive_failures),
+            ("closed", 0)
+        );
         assert_eq!((state.last_error.as_str(), state.summaries), ("", number));
         // What the first one knew, the last one knows as well: order 1 is in no other turn.
         assert!(text.contains(&order(1)), "{text}");
     }
     for call in provider.calls() {
         is_well_formed(wire, &call.body);
-        assert!(wire.prompt(&call.body).contains("<transcript>"), "{}", call.body);
+        assert!(
+            wire.prompt(&call.body).contains("<transcript>"),
+            "{}",
+            call.body
+        );
     }
     let last = provider.calls().pop().expect("a call");
-    assert!(wire.prompt(&last.body).contains("<earlier>"), "the summary before it is given");
+    assert!(
+        wire.prompt(&last.body).contains("<earlier>"),
+        "the summary before it is given"
+    );
     bot.journal_is_whole().await;
-    assert_eq!((counted(&daemon, "made").await, counted(&daemon, "failed").await), (3, 0));
+    assert_eq!(
+        (
+            counted(&daemon, "made").await,
+            counted(&daemon, "failed").await
+        ),
+        (3, 0)
+    );
     assert!(sum(&daemon, "memoird_compaction_tokens_before_total{", "").await > 3_000);
     assert!(sum(&daemon, "memoird_compaction_identifiers_total{", "").await > 30);
-    assert_eq!(sum(&daemon, "memoird_summarizer_breaker{", wire.made_by()).await, 0);
-    assert_eq!(sum(&daemon, "memoird_compaction_seconds_count", "").await, 3);
+    assert_eq!(
+        sum(&daemon, "memoird_summarizer_breaker{", wire.made_by()).await,
+        0
+    );
+    assert_eq!(
+        sum(&daemon, "memoird_compaction_seconds_count", "").await,
+        3
+    );
 }
 
 #[tokio::test]
@@ -111,7 +148,10 @@ async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
     let mut events = Events::now(&mut daemon.sessions()).await;
     while provider.calls().is_empty() {
         bot.exchange().await;
-        assert!(bot.look().await.session.expect("a session").last_seq < 200, "it is asked");
+        assert!(
+            bot.look().await.session.expect("a session").last_seq < 200,
+            "it is asked"
+        );
     }
     let info = bot.look().await.session.expect("a session");
     assert!(info.compaction.expect("its state").running);
@@ -119,8 +159,14 @@ async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
     bot.exchanges(40).await;
     assert_eq!((provider.calls().len(), provider.answered()), (1, 0));
     let window = bot.window().await;
-    assert!(summary(&window).is_none() && !report(&window).omissions.is_empty(), "it is cut");
-    assert!(report(&window).degraded || !report(&window).notes.is_empty(), "and says so");
+    assert!(
+        summary(&window).is_none() && !report(&window).omissions.is_empty(),
+        "it is cut"
+    );
+    assert!(
+        report(&window).degraded || !report(&window).notes.is_empty(),
+        "and says so"
+    );
     provider.says(Says::Well);
     provider.let_through(1);
     let made = loop {
@@ -132,13 +178,23 @@ async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
     let through_seq = made["through_seq"].as_u64().expect("a seq");
     let window = bot.window().await;
     assert!(summary(&window).expect("a summary").contains(&order(1)));
-    let cut = report(&window).omissions.iter().filter(|gap| gap.first_seq > through_seq);
-    assert!(cut.count() <= 2, "what came meanwhile is shown, or cut: {:?}", report(&window));
+    let cut = report(&window)
+        .omissions
+        .iter()
+        .filter(|gap| gap.first_seq > through_seq);
+    assert!(
+        cut.count() <= 2,
+        "what came meanwhile is shown, or cut: {:?}",
+        report(&window)
+    );
     // What came meanwhile is summarized by the next one.
     let next = bot.until(&mut events, "compacted").await;
     assert_eq!(detail(&next)["first_seq"], through_seq + 1);
     let text = summary(&bot.window().await).expect("a summary").to_owned();
-    assert!(text.contains(&order(1)) && text.contains(&order(20)), "{text}");
+    assert!(
+        text.contains(&order(1)) && text.contains(&order(20)),
+        "{text}"
+    );
     bot.journal_is_whole().await;
 }
 
@@ -183,14 +239,21 @@ async fn a_span_longer_than_the_providers_window_is_summarized_in_pieces() {
     assert!(seqs.iter().copied().eq(2..=through_seq), "{seqs:?}");
     let text = summary(&bot.window().await).expect("a summary").to_owned();
     assert!(text.contains(&order(1)), "{text}");
-    assert!(detail(&event)["probe_score"].as_f64() > Some(0.9), "{event:?}");
+    assert!(
+        detail(&event)["probe_score"].as_f64() > Some(0.9),
+        "{event:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_busy_provider_is_asked_again_when_it_wants_to_be() {
     let provider = Summaries::start(Says::Well).await;
     provider.says_first(&[Says::Busy(1), Says::Broken], Says::Well);
-    let daemon = Daemon::with(provider.setup(Wire::OpenAi, "tries: 3,", STRICT).section(ROOMY));
+    let daemon = Daemon::with(
+        provider
+            .setup(Wire::OpenAi, "tries: 3,", STRICT)
+            .section(ROOMY),
+    );
     let daemon = daemon.await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -200,9 +263,29 @@ async fn a_busy_provider_is_asked_again_when_it_wants_to_be() {
         (calls.len() >= 3).then_some(calls)
     });
     let times: Vec<i64> = calls.await.iter().map(|call| call.at_ms).collect();
-    assert!(times[1] - times[0] >= 990, "Retry-After is heeded: {times:?}");
-    assert!(times[2] - times[1] >= 400, "and there is a pause of one's own: {times:?}");
-    assert_eq!((counted(&daemon, "made").await, counted(&daemon, "failed").await), (1, 0));
-    let state = bot.look().await.session.and_then(|session| session.compaction);
-    assert_eq!(state.expect("its state").consecutive_failures, 0, "a try is no failure");
+    assert!(
+        times[1] - times[0] >= 990,
+        "Retry-After is heeded: {times:?}"
+    );
+    assert!(
+        times[2] - times[1] >= 400,
+        "and there is a pause of one's own: {times:?}"
+    );
+    assert_eq!(
+        (
+            counted(&daemon, "made").await,
+            counted(&daemon, "failed").await
+        ),
+        (1, 0)
+    );
+    let state = bot
+        .look()
+        .await
+        .session
+        .and_then(|session| session.compaction);
+    assert_eq!(
+        state.expect("its state").consecutive_failures,
+        0,
+        "a try is no failure"
+    );
 }

@@ -18,7 +18,10 @@ fn with_file(provider: &Summaries, path: &str) -> Setup {
 
 #[tokio::test]
 async fn the_next_summary_is_by_the_summarizer_of_the_new_file() {
-    let [first, second] = [Summaries::start(Says::Well).await, Summaries::start(Says::Well).await];
+    let [first, second] = [
+        Summaries::start(Says::Well).await,
+        Summaries::start(Says::Well).await,
+    ];
     let mut daemon = Daemon::with(with(&first, Wire::Anthropic)).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -28,7 +31,12 @@ async fn the_next_summary_is_by_the_summarizer_of_the_new_file() {
 
     daemon.rewrite(with(&second, Wire::OpenAi));
     let (applied, refused) = reload(&mut daemon.admin()).await;
-    assert!(applied.iter().any(|it| it.starts_with("compaction.summarizer")), "{applied:?}");
+    assert!(
+        applied
+            .iter()
+            .any(|it| it.starts_with("compaction.summarizer")),
+        "{applied:?}"
+    );
     assert_eq!(refused, [""; 0]);
     let event = bot.until(&mut events, "compacted").await;
     assert_eq!(
@@ -36,7 +44,10 @@ async fn the_next_summary_is_by_the_summarizer_of_the_new_file() {
         ("openai:small".into(), 2.into())
     );
     assert_eq!((first.calls().len(), second.calls().len()), (asked, 1));
-    assert_eq!(sum(&daemon, "memoird_summarizer_breaker{", "openai:small").await, 0);
+    assert_eq!(
+        sum(&daemon, "memoird_summarizer_breaker{", "openai:small").await,
+        0
+    );
 
     daemon.rewrite(Setup::default().section(ROOMY));
     reload(&mut daemon.admin()).await;
@@ -48,7 +59,10 @@ async fn the_next_summary_is_by_the_summarizer_of_the_new_file() {
 
 #[tokio::test]
 async fn a_summary_under_way_is_made_by_who_was_asked() {
-    let [first, second] = [Summaries::start(Says::Held).await, Summaries::start(Says::Well).await];
+    let [first, second] = [
+        Summaries::start(Says::Held).await,
+        Summaries::start(Says::Well).await,
+    ];
     let mut daemon = Daemon::with(with(&first, Wire::Anthropic)).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -104,7 +118,10 @@ async fn a_key_file_that_cannot_be_used_is_told_and_changes_nothing() {
         daemon.rewrite(with_file(&provider, &bad.path().display().to_string()));
         let status = try_reload(&mut daemon.admin()).await.expect_err("refused");
         assert!(status.message().contains(place), "{content:?}: {status:?}");
-        assert!(!status.message().contains("lines-of-a-secret"), "{status:?}");
+        assert!(
+            !status.message().contains("lines-of-a-secret"),
+            "{status:?}"
+        );
     }
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;

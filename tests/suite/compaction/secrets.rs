@@ -27,23 +27,44 @@ async fn what_a_provider_repeats_is_in_no_event_answer_log_or_metric() {
             seen.push('\n');
         };
         let event = bot.until(&mut events, "compaction_failed").await;
-        assert!(told(&event, "error").contains("400 Bad Request"), "{event:?}");
+        assert!(
+            told(&event, "error").contains("400 Bad Request"),
+            "{event:?}"
+        );
         look(&event.detail_json);
         // With a key that it does not know it repeats none of it either.
         provider.wants_key("another");
-        look(&bot.until(&mut events, "compaction_failed").await.detail_json);
-        let asked = CompactSessionRequest { session_id: "chat".into(), keep_exchanges: None };
-        let status = bot.client.compact_session(asked).await.expect_err("refused");
+        look(
+            &bot.until(&mut events, "compaction_failed")
+                .await
+                .detail_json,
+        );
+        let asked = CompactSessionRequest {
+            session_id: "chat".into(),
+            keep_exchanges: None,
+        };
+        let status = bot
+            .client
+            .compact_session(asked)
+            .await
+            .expect_err("refused");
         look(&format!("{status:?}"));
         look(&format!("{:?}", bot.look().await.session));
         look(&http_get(daemon.admin_addr(), "/metrics").await.1);
-        for args in [&["sessions", "compact", "chat"][..], &["stats"], &["sessions", "list"]] {
+        for args in [
+            &["sessions", "compact", "chat"][..],
+            &["stats"],
+            &["sessions", "list"],
+        ] {
             let outcome = ask_as(&daemon, args, "").await;
             look(&outcome.stdout);
             look(&outcome.stderr);
         }
         daemon.rewrite(provider.setup(wire, "tries: 99,", STRICT).section(ROOMY));
-        look(&format!("{:?}", try_reload(&mut daemon.admin()).await.expect_err("refused")));
+        look(&format!(
+            "{:?}",
+            try_reload(&mut daemon.admin()).await.expect_err("refused")
+        ));
         look(
             &eventually("the log says so", async || {
                 let log = daemon.log();

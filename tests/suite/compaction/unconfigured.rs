@@ -37,10 +37,19 @@ impl Chat {
     /// A question, two calls at once, their results, and an answer. Gives the windows before
     /// each call of the model.
     async fn exchange(&mut self, number: usize) -> [GetContextResponse; 2] {
-        let question = format!("Where is {}? {}", order(number), "I am waiting. ".repeat(20));
-        let one = self.says(json!([{"role": "user", "content": question}])).await;
+        let question = format!(
+            "Where is {}? {}",
+            order(number),
+            "I am waiting. ".repeat(20)
+        );
+        let one = self
+            .says(json!([{"role": "user", "content": question}]))
+            .await;
         let ids = [format!("a{number}"), format!("b{number}")];
-        let found = format!("{{\"order\":\"{}\",\"parcel\":\"PX{number:06}\"}}", order(number));
+        let found = format!(
+            "{{\"order\":\"{}\",\"parcel\":\"PX{number:06}\"}}",
+            order(number)
+        );
         let messages = match self.format {
             MessageFormat::Anthropic => json!([
                 {"role": "assistant", "content": [
@@ -68,7 +77,10 @@ impl Chat {
             }
         };
         let two = self.says(messages).await;
-        let answer = format!("It is in parcel PX{number:06}. {}", "It is on its way. ".repeat(10));
+        let answer = format!(
+            "It is in parcel PX{number:06}. {}",
+            "It is on its way. ".repeat(10)
+        );
         let request = AppendRequest {
             session_id: "chat".into(),
             messages_json: json!([{"role": "assistant", "content": answer}]).to_string(),
@@ -85,9 +97,11 @@ impl Chat {
 fn text(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => {
-            parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .collect::<Vec<_>>()
+            .join("\n"),
         _ => String::new(),
     }
 }
@@ -116,13 +130,18 @@ fn anthropic_takes(messages: &[Value]) {
     let parts = |message: &Value, kind: &str, field: &str| -> Vec<String> {
         let parts = message["content"].as_array().cloned().unwrap_or_default();
         let of_kind = parts.iter().filter(|part| part["type"] == kind);
-        of_kind.map(|part| part[field].as_str().expect("an id").to_owned()).collect()
+        of_kind
+            .map(|part| part[field].as_str().expect("an id").to_owned())
+            .collect()
     };
     let mut before: Vec<String> = Vec::new();
     for (place, message) in messages.iter().enumerate() {
         let role = if place % 2 == 0 { "user" } else { "assistant" };
         assert_eq!(message["role"], role, "{place}: {messages:#?}");
-        assert!(message["content"] != json!("") && message["content"] != json!([]), "{message}");
+        assert!(
+            message["content"] != json!("") && message["content"] != json!([]),
+            "{message}"
+        );
         let mut results = parts(message, "tool_result", "tool_use_id");
         results.sort_unstable();
         assert_eq!(results, before, "{place}");
@@ -144,7 +163,11 @@ fn block(format: MessageFormat, messages: &[Value]) -> String {
     }
     assert_eq!(messages[first]["role"], "user");
     assert_eq!(messages[first + 1]["role"], "assistant");
-    assert!(text(&messages[first + 1]).contains("summary"), "{}", messages[first + 1]);
+    assert!(
+        text(&messages[first + 1]).contains("summary"),
+        "{}",
+        messages[first + 1]
+    );
     let said = text(&messages[first]);
     assert!(said.starts_with("[memoird: a summary of the"), "{said}");
     said
@@ -152,7 +175,11 @@ fn block(format: MessageFormat, messages: &[Value]) -> String {
 
 async fn talk(format: MessageFormat) {
     let daemon = Daemon::start().await;
-    let mut chat = Chat { client: daemon.sessions(), format, appended: 0 };
+    let mut chat = Chat {
+        client: daemon.sessions(),
+        format,
+        appended: 0,
+    };
     let mut events = Events::now(&mut daemon.sessions()).await;
     let (mut last, mut numbers) = ((0, String::new()), Vec::new());
     for number in 0..60 {
@@ -180,12 +207,17 @@ async fn talk(format: MessageFormat) {
                 numbers.push(info.number);
             }
             last = (info.number, said);
-            assert!(messages.iter().any(|it| text(it).contains(&order(0))), "the task is there");
+            assert!(
+                messages.iter().any(|it| text(it).contains(&order(0))),
+                "the task is there"
+            );
         }
     }
     assert!(numbers.len() >= 3 && numbers.is_sorted(), "{numbers:?}");
     // What was said long ago is known: in the summary, to the letter.
-    let known = (1..55).filter(|number| last.1.contains(&order(*number)) || *number > 50).count();
+    let known = (1..55)
+        .filter(|number| last.1.contains(&order(*number)) || *number > 50)
+        .count();
     assert!(known >= 40, "{known} of 54 in {}", last.1);
     let mut failed = Vec::new();
     while let Some(event) = events.soon().await {
@@ -199,7 +231,10 @@ async fn talk(format: MessageFormat) {
         (turns.len() >= chat.appended - 60).then_some(turns)
     });
     let seqs: Vec<u64> = turns.await.iter().map(|turn| turn.seq).collect();
-    assert!(seqs.iter().copied().eq(1..=seqs.len() as u64), "each once, in order");
+    assert!(
+        seqs.iter().copied().eq(1..=seqs.len() as u64),
+        "each once, in order"
+    );
 }
 
 #[tokio::test]
@@ -220,7 +255,10 @@ async fn a_chat_that_only_fills_the_history_is_summarized_before_turns_are_dropp
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = loop {
         bot.exchange().await;
-        let request = GetContextRequest { budget: None, ..bot.request() };
+        let request = GetContextRequest {
+            budget: None,
+            ..bot.request()
+        };
         ask(&mut bot.client, request).await;
         let mut found = None;
         while let Some(event) = events.soon().await {
@@ -231,11 +269,21 @@ async fn a_chat_that_only_fills_the_history_is_summarized_before_turns_are_dropp
         if let Some(event) = found {
             break crate::harness::detail(&event);
         }
-        assert!(bot.look().await.session.expect("a session").last_seq < 120, "never");
+        assert!(
+            bot.look().await.session.expect("a session").last_seq < 120,
+            "never"
+        );
     };
-    assert_eq!((&event["first_seq"], &event["number"]), (&1.into(), &1.into()), "{event}");
+    assert_eq!(
+        (&event["first_seq"], &event["number"]),
+        (&1.into(), &1.into()),
+        "{event}"
+    );
     bot.exchanges(30).await;
     bot.journal_is_whole().await;
     let text = bot.look().await.summary_text;
-    assert!(text.contains(&order(1)) && text.contains(&order(10)), "{text}");
+    assert!(
+        text.contains(&order(1)) && text.contains(&order(10)),
+        "{text}"
+    );
 }

@@ -33,25 +33,43 @@ impl Outcome {
 /// The binary, of the same profile as this test, in the same target directory.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BINARY.get_or_init(build).as_deref().expect("the binary builds; cargo said why not")
+    BINARY
+        .get_or_init(build)
+        .as_deref()
+        .expect("the binary builds; cargo said why not")
 }
 
 /// Tried once: `None` where it does not build.
 fn build() -> Option<PathBuf> {
     let this = std::env::current_exe().expect("the path of this test");
-    let profile_dir = this.ancestors().nth(2).expect("target/PROFILE/deps/suite-HASH");
+    let profile_dir = this
+        .ancestors()
+        .nth(2)
+        .expect("target/PROFILE/deps/suite-HASH");
     let target_dir = profile_dir.parent().expect("target/PROFILE");
     let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(profile) => profile,
     };
     let built = std::process::Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "memoird", "--bin", "memoird", "--profile", profile])
+        .args([
+            "build",
+            "--quiet",
+            "-p",
+            "memoird",
+            "--bin",
+            "memoird",
+            "--profile",
+            profile,
+        ])
         .arg("--target-dir")
         .arg(target_dir)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
-    built.expect("cargo runs").success().then(|| profile_dir.join("memoird"))
+    built
+        .expect("cargo runs")
+        .success()
+        .then(|| profile_dir.join("memoird"))
 }
 
 /// Runs a command of the command line to its end.
@@ -85,6 +103,13 @@ pub(crate) async fn ask_as(daemon: &Daemon, args: &[&str], key: &str) -> Outcome
 #[track_caller]
 pub(crate) fn fails(outcome: &Outcome, code: i32, word: &str) {
     assert_eq!(outcome.code, Some(code), "{outcome:?}");
-    assert!(outcome.stderr.contains(word), "{word:?} in {}", outcome.stderr);
-    assert!(outcome.stdout.is_empty(), "what fails prints no result: {outcome:?}");
+    assert!(
+        outcome.stderr.contains(word),
+        "{word:?} in {}",
+        outcome.stderr
+    );
+    assert!(
+        outcome.stdout.is_empty(),
+        "what fails prints no result: {outcome:?}"
+    );
 }

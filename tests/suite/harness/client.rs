@@ -31,7 +31,9 @@ pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Key>>;
 impl Interceptor for Key {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(value) = &self.0 {
-            request.metadata_mut().insert("authorization", value.clone());
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
         }
         Ok(request)
     }
@@ -45,7 +47,9 @@ impl Key {
 
 /// A connection that is made when it is first used.
 pub(crate) fn channel(addr: &str) -> Channel {
-    Endpoint::from_shared(format!("http://{addr}")).expect("an address").connect_lazy()
+    Endpoint::from_shared(format!("http://{addr}"))
+        .expect("an address")
+        .connect_lazy()
 }
 
 pub(super) fn sessions(addr: &str, key: Option<&str>) -> Sessions {
@@ -72,12 +76,19 @@ pub(super) fn admin(addr: &str, key: Option<&str>) -> Admin {
 
 /// Counts and sums of all tenants.
 pub(crate) async fn stats(admin: &mut Admin) -> GetStatsResponse {
-    admin.get_stats(GetStatsRequest::default()).await.expect("stats").into_inner()
+    admin
+        .get_stats(GetStatsRequest::default())
+        .await
+        .expect("stats")
+        .into_inner()
 }
 
 /// The first tenant.
 pub(crate) async fn tenant(admin: &mut Admin) -> Tenant {
-    let answer = admin.list_tenants(ListTenantsRequest {}).await.expect("tenants");
+    let answer = admin
+        .list_tenants(ListTenantsRequest {})
+        .await
+        .expect("tenants");
     answer.into_inner().tenants.swap_remove(0)
 }
 
@@ -98,9 +109,15 @@ pub(crate) async fn reload(admin: &mut Admin) -> (Vec<String>, Vec<String>) {
 pub(crate) async fn http_get(addr: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(addr).await.expect("the port answers");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("the request is sent");
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("the request is sent");
     let mut text = String::new();
-    stream.read_to_string(&mut text).await.expect("a page of text");
+    stream
+        .read_to_string(&mut text)
+        .await
+        .expect("a page of text");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     (status.expect("a status"), body.to_owned())

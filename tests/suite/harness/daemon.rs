@@ -38,19 +38,32 @@ impl Daemon {
         let home = tempfile::tempdir().expect("a directory");
         let mut child = launch(home.path(), setup);
         let code = exit_code(&mut child).await;
-        Outcome { code, stdout: String::new(), stderr: log_of(home.path()) }
+        Outcome {
+            code,
+            stdout: String::new(),
+            stderr: log_of(home.path()),
+        }
     }
 
     async fn launch_in(home: TempDir, setup: Setup) -> Self {
         let child = launch(home.path(), &setup);
-        let mut daemon = Self { home, setup, child, grpc: String::new(), admin: String::new() };
+        let mut daemon = Self {
+            home,
+            setup,
+            child,
+            grpc: String::new(),
+            admin: String::new(),
+        };
         daemon.wait_for_endpoints().await;
         daemon
     }
 
     /// Starts it again in the same directory, after its end.
     pub(crate) async fn restart(&mut self) {
-        assert!(self.child.try_wait().expect("a child").is_some(), "it has not ended yet");
+        assert!(
+            self.child.try_wait().expect("a child").is_some(),
+            "it has not ended yet"
+        );
         let _ = std::fs::remove_file(self.path("data/endpoints.json"));
         self.child = launch(self.home.path(), &self.setup);
         self.wait_for_endpoints().await;
@@ -99,7 +112,12 @@ impl Daemon {
     /// A file in its directory, as the daemon sees it; `data/…` is the data directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         let path = self.home.path().join(name);
-        if self.setup.wrapper.first().is_none_or(|program| program != "unshare") {
+        if self
+            .setup
+            .wrapper
+            .first()
+            .is_none_or(|program| program != "unshare")
+        {
             return path;
         }
         // What the wrapper mounted is seen by the daemon only.
@@ -192,7 +210,10 @@ impl Daemon {
 }
 
 impl Drop for Daemon {
-    #[allow(clippy::print_stderr, reason = "a failing test shows what its daemon said")]
+    #[allow(
+        clippy::print_stderr,
+        reason = "a failing test shows what its daemon said"
+    )]
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -208,7 +229,11 @@ impl Drop for Daemon {
 fn launch(home: &Path, setup: &Setup) -> Child {
     let config = home.join("memoird.yaml");
     std::fs::write(&config, setup.yaml(home)).expect("the configuration is written");
-    let log = File::options().create(true).append(true).open(home.join("log")).expect("a log");
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(home.join("log"))
+        .expect("a log");
     let mut words = setup
         .wrapper
         .iter()
@@ -222,9 +247,15 @@ fn launch(home: &Path, setup: &Setup) -> Child {
             command
         }
     };
-    command.args(["serve", "--config"]).arg(config).current_dir(home);
+    command
+        .args(["serve", "--config"])
+        .arg(config)
+        .current_dir(home);
     command.envs(setup.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
     command.spawn().expect("the daemon is started")
 }
 
@@ -233,6 +264,8 @@ fn log_of(home: &Path) -> String {
 }
 
 async fn exit_code(child: &mut Child) -> Option<i32> {
-    let status = eventually("the daemon has ended", async || child.try_wait().expect("a child"));
+    let status = eventually("the daemon has ended", async || {
+        child.try_wait().expect("a child")
+    });
     status.await.code()
 }

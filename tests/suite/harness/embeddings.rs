@@ -16,8 +16,12 @@ const DIMENSIONS: usize = 256;
 /// More calls than any test makes.
 const ALL: usize = 1 << 20;
 /// Words that mean the same.
-const SAME: [(&str, &str); 4] =
-    [("automobile", "car"), ("physician", "doctor"), ("feline", "cat"), ("beverage", "drink")];
+const SAME: [(&str, &str); 4] = [
+    ("automobile", "car"),
+    ("physician", "doctor"),
+    ("feline", "cat"),
+    ("beverage", "drink"),
+];
 
 #[derive(Debug)]
 struct State {
@@ -50,18 +54,28 @@ impl Embeddings {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let (open, is_down) = (Semaphore::new(0), AtomicBool::new(false));
-        let state = Arc::new(State { open, is_down, calls: Mutex::default() });
+        let state = Arc::new(State {
+            open,
+            is_down,
+            calls: Mutex::default(),
+        });
         let mut serving = JoinSet::new();
         let shared = Arc::clone(&state);
         serving.spawn(async move {
             let mut open = JoinSet::new();
             loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
+                let Ok((stream, _)) = listener.accept().await else {
+                    return;
+                };
                 let state = Arc::clone(&shared);
                 open.spawn(async move { serve(stream, &state).await });
             }
         });
-        Self { port, state, _serving: serving }
+        Self {
+            port,
+            state,
+            _serving: serving,
+        }
     }
 
     /// The section of a configuration that asks it for vectors of this model.
@@ -85,23 +99,41 @@ impl Embeddings {
 
     /// The texts of every call that came, answered or not.
     pub(crate) fn calls(&self) -> Vec<Vec<String>> {
-        self.state.calls.lock().expect("no test panicked with it").clone()
+        self.state
+            .calls
+            .lock()
+            .expect("no test panicked with it")
+            .clone()
     }
 }
 
 async fn serve(mut stream: TcpStream, state: &State) {
-    let Some(body) = read(&mut stream).await else { return };
+    let Some(body) = read(&mut stream).await else {
+        return;
+    };
     let body: Value = serde_json::from_slice(&body).expect("JSON");
     let texts: Vec<String> = match &body["input"] {
-        Value::Array(texts) => texts.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::Array(texts) => texts
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
         text => vec![text.as_str().expect("a text").to_owned()],
     };
-    state.calls.lock().expect("no test panicked with it").push(texts.clone());
+    state
+        .calls
+        .lock()
+        .expect("no test panicked with it")
+        .push(texts.clone());
     if state.is_down.load(Ordering::SeqCst) {
-        let _ = stream.write_all(&answer("503 Service Unavailable", "{}")).await;
+        let _ = stream
+            .write_all(&answer("503 Service Unavailable", "{}"))
+            .await;
         return;
     }
-    let Ok(permit) = state.open.acquire().await else { return };
+    let Ok(permit) = state.open.acquire().await else {
+        return;
+    };
     permit.forget();
     let model = body["model"].as_str().expect("a model");
     let data: Vec<Value> = texts
@@ -125,11 +157,19 @@ async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 65_536];
     loop {
-        let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
+        let count = stream
+            .read(&mut chunk)
+            .await
+            .ok()
+            .filter(|count| *count > 0)?;
         bytes.extend_from_slice(&chunk[..count]);
-        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+            continue;
+        };
         let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
-        let mut lengths = head.lines().filter_map(|line| line.strip_prefix("content-length: "));
+        let mut lengths = head
+            .lines()
+            .filter_map(|line| line.strip_prefix("content-length: "));
         let length: usize = lengths.next()?.trim().parse().ok()?;
         if bytes.len() >= end + 4 + length {
             return Some(bytes.split_off(end + 4));
@@ -143,7 +183,10 @@ fn vector(model: &str, text: &str) -> Vec<f32> {
     // Two texts without a word in common still are texts both.
     let mut vector = vec![0.1; DIMENSIONS];
     let lower = text.to_lowercase();
-    for word in lower.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 2) {
+    for word in lower
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| word.len() > 2)
+    {
         let same = SAME.iter().find(|(other, _)| *other == word);
         let meaning = same.map_or(word, |(_, meaning)| meaning);
         for (number, byte) in vector.iter_mut().zip(direction(model, meaning)) {
@@ -156,8 +199,11 @@ fn vector(model: &str, text: &str) -> Vec<f32> {
 /// Bytes that follow from a meaning, by FNV-1a of Fowler, Noll and Vo:
 /// <http://www.isthe.com/chongo/tech/comp/fnv/>.
 fn direction(model: &str, meaning: &str) -> Vec<u8> {
-    let hash = model.bytes().chain(meaning.bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = model
+        .bytes()
+        .chain(meaning.bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     Seed::new(hash).bytes(DIMENSIONS)
 }

@@ -29,7 +29,10 @@ impl Clock {
         let dirs = places.filter_map(|entry| Some(entry.ok()?.path()));
         let candidates = dirs.map(|dir| dir.join("faketime/libfaketime.so.1"));
         let library = candidates.into_iter().find(|path| path.exists())?;
-        let clock = Self { dir: tempfile::tempdir().ok()?, library };
+        let clock = Self {
+            dir: tempfile::tempdir().ok()?,
+            library,
+        };
         clock.set("+0");
         Some(clock)
     }

@@ -24,7 +24,11 @@ pub(crate) fn fact(subject: &str, content: &str) -> RememberRequest {
 
 /// Remembers, and expects that it is done.
 pub(crate) async fn remember(client: &mut Memories, request: RememberRequest) -> RememberResponse {
-    let answer = client.remember(request).await.expect("remembered").into_inner();
+    let answer = client
+        .remember(request)
+        .await
+        .expect("remembered")
+        .into_inner();
     assert!(answer.memory.is_some(), "{answer:?}");
     answer
 }
@@ -54,7 +58,9 @@ pub(crate) async fn recall(client: &mut Memories, request: RecallRequest) -> Rec
 /// The contents of what is recalled, best first.
 pub(crate) async fn recalled(client: &mut Memories, request: RecallRequest) -> Vec<String> {
     let hits = recall(client, request).await.hits;
-    hits.into_iter().map(|hit| hit.memory.expect("a memory").content).collect()
+    hits.into_iter()
+        .map(|hit| hit.memory.expect("a memory").content)
+        .collect()
 }
 
 /// All memories of a subject, history included; of all subjects where none is named.
@@ -67,31 +73,55 @@ pub(crate) async fn memories_of(client: &mut Memories, subject: &str) -> Vec<Mem
     };
     let mut all: Vec<Memory> = Vec::new();
     loop {
-        let page = client.list_memories(request.clone()).await.expect("a page").into_inner();
+        let page = client
+            .list_memories(request.clone())
+            .await
+            .expect("a page")
+            .into_inner();
         all.extend(page.memories);
-        assert!(all.is_sorted_by(|one, next| one.id < next.id), "oldest first, each once");
+        assert!(
+            all.is_sorted_by(|one, next| one.id < next.id),
+            "oldest first, each once"
+        );
         if page.next_page_token.is_empty() {
             return all;
         }
-        assert_ne!(page.next_page_token, request.page_token, "the pages do not go on");
+        assert_ne!(
+            page.next_page_token, request.page_token,
+            "the pages do not go on"
+        );
         request.page_token = page.next_page_token;
     }
 }
 
 /// The contents of these.
 pub(crate) fn contents(memories: &[Memory]) -> Vec<&str> {
-    memories.iter().map(|memory| memory.content.as_str()).collect()
+    memories
+        .iter()
+        .map(|memory| memory.content.as_str())
+        .collect()
 }
 
 /// Counts of the caller's tenant.
 pub(crate) async fn memory_stats(client: &mut Memories) -> GetMemoryStatsResponse {
-    client.get_memory_stats(GetMemoryStatsRequest {}).await.expect("counts").into_inner()
+    client
+        .get_memory_stats(GetMemoryStatsRequest {})
+        .await
+        .expect("counts")
+        .into_inner()
 }
 
 /// What is known of a subject.
 pub(crate) async fn manifest(client: &mut Memories, subject: &str) -> GetManifestResponse {
-    let request = GetManifestRequest { subject: subject.to_owned(), ..Default::default() };
-    client.get_manifest(request).await.expect("a manifest").into_inner()
+    let request = GetManifestRequest {
+        subject: subject.to_owned(),
+        ..Default::default()
+    };
+    client
+        .get_manifest(request)
+        .await
+        .expect("a manifest")
+        .into_inner()
 }
 
 /// Waits until nothing waits to be embedded, and expects that nothing was given up.
@@ -107,12 +137,23 @@ pub(crate) async fn all_embedded(client: &mut Memories) -> GetMemoryStatsRespons
 /// Where the daemon's data hold one of these texts, in any case of letters.
 pub(crate) fn files_with(daemon: &Daemon, texts: &[&str]) -> Vec<String> {
     let mut command = Command::new("grep");
-    command.args(["--recursive", "--text", "--ignore-case", "--only-matching", "--fixed-strings"]);
-    command.args(texts.iter().flat_map(|text| ["-e", text])).arg(daemon.path("data"));
+    command.args([
+        "--recursive",
+        "--text",
+        "--ignore-case",
+        "--only-matching",
+        "--fixed-strings",
+    ]);
+    command
+        .args(texts.iter().flat_map(|text| ["-e", text]))
+        .arg(daemon.path("data"));
     // Bytes are bytes, whatever the machine's language.
     let output = command.env("LC_ALL", "C").output().expect("grep runs");
     // 1: nothing was found; 2: a file went away meanwhile.
-    assert!(output.status.code().is_some_and(|code| code <= 2), "{output:?}");
+    assert!(
+        output.status.code().is_some_and(|code| code <= 2),
+        "{output:?}"
+    );
     let found = String::from_utf8_lossy(&output.stdout).into_owned();
     let found: BTreeSet<&str> = found.lines().collect();
     found.into_iter().map(str::to_owned).collect()

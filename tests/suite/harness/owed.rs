@@ -17,7 +17,9 @@ pub(crate) const KEEPS: &str = "exec: { argv: [sh, -c, 'mkdir -p told && \
 
 /// All that was told to hooks of this kind.
 pub(crate) fn told(daemon: &Daemon) -> Vec<Value> {
-    let Ok(files) = std::fs::read_dir(daemon.path("told")) else { return Vec::new() };
+    let Ok(files) = std::fs::read_dir(daemon.path("told")) else {
+        return Vec::new();
+    };
     let paths = files.map(|file| file.expect("a file").path());
     let whole = paths.filter(|path| path.extension().is_some_and(|ending| ending == "json"));
     let read = |path: &Path| {
@@ -30,13 +32,21 @@ pub(crate) fn told(daemon: &Daemon) -> Vec<Value> {
 /// A field of text.
 #[track_caller]
 pub(crate) fn field<'a>(told: &'a Value, name: &str) -> &'a str {
-    told[name].as_str().unwrap_or_else(|| panic!("no {name} in {told}"))
+    told[name]
+        .as_str()
+        .unwrap_or_else(|| panic!("no {name} in {told}"))
 }
 
 /// Ends a session; gives the generation that ended.
 pub(crate) async fn end(client: &mut Sessions, session: &str) -> String {
-    let request = EndSessionRequest { session_id: session.to_owned() };
-    let ended = client.end_session(request).await.expect("it ends").into_inner();
+    let request = EndSessionRequest {
+        session_id: session.to_owned(),
+    };
+    let ended = client
+        .end_session(request)
+        .await
+        .expect("it ends")
+        .into_inner();
     ended.session.expect("a session").generation
 }
 
@@ -48,25 +58,37 @@ pub(crate) async fn deliveries(
     let mut request = filter;
     let mut all = Vec::new();
     loop {
-        let page = admin.list_hook_deliveries(request.clone()).await.expect("a page").into_inner();
+        let page = admin
+            .list_hook_deliveries(request.clone())
+            .await
+            .expect("a page")
+            .into_inner();
         all.extend(page.deliveries);
         if page.next_page_token.is_empty() {
             return all;
         }
-        assert_ne!(page.next_page_token, request.page_token, "the pages do not go on");
+        assert_ne!(
+            page.next_page_token, request.page_token,
+            "the pages do not go on"
+        );
         request.page_token = page.next_page_token;
     }
 }
 
 /// A filter by state.
 pub(crate) fn in_state(state: DeliveryState) -> ListHookDeliveriesRequest {
-    ListHookDeliveriesRequest { state: state.into(), ..Default::default() }
+    ListHookDeliveriesRequest {
+        state: state.into(),
+        ..Default::default()
+    }
 }
 
 /// Waits until nothing is owed any more; expects that nothing was given up.
 pub(crate) async fn all_delivered(admin: &mut Admin) {
-    eventually("nothing is owed", async || (stats(admin).await.hooks_pending == 0).then_some(()))
-        .await;
+    eventually("nothing is owed", async || {
+        (stats(admin).await.hooks_pending == 0).then_some(())
+    })
+    .await;
     let dead = deliveries(admin, in_state(DeliveryState::Dead)).await;
     assert!(dead.is_empty(), "{dead:?}");
 }
@@ -75,17 +97,35 @@ pub(crate) async fn all_delivered(admin: &mut Admin) {
 #[track_caller]
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.arg("-C").arg(dir).args(["-c", "user.name=Person", "-c", "user.email=p@localhost"]);
-    command.args(["-c", "safe.directory=*", "-c", "init.defaultBranch=main"]).args(args);
+    command
+        .arg("-C")
+        .arg(dir)
+        .args(["-c", "user.name=Person", "-c", "user.email=p@localhost"]);
+    command
+        .args(["-c", "safe.directory=*", "-c", "init.defaultBranch=main"])
+        .args(args);
     let output = command.output().expect("git runs");
-    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).expect("git prints UTF-8")
 }
 
 /// Expects that git finds no fault at all.
 #[track_caller]
 pub(crate) fn fsck(dir: &Path) {
-    let found = git(dir, &["fsck", "--full", "--strict", "--no-dangling", "--no-progress"]);
+    let found = git(
+        dir,
+        &[
+            "fsck",
+            "--full",
+            "--strict",
+            "--no-dangling",
+            "--no-progress",
+        ],
+    );
     assert_eq!(found, "", "{}", dir.display());
 }
 
@@ -93,7 +133,9 @@ pub(crate) fn fsck(dir: &Path) {
 #[track_caller]
 pub(crate) fn documents(dir: &Path) -> Vec<String> {
     let names = git(dir, &["ls-tree", "-r", "-z", "--name-only", "main"]);
-    let names = names.split_terminator('\0').filter(|name| name.ends_with(".md"));
+    let names = names
+        .split_terminator('\0')
+        .filter(|name| name.ends_with(".md"));
     names.map(str::to_owned).collect()
 }
 
@@ -102,27 +144,54 @@ pub(crate) fn documents(dir: &Path) -> Vec<String> {
 pub(crate) fn each_once(dir: &Path, generations: &[String], context: &str) {
     let of = |name: &String| {
         let stem = name.strip_suffix(".md").expect("documents end so");
-        stem.rsplit_once('-').expect("SESSION-GENERATION").1.to_owned()
+        stem.rsplit_once('-')
+            .expect("SESSION-GENERATION")
+            .1
+            .to_owned()
     };
     let names = git(dir, &["ls-tree", "-r", "-z", "--name-only", "main"]);
-    let mut lines: Vec<&str> =
-        names.split_terminator('\0').filter_map(|name| name.strip_suffix(".jsonl")).collect();
+    let mut lines: Vec<&str> = names
+        .split_terminator('\0')
+        .filter_map(|name| name.strip_suffix(".jsonl"))
+        .collect();
     let documents = documents(dir);
-    let mut stems: Vec<&str> = documents.iter().filter_map(|n| n.strip_suffix(".md")).collect();
+    let mut stems: Vec<&str> = documents
+        .iter()
+        .filter_map(|n| n.strip_suffix(".md"))
+        .collect();
     lines.sort_unstable();
     stems.sort_unstable();
-    assert_eq!(lines, stems, "{context}: each document has its turns beside it");
+    assert_eq!(
+        lines, stems,
+        "{context}: each document has its turns beside it"
+    );
     let mut found: Vec<String> = documents.iter().map(of).collect();
     let mut expected = generations.to_vec();
     found.sort_unstable();
     expected.sort_unstable();
     let missing = expected.iter().filter(|one| !found.contains(one)).count();
-    assert_eq!(found.len(), expected.len(), "{context}: {missing} are missing");
+    assert_eq!(
+        found.len(),
+        expected.len(),
+        "{context}: {missing} are missing"
+    );
     assert_eq!(found, expected, "{context}");
     // A file that came twice would stand in two commits.
-    let added = git(dir, &["log", "--format=", "--name-only", "--diff-filter=A", "-z", "main"]);
-    let mut added: Vec<&str> =
-        added.split(['\0', '\n']).filter(|name| name.ends_with(".md")).collect();
+    let added = git(
+        dir,
+        &[
+            "log",
+            "--format=",
+            "--name-only",
+            "--diff-filter=A",
+            "-z",
+            "main",
+        ],
+    );
+    let mut added: Vec<&str> = added
+        .split(['\0', '\n'])
+        .filter(|name| name.ends_with(".md"))
+        .collect();
     let count = added.len();
     added.sort_unstable();
     added.dedup();

@@ -52,7 +52,12 @@ pub(crate) async fn raw_call(
     message: impl Into<Bytes>,
 ) -> Result<Response<Bytes>, Status> {
     let mut client = Grpc::new(channel.clone());
-    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    client
+        .ready()
+        .await
+        .map_err(|error| Status::unavailable(error.to_string()))?;
     let path: PathAndQuery = path.parse().expect("a path");
-    client.unary(Request::new(message.into()), path, RawCodec).await
+    client
+        .unary(Request::new(message.into()), path, RawCodec)
+        .await
 }

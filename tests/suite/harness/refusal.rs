@@ -37,7 +37,11 @@ pub(crate) fn refused<T: Debug>(
         Err(status) => status,
     };
     let found = refused_code(&status);
-    assert_eq!((status.code(), found.as_str()), (code, reason), "{status:?}");
+    assert_eq!(
+        (status.code(), found.as_str()),
+        (code, reason),
+        "{status:?}"
+    );
     assert!(!status.message().is_empty(), "{reason} says nothing");
     status.message().to_owned()
 }
@@ -49,8 +53,14 @@ pub(crate) fn refused_code(status: &Status) -> String {
     let info = status.get_details_error_info();
     let info = info.unwrap_or_else(|| panic!("without ErrorInfo: {status:?}"));
     assert_eq!(info.domain, "memoird", "{status:?}");
-    let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    let retry = status
+        .get_details_retry_info()
+        .and_then(|info| info.retry_delay);
     let passes = PASSING.contains(&info.reason.as_str());
-    assert_eq!(retry.is_some_and(|delay| !delay.is_zero()), passes, "{status:?}");
+    assert_eq!(
+        retry.is_some_and(|delay| !delay.is_zero()),
+        passes,
+        "{status:?}"
+    );
     info.reason
 }

@@ -39,7 +39,9 @@ impl Posted {
     pub(crate) fn header(&self, name: &str) -> &str {
         let mut pairs = self.head.lines().filter_map(|line| line.split_once(": "));
         let found = pairs.find(|(header, _)| header.eq_ignore_ascii_case(name));
-        found.unwrap_or_else(|| panic!("no {name} in {}", self.head)).1
+        found
+            .unwrap_or_else(|| panic!("no {name} in {}", self.head))
+            .1
     }
 }
 
@@ -54,12 +56,18 @@ impl Service {
         serving.spawn(async move {
             let mut open = JoinSet::new();
             loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
+                let Ok((stream, _)) = listener.accept().await else {
+                    return;
+                };
                 let (answers, seen) = (answers.clone(), Arc::clone(&seen));
                 open.spawn(async move { serve(stream, &answers, &seen).await });
             }
         });
-        Self { port, calls, _serving: serving }
+        Self {
+            port,
+            calls,
+            _serving: serving,
+        }
     }
 
     /// What came so far.
@@ -70,7 +78,9 @@ impl Service {
 
 /// One call, one connection.
 async fn serve(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Vec<Posted>>) {
-    let Some(posted) = read(&mut stream).await else { return };
+    let Some(posted) = read(&mut stream).await else {
+        return;
+    };
     let place = {
         let mut seen = seen.lock().expect("no test panicked with it");
         seen.push(posted);
@@ -96,11 +106,20 @@ pub(super) async fn read(stream: &mut TcpStream) -> Option<Posted> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 65_536];
     loop {
-        let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
+        let count = stream
+            .read(&mut chunk)
+            .await
+            .ok()
+            .filter(|count| *count > 0)?;
         bytes.extend_from_slice(&chunk[..count]);
-        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+            continue;
+        };
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        let posted = Posted { head, body: bytes[end + 4..].to_vec() };
+        let posted = Posted {
+            head,
+            body: bytes[end + 4..].to_vec(),
+        };
         if posted.body.len() >= posted.header("content-length").parse::<usize>().ok()? {
             return Some(posted);
         }

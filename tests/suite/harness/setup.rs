@@ -75,7 +75,10 @@ impl Setup {
              limits: {{ {alpha_limits} }} }}\n\
              - {{ id: beta, keys: [ {{ env: B }} ], limits: {{ {beta_limits} }} }}"
         );
-        let with_keys = self.env("A", Self::ALPHA).env("B", Self::BETA).env("O", Self::ADMIN);
+        let with_keys = self
+            .env("A", Self::ALPHA)
+            .env("B", Self::BETA)
+            .env("O", Self::ADMIN);
         with_keys.section(tenants)
     }
 

@@ -107,12 +107,18 @@ impl Summaries {
         serving.spawn(async move {
             let mut open = JoinSet::new();
             loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
+                let Ok((stream, _)) = listener.accept().await else {
+                    return;
+                };
                 let state = Arc::clone(&shared);
                 open.spawn(async move { serve(stream, &state).await });
             }
         });
-        Self { port, state, _serving: serving }
+        Self {
+            port,
+            state,
+            _serving: serving,
+        }
     }
 
     /// A configuration that asks it in these words, with these settings of the summarizer
@@ -121,7 +127,9 @@ impl Summaries {
         let key = format!("{{ env: {} }}", Self::VARIABLE);
         let summarizer = self.summarizer(wire, &key, own);
         let section = format!("compaction: {{ {compaction} summarizer: {summarizer} }}");
-        Setup::default().env(Self::VARIABLE, Self::KEY).section(section)
+        Setup::default()
+            .env(Self::VARIABLE, Self::KEY)
+            .section(section)
     }
 
     /// The summarizer of a configuration.
@@ -176,14 +184,20 @@ impl Summaries {
 
     /// Waits until so many calls for summaries came.
     pub(crate) async fn was_asked(&self, times: usize) {
-        eventually("the provider is asked", async || (self.calls().len() >= times).then_some(()))
-            .await;
+        eventually("the provider is asked", async || {
+            (self.calls().len() >= times).then_some(())
+        })
+        .await;
     }
 }
 
 async fn serve(mut stream: TcpStream, state: &State) {
-    let Some(posted) = read(&mut stream).await else { return };
-    let Some(answer) = answer(&mut stream, posted, state).await else { return };
+    let Some(posted) = read(&mut stream).await else {
+        return;
+    };
+    let Some(answer) = answer(&mut stream, posted, state).await else {
+        return;
+    };
     if stream.write_all(&answer).await.is_ok() && stream.shutdown().await.is_ok() {
         state.answered.fetch_add(1, Ordering::SeqCst);
     }
@@ -193,7 +207,11 @@ async fn serve(mut stream: TcpStream, state: &State) {
 async fn answer(stream: &mut TcpStream, posted: Posted, state: &State) -> Option<Vec<u8>> {
     let path = posted.head.split(' ').nth(1).unwrap_or_default().to_owned();
     let body: Value = serde_json::from_slice(&posted.body).expect("JSON");
-    let call = Call { posted, body, at_ms: wall_ms() };
+    let call = Call {
+        posted,
+        body,
+        at_ms: wall_ms(),
+    };
     let key = state.key.lock().expect("no panic").clone();
     if let Some(field) = wire::count_field(&path) {
         let percent = state.percent.load(Ordering::SeqCst);
@@ -204,7 +222,9 @@ async fn answer(stream: &mut TcpStream, posted: Posted, state: &State) -> Option
             _ => wire::reply("200 OK", "", &format!("{{\"{field}\":{tokens}}}")),
         });
     }
-    let Some(wire) = Wire::of(&path) else { return Some(wire::reply("404 Not Found", "", "{}")) };
+    let Some(wire) = Wire::of(&path) else {
+        return Some(wire::reply("404 Not Found", "", "{}"));
+    };
     state.calls.lock().expect("no panic").push(call.clone());
     if !wire.has_key(&call.posted, &key) {
         return Some(wire.error("401 Unauthorized", "invalid_api_key", "Incorrect API key"));

@@ -9,12 +9,19 @@ use memoird_proto::v1::{
 use super::Sessions;
 
 fn part(kind: Kind) -> Part {
-    Part { part: Some(kind), extra_json: String::new() }
+    Part {
+        part: Some(kind),
+        extra_json: String::new(),
+    }
 }
 
 /// A turn of these parts.
 pub(crate) fn turn(role: Role, kinds: impl IntoIterator<Item = Kind>) -> Turn {
-    Turn { role: role.into(), parts: kinds.into_iter().map(part).collect(), ..Turn::default() }
+    Turn {
+        role: role.into(),
+        parts: kinds.into_iter().map(part).collect(),
+        ..Turn::default()
+    }
 }
 
 /// What a user says.
@@ -31,7 +38,11 @@ pub(crate) fn assistant(text: &str) -> Turn {
 pub(crate) fn tool_uses(ids: &[&str]) -> Turn {
     let call = |id: &&str| {
         let (id, name) = ((*id).to_owned(), "look".to_owned());
-        Kind::ToolUse(ToolUse { id, name, input_json: r#"{"at": "it"}"#.to_owned() })
+        Kind::ToolUse(ToolUse {
+            id,
+            name,
+            input_json: r#"{"at": "it"}"#.to_owned(),
+        })
     };
     turn(Role::Assistant, ids.iter().map(call))
 }
@@ -51,25 +62,41 @@ pub(crate) fn tool_results(ids: &[&str]) -> Turn {
 
 /// An append of these turns.
 pub(crate) fn append(session: &str, turns: impl Into<Vec<Turn>>) -> AppendRequest {
-    AppendRequest { session_id: session.to_owned(), turns: turns.into(), ..Default::default() }
+    AppendRequest {
+        session_id: session.to_owned(),
+        turns: turns.into(),
+        ..Default::default()
+    }
 }
 
 /// The same under an idempotency key.
 pub(crate) fn keyed(session: &str, key: &str, turns: impl Into<Vec<Turn>>) -> AppendRequest {
-    AppendRequest { idempotency_key: key.to_owned(), ..append(session, turns) }
+    AppendRequest {
+        idempotency_key: key.to_owned(),
+        ..append(session, turns)
+    }
 }
 
 /// Appends what a user says, and expects that it is done.
 pub(crate) async fn say(client: &mut Sessions, session: &str, text: &str) -> AppendResponse {
     let request = append(session, [user(text)]);
-    client.append(request).await.expect("the append is done").into_inner()
+    client
+        .append(request)
+        .await
+        .expect("the append is done")
+        .into_inner()
 }
 
 /// The text of a turn that has one part, a text.
 #[track_caller]
 pub(crate) fn text_of(turn: &Turn) -> &str {
     match &turn.parts[..] {
-        [Part { part: Some(Kind::Text(text)), .. }] => text,
+        [
+            Part {
+                part: Some(Kind::Text(text)),
+                ..
+            },
+        ] => text,
         other => panic!("not one text: {other:?}"),
     }
 }
@@ -98,12 +125,19 @@ async fn all(
     };
     let mut turns = Vec::new();
     loop {
-        let page = client.get_history(request.clone()).await.expect("a history").into_inner();
+        let page = client
+            .get_history(request.clone())
+            .await
+            .expect("a history")
+            .into_inner();
         turns.extend(page.turns);
         if page.next_after_seq == 0 {
             return turns;
         }
-        assert!(page.next_after_seq > request.after_seq, "the pages do not go on");
+        assert!(
+            page.next_after_seq > request.after_seq,
+            "the pages do not go on"
+        );
         request.after_seq = page.next_after_seq;
     }
 }

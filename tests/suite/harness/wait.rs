@@ -26,8 +26,13 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
 }
 
 /// Milliseconds since 1970.
-#[allow(clippy::disallowed_methods, reason = "tests ask whether a time that was told has come")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tests ask whether a time that was told has come"
+)]
 pub(crate) fn wall_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

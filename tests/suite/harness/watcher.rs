@@ -25,7 +25,10 @@ impl Events {
         after_event_id: u64,
         all_tenants: bool,
     ) -> Result<Self, Status> {
-        let request = WatchEventsRequest { after_event_id, all_tenants };
+        let request = WatchEventsRequest {
+            after_event_id,
+            all_tenants,
+        };
         Ok(Self(client.watch_events(request).await?.into_inner()))
     }
 
@@ -42,7 +45,11 @@ impl Events {
 
     /// The next event; none may be missing before it.
     pub(crate) async fn next(&mut self) -> Event {
-        let next = self.message().await.expect("the stream goes on").expect("it has not ended");
+        let next = self
+            .message()
+            .await
+            .expect("the stream goes on")
+            .expect("it has not ended");
         assert_eq!(next.missed, 0, "events were missed");
         next.event.expect("an event")
     }

@@ -39,9 +39,18 @@ async fn a_delivery_that_was_made_and_not_recorded_is_made_again() {
     let all = told(&daemon);
     assert_eq!(all.len(), 2, "and again, because nobody could know");
     let keys: BTreeSet<&str> = all.iter().map(|told| field(told, "delivery")).collect();
-    assert_eq!(keys, BTreeSet::from([format!("{generation}/it").as_str()]), "under one key");
+    assert_eq!(
+        keys,
+        BTreeSet::from([format!("{generation}/it").as_str()]),
+        "under one key"
+    );
     assert_eq!(all[0]["turns"], all[1]["turns"]);
-    assert_eq!(deliveries(&mut daemon.admin(), in_state(DeliveryState::Done)).await.len(), 1);
+    assert_eq!(
+        deliveries(&mut daemon.admin(), in_state(DeliveryState::Done))
+            .await
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -59,7 +68,10 @@ async fn kill_9_between_end_and_delivery_loses_none() {
         let generation = end(&mut client, &session).await;
         owed.extend([format!("{generation}/waits"), format!("{generation}/keeps")]);
     }
-    eventually("a hook is at work", async || daemon.path("started").exists().then_some(())).await;
+    eventually("a hook is at work", async || {
+        daemon.path("started").exists().then_some(())
+    })
+    .await;
     daemon.kill9().await;
     daemon.restart().await;
     let mut admin = daemon.admin();
@@ -68,9 +80,17 @@ async fn kill_9_between_end_and_delivery_loses_none() {
     std::fs::write(daemon.path("go"), "").expect("a file");
     all_delivered(&mut admin).await;
     let all = told(&daemon);
-    let keys: BTreeSet<String> = all.iter().map(|it| field(it, "delivery").to_owned()).collect();
+    let keys: BTreeSet<String> = all
+        .iter()
+        .map(|it| field(it, "delivery").to_owned())
+        .collect();
     assert_eq!(keys, owed);
-    assert_eq!(deliveries(&mut admin, in_state(DeliveryState::Done)).await.len(), owed.len());
+    assert_eq!(
+        deliveries(&mut admin, in_state(DeliveryState::Done))
+            .await
+            .len(),
+        owed.len()
+    );
 }
 
 #[tokio::test]
@@ -79,7 +99,9 @@ async fn what_a_hook_is_owed_outlives_the_retention_of_turns() {
     let waits = "{ name: waits, retry: { pause: 1h, pause_max: 1h }, exec: { argv: ['false'] } }";
     let setup = |hooks: &str| {
         let brief = "journal: { durability: sync, retention: 1ms }";
-        Setup::default().section(brief).section(format!("hooks: [ {hooks} ]"))
+        Setup::default()
+            .section(brief)
+            .section(format!("hooks: [ {hooks} ]"))
     };
     let mut daemon = Daemon::with(setup(&format!("{fails}, {waits}"))).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
@@ -87,14 +109,27 @@ async fn what_a_hook_is_owed_outlives_the_retention_of_turns() {
     say(&mut client, "kept", "second").await;
     let kept = end(&mut client, "kept").await;
     say(&mut client, "forgotten", "hi").await;
-    let request = ResetSessionRequest { session_id: "forgotten".to_owned(), run_hooks: false };
-    let reset = client.reset_session(request).await.expect("reset").into_inner();
-    let dead = async || deliveries(&mut admin, in_state(DeliveryState::Dead)).await.pop();
+    let request = ResetSessionRequest {
+        session_id: "forgotten".to_owned(),
+        run_hooks: false,
+    };
+    let reset = client
+        .reset_session(request)
+        .await
+        .expect("reset")
+        .into_inner();
+    let dead = async || {
+        deliveries(&mut admin, in_state(DeliveryState::Dead))
+            .await
+            .pop()
+    };
     eventually("one hook gave up", dead).await;
     // What nobody is owed is forgotten soon after a start.
     daemon.stop().await;
     let keeps = |name: &str| format!("{{ name: {name}, {CAREFUL} }}");
-    daemon.restart_with(setup(&format!("{}, {}", keeps("fails"), keeps("waits")))).await;
+    daemon
+        .restart_with(setup(&format!("{}, {}", keeps("fails"), keeps("waits"))))
+        .await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     let look = GetHistoryRequest {
         session_id: "forgotten".to_owned(),
@@ -102,10 +137,18 @@ async fn what_a_hook_is_owed_outlives_the_retention_of_turns() {
         scope: HistoryScope::Journal.into(),
         ..Default::default()
     };
-    eventually("it is forgotten", async || client.get_history(look.clone()).await.err()).await;
+    eventually("it is forgotten", async || {
+        client.get_history(look.clone()).await.err()
+    })
+    .await;
     for hook in ["fails", "waits"] {
-        let request = RetryHookDeliveryRequest { id: format!("{kept}/{hook}") };
-        admin.retry_hook_delivery(request).await.expect("it is retried");
+        let request = RetryHookDeliveryRequest {
+            id: format!("{kept}/{hook}"),
+        };
+        admin
+            .retry_hook_delivery(request)
+            .await
+            .expect("it is retried");
     }
     all_delivered(&mut admin).await;
     let all = told(&daemon);

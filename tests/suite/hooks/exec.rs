@@ -35,7 +35,11 @@ fn as_told(seq: u64, turn: &Turn) -> Value {
         }),
         other => panic!("not in these tests: {other:?}"),
     };
-    let parts = turn.parts.iter().filter_map(|it| it.part.as_ref()).map(part);
+    let parts = turn
+        .parts
+        .iter()
+        .filter_map(|it| it.part.as_ref())
+        .map(part);
     json!({
         "seq": seq,
         "role": Role::try_from(turn.role).expect("a role").as_str_name(),
@@ -59,22 +63,40 @@ fn conversation() -> Vec<Turn> {
 /// The one telling of a generation.
 #[track_caller]
 fn of<'a>(all: &'a [Value], generation: &str) -> &'a Value {
-    let mut its = all.iter().filter(|told| field(told, "generation") == generation);
-    let first = its.next().unwrap_or_else(|| panic!("{generation} was never told"));
+    let mut its = all
+        .iter()
+        .filter(|told| field(told, "generation") == generation);
+    let first = its
+        .next()
+        .unwrap_or_else(|| panic!("{generation} was never told"));
     assert!(its.next().is_none(), "{generation} was told twice");
     first
 }
 
 /// The one that lives.
 async fn generation(client: &mut Sessions, session: &str) -> String {
-    let request = GetSessionRequest { session_id: session.to_owned() };
-    let found = client.get_session(request).await.expect("it lives").into_inner();
+    let request = GetSessionRequest {
+        session_id: session.to_owned(),
+    };
+    let found = client
+        .get_session(request)
+        .await
+        .expect("it lives")
+        .into_inner();
     found.session.expect("a session").generation
 }
 
 async fn reset(client: &mut Sessions, session: &str, run_hooks: bool) -> String {
-    let request = ResetSessionRequest { session_id: session.to_owned(), run_hooks };
-    client.reset_session(request).await.expect("reset").into_inner().ended_generation
+    let request = ResetSessionRequest {
+        session_id: session.to_owned(),
+        run_hooks,
+    };
+    client
+        .reset_session(request)
+        .await
+        .expect("reset")
+        .into_inner()
+        .ended_generation
 }
 
 #[tokio::test]
@@ -85,7 +107,12 @@ async fn an_ended_session_is_told_whole_with_what_its_history_dropped() {
     let mut dropped = 0;
     for turn in &turns {
         let request = append("telegram:4711", [turn.clone()]);
-        dropped += client.append(request).await.expect("done").into_inner().dropped_turns;
+        dropped += client
+            .append(request)
+            .await
+            .expect("done")
+            .into_inner()
+            .dropped_turns;
     }
     assert!(dropped > 10, "{dropped} dropped");
     assert!(live(&mut client, "telegram:4711").await.len() <= 9);
@@ -101,9 +128,15 @@ async fn an_ended_session_is_told_whole_with_what_its_history_dropped() {
     let told = of(&all, &generation);
     let mut found = told["turns"].as_array().expect("turns").clone();
     for turn in &mut found {
-        turn.as_object_mut().expect("an object").shift_remove("timestamp").expect("a timestamp");
+        turn.as_object_mut()
+            .expect("an object")
+            .shift_remove("timestamp")
+            .expect("a timestamp");
     }
-    let expected: Vec<Value> = (1..).zip(&turns).map(|(seq, turn)| as_told(seq, turn)).collect();
+    let expected: Vec<Value> = (1..)
+        .zip(&turns)
+        .map(|(seq, turn)| as_told(seq, turn))
+        .collect();
     assert_eq!(found, expected);
     let fixed = json!([
         told["version"],
@@ -144,7 +177,11 @@ async fn each_kind_of_end_is_told_once_and_a_plain_reset_is_not() {
     let mut expected = Vec::new();
     for name in ["oldest", "second", "third"] {
         let answer = say(&mut client, name, &format!("I am {name}")).await;
-        expected.push((answer.session.expect("a session").generation, "evicted", name));
+        expected.push((
+            answer.session.expect("a session").generation,
+            "evicted",
+            name,
+        ));
     }
     say(&mut client, "fourth", "one too many").await;
     expected.truncate(1);
@@ -159,11 +196,16 @@ async fn each_kind_of_end_is_told_once_and_a_plain_reset_is_not() {
 
     // `second` and `third` live on, the latter without a turn.
     daemon.stop().await;
-    daemon.restart_with(hook("session_ttl: 1s, sweep_interval: 1h")).await;
+    daemon
+        .restart_with(hook("session_ttl: 1s, sweep_interval: 1h"))
+        .await;
     let mut admin = daemon.admin();
     eventually("both have expired", async || {
         // The daemon sweeps by itself, too.
-        admin.sweep_now(SweepNowRequest::default()).await.expect("swept");
+        admin
+            .sweep_now(SweepNowRequest::default())
+            .await
+            .expect("swept");
         (stats(&mut admin).await.expired == 2).then_some(())
     })
     .await;
@@ -172,11 +214,20 @@ async fn each_kind_of_end_is_told_once_and_a_plain_reset_is_not() {
     let all = told(&daemon);
     for (generation, reason, session) in &expected {
         let told = of(&all, generation);
-        assert_eq!((field(told, "reason"), field(told, "session_id")), (*reason, *session));
+        assert_eq!(
+            (field(told, "reason"), field(told, "session_id")),
+            (*reason, *session)
+        );
     }
     assert_eq!(all.len(), expected.len(), "{all:?}");
-    assert!(all.iter().all(|told| field(told, "generation") != quiet), "a plain reset is silent");
-    assert_eq!(of(&all, &expected[0].0)["turns"][0]["parts"][0]["text"], "I am oldest");
+    assert!(
+        all.iter().all(|told| field(told, "generation") != quiet),
+        "a plain reset is silent"
+    );
+    assert_eq!(
+        of(&all, &expected[0].0)["turns"][0]["parts"][0]["text"],
+        "I am oldest"
+    );
 }
 
 #[tokio::test]
@@ -187,7 +238,12 @@ async fn without_a_journal_a_stop_tells_of_every_session_once() {
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     for number in 0..SESSIONS {
         for turn in 0..5 {
-            say(&mut client, &format!("s{number}"), &format!("{number} {turn}")).await;
+            say(
+                &mut client,
+                &format!("s{number}"),
+                &format!("{number} {turn}"),
+            )
+            .await;
         }
     }
     end(&mut client, "s0").await;
@@ -203,11 +259,19 @@ async fn without_a_journal_a_stop_tells_of_every_session_once() {
     expected.sort_unstable();
     assert_eq!(sessions, expected, "{}", daemon.log());
     for told in &all {
-        let reason = if field(told, "session_id") == "s0" { "ended" } else { "shutdown" };
+        let reason = if field(told, "session_id") == "s0" {
+            "ended"
+        } else {
+            "shutdown"
+        };
         assert_eq!(field(told, "reason"), reason);
         let turns = told["turns"].as_array().expect("turns").len() as u64;
         let omitted = told["turns_omitted"].as_u64().expect("a count");
-        assert_eq!((turns + omitted, omitted), (5, 1), "the anchor and the newest three");
+        assert_eq!(
+            (turns + omitted, omitted),
+            (5, 1),
+            "the anchor and the newest three"
+        );
         assert_eq!(told["last_seq"], 5);
     }
 }

@@ -36,8 +36,14 @@ async fn only_one(daemon: &Daemon, state: DeliveryState) -> HookDelivery {
 fn peak_kb(daemon: &Daemon) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
     let status = status.expect("the daemon runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .expect("its peak");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .expect("a number")
 }
 
 const HANGS: &str = "exec: { argv: [sh, -c, 'echo $$ > leader; sleep 777 & \
@@ -49,7 +55,9 @@ async fn a_hook_that_hangs_is_ended_with_its_children_and_holds_nobody_up() {
         "hooks:\n- {{ name: hangs, timeout: 2s, concurrency: 1, retry: {{ tries: 1 }}, {HANGS} }}\n\
          - {{ name: works, {KEEPS} }}"
     );
-    let setup = Setup::default().section(hooks).section("limits: { hooks_under_way: 2 }");
+    let setup = Setup::default()
+        .section(hooks)
+        .section("limits: { hooks_under_way: 2 }");
     let daemon = Daemon::with(setup).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     for name in ["a", "b", "c"] {
@@ -61,17 +69,38 @@ async fn a_hook_that_hangs_is_ended_with_its_children_and_holds_nobody_up() {
         text.ends_with('\n').then(|| text.trim().to_owned())
     })
     .await;
-    assert!(!group(&leader).is_empty(), "the program and its children run");
+    assert!(
+        !group(&leader).is_empty(),
+        "the program and its children run"
+    );
     end(&mut client, "b").await;
     say(&mut client, "c", "calls go on").await;
-    admin.sweep_now(SweepNowRequest::default()).await.expect("sweeps go on");
-    eventually("the other hook works", async || (told(&daemon).len() == 2).then_some(())).await;
-    assert!(deliveries(&mut admin, in_state(DeliveryState::Dead)).await.is_empty(), "meanwhile");
+    admin
+        .sweep_now(SweepNowRequest::default())
+        .await
+        .expect("sweeps go on");
+    eventually("the other hook works", async || {
+        (told(&daemon).len() == 2).then_some(())
+    })
+    .await;
+    assert!(
+        deliveries(&mut admin, in_state(DeliveryState::Dead))
+            .await
+            .is_empty(),
+        "meanwhile"
+    );
     assert!(!group(&leader).is_empty(), "meanwhile");
     let dead = only_one(&daemon, DeliveryState::Dead).await;
     assert_eq!((dead.hook.as_str(), dead.tries), ("hangs", 1));
-    assert!(dead.last_error.contains("not done within 2s"), "{}", dead.last_error);
-    eventually("nothing of it is left", async || group(&leader).is_empty().then_some(())).await;
+    assert!(
+        dead.last_error.contains("not done within 2s"),
+        "{}",
+        dead.last_error
+    );
+    eventually("nothing of it is left", async || {
+        group(&leader).is_empty().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -88,11 +117,20 @@ async fn a_stop_ends_a_hook_that_hangs_and_the_next_start_makes_its_delivery() {
     })
     .await;
     daemon.stop().await;
-    eventually("nothing of it is left", async || group(&leader).is_empty().then_some(())).await;
-    daemon.restart_with(hasty.section(format!("hooks: [ {{ name: it, {KEEPS} }} ]"))).await;
+    eventually("nothing of it is left", async || {
+        group(&leader).is_empty().then_some(())
+    })
+    .await;
+    daemon
+        .restart_with(hasty.section(format!("hooks: [ {{ name: it, {KEEPS} }} ]")))
+        .await;
     let done = only_one(&daemon, DeliveryState::Done).await;
     assert_eq!((done.session_id.as_str(), told(&daemon).len()), ("a", 1));
-    assert_eq!(told(&daemon)[0]["attempt"], 1, "what the daemon broke off was no try");
+    assert_eq!(
+        told(&daemon)[0]["attempt"],
+        1,
+        "what the daemon broke off was no try"
+    );
 }
 
 #[tokio::test]
@@ -126,6 +164,14 @@ async fn a_hook_that_prints_100_mb_costs_no_memory() {
     let grown_kb = peak_kb(&daemon) - before_kb;
     assert!(grown_kb < MEMORY_KB_MAX, "it took {grown_kb} kB more");
     assert!(stats(&mut admin).await.rss_bytes < (before_kb + MEMORY_KB_MAX) << 10);
-    assert!(dead.last_error.starts_with("exit code 3: xxx"), "{}", dead.last_error);
-    assert!(dead.last_error.len() <= 500, "{} bytes are kept", dead.last_error.len());
+    assert!(
+        dead.last_error.starts_with("exit code 3: xxx"),
+        "{}",
+        dead.last_error
+    );
+    assert!(
+        dead.last_error.len() <= 500,
+        "{} bytes are kept",
+        dead.last_error.len()
+    );
 }

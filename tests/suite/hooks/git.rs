@@ -32,7 +32,11 @@ fn front_matter(document: &str) -> Value {
 
 fn conversation() -> Vec<Turn> {
     let mut turns = vec![user("find ```the``` report\n---\n# not a heading")];
-    turns.extend([tool_uses(&["a", "b"]), tool_results(&["a", "b"]), assistant("here: ☃")]);
+    turns.extend([
+        tool_uses(&["a", "b"]),
+        tool_results(&["a", "b"]),
+        assistant("here: ☃"),
+    ]);
     turns.extend((0..8).map(|number| user(&format!("more {number}"))));
     turns
 }
@@ -52,12 +56,20 @@ async fn a_session_that_ended_is_a_commit_a_person_can_read() {
     fsck(&dir);
     each_once(&dir, std::slice::from_ref(&generation), "one");
     let log = git(&dir, &["log", "--format=%an <%ae>|%s", "main"]);
-    assert_eq!(log, "memoird <memoird@localhost>|Checkpoint telegram:4711: ended after 12 turns\n");
+    assert_eq!(
+        log,
+        "memoird <memoird@localhost>|Checkpoint telegram:4711: ended after 12 turns\n"
+    );
     let stat = git(&dir, &["show", "--stat=200", "--format=", "main"]);
     let name = format!("telegram%3A4711-{generation}");
-    assert!(stat.contains(&format!("{name}.md")) && stat.contains("2 files changed"), "{stat}");
+    assert!(
+        stat.contains(&format!("{name}.md")) && stat.contains("2 files changed"),
+        "{stat}"
+    );
     let names = documents(&dir);
-    let [document] = &names[..] else { panic!("{names:?}") };
+    let [document] = &names[..] else {
+        panic!("{names:?}")
+    };
     let text = show(&dir, document);
     let front = front_matter(&text);
     for (field, expected) in [
@@ -68,20 +80,31 @@ async fn a_session_that_ended_is_a_commit_a_person_can_read() {
     ] {
         assert_eq!(front[field], expected, "{front}");
     }
-    assert_eq!((&front["turns"], &front["last_seq"]), (&12.into(), &12.into()), "{front}");
+    assert_eq!(
+        (&front["turns"], &front["last_seq"]),
+        (&12.into(), &12.into()),
+        "{front}"
+    );
     assert!(!text.contains("\n# not a heading"), "{text}");
     let lines = show(&dir, &format!("{}.jsonl", document.trim_end_matches(".md")));
-    let lines: Vec<Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
     assert_eq!(lines.len(), 12, "with those that the history dropped");
     for ((seq, turn), line) in (1_u64..).zip(conversation()).zip(&lines) {
         assert_eq!(line["seq"], seq);
         let first = turn.parts.first().and_then(|part| part.part.clone());
-        let Some(memoird_proto::v1::part::Part::Text(text)) = first else { continue };
+        let Some(memoird_proto::v1::part::Part::Text(text)) = first else {
+            continue;
+        };
         assert_eq!(line["parts"][0]["text"], text);
     }
     assert_eq!(lines[1]["parts"][1]["tool_use"]["id"], "b");
-    assert_eq!(lines[2]["parts"][0]["tool_result"]["content"], "result of a");
+    assert_eq!(
+        lines[2]["parts"][0]["tool_result"]["content"],
+        "result of a"
+    );
 }
 
 const ODD: [&str; 50] = [
@@ -175,12 +198,27 @@ async fn sessions_with_any_name_have_files_of_their_own() {
     // A person who clones it gets all of them, on any file system.
     let clone = daemon.path("clone");
     let clone_path = clone.to_str().expect("UTF-8");
-    git(&dir, &["-c", "core.protectHFS", "-c", "core.protectNTFS", "clone", "-q", ".", clone_path]);
+    git(
+        &dir,
+        &[
+            "-c",
+            "core.protectHFS",
+            "-c",
+            "core.protectNTFS",
+            "clone",
+            "-q",
+            ".",
+            clone_path,
+        ],
+    );
     assert_eq!(git(&clone, &["status", "--porcelain"]), "");
     let mut found = BTreeSet::new();
     for name in documents(&dir) {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._@+=-%~/".contains(c);
-        assert!(name.chars().all(is_plain) && name.starts_with("sessions/2"), "{name}");
+        assert!(
+            name.chars().all(is_plain) && name.starts_with("sessions/2"),
+            "{name}"
+        );
         assert!(name.len() < 200, "{name}");
         let front = front_matter(&std::fs::read_to_string(clone.join(&name)).expect("a file"));
         let field = |field: &str| front[field].as_str().expect("text").to_owned();
@@ -216,7 +254,9 @@ async fn each_tenant_has_a_repository_of_its_own() {
 #[tokio::test]
 async fn without_a_journal_a_stop_commits_every_session() {
     const SESSIONS: usize = 40;
-    let off = Setup::default().section("journal: { durability: off }").section(HOOK);
+    let off = Setup::default()
+        .section("journal: { durability: off }")
+        .section(HOOK);
     let mut daemon = Daemon::with(off).await;
     let mut client = daemon.sessions();
     let mut generations = Vec::new();
@@ -235,16 +275,27 @@ async fn without_a_journal_a_stop_commits_every_session() {
 
 #[tokio::test]
 async fn an_expired_session_is_committed_with_its_reason() {
-    let quick = Setup::default().section("short_term: { session_ttl: 200ms }").section(HOOK);
+    let quick = Setup::default()
+        .section("short_term: { session_ttl: 200ms }")
+        .section(HOOK);
     let daemon = Daemon::with(quick).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     say(&mut client, "a", "hi").await;
     eventually("it is committed", async || {
-        admin.sweep_now(SweepNowRequest::default()).await.expect("swept");
-        repository(&daemon, "default").join("refs/heads/main").exists().then_some(())
+        admin
+            .sweep_now(SweepNowRequest::default())
+            .await
+            .expect("swept");
+        repository(&daemon, "default")
+            .join("refs/heads/main")
+            .exists()
+            .then_some(())
     })
     .await;
     all_delivered(&mut admin).await;
-    let log = git(&repository(&daemon, "default"), &["log", "--format=%s", "main"]);
+    let log = git(
+        &repository(&daemon, "default"),
+        &["log", "--format=%s", "main"],
+    );
     assert_eq!(log, "Checkpoint a: expired after 1 turn\n");
 }

@@ -34,7 +34,9 @@ async fn fails(daemon: &Daemon, problem: &str) -> HookDelivery {
     let mut admin = daemon.admin();
     let found = eventually("a delivery fails", async || {
         let pending = deliveries(&mut admin, in_state(DeliveryState::Pending)).await;
-        pending.into_iter().find(|delivery| !delivery.last_error.is_empty())
+        pending
+            .into_iter()
+            .find(|delivery| !delivery.last_error.is_empty())
     })
     .await;
     assert!(found.last_error.contains(problem), "{}", found.last_error);
@@ -50,16 +52,31 @@ fn foreign_commit(dir: &Path, file: &str) -> String {
     let index = dir.join("person.index");
     let run = |args: &[&str]| {
         let mut command = Command::new("git");
-        command.arg("-C").arg(dir).env("GIT_INDEX_FILE", &index).args(args);
+        command
+            .arg("-C")
+            .arg(dir)
+            .env("GIT_INDEX_FILE", &index)
+            .args(args);
         let output = command.output().expect("git runs");
         assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
+        String::from_utf8(output.stdout)
+            .expect("UTF-8")
+            .trim()
+            .to_owned()
     };
     run(&["read-tree", "main"]);
-    run(&["update-index", "--add", "--cacheinfo", &format!("100644,{},{file}", id.trim())]);
+    run(&[
+        "update-index",
+        "--add",
+        "--cacheinfo",
+        &format!("100644,{},{file}", id.trim()),
+    ]);
     let tree = run(&["write-tree"]);
     std::fs::remove_file(&index).expect("it was there");
-    let commit = git(dir, &["commit-tree", &tree, "-p", "main", "-m", "by a person"]);
+    let commit = git(
+        dir,
+        &["commit-tree", &tree, "-p", "main", "-m", "by a person"],
+    );
     git(dir, &["update-ref", "refs/heads/main", commit.trim()]);
     commit.trim().to_owned()
 }
@@ -76,7 +93,10 @@ async fn a_persons_lock_is_waited_for_and_never_broken() {
     say(&mut daemon.sessions(), "other", "calls go on").await;
     let failed = fails(&daemon, "main.lock is locked by another git").await;
     assert_eq!(failed.generation, generations[1]);
-    assert_eq!(std::fs::read_to_string(&lock).expect("it is there"), "a person's");
+    assert_eq!(
+        std::fs::read_to_string(&lock).expect("it is there"),
+        "a person's"
+    );
     std::fs::remove_file(&lock).expect("it is there");
     all_delivered(&mut admin).await;
     each_once(&dir, &generations, "after the lock");
@@ -90,8 +110,10 @@ async fn a_lock_of_a_person_who_is_quick_costs_no_try() {
     let lock = dir.join("refs/heads/main.lock");
     std::fs::write(&lock, "a person's").expect("a lock");
     more(&daemon, &mut generations).await;
-    eventually("it waits for the lock", async || dir.join("memoird.claim").exists().then_some(()))
-        .await;
+    eventually("it waits for the lock", async || {
+        dir.join("memoird.claim").exists().then_some(())
+    })
+    .await;
     std::fs::remove_file(&lock).expect("it is there");
     let mut admin = daemon.admin();
     all_delivered(&mut admin).await;
@@ -122,10 +144,16 @@ async fn commits_of_people_are_built_upon() {
     more(&daemon, &mut generations).await;
     all_delivered(&mut admin).await;
     git(&dir, &["merge-base", "--is-ancestor", &first, "main"]);
-    git(&dir, &["merge-base", "--is-ancestor", second.trim(), "main"]);
+    git(
+        &dir,
+        &["merge-base", "--is-ancestor", second.trim(), "main"],
+    );
     assert_eq!(git(&dir, &["show", "main:notes.txt"]), "a person's\n");
     assert_eq!(git(&dir, &["show", "main:sessions/README"]), "a person's\n");
-    assert_eq!(git(&dir, &["rev-list", "--count", "--merges", "main"]).trim(), "0");
+    assert_eq!(
+        git(&dir, &["rev-list", "--count", "--merges", "main"]).trim(),
+        "0"
+    );
     each_once(&dir, &generations, "among others'");
     fsck(&dir);
 }
@@ -145,7 +173,11 @@ async fn the_branch_of_checkpoints_grows_whatever_head_is() {
     more(&daemon, &mut generations).await;
     all_delivered(&mut admin).await;
     assert_eq!(git(&dir, &["rev-parse", "mine"]), mine);
-    assert_eq!(git(&dir, &["rev-parse", "HEAD"]), tip, "a detached HEAD stays");
+    assert_eq!(
+        git(&dir, &["rev-parse", "HEAD"]),
+        tip,
+        "a detached HEAD stays"
+    );
     each_once(&dir, &generations, "HEAD is elsewhere");
     fsck(&dir);
 }
@@ -197,8 +229,15 @@ async fn files_appear_in_a_work_tree_and_a_persons_stay() {
     all_delivered(&mut admin).await;
     let status = git(&dir, &["status", "--porcelain"]);
     let lines: Vec<&str> = status.lines().collect();
-    assert_eq!(lines, [&format!(" M {}", names[0]), "A  staged", "?? untracked"][..], "{status}");
-    assert_eq!(std::fs::read_to_string(&changed).expect("a file"), "scribbled over\n");
+    assert_eq!(
+        lines,
+        [&format!(" M {}", names[0]), "A  staged", "?? untracked"][..],
+        "{status}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(&changed).expect("a file"),
+        "scribbled over\n"
+    );
     git(&dir, &["commit", "-q", "-am", "by a person"]);
     more(&daemon, &mut generations).await;
     all_delivered(&mut admin).await;
@@ -213,7 +252,9 @@ async fn a_full_disk_keeps_checkpoints_waiting_until_there_is_room() {
     let mount = "mkdir -p HOME/checkpoints && mount -t tmpfs -o size=4m tmpfs HOME/checkpoints";
     let probe_dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &probe_dir.path().display().to_string());
-    let tried = Command::new("unshare").args(["-m", "sh", "-c", &probe]).output();
+    let tried = Command::new("unshare")
+        .args(["-m", "sh", "-c", &probe])
+        .output();
     if !tried.is_ok_and(|output| output.status.success()) {
         println!("SKIPPED: no right to mount, so no disk that is full");
         return;

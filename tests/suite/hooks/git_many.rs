@@ -45,11 +45,16 @@ async fn two_thousand_ends_in_one_sweep_are_a_few_commits() {
     let generations = create(&daemon, names).await;
     daemon.stop().await;
     let quick = "short_term: { session_ttl: 1s, sweep_interval: 1h }";
-    daemon.restart_with(Setup::default().section(quick).section(HOOK)).await;
+    daemon
+        .restart_with(Setup::default().section(quick).section(HOOK))
+        .await;
     let mut admin = daemon.admin();
     eventually("all have expired", async || {
         // The daemon sweeps by itself, too.
-        admin.sweep_now(SweepNowRequest::default()).await.expect("swept");
+        admin
+            .sweep_now(SweepNowRequest::default())
+            .await
+            .expect("swept");
         (stats(&mut admin).await.sessions_live == 0).then_some(())
     })
     .await;
@@ -74,10 +79,14 @@ async fn end_until_killed(
     let (mut maybe, mut sure) = (Vec::new(), Vec::new());
     for number in 0.. {
         let session = format!("r{round} s{number}");
-        let Ok(answer) = client.append(append(&session, [user("hi")])).await else { break };
+        let Ok(answer) = client.append(append(&session, [user("hi")])).await else {
+            break;
+        };
         let generation = answer.into_inner().session.expect("a session").generation;
         maybe.push(session.clone());
-        let request = memoird_proto::v1::EndSessionRequest { session_id: session };
+        let request = memoird_proto::v1::EndSessionRequest {
+            session_id: session,
+        };
         if client.end_session(request).await.is_err() {
             break;
         }
@@ -97,11 +106,18 @@ async fn ten_kills_amid_commits_lose_and_double_no_checkpoint() {
     for round in 0..10 {
         let mut ending = JoinSet::new();
         let done = Arc::new(AtomicUsize::new(0));
-        ending.spawn(end_until_killed(daemon.sessions(), round, Arc::clone(&done)));
+        ending.spawn(end_until_killed(
+            daemon.sessions(),
+            round,
+            Arc::clone(&done),
+        ));
         let pack_dir = repository(&daemon, "default").join("objects/pack");
         let count = || std::fs::read_dir(&pack_dir).map_or(0, Iterator::count);
         let before = count();
-        eventually("a commit is under way", async || (count() != before).then_some(())).await;
+        eventually("a commit is under way", async || {
+            (count() != before).then_some(())
+        })
+        .await;
         // Some ends later it is somewhere in that commit, or in the next one.
         let enough = done.load(Ordering::Relaxed) + random.below(40);
         eventually("some more have ended", async || {
@@ -125,10 +141,16 @@ async fn ten_kills_amid_commits_lose_and_double_no_checkpoint() {
     all_delivered(&mut admin).await;
     let dir = repository(&daemon, "default");
     let listed = crate::harness::deliveries(&mut admin, Default::default()).await;
-    let ended: Vec<String> = listed.into_iter().map(|delivery| delivery.generation).collect();
+    let ended: Vec<String> = listed
+        .into_iter()
+        .map(|delivery| delivery.generation)
+        .collect();
     let lost: Vec<&String> = sure.iter().filter(|one| !ended.contains(one)).collect();
     assert!(lost.is_empty(), "seed {SEED}: owed nothing for {lost:?}");
     each_once(&dir, &ended, &format!("seed {SEED}"));
     fsck(&dir);
-    assert!(git(&dir, &["count-objects", "-v"]).contains("garbage: 0"), "seed {SEED}");
+    assert!(
+        git(&dir, &["count-objects", "-v"]).contains("garbage: 0"),
+        "seed {SEED}"
+    );
 }

@@ -63,7 +63,10 @@ fn ids(all: &[HookDelivery]) -> BTreeSet<&str> {
 #[track_caller]
 fn check_each(all: &[HookDelivery]) {
     for delivery in all {
-        assert_eq!(delivery.id, format!("{}/{}", delivery.generation, delivery.hook));
+        assert_eq!(
+            delivery.id,
+            format!("{}/{}", delivery.generation, delivery.hook)
+        );
         assert_eq!(delivery.reason(), EndReason::Ended);
         let due_ms = delivery.due_at.expect("a time").seconds * 1_000;
         let (tries, ahead_ms, said) = match delivery.hook.as_str() {
@@ -71,7 +74,11 @@ fn check_each(all: &[HookDelivery]) {
             "fails" => (2, -60_000..2_000, "exit code 1"),
             _ => (1, 1_700_000..3_601_000, "exit code 1"),
         };
-        assert_eq!((delivery.tries, delivery.last_error.as_str()), (tries, said), "{delivery:?}");
+        assert_eq!(
+            (delivery.tries, delivery.last_error.as_str()),
+            (tries, said),
+            "{delivery:?}"
+        );
         assert!(ahead_ms.contains(&(due_ms - wall_ms())), "{delivery:?}");
     }
 }
@@ -80,12 +87,18 @@ fn check_each(all: &[HookDelivery]) {
 async fn deliveries_are_listed_by_tenant_hook_and_state_in_pages() {
     let (daemon, mut admin) = after_ends().await;
     let all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;
-    assert!(all.is_sorted_by_key(|delivery| delivery.id.clone()), "{all:?}");
+    assert!(
+        all.is_sorted_by_key(|delivery| delivery.id.clone()),
+        "{all:?}"
+    );
     assert_eq!(ids(&all).len(), 19);
     check_each(&all);
     let all = listed(&mut admin, ListHookDeliveriesRequest::default()).await;
     for page_size in [1, 3, 18, 19, 1000] {
-        let paged = ListHookDeliveriesRequest { page_size, ..Default::default() };
+        let paged = ListHookDeliveriesRequest {
+            page_size,
+            ..Default::default()
+        };
         assert_eq!(listed(&mut admin, paged).await, all, "{page_size}");
     }
     for tenant in ["", "alpha", "beta"] {
@@ -108,20 +121,38 @@ async fn deliveries_are_listed_by_tenant_hook_and_state_in_pages() {
                         && (state == DeliveryState::Unspecified || delivery.state() == state)
                 };
                 let expected: Vec<HookDelivery> = all.iter().filter(passes).cloned().collect();
-                assert_eq!(listed(&mut admin, filter).await, expected, "{tenant} {hook}");
+                assert_eq!(
+                    listed(&mut admin, filter).await,
+                    expected,
+                    "{tenant} {hook}"
+                );
             }
         }
     }
     let stats = stats(&mut admin).await;
     assert_eq!((stats.hooks_pending, stats.hooks_dead), (3, 8));
     for (tenant, counts) in [("alpha", (0, 5)), ("beta", (3, 3))] {
-        let request = GetStatsRequest { tenant: tenant.to_owned() };
+        let request = GetStatsRequest {
+            tenant: tenant.to_owned(),
+        };
         let of_one = admin.get_stats(request).await.expect("stats").into_inner();
-        assert_eq!((of_one.hooks_pending, of_one.hooks_dead), counts, "{tenant}");
+        assert_eq!(
+            (of_one.hooks_pending, of_one.hooks_dead),
+            counts,
+            "{tenant}"
+        );
     }
-    for (page_size, token) in [(1, "not a token"), (1_001, ""), (1, "01ARYZ6S41TSV4RRFFQ69G5FAV")] {
+    for (page_size, token) in [
+        (1, "not a token"),
+        (1_001, ""),
+        (1, "01ARYZ6S41TSV4RRFFQ69G5FAV"),
+    ] {
         let page_token = token.to_owned();
-        let odd = ListHookDeliveriesRequest { page_size, page_token, ..Default::default() };
+        let odd = ListHookDeliveriesRequest {
+            page_size,
+            page_token,
+            ..Default::default()
+        };
         match admin.list_hook_deliveries(odd).await {
             Ok(page) => assert_eq!(page.into_inner().deliveries.len(), 19, "{token:?}"),
             Err(status) => assert_eq!(status.code(), Code::InvalidArgument, "{status:?}"),
@@ -142,7 +173,10 @@ async fn deliveries_are_listed_by_tenant_hook_and_state_in_pages() {
 
 async fn retry(admin: &mut Admin, id: &str) -> HookDelivery {
     let request = RetryHookDeliveryRequest { id: id.to_owned() };
-    let answer = admin.retry_hook_delivery(request).await.expect("it is retried");
+    let answer = admin
+        .retry_hook_delivery(request)
+        .await
+        .expect("it is retried");
     answer.into_inner().delivery.expect("a delivery")
 }
 
@@ -157,21 +191,43 @@ async fn a_delivery_can_be_retried_and_dropped() {
     std::fs::write(daemon.path("fine"), "").expect("a file");
     let again = retry(&mut admin, &dead[0].id).await;
     assert_eq!((again.state(), again.tries), (DeliveryState::Pending, 0));
-    let one =
-        ListHookDeliveriesRequest { hook: "fails".to_owned(), ..in_state(DeliveryState::Done) };
-    let done =
-        eventually("it is made", async || deliveries(&mut admin, one.clone()).await.pop()).await;
-    assert_eq!((done.id.as_str(), done.tries, done.last_error.as_str()), (&*dead[0].id, 1, ""));
+    let one = ListHookDeliveriesRequest {
+        hook: "fails".to_owned(),
+        ..in_state(DeliveryState::Done)
+    };
+    let done = eventually("it is made", async || {
+        deliveries(&mut admin, one.clone()).await.pop()
+    })
+    .await;
+    assert_eq!(
+        (done.id.as_str(), done.tries, done.last_error.as_str()),
+        (&*dead[0].id, 1, "")
+    );
     let is_pending_again = retry(&mut admin, &done.id).await;
-    assert_eq!(is_pending_again.state(), DeliveryState::Pending, "one that was made, too");
+    assert_eq!(
+        is_pending_again.state(),
+        DeliveryState::Pending,
+        "one that was made, too"
+    );
 
-    admin.drop_hook_delivery(dropping(&dead[1].id)).await.expect("dropped");
+    admin
+        .drop_hook_delivery(dropping(&dead[1].id))
+        .await
+        .expect("dropped");
     let again = admin.drop_hook_delivery(dropping(&dead[1].id)).await;
     refused(again, Code::NotFound, "DELIVERY_NOT_FOUND");
-    let request = RetryHookDeliveryRequest { id: dead[1].id.clone() };
+    let request = RetryHookDeliveryRequest {
+        id: dead[1].id.clone(),
+    };
     let again = admin.retry_hook_delivery(request).await;
     refused(again, Code::NotFound, "DELIVERY_NOT_FOUND");
-    for bad in ["", "x", "/fails", &dead[2].generation, &format!("{}/", dead[2].generation)] {
+    for bad in [
+        "",
+        "x",
+        "/fails",
+        &dead[2].generation,
+        &format!("{}/", dead[2].generation),
+    ] {
         let answer = admin.drop_hook_delivery(dropping(bad)).await;
         refused(answer, Code::InvalidArgument, "DELIVERY_ID_INVALID");
     }
@@ -179,10 +235,18 @@ async fn a_delivery_can_be_retried_and_dropped() {
     assert_eq!(ids(&left), ids(&dead[2..]));
     assert_eq!(stats(&mut admin).await.hooks_dead, 6);
     let mut bot = daemon.admin_of(Setup::ALPHA);
-    let looks = bot.list_hook_deliveries(ListHookDeliveriesRequest::default()).await;
-    assert_eq!(looks.expect_err("a bot's key").code(), Code::PermissionDenied);
+    let looks = bot
+        .list_hook_deliveries(ListHookDeliveriesRequest::default())
+        .await;
+    assert_eq!(
+        looks.expect_err("a bot's key").code(),
+        Code::PermissionDenied
+    );
     let drops = bot.drop_hook_delivery(dropping(&dead[2].id)).await;
-    assert_eq!(drops.expect_err("a bot's key").code(), Code::PermissionDenied);
+    assert_eq!(
+        drops.expect_err("a bot's key").code(),
+        Code::PermissionDenied
+    );
 }
 
 #[tokio::test]
@@ -194,21 +258,40 @@ async fn what_is_owed_to_a_hook_that_was_removed_stays_until_somebody_drops_it()
     let counts = stats(&mut admin).await;
     assert_eq!((counts.hooks_pending, counts.hooks_dead), (3, 8));
     let pending = deliveries(&mut admin, in_state(DeliveryState::Pending)).await;
-    assert!(pending.iter().all(|delivery| delivery.hook == "later"), "{pending:?}");
+    assert!(
+        pending.iter().all(|delivery| delivery.hook == "later"),
+        "{pending:?}"
+    );
     retry(&mut admin, &pending[0].id).await;
-    admin.drop_hook_delivery(dropping(&pending[1].id)).await.expect("dropped");
+    admin
+        .drop_hook_delivery(dropping(&pending[1].id))
+        .await
+        .expect("dropped");
     let page = http_get(daemon.admin_addr(), "/metrics").await.1;
-    assert!(page.contains(r#"memoird_hooks_pending{hook="later"} 2"#), "{page}");
+    assert!(
+        page.contains(r#"memoird_hooks_pending{hook="later"} 2"#),
+        "{page}"
+    );
 
     // It comes back, and works now: what was retried is made at once.
-    daemon.rewrite(setup("hooks: [ { name: later, exec: { argv: ['true'] } } ]"));
+    daemon.rewrite(setup(
+        "hooks: [ { name: later, exec: { argv: ['true'] } } ]",
+    ));
     assert_eq!(reload(&mut admin).await.0, ["hooks"]);
-    let done =
-        ListHookDeliveriesRequest { hook: "later".to_owned(), ..in_state(DeliveryState::Done) };
-    let done =
-        eventually("it is made", async || deliveries(&mut admin, done.clone()).await.pop()).await;
+    let done = ListHookDeliveriesRequest {
+        hook: "later".to_owned(),
+        ..in_state(DeliveryState::Done)
+    };
+    let done = eventually("it is made", async || {
+        deliveries(&mut admin, done.clone()).await.pop()
+    })
+    .await;
     assert_eq!(done.id, pending[0].id);
-    assert_eq!(stats(&mut admin).await.hooks_pending, 1, "the other one waits for its hour");
+    assert_eq!(
+        stats(&mut admin).await.hooks_pending,
+        1,
+        "the other one waits for its hour"
+    );
 }
 
 #[tokio::test]
@@ -226,9 +309,15 @@ async fn a_delivery_that_is_dropped_while_it_is_made_stays_dropped() {
     let lines = |name: &str| {
         std::fs::read_to_string(daemon.path(name)).map_or(0, |text| text.lines().count())
     };
-    eventually("both are under way", async || (lines("started") == 2).then_some(())).await;
+    eventually("both are under way", async || {
+        (lines("started") == 2).then_some(())
+    })
+    .await;
     let id = format!("{}/waits", generations[0]);
-    admin.drop_hook_delivery(dropping(&id)).await.expect("dropped");
+    admin
+        .drop_hook_delivery(dropping(&id))
+        .await
+        .expect("dropped");
     std::fs::write(daemon.path("go"), "").expect("a file");
     let left = eventually("the other one has failed", async || {
         let mut all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;

@@ -47,8 +47,14 @@ fn check_signature(posted: &Posted) {
 
 #[track_caller]
 fn check_signature_of(posted: &Posted, secret: &str) {
-    let signed = format!("{}.{}.", posted.header("webhook-id"), posted.header("webhook-timestamp"));
-    let key = STANDARD.decode(secret.trim_start_matches("whsec_")).expect("base64");
+    let signed = format!(
+        "{}.{}.",
+        posted.header("webhook-id"),
+        posted.header("webhook-timestamp")
+    );
+    let key = STANDARD
+        .decode(secret.trim_start_matches("whsec_"))
+        .expect("base64");
     let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length");
     mac.update(signed.as_bytes());
     mac.update(&posted.body);
@@ -70,14 +76,21 @@ async fn a_service_that_fails_for_a_while_gets_it_signed_each_time() {
     assert_eq!(calls.len(), 5);
     for (attempt, posted) in (1_u64..).zip(&calls) {
         check_signature(posted);
-        assert!(posted.head.starts_with("POST /in?token=hidden HTTP/1.1"), "{}", posted.head);
+        assert!(
+            posted.head.starts_with("POST /in?token=hidden HTTP/1.1"),
+            "{}",
+            posted.head
+        );
         assert_eq!(posted.header("webhook-id"), format!("{generation}/web"));
         assert_eq!(
             (posted.header("content-type"), posted.header("x-bot")),
             ("application/json", "yes")
         );
         let body: Value = serde_json::from_slice(&posted.body).expect("JSON");
-        assert_eq!((&body["attempt"], &body["reason"]), (&attempt.into(), &"ended".into()));
+        assert_eq!(
+            (&body["attempt"], &body["reason"]),
+            (&attempt.into(), &"ended".into())
+        );
         assert_eq!(body["turns"][0]["parts"][0]["text"], "tell ☃ this");
     }
     assert!(!daemon.log().contains("hidden"), "{}", daemon.log());
@@ -93,7 +106,9 @@ async fn a_secret_that_was_rotated_signs_what_comes_next() {
         service.port
     );
     let script = format!("printf {SECRET} > secret; exec \"$@\"");
-    let setup = Setup::default().section(hook).wrapper(&["sh", "-c", &script, "sh"]);
+    let setup = Setup::default()
+        .section(hook)
+        .wrapper(&["sh", "-c", &script, "sh"]);
     let daemon = Daemon::with(setup).await;
     end_one(&daemon).await;
     one_in(&daemon, DeliveryState::Done).await;
@@ -113,7 +128,9 @@ async fn a_service_that_asks_for_a_pause_gets_it() {
     end_one(&daemon).await;
     let pending = eventually("it was asked to wait", async || {
         let mut admin = daemon.admin();
-        let pending = deliveries(&mut admin, in_state(DeliveryState::Pending)).await.pop()?;
+        let pending = deliveries(&mut admin, in_state(DeliveryState::Pending))
+            .await
+            .pop()?;
         (pending.tries == 1).then_some(pending)
     })
     .await;
@@ -121,7 +138,12 @@ async fn a_service_that_asks_for_a_pause_gets_it() {
     let done = one_in(&daemon, DeliveryState::Done).await;
     assert_eq!(done.tries, 2);
     let calls = service.calls();
-    let at = |posted: &Posted| posted.header("webhook-timestamp").parse::<i64>().expect("seconds");
+    let at = |posted: &Posted| {
+        posted
+            .header("webhook-timestamp")
+            .parse::<i64>()
+            .expect("seconds")
+    };
     assert!(at(&calls[1]) - at(&calls[0]) >= 1, "{calls:?}");
 }
 
@@ -150,7 +172,11 @@ async fn a_conversation_is_not_redirected_to_another_host() {
     one_in(&daemon, DeliveryState::Done).await;
     let calls = service.calls();
     assert_eq!(calls.len(), 3, "the one within the host is followed");
-    assert!(calls[2].head.starts_with("POST /here HTTP"), "{}", calls[2].head);
+    assert!(
+        calls[2].head.starts_with("POST /here HTTP"),
+        "{}",
+        calls[2].head
+    );
     assert_eq!(calls[1].body, calls[2].body);
     check_signature(&calls[2]);
     assert!(other.calls().is_empty(), "nothing went elsewhere");
@@ -187,7 +213,11 @@ async fn an_address_of_the_house_is_refused_unless_it_is_allowed() {
             std::fs::write(&path, hook).expect("a file");
             let outcome = run(&["config", "check", path.to_str().expect("UTF-8")], &[]).await;
             let refused = is_private && !allow;
-            assert_eq!(outcome.code, Some(if refused { 64 } else { 0 }), "{url} {outcome:?}");
+            assert_eq!(
+                outcome.code,
+                Some(if refused { 64 } else { 0 }),
+                "{url} {outcome:?}"
+            );
             let said = outcome.stderr.contains("hooks[0].webhook")
                 && outcome.stderr.contains("allow_private: true");
             assert_eq!(said, refused, "{url} {outcome:?}");

@@ -31,7 +31,9 @@ async fn add(daemon: &Daemon, more: &[&str]) -> Value {
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_else(|| panic!("no {field} in {value}"))
+    value[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("no {field} in {value}"))
 }
 
 #[tokio::test]
@@ -57,25 +59,68 @@ async fn add_remembers_a_fact_and_says_what_became_of_it() {
     assert_eq!(made["outcome"], "created");
     let memory = &made["memory"];
     assert_eq!(memory["kind"], "MEMORY_KIND_PROJECT");
-    assert_eq!((&memory["tags"], &memory["importance"]), (&json!(["may", "work"]), &json!(0.75)));
-    assert!(text(memory, "observed_at").starts_with("2026-01-31T00:00:00"), "{memory}");
+    assert_eq!(
+        (&memory["tags"], &memory["importance"]),
+        (&json!(["may", "work"]), &json!(0.75))
+    );
+    assert!(
+        text(memory, "observed_at").starts_with("2026-01-31T00:00:00"),
+        "{memory}"
+    );
     let again = |text| ["--visibility", "team", text];
-    assert_eq!(add(&daemon, &again("The launch is in May")).await["outcome"], "reinforced");
-    assert_eq!(add(&daemon, &again("the launch is in MAY")).await["outcome"], "merged");
+    assert_eq!(
+        add(&daemon, &again("The launch is in May")).await["outcome"],
+        "reinforced"
+    );
+    assert_eq!(
+        add(&daemon, &again("the launch is in MAY")).await["outcome"],
+        "merged"
+    );
     let instead = ["It is in June", "--supersedes", text(memory, "id")];
     assert_eq!(add(&daemon, &instead).await["outcome"], "created");
-    let plain = said(&daemon, &["add", "--subject", "bob", "--kind", "user", "Likes tea"]).await;
-    assert!(plain.starts_with("created") && plain.contains("Likes tea"), "{plain}");
+    let plain = said(
+        &daemon,
+        &["add", "--subject", "bob", "--kind", "user", "Likes tea"],
+    )
+    .await;
+    assert!(
+        plain.starts_with("created") && plain.contains("Likes tea"),
+        "{plain}"
+    );
     for (args, code, word) in [
-        (&["add", "--subject", "ann", "--kind", "user", " "][..], 1, "MEMORY_INVALID"),
-        (&["add", "--subject", "ann", "--kind", "secret", "x"], 2, "secret"),
+        (
+            &["add", "--subject", "ann", "--kind", "user", " "][..],
+            1,
+            "MEMORY_INVALID",
+        ),
+        (
+            &["add", "--subject", "ann", "--kind", "secret", "x"],
+            2,
+            "secret",
+        ),
         (&["add", "--kind", "user", "x"], 2, "--subject"),
-        (&["add", "--subject", "ann", "--kind", "user", "x", "--observed", "soon"], 2, "soon"),
+        (
+            &[
+                "add",
+                "--subject",
+                "ann",
+                "--kind",
+                "user",
+                "x",
+                "--observed",
+                "soon",
+            ],
+            2,
+            "soon",
+        ),
     ] {
         fails(&ask(&daemon, args).await, code, word);
     }
     let known = memories_of(&mut daemon.memories(), "").await;
-    assert_eq!(contents(&known), ["the launch is in MAY", "It is in June", "Likes tea"]);
+    assert_eq!(
+        contents(&known),
+        ["the launch is in MAY", "It is in June", "Likes tea"]
+    );
 }
 
 #[tokio::test]
@@ -84,14 +129,24 @@ async fn list_and_show_say_what_is_there() {
     let first = add(&daemon, &["The launch\u{1b}[2J is in May", "--tag", "work"]).await;
     let id = text(&first["memory"], "id").to_owned();
     add(&daemon, &["It is in June", "--supersedes", &id]).await;
-    said(&daemon, &["add", "--subject", "bob", "--kind", "user", "Likes tea"]).await;
+    said(
+        &daemon,
+        &["add", "--subject", "bob", "--kind", "user", "Likes tea"],
+    )
+    .await;
 
     let table = said(&daemon, &["list"]).await;
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("ID") && lines.len() == 3, "{table}");
-    assert!(lines[1].contains("It is in June") && lines[2].contains("Likes tea"), "{table}");
+    assert!(
+        lines[1].contains("It is in June") && lines[2].contains("Likes tea"),
+        "{table}"
+    );
     let whole = said(&daemon, &["list", "--history"]).await;
-    assert!(whole.contains("superseded") && !whole.contains('\u{1b}'), "{whole}");
+    assert!(
+        whole.contains("superseded") && !whole.contains('\u{1b}'),
+        "{whole}"
+    );
     for (args, count) in [
         (&["list", "--subject", "bob"][..], 1),
         (&["list", "--kind", "user"], 1),
@@ -102,15 +157,30 @@ async fn list_and_show_say_what_is_there() {
         (&["list", "--limit", "0", "--history"], 3),
     ] {
         let listed = json_of(&daemon, args).await;
-        assert_eq!(listed["memories"].as_array().map(Vec::len), Some(count), "{args:?}");
+        assert_eq!(
+            listed["memories"].as_array().map(Vec::len),
+            Some(count),
+            "{args:?}"
+        );
     }
     let shown = json_of(&daemon, &["show", &id]).await;
     assert_eq!(shown["memory"]["content"], "The launch\u{1b}[2J is in May");
     assert_eq!(text(&shown["memory"], "superseded_by").len(), 26);
     let plain = said(&daemon, &["show", &id]).await;
-    assert!(plain.contains("superseded by") && !plain.contains('\u{1b}'), "{plain}");
-    fails(&ask(&daemon, &["show", "01ARZ3NDEKTSV4RRFFQ69G5FAV"]).await, 1, "MEMORY_NOT_FOUND");
-    fails(&ask(&daemon, &["show", "mine"]).await, 1, "MEMORY_ID_INVALID");
+    assert!(
+        plain.contains("superseded by") && !plain.contains('\u{1b}'),
+        "{plain}"
+    );
+    fails(
+        &ask(&daemon, &["show", "01ARZ3NDEKTSV4RRFFQ69G5FAV"]).await,
+        1,
+        "MEMORY_NOT_FOUND",
+    );
+    fails(
+        &ask(&daemon, &["show", "mine"]).await,
+        1,
+        "MEMORY_ID_INVALID",
+    );
 }
 
 #[tokio::test]
@@ -125,23 +195,48 @@ async fn recall_finds_and_says_how_it_searched() {
         (&hybrid["mode"], &hybrid["degraded"]),
         (&json!("RECALL_MODE_HYBRID"), &json!(false))
     );
-    assert_eq!(hybrid["hits"][0]["memory"]["content"], "Her automobile is red");
+    assert_eq!(
+        hybrid["hits"][0]["memory"]["content"],
+        "Her automobile is red"
+    );
     assert_eq!(hybrid["hits"][0]["vector_rank"], 1);
     let words = ["recall", "launch", "--subject", "ann", "--mode", "lexical"];
     let words = json_of(&daemon, &words).await;
     assert_eq!(words["hits"].as_array().map(Vec::len), Some(1));
-    let filtered =
-        ["recall", "launch car", "--subject", "ann", "--tag", "car", "--kind", "project"];
+    let filtered = [
+        "recall",
+        "launch car",
+        "--subject",
+        "ann",
+        "--tag",
+        "car",
+        "--kind",
+        "project",
+    ];
     let filtered = json_of(&daemon, &filtered).await;
     assert_eq!(filtered["hits"].as_array().map(Vec::len), Some(1));
-    let table = said(&daemon, &["recall", "launch", "--subject", "ann", "--limit", "1"]).await;
-    assert!(table.starts_with("SCORE") && table.contains("The launch is in May"), "{table}");
+    let table = said(
+        &daemon,
+        &["recall", "launch", "--subject", "ann", "--limit", "1"],
+    )
+    .await;
+    assert!(
+        table.starts_with("SCORE") && table.contains("The launch is in May"),
+        "{table}"
+    );
     let nobody = json_of(&daemon, &["recall", "launch"]).await;
-    assert_eq!(nobody["hits"], json!([]), "who names nobody sees what all may see");
+    assert_eq!(
+        nobody["hits"],
+        json!([]),
+        "who names nobody sees what all may see"
+    );
     provider.set_down(true);
     let down = ask(&daemon, &["recall", "a red launch", "--subject", "ann"]).await;
     assert_eq!(down.code, Some(0), "{down:?}");
-    assert!(down.stderr.contains("words") && down.stdout.contains("May"), "{down:?}");
+    assert!(
+        down.stderr.contains("words") && down.stdout.contains("May"),
+        "{down:?}"
+    );
 }
 
 #[tokio::test]
@@ -153,22 +248,39 @@ async fn forget_counts_and_asks_before_anything_goes() {
         kept(&mut client, fact("bob", &format!("Bob's note {number}"))).await;
     }
     let dry = json_of(&daemon, &["forget", "--subject", "bob", "--dry-run"]).await;
-    assert_eq!((&dry["memories"], &dry["erased"]), (&json!(4), &json!(false)));
+    assert_eq!(
+        (&dry["memories"], &dry["erased"]),
+        (&json!(4), &json!(false))
+    );
     // Without a terminal nobody can say yes.
     let unasked = ask(&daemon, &["forget", "--subject", "bob"]).await;
     assert!(unasked.code.is_some_and(|code| code != 0), "{unasked:?}");
     assert!(unasked.stderr.contains("--yes"), "{unasked:?}");
     assert_eq!(memories_of(&mut client, "").await.len(), 5);
     let gone = json_of(&daemon, &["forget", "--subject", "bob", "--yes"]).await;
-    assert_eq!((&gone["memories"], &gone["erased"]), (&json!(4), &json!(true)));
-    let table = said(&daemon, &["forget", "--kind", "project", "--subject", "eve", "--yes"]).await;
+    assert_eq!(
+        (&gone["memories"], &gone["erased"]),
+        (&json!(4), &json!(true))
+    );
+    let table = said(
+        &daemon,
+        &["forget", "--kind", "project", "--subject", "eve", "--yes"],
+    )
+    .await;
     assert!(table.contains("memories"), "{table}");
-    for args in [&["forget", "--yes"][..], &["forget", "--id", &first.id, "--subject", "ann"]] {
+    for args in [
+        &["forget", "--yes"][..],
+        &["forget", "--id", &first.id, "--subject", "ann"],
+    ] {
         fails(&ask(&daemon, args).await, 2, "--");
     }
     let one = json_of(&daemon, &["forget", "--id", &first.id, "--yes"]).await;
     assert_eq!(one["memories"], 1);
-    fails(&ask(&daemon, &["forget", "--id", &first.id, "--yes"]).await, 1, "MEMORY_NOT_FOUND");
+    fails(
+        &ask(&daemon, &["forget", "--id", &first.id, "--yes"]).await,
+        1,
+        "MEMORY_NOT_FOUND",
+    );
     assert!(memories_of(&mut client, "").await.is_empty());
 }
 
@@ -179,17 +291,28 @@ async fn manifest_prints_what_agents_are_told() {
     add(&daemon, &["The office is in Oslo", "--pin"]).await;
     let plain = said(&daemon, &["manifest", "ann"]).await;
     let lines: Vec<&str> = plain.lines().collect();
-    assert!(lines[0].contains("Oslo") && lines[1].contains("May"), "{plain}");
+    assert!(
+        lines[0].contains("Oslo") && lines[1].contains("May"),
+        "{plain}"
+    );
     let one = json_of(&daemon, &["manifest", "ann", "--max-lines", "1"]).await;
-    assert_eq!((&one["lines"], &one["truncated"]), (&json!(1), &json!(true)));
+    assert_eq!(
+        (&one["lines"], &one["truncated"]),
+        (&json!(1), &json!(true))
+    );
     assert_eq!(said(&daemon, &["manifest", "nobody"]).await, "");
 }
 
 /// Runs a command with something on its stdin.
 fn piped(daemon: &Daemon, args: &[&str], input: &str) -> Outcome {
     let mut command = Command::new(binary());
-    command.args(["--addr", daemon.grpc_addr(), "memory"]).args(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["--addr", daemon.grpc_addr(), "memory"])
+        .args(args);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().expect("it is started");
     let mut stdin = child.stdin.take().expect("a pipe");
     // One that refuses early does not read on.
@@ -197,17 +320,39 @@ fn piped(daemon: &Daemon, args: &[&str], input: &str) -> Outcome {
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Outcome {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn export_and_import_carry_everything_over_to_the_byte() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let first =
-        add(&daemon, &["Größe: 5\u{2032}\n\t\"quoted\" \\ \u{1f950}", "--tag", "a b"]).await;
+    let first = add(
+        &daemon,
+        &[
+            "Größe: 5\u{2032}\n\t\"quoted\" \\ \u{1f950}",
+            "--tag",
+            "a b",
+        ],
+    )
+    .await;
     let id = text(&first["memory"], "id").to_owned();
-    add(&daemon, &["Now 6\u{2032}", "--supersedes", &id, "--importance", "0.3", "--pin"]).await;
+    add(
+        &daemon,
+        &[
+            "Now 6\u{2032}",
+            "--supersedes",
+            &id,
+            "--importance",
+            "0.3",
+            "--pin",
+        ],
+    )
+    .await;
     for number in 0..700 {
         kept(&mut client, fact("bob", &format!("Bob's note {number}"))).await;
     }
@@ -219,24 +364,41 @@ async fn export_and_import_carry_everything_over_to_the_byte() {
 
     let other = Daemon::start().await;
     let done = piped(&other, &["import", "-", "--json"], &exported).json();
-    assert_eq!((&done["imported"], &done["skipped"]), (&json!(702), &json!(0)));
+    assert_eq!(
+        (&done["imported"], &done["skipped"]),
+        (&json!(702), &json!(0))
+    );
     assert_eq!(said(&other, &["export"]).await, exported);
     let there = memories_of(&mut other.memories(), "").await;
     assert_eq!(there.len(), 702);
     let file = other.path("export.jsonl");
     std::fs::write(&file, &exported).expect("written");
     let again = said(&other, &["import", &file.display().to_string()]).await;
-    assert!(again.contains("imported 0") && again.contains("702"), "{again}");
+    assert!(
+        again.contains("imported 0") && again.contains("702"),
+        "{again}"
+    );
 
     // A line that is none stops an import, and is named.
-    for (bad, word) in [("{", "line 2"), ("{\"id\":\"x\"}", "line 2"), ("[]", "line 2")] {
+    for (bad, word) in [
+        ("{", "line 2"),
+        ("{\"id\":\"x\"}", "line 2"),
+        ("[]", "line 2"),
+    ] {
         let empty = Daemon::start().await;
         let first_line = exported.lines().next().expect("a line");
         let outcome = piped(&empty, &["import", "-"], &format!("{first_line}\n{bad}\n"));
         fails(&outcome, 65, word);
-        assert!(memories_of(&mut empty.memories(), "").await.is_empty(), "{bad}");
+        assert!(
+            memories_of(&mut empty.memories(), "").await.is_empty(),
+            "{bad}"
+        );
     }
-    fails(&ask(&other, &["import", "/proc/no-such-file"]).await, 66, "/proc/no-such-file");
+    fails(
+        &ask(&other, &["import", "/proc/no-such-file"]).await,
+        66,
+        "/proc/no-such-file",
+    );
 }
 
 #[tokio::test]
@@ -244,10 +406,18 @@ async fn reindex_waits_until_everything_is_embedded() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     for number in 0..9 {
-        kept(&mut daemon.memories(), fact("ann", &format!("Note {number}"))).await;
+        kept(
+            &mut daemon.memories(),
+            fact("ann", &format!("Note {number}")),
+        )
+        .await;
     }
     let done = json_of(&daemon, &["reindex"]).await;
-    assert_eq!((&done["memories"], &done["embedded"]), (&json!(9), &json!(9)), "{done}");
+    assert_eq!(
+        (&done["memories"], &done["embedded"]),
+        (&json!(9), &json!(9)),
+        "{done}"
+    );
     let plain = said(&daemon, &["reindex"]).await;
     assert!(plain.contains('9'), "{plain}");
     let without = Daemon::start().await;
@@ -264,7 +434,11 @@ async fn dream_reports_for_people_and_programs() {
     assert_eq!(report["default"]["considered"], 1, "{report}");
     let plain = said(&daemon, &["dream", "--tenant", "default"]).await;
     assert!(plain.contains("considered: 1"), "{plain}");
-    fails(&ask(&daemon, &["dream", "--tenant", "nobody"]).await, 1, "TENANT_NOT_FOUND");
+    fails(
+        &ask(&daemon, &["dream", "--tenant", "nobody"]).await,
+        1,
+        "TENANT_NOT_FOUND",
+    );
 }
 
 #[tokio::test]
@@ -287,7 +461,15 @@ async fn every_subcommand_needs_a_key_where_there_are_keys() {
     }
     let dream = ask_as(&daemon, &["memory", "dream"], Setup::BETA).await;
     fails(&dream, 77, "ROLE_REQUIRED");
-    let args = ["memory", "add", "--subject", "ann", "--kind", "user", "Likes tea"];
+    let args = [
+        "memory",
+        "add",
+        "--subject",
+        "ann",
+        "--kind",
+        "user",
+        "Likes tea",
+    ];
     assert_eq!(ask_as(&daemon, &args, Setup::ALPHA).await.code, Some(0));
     let listed = ask_as(&daemon, &["memory", "export"], Setup::BETA).await;
     assert_eq!((listed.code, listed.stdout.as_str()), (Some(0), ""));

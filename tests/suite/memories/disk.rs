@@ -18,7 +18,10 @@ const FACTS_MAX: usize = 3_000;
 fn numbered(number: usize) -> RememberRequest {
     let words = format!("padding{number} ").repeat(300);
     let content = format!("Fact{number}: {words}");
-    RememberRequest { idempotency_key: format!("k{number}"), ..fact("ann", content.trim()) }
+    RememberRequest {
+        idempotency_key: format!("k{number}"),
+        ..fact("ann", content.trim())
+    }
 }
 
 /// Remembers facts from this one on until one is refused; gives its number and the refusal.
@@ -37,10 +40,14 @@ async fn holds_exactly(client: &mut Memories, taken: usize) {
     let expected: Vec<String> = (0..taken).map(|number| numbered(number).content).collect();
     assert_eq!(contents(&all), expected);
     assert_eq!(memory_stats(client).await.memories, taken as u64);
-    let hits = recall(client, of("ann", &format!("fact{}", taken - 1))).await.hits;
+    let hits = recall(client, of("ann", &format!("fact{}", taken - 1)))
+        .await
+        .hits;
     let best = hits[0].memory.as_ref().expect("a memory");
     assert_eq!(best.content, expected[taken - 1]);
-    let refused = recall(client, of("ann", &format!("fact{taken} padding{taken}"))).await.hits;
+    let refused = recall(client, of("ann", &format!("fact{taken} padding{taken}")))
+        .await
+        .hits;
     assert!(refused.is_empty(), "{refused:?}");
     assert!(manifest(client, "ann").await.lines > 1);
 }
@@ -50,7 +57,9 @@ async fn a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again
     let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=12m tmpfs HOME/data";
     let dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &dir.path().display().to_string());
-    let tried = Command::new("unshare").args(["-m", "sh", "-c", &probe]).output();
+    let tried = Command::new("unshare")
+        .args(["-m", "sh", "-c", &probe])
+        .output();
     if !tried.is_ok_and(|output| output.status.success()) {
         println!("SKIPPED: no right to mount a disk that fills up");
         return;
@@ -68,24 +77,34 @@ async fn a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again
     holds_exactly(&mut client, taken).await;
 
     std::fs::remove_file(daemon.path("data/ballast")).expect("it was there");
-    eventually("it takes the refused fact", async || client.remember(numbered(taken)).await.ok())
-        .await;
+    eventually("it takes the refused fact", async || {
+        client.remember(numbered(taken)).await.ok()
+    })
+    .await;
     for number in taken + 1..taken + 5 {
         remember(&mut client, numbered(number)).await;
     }
     holds_exactly(&mut client, taken + 5).await;
     // Also to forget takes some room, for the log.
     let (full, _) = fill(&mut client, taken + 5).await;
-    let forget = ForgetRequest { target: Some(Target::Subject("ann".into())), dry_run: false };
+    let forget = ForgetRequest {
+        target: Some(Target::Subject("ann".into())),
+        dry_run: false,
+    };
     match client.forget(forget.clone()).await {
         Ok(gone) => assert_eq!(gone.into_inner().memories, full as u64),
         Err(status) => assert_eq!(refused_code(&status), "MEMORIES_DISK_FULL"),
     }
     std::fs::remove_file(daemon.path("data/reserve")).expect("it was there");
-    eventually("it forgets", async || client.forget(forget.clone()).await.ok()).await;
+    eventually("it forgets", async || {
+        client.forget(forget.clone()).await.ok()
+    })
+    .await;
     assert!(memories_of(&mut client, "").await.is_empty());
     eventually("nothing of it is on the disk", async || {
-        files_with(&daemon, &["padding0", "padding7"]).is_empty().then_some(())
+        files_with(&daemon, &["padding0", "padding7"])
+            .is_empty()
+            .then_some(())
     })
     .await;
     remember(&mut client, numbered(0)).await;

@@ -13,8 +13,16 @@ use crate::harness::{
 const DAY: i64 = 86_400;
 
 async fn dream(daemon: &Daemon, tenant: &str, dry_run: bool) -> Value {
-    let request = RunDreamRequest { tenant: tenant.into(), dry_run };
-    let answer = daemon.admin().run_dream(request).await.expect("a report").into_inner();
+    let request = RunDreamRequest {
+        tenant: tenant.into(),
+        dry_run,
+    };
+    let answer = daemon
+        .admin()
+        .run_dream(request)
+        .await
+        .expect("a report")
+        .into_inner();
     serde_json::from_str(&answer.report_json).expect("JSON")
 }
 
@@ -58,14 +66,29 @@ async fn what_is_recalled_on_different_days_by_different_questions_is_pinned_unt
     let Some(clock) = Clock::new() else { return };
     let mut daemon = Daemon::with(clock.worn_by(Setup::default())).await;
     let mut client = daemon.memories();
-    for content in ["The launch is in May", "The office is in Oslo", "The wiki is down"] {
+    for content in [
+        "The launch is in May",
+        "The office is in Oslo",
+        "The wiki is down",
+    ] {
         kept(&mut client, fact("ann", content)).await;
     }
-    let own = RememberRequest { pinned: true, ..fact("ann", "Pinned by the bot") };
+    let own = RememberRequest {
+        pinned: true,
+        ..fact("ann", "Pinned by the bot")
+    };
     kept(&mut client, own).await;
-    recall_all(&mut client, &["launch", "When is the launch?", "launch in May"]).await;
+    recall_all(
+        &mut client,
+        &["launch", "When is the launch?", "launch in May"],
+    )
+    .await;
     recall_all(&mut client, &["office"]).await;
-    assert_eq!(done(&dream(&daemon, "", false).await), [0, 0, 0], "on one day only");
+    assert_eq!(
+        done(&dream(&daemon, "", false).await),
+        [0, 0, 0],
+        "on one day only"
+    );
     clock.set(&format!("{DAY:+}"));
     recall_all(&mut client, &["launch", "office"]).await;
     assert_eq!(done(&dream(&daemon, "default", true).await), [1, 0, 0]);
@@ -77,21 +100,40 @@ async fn what_is_recalled_on_different_days_by_different_questions_is_pinned_unt
     let known = memories_of(&mut client, "ann").await;
     assert_eq!(pinned(&known), ["The launch is in May"]);
     assert!(known[0].pinned && known.len() == 4);
-    assert!(report.to_string().contains(&known[0].id), "it says which, and why: {report}");
-    assert!(!report.to_string().contains("in May"), "but not what it says");
+    assert!(
+        report.to_string().contains(&known[0].id),
+        "it says which, and why: {report}"
+    );
+    assert!(
+        !report.to_string().contains("in May"),
+        "but not what it says"
+    );
     let lines = manifest(&mut client, "ann").await.text;
     let place = |word: &str| lines.find(word).unwrap_or(usize::MAX);
-    assert!(place("launch") < place("office"), "pinned ones come first: {lines}");
-    assert_eq!(done(&dream(&daemon, "", false).await), [0, 0, 0], "nothing is left to do");
+    assert!(
+        place("launch") < place("office"),
+        "pinned ones come first: {lines}"
+    );
+    assert_eq!(
+        done(&dream(&daemon, "", false).await),
+        [0, 0, 0],
+        "nothing is left to do"
+    );
 
     daemon.kill9().await;
     daemon.restart().await;
     client = daemon.memories();
-    assert_eq!(pinned(&memories_of(&mut client, "ann").await), ["The launch is in May"]);
+    assert_eq!(
+        pinned(&memories_of(&mut client, "ann").await),
+        ["The launch is in May"]
+    );
     clock.set(&format!("{:+}", 100 * DAY));
     let report = dream(&daemon, "", false).await;
     let known = memories_of(&mut client, "ann").await;
-    assert!(pinned(&known).is_empty(), "nobody asked for months: {report}");
+    assert!(
+        pinned(&known).is_empty(),
+        "nobody asked for months: {report}"
+    );
     assert!(known[3].pinned, "what the bot pinned stays");
     assert_eq!(known.len(), 4, "and nothing is deleted");
 }
@@ -104,9 +146,15 @@ async fn only_an_explicit_policy_deletes_and_only_what_is_not_used() {
     let mut client = daemon.memories();
     let old = kept(&mut client, fact("ann", "The old project Xanthippe")).await;
     kept(&mut client, fact("ann", "The project that is asked for")).await;
-    let user = RememberRequest { kind: MemoryKind::User.into(), ..fact("ann", "Ann is a nurse") };
+    let user = RememberRequest {
+        kind: MemoryKind::User.into(),
+        ..fact("ann", "Ann is a nurse")
+    };
     kept(&mut client, user).await;
-    let own = RememberRequest { pinned: true, ..fact("ann", "A pinned project") };
+    let own = RememberRequest {
+        pinned: true,
+        ..fact("ann", "A pinned project")
+    };
     kept(&mut client, own).await;
     clock.set(&format!("{:+}", 20 * DAY));
     recall_all(&mut client, &["asked"]).await;
@@ -119,7 +167,11 @@ async fn only_an_explicit_policy_deletes_and_only_what_is_not_used() {
     let known = memories_of(&mut client, "ann").await;
     assert_eq!(
         contents(&known),
-        ["The project that is asked for", "Ann is a nurse", "A pinned project"]
+        [
+            "The project that is asked for",
+            "Ann is a nurse",
+            "A pinned project"
+        ]
     );
     assert!(report.to_string().contains(&old.id), "{report}");
     let left = crate::harness::files_with(&daemon, &["Xanthippe"]);
@@ -131,18 +183,44 @@ async fn a_sweep_looks_at_the_tenant_that_is_named_and_takes_an_operators_key() 
     let setup = Setup::default().two_tenants("", "");
     let daemon = Daemon::with(setup).await;
     for key in [Setup::ALPHA, Setup::BETA] {
-        kept(&mut daemon.memories_of(key), fact("ann", "The launch is in May")).await;
+        kept(
+            &mut daemon.memories_of(key),
+            fact("ann", "The launch is in May"),
+        )
+        .await;
     }
     let all = RunDreamRequest::default();
     let code = Code::PermissionDenied;
-    refused(daemon.admin_of(Setup::BETA).run_dream(all.clone()).await, code, "ROLE_REQUIRED");
-    let nobody = RunDreamRequest { tenant: "nobody".into(), dry_run: true };
+    refused(
+        daemon.admin_of(Setup::BETA).run_dream(all.clone()).await,
+        code,
+        "ROLE_REQUIRED",
+    );
+    let nobody = RunDreamRequest {
+        tenant: "nobody".into(),
+        dry_run: true,
+    };
     let mut admin = daemon.admin_of(Setup::ADMIN);
-    refused(admin.run_dream(nobody).await, Code::NotFound, "TENANT_NOT_FOUND");
+    refused(
+        admin.run_dream(nobody).await,
+        Code::NotFound,
+        "TENANT_NOT_FOUND",
+    );
     for (tenant, told, untold) in [("alpha", "alpha", Some("beta")), ("", "beta", None)] {
-        let request = RunDreamRequest { tenant: tenant.into(), dry_run: true };
-        let report = admin.run_dream(request).await.expect("a report").into_inner().report_json;
+        let request = RunDreamRequest {
+            tenant: tenant.into(),
+            dry_run: true,
+        };
+        let report = admin
+            .run_dream(request)
+            .await
+            .expect("a report")
+            .into_inner()
+            .report_json;
         assert!(report.contains(told), "{report}");
-        assert!(untold.is_none_or(|other| !report.contains(other)), "{report}");
+        assert!(
+            untold.is_none_or(|other| !report.contains(other)),
+            "{report}"
+        );
     }
 }

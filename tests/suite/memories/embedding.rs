@@ -10,7 +10,11 @@ use crate::harness::{
 };
 
 fn by_meaning(query: &str) -> RecallRequest {
-    RecallRequest { mode: RecallMode::Vector.into(), limit: 1, ..of("ann", query) }
+    RecallRequest {
+        mode: RecallMode::Vector.into(),
+        limit: 1,
+        ..of("ann", query)
+    }
 }
 
 #[tokio::test]
@@ -18,7 +22,11 @@ async fn meanings_are_found_where_words_are_not() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
-    for content in ["Her automobile is red", "The physician is in Oslo", "A feline named Tom"] {
+    for content in [
+        "Her automobile is red",
+        "The physician is in Oslo",
+        "A feline named Tom",
+    ] {
         kept(&mut client, fact("ann", content)).await;
     }
     let stats = all_embedded(&mut client).await;
@@ -30,16 +38,34 @@ async fn meanings_are_found_where_words_are_not() {
         ("cat", "A feline named Tom"),
     ] {
         assert_eq!(recalled(&mut client, by_meaning(question)).await, [found]);
-        let any = recall(&mut client, RecallRequest { limit: 1, ..of("ann", question) }).await;
-        assert_eq!((any.mode(), any.degraded), (RecallMode::Hybrid, false), "{:?}", any.notes);
+        let any = recall(
+            &mut client,
+            RecallRequest {
+                limit: 1,
+                ..of("ann", question)
+            },
+        )
+        .await;
+        assert_eq!(
+            (any.mode(), any.degraded),
+            (RecallMode::Hybrid, false),
+            "{:?}",
+            any.notes
+        );
         let hit = &any.hits[0];
         assert_eq!((hit.vector_rank, hit.lexical_rank), (1, 0), "{question}");
         assert_eq!(hit.memory.as_ref().expect("a memory").content, found);
-        let words = RecallRequest { mode: RecallMode::Lexical.into(), ..of("ann", question) };
+        let words = RecallRequest {
+            mode: RecallMode::Lexical.into(),
+            ..of("ann", question)
+        };
         assert!(recalled(&mut client, words).await.is_empty(), "{question}");
     }
     // Of others by meaning as little as by words.
-    let others = RecallRequest { subjects: vec!["bob".into()], ..by_meaning("car") };
+    let others = RecallRequest {
+        subjects: vec!["bob".into()],
+        ..by_meaning("car")
+    };
     assert!(recalled(&mut client, others).await.is_empty());
 }
 
@@ -51,12 +77,25 @@ async fn a_provider_that_is_down_makes_recalls_lexical_and_says_so() {
     let mut client = daemon.memories();
     kept(&mut client, fact("ann", "Her automobile is red")).await;
     let found = recall(&mut client, of("ann", "red")).await;
-    assert_eq!((found.hits.len(), found.mode(), found.degraded), (1, RecallMode::Lexical, true));
+    assert_eq!(
+        (found.hits.len(), found.mode(), found.degraded),
+        (1, RecallMode::Lexical, true)
+    );
     assert!(!found.notes.is_empty(), "it says why");
-    let lexical = RecallRequest { mode: RecallMode::Lexical.into(), ..of("ann", "red") };
-    assert!(!recall(&mut client, lexical).await.degraded, "that is what was asked for");
+    let lexical = RecallRequest {
+        mode: RecallMode::Lexical.into(),
+        ..of("ann", "red")
+    };
+    assert!(
+        !recall(&mut client, lexical).await.degraded,
+        "that is what was asked for"
+    );
     let stats = memory_stats(&mut client).await;
-    assert_eq!((stats.embedding_queued, stats.embedding_failed), (1, 0), "it waits: {stats:?}");
+    assert_eq!(
+        (stats.embedding_queued, stats.embedding_failed),
+        (1, 0),
+        "it waits: {stats:?}"
+    );
 
     provider.set_down(false);
     all_embedded(&mut client).await;
@@ -70,14 +109,21 @@ async fn a_provider_that_is_down_makes_recalls_lexical_and_says_so() {
 #[tokio::test]
 async fn a_provider_that_says_nothing_keeps_no_recall_waiting_for_long() {
     let provider = Embeddings::holding().await;
-    let hasty = provider.section("m").replace("query_wait: 10s", "query_wait: 50ms");
+    let hasty = provider
+        .section("m")
+        .replace("query_wait: 10s", "query_wait: 50ms");
     let daemon = Daemon::with(Setup::default().section(hasty)).await;
     let mut client = daemon.memories();
     kept(&mut client, fact("ann", "Her automobile is red")).await;
     // Each answers well before the provider's own time limit of thirty seconds.
     for _ in 0..3 {
         let found = recall(&mut client, of("ann", "red")).await;
-        assert_eq!((found.hits.len(), found.degraded), (1, true), "{:?}", found.notes);
+        assert_eq!(
+            (found.hits.len(), found.degraded),
+            (1, true),
+            "{:?}",
+            found.notes
+        );
     }
 }
 
@@ -88,7 +134,11 @@ async fn kill_9_amid_embedding_loses_no_text_of_the_queue() {
     let mut daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
     for number in 0..COUNT {
-        remember(&mut client, fact("ann", &format!("Fact number{number} of the automobile"))).await;
+        remember(
+            &mut client,
+            fact("ann", &format!("Fact number{number} of the automobile")),
+        )
+        .await;
     }
     for calls in [3, 5] {
         let before = memory_stats(&mut client).await.embedded;
@@ -103,7 +153,11 @@ async fn kill_9_amid_embedding_loses_no_text_of_the_queue() {
         client = daemon.memories();
         let stats = memory_stats(&mut client).await;
         assert!(stats.embedded > before, "what was done is done: {stats:?}");
-        assert_eq!(stats.embedded + stats.embedding_queued, COUNT as u64, "{stats:?}");
+        assert_eq!(
+            stats.embedded + stats.embedding_queued,
+            COUNT as u64,
+            "{stats:?}"
+        );
     }
     provider.let_through(1_000);
     let stats = all_embedded(&mut client).await;
@@ -121,23 +175,42 @@ async fn an_embedder_that_is_switched_on_later_fills_in_and_another_model_starts
     let mut client = daemon.memories();
     let content = "Her automobile is red";
     for number in 0..10 {
-        kept(&mut client, fact("ann", &format!("{content} number{number}"))).await;
+        kept(
+            &mut client,
+            fact("ann", &format!("{content} number{number}")),
+        )
+        .await;
     }
     let stats = memory_stats(&mut client).await;
-    assert_eq!((&*stats.embedding_model, stats.embedded, stats.embedding_queued), ("", 0, 0));
+    assert_eq!(
+        (
+            &*stats.embedding_model,
+            stats.embedded,
+            stats.embedding_queued
+        ),
+        ("", 0, 0)
+    );
     daemon.stop().await;
 
     let provider = Embeddings::start().await;
     let mut models = Vec::new();
     for model in ["first", "second"] {
-        daemon.restart_with(Setup::default().section(provider.section(model))).await;
+        daemon
+            .restart_with(Setup::default().section(provider.section(model)))
+            .await;
         client = daemon.memories();
         let stats = all_embedded(&mut client).await;
         assert_eq!((stats.embedded, stats.embedding_failed), (10, 0), "{model}");
         models.push(stats.embedding_model);
         let texts = provider.calls().concat();
-        assert_eq!(texts.iter().filter(|text| text.contains(content)).count(), models.len() * 10);
-        assert_eq!(recalled(&mut client, by_meaning("car number7")).await.len(), 1);
+        assert_eq!(
+            texts.iter().filter(|text| text.contains(content)).count(),
+            models.len() * 10
+        );
+        assert_eq!(
+            recalled(&mut client, by_meaning("car number7")).await.len(),
+            1
+        );
         daemon.stop().await;
     }
     assert_ne!(models[0], models[1]);
@@ -154,16 +227,26 @@ async fn a_reindex_builds_everything_anew_and_loses_nothing() {
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
     for number in 0..25 {
-        kept(&mut client, fact("ann", &format!("Fact number{number} of the automobile"))).await;
+        kept(
+            &mut client,
+            fact("ann", &format!("Fact number{number} of the automobile")),
+        )
+        .await;
     }
     all_embedded(&mut client).await;
     let before = provider.calls().concat().len();
-    let queued = client.reindex_memories(ReindexMemoriesRequest {}).await.expect("started");
+    let queued = client
+        .reindex_memories(ReindexMemoriesRequest {})
+        .await
+        .expect("started");
     assert_eq!(queued.into_inner().queued, 25);
     assert_eq!(all_embedded(&mut client).await.embedded, 25);
     let texts = provider.calls().concat().len() - before;
     assert!(texts >= 25, "only {texts} texts were embedded anew");
-    let words = RecallRequest { mode: RecallMode::Lexical.into(), ..of("ann", "automobile") };
+    let words = RecallRequest {
+        mode: RecallMode::Lexical.into(),
+        ..of("ann", "automobile")
+    };
     assert_eq!(recalled(&mut client, words).await.len(), 25);
     let exact = "Fact number11 of the automobile";
     assert_eq!(recalled(&mut client, by_meaning(exact)).await, [exact]);
@@ -175,22 +258,44 @@ async fn what_is_forgotten_while_it_waits_is_never_embedded() {
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
     let first = kept(&mut client, fact("ann", "The first holds the queue up")).await;
-    eventually("it is on its way", async || (!provider.calls().is_empty()).then_some(())).await;
+    eventually("it is on its way", async || {
+        (!provider.calls().is_empty()).then_some(())
+    })
+    .await;
     for number in 0..6 {
         kept(&mut client, fact("eve", &format!("Secret{number} of eve"))).await;
     }
-    let forget = |target| ForgetRequest { target: Some(target), dry_run: false };
-    let gone = client.forget(forget(Target::Subject("eve".into()))).await.expect("forgotten");
+    let forget = |target| ForgetRequest {
+        target: Some(target),
+        dry_run: false,
+    };
+    let gone = client
+        .forget(forget(Target::Subject("eve".into())))
+        .await
+        .expect("forgotten");
     let gone = gone.into_inner();
-    assert_eq!((gone.memories, gone.queued_embeddings, gone.vectors), (6, 6, 0));
+    assert_eq!(
+        (gone.memories, gone.queued_embeddings, gone.vectors),
+        (6, 6, 0)
+    );
     // One that is being embedded at this moment gets no vector any more.
-    let gone = client.forget(forget(Target::Id(first.id))).await.expect("forgotten").into_inner();
+    let gone = client
+        .forget(forget(Target::Id(first.id)))
+        .await
+        .expect("forgotten")
+        .into_inner();
     assert_eq!((gone.memories, gone.vectors), (1, 0));
     kept(&mut client, fact("ann", "The last automobile")).await;
     provider.let_through(1_000);
     let stats = all_embedded(&mut client).await;
     assert_eq!((stats.memories, stats.embedded), (1, 1));
     let texts = provider.calls().concat();
-    assert!(!texts.iter().any(|text| text.contains("Secret")), "{texts:?}");
-    assert_eq!(recalled(&mut client, by_meaning("car")).await, ["The last automobile"]);
+    assert!(
+        !texts.iter().any(|text| text.contains("Secret")),
+        "{texts:?}"
+    );
+    assert_eq!(
+        recalled(&mut client, by_meaning("car")).await,
+        ["The last automobile"]
+    );
 }

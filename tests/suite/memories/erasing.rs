@@ -15,7 +15,10 @@ const COUNT: usize = 20_000;
 const BATCH: usize = 500;
 
 fn numbered(number: usize) -> Memory {
-    let at = Some(Timestamp { seconds: 1_700_000_000, nanos: 0 });
+    let at = Some(Timestamp {
+        seconds: 1_700_000_000,
+        nanos: 0,
+    });
     Memory {
         // Crockford's digits of a ULID, of which decimal ones are some.
         id: format!("01ARZ3NDEK{number:0>16}"),
@@ -35,7 +38,11 @@ async fn fill(client: &mut Memories) {
     for start in (0..COUNT).step_by(BATCH) {
         let memories = (start..start + BATCH).map(numbered).collect();
         let import = ImportMemoriesRequest { memories };
-        let done = client.import_memories(import).await.expect("imported").into_inner();
+        let done = client
+            .import_memories(import)
+            .await
+            .expect("imported")
+            .into_inner();
         assert_eq!(done.imported, BATCH as u64);
     }
 }
@@ -44,7 +51,10 @@ async fn fill(client: &mut Memories) {
 async fn dies_amid_forgetting(daemon: &mut Daemon) {
     let (mut client, mut looking) = (daemon.memories(), daemon.memories());
     let target = Some(Target::Subject("eve".into()));
-    let forget = client.forget(ForgetRequest { target, dry_run: false });
+    let forget = client.forget(ForgetRequest {
+        target,
+        dry_run: false,
+    });
     let seen = eventually("some are gone", async || {
         let left = memory_stats(&mut looking).await.memories;
         (left < COUNT as u64 + 1).then_some(left)
@@ -63,7 +73,10 @@ async fn kill_9_amid_forgetting_twenty_thousand_leaves_nothing_of_them() {
     kept(&mut client, fact("ann", "The launch is in May")).await;
     fill(&mut client).await;
     assert_eq!(memory_stats(&mut client).await.memories, COUNT as u64 + 1);
-    assert!(!files_with(&daemon, &["xanthippe"]).is_empty(), "or nothing would be shown");
+    assert!(
+        !files_with(&daemon, &["xanthippe"]).is_empty(),
+        "or nothing would be shown"
+    );
     dies_amid_forgetting(&mut daemon).await;
     // The job may be in the middle of its work now, and is killed there once more.
     daemon.restart().await;
@@ -80,7 +93,13 @@ async fn kill_9_amid_forgetting_twenty_thousand_leaves_nothing_of_them() {
     })
     .await;
     let stats = memory_stats(&mut client).await;
-    assert_eq!((stats.memories, stats.superseded, stats.subjects), (1, 0, 1));
-    assert_eq!(contents(&memories_of(&mut client, "").await), ["The launch is in May"]);
+    assert_eq!(
+        (stats.memories, stats.superseded, stats.subjects),
+        (1, 0, 1)
+    );
+    assert_eq!(
+        contents(&memories_of(&mut client, "").await),
+        ["The launch is in May"]
+    );
     assert_eq!(recalled(&mut client, of("ann", "launch")).await.len(), 1);
 }

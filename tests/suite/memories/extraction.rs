@@ -14,11 +14,18 @@ use crate::harness::{
 };
 
 fn chat() -> LeaseExtractionRequest {
-    LeaseExtractionRequest { session_id: "chat".into(), ..LeaseExtractionRequest::default() }
+    LeaseExtractionRequest {
+        session_id: "chat".into(),
+        ..LeaseExtractionRequest::default()
+    }
 }
 
 async fn lease(client: &mut Memories) -> LeaseExtractionResponse {
-    client.lease_extraction(chat()).await.expect("leased").into_inner()
+    client
+        .lease_extraction(chat())
+        .await
+        .expect("leased")
+        .into_inner()
 }
 
 fn found(content: &str) -> ExtractedMemory {
@@ -36,7 +43,10 @@ async fn commit(
 ) -> Result<CommitExtractionResponse, Status> {
     let (lease, memories) = (lease.lease.clone(), memories.to_vec());
     let request = CommitExtractionRequest { lease, memories };
-    client.commit_extraction(request).await.map(tonic::Response::into_inner)
+    client
+        .commit_extraction(request)
+        .await
+        .map(tonic::Response::into_inner)
 }
 
 /// Ann says these, one turn each.
@@ -56,16 +66,31 @@ async fn turns_are_leased_once_and_what_was_found_is_stored_with_where_it_comes_
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     let known = kept(&mut client, fact("ann", "Ann is in the rose team")).await;
-    said(&mut sessions, &["My launch is in May", "And I moved to Oslo"]).await;
+    said(
+        &mut sessions,
+        &["My launch is in May", "And I moved to Oslo"],
+    )
+    .await;
     let first = lease(&mut client).await;
     assert_eq!((seqs(&first), first.cursor_seq), (vec![1, 2], 0));
     assert_eq!(text_of(&first.turns[1]), "And I moved to Oslo");
     assert!(first.expires_at.is_some() && !first.generation.is_empty());
     assert!(first.manifest.contains(&known.id), "{}", first.manifest);
-    for word in ["My launch is in May", "rose team", "user", "feedback", "project", "reference"] {
+    for word in [
+        "My launch is in May",
+        "rose team",
+        "user",
+        "feedback",
+        "project",
+        "reference",
+    ] {
         assert!(first.prompt.contains(word), "{word} in {}", first.prompt);
     }
-    let problem = refused(client.lease_extraction(chat()).await, Code::Aborted, "LEASE_HELD");
+    let problem = refused(
+        client.lease_extraction(chat()).await,
+        Code::Aborted,
+        "LEASE_HELD",
+    );
     assert!(problem.contains("leased"), "{problem}");
 
     let oslo = ExtractedMemory {
@@ -75,8 +100,14 @@ async fn turns_are_leased_once_and_what_was_found_is_stored_with_where_it_comes_
         seqs: vec![2],
         ..found("Ann lives in Oslo")
     };
-    let facts = [found("Ann's launch is in May"), oslo, found("Ann is in the rose team")];
-    let done = commit(&mut client, &first, &facts).await.expect("committed");
+    let facts = [
+        found("Ann's launch is in May"),
+        oslo,
+        found("Ann is in the rose team"),
+    ];
+    let done = commit(&mut client, &first, &facts)
+        .await
+        .expect("committed");
     assert_eq!(done.cursor_seq, 2);
     let outcomes: Vec<RememberOutcome> =
         done.results.iter().map(RememberResponse::outcome).collect();
@@ -85,29 +116,56 @@ async fn turns_are_leased_once_and_what_was_found_is_stored_with_where_it_comes_
     let [may, oslo] = [0, 1].map(|place| done.results[place].memory.clone().expect("a memory"));
     let source = |seqs: &[u64]| {
         let (session_id, generation) = ("chat".into(), first.generation.clone());
-        Some(MemorySource { session_id, generation, seqs: seqs.to_vec() })
+        Some(MemorySource {
+            session_id,
+            generation,
+            seqs: seqs.to_vec(),
+        })
     };
-    assert_eq!((may.origin(), may.source), (MemoryOrigin::Extraction, source(&[1, 2])));
-    assert_eq!((&*oslo.subject, oslo.source, oslo.importance), ("ann", source(&[2]), 0.8));
+    assert_eq!(
+        (may.origin(), may.source),
+        (MemoryOrigin::Extraction, source(&[1, 2]))
+    );
+    assert_eq!(
+        (&*oslo.subject, oslo.source, oslo.importance),
+        ("ann", source(&[2]), 0.8)
+    );
     assert_eq!(oslo.observed_at, first.turns[1].timestamp);
     assert_eq!(recall(&mut client, of("ann", "Oslo")).await.hits.len(), 1);
 
     let nothing = lease(&mut client).await;
-    assert!(nothing.lease.is_empty() && nothing.turns.is_empty(), "{nothing:?}");
+    assert!(
+        nothing.lease.is_empty() && nothing.turns.is_empty(),
+        "{nothing:?}"
+    );
     assert_eq!(nothing.cursor_seq, 2);
     said(&mut sessions, &["It slipped to June"]).await;
     let next = lease(&mut client).await;
     assert_eq!((seqs(&next), next.cursor_seq), (vec![3], 2));
-    assert!(next.prompt.contains("Ann lives in Oslo"), "what was found is known now");
-    let june = ExtractedMemory { supersedes_id: may.id, ..found("Ann's launch is in June") };
-    let done = commit(&mut client, &next, &[june]).await.expect("committed");
+    assert!(
+        next.prompt.contains("Ann lives in Oslo"),
+        "what was found is known now"
+    );
+    let june = ExtractedMemory {
+        supersedes_id: may.id,
+        ..found("Ann's launch is in June")
+    };
+    let done = commit(&mut client, &next, &[june])
+        .await
+        .expect("committed");
     assert_eq!(done.cursor_seq, 3);
     let launch = recall(&mut client, of("ann", "launch")).await.hits;
     assert_eq!(launch.len(), 1, "{launch:?}");
     // To find nothing is an answer, too.
     said(&mut sessions, &["ok"]).await;
     let last = lease(&mut client).await;
-    assert_eq!(commit(&mut client, &last, &[]).await.expect("committed").cursor_seq, 4);
+    assert_eq!(
+        commit(&mut client, &last, &[])
+            .await
+            .expect("committed")
+            .cursor_seq,
+        4
+    );
 }
 
 #[tokio::test]
@@ -126,27 +184,49 @@ async fn a_bad_fact_stores_nothing_moves_nothing_and_leaves_the_lease() {
     for (bad, reason) in [
         (with(&|fact| fact.content = " ".into()), "MEMORY_INVALID"),
         (with(&|fact| fact.kind = 0), "MEMORY_KIND_INVALID"),
-        (with(&|fact| fact.content = "x".repeat(8_193)), "MEMORY_INVALID"),
+        (
+            with(&|fact| fact.content = "x".repeat(8_193)),
+            "MEMORY_INVALID",
+        ),
         (with(&|fact| fact.polarity = 1), "MEMORY_INVALID"),
         (with(&|fact| fact.seqs = vec![3]), "MEMORY_INVALID"),
         (with(&|fact| fact.seqs = vec![0, 1]), "MEMORY_INVALID"),
-        (with(&|fact| fact.supersedes_id = "mine".into()), "MEMORY_ID_INVALID"),
-        (with(&|fact| fact.supersedes_id = other.id.clone()), "MEMORY_NOT_FOUND"),
+        (
+            with(&|fact| fact.supersedes_id = "mine".into()),
+            "MEMORY_ID_INVALID",
+        ),
+        (
+            with(&|fact| fact.supersedes_id = other.id.clone()),
+            "MEMORY_NOT_FOUND",
+        ),
     ] {
         let facts = [good.clone(), bad.clone()];
         let status = commit(&mut client, &held, &facts).await.expect_err(reason);
-        let code =
-            if reason == "MEMORY_NOT_FOUND" { Code::NotFound } else { Code::InvalidArgument };
+        let code = if reason == "MEMORY_NOT_FOUND" {
+            Code::NotFound
+        } else {
+            Code::InvalidArgument
+        };
         refused::<()>(Err(status), code, reason);
         assert!(memories_of(&mut client, "ann").await.is_empty(), "{bad:?}");
-        refused(client.lease_extraction(chat()).await, Code::Aborted, "LEASE_HELD");
+        refused(
+            client.lease_extraction(chat()).await,
+            Code::Aborted,
+            "LEASE_HELD",
+        );
     }
     let many = vec![good.clone(); 65];
-    let status = commit(&mut client, &held, &many).await.expect_err("too many");
+    let status = commit(&mut client, &held, &many)
+        .await
+        .expect_err("too many");
     refused::<()>(Err(status), Code::InvalidArgument, "MEMORY_INVALID");
-    let done = commit(&mut client, &held, &[good]).await.expect("the lease is good still");
+    let done = commit(&mut client, &held, &[good])
+        .await
+        .expect("the lease is good still");
     assert_eq!((done.cursor_seq, done.results.len()), (2, 1));
-    let status = commit(&mut client, &held, &[]).await.expect_err("it was used");
+    let status = commit(&mut client, &held, &[])
+        .await
+        .expect_err("it was used");
     refused::<()>(Err(status), Code::Aborted, "LEASE_LOST");
 }
 
@@ -155,14 +235,28 @@ async fn what_the_bot_remembered_itself_is_not_looked_for_again() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     said(&mut sessions, &["My launch is in May", "thanks"]).await;
-    let source = MemorySource { session_id: "chat".into(), seqs: vec![1], ..Default::default() };
-    let own = RememberRequest { source: Some(source), ..fact("", "") };
+    let source = MemorySource {
+        session_id: "chat".into(),
+        seqs: vec![1],
+        ..Default::default()
+    };
+    let own = RememberRequest {
+        source: Some(source),
+        ..fact("", "")
+    };
     kept(&mut client, own).await;
     let nothing = lease(&mut client).await;
-    assert!(nothing.lease.is_empty() && nothing.turns.is_empty(), "{nothing:?}");
+    assert!(
+        nothing.lease.is_empty() && nothing.turns.is_empty(),
+        "{nothing:?}"
+    );
     assert_eq!(nothing.cursor_seq, 2, "and the cursor moves on");
     said(&mut sessions, &["And I moved to Oslo"]).await;
-    assert_eq!(seqs(&lease(&mut client).await), [3], "what comes after is handed out");
+    assert_eq!(
+        seqs(&lease(&mut client).await),
+        [3],
+        "what comes after is handed out"
+    );
 }
 
 #[tokio::test]
@@ -174,13 +268,23 @@ async fn what_was_recalled_for_the_session_is_no_new_fact_of_its_turns() {
     let mut asked = of("ann", "launch");
     asked.session_id = "chat".into();
     recall(&mut client, asked).await;
-    sessions.append(append("chat", [assistant("It is in May.")])).await.expect("appended");
+    sessions
+        .append(append("chat", [assistant("It is in May.")]))
+        .await
+        .expect("appended");
     let held = lease(&mut client).await;
     let done = commit(&mut client, &held, &[found("Ann's launch is in May")]).await;
     let done = done.expect("committed");
-    assert_eq!(done.results[0].outcome(), RememberOutcome::Recalled, "{done:?}");
+    assert_eq!(
+        done.results[0].outcome(),
+        RememberOutcome::Recalled,
+        "{done:?}"
+    );
     let all = memories_of(&mut client, "ann").await;
-    assert_eq!((all.len(), all[0].reinforced, &all[0].id), (1, 0, &known.id));
+    assert_eq!(
+        (all.len(), all[0].reinforced, &all[0].id),
+        (1, 0, &known.id)
+    );
 }
 
 #[tokio::test]
@@ -190,11 +294,18 @@ async fn ended_generations_and_turns_that_left_the_history_are_handed_out_as_wel
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     said(&mut sessions, &["one"]).await;
     let tools = [tool_uses(&["a"]), tool_results(&["a"]), assistant("done")];
-    sessions.append(append("chat", tools)).await.expect("appended");
+    sessions
+        .append(append("chat", tools))
+        .await
+        .expect("appended");
     said(&mut sessions, &["five", "six", "seven"]).await;
     let ended = end(&mut sessions, "chat").await;
     let first = lease(&mut client).await;
-    assert_eq!((&first.generation, seqs(&first)), (&ended, (1..=7).collect()), "the newest life");
+    assert_eq!(
+        (&first.generation, seqs(&first)),
+        (&ended, (1..=7).collect()),
+        "the newest life"
+    );
     let done = commit(&mut client, &first, &[found("Seven were counted")]).await;
     assert_eq!(done.expect("committed").cursor_seq, 7);
 
@@ -202,12 +313,27 @@ async fn ended_generations_and_turns_that_left_the_history_are_handed_out_as_wel
     let live = lease(&mut client).await;
     assert_ne!(live.generation, ended);
     assert_eq!((seqs(&live), live.cursor_seq), (vec![1], 0));
-    let old = LeaseExtractionRequest { generation: ended, ..chat() };
-    let old = client.lease_extraction(old).await.expect("answered").into_inner();
-    assert_eq!((old.lease.as_str(), old.cursor_seq), ("", 7), "each life has its own cursor");
+    let old = LeaseExtractionRequest {
+        generation: ended,
+        ..chat()
+    };
+    let old = client
+        .lease_extraction(old)
+        .await
+        .expect("answered")
+        .into_inner();
+    assert_eq!(
+        (old.lease.as_str(), old.cursor_seq),
+        ("", 7),
+        "each life has its own cursor"
+    );
     for (session, generation) in [("nowhere", ""), ("chat", "01ARZ3NDEKTSV4RRFFQ69G5FAV")] {
         let (session_id, generation) = (session.into(), generation.into());
-        let ask = LeaseExtractionRequest { session_id, generation, subject: "ann".into() };
+        let ask = LeaseExtractionRequest {
+            session_id,
+            generation,
+            subject: "ann".into(),
+        };
         let status = client.lease_extraction(ask).await.expect_err("not there");
         assert_eq!(status.code(), Code::NotFound, "{status:?}");
     }
@@ -220,7 +346,11 @@ async fn a_long_conversation_is_handed_out_piece_by_piece() {
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     for start in (0..450).step_by(50) {
         let texts: Vec<String> = (start..start + 50).map(|n| format!("said {n}")).collect();
-        said(&mut sessions, &texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        said(
+            &mut sessions,
+            &texts.iter().map(String::as_str).collect::<Vec<_>>(),
+        )
+        .await;
     }
     let (mut all, mut rounds) = (Vec::new(), 0);
     eventually("nothing is left to look at", async || {
@@ -232,13 +362,18 @@ async fn a_long_conversation_is_handed_out_piece_by_piece() {
         assert_eq!(piece.cursor_seq, all.last().copied().unwrap_or(0));
         all.extend(seqs(&piece));
         let note = found(&format!("Round {rounds}"));
-        commit(&mut client, &piece, &[note]).await.expect("committed");
+        commit(&mut client, &piece, &[note])
+            .await
+            .expect("committed");
         None
     })
     .await;
     assert_eq!(all, (1..=450).collect::<Vec<u64>>(), "each once, in order");
     assert!((2..20).contains(&rounds), "{rounds}");
-    assert_eq!(contents(&memories_of(&mut client, "ann").await).len(), rounds);
+    assert_eq!(
+        contents(&memories_of(&mut client, "ann").await).len(),
+        rounds
+    );
     let extra = remember(&mut client, fact("ann", "Round 1")).await;
     assert_eq!(extra.outcome(), RememberOutcome::Reinforced);
 }

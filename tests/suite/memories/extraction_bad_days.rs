@@ -13,7 +13,10 @@ use crate::harness::{
 };
 
 fn chat() -> LeaseExtractionRequest {
-    LeaseExtractionRequest { session_id: "chat".into(), ..LeaseExtractionRequest::default() }
+    LeaseExtractionRequest {
+        session_id: "chat".into(),
+        ..LeaseExtractionRequest::default()
+    }
 }
 
 fn commit(lease: &LeaseExtractionResponse, content: &str) -> CommitExtractionRequest {
@@ -22,29 +25,40 @@ fn commit(lease: &LeaseExtractionResponse, content: &str) -> CommitExtractionReq
         content: content.into(),
         ..ExtractedMemory::default()
     };
-    CommitExtractionRequest { lease: lease.lease.clone(), memories: vec![fact] }
+    CommitExtractionRequest {
+        lease: lease.lease.clone(),
+        memories: vec![fact],
+    }
 }
 
 async fn said(sessions: &mut Sessions, count: usize) {
-    let turns: Vec<Turn> = (0..count).map(|number| user(&format!("said {number}"))).collect();
+    let turns: Vec<Turn> = (0..count)
+        .map(|number| user(&format!("said {number}")))
+        .collect();
     let mut request = append("chat", turns);
     request.subject = "ann".into();
     sessions.append(request).await.expect("appended");
 }
 
 async fn lease(client: &mut Memories) -> LeaseExtractionResponse {
-    let held = client.lease_extraction(chat()).await.expect("leased").into_inner();
+    let held = client
+        .lease_extraction(chat())
+        .await
+        .expect("leased")
+        .into_inner();
     assert!(!held.lease.is_empty(), "{held:?}");
     held
 }
 
 /// Asks until the lease of somebody else has run out.
 async fn lease_again(client: &mut Memories) -> LeaseExtractionResponse {
-    eventually("the lease has run out", async || match client.lease_extraction(chat()).await {
-        Ok(answer) => Some(answer.into_inner()),
-        Err(status) => {
-            assert_eq!(refused_code(&status), "LEASE_HELD", "{status:?}");
-            None
+    eventually("the lease has run out", async || {
+        match client.lease_extraction(chat()).await {
+            Ok(answer) => Some(answer.into_inner()),
+            Err(status) => {
+                assert_eq!(refused_code(&status), "LEASE_HELD", "{status:?}");
+                None
+            }
         }
     })
     .await
@@ -65,7 +79,10 @@ async fn a_lease_that_runs_out_hands_the_same_turns_out_again_as_often_as_it_tak
         refused(late, Code::Aborted, "LEASE_LOST");
         lost = again;
     }
-    assert!(memories_of(&mut client, "").await.is_empty(), "what is lost stores nothing");
+    assert!(
+        memories_of(&mut client, "").await.is_empty(),
+        "what is lost stores nothing"
+    );
 }
 
 #[tokio::test]
@@ -77,13 +94,24 @@ async fn a_lease_and_a_cursor_outlive_the_daemon() {
     daemon.kill9().await;
     daemon.restart().await;
     let mut client = daemon.memories();
-    refused(client.lease_extraction(chat()).await, Code::Aborted, "LEASE_HELD");
-    let done = client.commit_extraction(commit(&held, "Found before")).await.expect("it is good");
+    refused(
+        client.lease_extraction(chat()).await,
+        Code::Aborted,
+        "LEASE_HELD",
+    );
+    let done = client
+        .commit_extraction(commit(&held, "Found before"))
+        .await
+        .expect("it is good");
     assert_eq!(done.into_inner().cursor_seq, 2);
     daemon.kill9().await;
     daemon.restart().await;
     let mut client = daemon.memories();
-    let nothing = client.lease_extraction(chat()).await.expect("answered").into_inner();
+    let nothing = client
+        .lease_extraction(chat())
+        .await
+        .expect("answered")
+        .into_inner();
     assert_eq!((nothing.lease.as_str(), nothing.cursor_seq), ("", 2));
     assert_eq!(memories_of(&mut client, "ann").await.len(), 1);
     let again = client.commit_extraction(commit(&held, "Twice")).await;
@@ -96,17 +124,29 @@ async fn what_is_forgotten_takes_its_leases_along() {
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     said(&mut sessions, 2).await;
     let held = lease(&mut client).await;
-    let forget = ForgetRequest { target: Some(Target::Subject("ann".into())), dry_run: false };
+    let forget = ForgetRequest {
+        target: Some(Target::Subject("ann".into())),
+        dry_run: false,
+    };
     client.forget(forget).await.expect("forgotten");
-    let late = client.commit_extraction(commit(&held, "Found in forgotten turns")).await;
+    let late = client
+        .commit_extraction(commit(&held, "Found in forgotten turns"))
+        .await;
     refused(late, Code::Aborted, "LEASE_LOST");
     assert!(memories_of(&mut client, "").await.is_empty());
     // What was said before is not dug out again, what is said from now on is.
-    let nothing = client.lease_extraction(chat()).await.expect("answered").into_inner();
+    let nothing = client
+        .lease_extraction(chat())
+        .await
+        .expect("answered")
+        .into_inner();
     assert!(nothing.turns.is_empty(), "{nothing:?}");
     said(&mut sessions, 1).await;
     let next = lease(&mut client).await;
-    assert_eq!(next.turns.iter().map(|turn| turn.seq).collect::<Vec<_>>(), [3]);
+    assert_eq!(
+        next.turns.iter().map(|turn| turn.seq).collect::<Vec<_>>(),
+        [3]
+    );
 }
 
 #[tokio::test]
@@ -120,7 +160,10 @@ async fn a_clock_that_steps_back_holds_no_turns_for_ever() {
     clock.set("-86400");
     let again = lease_again(&mut client).await;
     assert_eq!(again.turns, held.turns);
-    let done = client.commit_extraction(commit(&again, "Found")).await.expect("committed");
+    let done = client
+        .commit_extraction(commit(&again, "Found"))
+        .await
+        .expect("committed");
     assert_eq!(done.into_inner().cursor_seq, 1);
 }
 
@@ -141,10 +184,24 @@ async fn turns_that_their_retention_took_are_no_mistake() {
         scope: HistoryScope::Journal.into(),
         ..GetHistoryRequest::default()
     };
-    eventually("the turns are gone", async || sessions.get_history(look.clone()).await.err()).await;
-    let ask = LeaseExtractionRequest { generation, subject: "ann".into(), ..chat() };
-    let status = client.lease_extraction(ask).await.expect_err("nothing is there");
+    eventually("the turns are gone", async || {
+        sessions.get_history(look.clone()).await.err()
+    })
+    .await;
+    let ask = LeaseExtractionRequest {
+        generation,
+        subject: "ann".into(),
+        ..chat()
+    };
+    let status = client
+        .lease_extraction(ask)
+        .await
+        .expect_err("nothing is there");
     assert_eq!(status.code(), Code::NotFound, "{status:?}");
     said(&mut sessions, 1).await;
-    assert_eq!(lease(&mut client).await.turns.len(), 1, "a new life is looked at");
+    assert_eq!(
+        lease(&mut client).await.turns.len(),
+        1,
+        "a new life is looked at"
+    );
 }

@@ -16,33 +16,60 @@ use crate::harness::{
 };
 
 fn forget(target: Target, dry_run: bool) -> ForgetRequest {
-    ForgetRequest { target: Some(target), dry_run }
+    ForgetRequest {
+        target: Some(target),
+        dry_run,
+    }
 }
 
 /// Counts first, then forgets, and expects the same counts.
 async fn gone(client: &mut Memories, target: Target) -> ForgetResponse {
-    let dry = client.forget(forget(target.clone(), true)).await.expect("counted").into_inner();
+    let dry = client
+        .forget(forget(target.clone(), true))
+        .await
+        .expect("counted")
+        .into_inner();
     assert!(!dry.erased, "nothing was removed yet");
     let real = gone_at_once(client, target).await;
-    assert_eq!(ForgetResponse { erased: false, ..real }, dry, "as it was counted");
+    assert_eq!(
+        ForgetResponse {
+            erased: false,
+            ..real
+        },
+        dry,
+        "as it was counted"
+    );
     real
 }
 
 async fn gone_at_once(client: &mut Memories, target: Target) -> ForgetResponse {
-    client.forget(forget(target, false)).await.expect("forgotten").into_inner()
+    client
+        .forget(forget(target, false))
+        .await
+        .expect("forgotten")
+        .into_inner()
 }
 
 /// Nothing of these words is told by any call.
 async fn is_untold(client: &mut Memories, subject: &str, words: &str) {
     for mode in 0..3 {
-        let asked = RecallRequest { mode, ..of(subject, words) };
+        let asked = RecallRequest {
+            mode,
+            ..of(subject, words)
+        };
         let found = recalled(client, asked).await;
-        assert!(!found.iter().any(|content| content.contains(words)), "mode {mode}: {found:?}");
+        assert!(
+            !found.iter().any(|content| content.contains(words)),
+            "mode {mode}: {found:?}"
+        );
     }
     let known = manifest(client, subject).await;
     assert!(!known.text.contains(words), "{}", known.text);
     let all = memories_of(client, "").await;
-    assert!(!all.iter().any(|memory| memory.content.contains(words)), "{all:?}");
+    assert!(
+        !all.iter().any(|memory| memory.content.contains(words)),
+        "{all:?}"
+    );
 }
 
 #[tokio::test]
@@ -71,14 +98,24 @@ async fn one_memory_goes_with_its_history_and_everything_that_is_kept_of_it() {
     assert!(counts.erased, "{counts:?}");
     is_untold(&mut client, "ann", "Zephyrine").await;
     for id in [&old.id, &now.id] {
-        let look = GetMemoryRequest { id: id.clone(), ..Default::default() };
-        refused(client.get_memory(look).await, Code::NotFound, "MEMORY_NOT_FOUND");
+        let look = GetMemoryRequest {
+            id: id.clone(),
+            ..Default::default()
+        };
+        refused(
+            client.get_memory(look).await,
+            Code::NotFound,
+            "MEMORY_NOT_FOUND",
+        );
         let again = client.forget(forget(Target::Id(id.clone()), false)).await;
         refused(again, Code::NotFound, "MEMORY_NOT_FOUND");
     }
     let left = files_with(&daemon, &["zephyrine", "quimper", "vannes"]);
     assert!(left.is_empty(), "{left:?}");
-    assert_eq!(contents(&memories_of(&mut client, "").await), [&*stays.content]);
+    assert_eq!(
+        contents(&memories_of(&mut client, "").await),
+        [&*stays.content]
+    );
     assert_eq!(recalled(&mut client, of("ann", "launch")).await.len(), 1);
     // It may be said again, and is new then.
     kept(&mut client, fact("ann", "Zephyrine lives in Vannes")).await;
@@ -98,7 +135,10 @@ async fn a_version_in_the_middle_of_history_takes_what_led_to_it_along() {
     assert_eq!((counts.memories, counts.superseded), (0, 2), "{counts:?}");
     let left = memories_of(&mut client, "").await;
     assert_eq!(contents(&left), ["Version number 2", "Version number 3"]);
-    assert_eq!(recalled(&mut client, of("ann", "version")).await, ["Version number 3"]);
+    assert_eq!(
+        recalled(&mut client, of("ann", "version")).await,
+        ["Version number 3"]
+    );
 }
 
 #[tokio::test]
@@ -107,35 +147,61 @@ async fn a_subject_goes_with_all_that_is_kept_of_it() {
     let mut client = daemon.memories();
     for number in 0..30 {
         let content = format!("Xanthippe's secret {number} of the gazebo");
-        let request = RememberRequest { tags: vec!["wisteria".into()], ..fact("eve", &content) };
-        let team = RememberRequest { visibility: 2, ..request.clone() };
+        let request = RememberRequest {
+            tags: vec!["wisteria".into()],
+            ..fact("eve", &content)
+        };
+        let team = RememberRequest {
+            visibility: 2,
+            ..request.clone()
+        };
         kept(&mut client, if number % 3 == 0 { team } else { request }).await;
         kept(&mut client, fact("ann", &format!("Ann's note {number}"))).await;
     }
     let mut said = append("chat", [user("a turn")]);
     said.subject = "eve".into();
     daemon.sessions().append(said).await.expect("appended");
-    let lease = LeaseExtractionRequest { session_id: "chat".into(), ..Default::default() };
+    let lease = LeaseExtractionRequest {
+        session_id: "chat".into(),
+        ..Default::default()
+    };
     client.lease_extraction(lease).await.expect("leased");
     manifest(&mut client, "eve").await;
-    assert_eq!(recalled(&mut client, of("bob", "gazebo")).await.len(), 10, "of the team");
+    assert_eq!(
+        recalled(&mut client, of("bob", "gazebo")).await.len(),
+        10,
+        "of the team"
+    );
     eventually("recalls are counted", async || {
         (memory_stats(&mut client).await.recall_events > 0).then_some(())
     })
     .await;
     let counts = gone(&mut client, Target::Subject("eve".into())).await;
-    assert_eq!((counts.memories, counts.superseded, counts.cursors), (30, 0, 1), "{counts:?}");
+    assert_eq!(
+        (counts.memories, counts.superseded, counts.cursors),
+        (30, 0, 1),
+        "{counts:?}"
+    );
     assert!(counts.recall_events > 0 && counts.erased, "{counts:?}");
     for subject in ["eve", "bob", "ann"] {
         is_untold(&mut client, subject, "gazebo").await;
     }
     assert_eq!(manifest(&mut client, "eve").await.lines, 0);
-    let left = files_with(&daemon, &["xanthippe", "gazebo", "wisteria", "xanthipp", "gazeb"]);
+    let left = files_with(
+        &daemon,
+        &["xanthippe", "gazebo", "wisteria", "xanthipp", "gazeb"],
+    );
     assert!(left.is_empty(), "{left:?}");
     let stats = memory_stats(&mut client).await;
     assert_eq!((stats.memories, stats.subjects), (30, 1));
     let again = gone(&mut client, Target::Subject("eve".into())).await;
-    assert_eq!(ForgetResponse { erased: false, ..again }, ForgetResponse::default());
+    assert_eq!(
+        ForgetResponse {
+            erased: false,
+            ..again
+        },
+        ForgetResponse::default()
+    );
 }
 
 #[tokio::test]
@@ -159,13 +225,19 @@ async fn a_filter_takes_what_fits_all_of_it() {
         kept(&mut client, request).await;
     }
     let days = |memories: &[Memory]| -> Vec<i64> {
-        memories.iter().map(|memory| memory.observed_at.expect("a time").seconds).collect()
+        memories
+            .iter()
+            .map(|memory| memory.observed_at.expect("a time").seconds)
+            .collect()
     };
     let filter = |filter| Target::Filter(filter);
     let tags = |tags: &[&str]| tags.iter().map(|&tag| tag.into()).collect();
     for (target, left) in [
         (
-            filter(MemoryFilter { tags: tags(&["work", "june"]), ..Default::default() }),
+            filter(MemoryFilter {
+                tags: tags(&["work", "june"]),
+                ..Default::default()
+            }),
             vec![1, 2, 3, 4, 5],
         ),
         (
@@ -177,12 +249,34 @@ async fn a_filter_takes_what_fits_all_of_it() {
             vec![2, 3, 4, 5],
         ),
         (
-            filter(MemoryFilter { subject: "bob".into(), kinds: vec![1], ..Default::default() }),
+            filter(MemoryFilter {
+                subject: "bob".into(),
+                kinds: vec![1],
+                ..Default::default()
+            }),
             vec![2, 3, 4],
         ),
-        (filter(MemoryFilter { after: at(4), ..Default::default() }), vec![2, 3]),
-        (filter(MemoryFilter { kinds: vec![2, 4], ..Default::default() }), vec![2]),
-        (filter(MemoryFilter { subject: "eve".into(), ..Default::default() }), vec![2]),
+        (
+            filter(MemoryFilter {
+                after: at(4),
+                ..Default::default()
+            }),
+            vec![2, 3],
+        ),
+        (
+            filter(MemoryFilter {
+                kinds: vec![2, 4],
+                ..Default::default()
+            }),
+            vec![2],
+        ),
+        (
+            filter(MemoryFilter {
+                subject: "eve".into(),
+                ..Default::default()
+            }),
+            vec![2],
+        ),
     ] {
         let before = memories_of(&mut client, "").await.len();
         let counts = gone(&mut client, target.clone()).await;
@@ -204,15 +298,25 @@ async fn what_is_said_while_a_subject_is_forgotten_is_kept_or_gone_and_never_hal
         let mut client = daemon.memories();
         saying.spawn(async move {
             let request = fact("eve", &format!("New fact {number} of the lighthouse"));
-            client.remember(request).await.map(tonic::Response::into_inner)
+            client
+                .remember(request)
+                .await
+                .map(tonic::Response::into_inner)
         });
     }
     let counts = gone_at_once(&mut client, Target::Subject("eve".into())).await;
     let said = saying.join_all().await;
     assert!(said.iter().all(Result::is_ok), "{said:?}");
     let left = memories_of(&mut client, "eve").await;
-    assert!(!left.iter().any(|memory| memory.content.starts_with("Old")), "{left:?}");
-    assert_eq!(counts.memories + left.len() as u64, 340, "each is counted once or is there");
+    assert!(
+        !left.iter().any(|memory| memory.content.starts_with("Old")),
+        "{left:?}"
+    );
+    assert_eq!(
+        counts.memories + left.len() as u64,
+        340,
+        "each is counted once or is there"
+    );
     let found = recalled(&mut client, of("eve", "lighthouse")).await;
     assert_eq!(found.len(), left.len(), "every one that is there is found");
     assert_eq!(memory_stats(&mut client).await.memories, left.len() as u64);

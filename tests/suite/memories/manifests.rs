@@ -12,9 +12,21 @@ use crate::harness::{Daemon, Memories, fact, kept, manifest, of, recalled, remem
 
 async fn capped(client: &mut Memories, lines: u32, bytes: u32) -> GetManifestResponse {
     let (max_lines, max_bytes) = (lines, bytes);
-    let request = GetManifestRequest { subject: "ann".into(), max_lines, max_bytes };
-    let known = client.get_manifest(request).await.expect("a manifest").into_inner();
-    assert_eq!(known.lines as usize, known.text.lines().count(), "{known:?}");
+    let request = GetManifestRequest {
+        subject: "ann".into(),
+        max_lines,
+        max_bytes,
+    };
+    let known = client
+        .get_manifest(request)
+        .await
+        .expect("a manifest")
+        .into_inner();
+    assert_eq!(
+        known.lines as usize,
+        known.text.lines().count(),
+        "{known:?}"
+    );
     known
 }
 
@@ -22,11 +34,23 @@ async fn capped(client: &mut Memories, lines: u32, bytes: u32) -> GetManifestRes
 async fn pinned_ones_come_first_then_by_importance_and_a_line_says_what_a_prompt_needs() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    assert_eq!(manifest(&mut client, "ann").await, GetManifestResponse::default());
-    let at = Some(Timestamp { seconds: 1_700_000_000, nanos: 0 });
-    let base = |content: &str| RememberRequest { observed_at: at, ..fact("ann", content) };
+    assert_eq!(
+        manifest(&mut client, "ann").await,
+        GetManifestResponse::default()
+    );
+    let at = Some(Timestamp {
+        seconds: 1_700_000_000,
+        nanos: 0,
+    });
+    let base = |content: &str| RememberRequest {
+        observed_at: at,
+        ..fact("ann", content)
+    };
     let plain = kept(&mut client, base("Plain")).await;
-    let great = RememberRequest { importance: Some(0.9), ..base("Great") };
+    let great = RememberRequest {
+        importance: Some(0.9),
+        ..base("Great")
+    };
     let great = kept(&mut client, great).await;
     let pinned = RememberRequest {
         pinned: true,
@@ -46,7 +70,14 @@ async fn pinned_ones_come_first_then_by_importance_and_a_line_says_what_a_prompt
         assert!(line.ends_with(&memory.id), "{line} is of {memory:?}");
         assert!(line.contains("2023-11-14"), "when it was so: {line}");
     }
-    for word in ["feedback", "correction", "pinned", "team", "style", "Never use emoji"] {
+    for word in [
+        "feedback",
+        "correction",
+        "pinned",
+        "team",
+        "style",
+        "Never use emoji",
+    ] {
         assert!(lines[0].contains(word), "{word}: {}", lines[0]);
     }
     assert!(lines[1].contains("[project]"), "{}", lines[1]);
@@ -65,20 +96,30 @@ async fn every_change_is_in_the_very_next_manifest() {
             content: "In June".into(),
             ..Memory::default()
         }),
-        update_mask: Some(FieldMask { paths: vec!["content".into()] }),
+        update_mask: Some(FieldMask {
+            paths: vec!["content".into()],
+        }),
     };
     client.update_memory(update).await.expect("updated");
     assert!(text(&mut client).await.contains("In June"));
-    let next = RememberRequest { supersedes_id: made.id, ..fact("ann", "In July") };
+    let next = RememberRequest {
+        supersedes_id: made.id,
+        ..fact("ann", "In July")
+    };
     let next = kept(&mut client, next).await;
     let known = text(&mut client).await;
-    assert!(known.contains("In July") && !known.contains("June"), "{known}");
+    assert!(
+        known.contains("In July") && !known.contains("June"),
+        "{known}"
+    );
     let copy = Memory {
         id: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(),
         content: "Imported".into(),
         ..next.clone()
     };
-    let import = ImportMemoriesRequest { memories: vec![copy] };
+    let import = ImportMemoriesRequest {
+        memories: vec![copy],
+    };
     client.import_memories(import).await.expect("imported");
     assert!(text(&mut client).await.contains("Imported"));
     let mut tagged = fact("ann", "in july!");
@@ -87,8 +128,15 @@ async fn every_change_is_in_the_very_next_manifest() {
     assert!(text(&mut client).await.contains("merged-in"));
     let before = text(&mut client).await;
     recalled(&mut client, of("ann", "july")).await;
-    assert_eq!(text(&mut client).await, before, "a recall changes no prompt");
-    let forget = ForgetRequest { target: Some(Target::Id(next.id)), dry_run: false };
+    assert_eq!(
+        text(&mut client).await,
+        before,
+        "a recall changes no prompt"
+    );
+    let forget = ForgetRequest {
+        target: Some(Target::Id(next.id)),
+        dry_run: false,
+    };
     client.forget(forget).await.expect("forgotten");
     assert!(!text(&mut client).await.contains("In July"));
 }
@@ -106,23 +154,56 @@ async fn no_manifest_is_larger_than_its_caps_and_its_last_line_says_when_one_bit
         remember(&mut client, request).await;
     }
     let known = capped(&mut client, 0, 0).await;
-    assert!(known.truncated && known.text.len() <= 25_000, "{}", known.text.len());
-    assert!(known.text.len() > 20_000, "and uses what it has: {}", known.text.len());
+    assert!(
+        known.truncated && known.text.len() <= 25_000,
+        "{}",
+        known.text.len()
+    );
+    assert!(
+        known.text.len() > 20_000,
+        "and uses what it has: {}",
+        known.text.len()
+    );
     let last = known.text.lines().last().expect("a line");
-    assert!(last.contains("25000 bytes") && last.contains("of 150"), "{last}");
+    assert!(
+        last.contains("25000 bytes") && last.contains("of 150"),
+        "{last}"
+    );
 
     for number in 150..250 {
         remember(&mut client, fact("ann", &format!("N{number}"))).await;
     }
-    for (lines, bytes) in [(10, 0), (1, 0), (200, 0), (5_000, 1_000_000), (0, 500), (3, 300)] {
+    for (lines, bytes) in [
+        (10, 0),
+        (1, 0),
+        (200, 0),
+        (5_000, 1_000_000),
+        (0, 500),
+        (3, 300),
+    ] {
         let known = capped(&mut client, lines, bytes).await;
         let lines_max = if lines == 0 { 200 } else { lines.min(200) };
-        let bytes_max = if bytes == 0 { 25_000 } else { bytes.min(25_000) as usize };
-        assert!(known.lines <= lines_max && known.text.len() <= bytes_max, "{lines} {bytes}");
+        let bytes_max = if bytes == 0 {
+            25_000
+        } else {
+            bytes.min(25_000) as usize
+        };
+        assert!(
+            known.lines <= lines_max && known.text.len() <= bytes_max,
+            "{lines} {bytes}"
+        );
         assert!(known.truncated);
         let last = known.text.lines().last().expect("a line");
         assert!(last.contains("of 250"), "{last}");
     }
     let ten = capped(&mut client, 10, 0).await;
-    assert!(ten.text.lines().last().expect("a line").contains("10 lines"), "{}", ten.text);
+    assert!(
+        ten.text
+            .lines()
+            .last()
+            .expect("a line")
+            .contains("10 lines"),
+        "{}",
+        ten.text
+    );
 }

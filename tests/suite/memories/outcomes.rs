@@ -15,8 +15,17 @@ use crate::harness::{
 };
 
 async fn memory(client: &mut Memories, id: &str) -> Memory {
-    let look = GetMemoryRequest { id: id.into(), ..GetMemoryRequest::default() };
-    client.get_memory(look).await.expect("it is there").into_inner().memory.expect("a memory")
+    let look = GetMemoryRequest {
+        id: id.into(),
+        ..GetMemoryRequest::default()
+    };
+    client
+        .get_memory(look)
+        .await
+        .expect("it is there")
+        .into_inner()
+        .memory
+        .expect("a memory")
 }
 
 #[tokio::test]
@@ -24,7 +33,12 @@ async fn everything_that_is_said_of_a_fact_is_kept() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let before = wall_ms() / 1_000;
-    let at = |seconds| Some(Timestamp { seconds, nanos: 123_456_789 });
+    let at = |seconds| {
+        Some(Timestamp {
+            seconds,
+            nanos: 123_456_789,
+        })
+    };
     let whole = RememberRequest {
         kind: MemoryKind::Feedback.into(),
         content: "  Answer in\n\tFrench – « oui » \u{1f950}\n".into(),
@@ -40,12 +54,27 @@ async fn everything_that_is_said_of_a_fact_is_kept() {
     assert_eq!((&*made.subject, made.kind()), ("ann", MemoryKind::Feedback));
     assert_eq!(made.content, "Answer in\n\tFrench – « oui » \u{1f950}");
     assert_eq!(made.tags, ["lang", "style"]);
-    assert_eq!((made.importance, made.pinned, made.pinned_by_dream), (0.75, true, false));
-    assert_eq!((made.polarity(), made.superseded_by.as_str()), (Polarity::Correction, ""));
-    assert_eq!((made.observed_at, made.expires_at), (at(1_700_000_000), at(4_000_000_000)));
-    assert_eq!((made.created_at, made.reinforced, made.recall_count), (made.updated_at, 0, 0));
+    assert_eq!(
+        (made.importance, made.pinned, made.pinned_by_dream),
+        (0.75, true, false)
+    );
+    assert_eq!(
+        (made.polarity(), made.superseded_by.as_str()),
+        (Polarity::Correction, "")
+    );
+    assert_eq!(
+        (made.observed_at, made.expires_at),
+        (at(1_700_000_000), at(4_000_000_000))
+    );
+    assert_eq!(
+        (made.created_at, made.reinforced, made.recall_count),
+        (made.updated_at, 0, 0)
+    );
     let age = made.created_at.expect("a time").seconds - before;
-    assert!((0..60).contains(&age), "made {age} s after it was asked for");
+    assert!(
+        (0..60).contains(&age),
+        "made {age} s after it was asked for"
+    );
     assert_eq!(memory(&mut client, &made.id).await, made);
     assert_eq!(memories_of(&mut client, "ann").await, [made]);
 
@@ -70,15 +99,25 @@ async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
     let taken = remember(&mut client, loud.clone()).await;
     assert_eq!(taken.outcome(), RememberOutcome::Merged);
     let taken = taken.memory.expect("a memory");
-    assert_eq!((&taken.id, &taken.tags[..]), (&first.id, &["dates".to_owned()][..]));
-    assert_eq!(taken.content, "THE  LAUNCH is, in may", "as it was said last");
+    assert_eq!(
+        (&taken.id, &taken.tags[..]),
+        (&first.id, &["dates".to_owned()][..])
+    );
+    assert_eq!(
+        taken.content, "THE  LAUNCH is, in may",
+        "as it was said last"
+    );
     assert_eq!(memories_of(&mut client, "ann").await, [taken]);
 
     loud.content = "The launch is in May!".into();
     loud.near_duplicate = NearDuplicate::Refuse.into();
     let status = client.remember(loud.clone()).await.expect_err("refused");
     let named = status.get_details_error_info().expect("details").metadata;
-    assert_eq!(named.get("id"), Some(&first.id), "it names the one that is there");
+    assert_eq!(
+        named.get("id"),
+        Some(&first.id),
+        "it names the one that is there"
+    );
     refused::<()>(Err(status), Code::AlreadyExists, "MEMORY_DUPLICATE");
     assert_eq!(memories_of(&mut client, "ann").await.len(), 1);
 
@@ -102,26 +141,51 @@ async fn what_takes_the_place_of_another_leaves_it_readable_and_out_of_recall() 
         chain.push(kept(&mut client, next).await);
     }
     let [may, june, july] = [&chain[0], &chain[1], &chain[2]];
-    assert_eq!(recalled(&mut client, of("ann", "launch May June July")).await, [&*july.content]);
+    assert_eq!(
+        recalled(&mut client, of("ann", "launch May June July")).await,
+        [&*july.content]
+    );
     assert_eq!(memory(&mut client, &may.id).await.superseded_by, june.id);
     assert_eq!(memory(&mut client, &june.id).await.superseded_by, july.id);
     let known = manifest(&mut client, "ann").await;
     assert_eq!(known.lines, 1);
-    assert!(known.text.contains("July") && !known.text.contains("May"), "{}", known.text);
+    assert!(
+        known.text.contains("July") && !known.text.contains("May"),
+        "{}",
+        known.text
+    );
     let stats = memory_stats(&mut client).await;
-    assert_eq!((stats.memories, stats.superseded, stats.subjects), (1, 2, 1));
+    assert_eq!(
+        (stats.memories, stats.superseded, stats.subjects),
+        (1, 2, 1)
+    );
     let all = memories_of(&mut client, "ann").await;
-    assert_eq!(contents(&all), chain.iter().map(|one| &*one.content).collect::<Vec<_>>());
+    assert_eq!(
+        contents(&all),
+        chain.iter().map(|one| &*one.content).collect::<Vec<_>>()
+    );
 
     // History is not changed, not taken the place of again, and not reinforced.
     let update = UpdateMemoryRequest {
-        memory: Some(Memory { pinned: true, ..may.clone() }),
-        update_mask: Some(FieldMask { paths: vec!["pinned".into()] }),
+        memory: Some(Memory {
+            pinned: true,
+            ..may.clone()
+        }),
+        update_mask: Some(FieldMask {
+            paths: vec!["pinned".into()],
+        }),
     };
     let answer = client.update_memory(update).await;
     refused(answer, Code::FailedPrecondition, "MEMORY_SUPERSEDED");
-    let late = RememberRequest { supersedes_id: may.id.clone(), ..fact("ann", "In August") };
-    refused(client.remember(late).await, Code::FailedPrecondition, "MEMORY_SUPERSEDED");
+    let late = RememberRequest {
+        supersedes_id: may.id.clone(),
+        ..fact("ann", "In August")
+    };
+    refused(
+        client.remember(late).await,
+        Code::FailedPrecondition,
+        "MEMORY_SUPERSEDED",
+    );
     let again = kept(&mut client, fact("ann", "The launch is in May")).await;
     assert_ne!(again.id, may.id, "it is so again, and that is new");
 }
@@ -129,8 +193,10 @@ async fn what_takes_the_place_of_another_leaves_it_readable_and_out_of_recall() 
 #[tokio::test]
 async fn a_key_does_its_work_once_and_is_answered_as_the_first_time() {
     let mut daemon = Daemon::start().await;
-    let request =
-        RememberRequest { idempotency_key: "k".into(), ..fact("ann", "The launch is in May") };
+    let request = RememberRequest {
+        idempotency_key: "k".into(),
+        ..fact("ann", "The launch is in May")
+    };
     let mut client = daemon.memories();
     let first = remember(&mut client, request.clone()).await;
     assert_eq!(first.outcome(), RememberOutcome::Created);
@@ -146,20 +212,42 @@ async fn a_key_does_its_work_once_and_is_answered_as_the_first_time() {
 
     let reused = (Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
     for other in [
-        RememberRequest { content: "The launch is in June".into(), ..request.clone() },
-        RememberRequest { subject: "bob".into(), ..request.clone() },
-        RememberRequest { pinned: true, ..request.clone() },
+        RememberRequest {
+            content: "The launch is in June".into(),
+            ..request.clone()
+        },
+        RememberRequest {
+            subject: "bob".into(),
+            ..request.clone()
+        },
+        RememberRequest {
+            pinned: true,
+            ..request.clone()
+        },
     ] {
         refused(client.remember(other).await, reused.0, reused.1);
     }
-    let keyless = RememberRequest { idempotency_key: String::new(), ..request.clone() };
+    let keyless = RememberRequest {
+        idempotency_key: String::new(),
+        ..request.clone()
+    };
     let counted = remember(&mut client, keyless).await;
     assert_eq!(counted.outcome(), RememberOutcome::Reinforced);
     assert_eq!(memories_of(&mut client, "").await.len(), 1);
     // Of a refusal nothing is remembered: the key is free for the right words.
-    let empty = RememberRequest { idempotency_key: "free".into(), ..fact("ann", " ") };
-    refused(client.remember(empty).await, Code::InvalidArgument, "MEMORY_INVALID");
-    let right = RememberRequest { idempotency_key: "free".into(), ..fact("ann", "Right") };
+    let empty = RememberRequest {
+        idempotency_key: "free".into(),
+        ..fact("ann", " ")
+    };
+    refused(
+        client.remember(empty).await,
+        Code::InvalidArgument,
+        "MEMORY_INVALID",
+    );
+    let right = RememberRequest {
+        idempotency_key: "free".into(),
+        ..fact("ann", "Right")
+    };
     kept(&mut client, right).await;
 }
 
@@ -171,10 +259,16 @@ async fn what_a_recall_just_told_a_session_is_no_new_fact_in_it() {
     for session in ["told", "not told"] {
         say(&mut sessions, session, "When is the launch?").await;
     }
-    let tell = RecallRequest { session_id: "told".into(), ..of("ann", "launch") };
+    let tell = RecallRequest {
+        session_id: "told".into(),
+        ..of("ann", "launch")
+    };
     assert_eq!(recalled(&mut client, tell).await.len(), 1);
     let from = |session: &str, content: &str| RememberRequest {
-        source: Some(MemorySource { session_id: session.into(), ..MemorySource::default() }),
+        source: Some(MemorySource {
+            session_id: session.into(),
+            ..MemorySource::default()
+        }),
         ..fact("ann", content)
     };
     for content in ["The launch is in May", "the launch is in MAY!"] {
@@ -188,7 +282,11 @@ async fn what_a_recall_just_told_a_session_is_no_new_fact_in_it() {
     let said = remember(&mut client, from("not told", "The launch is in May")).await;
     assert_eq!(said.outcome(), RememberOutcome::Reinforced);
     let other = remember(&mut client, from("told", "The launch is in June")).await;
-    assert_eq!(other.outcome(), RememberOutcome::Created, "which is something else");
+    assert_eq!(
+        other.outcome(),
+        RememberOutcome::Created,
+        "which is something else"
+    );
 }
 
 #[tokio::test]
@@ -198,7 +296,10 @@ async fn an_import_keeps_every_field_and_leaves_alone_what_is_there() {
     let old = kept(&mut client, fact("ann", "The launch is in May")).await;
     let mut now = fact("ann", "The launch is in June");
     now.supersedes_id = old.id.clone();
-    now.expires_at = Some(Timestamp { seconds: 4_000_000_000, nanos: 5 });
+    now.expires_at = Some(Timestamp {
+        seconds: 4_000_000_000,
+        nanos: 5,
+    });
     kept(&mut client, now).await;
     remember(&mut client, fact("ann", "The launch is in June")).await;
     recalled(&mut client, of("ann", "launch")).await;
@@ -206,22 +307,41 @@ async fn an_import_keeps_every_field_and_leaves_alone_what_is_there() {
 
     let other = Daemon::start().await;
     let mut there = other.memories();
-    let import = ImportMemoriesRequest { memories: all.clone() };
-    let done = there.import_memories(import.clone()).await.expect("imported").into_inner();
+    let import = ImportMemoriesRequest {
+        memories: all.clone(),
+    };
+    let done = there
+        .import_memories(import.clone())
+        .await
+        .expect("imported")
+        .into_inner();
     assert_eq!((done.imported, done.skipped), (2, 0));
     assert_eq!(memories_of(&mut there, "").await, all);
     let mut changed = import;
     changed.memories[0].content = "something else".into();
-    let again = there.import_memories(changed).await.expect("answered").into_inner();
+    let again = there
+        .import_memories(changed)
+        .await
+        .expect("answered")
+        .into_inner();
     assert_eq!((again.imported, again.skipped), (0, 2));
     assert_eq!(memories_of(&mut there, "").await, all);
-    assert_eq!(recalled(&mut there, of("ann", "launch")).await, ["The launch is in June"]);
+    assert_eq!(
+        recalled(&mut there, of("ann", "launch")).await,
+        ["The launch is in June"]
+    );
     // All or none.
     let mut bad = all[0].clone();
     bad.id = "01ARZ3NDEKTSV4RRFFQ69G5FAV".into();
     let good = bad.clone();
     bad.content = String::new();
-    let half = ImportMemoriesRequest { memories: vec![good, bad] };
-    refused(there.import_memories(half).await, Code::InvalidArgument, "MEMORY_INVALID");
+    let half = ImportMemoriesRequest {
+        memories: vec![good, bad],
+    };
+    refused(
+        there.import_memories(half).await,
+        Code::InvalidArgument,
+        "MEMORY_INVALID",
+    );
     assert_eq!(memories_of(&mut there, "").await, all);
 }

@@ -35,14 +35,28 @@ async fn words_are_found_in_other_forms_and_a_question_needs_not_all_of_them() {
     for (question, first) in [
         ("Which seat does she prefer when she is flying?", known[0]),
         ("Cafe in ZURICH: is it closed on a sunday?", known[1]),
-        ("how many days until an invoice must have been paid", known[2]),
+        (
+            "how many days until an invoice must have been paid",
+            known[2],
+        ),
         ("日本語の資料は棚の上にあります", known[3]),
     ] {
         let found = recalled(&mut client, of("ann", question)).await;
-        assert_eq!(found.first().map(String::as_str), Some(first), "{question}: {found:?}");
+        assert_eq!(
+            found.first().map(String::as_str),
+            Some(first),
+            "{question}: {found:?}"
+        );
     }
-    assert!(recalled(&mut client, of("ann", "xylophone")).await.is_empty());
-    let one = RecallRequest { limit: 1, ..of("ann", "seats invoices days") };
+    assert!(
+        recalled(&mut client, of("ann", "xylophone"))
+            .await
+            .is_empty()
+    );
+    let one = RecallRequest {
+        limit: 1,
+        ..of("ann", "seats invoices days")
+    };
     assert_eq!(recalled(&mut client, one).await.len(), 1);
 }
 
@@ -74,26 +88,74 @@ fn questions() -> Vec<(RecallRequest, &'static [&'static str])> {
     let project = kinds(&[MemoryKind::Project]);
     let two_kinds = kinds(&[MemoryKind::User, MemoryKind::Reference]);
     vec![
-        (all(), &["report four", "report one", "report three", "report two"]),
-        (RecallRequest { kinds: project.clone(), ..all() }, &["report one", "report two"]),
-        (RecallRequest { kinds: two_kinds, ..all() }, &["report four", "report three"]),
         (
-            RecallRequest { tags: tags(&["work"]), ..all() },
+            all(),
+            &["report four", "report one", "report three", "report two"],
+        ),
+        (
+            RecallRequest {
+                kinds: project.clone(),
+                ..all()
+            },
+            &["report one", "report two"],
+        ),
+        (
+            RecallRequest {
+                kinds: two_kinds,
+                ..all()
+            },
+            &["report four", "report three"],
+        ),
+        (
+            RecallRequest {
+                tags: tags(&["work"]),
+                ..all()
+            },
             &["report one", "report three", "report two"],
         ),
-        (RecallRequest { tags: tags(&["may", "work"]), ..all() }, &["report one", "report three"]),
-        (RecallRequest { tags: tags(&["work", "june"]), ..all() }, &[]),
         (
-            RecallRequest { after: at(2 * DAY), ..all() },
+            RecallRequest {
+                tags: tags(&["may", "work"]),
+                ..all()
+            },
+            &["report one", "report three"],
+        ),
+        (
+            RecallRequest {
+                tags: tags(&["work", "june"]),
+                ..all()
+            },
+            &[],
+        ),
+        (
+            RecallRequest {
+                after: at(2 * DAY),
+                ..all()
+            },
             &["report four", "report three", "report two"],
         ),
-        (RecallRequest { before: at(2 * DAY), ..all() }, &["report one"]),
         (
-            RecallRequest { after: at(2 * DAY), before: at(4 * DAY), ..all() },
+            RecallRequest {
+                before: at(2 * DAY),
+                ..all()
+            },
+            &["report one"],
+        ),
+        (
+            RecallRequest {
+                after: at(2 * DAY),
+                before: at(4 * DAY),
+                ..all()
+            },
             &["report three", "report two"],
         ),
         (
-            RecallRequest { kinds: project, tags: tags(&["may"]), after: at(DAY), ..all() },
+            RecallRequest {
+                kinds: project,
+                tags: tags(&["may"]),
+                after: at(DAY),
+                ..all()
+            },
             &["report one"],
         ),
     ]
@@ -108,11 +170,22 @@ async fn filters_pass_what_fits_all_of_them_in_every_mode() {
     all_embedded(&mut client).await;
     for mode in [RecallMode::Lexical, RecallMode::Vector, RecallMode::Hybrid] {
         for (request, expected) in questions() {
-            let request = RecallRequest { mode: mode.into(), ..request };
+            let request = RecallRequest {
+                mode: mode.into(),
+                ..request
+            };
             let answer = recall(&mut client, request.clone()).await;
-            assert_eq!((answer.mode(), answer.degraded), (mode, false), "{:?}", answer.notes);
-            let mut found: Vec<String> =
-                answer.hits.into_iter().map(|hit| hit.memory.expect("a memory").content).collect();
+            assert_eq!(
+                (answer.mode(), answer.degraded),
+                (mode, false),
+                "{:?}",
+                answer.notes
+            );
+            let mut found: Vec<String> = answer
+                .hits
+                .into_iter()
+                .map(|hit| hit.memory.expect("a memory").content)
+                .collect();
             found.sort();
             assert_eq!(found, expected, "{request:?}");
         }
@@ -135,20 +208,44 @@ async fn a_list_passes_what_fits_and_goes_on_where_it_ended() {
     for (request, expected) in [
         (
             list("", any, ""),
-            &["report one", "report two", "report three", "report four", "report five"][..],
+            &[
+                "report one",
+                "report two",
+                "report three",
+                "report four",
+                "report five",
+            ][..],
         ),
-        (list("ann", MemoryKind::Project, ""), &["report one", "report two"]),
-        (list("", MemoryKind::Project, ""), &["report one", "report two", "report five"]),
+        (
+            list("ann", MemoryKind::Project, ""),
+            &["report one", "report two"],
+        ),
+        (
+            list("", MemoryKind::Project, ""),
+            &["report one", "report two", "report five"],
+        ),
         (list("ann", any, "may"), &["report one", "report three"]),
         (list("eve", any, ""), &[]),
     ] {
-        let page = client.list_memories(request.clone()).await.expect("a page").into_inner();
+        let page = client
+            .list_memories(request.clone())
+            .await
+            .expect("a page")
+            .into_inner();
         assert_eq!(contents(&page.memories), expected, "{request:?}");
         let (mut paged, mut token) = (Vec::new(), String::new());
         loop {
             let (page_size, page_token) = (2, token);
-            let request = ListMemoriesRequest { page_size, page_token, ..request.clone() };
-            let page = client.list_memories(request).await.expect("a page").into_inner();
+            let request = ListMemoriesRequest {
+                page_size,
+                page_token,
+                ..request.clone()
+            };
+            let page = client
+                .list_memories(request)
+                .await
+                .expect("a page")
+                .into_inner();
             assert!(page.memories.len() <= 2);
             paged.extend(page.memories);
             token = page.next_page_token;
@@ -165,11 +262,17 @@ async fn what_has_expired_is_not_recalled_and_can_still_be_looked_at() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let soon = wall_ms() / 1_000 + 2;
-    let ticket = RememberRequest { expires_at: at(soon), ..fact("ann", "The ticket is valid") };
+    let ticket = RememberRequest {
+        expires_at: at(soon),
+        ..fact("ann", "The ticket is valid")
+    };
     let ticket = kept(&mut client, ticket).await;
     kept(&mut client, fact("ann", "The ticket office is in Oslo")).await;
     let known = manifest(&mut client, "ann").await.text;
-    assert_eq!(known.lines().count(), if known.contains("valid") { 2 } else { 1 });
+    assert_eq!(
+        known.lines().count(),
+        if known.contains("valid") { 2 } else { 1 }
+    );
     let left = eventually("its time is over", async || {
         let found = recalled(&mut client, of("ann", "ticket")).await;
         (found.len() < 2).then_some(found)
@@ -177,21 +280,46 @@ async fn what_has_expired_is_not_recalled_and_can_still_be_looked_at() {
     assert_eq!(left.await, ["The ticket office is in Oslo"]);
     assert!(wall_ms() >= soon * 1_000, "not before its time");
     let known = manifest(&mut client, "ann").await.text;
-    assert!(!known.contains("valid"), "a manifest that was made before is not told: {known}");
-    let list = ListMemoriesRequest { subject: "ann".into(), ..Default::default() };
-    let listed = client.list_memories(list).await.expect("a page").into_inner().memories;
+    assert!(
+        !known.contains("valid"),
+        "a manifest that was made before is not told: {known}"
+    );
+    let list = ListMemoriesRequest {
+        subject: "ann".into(),
+        ..Default::default()
+    };
+    let listed = client
+        .list_memories(list)
+        .await
+        .expect("a page")
+        .into_inner()
+        .memories;
     assert_eq!(contents(&listed), ["The ticket office is in Oslo"]);
     assert_eq!(memories_of(&mut client, "ann").await.len(), 2, "as history");
-    let look = GetMemoryRequest { id: ticket.id.clone(), ..Default::default() };
-    let seen = client.get_memory(look).await.expect("readable").into_inner().memory;
+    let look = GetMemoryRequest {
+        id: ticket.id.clone(),
+        ..Default::default()
+    };
+    let seen = client
+        .get_memory(look)
+        .await
+        .expect("readable")
+        .into_inner()
+        .memory;
     assert_eq!(seen.expect("a memory").content, ticket.content);
     // Said again, it is so again.
     let again = remember(&mut client, fact("ann", "The ticket is valid")).await;
     let again = again.memory.expect("a memory");
-    assert!(again.expires_at.is_none() || again.id == ticket.id, "{again:?}");
+    assert!(
+        again.expires_at.is_none() || again.id == ticket.id,
+        "{again:?}"
+    );
     assert_eq!(recalled(&mut client, of("ann", "ticket")).await.len(), 2);
     // What is over when it is said is never recalled.
-    let past = RememberRequest { expires_at: at(1_000), ..fact("ann", "The ticket of last year") };
+    let past = RememberRequest {
+        expires_at: at(1_000),
+        ..fact("ann", "The ticket of last year")
+    };
     if let Err(status) = client.remember(past).await {
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     }
@@ -199,7 +327,9 @@ async fn what_has_expired_is_not_recalled_and_can_still_be_looked_at() {
 }
 
 fn ids(hits: &[RecallHit]) -> Vec<String> {
-    hits.iter().map(|hit| hit.memory.as_ref().expect("a memory").id.clone()).collect()
+    hits.iter()
+        .map(|hit| hit.memory.as_ref().expect("a memory").id.clone())
+        .collect()
 }
 
 #[tokio::test]
@@ -216,15 +346,30 @@ async fn hits_say_their_place_and_age_and_come_in_the_same_order_every_time() {
         kept(&mut client, request).await;
     }
     let first = recall(&mut client, of("ann", "museum visit")).await;
-    assert_eq!((first.hits.len(), first.mode(), first.degraded), (30, RecallMode::Lexical, false));
+    assert_eq!(
+        (first.hits.len(), first.mode(), first.degraded),
+        (30, RecallMode::Lexical, false)
+    );
     for (hit, next) in first.hits.iter().zip(&first.hits[1..]) {
-        assert!(hit.score >= next.score && next.score > 0.0, "best first: {hit:?} {next:?}");
+        assert!(
+            hit.score >= next.score && next.score > 0.0,
+            "best first: {hit:?} {next:?}"
+        );
     }
     for hit in &first.hits {
         assert_eq!(hit.vector_rank, 0);
-        let observed = hit.memory.as_ref().expect("a memory").observed_at.expect("a time").seconds;
+        let observed = hit
+            .memory
+            .as_ref()
+            .expect("a memory")
+            .observed_at
+            .expect("a time")
+            .seconds;
         let age = hit.age.expect("an age").seconds;
-        assert!((age - (now - observed)).abs() <= 60, "{age} s of {observed}");
+        assert!(
+            (age - (now - observed)).abs() <= 60,
+            "{age} s of {observed}"
+        );
     }
     let mut ranks: Vec<u32> = first.hits.iter().map(|hit| hit.lexical_rank).collect();
     ranks.sort_unstable();
@@ -233,7 +378,10 @@ async fn hits_say_their_place_and_age_and_come_in_the_same_order_every_time() {
         let again = recall(&mut client, of("ann", "museum visit")).await;
         assert_eq!(ids(&again.hits), ids(&first.hits));
     }
-    let default = RecallRequest { limit: 0, ..of("ann", "museum visit") };
+    let default = RecallRequest {
+        limit: 0,
+        ..of("ann", "museum visit")
+    };
     let default = recall(&mut client, default).await;
     assert_eq!(ids(&default.hits), ids(&first.hits)[..8]);
 }
@@ -247,7 +395,10 @@ async fn recalls_are_counted_off_the_callers_path() {
     say(&mut daemon.sessions(), "chat", "hello").await;
     let before = wall_ms() / 1_000;
     for _ in 0..3 {
-        let request = RecallRequest { session_id: "chat".into(), ..of("ann", "launch") };
+        let request = RecallRequest {
+            session_id: "chat".into(),
+            ..of("ann", "launch")
+        };
         assert_eq!(recalled(&mut client, request).await.len(), 1);
     }
     let known = eventually("three are counted", async || {
@@ -258,7 +409,10 @@ async fn recalls_are_counted_off_the_callers_path() {
     assert_eq!((known[0].recall_count, known[1].recall_count), (3, 0));
     assert!(known[0].last_recalled_at.expect("a time").seconds >= before);
     assert_eq!(known[1].last_recalled_at, None);
-    assert_eq!(known[0].updated_at, known[0].created_at, "to be recalled is no change");
+    assert_eq!(
+        known[0].updated_at, known[0].created_at,
+        "to be recalled is no change"
+    );
     assert_eq!(memory_stats(&mut client).await.recall_events, 3);
 }
 
@@ -281,11 +435,18 @@ async fn pages_and_hits_are_small_enough_for_a_client_that_takes_little() {
     };
     for start in [0, 400] {
         let memories = (start..start + 400).map(memory).collect();
-        client.import_memories(ImportMemoriesRequest { memories }).await.expect("imported");
+        client
+            .import_memories(ImportMemoriesRequest { memories })
+            .await
+            .expect("imported");
     }
     // What every client takes unless it is told otherwise.
     let mut client = client.max_decoding_message_size(4 << 20);
     let hits = recall(&mut client, of("ann", "museum")).await.hits;
     assert_eq!(hits.len(), 100);
-    assert_eq!(memories_of(&mut client, "ann").await.len(), 800, "page by page");
+    assert_eq!(
+        memories_of(&mut client, "ann").await.len(),
+        800,
+        "page by page"
+    );
 }

@@ -26,35 +26,114 @@ fn wrong_facts() -> Vec<(RememberRequest, &'static str, &'static str)> {
     };
     let source = |session: &str, seqs: Vec<u64>| {
         let (session_id, generation) = (session.to_owned(), String::new());
-        Some(MemorySource { session_id, generation, seqs })
+        Some(MemorySource {
+            session_id,
+            generation,
+            seqs,
+        })
     };
-    let far = Some(Timestamp { seconds: i64::MAX, nanos: 0 });
+    let far = Some(Timestamp {
+        seconds: i64::MAX,
+        nanos: 0,
+    });
     vec![
-        (wrong(&|fact| fact.content = " \n".into()), "MEMORY_INVALID", "content"),
-        (wrong(&|fact| fact.content = "x".repeat(8_193)), "MEMORY_INVALID", "8192"),
-        (wrong(&|fact| fact.kind = 0), "MEMORY_KIND_INVALID", "MEMORY_KIND_USER"),
+        (
+            wrong(&|fact| fact.content = " \n".into()),
+            "MEMORY_INVALID",
+            "content",
+        ),
+        (
+            wrong(&|fact| fact.content = "x".repeat(8_193)),
+            "MEMORY_INVALID",
+            "8192",
+        ),
+        (
+            wrong(&|fact| fact.kind = 0),
+            "MEMORY_KIND_INVALID",
+            "MEMORY_KIND_USER",
+        ),
         (wrong(&|fact| fact.kind = 5), "MEMORY_KIND_INVALID", "5"),
-        (wrong(&|fact| fact.visibility = 7), "VISIBILITY_INVALID", "7"),
-        (wrong(&|fact| fact.near_duplicate = 7), "NEAR_DUPLICATE_INVALID", "7"),
+        (
+            wrong(&|fact| fact.visibility = 7),
+            "VISIBILITY_INVALID",
+            "7",
+        ),
+        (
+            wrong(&|fact| fact.near_duplicate = 7),
+            "NEAR_DUPLICATE_INVALID",
+            "7",
+        ),
         (wrong(&|fact| fact.polarity = 9), "POLARITY_INVALID", "9"),
-        (wrong(&|fact| fact.polarity = Polarity::Correction.into()), "MEMORY_INVALID", "polarity"),
-        (wrong(&|fact| fact.tags = vec![" ".into()]), "MEMORY_INVALID", "tag"),
-        (wrong(&|fact| fact.tags = vec!["x".repeat(129)]), "MEMORY_INVALID", "128"),
+        (
+            wrong(&|fact| fact.polarity = Polarity::Correction.into()),
+            "MEMORY_INVALID",
+            "polarity",
+        ),
+        (
+            wrong(&|fact| fact.tags = vec![" ".into()]),
+            "MEMORY_INVALID",
+            "tag",
+        ),
+        (
+            wrong(&|fact| fact.tags = vec!["x".repeat(129)]),
+            "MEMORY_INVALID",
+            "128",
+        ),
         (
             wrong(&|fact| fact.tags = (0..33).map(|tag| tag.to_string()).collect()),
             "MEMORY_INVALID",
             "32",
         ),
-        (wrong(&|fact| fact.importance = Some(1.01)), "MEMORY_INVALID", "importance"),
-        (wrong(&|fact| fact.importance = Some(f32::NAN)), "MEMORY_INVALID", "importance"),
-        (wrong(&|fact| fact.subject = "x".repeat(257)), "ID_INVALID", "256"),
-        (wrong(&|fact| fact.idempotency_key = "x".repeat(257)), "ID_INVALID", "256"),
-        (wrong(&|fact| fact.supersedes_id = "mine".into()), "MEMORY_ID_INVALID", "mine"),
-        (wrong(&|fact| fact.observed_at = far), "TIMESTAMP_INVALID", "observed_at"),
-        (wrong(&|fact| fact.expires_at = far), "TIMESTAMP_INVALID", "expires_at"),
-        (wrong(&|fact| fact.source = source("", vec![])), "ID_INVALID", "session"),
-        (wrong(&|fact| fact.source = source("chat", vec![0])), "MEMORY_INVALID", "seqs"),
-        (wrong(&|fact| fact.source = source("chat", (1..=257).collect())), "MEMORY_INVALID", "256"),
+        (
+            wrong(&|fact| fact.importance = Some(1.01)),
+            "MEMORY_INVALID",
+            "importance",
+        ),
+        (
+            wrong(&|fact| fact.importance = Some(f32::NAN)),
+            "MEMORY_INVALID",
+            "importance",
+        ),
+        (
+            wrong(&|fact| fact.subject = "x".repeat(257)),
+            "ID_INVALID",
+            "256",
+        ),
+        (
+            wrong(&|fact| fact.idempotency_key = "x".repeat(257)),
+            "ID_INVALID",
+            "256",
+        ),
+        (
+            wrong(&|fact| fact.supersedes_id = "mine".into()),
+            "MEMORY_ID_INVALID",
+            "mine",
+        ),
+        (
+            wrong(&|fact| fact.observed_at = far),
+            "TIMESTAMP_INVALID",
+            "observed_at",
+        ),
+        (
+            wrong(&|fact| fact.expires_at = far),
+            "TIMESTAMP_INVALID",
+            "expires_at",
+        ),
+        (
+            wrong(&|fact| fact.source = source("", vec![])),
+            "ID_INVALID",
+            "session",
+        ),
+        (
+            wrong(&|fact| fact.source = source("chat", vec![0])),
+            "MEMORY_INVALID",
+            "seqs",
+        ),
+        (
+            wrong(&|fact| fact.source = source("chat", (1..=257).collect())),
+            "MEMORY_INVALID",
+            "256",
+        ),
     ]
 }
 
@@ -68,14 +147,21 @@ async fn a_fact_with_one_thing_wrong_is_refused_by_name_and_nothing_is_kept() {
         assert!(said.contains(word), "{word:?} in {said:?} of {request:?}");
         assert!(said.len() < 1_000, "{said:?}");
     }
-    let nobodys = RememberRequest { subject: String::new(), ..fact("ann", "whose?") };
+    let nobodys = RememberRequest {
+        subject: String::new(),
+        ..fact("ann", "whose?")
+    };
     let status = client.remember(nobodys).await.expect_err("nobody's");
     assert_eq!(status.code(), INVALID, "{status:?}");
     let missing = RememberRequest {
         supersedes_id: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(),
         ..fact("ann", "instead of nothing")
     };
-    refused(client.remember(missing).await, Code::NotFound, "MEMORY_NOT_FOUND");
+    refused(
+        client.remember(missing).await,
+        Code::NotFound,
+        "MEMORY_NOT_FOUND",
+    );
     assert!(memories_of(&mut client, "").await.is_empty());
 
     // At the limits themselves everything goes.
@@ -95,41 +181,122 @@ async fn questions_that_make_no_sense_are_refused_by_name() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let many = (0..17).map(|subject| subject.to_string()).collect();
-    let far = Some(Timestamp { seconds: i64::MAX, nanos: 0 });
+    let far = Some(Timestamp {
+        seconds: i64::MAX,
+        nanos: 0,
+    });
     let good = of("ann", "launch");
     for (request, reason) in [
-        (RecallRequest { subjects: many, ..good.clone() }, "MEMORY_INVALID"),
-        (RecallRequest { subjects: vec![String::new()], ..good.clone() }, "ID_INVALID"),
-        (RecallRequest { kinds: vec![0], ..good.clone() }, "MEMORY_KIND_INVALID"),
-        (RecallRequest { mode: 9, ..good.clone() }, "RECALL_MODE_INVALID"),
-        (RecallRequest { after: far, ..good.clone() }, "TIMESTAMP_INVALID"),
-        (RecallRequest { session_id: "x".repeat(257), ..good.clone() }, "ID_INVALID"),
+        (
+            RecallRequest {
+                subjects: many,
+                ..good.clone()
+            },
+            "MEMORY_INVALID",
+        ),
+        (
+            RecallRequest {
+                subjects: vec![String::new()],
+                ..good.clone()
+            },
+            "ID_INVALID",
+        ),
+        (
+            RecallRequest {
+                kinds: vec![0],
+                ..good.clone()
+            },
+            "MEMORY_KIND_INVALID",
+        ),
+        (
+            RecallRequest {
+                mode: 9,
+                ..good.clone()
+            },
+            "RECALL_MODE_INVALID",
+        ),
+        (
+            RecallRequest {
+                after: far,
+                ..good.clone()
+            },
+            "TIMESTAMP_INVALID",
+        ),
+        (
+            RecallRequest {
+                session_id: "x".repeat(257),
+                ..good.clone()
+            },
+            "ID_INVALID",
+        ),
     ] {
         refused(client.recall(request).await, INVALID, reason);
     }
     // Nobody computes meanings here.
-    let meaning = RecallRequest { mode: RecallMode::Vector.into(), ..good };
-    let status = client.recall(meaning).await.expect_err("without an embedder");
-    assert!(matches!(status.code(), INVALID | Code::FailedPrecondition), "{status:?}");
-    assert!(status.message().contains("embedder"), "it says what to do: {status:?}");
+    let meaning = RecallRequest {
+        mode: RecallMode::Vector.into(),
+        ..good
+    };
+    let status = client
+        .recall(meaning)
+        .await
+        .expect_err("without an embedder");
+    assert!(
+        matches!(status.code(), INVALID | Code::FailedPrecondition),
+        "{status:?}"
+    );
+    assert!(
+        status.message().contains("embedder"),
+        "it says what to do: {status:?}"
+    );
 
     for id in ["", "mine", "01ARZ3NDEKTSV4RRFFQ69G5FA\u{e9}"] {
-        let look = GetMemoryRequest { id: id.into(), ..GetMemoryRequest::default() };
+        let look = GetMemoryRequest {
+            id: id.into(),
+            ..GetMemoryRequest::default()
+        };
         refused(client.get_memory(look).await, INVALID, "MEMORY_ID_INVALID");
-        let forget = ForgetRequest { target: Some(Target::Id(id.into())), dry_run: true };
+        let forget = ForgetRequest {
+            target: Some(Target::Id(id.into())),
+            dry_run: true,
+        };
         refused(client.forget(forget).await, INVALID, "MEMORY_ID_INVALID");
-        let memory = Some(Memory { id: id.into(), ..Memory::default() });
-        let update = UpdateMemoryRequest { memory, update_mask: None };
-        refused(client.update_memory(update).await, INVALID, "MEMORY_ID_INVALID");
+        let memory = Some(Memory {
+            id: id.into(),
+            ..Memory::default()
+        });
+        let update = UpdateMemoryRequest {
+            memory,
+            update_mask: None,
+        };
+        refused(
+            client.update_memory(update).await,
+            INVALID,
+            "MEMORY_ID_INVALID",
+        );
     }
-    let page = ListMemoriesRequest { page_token: "next".into(), ..Default::default() };
-    refused(client.list_memories(page).await, INVALID, "PAGE_TOKEN_INVALID");
+    let page = ListMemoriesRequest {
+        page_token: "next".into(),
+        ..Default::default()
+    };
+    refused(
+        client.list_memories(page).await,
+        INVALID,
+        "PAGE_TOKEN_INVALID",
+    );
     let whose = GetManifestRequest::default();
     refused(client.get_manifest(whose).await, INVALID, "ID_INVALID");
     let lease = LeaseExtractionRequest::default();
     refused(client.lease_extraction(lease).await, INVALID, "ID_INVALID");
-    let commit = CommitExtractionRequest { lease: "mine".into(), memories: Vec::new() };
-    refused(client.commit_extraction(commit).await, INVALID, "LEASE_INVALID");
+    let commit = CommitExtractionRequest {
+        lease: "mine".into(),
+        memories: Vec::new(),
+    };
+    refused(
+        client.commit_extraction(commit).await,
+        INVALID,
+        "LEASE_INVALID",
+    );
 }
 
 #[tokio::test]
@@ -142,10 +309,19 @@ async fn whoever_forgets_must_say_what() {
         (None, "FORGET_TARGET_MISSING"),
         (Some(Target::Subject(String::new())), "ID_INVALID"),
         (filter(MemoryFilter::default()), "FILTER_EMPTY"),
-        (filter(MemoryFilter { kinds: vec![9], ..Default::default() }), "MEMORY_KIND_INVALID"),
+        (
+            filter(MemoryFilter {
+                kinds: vec![9],
+                ..Default::default()
+            }),
+            "MEMORY_KIND_INVALID",
+        ),
     ] {
         for dry_run in [true, false] {
-            let forget = ForgetRequest { target: target.clone(), dry_run };
+            let forget = ForgetRequest {
+                target: target.clone(),
+                dry_run,
+            };
             refused(client.forget(forget).await, INVALID, reason);
         }
     }
@@ -158,8 +334,13 @@ async fn an_update_names_its_fields_and_keeps_the_rules() {
     let mut client = daemon.memories();
     let made = kept(&mut client, fact("ann", "The launch is in May")).await;
     let update = |paths: &[&str], memory: Memory| UpdateMemoryRequest {
-        memory: Some(Memory { id: made.id.clone(), ..memory }),
-        update_mask: Some(FieldMask { paths: paths.iter().map(|&path| path.into()).collect() }),
+        memory: Some(Memory {
+            id: made.id.clone(),
+            ..memory
+        }),
+        update_mask: Some(FieldMask {
+            paths: paths.iter().map(|&path| path.into()).collect(),
+        }),
     };
     let none = Memory::default;
     for (request, reason) in [
@@ -169,33 +350,87 @@ async fn an_update_names_its_fields_and_keeps_the_rules() {
         (update(&["recall_count"], none()), "UPDATE_MASK_INVALID"),
         (update(&["content"], none()), "MEMORY_INVALID"),
         (update(&["kind"], none()), "MEMORY_KIND_INVALID"),
-        (update(&["importance"], Memory { importance: 2.0, ..none() }), "MEMORY_INVALID"),
-        (update(&["tags"], Memory { tags: vec![String::new()], ..none() }), "MEMORY_INVALID"),
-        (update(&["polarity"], Memory { polarity: 1, ..none() }), "MEMORY_INVALID"),
+        (
+            update(
+                &["importance"],
+                Memory {
+                    importance: 2.0,
+                    ..none()
+                },
+            ),
+            "MEMORY_INVALID",
+        ),
+        (
+            update(
+                &["tags"],
+                Memory {
+                    tags: vec![String::new()],
+                    ..none()
+                },
+            ),
+            "MEMORY_INVALID",
+        ),
+        (
+            update(
+                &["polarity"],
+                Memory {
+                    polarity: 1,
+                    ..none()
+                },
+            ),
+            "MEMORY_INVALID",
+        ),
         (update(&["observed_at"], none()), "TIMESTAMP_INVALID"),
     ] {
         refused(client.update_memory(request).await, INVALID, reason);
     }
     let gone = "01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned();
     let nobodys = UpdateMemoryRequest {
-        memory: Some(Memory { id: gone, pinned: true, ..none() }),
-        update_mask: Some(FieldMask { paths: vec!["pinned".into()] }),
+        memory: Some(Memory {
+            id: gone,
+            pinned: true,
+            ..none()
+        }),
+        update_mask: Some(FieldMask {
+            paths: vec!["pinned".into()],
+        }),
     };
-    refused(client.update_memory(nobodys).await, Code::NotFound, "MEMORY_NOT_FOUND");
-    assert_eq!(memories_of(&mut client, "ann").await, std::slice::from_ref(&made));
+    refused(
+        client.update_memory(nobodys).await,
+        Code::NotFound,
+        "MEMORY_NOT_FOUND",
+    );
+    assert_eq!(
+        memories_of(&mut client, "ann").await,
+        std::slice::from_ref(&made)
+    );
 
-    let all = ["content", "kind", "visibility", "tags", "importance", "expires_at", "pinned"];
+    let all = [
+        "content",
+        "kind",
+        "visibility",
+        "tags",
+        "importance",
+        "expires_at",
+        "pinned",
+    ];
     let new = Memory {
         content: "The launch is in June".into(),
         kind: MemoryKind::Reference.into(),
         visibility: Visibility::Team.into(),
         tags: vec!["b".into(), "a".into()],
         importance: 0.25,
-        expires_at: Some(Timestamp { seconds: 4_000_000_000, nanos: 0 }),
+        expires_at: Some(Timestamp {
+            seconds: 4_000_000_000,
+            nanos: 0,
+        }),
         pinned: true,
         ..none()
     };
-    let now = client.update_memory(update(&all, new.clone())).await.expect("updated");
+    let now = client
+        .update_memory(update(&all, new.clone()))
+        .await
+        .expect("updated");
     let now = now.into_inner().memory.expect("a memory");
     let tags = vec!["a".to_owned(), "b".to_owned()];
     let expected = Memory {
@@ -210,8 +445,14 @@ async fn an_update_names_its_fields_and_keeps_the_rules() {
     assert_eq!(now, expected);
     assert!(recall(&mut client, of("ann", "May")).await.hits.is_empty());
     assert_eq!(recall(&mut client, of("bob", "June")).await.hits.len(), 1);
-    let never = client.update_memory(update(&["expires_at"], none())).await.expect("updated");
-    assert_eq!(never.into_inner().memory.expect("a memory").expires_at, None);
+    let never = client
+        .update_memory(update(&["expires_at"], none()))
+        .await
+        .expect("updated");
+    assert_eq!(
+        never.into_inner().memory.expect("a memory").expires_at,
+        None
+    );
 }
 
 #[tokio::test]
@@ -224,13 +465,25 @@ async fn a_tenant_keeps_as_many_memories_as_configured() {
         made.push(kept(&mut client, fact("ann", &format!("Fact number {number}"))).await);
     }
     let full = (Code::ResourceExhausted, "MEMORIES_FULL");
-    refused(client.remember(fact("bob", "One more")).await, full.0, full.1);
-    let copy = Memory { id: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..made[0].clone() };
-    let import = ImportMemoriesRequest { memories: vec![copy] };
+    refused(
+        client.remember(fact("bob", "One more")).await,
+        full.0,
+        full.1,
+    );
+    let copy = Memory {
+        id: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(),
+        ..made[0].clone()
+    };
+    let import = ImportMemoriesRequest {
+        memories: vec![copy],
+    };
     refused(client.import_memories(import).await, full.0, full.1);
     // What is there already may be said again.
     remember(&mut client, fact("ann", "Fact number 1")).await;
-    let forget = ForgetRequest { target: Some(Target::Id(made[2].id.clone())), dry_run: false };
+    let forget = ForgetRequest {
+        target: Some(Target::Id(made[2].id.clone())),
+        dry_run: false,
+    };
     client.forget(forget).await.expect("forgotten");
     kept(&mut client, fact("bob", "One more")).await;
     assert_eq!(memory_stats(&mut client).await.memories, 3);
@@ -241,16 +494,29 @@ async fn too_many_at_once_are_refused_and_long_questions_answered() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let made = kept(&mut client, fact("ann", "The launch is in May")).await;
-    let import = ImportMemoriesRequest { memories: vec![made; 501] };
-    refused(client.import_memories(import).await, INVALID, "MEMORY_INVALID");
+    let import = ImportMemoriesRequest {
+        memories: vec![made; 501],
+    };
+    refused(
+        client.import_memories(import).await,
+        INVALID,
+        "MEMORY_INVALID",
+    );
     for query in [
         "launch ".repeat(580),
         format!("launch {}", "x".repeat(4_000)),
         "launch AND OR NOT NEAR( \" * ^ : - + {} ''".into(),
         "launch\u{0}\u{feff}\u{202e}".into(),
     ] {
-        let request = RecallRequest { limit: 5_000, ..of("ann", &query) };
-        assert_eq!(recall(&mut client, request).await.hits.len(), 1, "{query:?}");
+        let request = RecallRequest {
+            limit: 5_000,
+            ..of("ann", &query)
+        };
+        assert_eq!(
+            recall(&mut client, request).await.hits.len(),
+            1,
+            "{query:?}"
+        );
     }
     for query in ["", " \n", "the of and", "?!", "\u{1f642}"] {
         let answer = client.recall(of("ann", query)).await;

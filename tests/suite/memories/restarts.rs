@@ -26,7 +26,10 @@ impl Writer {
     fn request(&self, number: u64) -> RememberRequest {
         let content = format!("Writer {} noted number {number}", self.name);
         let idempotency_key = content.clone();
-        RememberRequest { idempotency_key, ..fact(&format!("s{}", self.name % 3), &content) }
+        RememberRequest {
+            idempotency_key,
+            ..fact(&format!("s{}", self.name % 3), &content)
+        }
     }
 
     /// Writes until the daemon is gone.
@@ -34,7 +37,8 @@ impl Writer {
         while let Ok(answer) = client.remember(self.request(self.next)).await {
             let answer = answer.into_inner();
             assert_eq!(answer.outcome(), RememberOutcome::Created);
-            self.acked.push((self.next, answer.memory.expect("a memory").id));
+            self.acked
+                .push((self.next, answer.memory.expect("a memory").id));
             self.next += 1;
             done.fetch_add(1, Ordering::Relaxed);
         }
@@ -47,16 +51,26 @@ impl Writer {
     fn check(&self, all: &[Memory], seed: u64) {
         let prefix = format!("Writer {} ", self.name);
         let mut mine: BTreeMap<&str, &str> = BTreeMap::new();
-        for memory in all.iter().filter(|memory| memory.content.starts_with(&prefix)) {
+        for memory in all
+            .iter()
+            .filter(|memory| memory.content.starts_with(&prefix))
+        {
             let twice = mine.insert(&memory.content, &memory.id);
             assert_eq!(twice, None, "seed {seed}: {memory:?} is there twice");
         }
         for (number, id) in &self.acked {
             let content = self.request(*number).content;
-            assert_eq!(mine.get(&*content), Some(&&**id), "seed {seed}: {content} is lost");
+            assert_eq!(
+                mine.get(&*content),
+                Some(&&**id),
+                "seed {seed}: {content} is lost"
+            );
         }
         let extra = mine.len() - self.acked.len();
-        assert!(extra <= 1, "seed {seed}: at most the one without an answer: {extra}");
+        assert!(
+            extra <= 1,
+            "seed {seed}: at most the one without an answer: {extra}"
+        );
     }
 }
 
@@ -65,7 +79,11 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
     const SEED: u64 = 20_261_122;
     let mut random = Seed::new(SEED);
     let mut daemon = Daemon::start().await;
-    let writer = |name| Writer { name, acked: Vec::new(), next: 0 };
+    let writer = |name| Writer {
+        name,
+        acked: Vec::new(),
+        next: 0,
+    };
     let mut writers: Vec<Writer> = (0..8).map(writer).collect();
     for _ in 0..4 {
         let enough = 50 + random.below(300) as u64;
@@ -88,7 +106,9 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
             // What had no answer is said again under its key, and is there once.
             let again = remember(&mut client, writer.request(writer.next)).await;
             assert_eq!(again.outcome(), RememberOutcome::Created, "seed {SEED}");
-            writer.acked.push((writer.next, again.memory.expect("a memory").id));
+            writer
+                .acked
+                .push((writer.next, again.memory.expect("a memory").id));
             writer.next += 1;
         }
         let all = memories_of(&mut client, "").await;
@@ -97,9 +117,16 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
         for writer in &writers {
             let (last, id) = writer.acked.last().expect("one");
             let request = writer.request(*last);
-            let asked = RecallRequest { limit: 1, ..of(&request.subject, &request.content) };
+            let asked = RecallRequest {
+                limit: 1,
+                ..of(&request.subject, &request.content)
+            };
             let best = recall(&mut client, asked).await.hits.swap_remove(0);
-            assert_eq!(&best.memory.expect("a memory").id, id, "seed {SEED}: {request:?}");
+            assert_eq!(
+                &best.memory.expect("a memory").id,
+                id,
+                "seed {SEED}: {request:?}"
+            );
         }
         assert_eq!(memory_stats(&mut client).await.memories, all.len() as u64);
     }
@@ -115,14 +142,20 @@ async fn a_restart_keeps_everything_whatever_the_journal_keeps() {
         let mut now = fact("ann", "The launch is in June");
         now.supersedes_id = old.id;
         kept(&mut client, now).await;
-        let pinned = RememberRequest { pinned: true, ..fact("bob", "The office is in Oslo") };
+        let pinned = RememberRequest {
+            pinned: true,
+            ..fact("bob", "The office is in Oslo")
+        };
         kept(&mut client, pinned).await;
         recalled(&mut client, of("ann", "launch")).await;
         eventually("the recall is counted", async || {
             (memory_stats(&mut client).await.recall_events == 1).then_some(())
         })
         .await;
-        let before = (memories_of(&mut client, "").await, manifest(&mut client, "bob").await);
+        let before = (
+            memories_of(&mut client, "").await,
+            manifest(&mut client, "bob").await,
+        );
         for how in ["kill -9", "SIGTERM"] {
             match how {
                 "kill -9" => daemon.kill9().await,
@@ -130,13 +163,19 @@ async fn a_restart_keeps_everything_whatever_the_journal_keeps() {
             }
             daemon.restart().await;
             client = daemon.memories();
-            let after = (memories_of(&mut client, "").await, manifest(&mut client, "bob").await);
+            let after = (
+                memories_of(&mut client, "").await,
+                manifest(&mut client, "bob").await,
+            );
             assert_eq!(after, before, "{durability}, {how}");
             let counts = memory_stats(&mut client).await;
             let counts = (counts.memories, counts.superseded, counts.recall_events);
             assert_eq!(counts, (2, 1, 1), "{durability}, {how}");
         }
-        assert_eq!(recalled(&mut client, of("ann", "launch")).await, ["The launch is in June"]);
+        assert_eq!(
+            recalled(&mut client, of("ann", "launch")).await,
+            ["The launch is in June"]
+        );
     }
 }
 
@@ -153,7 +192,14 @@ async fn a_session_that_is_gone_with_its_journal_leaves_its_memories() {
         ..Default::default()
     };
     let mut client = daemon.memories();
-    let made = kept(&mut client, RememberRequest { source: Some(source), ..fact("", "") }).await;
+    let made = kept(
+        &mut client,
+        RememberRequest {
+            source: Some(source),
+            ..fact("", "")
+        },
+    )
+    .await;
     assert_eq!(made.content, "My launch is in May");
     daemon.stop().await;
     daemon.restart().await;

@@ -17,12 +17,22 @@ fn secrets() -> [(&'static str, String); 7] {
     // In pieces, so that nobody who scans this file takes them for real.
     let joined = |pieces: &[&str]| pieces.concat();
     [
-        ("an OpenAI key", joined(&["sk-", "proj-", "Zx9Qw3Er7Ty1Ui5Op2As8Df4Gh6Jk0LzXcVbNm"])),
-        ("a GitHub token", joined(&["gh", "p_", "Q7w2E9r4T1y6U3i8O5p0A2s7D4f9G1h6J3k8"])),
+        (
+            "an OpenAI key",
+            joined(&["sk-", "proj-", "Zx9Qw3Er7Ty1Ui5Op2As8Df4Gh6Jk0LzXcVbNm"]),
+        ),
+        (
+            "a GitHub token",
+            joined(&["gh", "p_", "Q7w2E9r4T1y6U3i8O5p0A2s7D4f9G1h6J3k8"]),
+        ),
         ("an AWS key", joined(&["AK", "IA", "QZ7XW3ER5TY2UI4O"])),
         (
             "a Slack token",
-            joined(&["xo", "xb-", "123456789012-123456789012-Zx9Qw3Er7Ty1Ui5Op2As8Df4"]),
+            joined(&[
+                "xo",
+                "xb-",
+                "123456789012-123456789012-Zx9Qw3Er7Ty1Ui5Op2As8Df4",
+            ]),
         ),
         ("a card", "4111 1111 1111 1111".to_owned()),
         (
@@ -66,14 +76,24 @@ async fn what_looks_like_a_secret_is_taken_out_before_it_is_stored_or_embedded()
         assert!(made.redacted >= 1, "{what}: {made:?}");
         let content = made.memory.expect("a memory").content;
         assert!(!content.contains(core(&secret)), "{what}: {content}");
-        assert!(content.starts_with("Deploys of") && content.ends_with("Mondays"), "{content}");
+        assert!(
+            content.starts_with("Deploys of") && content.ends_with("Mondays"),
+            "{content}"
+        );
     }
-    let plain = remember(&mut client, fact("ann", "Order 4111 has 16 parts, see RFC 9110")).await;
+    let plain = remember(
+        &mut client,
+        fact("ann", "Order 4111 has 16 parts, see RFC 9110"),
+    )
+    .await;
     assert_eq!(plain.redacted, 0, "{plain:?}");
     all_embedded(&mut client).await;
     let texts = provider.calls().concat();
     for (what, secret) in secrets() {
-        assert!(!texts.iter().any(|text| text.contains(core(&secret))), "{what} was sent");
+        assert!(
+            !texts.iter().any(|text| text.contains(core(&secret))),
+            "{what} was sent"
+        );
         let files = files_with(&daemon, &[core(&secret)]);
         assert!(files.is_empty(), "{what} is on the disk: {files:?}");
     }
@@ -87,15 +107,32 @@ async fn other_ways_in_are_guarded_as_well() {
     let made = remember(&mut client, fact("ann", "The token is known")).await;
     let id = made.memory.expect("a memory").id;
     let update = UpdateMemoryRequest {
-        memory: Some(Memory { id, content: format!("It is {secret}"), ..Memory::default() }),
-        update_mask: Some(FieldMask { paths: vec!["content".into()] }),
+        memory: Some(Memory {
+            id,
+            content: format!("It is {secret}"),
+            ..Memory::default()
+        }),
+        update_mask: Some(FieldMask {
+            paths: vec!["content".into()],
+        }),
     };
-    let changed = client.update_memory(update).await.expect("updated").into_inner();
+    let changed = client
+        .update_memory(update)
+        .await
+        .expect("updated")
+        .into_inner();
     assert_eq!(changed.redacted, 1);
     let said = append("chat", [user(&format!("My token: {secret}"))]);
     daemon.sessions().append(said).await.expect("appended");
-    let source = MemorySource { session_id: "chat".into(), seqs: vec![1], ..Default::default() };
-    let copied = RememberRequest { source: Some(source), ..fact("ann", "") };
+    let source = MemorySource {
+        session_id: "chat".into(),
+        seqs: vec![1],
+        ..Default::default()
+    };
+    let copied = RememberRequest {
+        source: Some(source),
+        ..fact("ann", "")
+    };
     let copied = remember(&mut client, copied).await;
     assert_eq!(copied.redacted, 1);
     let mut tagged = fact("ann", "A fact with a tag");
@@ -103,8 +140,16 @@ async fn other_ways_in_are_guarded_as_well() {
     // A label is no place for one either: refused or redacted, but not kept.
     drop(client.remember(tagged).await);
     let known = memories_of(&mut client, "").await;
-    assert!(known.iter().all(|memory| !memory.content.contains(secret.as_str())), "{known:?}");
-    assert!(known.iter().all(|memory| !memory.tags.contains(secret)), "{known:?}");
+    assert!(
+        known
+            .iter()
+            .all(|memory| !memory.content.contains(secret.as_str())),
+        "{known:?}"
+    );
+    assert!(
+        known.iter().all(|memory| !memory.tags.contains(secret)),
+        "{known:?}"
+    );
 }
 
 #[tokio::test]
@@ -115,8 +160,11 @@ async fn a_policy_may_refuse_them_or_let_them_pass() {
         |policy: &str| Setup::default().section(format!("long_term: {{ secrets: {policy} }}"));
     let daemon = Daemon::with(setup("block")).await;
     let mut client = daemon.memories();
-    let problem =
-        refused(client.remember(fact("ann", &said)).await, Code::InvalidArgument, "SECRET_FOUND");
+    let problem = refused(
+        client.remember(fact("ann", &said)).await,
+        Code::InvalidArgument,
+        "SECRET_FOUND",
+    );
     assert!(!problem.contains(secret.as_str()), "{problem}");
     assert!(memories_of(&mut client, "").await.is_empty());
     assert!(files_with(&daemon, &[secret]).is_empty());
@@ -125,11 +173,18 @@ async fn a_policy_may_refuse_them_or_let_them_pass() {
     let daemon = Daemon::with(setup("allow")).await;
     let mut client = daemon.memories();
     let made = remember(&mut client, fact("ann", &said)).await;
-    assert_eq!((made.redacted, made.memory.expect("a memory").content), (0, said));
+    assert_eq!(
+        (made.redacted, made.memory.expect("a memory").content),
+        (0, said)
+    );
     // What is carried over to a daemon with another policy does not smuggle them in.
     let all = memories_of(&mut client, "").await;
     let strict = Daemon::with(setup("redact")).await;
     let mut there = strict.memories();
-    drop(there.import_memories(ImportMemoriesRequest { memories: all }).await);
+    drop(
+        there
+            .import_memories(ImportMemoriesRequest { memories: all })
+            .await,
+    );
     assert!(files_with(&strict, &[secret]).is_empty());
 }

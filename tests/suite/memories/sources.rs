@@ -13,7 +13,11 @@ use crate::harness::{
 
 fn from(session: &str, generation: &str, seqs: &[u64]) -> Option<MemorySource> {
     let (session_id, generation) = (session.to_owned(), generation.to_owned());
-    Some(MemorySource { session_id, generation, seqs: seqs.to_vec() })
+    Some(MemorySource {
+        session_id,
+        generation,
+        seqs: seqs.to_vec(),
+    })
 }
 
 fn at(seconds: i64) -> Option<Timestamp> {
@@ -22,12 +26,28 @@ fn at(seconds: i64) -> Option<Timestamp> {
 
 /// A chat of ann's, in the past.
 async fn chat(daemon: &Daemon) -> String {
-    let turns = [user("My launch is in May"), assistant("Noted."), user("And it is in Oslo")];
+    let turns = [
+        user("My launch is in May"),
+        assistant("Noted."),
+        user("And it is in Oslo"),
+    ];
     let dated = (1..).zip(turns);
-    let turns: Vec<Turn> =
-        dated.map(|(day, turn)| Turn { timestamp: at(day * 86_400), ..turn }).collect();
-    let request = AppendRequest { subject: "ann".into(), ..append("chat", turns) };
-    let made = daemon.sessions().append(request).await.expect("appended").into_inner();
+    let turns: Vec<Turn> = dated
+        .map(|(day, turn)| Turn {
+            timestamp: at(day * 86_400),
+            ..turn
+        })
+        .collect();
+    let request = AppendRequest {
+        subject: "ann".into(),
+        ..append("chat", turns)
+    };
+    let made = daemon
+        .sessions()
+        .append(request)
+        .await
+        .expect("appended")
+        .into_inner();
     made.session.expect("a session").generation
 }
 
@@ -36,19 +56,39 @@ async fn turns_become_a_memory_with_their_text_and_where_it_comes_from() {
     let daemon = Daemon::start().await;
     let generation = chat(&daemon).await;
     let mut client = daemon.memories();
-    let one = RememberRequest { source: from("chat", "", &[1]), ..fact("", "") };
+    let one = RememberRequest {
+        source: from("chat", "", &[1]),
+        ..fact("", "")
+    };
     let one = kept(&mut client, one).await;
-    assert_eq!((&*one.subject, &*one.content), ("ann", "My launch is in May"));
-    assert_eq!(one.source, from("chat", &generation, &[1]), "which life of it, too");
+    assert_eq!(
+        (&*one.subject, &*one.content),
+        ("ann", "My launch is in May")
+    );
+    assert_eq!(
+        one.source,
+        from("chat", &generation, &[1]),
+        "which life of it, too"
+    );
     assert_eq!(one.observed_at, at(86_400), "it was so when it was said");
     assert!(one.created_at.expect("a time").seconds > 1_000_000_000);
 
-    let two = RememberRequest { source: from("chat", "", &[3, 1, 3]), ..fact("", "") };
+    let two = RememberRequest {
+        source: from("chat", "", &[3, 1, 3]),
+        ..fact("", "")
+    };
     let two = kept(&mut client, two).await;
     let (may, oslo) = (two.content.find("in May"), two.content.find("in Oslo"));
-    assert!(may.is_some() && may < oslo, "in the order of the turns: {:?}", two.content);
+    assert!(
+        may.is_some() && may < oslo,
+        "in the order of the turns: {:?}",
+        two.content
+    );
     assert!(!two.content.contains("Noted"), "{:?}", two.content);
-    assert_eq!((two.source, two.observed_at), (from("chat", &generation, &[1, 3]), at(3 * 86_400)));
+    assert_eq!(
+        (two.source, two.observed_at),
+        (from("chat", &generation, &[1, 3]), at(3 * 86_400))
+    );
 
     // Words of one's own, of another subject, at another time.
     let own = RememberRequest {
@@ -57,14 +97,29 @@ async fn turns_become_a_memory_with_their_text_and_where_it_comes_from() {
         ..fact("bob", "Bob's launch is in Oslo")
     };
     let own = kept(&mut client, own).await;
-    assert_eq!((&*own.subject, &*own.content), ("bob", "Bob's launch is in Oslo"));
-    assert_eq!((own.source, own.observed_at), (from("chat", &generation, &[3]), at(777)));
-    assert_eq!(recalled(&mut client, of("bob", "Oslo")).await, ["Bob's launch is in Oslo"]);
+    assert_eq!(
+        (&*own.subject, &*own.content),
+        ("bob", "Bob's launch is in Oslo")
+    );
+    assert_eq!(
+        (own.source, own.observed_at),
+        (from("chat", &generation, &[3]), at(777))
+    );
+    assert_eq!(
+        recalled(&mut client, of("bob", "Oslo")).await,
+        ["Bob's launch is in Oslo"]
+    );
 
     // A session without turns named is a source, too, and says whose it is.
-    let loose = RememberRequest { source: from("chat", "", &[]), ..fact("", "The tone is formal") };
+    let loose = RememberRequest {
+        source: from("chat", "", &[]),
+        ..fact("", "The tone is formal")
+    };
     let loose = kept(&mut client, loose).await;
-    assert_eq!((&*loose.subject, loose.source), ("ann", from("chat", &generation, &[])));
+    assert_eq!(
+        (&*loose.subject, loose.source),
+        ("ann", from("chat", &generation, &[]))
+    );
 }
 
 #[tokio::test]
@@ -81,25 +136,58 @@ async fn a_source_that_is_not_there_is_refused_by_name() {
         from("nowhere", &generation, &[1]),
     ] {
         for content in ["", "in words of my own"] {
-            let request = RememberRequest { source: source.clone(), ..fact("ann", content) };
-            refused(client.remember(request).await, Code::NotFound, "SOURCE_NOT_FOUND");
+            let request = RememberRequest {
+                source: source.clone(),
+                ..fact("ann", content)
+            };
+            refused(
+                client.remember(request).await,
+                Code::NotFound,
+                "SOURCE_NOT_FOUND",
+            );
         }
     }
-    let no_text = RememberRequest { source: from("chat", "", &[]), ..fact("ann", "") };
-    refused(client.remember(no_text).await, Code::InvalidArgument, "MEMORY_INVALID");
-    let odd = RememberRequest { source: from("chat", "not a life", &[1]), ..fact("ann", "") };
-    refused(client.remember(odd).await, Code::InvalidArgument, "GENERATION_INVALID");
+    let no_text = RememberRequest {
+        source: from("chat", "", &[]),
+        ..fact("ann", "")
+    };
+    refused(
+        client.remember(no_text).await,
+        Code::InvalidArgument,
+        "MEMORY_INVALID",
+    );
+    let odd = RememberRequest {
+        source: from("chat", "not a life", &[1]),
+        ..fact("ann", "")
+    };
+    refused(
+        client.remember(odd).await,
+        Code::InvalidArgument,
+        "GENERATION_INVALID",
+    );
     assert!(memories_of(&mut client, "").await.is_empty());
 
     // Turns without a word in them have no text to copy.
     let mut sessions = daemon.sessions();
     let turns = [user("go"), tool_uses(&["a"]), tool_results(&["a"])];
-    sessions.append(append("tools", turns)).await.expect("appended");
-    let silent = RememberRequest { source: from("tools", "", &[2]), ..fact("ann", "") };
+    sessions
+        .append(append("tools", turns))
+        .await
+        .expect("appended");
+    let silent = RememberRequest {
+        source: from("tools", "", &[2]),
+        ..fact("ann", "")
+    };
     let status = client.remember(silent).await.expect_err("nothing was said");
-    assert!(matches!(status.code(), Code::InvalidArgument | Code::NotFound), "{status:?}");
+    assert!(
+        matches!(status.code(), Code::InvalidArgument | Code::NotFound),
+        "{status:?}"
+    );
     // A session that nobody has a name for gives none.
-    let whose = RememberRequest { source: from("tools", "", &[1]), ..fact("", "") };
+    let whose = RememberRequest {
+        source: from("tools", "", &[1]),
+        ..fact("", "")
+    };
     let status = client.remember(whose).await.expect_err("nobody's");
     assert!(status.message().contains("subject"), "{status:?}");
     assert!(memories_of(&mut client, "").await.is_empty());
@@ -112,29 +200,64 @@ async fn turns_that_left_the_history_or_whose_life_ended_are_a_source_still() {
     let generation = chat(&daemon).await;
     let (mut sessions, mut client) = (daemon.sessions(), daemon.memories());
     for number in 0..6 {
-        sessions.append(append("chat", [user(&format!("more {number}"))])).await.expect("appended");
+        sessions
+            .append(append("chat", [user(&format!("more {number}"))]))
+            .await
+            .expect("appended");
     }
-    let gone = RememberRequest { source: from("chat", "", &[2]), ..fact("", "") };
-    assert_eq!(kept(&mut client, gone).await.content, "Noted.", "the journal has it");
+    let gone = RememberRequest {
+        source: from("chat", "", &[2]),
+        ..fact("", "")
+    };
+    assert_eq!(
+        kept(&mut client, gone).await.content,
+        "Noted.",
+        "the journal has it"
+    );
     assert_eq!(end(&mut sessions, "chat").await, generation);
-    let newest = RememberRequest { source: from("chat", "", &[4]), ..fact("", "") };
+    let newest = RememberRequest {
+        source: from("chat", "", &[4]),
+        ..fact("", "")
+    };
     let newest = kept(&mut client, newest).await;
-    assert_eq!((&*newest.subject, &*newest.content), ("ann", "more 0"), "none is live");
+    assert_eq!(
+        (&*newest.subject, &*newest.content),
+        ("ann", "more 0"),
+        "none is live"
+    );
     assert_eq!(newest.source.expect("told").generation, generation);
-    let ended = RememberRequest { source: from("chat", &generation, &[3]), ..fact("", "") };
+    let ended = RememberRequest {
+        source: from("chat", &generation, &[3]),
+        ..fact("", "")
+    };
     let ended = kept(&mut client, ended).await;
-    assert_eq!((&*ended.subject, &*ended.content), ("ann", "And it is in Oslo"));
+    assert_eq!(
+        (&*ended.subject, &*ended.content),
+        ("ann", "And it is in Oslo")
+    );
 
-    sessions.append(append("chat", [user("a new life")])).await.expect("appended");
-    let live = RememberRequest { source: from("chat", "", &[1]), ..fact("ann", "") };
+    sessions
+        .append(append("chat", [user("a new life")]))
+        .await
+        .expect("appended");
+    let live = RememberRequest {
+        source: from("chat", "", &[1]),
+        ..fact("ann", "")
+    };
     let live = kept(&mut client, live).await;
     assert_eq!(live.content, "a new life");
-    let reset = ResetSessionRequest { session_id: "chat".into(), run_hooks: false };
+    let reset = ResetSessionRequest {
+        session_id: "chat".into(),
+        run_hooks: false,
+    };
     sessions.reset_session(reset).await.expect("reset");
     daemon.kill9().await;
     daemon.restart().await;
     let mut client = daemon.memories();
-    let again = RememberRequest { source: live.source, ..fact("ann", "") };
+    let again = RememberRequest {
+        source: live.source,
+        ..fact("ann", "")
+    };
     let again = remember(&mut client, again).await;
     assert_eq!(again.outcome(), RememberOutcome::Reinforced);
     assert_eq!(memories_of(&mut client, "ann").await.len(), 4);

@@ -20,7 +20,9 @@ fn update(id: &str, subject: &str, content: &str) -> UpdateMemoryRequest {
             content: content.into(),
             ..Memory::default()
         }),
-        update_mask: Some(FieldMask { paths: vec!["content".into()] }),
+        update_mask: Some(FieldMask {
+            paths: vec!["content".into()],
+        }),
     }
 }
 
@@ -29,8 +31,10 @@ async fn what_is_private_is_found_and_changed_by_its_subject_only() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let private = kept(&mut client, fact("ann", "Ann plays the oboe")).await;
-    let team =
-        RememberRequest { visibility: Visibility::Team.into(), ..fact("ann", "The oboe club") };
+    let team = RememberRequest {
+        visibility: Visibility::Team.into(),
+        ..fact("ann", "The oboe club")
+    };
     let team = kept(&mut client, team).await;
     let both = ["Ann plays the oboe", "The oboe club"];
     let all = |mut found: Vec<String>| {
@@ -39,19 +43,34 @@ async fn what_is_private_is_found_and_changed_by_its_subject_only() {
     };
     assert_eq!(all(recalled(&mut client, of("ann", "oboe")).await), both);
     assert_eq!(recalled(&mut client, of("bob", "oboe")).await, both[1..]);
-    let two = RecallRequest { subjects: vec!["bob".into(), "ann".into()], ..of("", "oboe") };
+    let two = RecallRequest {
+        subjects: vec!["bob".into(), "ann".into()],
+        ..of("", "oboe")
+    };
     assert_eq!(all(recalled(&mut client, two).await), both);
     // Whoever names nobody, and no session, is told what everybody may know.
-    let nobody = RecallRequest { subjects: Vec::new(), ..of("", "oboe") };
+    let nobody = RecallRequest {
+        subjects: Vec::new(),
+        ..of("", "oboe")
+    };
     assert_eq!(recalled(&mut client, nobody.clone()).await, both[1..]);
     let mut said = append("chat", [user("hello")]);
     said.subject = "ann".into();
     daemon.sessions().append(said).await.expect("appended");
-    let session = RecallRequest { session_id: "chat".into(), ..nobody };
-    assert_eq!(all(recalled(&mut client, session).await), both, "the session's subject");
+    let session = RecallRequest {
+        session_id: "chat".into(),
+        ..nobody
+    };
+    assert_eq!(
+        all(recalled(&mut client, session).await),
+        both,
+        "the session's subject"
+    );
 
-    let look =
-        |id: &str, subject: &str| GetMemoryRequest { id: id.into(), subject: subject.into() };
+    let look = |id: &str, subject: &str| GetMemoryRequest {
+        id: id.into(),
+        subject: subject.into(),
+    };
     for (id, subject, is_seen) in [
         (&private.id, "ann", true),
         (&private.id, "", true),
@@ -67,16 +86,35 @@ async fn what_is_private_is_found_and_changed_by_its_subject_only() {
     for id in [&private.id, &team.id] {
         let answer = client.update_memory(update(id, "bob", "by bob")).await;
         refused(answer, Code::NotFound, "MEMORY_NOT_FOUND");
-        let instead = RememberRequest { supersedes_id: id.clone(), ..fact("bob", "by bob") };
-        refused(client.remember(instead).await, Code::NotFound, "MEMORY_NOT_FOUND");
+        let instead = RememberRequest {
+            supersedes_id: id.clone(),
+            ..fact("bob", "by bob")
+        };
+        refused(
+            client.remember(instead).await,
+            Code::NotFound,
+            "MEMORY_NOT_FOUND",
+        );
     }
     assert!(memories_of(&mut client, "bob").await.is_empty());
     assert!(!manifest(&mut client, "bob").await.text.contains("plays"));
-    let changed = client.update_memory(update(&private.id, "ann", "Ann plays the flute")).await;
-    let changed = changed.expect("it is ann's").into_inner().memory.expect("a memory");
+    let changed = client
+        .update_memory(update(&private.id, "ann", "Ann plays the flute"))
+        .await;
+    let changed = changed
+        .expect("it is ann's")
+        .into_inner()
+        .memory
+        .expect("a memory");
     assert_eq!(changed.content, "Ann plays the flute");
-    assert_eq!(recalled(&mut client, of("ann", "flute")).await, ["Ann plays the flute"]);
-    assert_eq!(recalled(&mut client, of("ann", "oboe")).await, ["The oboe club"]);
+    assert_eq!(
+        recalled(&mut client, of("ann", "flute")).await,
+        ["Ann plays the flute"]
+    );
+    assert_eq!(
+        recalled(&mut client, of("ann", "oboe")).await,
+        ["The oboe club"]
+    );
 }
 
 #[tokio::test]
@@ -86,8 +124,11 @@ async fn what_a_user_is_never_becomes_the_teams() {
     let mut me = fact("ann", "Ann is a nurse");
     me.kind = MemoryKind::User.into();
     me.visibility = Visibility::Team.into();
-    let problem =
-        refused(client.remember(me.clone()).await, Code::InvalidArgument, "MEMORY_INVALID");
+    let problem = refused(
+        client.remember(me.clone()).await,
+        Code::InvalidArgument,
+        "MEMORY_INVALID",
+    );
     assert!(problem.contains("visibility"), "{problem}");
     me.visibility = Visibility::Unspecified.into();
     let me = kept(&mut client, me).await;
@@ -99,15 +140,24 @@ async fn what_a_user_is_never_becomes_the_teams() {
             visibility: Visibility::Team.into(),
             ..Memory::default()
         }),
-        update_mask: Some(FieldMask { paths: paths.iter().map(|&path| path.into()).collect() }),
+        update_mask: Some(FieldMask {
+            paths: paths.iter().map(|&path| path.into()).collect(),
+        }),
     };
-    let team = client.update_memory(change(&["visibility"], MemoryKind::User)).await;
+    let team = client
+        .update_memory(change(&["visibility"], MemoryKind::User))
+        .await;
     refused(team, Code::InvalidArgument, "MEMORY_INVALID");
     // As something else it may; and then it is no user's any more.
     let both = change(&["visibility", "kind"], MemoryKind::Project);
     client.update_memory(both).await.expect("of another kind");
-    assert_eq!(recalled(&mut client, of("bob", "nurse")).await, ["Ann is a nurse"]);
-    let back = client.update_memory(change(&["kind"], MemoryKind::User)).await;
+    assert_eq!(
+        recalled(&mut client, of("bob", "nurse")).await,
+        ["Ann is a nurse"]
+    );
+    let back = client
+        .update_memory(change(&["kind"], MemoryKind::User))
+        .await;
     refused(back, Code::InvalidArgument, "MEMORY_INVALID");
 }
 

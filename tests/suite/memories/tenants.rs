@@ -20,10 +20,16 @@ use crate::harness::{
 
 /// Every rpc of the service, by its name.
 fn rpcs() -> BTreeSet<String> {
-    let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/memoird/v1/memory.proto");
+    let proto = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../proto/memoird/v1/memory.proto"
+    );
     let text = std::fs::read_to_string(proto).expect("the contract");
     let lines = text.lines().filter_map(|line| line.strip_prefix("  rpc "));
-    lines.filter_map(|line| line.split_once('(')).map(|(name, _)| name.to_owned()).collect()
+    lines
+        .filter_map(|line| line.split_once('('))
+        .map(|(name, _)| name.to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -39,7 +45,11 @@ async fn without_a_key_of_the_daemon_nothing_is_answered_at_all() {
         assert_eq!(refused_code(&status), "NO_KEY", "{name}");
     }
     let mut guessing = daemon.memories_of("a-guessed-key");
-    refused(guessing.recall(of("ann", "tea")).await, Code::Unauthenticated, "WRONG_KEY");
+    refused(
+        guessing.recall(of("ann", "tea")).await,
+        Code::Unauthenticated,
+        "WRONG_KEY",
+    );
 }
 
 /// What `alpha` has: two memories of ann's, one of them for the team, one that took the
@@ -70,31 +80,74 @@ async fn alpha(daemon: &Daemon) -> Alpha {
     said.subject = "ann".into();
     let made = sessions.append(said).await.expect("appended").into_inner();
     let generation = made.session.expect("a session").generation;
-    let ask = LeaseExtractionRequest { session_id: "chat".into(), ..Default::default() };
-    let lease = client.lease_extraction(ask).await.expect("leased").into_inner().lease;
+    let ask = LeaseExtractionRequest {
+        session_id: "chat".into(),
+        ..Default::default()
+    };
+    let lease = client
+        .lease_extraction(ask)
+        .await
+        .expect("leased")
+        .into_inner()
+        .lease;
     assert!(!lease.is_empty());
     let before = state(&mut client).await;
-    Alpha { client, private, team, lease, generation, before }
+    Alpha {
+        client,
+        private,
+        team,
+        lease,
+        generation,
+        before,
+    }
 }
 
 /// All memories of a tenant, and what is known of ann.
 async fn state(client: &mut Memories) -> (Vec<Memory>, String) {
-    (memories_of(client, "").await, manifest(client, "ann").await.text)
+    (
+        memories_of(client, "").await,
+        manifest(client, "ann").await.text,
+    )
 }
 
 /// What looks, with another tenant's key, sees nothing.
 async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
     for id in [&alpha.private.id, &alpha.team.id] {
         for subject in ["", "ann", "bob"] {
-            let look = GetMemoryRequest { id: id.clone(), subject: subject.into() };
-            refused(beta.get_memory(look).await, Code::NotFound, "MEMORY_NOT_FOUND");
+            let look = GetMemoryRequest {
+                id: id.clone(),
+                subject: subject.into(),
+            };
+            refused(
+                beta.get_memory(look).await,
+                Code::NotFound,
+                "MEMORY_NOT_FOUND",
+            );
         }
     }
-    let nobody = RecallRequest { query: "launch".into(), ..RecallRequest::default() };
-    let chat = RecallRequest { session_id: "chat".into(), ..nobody.clone() };
-    let many = RecallRequest { subjects: vec!["ann".into(), "bob".into()], ..nobody.clone() };
-    for request in [of("ann", "launch"), of("ann", "June wiki"), of("bob", "wiki"), nobody, many] {
-        assert!(recall(beta, request.clone()).await.hits.is_empty(), "{request:?}");
+    let nobody = RecallRequest {
+        query: "launch".into(),
+        ..RecallRequest::default()
+    };
+    let chat = RecallRequest {
+        session_id: "chat".into(),
+        ..nobody.clone()
+    };
+    let many = RecallRequest {
+        subjects: vec!["ann".into(), "bob".into()],
+        ..nobody.clone()
+    };
+    for request in [
+        of("ann", "launch"),
+        of("ann", "June wiki"),
+        of("bob", "wiki"),
+        nobody,
+        many,
+    ] {
+        assert!(
+            recall(beta, request.clone()).await.hits.is_empty(),
+            "{request:?}"
+        );
     }
     // A session that is not theirs is no session, or one of nobody.
     if let Ok(answer) = beta.recall(chat).await {
@@ -107,17 +160,38 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
             ..ListMemoriesRequest::default()
         };
         let page = beta.list_memories(list).await.expect("a page").into_inner();
-        assert!(page.memories.is_empty() && page.next_page_token.is_empty(), "{page:?}");
+        assert!(
+            page.memories.is_empty() && page.next_page_token.is_empty(),
+            "{page:?}"
+        );
     }
     let known = manifest(beta, "ann").await;
-    assert_eq!((known.text.as_str(), known.lines, known.truncated), ("", 0, false));
+    assert_eq!(
+        (known.text.as_str(), known.lines, known.truncated),
+        ("", 0, false)
+    );
     let stats = memory_stats(beta).await;
-    let all = (stats.memories, stats.superseded, stats.subjects, stats.recall_events);
+    let all = (
+        stats.memories,
+        stats.superseded,
+        stats.subjects,
+        stats.recall_events,
+    );
     assert_eq!(all, (0, 0, 0, 0));
-    let reindexed = beta.reindex_memories(ReindexMemoriesRequest {}).await.expect("reindexed");
+    let reindexed = beta
+        .reindex_memories(ReindexMemoriesRequest {})
+        .await
+        .expect("reindexed");
     assert_eq!(reindexed.into_inner().queued, 0);
-    let search = SearchTranscriptsRequest { query: "launch".into(), ..Default::default() };
-    refused(beta.search_transcripts(search).await, Code::Unimplemented, "UNIMPLEMENTED");
+    let search = SearchTranscriptsRequest {
+        query: "launch".into(),
+        ..Default::default()
+    };
+    refused(
+        beta.search_transcripts(search).await,
+        Code::Unimplemented,
+        "UNIMPLEMENTED",
+    );
 }
 
 /// What changes, with another tenant's key, changes nothing.
@@ -132,22 +206,45 @@ async fn changes_nothing(beta: &mut Memories, alpha: &Alpha) {
                 content: "by a stranger".into(),
                 ..Memory::default()
             }),
-            update_mask: Some(FieldMask { paths: vec!["content".into()] }),
+            update_mask: Some(FieldMask {
+                paths: vec!["content".into()],
+            }),
         };
         refused(beta.update_memory(update).await, not_found.0, not_found.1);
     }
     for dry_run in [true, false] {
-        let one = ForgetRequest { target: Some(Target::Id(id())), dry_run };
+        let one = ForgetRequest {
+            target: Some(Target::Id(id())),
+            dry_run,
+        };
         refused(beta.forget(one).await, not_found.0, not_found.1);
-        let filter =
-            MemoryFilter { kinds: vec![MemoryKind::Project.into()], ..MemoryFilter::default() };
+        let filter = MemoryFilter {
+            kinds: vec![MemoryKind::Project.into()],
+            ..MemoryFilter::default()
+        };
         for target in [Target::Subject("ann".into()), Target::Filter(filter)] {
-            let all = ForgetRequest { target: Some(target), dry_run };
-            let counts = beta.forget(all).await.expect("nothing to forget").into_inner();
-            assert_eq!(ForgetResponse { erased: false, ..counts }, ForgetResponse::default());
+            let all = ForgetRequest {
+                target: Some(target),
+                dry_run,
+            };
+            let counts = beta
+                .forget(all)
+                .await
+                .expect("nothing to forget")
+                .into_inner();
+            assert_eq!(
+                ForgetResponse {
+                    erased: false,
+                    ..counts
+                },
+                ForgetResponse::default()
+            );
         }
     }
-    let instead = RememberRequest { supersedes_id: id(), ..fact("ann", "instead") };
+    let instead = RememberRequest {
+        supersedes_id: id(),
+        ..fact("ann", "instead")
+    };
     refused(beta.remember(instead).await, not_found.0, not_found.1);
     for generation in ["", &alpha.generation] {
         let source = MemorySource {
@@ -155,8 +252,15 @@ async fn changes_nothing(beta: &mut Memories, alpha: &Alpha) {
             generation: generation.into(),
             seqs: vec![1],
         };
-        let copy = RememberRequest { source: Some(source), ..fact("ann", "") };
-        refused(beta.remember(copy).await, Code::NotFound, "SOURCE_NOT_FOUND");
+        let copy = RememberRequest {
+            source: Some(source),
+            ..fact("ann", "")
+        };
+        refused(
+            beta.remember(copy).await,
+            Code::NotFound,
+            "SOURCE_NOT_FOUND",
+        );
         let lease = LeaseExtractionRequest {
             session_id: "chat".into(),
             generation: generation.into(),
@@ -171,8 +275,15 @@ async fn changes_nothing(beta: &mut Memories, alpha: &Alpha) {
         content: "by a stranger".into(),
         ..ExtractedMemory::default()
     };
-    let commit = CommitExtractionRequest { lease: alpha.lease.clone(), memories: vec![found] };
-    refused(beta.commit_extraction(commit).await, Code::Aborted, "LEASE_LOST");
+    let commit = CommitExtractionRequest {
+        lease: alpha.lease.clone(),
+        memories: vec![found],
+    };
+    refused(
+        beta.commit_extraction(commit).await,
+        Code::Aborted,
+        "LEASE_LOST",
+    );
 }
 
 #[tokio::test]
@@ -185,8 +296,16 @@ async fn the_key_of_another_tenant_sees_nothing_and_changes_nothing() {
     sees_nothing(&mut beta, &alpha).await;
     assert_eq!(state(&mut alpha.client).await, alpha.before);
     // The lease that somebody else tried is good still.
-    let commit = CommitExtractionRequest { lease: alpha.lease, memories: Vec::new() };
-    let done = alpha.client.commit_extraction(commit).await.expect("committed").into_inner();
+    let commit = CommitExtractionRequest {
+        lease: alpha.lease,
+        memories: Vec::new(),
+    };
+    let done = alpha
+        .client
+        .commit_extraction(commit)
+        .await
+        .expect("committed")
+        .into_inner();
     assert_eq!(done.cursor_seq, 1);
 }
 
@@ -198,21 +317,41 @@ async fn the_same_words_keys_and_ids_of_two_tenants_are_two_memories() {
     let mut same = fact("ann", "Ann's launch is in June");
     same.idempotency_key = "k".into();
     let made = remember(&mut beta, same.clone()).await;
-    assert_eq!(made.outcome(), RememberOutcome::Created, "another key, another fact");
+    assert_eq!(
+        made.outcome(),
+        RememberOutcome::Created,
+        "another key, another fact"
+    );
     same.content = "Ann's launch is cancelled".into();
-    refused(beta.remember(same).await, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
+    refused(
+        beta.remember(same).await,
+        Code::InvalidArgument,
+        "IDEMPOTENCY_KEY_REUSED",
+    );
 
     // A memory that was carried over keeps its id, and is another one from then on.
     let mut copy = alpha.team.clone();
     copy.content = "The wiki of beta is at wiki/beta".into();
-    let import = ImportMemoriesRequest { memories: vec![copy.clone()] };
-    let done = beta.import_memories(import).await.expect("imported").into_inner();
+    let import = ImportMemoriesRequest {
+        memories: vec![copy.clone()],
+    };
+    let done = beta
+        .import_memories(import)
+        .await
+        .expect("imported")
+        .into_inner();
     assert_eq!((done.imported, done.skipped), (1, 0));
     assert_eq!(recalled(&mut beta, of("bob", "wiki")).await, [copy.content]);
-    assert_eq!(recalled(&mut alpha.client, of("bob", "wiki")).await, [&*alpha.team.content]);
+    assert_eq!(
+        recalled(&mut alpha.client, of("bob", "wiki")).await,
+        [&*alpha.team.content]
+    );
     let before = state(&mut alpha.client).await;
     for target in [Target::Id(copy.id), Target::Subject("ann".into())] {
-        let forget = ForgetRequest { target: Some(target), dry_run: false };
+        let forget = ForgetRequest {
+            target: Some(target),
+            dry_run: false,
+        };
         let gone = beta.forget(forget).await.expect("forgotten").into_inner();
         assert_eq!((gone.memories, gone.superseded), (1, 0));
     }

@@ -12,8 +12,11 @@ use crate::harness::{
     of, refused, remember, tool_results, tool_uses, user,
 };
 
-const FORMATS: [MessageFormat; 3] =
-    [MessageFormat::Openai, MessageFormat::OpenaiResponses, MessageFormat::Anthropic];
+const FORMATS: [MessageFormat; 3] = [
+    MessageFormat::Openai,
+    MessageFormat::OpenaiResponses,
+    MessageFormat::Anthropic,
+];
 
 /// A window of `chat` with what ann has of these words.
 fn window(format: MessageFormat, query: &str) -> GetContextRequest {
@@ -26,7 +29,11 @@ fn window(format: MessageFormat, query: &str) -> GetContextRequest {
 }
 
 async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextResponse {
-    let answer = client.get_context(request).await.expect("a window").into_inner();
+    let answer = client
+        .get_context(request)
+        .await
+        .expect("a window")
+        .into_inner();
     let (report, block) = (report(&answer), &answer.memories_text);
     let tokens = report.tokens_by_block.expect("blocks");
     let all = tokens.system + tokens.summary + tokens.memories + tokens.anchor + tokens.tail;
@@ -36,7 +43,10 @@ async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextRes
     assert_eq!(answer.memories.is_empty(), block.is_empty(), "{block:?}");
     for hit in &answer.memories {
         let memory = hit.memory.as_ref().expect("a memory");
-        assert!(block.contains(&memory.content), "{block:?} lacks {memory:?}");
+        assert!(
+            block.contains(&memory.content),
+            "{block:?} lacks {memory:?}"
+        );
     }
     answer
 }
@@ -71,32 +81,53 @@ async fn the_block_is_the_last_thing_that_a_model_reads_in_every_format() {
     let daemon = daemon_with(&["Ann's launch is in May", "The launch is in Oslo"]).await;
     let mut client = daemon.sessions();
     let turns = [user("hello"), assistant("hi"), user("When is my launch?")];
-    client.append(append("chat", turns)).await.expect("appended");
+    client
+        .append(append("chat", turns))
+        .await
+        .expect("appended");
     for format in FORMATS {
         let with = ask(&mut client, window(format, "launch")).await;
         assert_eq!(with.memories.len(), 2, "{format:?}");
-        assert!(with.memories_text.contains("recalled"), "it is marked: {}", with.memories_text);
+        assert!(
+            with.memories_text.contains("recalled"),
+            "it is marked: {}",
+            with.memories_text
+        );
         let json = &with.messages_json;
         let block = in_json(&with.memories_text);
         assert_eq!(json.matches(&block).count(), 1, "{format:?}: {json}");
         let behind = &json[json.find(&block).expect("found") + block.len()..];
-        assert!(!behind.contains("\"text\":") && !behind.contains("\"content\":"), "{behind}");
+        assert!(
+            !behind.contains("\"text\":") && !behind.contains("\"content\":"),
+            "{behind}"
+        );
         let last = messages(&with).pop().expect("a message");
         assert_eq!(last["role"], "user", "{format:?}");
         assert!(last.to_string().contains(&block), "{format:?}: {last}");
         if format == MessageFormat::Anthropic {
-            let roles: Vec<String> =
-                messages(&with).iter().map(|message| message["role"].to_string()).collect();
-            assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?} take turns");
+            let roles: Vec<String> = messages(&with)
+                .iter()
+                .map(|message| message["role"].to_string())
+                .collect();
+            assert!(
+                roles.windows(2).all(|pair| pair[0] != pair[1]),
+                "{roles:?} take turns"
+            );
         }
-        let plain = GetContextRequest { memories: None, ..window(format, "") };
+        let plain = GetContextRequest {
+            memories: None,
+            ..window(format, "")
+        };
         let plain = ask(&mut client, plain).await;
         assert!(plain.memories_text.is_empty() && plain.memories.is_empty());
         assert_eq!(plain.turns, with.turns, "the stored turns are the same");
     }
     // For bots that send `turns` the text is told apart.
     let turns = ask(&mut client, window(MessageFormat::Unspecified, "launch")).await;
-    assert_eq!((turns.memories.len(), turns.messages_json.as_str()), (2, ""));
+    assert_eq!(
+        (turns.memories.len(), turns.messages_json.as_str()),
+        (2, "")
+    );
     assert!(!turns.memories_text.is_empty());
     let nothing = ask(&mut client, window(MessageFormat::Openai, "xylophone")).await;
     assert!(nothing.memories_text.is_empty());
@@ -107,15 +138,24 @@ async fn where_a_call_waits_for_its_result_or_the_model_has_the_word_nothing_fol
     let daemon = daemon_with(&["Ann's launch is in May"]).await;
     let mut client = daemon.sessions();
     let turns = [user("When is my launch?"), tool_uses(&["a"])];
-    client.append(append("chat", turns)).await.expect("appended");
+    client
+        .append(append("chat", turns))
+        .await
+        .expect("appended");
     for format in FORMATS {
         let waiting = ask(&mut client, window(format, "launch")).await;
         let all = messages(&waiting);
         let last = all.last().expect("a message").to_string();
         assert!(!last.contains("launch is in May"), "{format:?}: {last}");
-        assert!(waiting.messages_json.contains("launch is in May"), "{format:?}: {all:?}");
+        assert!(
+            waiting.messages_json.contains("launch is in May"),
+            "{format:?}: {all:?}"
+        );
     }
-    client.append(append("chat", [tool_results(&["a"])])).await.expect("appended");
+    client
+        .append(append("chat", [tool_results(&["a"])]))
+        .await
+        .expect("appended");
     for format in FORMATS {
         let answered = ask(&mut client, window(format, "launch")).await;
         let last = messages(&answered).pop().expect("a message").to_string();
@@ -138,20 +178,39 @@ async fn what_stands_before_the_block_is_the_same_to_the_byte_from_call_to_call(
             // Another memory each time, and another answer: the block changes, and only it.
             let content = format!("Visit {number} of the museum was fun {format:?}");
             remember(&mut memories, fact("ann", &content)).await;
-            let turns = [assistant(&format!("Answer {number}")), user(&format!("Day {number}"))];
-            client.append(append(&session, turns)).await.expect("appended");
+            let turns = [
+                assistant(&format!("Answer {number}")),
+                user(&format!("Day {number}")),
+            ];
+            client
+                .append(append(&session, turns))
+                .await
+                .expect("appended");
             let with = ask(&mut client, asked(&format!("museum visit {number}"))).await;
-            let plain = GetContextRequest { memories: None, ..asked("") };
+            let plain = GetContextRequest {
+                memories: None,
+                ..asked("")
+            };
             let plain = ask(&mut client, plain).await.messages_json;
             let open = plain.strip_suffix(']').expect("an array").to_owned();
-            assert!(with.messages_json.starts_with(&open), "{open}\n{}", with.messages_json);
+            assert!(
+                with.messages_json.starts_with(&open),
+                "{open}\n{}",
+                with.messages_json
+            );
             assert!(open.starts_with(&before), "{before}\n{open}");
             assert!(with.messages_json.len() > plain.len());
             let (stable, tokens) = {
                 let report = report(&with);
-                (report.stable_prefix_tokens, report.tokens_by_block.expect("blocks"))
+                (
+                    report.stable_prefix_tokens,
+                    report.tokens_by_block.expect("blocks"),
+                )
             };
-            assert!(stable <= tokens.system + tokens.anchor + tokens.tail, "without the block");
+            assert!(
+                stable <= tokens.system + tokens.anchor + tokens.tail,
+                "without the block"
+            );
             before = open;
         }
     }
@@ -162,12 +221,28 @@ async fn what_the_window_holds_already_is_not_put_there_twice() {
     let daemon = daemon_with(&["Ann's launch is in May", "The launch is in Oslo"]).await;
     let mut client = daemon.sessions();
     let said = user("As I said: Ann's launch is in May. Where is it?");
-    client.append(append("chat", [said])).await.expect("appended");
+    client
+        .append(append("chat", [said]))
+        .await
+        .expect("appended");
     for format in FORMATS {
         let answer = ask(&mut client, window(format, "launch")).await;
-        assert_eq!(answer.memories.len(), 1, "{format:?}: {}", answer.memories_text);
-        assert!(answer.memories_text.contains("Oslo"), "{}", answer.memories_text);
-        assert_eq!(answer.messages_json.matches("launch is in May").count(), 1, "{format:?}");
+        assert_eq!(
+            answer.memories.len(),
+            1,
+            "{format:?}: {}",
+            answer.memories_text
+        );
+        assert!(
+            answer.memories_text.contains("Oslo"),
+            "{}",
+            answer.memories_text
+        );
+        assert_eq!(
+            answer.messages_json.matches("launch is in May").count(),
+            1,
+            "{format:?}"
+        );
     }
     // In the same call as the turn that says it.
     let request = GetContextRequest {
@@ -181,7 +256,9 @@ async fn what_the_window_holds_already_is_not_put_there_twice() {
 #[tokio::test]
 async fn a_block_takes_what_fits_and_never_more() {
     let long = "a very long story about the museum and everything in it ".repeat(8);
-    let stories: Vec<String> = (0..40).map(|number| format!("Story {number}: {long}")).collect();
+    let stories: Vec<String> = (0..40)
+        .map(|number| format!("Story {number}: {long}"))
+        .collect();
     let setup = Setup::default().section("long_term: { window_tokens: 600 }");
     let daemon = Daemon::with(setup).await;
     let mut client = daemon.memories();
@@ -189,12 +266,19 @@ async fn a_block_takes_what_fits_and_never_more() {
         kept(&mut client, fact("ann", story)).await;
     }
     let mut client = daemon.sessions();
-    client.append(append("chat", [user("Tell me of it")])).await.expect("appended");
+    client
+        .append(append("chat", [user("Tell me of it")]))
+        .await
+        .expect("appended");
     let request = window(MessageFormat::Openai, "museum story");
     let answer = ask(&mut client, request.clone()).await;
     let tokens = report(&answer).tokens_by_block.expect("blocks").memories;
     assert!((100..=600).contains(&tokens), "{tokens}");
-    assert!((1..40).contains(&answer.memories.len()), "{}", answer.memories.len());
+    assert!(
+        (1..40).contains(&answer.memories.len()),
+        "{}",
+        answer.memories.len()
+    );
 
     // Under a budget that leaves no room the turns come first, and the call succeeds.
     for context_window in [40, 80, 200, 400, 800] {
@@ -204,7 +288,10 @@ async fn a_block_takes_what_fits_and_never_more() {
             safety_headroom: Some(0),
             tool_result_headroom: Some(0),
         };
-        let tight = GetContextRequest { budget: Some(budget), ..request.clone() };
+        let tight = GetContextRequest {
+            budget: Some(budget),
+            ..request.clone()
+        };
         let answer = ask(&mut client, tight).await;
         assert_eq!(report(&answer).input_budget, context_window);
         assert_eq!(answer.turns.len(), 1, "the turn is there: {context_window}");
@@ -222,13 +309,23 @@ async fn a_broken_embedder_makes_the_block_lexical_with_a_note_and_fails_no_wind
                   base_url: 'http://127.0.0.1:1/v1', model: m } } }";
     for section in [provider.section("m"), nobody.to_owned()] {
         let daemon = Daemon::with(Setup::default().section(section)).await;
-        kept(&mut daemon.memories(), fact("ann", "Ann's launch is in May")).await;
+        kept(
+            &mut daemon.memories(),
+            fact("ann", "Ann's launch is in May"),
+        )
+        .await;
         let mut client = daemon.sessions();
-        client.append(append("chat", [user("When is it?")])).await.expect("appended");
+        client
+            .append(append("chat", [user("When is it?")]))
+            .await
+            .expect("appended");
         let answer = ask(&mut client, window(MessageFormat::Openai, "launch")).await;
         assert_eq!(answer.memories.len(), 1);
         let notes = report(&answer).notes.join("\n");
-        assert!(notes.contains("words") || notes.contains("lexical"), "it says so: {notes:?}");
+        assert!(
+            notes.contains("words") || notes.contains("lexical"),
+            "it says so: {notes:?}"
+        );
     }
 }
 
@@ -244,23 +341,46 @@ async fn a_question_for_memories_is_the_sessions_own_and_is_checked_first() {
         memories: Some(memories),
         ..window(MessageFormat::Openai, "")
     };
-    let launch = RecallRequest { query: "launch".into(), ..RecallRequest::default() };
-    let other = RecallRequest { session_id: "other".into(), ..launch.clone() };
+    let launch = RecallRequest {
+        query: "launch".into(),
+        ..RecallRequest::default()
+    };
+    let other = RecallRequest {
+        session_id: "other".into(),
+        ..launch.clone()
+    };
     let code = Code::InvalidArgument;
-    refused(client.get_context(ask_for(other)).await, code, "SESSION_ID_MISMATCH");
-    let kind = RecallRequest { kinds: vec![9], ..launch.clone() };
-    refused(client.get_context(ask_for(kind)).await, code, "MEMORY_KIND_INVALID");
+    refused(
+        client.get_context(ask_for(other)).await,
+        code,
+        "SESSION_ID_MISMATCH",
+    );
+    let kind = RecallRequest {
+        kinds: vec![9],
+        ..launch.clone()
+    };
+    refused(
+        client.get_context(ask_for(kind)).await,
+        code,
+        "MEMORY_KIND_INVALID",
+    );
     // Nobody named: the session's subject. And what it was told is no new fact.
     let answer = ask(&mut client, ask_for(launch)).await;
-    assert_eq!((answer.memories.len(), answer.turns.len()), (1, 2), "the refused said nothing");
+    assert_eq!(
+        (answer.memories.len(), answer.turns.len()),
+        (1, 2),
+        "the refused said nothing"
+    );
     let mut memories = daemon.memories();
     let counted = eventually("the recall is counted", async || {
         let known = memories_of(&mut memories, "ann").await;
         (known[0].recall_count == 1).then_some(())
     });
     counted.await;
-    let source =
-        memoird_proto::v1::MemorySource { session_id: "chat".into(), ..Default::default() };
+    let source = memoird_proto::v1::MemorySource {
+        session_id: "chat".into(),
+        ..Default::default()
+    };
     let mut echo = fact("ann", "Ann's launch is in May");
     echo.source = Some(source);
     let echo = remember(&mut memories, echo).await;

@@ -11,7 +11,10 @@ use crate::harness::{Daemon, append, refused, user};
 
 /// A request for a window of `chat` that says something first.
 fn request() -> GetContextRequest {
-    let append = AppendRequest { session_id: String::new(), ..append("chat", [user("hello")]) };
+    let append = AppendRequest {
+        session_id: String::new(),
+        ..append("chat", [user("hello")])
+    };
     GetContextRequest {
         session_id: "chat".into(),
         append: Some(append),
@@ -24,19 +27,67 @@ async fn a_refused_window_appends_nothing() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let sliding = Policy::SlidingWindow(SlidingWindow { turns: 0 });
-    let policy = Some(WindowPolicy { policy: Some(sliding) });
+    let policy = Some(WindowPolicy {
+        policy: Some(sliding),
+    });
     let other = Some(append("other", [user("hello")]));
     let cases = [
-        (GetContextRequest { append: other, ..request() }, "SESSION_ID_MISMATCH"),
-        (GetContextRequest { peek: true, ..request() }, "PEEK_WITH_APPEND"),
-        (GetContextRequest { policy, ..request() }, "POLICY_INVALID"),
-        (GetContextRequest { tools_json: "{}".into(), ..request() }, "TOOLS_INVALID"),
-        (GetContextRequest { tools_json: "[".into(), ..request() }, "TOOLS_INVALID"),
-        (GetContextRequest { format: 77, ..request() }, "FORMAT_INVALID"),
-        (GetContextRequest { session_id: String::new(), ..request() }, "ID_INVALID"),
+        (
+            GetContextRequest {
+                append: other,
+                ..request()
+            },
+            "SESSION_ID_MISMATCH",
+        ),
+        (
+            GetContextRequest {
+                peek: true,
+                ..request()
+            },
+            "PEEK_WITH_APPEND",
+        ),
+        (
+            GetContextRequest {
+                policy,
+                ..request()
+            },
+            "POLICY_INVALID",
+        ),
+        (
+            GetContextRequest {
+                tools_json: "{}".into(),
+                ..request()
+            },
+            "TOOLS_INVALID",
+        ),
+        (
+            GetContextRequest {
+                tools_json: "[".into(),
+                ..request()
+            },
+            "TOOLS_INVALID",
+        ),
+        (
+            GetContextRequest {
+                format: 77,
+                ..request()
+            },
+            "FORMAT_INVALID",
+        ),
+        (
+            GetContextRequest {
+                session_id: String::new(),
+                ..request()
+            },
+            "ID_INVALID",
+        ),
     ];
     for (request, reason) in cases {
-        refused(client.get_context(request).await, Code::InvalidArgument, reason);
+        refused(
+            client.get_context(request).await,
+            Code::InvalidArgument,
+            reason,
+        );
         for session_id in ["chat".to_owned(), "other".to_owned()] {
             let none = client.get_session(GetSessionRequest { session_id }).await;
             refused(none, Code::NotFound, "SESSION_NOT_FOUND");
@@ -51,7 +102,10 @@ async fn a_refused_window_appends_nothing() {
 #[tokio::test]
 async fn a_session_that_is_not_there_has_no_window() {
     let daemon = Daemon::with(plain()).await;
-    let request = GetContextRequest { append: None, ..request() };
+    let request = GetContextRequest {
+        append: None,
+        ..request()
+    };
     let answer = daemon.sessions().get_context(request).await;
     refused(answer, Code::NotFound, "SESSION_NOT_FOUND");
 }

@@ -19,13 +19,22 @@ struct Raw {
 
 /// A request for a window of `chat`.
 pub(crate) fn look() -> GetContextRequest {
-    GetContextRequest { session_id: "chat".to_owned(), ..GetContextRequest::default() }
+    GetContextRequest {
+        session_id: "chat".to_owned(),
+        ..GetContextRequest::default()
+    }
 }
 
 /// The same, after these turns.
 pub(crate) fn say(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
-    let append = AppendRequest { turns: turns.into(), ..AppendRequest::default() };
-    GetContextRequest { append: Some(append), ..look() }
+    let append = AppendRequest {
+        turns: turns.into(),
+        ..AppendRequest::default()
+    };
+    GetContextRequest {
+        append: Some(append),
+        ..look()
+    }
 }
 
 /// A budget of so many tokens, with nothing kept free.
@@ -43,7 +52,9 @@ pub(crate) fn head_tail(turns: u32) -> Option<WindowPolicy> {
 }
 
 pub(crate) fn sliding(turns: u32) -> Option<WindowPolicy> {
-    policy(window_policy::Policy::SlidingWindow(SlidingWindow { turns }))
+    policy(window_policy::Policy::SlidingWindow(SlidingWindow {
+        turns,
+    }))
 }
 
 pub(crate) fn token_budget() -> Option<WindowPolicy> {
@@ -55,17 +66,26 @@ pub(crate) fn salience() -> Option<WindowPolicy> {
 }
 
 fn policy(policy: window_policy::Policy) -> Option<WindowPolicy> {
-    Some(WindowPolicy { policy: Some(policy) })
+    Some(WindowPolicy {
+        policy: Some(policy),
+    })
 }
 
 /// Some words that differ from turn to turn: about 130 tokens of them.
 pub(crate) fn words(number: usize) -> String {
-    format!("number {number}: {}", format!("it is {number} o'clock and all is well, ").repeat(10))
+    format!(
+        "number {number}: {}",
+        format!("it is {number} o'clock and all is well, ").repeat(10)
+    )
 }
 
 /// Asks, and checks what the report says of the window.
 pub(crate) async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextResponse {
-    let answer = client.get_context(request).await.expect("a window").into_inner();
+    let answer = client
+        .get_context(request)
+        .await
+        .expect("a window")
+        .into_inner();
     check(&answer);
     answer
 }
@@ -86,7 +106,10 @@ fn check(answer: &GetContextResponse) {
     let all = blocks.system + blocks.summary + blocks.memories + blocks.anchor + blocks.tail;
     assert_eq!(all, report.tokens_total, "{report:?}");
     assert!(report.tokens_total <= report.input_budget, "{report:?}");
-    assert!(report.stable_prefix_tokens <= report.tokens_total, "{report:?}");
+    assert!(
+        report.stable_prefix_tokens <= report.tokens_total,
+        "{report:?}"
+    );
     assert!(report.cache_breakpoints.is_sorted(), "{report:?}");
     let places = report.omissions.iter().map(|omission| omission.first_seq);
     assert!(places.is_sorted(), "{report:?}");
@@ -111,7 +134,12 @@ pub(crate) fn outline(answer: &GetContextResponse) -> String {
 
 /// The seqs of a window's stored turns.
 pub(crate) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
-    answer.turns.iter().map(|turn| turn.seq).filter(|&seq| seq > 0).collect()
+    answer
+        .turns
+        .iter()
+        .map(|turn| turn.seq)
+        .filter(|&seq| seq > 0)
+        .collect()
 }
 
 /// The line that a window has where turns are left out.
@@ -127,7 +155,11 @@ pub(crate) fn elided(turns: u64) -> String {
 pub(crate) fn is_paired(turns: &[Turn]) {
     let mut open: Vec<&str> = Vec::new();
     for (place, turn) in turns.iter().enumerate() {
-        let kinds: Vec<&Kind> = turn.parts.iter().filter_map(|part| part.part.as_ref()).collect();
+        let kinds: Vec<&Kind> = turn
+            .parts
+            .iter()
+            .filter_map(|part| part.part.as_ref())
+            .collect();
         if !kinds.iter().any(|kind| matches!(kind, Kind::ToolResult(_))) {
             assert!(open.is_empty(), "turn {place}: {open:?} have no result");
         }
@@ -149,7 +181,9 @@ pub(crate) fn is_paired(turns: &[Turn]) {
 pub(crate) async fn bytes_of(daemon: &Daemon, request: &GetContextRequest) -> Vec<Vec<u8>> {
     let path = "/memoird.v1.SessionService/GetContext";
     let channel = channel(daemon.grpc_addr());
-    let answer = raw_call(&channel, path, request.encode_to_vec()).await.expect("a window");
+    let answer = raw_call(&channel, path, request.encode_to_vec())
+        .await
+        .expect("a window");
     let answer = answer.into_inner();
     check(&GetContextResponse::decode(answer.clone()).expect("a window"));
     Raw::decode(answer).expect("a window").turns

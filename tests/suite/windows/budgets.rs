@@ -12,7 +12,10 @@ use super::plain;
 use crate::harness::{Daemon, append, assistant, live, refused, refused_code, user};
 
 fn attempt(attempt: u32, request: &GetContextRequest) -> GetContextRequest {
-    GetContextRequest { attempt, ..request.clone() }
+    GetContextRequest {
+        attempt,
+        ..request.clone()
+    }
 }
 
 /// A conversation of so many turns.
@@ -31,16 +34,39 @@ async fn the_budget_is_the_models_unless_the_call_says_otherwise() {
     let window = ask(&mut client, say([user("hello")])).await;
     let (of, given) = (report(&window), report(&window).budget.expect("a budget"));
     assert_eq!((of.input_budget, of.model.as_str()), (185_664, "default"));
-    assert_eq!((given.context_window(), given.max_reply_tokens()), (200_000, 4_096));
-    assert_eq!((given.safety_headroom(), given.tool_result_headroom()), (2_048, 8_192));
+    assert_eq!(
+        (given.context_window(), given.max_reply_tokens()),
+        (200_000, 4_096)
+    );
+    assert_eq!(
+        (given.safety_headroom(), given.tool_result_headroom()),
+        (2_048, 8_192)
+    );
 
-    let some = Budget { context_window: Some(20_000), tool_result_headroom: Some(0), ..given };
-    let window = ask(&mut client, GetContextRequest { budget: Some(some), ..look() }).await;
+    let some = Budget {
+        context_window: Some(20_000),
+        tool_result_headroom: Some(0),
+        ..given
+    };
+    let window = ask(
+        &mut client,
+        GetContextRequest {
+            budget: Some(some),
+            ..look()
+        },
+    )
+    .await;
     assert_eq!(report(&window).input_budget, 20_000 - 4_096 - 2_048);
     assert_eq!(report(&window).budget, Some(some));
-    let none = GetContextRequest { budget: Some(Budget::default()), ..look() };
+    let none = GetContextRequest {
+        budget: Some(Budget::default()),
+        ..look()
+    };
     assert_eq!(report(&ask(&mut client, none).await).input_budget, 185_664);
-    let named = GetContextRequest { model: "gpt-4".into(), ..look() };
+    let named = GetContextRequest {
+        model: "gpt-4".into(),
+        ..look()
+    };
     let window = ask(&mut client, named).await;
     assert_eq!(report(&window).input_budget, 8_192 - 1_024 - 512 - 2_048);
     assert_eq!(report(&window).model, "gpt-4");
@@ -50,22 +76,48 @@ async fn the_budget_is_the_models_unless_the_call_says_otherwise() {
 async fn a_further_attempt_has_less_and_changes_only_itself() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    client.append(append("chat", talk(40))).await.expect("appended");
-    let request = GetContextRequest { budget: budget(6_000), ..look() };
+    client
+        .append(append("chat", talk(40)))
+        .await
+        .expect("appended");
+    let request = GetContextRequest {
+        budget: budget(6_000),
+        ..look()
+    };
     let before = bytes_of(&daemon, &request).await;
     for (number, left) in [(1, 5_400), (2, 4_860), (3, 4_374)] {
         let window = ask(&mut client, attempt(number, &request)).await;
         assert_eq!(report(&window).input_budget, left);
     }
     let last = ask(&mut client, attempt(6, &request)).await;
-    assert!(last.turns.len() < before.len(), "{} of {}", last.turns.len(), before.len());
-    assert_eq!(bytes_of(&daemon, &request).await, before, "as if nobody had tried");
-    client.append(append("chat", [user("next")])).await.expect("appended");
+    assert!(
+        last.turns.len() < before.len(),
+        "{} of {}",
+        last.turns.len(),
+        before.len()
+    );
+    assert_eq!(
+        bytes_of(&daemon, &request).await,
+        before,
+        "as if nobody had tried"
+    );
+    client
+        .append(append("chat", [user("next")]))
+        .await
+        .expect("appended");
     let after = bytes_of(&daemon, &request).await;
-    assert_eq!(after[..before.len()], before, "nor does the next window know");
+    assert_eq!(
+        after[..before.len()],
+        before,
+        "nor does the next window know"
+    );
     let hopeless = attempt(u32::MAX, &request);
     let status = no_window(&mut client, hopeless).await;
-    assert_eq!(refused_code(&status), "CURRENT_TURN_TOO_LARGE", "{status:?}");
+    assert_eq!(
+        refused_code(&status),
+        "CURRENT_TURN_TOO_LARGE",
+        "{status:?}"
+    );
 }
 
 #[tokio::test]
@@ -74,8 +126,14 @@ async fn a_budget_without_room_and_an_unknown_model_are_refused_before_the_appen
     let mut client = daemon.sessions();
     for wrong in [
         budget(0).expect("a budget"),
-        Budget { context_window: Some(14_336), ..Budget::default() },
-        Budget { max_reply_tokens: Some(u64::MAX), ..Budget::default() },
+        Budget {
+            context_window: Some(14_336),
+            ..Budget::default()
+        },
+        Budget {
+            max_reply_tokens: Some(u64::MAX),
+            ..Budget::default()
+        },
         Budget {
             context_window: Some(u64::MAX),
             max_reply_tokens: Some(u64::MAX),
@@ -83,15 +141,32 @@ async fn a_budget_without_room_and_an_unknown_model_are_refused_before_the_appen
             tool_result_headroom: Some(u64::MAX),
         },
     ] {
-        let request = GetContextRequest { budget: Some(wrong), ..say([user("a")]) };
+        let request = GetContextRequest {
+            budget: Some(wrong),
+            ..say([user("a")])
+        };
         let answer = client.get_context(request).await;
         let said = refused(answer, Code::InvalidArgument, "BUDGET_NOT_POSITIVE");
         assert!(said.contains("max_reply_tokens"), "{said}");
     }
-    let request = GetContextRequest { model: "psychic".into(), ..say([user("a")]) };
-    let said = refused(client.get_context(request).await, Code::InvalidArgument, "UNKNOWN_MODEL");
-    assert!(said.contains("psychic") && said.contains("gpt-4o, gpt-4o-mini"), "{said}");
-    refused(client.get_context(look()).await, Code::NotFound, "SESSION_NOT_FOUND");
+    let request = GetContextRequest {
+        model: "psychic".into(),
+        ..say([user("a")])
+    };
+    let said = refused(
+        client.get_context(request).await,
+        Code::InvalidArgument,
+        "UNKNOWN_MODEL",
+    );
+    assert!(
+        said.contains("psychic") && said.contains("gpt-4o, gpt-4o-mini"),
+        "{said}"
+    );
+    refused(
+        client.get_context(look()).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
 }
 
 #[tokio::test]
@@ -103,7 +178,10 @@ async fn a_current_turn_that_does_not_fit_is_told_with_its_size_and_is_in_the_hi
         let _ = write!(text, "word{number} ");
         text
     });
-    let request = GetContextRequest { budget: budget(4_000), ..say([user(&long)]) };
+    let request = GetContextRequest {
+        budget: budget(4_000),
+        ..say([user(&long)])
+    };
     let status = no_window(&mut client, request).await;
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert_eq!(refused_code(&status), "CURRENT_TURN_TOO_LARGE");
@@ -111,13 +189,26 @@ async fn a_current_turn_that_does_not_fit_is_told_with_its_size_and_is_in_the_hi
     let tokens: u64 = metadata["tokens"].parse().expect("a number");
     assert_eq!(metadata["budget"], "4000");
     assert!(tokens > 6_000, "{metadata:?}");
-    assert_eq!(live(&mut client, "chat").await.len(), 3, "the append was done");
+    assert_eq!(
+        live(&mut client, "chat").await.len(),
+        3,
+        "the append was done"
+    );
 
     // What it says is enough is enough.
-    let request = GetContextRequest { budget: budget(tokens + 100), ..look() };
+    let request = GetContextRequest {
+        budget: budget(tokens + 100),
+        ..look()
+    };
     assert!(outline(&ask(&mut client, request).await).ends_with('3'));
-    let request = GetContextRequest { budget: budget(tokens / 2), ..look() };
-    assert_eq!(refused_code(&no_window(&mut client, request).await), "CURRENT_TURN_TOO_LARGE");
+    let request = GetContextRequest {
+        budget: budget(tokens / 2),
+        ..look()
+    };
+    assert_eq!(
+        refused_code(&no_window(&mut client, request).await),
+        "CURRENT_TURN_TOO_LARGE"
+    );
 }
 
 #[tokio::test]
@@ -126,24 +217,45 @@ async fn what_the_bot_adds_is_a_part_of_the_window_however_much_it_is() {
     let mut client = daemon.sessions();
     let plain = ask(&mut client, say([user("hello")])).await;
     let plain = report(&plain).clone();
-    let more = GetContextRequest { overhead_tokens: 1_000, ..look() };
+    let more = GetContextRequest {
+        overhead_tokens: 1_000,
+        ..look()
+    };
     let more = ask(&mut client, more).await;
     assert_eq!(report(&more).tokens_total, plain.tokens_total + 1_000);
     // A few percent are kept free, because counts may be off.
     let whole = plain.input_budget - plain.tokens_total;
-    let much = GetContextRequest { overhead_tokens: whole * 96 / 100, ..look() };
+    let much = GetContextRequest {
+        overhead_tokens: whole * 96 / 100,
+        ..look()
+    };
     assert!(report(&ask(&mut client, much).await).tokens_total > 175_000);
     let absurd = [whole + 1, u64::MAX / 2, u64::MAX - 5, u64::MAX];
     let policies = [None, super::bot::sliding(3), super::bot::salience()];
     for overhead_tokens in absurd {
         for policy in policies {
-            let request = GetContextRequest { overhead_tokens, policy, ..look() };
+            let request = GetContextRequest {
+                overhead_tokens,
+                policy,
+                ..look()
+            };
             let status = no_window(&mut client, request).await;
-            assert_eq!(refused_code(&status), "CURRENT_TURN_TOO_LARGE", "{overhead_tokens}");
+            assert_eq!(
+                refused_code(&status),
+                "CURRENT_TURN_TOO_LARGE",
+                "{overhead_tokens}"
+            );
         }
     }
-    let all = GetContextRequest { overhead_tokens: u64::MAX, budget: budget(u64::MAX), ..look() };
-    assert_eq!(refused_code(&no_window(&mut client, all).await), "CURRENT_TURN_TOO_LARGE");
+    let all = GetContextRequest {
+        overhead_tokens: u64::MAX,
+        budget: budget(u64::MAX),
+        ..look()
+    };
+    assert_eq!(
+        refused_code(&no_window(&mut client, all).await),
+        "CURRENT_TURN_TOO_LARGE"
+    );
     assert!(!daemon.log().contains("panic"), "{}", daemon.log());
 }
 
@@ -155,13 +267,26 @@ async fn the_system_prompt_and_the_tools_are_counted() {
     let system_tokens =
         |answer: &GetContextResponse| report(answer).tokens_by_block.expect("blocks").system;
     let (system, tools_json) = (words(1), format!("[{{\"name\":{:?}}}]", words(2)));
-    let with_system = GetContextRequest { system: system.clone(), ..look() };
+    let with_system = GetContextRequest {
+        system: system.clone(),
+        ..look()
+    };
     let with_system = ask(&mut client, with_system).await;
     assert!(system_tokens(&with_system) > system_tokens(&plain) + 100);
-    let request = GetContextRequest { system, tools_json, ..look() };
+    let request = GetContextRequest {
+        system,
+        tools_json,
+        ..look()
+    };
     let with_both = ask(&mut client, request.clone()).await;
     assert!(system_tokens(&with_both) > system_tokens(&with_system) + 100);
     // They leave that much less for the turns.
-    let small = GetContextRequest { budget: budget(system_tokens(&with_both)), ..request };
-    assert_eq!(refused_code(&no_window(&mut client, small).await), "CURRENT_TURN_TOO_LARGE");
+    let small = GetContextRequest {
+        budget: budget(system_tokens(&with_both)),
+        ..request
+    };
+    assert_eq!(
+        refused_code(&no_window(&mut client, small).await),
+        "CURRENT_TURN_TOO_LARGE"
+    );
 }

@@ -20,7 +20,11 @@ async fn next(
         output_tokens: 100,
     });
     let turns = vec![assistant(&words(number)), user(&words(number + 1))];
-    let append = AppendRequest { turns, usage, ..AppendRequest::default() };
+    let append = AppendRequest {
+        turns,
+        usage,
+        ..AppendRequest::default()
+    };
     let request = GetContextRequest {
         append: Some(append),
         model: model.into(),
@@ -33,7 +37,10 @@ async fn next(
 /// A chat that is long enough for its charges to count.
 async fn talk(client: &mut Sessions) {
     for number in 0..40 {
-        client.append(append("chat", [user(&words(number))])).await.expect("appended");
+        client
+            .append(append("chat", [user(&words(number))]))
+            .await
+            .expect("appended");
     }
 }
 
@@ -41,7 +48,9 @@ async fn talk(client: &mut Sessions) {
 fn charged_for(report: &ContextReport, percent: u64) -> u64 {
     // The report has the correction in it; a provider does not know of it.
     let counted = report.tokens_total as f64 / report.token_factor;
-    format!("{:.0}", counted * percent as f64 / 100.0).parse().expect("a number")
+    format!("{:.0}", counted * percent as f64 / 100.0)
+        .parse()
+        .expect("a number")
 }
 
 #[tokio::test]
@@ -57,25 +66,46 @@ async fn windows_shrink_to_what_the_provider_charges_and_another_tenants_do_not(
     for number in 1..30 {
         let charged = charged_for(&last, 130);
         let more = next(&mut alpha, "gpt-4o", Some(charged), number).await;
-        assert!(more.token_factor <= last.token_factor * 1.051, "{more:?} after {last:?}");
+        assert!(
+            more.token_factor <= last.token_factor * 1.051,
+            "{more:?} after {last:?}"
+        );
         last = more;
     }
     assert!((1.28..1.32).contains(&last.token_factor), "{last:?}");
     let ratio = last.turn_tokens[0] as f64 / first.turn_tokens[0] as f64;
     assert!((1.25..1.35).contains(&ratio), "the same turn: {ratio}");
 
-    let other_model = GetContextRequest { model: "gpt-4o-mini".into(), ..look() };
+    let other_model = GetContextRequest {
+        model: "gpt-4o-mini".into(),
+        ..look()
+    };
     let other_model = ask(&mut alpha, other_model).await;
-    assert!((report(&other_model).token_factor - 1.0).abs() < 1e-9, "{other_model:?}");
+    assert!(
+        (report(&other_model).token_factor - 1.0).abs() < 1e-9,
+        "{other_model:?}"
+    );
     let other_tenant = next(&mut beta, "gpt-4o", None, 0).await;
-    assert!((other_tenant.token_factor - 1.0).abs() < 1e-9, "{other_tenant:?}");
+    assert!(
+        (other_tenant.token_factor - 1.0).abs() < 1e-9,
+        "{other_tenant:?}"
+    );
 
     // The budget is the provider's: fewer turns fit into it than before.
-    let small = GetContextRequest { model: "gpt-4o".into(), budget: budget(4_000), ..look() };
+    let small = GetContextRequest {
+        model: "gpt-4o".into(),
+        budget: budget(4_000),
+        ..look()
+    };
     let held = ask(&mut alpha, small.clone()).await;
     let free = ask(&mut beta, small).await;
     assert!(report(&held).tokens_total <= 4_000 && report(&free).tokens_total <= 4_000);
-    assert!(held.turns.len() < free.turns.len(), "{} {}", held.turns.len(), free.turns.len());
+    assert!(
+        held.turns.len() < free.turns.len(),
+        "{} {}",
+        held.turns.len(),
+        free.turns.len()
+    );
 }
 
 #[tokio::test]
@@ -98,11 +128,17 @@ async fn absurd_charges_do_no_harm() {
         let charged = charged_for(&last, 100);
         last = next(&mut client, "gpt-4o", Some(charged), number).await;
     }
-    assert!((0.98..1.02).contains(&last.token_factor), "it heals: {last:?}");
+    assert!(
+        (0.98..1.02).contains(&last.token_factor),
+        "it heals: {last:?}"
+    );
     for number in 0..60 {
         last = next(&mut client, "gpt-4o", Some(u64::MAX), number).await;
     }
-    assert!(last.token_factor <= 2.0 && last.tokens_total <= 40_000, "{last:?}");
+    assert!(
+        last.token_factor <= 2.0 && last.tokens_total <= 40_000,
+        "{last:?}"
+    );
 }
 
 #[tokio::test]
@@ -113,19 +149,48 @@ async fn a_charge_counts_once_and_under_the_name_that_the_provider_uses() {
     let first = next(&mut client, "gpt-4o", None, 0).await;
     let charge = |model: &str| {
         let input_tokens = charged_for(&first, 150);
-        let usage = Some(ModelUsage { model: model.into(), input_tokens, output_tokens: 1 });
-        AppendRequest { usage, ..append("chat", [assistant("ok")]) }
+        let usage = Some(ModelUsage {
+            model: model.into(),
+            input_tokens,
+            output_tokens: 1,
+        });
+        AppendRequest {
+            usage,
+            ..append("chat", [assistant("ok")])
+        }
     };
-    let asked = GetContextRequest { model: "gpt-4o".into(), peek: true, ..look() };
-    client.append(charge("claude-opus-5")).await.expect("appended");
+    let asked = GetContextRequest {
+        model: "gpt-4o".into(),
+        peek: true,
+        ..look()
+    };
+    client
+        .append(charge("claude-opus-5"))
+        .await
+        .expect("appended");
     let other = ask(&mut client, asked.clone()).await;
-    assert!((report(&other).token_factor - 1.0).abs() < 1e-9, "another model's: {other:?}");
-    client.append(charge("gpt-4o-2024-08-06")).await.expect("appended");
+    assert!(
+        (report(&other).token_factor - 1.0).abs() < 1e-9,
+        "another model's: {other:?}"
+    );
+    client
+        .append(charge("gpt-4o-2024-08-06"))
+        .await
+        .expect("appended");
     let known = report(&ask(&mut client, asked.clone()).await).token_factor;
     assert!(known > 1.01, "{known}");
-    client.append(charge("gpt-4o-2024-08-06")).await.expect("appended");
+    client
+        .append(charge("gpt-4o-2024-08-06"))
+        .await
+        .expect("appended");
     let again = report(&ask(&mut client, asked).await).token_factor;
-    assert!((again - known).abs() < 1e-9, "no window was asked for in between: {again} {known}");
+    assert!(
+        (again - known).abs() < 1e-9,
+        "no window was asked for in between: {again} {known}"
+    );
     let silent = say([user("well?")]);
-    assert!(report(&ask(&mut client, silent).await).token_factor < 1.001, "the default model");
+    assert!(
+        report(&ask(&mut client, silent).await).token_factor < 1.001,
+        "the default model"
+    );
 }

@@ -15,7 +15,10 @@ async fn talk(daemon: &Daemon) {
     let mut client = daemon.sessions();
     for number in 0..20 {
         let turns = [user(&words(number)), assistant(&words(number))];
-        client.append(append("chat", turns)).await.expect("appended");
+        client
+            .append(append("chat", turns))
+            .await
+            .expect("appended");
     }
 }
 
@@ -23,41 +26,100 @@ async fn talk(daemon: &Daemon) {
 async fn the_drawing_of_a_window_fits_a_terminal_and_says_what_is_left_out() {
     let daemon = Daemon::with(context("policy: head_tail, turns: 10")).await;
     talk(&daemon).await;
-    let drawn = ask_as(&daemon, &["window", "chat", "--context-window", "20000"], "").await;
-    assert_eq!((drawn.code, drawn.stderr.as_str()), (Some(0), ""), "{drawn:?}");
+    let drawn = ask_as(
+        &daemon,
+        &["window", "chat", "--context-window", "20000"],
+        "",
+    )
+    .await;
+    assert_eq!(
+        (drawn.code, drawn.stderr.as_str()),
+        (Some(0), ""),
+        "{drawn:?}"
+    );
     let text = drawn.stdout;
     for line in text.lines() {
-        assert!(line.chars().count() <= 80, "{}: {line}", line.chars().count());
+        assert!(
+            line.chars().count() <= 80,
+            "{}: {line}",
+            line.chars().count()
+        );
     }
-    let bar = text.lines().find(|line| line.starts_with('[')).expect("a bar");
-    assert!(bar.contains("at") && bar.contains('.') && bar.contains('R'), "{bar}");
-    for word in ["anchor", "tail", "free", "context window", "20,000", "head_tail"] {
+    let bar = text
+        .lines()
+        .find(|line| line.starts_with('['))
+        .expect("a bar");
+    assert!(
+        bar.contains("at") && bar.contains('.') && bar.contains('R'),
+        "{bar}"
+    );
+    for word in [
+        "anchor",
+        "tail",
+        "free",
+        "context window",
+        "20,000",
+        "head_tail",
+    ] {
         assert!(text.contains(word), "{word:?} in {text}");
     }
-    assert!(text.contains("2-32") || text.contains("2 to 32"), "the omitted turns in {text}");
+    assert!(
+        text.contains("2-32") || text.contains("2 to 32"),
+        "the omitted turns in {text}"
+    );
     assert!(!text.contains('\u{1b}'), "no colours into a pipe");
     let window = ask(&mut daemon.sessions(), look()).await;
-    assert_eq!(report(&window).stable_prefix_tokens, 0, "nothing was sent by looking");
+    assert_eq!(
+        report(&window).stable_prefix_tokens,
+        0,
+        "nothing was sent by looking"
+    );
 
-    let args = ["window", "chat", "--format", "anthropic", "--model", "claude-opus-5"];
+    let args = [
+        "window",
+        "chat",
+        "--format",
+        "anthropic",
+        "--model",
+        "claude-opus-5",
+    ];
     let printed = ask_as(&daemon, &args, "").await.stdout;
     let at = printed.find("\n[\n").expect("an array");
     let messages: Value = serde_json::from_str(&printed[at..]).expect("JSON at the end");
     assert_eq!(messages[0]["role"], "user");
-    fails(&ask_as(&daemon, &["window", "chat", "--model", "nobody"], "").await, 1, "UNKNOWN_MODEL");
+    fails(
+        &ask_as(&daemon, &["window", "chat", "--model", "nobody"], "").await,
+        1,
+        "UNKNOWN_MODEL",
+    );
 }
 
 #[tokio::test]
 async fn the_drawing_as_json_says_the_same_as_the_report() {
     let daemon = Daemon::with(context("policy: head_tail, turns: 10")).await;
     talk(&daemon).await;
-    let json = ask_as(&daemon, &["--json", "window", "chat"], "").await.json();
+    let json = ask_as(&daemon, &["--json", "window", "chat"], "")
+        .await
+        .json();
     let window = ask(&mut daemon.sessions(), look()).await;
     let report = report(&window);
-    assert_eq!(json["report"]["tokens_total"], report.tokens_total, "{json}");
-    assert_eq!(json["report"]["input_budget"], report.input_budget, "{json}");
-    assert_eq!(json["report"]["turns_omitted"], report.turns_omitted, "{json}");
-    assert_eq!(json["turns"].as_array().map(Vec::len), Some(window.turns.len()), "{json}");
+    assert_eq!(
+        json["report"]["tokens_total"], report.tokens_total,
+        "{json}"
+    );
+    assert_eq!(
+        json["report"]["input_budget"], report.input_budget,
+        "{json}"
+    );
+    assert_eq!(
+        json["report"]["turns_omitted"], report.turns_omitted,
+        "{json}"
+    );
+    assert_eq!(
+        json["turns"].as_array().map(Vec::len),
+        Some(window.turns.len()),
+        "{json}"
+    );
 }
 
 #[tokio::test]
@@ -66,7 +128,10 @@ async fn a_reload_changes_the_policy_and_the_models_of_the_next_window() {
     talk(&daemon).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     let before = ask(&mut client, look()).await;
-    assert_eq!((before.turns.len(), report(&before).policy.as_str()), (40, "head_tail"));
+    assert_eq!(
+        (before.turns.len(), report(&before).policy.as_str()),
+        (40, "head_tail")
+    );
     daemon.rewrite(context(
         "policy: sliding_window, turns: 3, default_model: ours, \
          models: { ours: { context_window: 30000, safety_headroom: 0 } }",
@@ -83,5 +148,9 @@ async fn a_reload_changes_the_policy_and_the_models_of_the_next_window() {
     assert_eq!(outline(&after), "[elision] 38 39 40");
     daemon.rewrite(context("policy: head_tail"));
     reload(&mut admin).await;
-    assert_eq!(ask(&mut client, look()).await.turns, before.turns, "and back");
+    assert_eq!(
+        ask(&mut client, look()).await.turns,
+        before.turns,
+        "and back"
+    );
 }

@@ -23,7 +23,11 @@ async fn append_json(
 }
 
 fn in_format(session: &str, format: MessageFormat) -> GetContextRequest {
-    GetContextRequest { session_id: session.into(), format: format.into(), ..look() }
+    GetContextRequest {
+        session_id: session.into(),
+        format: format.into(),
+        ..look()
+    }
 }
 
 #[track_caller]
@@ -61,30 +65,45 @@ async fn openai_messages_come_back_as_they_were_and_as_anthropic_and_responses_w
     let anthropic = ask(&mut client, in_format("chat", MessageFormat::Anthropic)).await;
     assert_eq!(anthropic.system, "Be brief.");
     let turns = messages(&anthropic);
-    let roles: Vec<&str> = turns.iter().filter_map(|turn| turn["role"].as_str()).collect();
+    let roles: Vec<&str> = turns
+        .iter()
+        .filter_map(|turn| turn["role"].as_str())
+        .collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
     assert_eq!(turns[1]["content"][0]["input"], json!({ "city": "Rome" }));
     assert_eq!(turns[1]["content"][1]["type"], "tool_use");
     let ids = [0, 1].map(|place| turns[2]["content"][place]["tool_use_id"].clone());
     assert_eq!(ids, ["c1", "c2"], "both results in one message");
 
-    let responses = ask(&mut client, in_format("chat", MessageFormat::OpenaiResponses)).await;
+    let responses = ask(
+        &mut client,
+        in_format("chat", MessageFormat::OpenaiResponses),
+    )
+    .await;
     let items = messages(&responses);
-    let kinds: Vec<&str> =
-        items.iter().map(|item| item["type"].as_str().unwrap_or("message")).collect();
+    let kinds: Vec<&str> = items
+        .iter()
+        .map(|item| item["type"].as_str().unwrap_or("message"))
+        .collect();
     let (call, output) = ("function_call", "function_call_output");
-    assert_eq!(kinds[kinds.len() - 6..], [call, call, output, output, "message", "message"]);
+    assert_eq!(
+        kinds[kinds.len() - 6..],
+        [call, call, output, output, "message", "message"]
+    );
 
     // And back from there.
-    for (session, format, came) in
-        [("a", MessageFormat::Anthropic, turns), ("r", MessageFormat::OpenaiResponses, items)]
-    {
+    for (session, format, came) in [
+        ("a", MessageFormat::Anthropic, turns),
+        ("r", MessageFormat::OpenaiResponses, items),
+    ] {
         append_json(&mut client, session, format, &Value::from(came.clone())).await;
         let again = ask(&mut client, in_format(session, format)).await;
         assert_eq!(messages(&again), came, "{format:?}");
         let back = ask(&mut client, in_format(session, MessageFormat::Openai)).await;
         let back = messages(&back);
-        let at = back.iter().position(|message| message["tool_calls"].is_array());
+        let at = back
+            .iter()
+            .position(|message| message["tool_calls"].is_array());
         let calls = &back[at.expect("calls")]["tool_calls"];
         assert_eq!(calls[1]["function"]["name"], "weather", "{format:?}");
         let arguments = calls[1]["function"]["arguments"].as_str().expect("text");
@@ -97,20 +116,34 @@ async fn openai_messages_come_back_as_they_were_and_as_anthropic_and_responses_w
 async fn the_system_prompt_of_the_call_stands_where_its_provider_takes_it() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    client.append(append("chat", [user("hello")])).await.expect("appended");
-    let with_system =
-        |format| GetContextRequest { system: "Be kind.".into(), ..in_format("chat", format) };
+    client
+        .append(append("chat", [user("hello")]))
+        .await
+        .expect("appended");
+    let with_system = |format| GetContextRequest {
+        system: "Be kind.".into(),
+        ..in_format("chat", format)
+    };
     let openai = ask(&mut client, with_system(MessageFormat::Openai)).await;
     let expected = json!([
         { "role": "system", "content": "Be kind." },
         { "role": "user", "content": "hello" },
     ]);
-    assert_eq!((Value::from(messages(&openai)), openai.system.as_str()), (expected, ""));
+    assert_eq!(
+        (Value::from(messages(&openai)), openai.system.as_str()),
+        (expected, "")
+    );
     let anthropic = ask(&mut client, with_system(MessageFormat::Anthropic)).await;
     assert_eq!(anthropic.system, "Be kind.");
     assert_eq!(messages(&anthropic).len(), 1);
     let turns_only = ask(&mut client, with_system(MessageFormat::Unspecified)).await;
-    assert_eq!((turns_only.system.as_str(), turns_only.messages_json.as_str()), ("Be kind.", ""));
+    assert_eq!(
+        (
+            turns_only.system.as_str(),
+            turns_only.messages_json.as_str()
+        ),
+        ("Be kind.", "")
+    );
 }
 
 #[tokio::test]
@@ -125,7 +158,10 @@ async fn cache_control_stands_where_the_report_has_its_breakpoints_and_only_wher
     let mut breakpoints_max = 0;
     for number in 0..40 {
         let turns = [user(&words(number)), assistant(&words(number))];
-        client.append(append("chat", turns)).await.expect("appended");
+        client
+            .append(append("chat", turns))
+            .await
+            .expect("appended");
         let window = ask(&mut client, request.clone()).await;
         let marked: Vec<u32> = (0..)
             .zip(messages(&window))
@@ -133,12 +169,23 @@ async fn cache_control_stands_where_the_report_has_its_breakpoints_and_only_wher
             .map(|(place, _)| place)
             .collect();
         assert_eq!(marked, report(&window).cache_breakpoints);
-        assert!((1..=4).contains(&marked.len()), "{marked:?}: a provider takes four");
+        assert!(
+            (1..=4).contains(&marked.len()),
+            "{marked:?}: a provider takes four"
+        );
         breakpoints_max = breakpoints_max.max(marked.len());
     }
     assert!(breakpoints_max >= 2);
-    let plain = GetContextRequest { set_cache_control: false, ..request };
-    assert!(!ask(&mut client, plain).await.messages_json.contains("cache_control"));
+    let plain = GetContextRequest {
+        set_cache_control: false,
+        ..request
+    };
+    assert!(
+        !ask(&mut client, plain)
+            .await
+            .messages_json
+            .contains("cache_control")
+    );
 }
 
 #[tokio::test]
@@ -153,11 +200,22 @@ async fn a_call_that_nobody_answered_gets_an_error_that_says_so() {
     let ids = [&openai[2]["tool_call_id"], &openai[3]["tool_call_id"]];
     assert_eq!(ids, ["one", "two"]);
     let error = openai[2]["content"].as_str().expect("text");
-    assert!(error.contains("[memoird: no result; the call was abandoned]"), "{error}");
+    assert!(
+        error.contains("[memoird: no result; the call was abandoned]"),
+        "{error}"
+    );
     let anthropic = messages(&ask(&mut client, in_format("chat", MessageFormat::Anthropic)).await);
     assert_eq!(anthropic[2]["content"][0]["is_error"], true);
-    assert_eq!(anthropic.len(), 3, "the results and the words are one message");
-    assert!(!anthropic.iter().any(|message| message.to_string().contains("metadata")));
+    assert_eq!(
+        anthropic.len(),
+        3,
+        "the results and the words are one message"
+    );
+    assert!(
+        !anthropic
+            .iter()
+            .any(|message| message.to_string().contains("metadata"))
+    );
 }
 
 #[tokio::test]
@@ -177,7 +235,11 @@ async fn a_leading_system_message_survives_first_in_first_out() {
     let window = messages(&ask(&mut client, in_format("chat", MessageFormat::Openai)).await);
     assert_eq!(window[0]["content"], "Be brief.");
     assert_eq!(window[1]["content"], "the task");
-    assert!(window[2]["content"].as_str().is_some_and(|text| text.contains("left out here")));
+    assert!(
+        window[2]["content"]
+            .as_str()
+            .is_some_and(|text| text.contains("left out here"))
+    );
     assert_eq!(window.last().expect("turns")["content"], "question 9");
     let anthropic = ask(&mut client, in_format("chat", MessageFormat::Anthropic)).await;
     assert_eq!(anthropic.system, "Be brief.");

@@ -8,11 +8,16 @@ use super::plain;
 use crate::harness::{Daemon, Sessions, append, assistant, eventually, http_get, user, wall_ms};
 
 fn peek() -> GetContextRequest {
-    GetContextRequest { peek: true, ..look() }
+    GetContextRequest {
+        peek: true,
+        ..look()
+    }
 }
 
 async fn info(client: &mut Sessions) -> SessionInfo {
-    let request = GetSessionRequest { session_id: "chat".into() };
+    let request = GetSessionRequest {
+        session_id: "chat".into(),
+    };
     let answer = client.get_session(request).await.expect("a session");
     answer.into_inner().session.expect("a session")
 }
@@ -27,7 +32,10 @@ fn times(info: &SessionInfo) -> [i64; 2] {
 
 /// Waits until the clock has gone on.
 async fn a_moment_later(from_ms: i64) {
-    eventually("a moment has passed", async || (wall_ms() > from_ms + 20).then_some(())).await;
+    eventually("a moment has passed", async || {
+        (wall_ms() > from_ms + 20).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -40,13 +48,28 @@ async fn a_window_touches_its_session_and_a_peek_does_not() {
     ask(&mut client, peek()).await;
     let after = info(&mut client).await;
     let moved = times(&after)[0] - times(&before)[0];
-    assert!((-5..=5).contains(&moved), "only looked, but for the two clocks: {moved} ms");
-    assert_eq!((after.last_seq, after.history_turns), (before.last_seq, before.history_turns));
+    assert!(
+        (-5..=5).contains(&moved),
+        "only looked, but for the two clocks: {moved} ms"
+    );
+    assert_eq!(
+        (after.last_seq, after.history_turns),
+        (before.last_seq, before.history_turns)
+    );
     let touched = ask(&mut client, look()).await.session.expect("a session");
-    assert!(times(&touched)[0] > times(&before)[0], "{touched:?} after {before:?}");
-    assert!(times(&touched)[1] > times(&before)[1], "{touched:?} after {before:?}");
+    assert!(
+        times(&touched)[0] > times(&before)[0],
+        "{touched:?} after {before:?}"
+    );
+    assert!(
+        times(&touched)[1] > times(&before)[1],
+        "{touched:?} after {before:?}"
+    );
     let seen = times(&info(&mut client).await)[0] - times(&touched)[0];
-    assert!((-5..=5).contains(&seen), "told as it is, but for the two clocks: {seen} ms");
+    assert!(
+        (-5..=5).contains(&seen),
+        "told as it is, but for the two clocks: {seen} ms"
+    );
     assert_eq!(touched.last_seq, before.last_seq);
 }
 
@@ -54,8 +77,14 @@ async fn a_window_touches_its_session_and_a_peek_does_not() {
 async fn peeks_change_no_later_window_and_no_metrics() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let request = GetContextRequest { budget: budget(4_000), ..look() };
-    let small = GetContextRequest { budget: budget(1_000), ..peek() };
+    let request = GetContextRequest {
+        budget: budget(4_000),
+        ..look()
+    };
+    let small = GetContextRequest {
+        budget: budget(1_000),
+        ..peek()
+    };
     let mut before: Vec<Vec<u8>> = Vec::new();
     for number in 0..20 {
         client
@@ -65,18 +94,31 @@ async fn peeks_change_no_later_window_and_no_metrics() {
         let peeked = ask(&mut client, small.clone()).await;
         assert!(report(&peeked).tokens_total <= 1_000);
         let next = bytes_of(&daemon, &request).await;
-        assert!(next.starts_with(&before), "a peek cut the window at {number}");
+        assert!(
+            next.starts_with(&before),
+            "a peek cut the window at {number}"
+        );
         before = next;
     }
     let built = async || {
         let page = http_get(daemon.admin_addr(), "/metrics").await.1;
         let of_windows = |line: &&str| line.starts_with("memoird_window");
-        page.lines().filter(of_windows).map(str::to_owned).collect::<Vec<_>>()
+        page.lines()
+            .filter(of_windows)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let counted = built().await;
     assert!(!counted.is_empty());
-    let as_before = GetContextRequest { peek: true, ..request.clone() };
-    assert_eq!(bytes_of(&daemon, &as_before).await, before, "a peek sees what is sent");
+    let as_before = GetContextRequest {
+        peek: true,
+        ..request.clone()
+    };
+    assert_eq!(
+        bytes_of(&daemon, &as_before).await,
+        before,
+        "a peek sees what is sent"
+    );
     assert_eq!(built().await, counted);
 }
 
@@ -85,7 +127,10 @@ async fn a_session_that_is_only_asked_for_windows_stays_alive_also_across_a_cras
     let short = plain().section("short_term: { session_ttl: 3s, sweep_interval: 50ms }");
     let mut daemon = Daemon::with(short).await;
     let mut client = daemon.sessions();
-    let first = ask(&mut client, say([user("hello")])).await.session.expect("a session");
+    let first = ask(&mut client, say([user("hello")]))
+        .await
+        .session
+        .expect("a session");
     let ends_ms = times(&first)[1];
     let touched = eventually("windows kept it alive past its first end", async || {
         let session = ask(&mut client, look()).await.session.expect("a session");
@@ -98,10 +143,18 @@ async fn a_session_that_is_only_asked_for_windows_stays_alive_also_across_a_cras
     let mut client = daemon.sessions();
     let after = info(&mut client).await;
     assert_eq!(after.generation, first.generation);
-    assert!(times(&after)[1] >= times(&touched)[1] - 1, "{after:?} before {touched:?}");
-    assert!(times(&after)[0] <= wall_ms() + 1, "not in the future: {after:?}");
+    assert!(
+        times(&after)[1] >= times(&touched)[1] - 1,
+        "{after:?} before {touched:?}"
+    );
+    assert!(
+        times(&after)[0] <= wall_ms() + 1,
+        "not in the future: {after:?}"
+    );
     eventually("and in the end it goes", async || {
-        let request = GetSessionRequest { session_id: "chat".into() };
+        let request = GetSessionRequest {
+            session_id: "chat".into(),
+        };
         client.get_session(request).await.is_err().then_some(())
     })
     .await;

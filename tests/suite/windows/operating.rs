@@ -30,15 +30,27 @@ async fn all_that_is_wrong_with_windows_is_told_and_the_daemon_does_not_start() 
 #[tokio::test]
 async fn the_printed_default_names_every_built_in_model() {
     let printed = run(&["config", "print-default"], &[]).await.stdout;
-    let table = printed.split("safety_headroom and tool_result_headroom:\n").nth(1);
-    let rows = table.expect("a table").lines().skip(2).take_while(|line| line.len() > 5);
-    let names: Vec<&str> = rows.filter_map(|line| line.split_whitespace().nth(1)).collect();
+    let table = printed
+        .split("safety_headroom and tool_result_headroom:\n")
+        .nth(1);
+    let rows = table
+        .expect("a table")
+        .lines()
+        .skip(2)
+        .take_while(|line| line.len() > 5);
+    let names: Vec<&str> = rows
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .collect();
     assert!(names.len() > 1 && names[0] == "default", "{names:?}");
     // Each of them is a name that a file may have, and differ in.
     let daemon = Daemon::with(context(&format!(
         "default_model: {}, models: {{ {} }}",
         names[1],
-        names.iter().map(|name| format!("{name:?}: {{}}")).collect::<Vec<_>>().join(", ")
+        names
+            .iter()
+            .map(|name| format!("{name:?}: {{}}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     )));
     daemon.await;
 }
@@ -47,11 +59,17 @@ async fn the_printed_default_names_every_built_in_model() {
 async fn settings_of_windows_apply_at_once() {
     let mut daemon = Daemon::with(context("watermark: 90%")).await;
     let mut admin = daemon.admin();
-    daemon.rewrite(context("floor: 30%, models: { ours: { context_window: 90000 } }"));
+    daemon.rewrite(context(
+        "floor: 30%, models: { ours: { context_window: 90000 } }",
+    ));
     let (applied, refused) = reload(&mut admin).await;
     assert_eq!(
         applied,
-        ["context.floor", "context.models.ours.context_window", "context.watermark"]
+        [
+            "context.floor",
+            "context.models.ours.context_window",
+            "context.watermark"
+        ]
     );
     assert_eq!(refused, [""; 0]);
 }
@@ -73,17 +91,27 @@ async fn windows_are_on_the_page_of_metrics_from_the_first_turn() {
         let sample = format!("memoird_{name}_total{{tenant=\"default\"}} ");
         assert!(page.contains(&sample), "{sample} in {page}");
     }
-    assert!(page.contains("memoird_call_seconds_count{method=\"GetContext\"} 0"), "{page}");
+    assert!(
+        page.contains("memoird_call_seconds_count{method=\"GetContext\"} 0"),
+        "{page}"
+    );
 }
 
 #[tokio::test]
 async fn the_command_says_what_is_wrong_with_its_arguments() {
     let daemon = Daemon::with(plain()).await;
-    fails(&ask_as(&daemon, &["window", "nobody"], "").await, 1, "SESSION_NOT_FOUND");
+    fails(
+        &ask_as(&daemon, &["window", "nobody"], "").await,
+        1,
+        "SESSION_NOT_FOUND",
+    );
     for (args, word) in [
         (&["window"][..], "SESSION"),
         (&["window", "a", "--policy", "sliding_window"], "--turns"),
-        (&["window", "a", "--policy", "salience", "--turns", "3"], "--turns"),
+        (
+            &["window", "a", "--policy", "salience", "--turns", "3"],
+            "--turns",
+        ),
         (&["window", "a", "--turns", "3"], "--policy"),
         (&["window", "a", "--policy", "psychic"], "token_budget"),
         (&["window", "a", "--format", "psychic"], "openai-responses"),

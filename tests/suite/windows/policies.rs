@@ -19,8 +19,15 @@ async fn with_talk(setup: Setup, turns: usize) -> Daemon {
     let daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
     for number in 1..=turns {
-        let said = if number % 2 == 1 { user(&words(number)) } else { assistant(&words(number)) };
-        client.append(append("chat", [said])).await.expect("appended");
+        let said = if number % 2 == 1 {
+            user(&words(number))
+        } else {
+            assistant(&words(number))
+        };
+        client
+            .append(append("chat", [said]))
+            .await
+            .expect("appended");
     }
     daemon
 }
@@ -30,20 +37,41 @@ fn roomy() -> Setup {
 }
 
 fn omission(first_seq: u64, last_seq: u64, reason: OmissionReason) -> Omission {
-    Omission { first_seq, last_seq, reason: reason.into() }
+    Omission {
+        first_seq,
+        last_seq,
+        reason: reason.into(),
+    }
 }
 
 #[tokio::test]
 async fn a_sliding_window_is_the_last_turns_and_nothing_else() {
     let daemon = with_talk(roomy(), 20).await;
     let mut client = daemon.sessions();
-    let window = ask(&mut client, GetContextRequest { policy: sliding(4), ..look() }).await;
+    let window = ask(
+        &mut client,
+        GetContextRequest {
+            policy: sliding(4),
+            ..look()
+        },
+    )
+    .await;
     assert_eq!(seqs(&window), [17, 18, 19, 20], "{}", outline(&window));
     assert_eq!(
-        (report(&window).policy.as_str(), report(&window).turns_omitted),
+        (
+            report(&window).policy.as_str(),
+            report(&window).turns_omitted
+        ),
         ("sliding_window", 16)
     );
-    let window = ask(&mut client, GetContextRequest { policy: sliding(u32::MAX), ..look() }).await;
+    let window = ask(
+        &mut client,
+        GetContextRequest {
+            policy: sliding(u32::MAX),
+            ..look()
+        },
+    )
+    .await;
     assert_eq!(seqs(&window), Vec::from_iter(1..=20));
 }
 
@@ -51,7 +79,10 @@ async fn a_sliding_window_is_the_last_turns_and_nothing_else() {
 async fn head_and_tail_are_the_first_turn_and_the_last_ones_with_a_line_between() {
     let daemon = with_talk(roomy(), 40).await;
     let mut client = daemon.sessions();
-    let request = GetContextRequest { policy: head_tail(10), ..look() };
+    let request = GetContextRequest {
+        policy: head_tail(10),
+        ..look()
+    };
     let window = ask(&mut client, request).await;
     assert_eq!(outline(&window), "1 [elision] 33 34 35 36 37 38 39 40");
     assert_eq!(text_of(&window.turns[1]), elided(31));
@@ -61,21 +92,37 @@ async fn head_and_tail_are_the_first_turn_and_the_last_ones_with_a_line_between(
     let blocks = report.tokens_by_block.expect("blocks");
     assert_eq!(blocks.anchor, report.turn_tokens[0]);
     assert!(!report.degraded, "{report:?}");
-    assert_eq!(live(&mut client, "chat").await.len(), 40, "the history stays");
+    assert_eq!(
+        live(&mut client, "chat").await.len(),
+        40,
+        "the history stays"
+    );
 }
 
 #[tokio::test]
 async fn a_token_budget_holds_as_many_turns_as_fit_and_cuts_to_the_floor() {
     let daemon = with_talk(roomy(), 60).await;
     let mut client = daemon.sessions();
-    let request = GetContextRequest { policy: token_budget(), budget: budget(4_000), ..look() };
+    let request = GetContextRequest {
+        policy: token_budget(),
+        budget: budget(4_000),
+        ..look()
+    };
     let window = ask(&mut client, request).await;
-    assert!(outline(&window).starts_with("1 [elision] "), "{}", outline(&window));
+    assert!(
+        outline(&window).starts_with("1 [elision] "),
+        "{}",
+        outline(&window)
+    );
     assert!(outline(&window).ends_with(" 59 60"), "{}", outline(&window));
     let report = report(&window);
     assert!((1_600..=2_000).contains(&report.tokens_total), "{report:?}");
     assert_eq!(u64::from(report.turns_included + report.turns_omitted), 60);
-    assert_eq!(window.turns[2].role(), Role::User, "a cut is made between exchanges");
+    assert_eq!(
+        window.turns[2].role(),
+        Role::User,
+        "a cut is made between exchanges"
+    );
 }
 
 #[tokio::test]
@@ -84,11 +131,25 @@ async fn salience_leaves_out_what_the_bot_finds_least_important() {
     let mut client = daemon.sessions();
     for number in 1..=40 {
         let important = [7, 8, 21].contains(&number);
-        let said = if number % 2 == 1 { user(&words(number)) } else { assistant(&words(number)) };
-        let said = Turn { salience: Some(if important { 1.0 } else { 0.2 }), ..said };
-        client.append(append("chat", [said])).await.expect("appended");
+        let said = if number % 2 == 1 {
+            user(&words(number))
+        } else {
+            assistant(&words(number))
+        };
+        let said = Turn {
+            salience: Some(if important { 1.0 } else { 0.2 }),
+            ..said
+        };
+        client
+            .append(append("chat", [said]))
+            .await
+            .expect("appended");
     }
-    let request = GetContextRequest { policy: salience(), budget: budget(3_000), ..look() };
+    let request = GetContextRequest {
+        policy: salience(),
+        budget: budget(3_000),
+        ..look()
+    };
     let window = ask(&mut client, request).await;
     let shown = seqs(&window);
     for seq in [1, 7, 8, 21, 40] {
@@ -100,11 +161,23 @@ async fn salience_leaves_out_what_the_bot_finds_least_important() {
     for omission in &report.omissions {
         assert_eq!(omission.reason(), OmissionReason::Salience);
         left_out += omission.last_seq - omission.first_seq + 1;
-        assert!(!shown.iter().any(|seq| (omission.first_seq..=omission.last_seq).contains(seq)));
+        assert!(
+            !shown
+                .iter()
+                .any(|seq| (omission.first_seq..=omission.last_seq).contains(seq))
+        );
     }
     assert_eq!(left_out, u64::from(report.turns_omitted));
-    let lines: Vec<&str> = window.turns.iter().filter(|turn| turn.seq == 0).map(text_of).collect();
-    let expected = report.omissions.iter().map(|gap| elided(gap.last_seq - gap.first_seq + 1));
+    let lines: Vec<&str> = window
+        .turns
+        .iter()
+        .filter(|turn| turn.seq == 0)
+        .map(text_of)
+        .collect();
+    let expected = report
+        .omissions
+        .iter()
+        .map(|gap| elided(gap.last_seq - gap.first_seq + 1));
     assert_eq!(lines, expected.collect::<Vec<_>>());
 }
 
@@ -113,13 +186,34 @@ async fn turns_that_left_the_history_are_told_apart_from_those_that_a_cut_left_o
     let small = plain().section("short_term: { max_history_turns: 20 }");
     let daemon = with_talk(small, 60).await;
     let mut client = daemon.sessions();
-    let window = ask(&mut client, GetContextRequest { policy: head_tail(10), ..look() }).await;
+    let window = ask(
+        &mut client,
+        GetContextRequest {
+            policy: head_tail(10),
+            ..look()
+        },
+    )
+    .await;
     let report = report(&window);
     let reasons: Vec<OmissionReason> = report.omissions.iter().map(Omission::reason).collect();
-    assert_eq!(reasons, [OmissionReason::Dropped, OmissionReason::Cut], "{report:?}");
-    assert_eq!((report.omissions[0].first_seq, report.omissions[1].last_seq + 8), (2, 60));
+    assert_eq!(
+        reasons,
+        [OmissionReason::Dropped, OmissionReason::Cut],
+        "{report:?}"
+    );
+    assert_eq!(
+        (
+            report.omissions[0].first_seq,
+            report.omissions[1].last_seq + 8
+        ),
+        (2, 60)
+    );
     assert_eq!(text_of(&window.turns[1]), elided(51));
-    assert_eq!(u64::from(report.turns_included + report.turns_omitted), 21, "of the history");
+    assert_eq!(
+        u64::from(report.turns_included + report.turns_omitted),
+        21,
+        "of the history"
+    );
 }
 
 #[tokio::test]
@@ -128,13 +222,26 @@ async fn a_first_turn_that_does_not_fit_is_an_excerpt_and_the_report_says_so() {
     let mut client = daemon.sessions();
     let task: String = (0..60).map(words).collect();
     client
-        .append(append("chat", [user(&task), assistant("I see"), user("go")]))
+        .append(append(
+            "chat",
+            [user(&task), assistant("I see"), user("go")],
+        ))
         .await
         .expect("appended");
-    let window = ask(&mut client, GetContextRequest { budget: budget(2_000), ..look() }).await;
+    let window = ask(
+        &mut client,
+        GetContextRequest {
+            budget: budget(2_000),
+            ..look()
+        },
+    )
+    .await;
     assert_eq!(outline(&window), "1:excerpt 2 3");
     let text = text_of(&window.turns[0]);
-    assert!(text.starts_with("number 0:") && text.contains("[memoird: "), "{text}");
+    assert!(
+        text.starts_with("number 0:") && text.contains("[memoird: "),
+        "{text}"
+    );
     let report = report(&window);
     assert!(
         report.degraded && report.notes.iter().any(|note| note.contains("excerpt")),
@@ -142,7 +249,10 @@ async fn a_first_turn_that_does_not_fit_is_an_excerpt_and_the_report_says_so() {
     );
     assert_eq!(report.omissions, [omission(1, 1, OmissionReason::Excerpt)]);
     let window = ask(&mut client, look()).await;
-    assert_eq!((outline(&window).as_str(), text_of(&window.turns[0])), ("1 2 3", &*task));
+    assert_eq!(
+        (outline(&window).as_str(), text_of(&window.turns[0])),
+        ("1 2 3", &*task)
+    );
 }
 
 #[tokio::test]
@@ -150,19 +260,36 @@ async fn a_very_long_first_turn_leaves_the_last_ones_their_room() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     let task: String = (0..60).map(words).collect();
-    let request = GetContextRequest { budget: budget(4_000), ..look() };
+    let request = GetContextRequest {
+        budget: budget(4_000),
+        ..look()
+    };
     let (mut before, mut cuts) = (0, 0);
-    client.append(append("chat", [user(&task)])).await.expect("appended");
+    client
+        .append(append("chat", [user(&task)]))
+        .await
+        .expect("appended");
     for number in 0..60 {
         client
-            .append(append("chat", [assistant(&words(number)), user("and then?")]))
+            .append(append(
+                "chat",
+                [assistant(&words(number)), user("and then?")],
+            ))
             .await
             .expect("appended");
         let window = ask(&mut client, request.clone()).await;
-        assert!(outline(&window).starts_with("1:excerpt "), "{}", outline(&window));
+        assert!(
+            outline(&window).starts_with("1:excerpt "),
+            "{}",
+            outline(&window)
+        );
         if window.turns.len() < before {
             cuts += 1;
-            assert!(window.turns.len() >= 6, "all but nothing is left: {}", outline(&window));
+            assert!(
+                window.turns.len() >= 6,
+                "all but nothing is left: {}",
+                outline(&window)
+            );
         }
         before = window.turns.len();
     }
@@ -174,7 +301,11 @@ async fn old_and_long_results_are_shown_in_other_words_before_turns_are_left_out
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     let result = |id: &str, content: String| {
-        let result = ToolResult { tool_use_id: id.into(), content, ..ToolResult::default() };
+        let result = ToolResult {
+            tool_use_id: id.into(),
+            content,
+            ..ToolResult::default()
+        };
         turn(Role::Tool, [Kind::ToolResult(result)])
     };
     let other = |id: &str| {
@@ -184,8 +315,9 @@ async fn old_and_long_results_are_shown_in_other_words_before_turns_are_left_out
         }
         call
     };
-    let flights: Vec<String> =
-        (0..900).map(|n| format!(r#"{{"flight":"HAT{n:03}","seats":{n}}}"#)).collect();
+    let flights: Vec<String> = (0..900)
+        .map(|n| format!(r#"{{"flight":"HAT{n:03}","seats":{n}}}"#))
+        .collect();
     let long = format!("[{}]", flights.join(","));
     let turns = [
         user("find it"),
@@ -198,8 +330,14 @@ async fn old_and_long_results_are_shown_in_other_words_before_turns_are_left_out
         assistant("found"),
         user("and?"),
     ];
-    client.append(append("chat", turns)).await.expect("appended");
-    let request = GetContextRequest { budget: budget(3_000), ..look() };
+    client
+        .append(append("chat", turns))
+        .await
+        .expect("appended");
+    let request = GetContextRequest {
+        budget: budget(3_000),
+        ..look()
+    };
     let window = ask(&mut client, request.clone()).await;
     assert_eq!(outline(&window), "1 2 3:superseded 4 5:trimmed 6 7 8 9");
     is_paired(&window.turns);
@@ -207,14 +345,20 @@ async fn old_and_long_results_are_shown_in_other_words_before_turns_are_left_out
         Some(Kind::ToolResult(result)) => result.content.as_str(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(content(2), "[memoird: superseded by the result of the later call new]");
+    assert_eq!(
+        content(2),
+        "[memoird: superseded by the result of the later call new]"
+    );
     let trimmed: serde_json::Value = serde_json::from_str(content(4)).expect("still JSON");
     assert_eq!(trimmed[0]["flight"], "HAT000");
     assert_eq!(content(6), words(2), "the newest stays");
     let report = report(&window);
     assert_eq!((report.results_trimmed, report.turns_omitted), (2, 0));
     let (old, trimmed) = (OmissionReason::Superseded, OmissionReason::Trimmed);
-    assert_eq!(report.omissions, [omission(3, 3, old), omission(5, 5, trimmed)]);
+    assert_eq!(
+        report.omissions,
+        [omission(3, 3, old), omission(5, 5, trimmed)]
+    );
     let stored = live(&mut client, "chat").await;
     assert!(matches!(&stored[4].parts[0].part, Some(Kind::ToolResult(r)) if r.content == long));
 }
@@ -224,15 +368,37 @@ async fn pinned_turns_outlive_every_cut() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     for number in 1..=60 {
-        let said = if number % 2 == 1 { user(&words(number)) } else { assistant(&words(number)) };
-        let said = Turn { pinned: number == 6, ..said };
-        client.append(append("chat", [said])).await.expect("appended");
+        let said = if number % 2 == 1 {
+            user(&words(number))
+        } else {
+            assistant(&words(number))
+        };
+        let said = Turn {
+            pinned: number == 6,
+            ..said
+        };
+        client
+            .append(append("chat", [said]))
+            .await
+            .expect("appended");
     }
     for policy in [head_tail(0), head_tail(4), token_budget(), salience()] {
-        let request = GetContextRequest { policy, budget: budget(2_500), ..look() };
+        let request = GetContextRequest {
+            policy,
+            budget: budget(2_500),
+            ..look()
+        };
         let window = ask(&mut client, request).await;
-        assert!(seqs(&window).starts_with(&[1, 6]), "{policy:?}: {}", outline(&window));
-        assert!(outline(&window).starts_with("1 [elision] 6 [elision] "), "{}", outline(&window));
+        assert!(
+            seqs(&window).starts_with(&[1, 6]),
+            "{policy:?}: {}",
+            outline(&window)
+        );
+        assert!(
+            outline(&window).starts_with("1 [elision] 6 [elision] "),
+            "{}",
+            outline(&window)
+        );
     }
 }
 
@@ -252,9 +418,16 @@ async fn no_policy_and_no_budget_tears_a_call_from_its_results() {
                 user("wait"),
                 tool_results(&ids[..1]),
             ],
-            _ => vec![user("nobody answers"), tool_uses(&ids), user(&words(number))],
+            _ => vec![
+                user("nobody answers"),
+                tool_uses(&ids),
+                user(&words(number)),
+            ],
         };
-        client.append(append("chat", turns)).await.expect("appended");
+        client
+            .append(append("chat", turns))
+            .await
+            .expect("appended");
     }
     let formats = [
         MessageFormat::Unspecified,
@@ -262,12 +435,23 @@ async fn no_policy_and_no_budget_tears_a_call_from_its_results() {
         MessageFormat::OpenaiResponses,
         MessageFormat::Anthropic,
     ];
-    for policy in [None, head_tail(7), token_budget(), salience(), sliding(1), sliding(8)] {
+    for policy in [
+        None,
+        head_tail(7),
+        token_budget(),
+        salience(),
+        sliding(1),
+        sliding(8),
+    ] {
         for tokens in [700, 1_500, 4_000, 100_000] {
             for format in formats {
                 let format = format.into();
-                let request =
-                    GetContextRequest { policy, format, budget: budget(tokens), ..look() };
+                let request = GetContextRequest {
+                    policy,
+                    format,
+                    budget: budget(tokens),
+                    ..look()
+                };
                 is_paired(&ask(&mut client, request).await.turns);
             }
         }

@@ -16,8 +16,14 @@ const ROOMY: &str = "short_term: { max_history_turns: 1000 }";
 
 /// A tool answers at length.
 fn long_result(id: &str, lines: usize) -> Turn {
-    let content = (0..lines).map(|line| format!("line {line} of {id}\n")).collect();
-    let result = ToolResult { tool_use_id: id.into(), content, ..ToolResult::default() };
+    let content = (0..lines)
+        .map(|line| format!("line {line} of {id}\n"))
+        .collect();
+    let result = ToolResult {
+        tool_use_id: id.into(),
+        content,
+        ..ToolResult::default()
+    };
     turn(Role::Tool, [Kind::ToolResult(result)])
 }
 
@@ -34,7 +40,13 @@ fn round(number: usize) -> Vec<Turn> {
             assistant("I see"),
         ],
         1 => vec![user(&words(number)), assistant(&words(number))],
-        _ => vec![Turn { salience: Some(0.1), ..user(&words(number)) }, assistant("short")],
+        _ => vec![
+            Turn {
+                salience: Some(0.1),
+                ..user(&words(number))
+            },
+            assistant("short"),
+        ],
     }
 }
 
@@ -44,7 +56,11 @@ fn policies() -> [Option<WindowPolicy>; 4] {
 
 /// How many whole turns at the front of two windows are the same to the byte.
 fn same(before: &[Vec<u8>], after: &[Vec<u8>]) -> usize {
-    before.iter().zip(after).take_while(|(before, after)| before == after).count()
+    before
+        .iter()
+        .zip(after)
+        .take_while(|(before, after)| before == after)
+        .count()
 }
 
 #[tokio::test]
@@ -61,10 +77,16 @@ async fn between_two_cuts_a_window_is_a_byte_prefix_of_the_next() {
         };
         let (mut before, mut cuts) = (Vec::new(), 0);
         for number in 0..60 {
-            client.append(append(&session, round(number))).await.expect("appended");
+            client
+                .append(append(&session, round(number)))
+                .await
+                .expect("appended");
             let next = bytes_of(&daemon, &request).await;
             let shared = same(&before, &next);
-            assert!(shared >= 1 || number == 0, "{policy:?}: not even the anchor at {number}");
+            assert!(
+                shared >= 1 || number == 0,
+                "{policy:?}: not even the anchor at {number}"
+            );
             cuts += usize::from(shared < before.len());
             before = next;
         }
@@ -72,7 +94,10 @@ async fn between_two_cuts_a_window_is_a_byte_prefix_of_the_next() {
         let last = ask(&mut client, request).await;
         is_paired(&last.turns);
         let report = report(&last);
-        assert_eq!(report.stable_prefix_tokens, report.tokens_total, "{policy:?}");
+        assert_eq!(
+            report.stable_prefix_tokens, report.tokens_total,
+            "{policy:?}"
+        );
     }
 }
 
@@ -84,10 +109,17 @@ async fn settled(
     policy: Option<WindowPolicy>,
 ) -> GetContextRequest {
     let mut client = daemon.sessions();
-    let request =
-        GetContextRequest { session_id: session.into(), policy, budget: budget(6_000), ..look() };
+    let request = GetContextRequest {
+        session_id: session.into(),
+        policy,
+        budget: budget(6_000),
+        ..look()
+    };
     for number in 0..200 {
-        client.append(append(session, round(number))).await.expect("appended");
+        client
+            .append(append(session, round(number)))
+            .await
+            .expect("appended");
         let window = ask(&mut client, request.clone()).await;
         let report = report(&window);
         let has_few = policy != head_tail(9) || window.turns.len() <= 9;
@@ -108,11 +140,24 @@ async fn survives(durability: &str, what: impl AsyncFn(&mut Daemon)) {
     for (place, policy) in policies().into_iter().enumerate() {
         let request = settled(&daemon, &format!("chat {place}"), policy).await;
         let window = ask(&mut daemon.sessions(), request.clone()).await;
-        before.push((request.clone(), outline(&window), bytes_of(&daemon, &request).await));
+        before.push((
+            request.clone(),
+            outline(&window),
+            bytes_of(&daemon, &request).await,
+        ));
     }
-    let shown: Vec<&str> = before.iter().map(|(_, outline, _)| outline.as_str()).collect();
-    assert!(shown.iter().all(|shown| shown.contains("elision")), "{shown:?}");
-    assert!(shown.iter().any(|shown| shown.contains("superseded")), "{shown:?}");
+    let shown: Vec<&str> = before
+        .iter()
+        .map(|(_, outline, _)| outline.as_str())
+        .collect();
+    assert!(
+        shown.iter().all(|shown| shown.contains("elision")),
+        "{shown:?}"
+    );
+    assert!(
+        shown.iter().any(|shown| shown.contains("superseded")),
+        "{shown:?}"
+    );
     assert!(shown[3].matches("elision").count() >= 1, "{shown:?}");
     what(&mut daemon).await;
     for (request, shown, bytes) in &before {
@@ -151,9 +196,18 @@ async fn a_restart_does_not_move_a_prefix() {
 async fn a_window_before_the_crash_is_the_start_of_the_one_after_it() {
     let mut daemon = Daemon::with(plain().section(ROOMY)).await;
     let mut before: Vec<Vec<u8>> = Vec::new();
-    let (mut cuts, request) = (0, GetContextRequest { budget: budget(5_000), ..look() });
+    let (mut cuts, request) = (
+        0,
+        GetContextRequest {
+            budget: budget(5_000),
+            ..look()
+        },
+    );
     for number in 0..40 {
-        let asked = GetContextRequest { append: say(round(number)).append, ..request.clone() };
+        let asked = GetContextRequest {
+            append: say(round(number)).append,
+            ..request.clone()
+        };
         let next = bytes_of(&daemon, &asked).await;
         cuts += usize::from(same(&before, &next) < before.len());
         before = next;

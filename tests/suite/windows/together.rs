@@ -15,7 +15,10 @@ use crate::harness::{
 fn with(request: GetContextRequest, change: impl FnOnce(&mut AppendRequest)) -> GetContextRequest {
     let mut append = request.append.clone().expect("an append");
     change(&mut append);
-    GetContextRequest { append: Some(append), ..request }
+    GetContextRequest {
+        append: Some(append),
+        ..request
+    }
 }
 
 #[tokio::test]
@@ -23,29 +26,47 @@ async fn a_window_after_an_append_holds_it_and_the_session_is_started_by_it() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let first = ask(&mut client, say([user("hello")])).await;
-    assert_eq!((outline(&first).as_str(), text_of(&first.turns[0])), ("1", "hello"));
+    assert_eq!(
+        (outline(&first).as_str(), text_of(&first.turns[0])),
+        ("1", "hello")
+    );
     let session = first.session.as_ref().expect("a session");
     assert_eq!((session.session_id.as_str(), session.last_seq), ("chat", 1));
-    assert_eq!((first.messages_json.as_str(), first.system.as_str()), ("", ""));
+    assert_eq!(
+        (first.messages_json.as_str(), first.system.as_str()),
+        ("", "")
+    );
     assert_eq!(report(&first).turns_included, 1);
     let more = ask(&mut client, say([assistant("yes?"), user("well")])).await;
     assert_eq!(outline(&more), "1 2 3");
-    assert_eq!(live(&mut client, "chat").await, more.turns, "all of it, as it was said");
-    assert_eq!(ask(&mut client, look()).await.turns, more.turns, "and without an append");
+    assert_eq!(
+        live(&mut client, "chat").await,
+        more.turns,
+        "all of it, as it was said"
+    );
+    assert_eq!(
+        ask(&mut client, look()).await.turns,
+        more.turns,
+        "and without an append"
+    );
 }
 
 #[tokio::test]
 async fn a_repeated_append_is_not_done_again_and_its_window_is_the_same() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let request = with(say([user("hello")]), |append| append.idempotency_key = "one".into());
+    let request = with(say([user("hello")]), |append| {
+        append.idempotency_key = "one".into()
+    });
     let first = bytes_of(&daemon, &request).await;
     assert_eq!(bytes_of(&daemon, &request).await, first);
     append_only(&mut client, "chat", "later").await;
     let again = ask(&mut client, request.clone()).await;
     assert_eq!(outline(&again), "1 2", "the window is of now");
     assert_eq!(live(&mut client, "chat").await.len(), 2);
-    let other = with(say([user("goodbye")]), |append| append.idempotency_key = "one".into());
+    let other = with(say([user("goodbye")]), |append| {
+        append.idempotency_key = "one".into()
+    });
     let answer = client.get_context(other).await;
     refused(answer, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
 }
@@ -58,18 +79,36 @@ async fn what_an_append_is_refused_for_is_told_as_it_is_of_an_append() {
     let stale = with(say([user("a")]), |append| append.expected_seq = Some(7));
     refused(client.get_context(stale).await, Code::Aborted, "STALE_SEQ");
     let ulid = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
-    let stale = with(say([user("a")]), |append| append.expected_generation = ulid.into());
-    refused(client.get_context(stale).await, Code::Aborted, "STALE_GENERATION");
+    let stale = with(say([user("a")]), |append| {
+        append.expected_generation = ulid.into()
+    });
+    refused(
+        client.get_context(stale).await,
+        Code::Aborted,
+        "STALE_GENERATION",
+    );
     let orphan = say([crate::harness::tool_results(&["nobody"])]);
-    refused(client.get_context(orphan).await, Code::InvalidArgument, "TOOL_USE_UNKNOWN");
+    refused(
+        client.get_context(orphan).await,
+        Code::InvalidArgument,
+        "TOOL_USE_UNKNOWN",
+    );
     let wrong = with(say([]), |append| {
         append.messages_json =
             r#"[{"role":"user","content":"a"},{"role":"user","content":7}]"#.into();
         append.format = MessageFormat::Openai.into();
     });
-    let said = refused(client.get_context(wrong).await, Code::InvalidArgument, "MESSAGES_INVALID");
+    let said = refused(
+        client.get_context(wrong).await,
+        Code::InvalidArgument,
+        "MESSAGES_INVALID",
+    );
     assert!(said.contains("[1].content"), "{said}");
-    assert_eq!(live(&mut client, "chat").await.len(), 1, "nothing was appended");
+    assert_eq!(
+        live(&mut client, "chat").await.len(),
+        1,
+        "nothing was appended"
+    );
     let current = with(say([user("b")]), |append| append.expected_seq = Some(1));
     assert_eq!(outline(&ask(&mut client, current).await), "1 2");
 }
@@ -78,14 +117,28 @@ async fn what_an_append_is_refused_for_is_told_as_it_is_of_an_append() {
 async fn a_session_that_ended_or_was_reset_has_a_window_of_its_new_life_only() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let old = ask(&mut client, say([user("old")])).await.session.expect("a session");
-    let request = ResetSessionRequest { session_id: "chat".into(), ..Default::default() };
+    let old = ask(&mut client, say([user("old")]))
+        .await
+        .session
+        .expect("a session");
+    let request = ResetSessionRequest {
+        session_id: "chat".into(),
+        ..Default::default()
+    };
     client.reset_session(request).await.expect("reset");
     let new = ask(&mut client, say([user("new")])).await;
     assert_eq!((seqs(&new), text_of(&new.turns[0])), (vec![1], "new"));
-    assert_eq!(report(&new).stable_prefix_tokens, 0, "nothing of it was sent before");
+    assert_eq!(
+        report(&new).stable_prefix_tokens,
+        0,
+        "nothing of it was sent before"
+    );
     end(&mut client, "chat").await;
-    refused(client.get_context(look()).await, Code::NotFound, "SESSION_NOT_FOUND");
+    refused(
+        client.get_context(look()).await,
+        Code::NotFound,
+        "SESSION_NOT_FOUND",
+    );
     let last = ask(&mut client, say([user("last")])).await;
     assert_eq!((seqs(&last), text_of(&last.turns[0])), (vec![1], "last"));
     assert_eq!(journal(&mut client, "chat", &old.generation).await.len(), 1);
@@ -96,21 +149,45 @@ async fn another_tenants_session_has_no_window() {
     let daemon = Daemon::with(plain().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
-    alpha.append(append("chat", [user("a secret")])).await.expect("appended");
-    for request in [look(), GetContextRequest { peek: true, ..look() }] {
-        refused(beta.get_context(request).await, Code::NotFound, "SESSION_NOT_FOUND");
+    alpha
+        .append(append("chat", [user("a secret")]))
+        .await
+        .expect("appended");
+    for request in [
+        look(),
+        GetContextRequest {
+            peek: true,
+            ..look()
+        },
+    ] {
+        refused(
+            beta.get_context(request).await,
+            Code::NotFound,
+            "SESSION_NOT_FOUND",
+        );
     }
     let own = ask(&mut beta, say([user("mine")])).await;
     assert_eq!((seqs(&own), text_of(&own.turns[0])), (vec![1], "mine"));
     assert_eq!(text_of(&ask(&mut alpha, look()).await.turns[0]), "a secret");
-    refused(daemon.sessions().get_context(look()).await, Code::Unauthenticated, "NO_KEY");
+    refused(
+        daemon.sessions().get_context(look()).await,
+        Code::Unauthenticated,
+        "NO_KEY",
+    );
 }
 
 #[tokio::test]
 async fn usage_of_a_session_without_windows_is_taken_and_changes_nothing() {
     let daemon = Daemon::with(plain()).await;
-    let usage = ModelUsage { model: "any".into(), input_tokens: u64::MAX, output_tokens: 1 };
+    let usage = ModelUsage {
+        model: "any".into(),
+        input_tokens: u64::MAX,
+        output_tokens: 1,
+    };
     let request = with(say([user("hello")]), |append| append.usage = Some(usage));
     let window = ask(&mut daemon.sessions(), request).await;
-    assert!((report(&window).token_factor - 1.0).abs() < 1e-9, "{window:?}");
+    assert!(
+        (report(&window).token_factor - 1.0).abs() < 1e-9,
+        "{window:?}"
+    );
 }

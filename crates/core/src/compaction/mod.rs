@@ -87,7 +87,12 @@ pub enum Trigger {
 
 impl Trigger {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Preemptive, Self::Reactive, Self::History, Self::Command];
+    pub const ALL: [Self; 4] = [
+        Self::Preemptive,
+        Self::Reactive,
+        Self::History,
+        Self::Command,
+    ];
 
     /// Its name in metrics, events and logs.
     pub fn name(self) -> &'static str {

@@ -25,7 +25,9 @@ impl Probe {
     pub fn of_kinds(span: &[Spoken], left: &[&str], is_meant: impl Fn(Kind) -> bool) -> Self {
         let left = Left::new(left);
         let all = span.iter().flat_map(|turn| identifiers(&turn.text));
-        let meant = all.filter(|found| is_meant(found.kind)).map(|found| found.text);
+        let meant = all
+            .filter(|found| is_meant(found.kind))
+            .map(|found| found.text);
         let mut seen = HashSet::new();
         let mut probe = Self::default();
         for text in meant.filter(|text| seen.insert(*text)) {
@@ -89,7 +91,9 @@ impl<'a> Left<'a> {
 /// The runs of letters and digits of a text, and where they begin.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let place = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
-    text.split(is_between).filter(|word| !word.is_empty()).map(move |word| (place(word), word))
+    text.split(is_between)
+        .filter(|word| !word.is_empty())
+        .map(move |word| (place(word), word))
 }
 
 fn is_between(c: char) -> bool {
@@ -98,8 +102,12 @@ fn is_between(c: char) -> bool {
 
 /// True when the identifier stands at this place and no word goes on at its edges.
 fn stands_at(text: &str, start: usize, identifier: &str) -> bool {
-    let Some((before, rest)) = text.split_at_checked(start) else { return false };
-    let Some(behind) = rest.strip_prefix(identifier) else { return false };
+    let Some((before, rest)) = text.split_at_checked(start) else {
+        return false;
+    };
+    let Some(behind) = rest.strip_prefix(identifier) else {
+        return false;
+    };
     let in_word = |c: Option<char>| c.is_some_and(|c| !is_between(c));
     let (first, last) = (identifier.chars().next(), identifier.chars().next_back());
     let begins_inside = in_word(before.chars().next_back()) && in_word(first);
@@ -116,7 +124,15 @@ mod tests {
     fn said(text: &str) -> Spoken {
         let text = text.to_owned();
         let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-        Spoken { seq: 1, role: Role::User, bytes: text.len(), text, calls, errors, decisions }
+        Spoken {
+            seq: 1,
+            role: Role::User,
+            bytes: text.len(),
+            text,
+            calls,
+            errors,
+            decisions,
+        }
     }
 
     #[test]
@@ -128,15 +144,31 @@ mod tests {
             (r#"{"price":152}"#, "it is $152", 1, 1),
             (r#"{"price":152}"#, "it is 1524 or 21.1525", 1, 0),
             ("$152", "it is 152", 1, 0),
-            ("2024-05-15 at src/a.rs", r#"{"date":"2024-05-15","p":"src/a.rs"}"#, 2, 2),
+            (
+                "2024-05-15 at src/a.rs",
+                r#"{"date":"2024-05-15","p":"src/a.rs"}"#,
+                2,
+                2,
+            ),
             ("to New York", "in New York, New Yorker", 1, 1),
             ("to New York", "in New Yorker", 1, 0),
             ("12.5 GB", "12.5 GB", 1, 1),
         ] {
             let probe = Probe::of(&[said(span)], &["", left]);
-            assert_eq!((probe.identifiers, probe.found), (identifiers, found), "{span} in {left}");
+            assert_eq!(
+                (probe.identifiers, probe.found),
+                (identifiers, found),
+                "{span} in {left}"
+            );
         }
         assert_eq!(Probe::default().score(), 1.0);
-        assert_eq!(Probe { identifiers: 4, found: 3 }.score(), 0.75);
+        assert_eq!(
+            Probe {
+                identifiers: 4,
+                found: 3
+            }
+            .score(),
+            0.75
+        );
     }
 }

@@ -50,7 +50,9 @@ pub(crate) fn is_apart(view: &View<'_>, record: &TurnRecord) -> bool {
 /// True while the newest turn waits for a result: a call without all of its results, behind
 /// which nothing else was said.
 pub(crate) fn is_waiting(view: &View<'_>) -> bool {
-    let Some(newest) = view.tail_from(0).next_back() else { return false };
+    let Some(newest) = view.tail_from(0).next_back() else {
+        return false;
+    };
     let mut calls = newest.answers().iter().filter_map(|&seq| view.record(seq));
     let is_open = |call: &TurnRecord| {
         let mut later = view.tail_from(call.seq + 1);
@@ -68,8 +70,11 @@ pub(crate) fn choose(
     keep: &Keep,
     tokens: impl Fn(&TurnRecord) -> u64,
 ) -> Option<Span> {
-    let span =
-        |through_seq, tail_tokens| Span { first_seq: after_seq + 1, through_seq, tail_tokens };
+    let span = |through_seq, tail_tokens| Span {
+        first_seq: after_seq + 1,
+        through_seq,
+        tail_tokens,
+    };
     let chosen = match keep.exchanges {
         0 => Some(span(answered_through(view), 0)),
         _ => boundary(view, after_seq, keep, tokens).map(|(seq, tail)| span(seq - 1, tail)),
@@ -80,7 +85,9 @@ pub(crate) fn choose(
 /// The newest turn that nobody has to answer any more: what the model is to answer next is
 /// never summarized.
 fn answered_through(view: &View<'_>) -> u64 {
-    let Some(newest) = view.tail_from(0).next_back() else { return view.last_seq };
+    let Some(newest) = view.tail_from(0).next_back() else {
+        return view.last_seq;
+    };
     match newest.role {
         Role::User | Role::Tool => newest.mates().fold(newest.seq, u64::min) - 1,
         Role::Assistant | Role::System => view.last_seq,
@@ -134,7 +141,9 @@ fn has_something(view: &View<'_>, span: &Span) -> bool {
     }
     let anchor = view.anchor().map_or(0, |anchor| anchor.seq);
     let is_gone = |seq: u64| seq != anchor && view.record(seq).is_none();
-    let mut here = view.tail_from(span.first_seq).take_while(|turn| turn.seq <= span.through_seq);
+    let mut here = view
+        .tail_from(span.first_seq)
+        .take_while(|turn| turn.seq <= span.through_seq);
     here.any(|record| !is_apart(view, record))
         || (span.first_seq..=span.through_seq.min(view.front_seq().saturating_sub(1))).any(is_gone)
 }

@@ -66,7 +66,11 @@ impl CompactionStatus {
             Some((since, seq)) => {
                 let is_over = last_seq >= seq.saturating_add(policy.open_turns)
                     || now.since(since) >= policy.open_ms;
-                if is_over { BreakerView::HalfOpen } else { BreakerView::Open }
+                if is_over {
+                    BreakerView::HalfOpen
+                } else {
+                    BreakerView::Open
+                }
             }
         }
     }

@@ -80,12 +80,27 @@ impl Body {
             "{SUMMARY}{turns} oldest turns of this conversation, which are not shown. It is a \
              record of what was said, not an instruction.]\n"
         );
-        section(&mut text, "What the user wants", std::slice::from_ref(&self.session_intent), &[]);
+        section(
+            &mut text,
+            "What the user wants",
+            std::slice::from_ref(&self.session_intent),
+            &[],
+        );
         section(&mut text, "Decisions", &self.decisions, &notes.decisions);
-        section(&mut text, "Open questions", &self.pending_questions, &notes.pending_questions);
+        section(
+            &mut text,
+            "Open questions",
+            &self.pending_questions,
+            &notes.pending_questions,
+        );
         section(&mut text, "Next steps", &self.next_steps, &[]);
         section(&mut text, "Files", &self.files_touched, &notes.files);
-        section(&mut text, "What happened", std::slice::from_ref(&self.narrative), &[]);
+        section(
+            &mut text,
+            "What happened",
+            std::slice::from_ref(&self.narrative),
+            &[],
+        );
         write_identifiers(&mut text, &self.identifiers);
         notes.write(&mut text);
         text
@@ -110,7 +125,11 @@ fn section(text: &mut String, title: &str, lines: &[String], known: &[String]) {
         } else if line.starts_with(['#', '[']) {
             text.push_str("  ");
         }
-        for (number, piece) in line.lines().filter(|piece| !piece.trim().is_empty()).enumerate() {
+        for (number, piece) in line
+            .lines()
+            .filter(|piece| !piece.trim().is_empty())
+            .enumerate()
+        {
             text.push_str(if number == 0 { "" } else { "\n  " });
             text.push_str(piece.trim());
         }
@@ -122,7 +141,9 @@ fn section(text: &mut String, title: &str, lines: &[String], known: &[String]) {
 /// tokenizers take it for nothing.
 fn write_identifiers(text: &mut String, identifiers: &[String]) {
     let mut identifiers = identifiers.iter().map(|identifier| identifier.trim());
-    let Some(first) = identifiers.next() else { return };
+    let Some(first) = identifiers.next() else {
+        return;
+    };
     text.push_str("\n## To the letter\n");
     text.push_str(&first.replace(['\n', '\r'], " "));
     let mut before = first;
@@ -155,10 +176,16 @@ mod tests {
             narrative: "user: hi\n## Decisions\nassistant: yes\n".into(),
             identifiers: all(&["HAT170", "$121", "New York", "2024-05-15", "152"]),
         };
-        let notes = Notes { files: all(&["b.rs"]), ..Notes::default() };
+        let notes = Notes {
+            files: all(&["b.rs"]),
+            ..Notes::default()
+        };
         let text = body.text(12, &notes);
         let (head, rest) = text.split_once('\n').unwrap();
-        assert!(head.starts_with("[memoird: a summary of the 12 oldest turns"), "{head}");
+        assert!(
+            head.starts_with("[memoird: a summary of the 12 oldest turns"),
+            "{head}"
+        );
         assert_eq!(
             rest,
             "\n## What the user wants\nFly to Seattle\n\
@@ -170,6 +197,9 @@ mod tests {
              \n## Notes\n- Files: b.rs\n"
         );
         assert_eq!(text, body.text(12, &notes));
-        assert_eq!(Body::default().text(1, &Notes::default()).lines().count(), 1);
+        assert_eq!(
+            Body::default().text(1, &Notes::default()).lines().count(),
+            1
+        );
     }
 }

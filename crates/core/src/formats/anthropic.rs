@@ -23,7 +23,11 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
         unknown => return Err(message.place("role").unknown(unknown, "user or assistant")),
     };
     // The API itself answers with an empty list when the model has nothing to say.
-    let parts = at_least_one(message.take_content_required("content", block)?.into_parts());
+    let parts = at_least_one(
+        message
+            .take_content_required("content", block)?
+            .into_parts(),
+    );
     Ok(message.into_turn(MessageFormat::Anthropic, role, parts))
 }
 
@@ -68,7 +72,11 @@ fn tool_use(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
     block.remove("input");
     let id = block.take_text("id")?;
     let name = block.take_text("name")?;
-    Ok(PartKind::ToolUse { id, name, input_json })
+    Ok(PartKind::ToolUse {
+        id,
+        name,
+        input_json,
+    })
 }
 
 fn tool_result(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
@@ -98,7 +106,11 @@ fn thinking(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
             String::new()
         }
     };
-    Ok(PartKind::Thinking { text, signature, redacted: false })
+    Ok(PartKind::Thinking {
+        text,
+        signature,
+        redacted: false,
+    })
 }
 
 /// An image or a document; nothing where memoird has no word for its source.

@@ -42,7 +42,12 @@ impl Content {
             Self::Text(text) => (text, Vec::new()),
             other => (String::new(), other.into_parts()),
         };
-        PartKind::ToolResult { tool_use_id, content, parts, is_error }
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error,
+        }
     }
 }
 
@@ -60,16 +65,27 @@ pub(super) fn read_items(
 pub(super) fn at_least_one(mut parts: Vec<Part>) -> Vec<Part> {
     if parts.is_empty() {
         let extra_json = json!({ OURS: { "placeholder": true } }).to_string();
-        parts.push(Part { kind: PartKind::Text(String::new()), extra_json });
+        parts.push(Part {
+            kind: PartKind::Text(String::new()),
+            extra_json,
+        });
     }
     parts
 }
 
 /// A media part's fields; labels that it does not take are left to the extra.
 pub(super) fn media(media_type: &str, source: MediaSource, name: Option<&Value>) -> PartKind {
-    let name = fit(name.and_then(Value::as_str).unwrap_or_default(), NAME_BYTES_MAX).to_owned();
+    let name = fit(
+        name.and_then(Value::as_str).unwrap_or_default(),
+        NAME_BYTES_MAX,
+    )
+    .to_owned();
     let media_type = fit(media_type, MEDIA_TYPE_BYTES_MAX).to_owned();
-    PartKind::Media { media_type, source, name }
+    PartKind::Media {
+        media_type,
+        source,
+        name,
+    }
 }
 
 /// A URI that holds the content itself, encoded as the provider's message has it.

@@ -51,7 +51,10 @@ impl fmt::Display for Place<'_> {
 
 impl Place<'_> {
     pub(super) fn refuse(&self, problem: impl Into<String>) -> CoreError {
-        CoreError::MessagesInvalid { path: self.to_string(), problem: problem.into() }
+        CoreError::MessagesInvalid {
+            path: self.to_string(),
+            problem: problem.into(),
+        }
     }
 
     pub(super) fn expected(&self, what: &str, found: Option<&Value>) -> CoreError {
@@ -181,9 +184,9 @@ impl<'a> Fields<'a> {
         read: ReadPart,
     ) -> Result<Content, CoreError> {
         match self.take_content(name, read)? {
-            Content::Absent | Content::Null => {
-                Err(self.place(name).expected("a string or a list", self.get(name)))
-            }
+            Content::Absent | Content::Null => Err(self
+                .place(name)
+                .expected("a string or a list", self.get(name))),
             content => Ok(content),
         }
     }
@@ -200,7 +203,9 @@ impl<'a> Fields<'a> {
 
     /// The same for one that is there; gives what it was.
     pub(super) fn replace(&mut self, name: &str, value: impl Into<Value>) -> Option<Value> {
-        self.object.get_mut(name).map(|field| mem::replace(field, value.into()))
+        self.object
+            .get_mut(name)
+            .map(|field| mem::replace(field, value.into()))
     }
 
     /// Says that a field which a rendered object usually has is not there.
@@ -243,12 +248,19 @@ impl<'a> Fields<'a> {
 
     /// A part with what is left as its extra.
     pub(super) fn into_part(self, kind: PartKind) -> Part {
-        Part { kind, extra_json: self.extra() }
+        Part {
+            kind,
+            extra_json: self.extra(),
+        }
     }
 
     /// A turn with what is left as its extra.
     pub(super) fn into_turn(self, format: MessageFormat, role: Role, parts: Vec<Part>) -> Turn {
-        Turn { extra_json: self.extra(), format: Some(format), ..Turn::new(role, parts) }
+        Turn {
+            extra_json: self.extra(),
+            format: Some(format),
+            ..Turn::new(role, parts)
+        }
     }
 
     /// A part that memoird has no word for.

@@ -124,7 +124,10 @@ pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, Co
         MessageFormat::Anthropic => anthropic::turn,
     };
     let read = |(index, mut message)| {
-        turn(Fields::of_item(Place::Item(&Place::Messages, index), &mut message)?)
+        turn(Fields::of_item(
+            Place::Item(&Place::Messages, index),
+            &mut message,
+        )?)
     };
     messages.into_iter().enumerate().map(read).collect()
 }

@@ -58,9 +58,9 @@ fn tool_result(message: &mut Fields<'_>) -> Result<Part, CoreError> {
 /// The API takes no list without items.
 fn some_items(message: &Fields<'_>, content: Content) -> Result<Content, CoreError> {
     match content {
-        Content::List(parts) if parts.is_empty() => {
-            Err(message.place("content").refuse("an empty list; expected at least one part"))
-        }
+        Content::List(parts) if parts.is_empty() => Err(message
+            .place("content")
+            .refuse("an empty list; expected at least one part")),
         content => Ok(content),
     }
 }
@@ -84,14 +84,22 @@ fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
             }
         },
     };
-    let (inner, input) = if custom { ("custom", "input") } else { ("function", "arguments") };
+    let (inner, input) = if custom {
+        ("custom", "input")
+    } else {
+        ("function", "arguments")
+    };
     let mut called = call.inside(inner)?;
     let name = called.take_text("name")?;
     let input_json = called.take_text(input)?;
     if called.is_empty() {
         call.remove(inner);
     }
-    Ok(call.into_part(PartKind::ToolUse { id, name, input_json }))
+    Ok(call.into_part(PartKind::ToolUse {
+        id,
+        name,
+        input_json,
+    }))
 }
 
 fn part(mut part: Fields<'_>) -> Result<Part, CoreError> {
@@ -140,6 +148,9 @@ fn file(mut file: Fields<'_>) -> Result<Option<PartKind>, CoreError> {
 /// Media whose type is known where the URI is a `data:` URL.
 pub(super) fn by_uri(uri: String, name: Option<&Value>) -> PartKind {
     let data = uri.strip_prefix("data:").unwrap_or_default();
-    let media_type = data.find([';', ',']).map_or("", |end| &data[..end]).to_owned();
+    let media_type = data
+        .find([';', ','])
+        .map_or("", |end| &data[..end])
+        .to_owned();
     media(&media_type, MediaSource::Uri(uri), name)
 }

@@ -54,7 +54,10 @@ pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
     let mut turns = Vec::new();
     let mut run = Run::default();
     for (index, mut value) in items.into_iter().enumerate() {
-        match item(Fields::of_item(Place::Item(&Place::Messages, index), &mut value)?)? {
+        match item(Fields::of_item(
+            Place::Item(&Place::Messages, index),
+            &mut value,
+        )?)? {
             Item::Turn(turn) => {
                 turns.extend(run.end());
                 turns.push(turn);
@@ -74,7 +77,13 @@ pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
 impl Run {
     /// Reasoning is never parted from what follows it, nor a call from its parallel ones.
     fn is_long_before(&self, item: &Item) -> bool {
-        let reasons = matches!(item, Item::Part(Part { kind: PartKind::Thinking { .. }, .. }));
+        let reasons = matches!(
+            item,
+            Item::Part(Part {
+                kind: PartKind::Thinking { .. },
+                ..
+            })
+        );
         reasons && !self.calls && self.parts.len() >= RUN_PARTS_MAX
     }
 
@@ -102,14 +111,25 @@ impl Run {
             return None;
         }
         let extra_json = if run.is_plain() {
-            run.items.iter().flatten().next().map(|(_, rest)| extra(rest)).unwrap_or_default()
+            run.items
+                .iter()
+                .flatten()
+                .next()
+                .map(|(_, rest)| extra(rest))
+                .unwrap_or_default()
         } else {
-            let items =
-                run.items.into_iter().map(|message| message.map_or(Value::Null, |m| json!(m)));
+            let items = run
+                .items
+                .into_iter()
+                .map(|message| message.map_or(Value::Null, |m| json!(m)));
             json!({ OURS: { "items": items.collect::<Value>() } }).to_string()
         };
         let parts = at_least_one(run.parts);
-        Some(Turn { extra_json, format: Some(FORMAT), ..Turn::new(Role::Assistant, parts) })
+        Some(Turn {
+            extra_json,
+            format: Some(FORMAT),
+            ..Turn::new(Role::Assistant, parts)
+        })
     }
 
     /// True when the parts themselves tell the items.
@@ -175,13 +195,19 @@ fn call(mut call: Fields<'_>, input: &'static str) -> Result<Item, CoreError> {
     let id = call.take_text("call_id")?;
     let name = call.take_text("name")?;
     let input_json = call.take_text(input)?;
-    Ok(Item::Part(call.into_part(PartKind::ToolUse { id, name, input_json })))
+    Ok(Item::Part(call.into_part(PartKind::ToolUse {
+        id,
+        name,
+        input_json,
+    })))
 }
 
 fn output(mut output: Fields<'_>) -> Result<Item, CoreError> {
     let id = output.take_text("call_id")?;
     let content = output.take_content_required("output", input_part)?;
-    Ok(Item::Turn(tool_turn(output.into_part(content.into_result(id, false)))))
+    Ok(Item::Turn(tool_turn(
+        output.into_part(content.into_result(id, false)),
+    )))
 }
 
 /// An item of any other kind, kept whole. The ids of calls that the bot answers are
@@ -193,16 +219,27 @@ fn other(mut item: Fields<'_>, kind: &str) -> Item {
     {
         return if answer.is_some() {
             let (content, parts) = (String::new(), Vec::new());
-            let result = PartKind::ToolResult { tool_use_id: id, content, parts, is_error: false };
+            let result = PartKind::ToolResult {
+                tool_use_id: id,
+                content,
+                parts,
+                is_error: false,
+            };
             Item::Turn(tool_turn(item.into_part(result)))
         } else {
-            let input = INPUTS.iter().find(|name| item.get(name).is_some_and(|it| !it.is_null()));
+            let input = INPUTS
+                .iter()
+                .find(|name| item.get(name).is_some_and(|it| !it.is_null()));
             let input_json = match input.and_then(|name| item.replace(name, "")) {
                 Some(input) => input.to_string(),
                 None => String::new(),
             };
             let name = kind.to_owned();
-            Item::Part(item.into_part(PartKind::ToolUse { id, name, input_json }))
+            Item::Part(item.into_part(PartKind::ToolUse {
+                id,
+                name,
+                input_json,
+            }))
         };
     }
     let part = item.into_opaque_part();
@@ -211,11 +248,17 @@ fn other(mut item: Fields<'_>, kind: &str) -> Item {
         return Item::Opaque(part);
     }
     let extra_json = json!({ OURS: { "items": [null] } }).to_string();
-    Item::Turn(Turn { extra_json, ..tool_turn(part) })
+    Item::Turn(Turn {
+        extra_json,
+        ..tool_turn(part)
+    })
 }
 
 fn tool_turn(part: Part) -> Turn {
-    Turn { format: Some(FORMAT), ..Turn::new(Role::Tool, vec![part]) }
+    Turn {
+        format: Some(FORMAT),
+        ..Turn::new(Role::Tool, vec![part])
+    }
 }
 
 /// The texts of a reasoning's summary and content become one; how long each was is left.
@@ -231,15 +274,21 @@ fn reasoning(item: &mut Fields<'_>) -> PartKind {
     }
     let sealed = item.hollow_text("encrypted_content");
     match (bytes.len(), sealed) {
-        (0, Ok(data)) => {
-            PartKind::Thinking { text: data, signature: String::new(), redacted: true }
-        }
+        (0, Ok(data)) => PartKind::Thinking {
+            text: data,
+            signature: String::new(),
+            redacted: true,
+        },
         (pieces, sealed) => {
             if pieces > 1 {
                 item.leave_ours("bytes", json!(bytes));
             }
             let signature = sealed.unwrap_or_default();
-            PartKind::Thinking { text, signature, redacted: false }
+            PartKind::Thinking {
+                text,
+                signature,
+                redacted: false,
+            }
         }
     }
 }

@@ -24,17 +24,28 @@ fn render(format: MessageFormat, turns: &[Turn]) -> Rendered {
 
 /// The message array of these turns.
 fn give(format: MessageFormat, turns: &[Turn]) -> Value {
-    let Rendered { messages_json, ends, .. } = render(format, turns);
+    let Rendered {
+        messages_json,
+        ends,
+        ..
+    } = render(format, turns);
     let messages: Value = serde_json::from_str(&messages_json).unwrap();
     assert!(ends.is_sorted() && ends.len() == turns.len(), "{ends:?}");
-    assert_eq!(ends.last().copied().unwrap_or(0), messages.as_array().unwrap().len());
+    assert_eq!(
+        ends.last().copied().unwrap_or(0),
+        messages.as_array().unwrap().len()
+    );
     messages
 }
 
 /// The same, without what is said before an assistant that came first.
 fn give_back(format: MessageFormat, turns: &[Turn]) -> Value {
     let mut messages = give(format, turns);
-    if format == Anthropic && turns.first().is_some_and(|turn| turn.role == Role::Assistant) {
+    if format == Anthropic
+        && turns
+            .first()
+            .is_some_and(|turn| turn.role == Role::Assistant)
+    {
         messages.as_array_mut().unwrap().remove(0);
     }
     messages
@@ -45,9 +56,15 @@ fn refusal(format: MessageFormat, messages: &str) -> String {
 }
 
 fn fixtures() -> Vec<(MessageFormat, Value)> {
-    let openai = fixtures::openai().into_iter().map(|message| (OpenAi, message));
-    let anthropic = fixtures::anthropic().into_iter().map(|message| (Anthropic, message));
-    let responses = responses::items().into_iter().map(|item| (OpenAiResponses, item));
+    let openai = fixtures::openai()
+        .into_iter()
+        .map(|message| (OpenAi, message));
+    let anthropic = fixtures::anthropic()
+        .into_iter()
+        .map(|message| (Anthropic, message));
+    let responses = responses::items()
+        .into_iter()
+        .map(|item| (OpenAiResponses, item));
     openai.chain(anthropic).chain(responses).collect()
 }
 
@@ -73,8 +90,10 @@ fn what_was_read_can_be_given_back() {
 #[test]
 fn different_messages_give_different_turns() {
     let all = fixtures();
-    let turns: Vec<_> =
-        all.iter().map(|(format, one)| (format, read(*format, &json!([one])))).collect();
+    let turns: Vec<_> = all
+        .iter()
+        .map(|(format, one)| (format, read(*format, &json!([one]))))
+        .collect();
     for (i, one) in turns.iter().enumerate() {
         for (j, other) in turns.iter().enumerate().skip(i + 1) {
             assert_ne!(one, other, "{} and {}", all[i].1, all[j].1);
@@ -105,7 +124,10 @@ fn a_plain_message_leaves_nothing() {
         parts: vec![],
         is_error: false,
     };
-    let turn = |role, parts| Turn { format: Some(OpenAi), ..Turn::new(role, parts) };
+    let turn = |role, parts| Turn {
+        format: Some(OpenAi),
+        ..Turn::new(role, parts)
+    };
     let turns = vec![
         turn(Role::System, vec![text("Be brief.")]),
         turn(Role::User, vec![text("")]),
@@ -143,8 +165,11 @@ fn blocks_become_parts() {
         },
         extra_json: r#"{"content":[]}"#.into(),
     };
-    let redacted =
-        PartKind::Thinking { text: "EroB".into(), signature: String::new(), redacted: true };
+    let redacted = PartKind::Thinking {
+        text: "EroB".into(),
+        signature: String::new(),
+        redacted: true,
+    };
     let turn = Turn {
         extra_json: r#"{"content":[]}"#.into(),
         format: Some(Anthropic),
@@ -159,7 +184,9 @@ fn numbers_and_key_order_stay_exact() {
     let block = format!(r#"{{"type":"tool_use","id":"1","name":"f","input":{input}}}"#);
     let message = format!(r#"[{{"role":"assistant","content":[{block}]}}]"#);
     let turns = parse(Anthropic, &message).unwrap();
-    let PartKind::ToolUse { input_json, .. } = &turns[0].parts[0].kind else { panic!("{turns:?}") };
+    let PartKind::ToolUse { input_json, .. } = &turns[0].parts[0].kind else {
+        panic!("{turns:?}")
+    };
     assert_eq!(input_json, &input.replace("1E400", "1e+400"));
 }
 
@@ -183,7 +210,10 @@ fn what_came_beside_each_other_is_joined_only_where_something_is_left_out_betwee
     ]);
     let turns = read(Anthropic, &messages);
     let given = |behind_gap: &[usize]| -> Value {
-        let options = RenderOptions { behind_gap, ..RenderOptions::default() };
+        let options = RenderOptions {
+            behind_gap,
+            ..RenderOptions::default()
+        };
         let rendered = super::render(Anthropic, &turns, &options);
         assert_eq!(rendered.ends.len(), 3);
         serde_json::from_str(&rendered.messages_json).unwrap()
@@ -199,10 +229,18 @@ fn what_came_beside_each_other_is_joined_only_where_something_is_left_out_betwee
 #[test]
 fn a_refusal_names_the_place() {
     for (messages, problem) in fixtures::OPENAI_REFUSED {
-        assert_eq!(refusal(OpenAi, messages), format!("messages_json{problem}"), "{messages}");
+        assert_eq!(
+            refusal(OpenAi, messages),
+            format!("messages_json{problem}"),
+            "{messages}"
+        );
     }
     for (messages, problem) in fixtures::ANTHROPIC_REFUSED {
-        assert_eq!(refusal(Anthropic, messages), format!("messages_json{problem}"), "{messages}");
+        assert_eq!(
+            refusal(Anthropic, messages),
+            format!("messages_json{problem}"),
+            "{messages}"
+        );
     }
     for (messages, problem) in responses::REFUSED {
         let text = refusal(OpenAiResponses, messages);
@@ -215,7 +253,10 @@ fn a_refusal_bounds_what_it_repeats() {
     let long = "r\u{e9}".repeat(10_000);
     let messages = json!([{ "role": long, "content": "secret" }]).to_string();
     let text = refusal(OpenAi, &messages);
-    assert!(text.len() < 250 && text.contains("user") && !text.contains("secret"), "{text}");
+    assert!(
+        text.len() < 250 && text.contains("user") && !text.contains("secret"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -225,15 +266,31 @@ fn deep_nesting_is_refused_and_just_not_too_deep_is_kept() {
         format!(r#"[{{"role":"user","content":"x","extra":{open}{close}}}]"#)
     };
     let text = refusal(OpenAi, &nested(200_000));
-    assert!(text.starts_with("messages_json: nested deeper than 128 levels at line 1"), "{text}");
-    let deepest = (1..200).rev().map(nested).find(|text| parse(OpenAi, text).is_ok()).unwrap();
+    assert!(
+        text.starts_with("messages_json: nested deeper than 128 levels at line 1"),
+        "{text}"
+    );
+    let deepest = (1..200)
+        .rev()
+        .map(nested)
+        .find(|text| parse(OpenAi, text).is_ok())
+        .unwrap();
     let value: Value = serde_json::from_str(&deepest).unwrap();
     assert_eq!(give(OpenAi, &read(OpenAi, &value)), value);
 }
 
 /// Any JSON, with names that the formats themselves use.
 fn anything() -> impl Strategy<Value = Value> {
-    let name = select(vec!["memoird", "type", "content", "absent", "placeholder", "id", "x", ""]);
+    let name = select(vec![
+        "memoird",
+        "type",
+        "content",
+        "absent",
+        "placeholder",
+        "id",
+        "x",
+        "",
+    ]);
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -272,7 +329,10 @@ fn containers(value: &Value, place: &str, found: &mut Vec<String>) {
 fn edit(messages: &mut Value, place: Index, item: Index, remove: bool, name: &str, value: Value) {
     let mut found = Vec::new();
     containers(messages, "", &mut found);
-    match messages.pointer_mut(&found[place.index(found.len())]).unwrap() {
+    match messages
+        .pointer_mut(&found[place.index(found.len())])
+        .unwrap()
+    {
         Value::Array(items) if items.is_empty() || !remove => items.push(value),
         Value::Array(items) => drop(items.remove(item.index(items.len()))),
         Value::Object(fields) if remove && !fields.is_empty() => {

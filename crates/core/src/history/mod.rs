@@ -74,7 +74,9 @@ impl History {
             self.remove_unit(seq, limits);
         }
         for seq in plan.held {
-            self.find_mut(seq).into_iter().for_each(|record| record.held = true);
+            self.find_mut(seq)
+                .into_iter()
+                .for_each(|record| record.held = true);
         }
         if self.pinned().len() > limits.pinned_turns_effective() {
             self.release_pins(limits);
@@ -94,8 +96,10 @@ impl History {
     }
 
     fn release_pins(&mut self, limits: &Limits) {
-        let (turns_max, bytes_max) =
-            (limits.pinned_turns_effective(), limits.pinned_bytes_effective());
+        let (turns_max, bytes_max) = (
+            limits.pinned_turns_effective(),
+            limits.pinned_bytes_effective(),
+        );
         loop {
             let held = || self.capped_turns().filter(|record| record.held);
             let bytes: usize = held().map(|record| record.content.len()).sum();
@@ -106,10 +110,16 @@ impl History {
             };
             let unit = self.unit_of(oldest);
             // What FIFO has passed is kept by its pin alone, and leaves whole.
-            match self.pinned().iter().any(|record| unit.contains(&record.seq)) {
+            match self
+                .pinned()
+                .iter()
+                .any(|record| unit.contains(&record.seq))
+            {
                 true => self.remove_unit(oldest, limits),
                 false => unit.iter().for_each(|seq| {
-                    self.find_mut(*seq).into_iter().for_each(|record| record.held = false);
+                    self.find_mut(*seq)
+                        .into_iter()
+                        .for_each(|record| record.held = false);
                 }),
             }
         }
@@ -150,10 +160,17 @@ impl History {
         }
         for pin in pins {
             for seq in history.unit_of(pin) {
-                history.find_mut(seq).into_iter().for_each(|record| record.held = true);
+                history
+                    .find_mut(seq)
+                    .into_iter()
+                    .for_each(|record| record.held = true);
             }
         }
-        while history.tail.front().is_some_and(|front| front.seq < kept.floor) {
+        while history
+            .tail
+            .front()
+            .is_some_and(|front| front.seq < kept.floor)
+        {
             history.pass_held_front();
         }
         if !(kept.holes.is_empty() && kept.departed.is_empty()) || kept.departed_overflow {
@@ -184,13 +201,19 @@ impl History {
 
     /// What the history amounts to, the anchor included.
     pub fn totals(&self) -> Totals {
-        self.anchor.iter().fold(self.capped, |sum, anchor| sum.plus(anchor.totals()))
+        self.anchor
+            .iter()
+            .fold(self.capped, |sum, anchor| sum.plus(anchor.totals()))
     }
 
     /// The turns after `after_seq`, oldest first.
     pub fn turns_after(&self, after_seq: u64) -> impl Iterator<Item = &TurnRecord> {
         let start = self.tail.partition_point(|record| record.seq <= after_seq);
-        let mut rest = self.pinned().iter().chain(self.tail.range(start..)).peekable();
+        let mut rest = self
+            .pinned()
+            .iter()
+            .chain(self.tail.range(start..))
+            .peekable();
         let mut anchor = self.anchor.as_ref();
         std::iter::from_fn(move || match (anchor, rest.peek()) {
             (Some(first), Some(next)) if next.seq < first.seq => rest.next(),
@@ -217,12 +240,22 @@ impl History {
         let by_seq = |record: &TurnRecord| record.seq.cmp(&seq);
         // Where nothing left from its middle, a turn stands where its seq says.
         let place = seq.saturating_sub(self.tail.front().map_or(0, |front| front.seq));
-        let guess = usize::try_from(place).ok().and_then(|place| self.tail.get(place));
+        let guess = usize::try_from(place)
+            .ok()
+            .and_then(|place| self.tail.get(place));
         if guess.is_some_and(|guess| guess.seq == seq) {
             return guess;
         }
-        let pinned = || self.pinned().binary_search_by(by_seq).ok().map(|at| &self.pinned()[at]);
-        self.tail.binary_search_by(by_seq).ok().map_or_else(pinned, |at| self.tail.get(at))
+        let pinned = || {
+            self.pinned()
+                .binary_search_by(by_seq)
+                .ok()
+                .map(|at| &self.pinned()[at])
+        };
+        self.tail
+            .binary_search_by(by_seq)
+            .ok()
+            .map_or_else(pinned, |at| self.tail.get(at))
     }
 
     fn find_mut(&mut self, seq: u64) -> Option<&mut TurnRecord> {
@@ -231,7 +264,10 @@ impl History {
             Ok(place) => self.tail.get_mut(place),
             Err(_) => {
                 let pinned = &mut self.aside.as_mut()?.pinned;
-                pinned.binary_search_by(by_seq).ok().map(|place| &mut pinned[place])
+                pinned
+                    .binary_search_by(by_seq)
+                    .ok()
+                    .map(|place| &mut pinned[place])
             }
         }
     }
@@ -242,15 +278,28 @@ impl History {
 
     /// The seq of the latest call `id` that waits for a result, but for the latest `skip`.
     fn open_call(&self, id: &str, skip: usize) -> Option<u64> {
-        self.aside.as_ref()?.open.get(id)?.iter().rev().nth(skip).copied()
+        self.aside
+            .as_ref()?
+            .open
+            .get(id)?
+            .iter()
+            .rev()
+            .nth(skip)
+            .copied()
     }
 
     /// What the results of one turn answer, where nothing can be wrong with them.
     fn targets_of(&self, results: &[Box<str>]) -> Vec<Target> {
         let mut targets = Vec::with_capacity(results.len());
         for (place, id) in results.iter().enumerate() {
-            let skip = results[..place].iter().filter(|earlier| *earlier == id).count();
-            targets.push(self.open_call(id, skip).map_or(Target::Departed, Target::Use));
+            let skip = results[..place]
+                .iter()
+                .filter(|earlier| *earlier == id)
+                .count();
+            targets.push(
+                self.open_call(id, skip)
+                    .map_or(Target::Departed, Target::Use),
+            );
         }
         targets
     }
@@ -344,10 +393,15 @@ impl History {
     }
 
     fn remove_unit(&mut self, seq: u64, limits: &Limits) {
-        let is_alone =
-            self.tail.front().is_some_and(|front| front.seq == seq && front.stands_alone());
+        let is_alone = self
+            .tail
+            .front()
+            .is_some_and(|front| front.seq == seq && front.stands_alone());
         if is_alone {
-            self.tail.pop_front().into_iter().for_each(|record| self.depart(&record, limits));
+            self.tail
+                .pop_front()
+                .into_iter()
+                .for_each(|record| self.depart(&record, limits));
         } else {
             for seq in self.unit_of(seq) {
                 if let Some(record) = self.take_pinned(seq) {
@@ -360,7 +414,10 @@ impl History {
                 if place > 0 {
                     self.aside.get_or_insert_default().holes.insert(seq);
                 }
-                self.tail.remove(place).into_iter().for_each(|record| self.depart(&record, limits));
+                self.tail
+                    .remove(place)
+                    .into_iter()
+                    .for_each(|record| self.depart(&record, limits));
             }
         }
         self.forget_holes_before_tail();
@@ -368,7 +425,9 @@ impl History {
 
     fn take_pinned(&mut self, seq: u64) -> Option<TurnRecord> {
         let pinned = &mut self.aside.as_mut()?.pinned;
-        let place = pinned.binary_search_by(|record| record.seq.cmp(&seq)).ok()?;
+        let place = pinned
+            .binary_search_by(|record| record.seq.cmp(&seq))
+            .ok()?;
         Some(pinned.remove(place))
     }
 

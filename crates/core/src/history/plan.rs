@@ -67,7 +67,10 @@ fn match_results(
                     let late = arrived_late.entry(id).or_default();
                     *late += 1;
                     if !history.has_departed(id, *late) {
-                        return Err(CoreError::ToolUseUnknown { index, id: id.to_owned() });
+                        return Err(CoreError::ToolUseUnknown {
+                            index,
+                            id: id.to_owned(),
+                        });
                     }
                     Target::Departed
                 }
@@ -110,8 +113,10 @@ fn held_by_pins(
         if record.pinned || uses().any(|seq| history.is_held(seq)) {
             seeds.push((index, record.seq));
         }
-        let departed =
-            targets.iter().zip(*results).find(|(target, _)| **target == Target::Departed);
+        let departed = targets
+            .iter()
+            .zip(*results)
+            .find(|(target, _)| **target == Target::Departed);
         late.extend(departed.map(|(_, id)| (record.seq, index, id)));
     }
     let Some(&(index, _)) = seeds.last() else {
@@ -128,7 +133,10 @@ fn held_by_pins(
     }
     // A unit that is held cannot leave with a result that came too late.
     if let Some((_, index, id)) = late.into_iter().find(|(seq, ..)| held.contains(seq)) {
-        return Err(CoreError::ToolUseUnknown { index, id: id.to_string() });
+        return Err(CoreError::ToolUseUnknown {
+            index,
+            id: id.to_string(),
+        });
     }
     check_held(history, arrivals, &held, index, limits)?;
     Ok(held)
@@ -142,13 +150,25 @@ fn check_held(
     limits: &Limits,
 ) -> Result<(), CoreError> {
     let arrived = arrivals.iter().map(|(record, _)| record);
-    let all = history.capped_turns().filter(|record| record.held || held.contains(&record.seq));
+    let all = history
+        .capped_turns()
+        .filter(|record| record.held || held.contains(&record.seq));
     let sizes = all.chain(arrived.filter(|record| held.contains(&record.seq)));
-    let (turns, bytes) =
-        sizes.fold((0, 0), |(turns, bytes), record| (turns + 1, bytes + record.content.len()));
-    let (turns_max, bytes_max) = (limits.pinned_turns_effective(), limits.pinned_bytes_effective());
+    let (turns, bytes) = sizes.fold((0, 0), |(turns, bytes), record| {
+        (turns + 1, bytes + record.content.len())
+    });
+    let (turns_max, bytes_max) = (
+        limits.pinned_turns_effective(),
+        limits.pinned_bytes_effective(),
+    );
     if turns > turns_max || bytes > bytes_max {
-        return Err(CoreError::PinnedTooMany { index, turns, bytes, turns_max, bytes_max });
+        return Err(CoreError::PinnedTooMany {
+            index,
+            turns,
+            bytes,
+            turns_max,
+            bytes_max,
+        });
     }
     Ok(())
 }

@@ -37,8 +37,16 @@ impl TurnRecord {
     /// The record of a new turn whose encoded content, with its seq, is `content`.
     pub fn new(turn: &NewTurn, seq: u64, content: Arc<[u8]>) -> Self {
         let ties = (!turn.links.is_empty()).then(|| {
-            let uses = turn.links.uses.iter().map(|id| (id.clone(), None)).collect();
-            Box::new(Ties { uses, answers: Vec::new() })
+            let uses = turn
+                .links
+                .uses
+                .iter()
+                .map(|id| (id.clone(), None))
+                .collect();
+            Box::new(Ties {
+                uses,
+                answers: Vec::new(),
+            })
         });
         Self {
             tokens: estimate_tokens(content.len()),
@@ -58,19 +66,26 @@ impl TurnRecord {
 
     /// The ids of all its calls.
     pub(super) fn uses(&self) -> impl Iterator<Item = &Box<str>> {
-        self.ties.iter().flat_map(|ties| &ties.uses).map(|(id, _)| id)
+        self.ties
+            .iter()
+            .flat_map(|ties| &ties.uses)
+            .map(|(id, _)| id)
     }
 
     /// The ids of its calls that have no result yet.
     pub(crate) fn open_uses(&self) -> impl Iterator<Item = &Box<str>> {
         let uses = self.ties.iter().flat_map(|ties| &ties.uses);
-        uses.filter(|(_, answer)| answer.is_none()).map(|(id, _)| id)
+        uses.filter(|(_, answer)| answer.is_none())
+            .map(|(id, _)| id)
     }
 
     /// The seqs of the turns that it must travel with, directly.
     pub(crate) fn mates(&self) -> impl Iterator<Item = u64> {
         self.ties.iter().flat_map(|ties| {
-            ties.answers.iter().copied().chain(ties.uses.iter().filter_map(|(_, answer)| *answer))
+            ties.answers
+                .iter()
+                .copied()
+                .chain(ties.uses.iter().filter_map(|(_, answer)| *answer))
         })
     }
 
@@ -81,7 +96,10 @@ impl TurnRecord {
 
     /// The seqs of the turns that answered its calls; one may come more than once.
     pub(crate) fn answered_by(&self) -> impl Iterator<Item = u64> {
-        self.ties.iter().flat_map(|ties| &ties.uses).filter_map(|(_, answer)| *answer)
+        self.ties
+            .iter()
+            .flat_map(|ties| &ties.uses)
+            .filter_map(|(_, answer)| *answer)
     }
 
     /// Notes that it answers a call of the turn `use_seq`.
@@ -92,8 +110,9 @@ impl TurnRecord {
     /// Notes that its call `id` was answered by the turn `result_seq`.
     pub(super) fn note_answered(&mut self, id: &str, result_seq: u64) {
         let uses = self.ties.iter_mut().flat_map(|ties| &mut ties.uses);
-        if let Some((_, answer)) =
-            uses.into_iter().find(|(use_id, answer)| &**use_id == id && answer.is_none())
+        if let Some((_, answer)) = uses
+            .into_iter()
+            .find(|(use_id, answer)| &**use_id == id && answer.is_none())
         {
             *answer = Some(result_seq);
         }
@@ -103,11 +122,16 @@ impl TurnRecord {
     #[cfg(test)]
     pub(super) fn calls_answered_by(&self, result_seq: u64) -> impl Iterator<Item = &Box<str>> {
         let uses = self.ties.iter().flat_map(|ties| &ties.uses);
-        uses.filter(move |(_, answer)| *answer == Some(result_seq)).map(|(id, _)| id)
+        uses.filter(move |(_, answer)| *answer == Some(result_seq))
+            .map(|(id, _)| id)
     }
 
     /// What it adds to a history.
     pub(super) fn totals(&self) -> Totals {
-        Totals { turns: 1, bytes: self.content.len() as u64, tokens: u64::from(self.tokens) }
+        Totals {
+            turns: 1,
+            bytes: self.content.len() as u64,
+            tokens: u64::from(self.tokens),
+        }
     }
 }

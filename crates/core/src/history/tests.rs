@@ -24,12 +24,22 @@ fn turn(word: &str) -> NewTurn {
     let (mut ids, mut pinned) = (rest.chars(), false);
     while let Some(mark) = ids.next() {
         match mark {
-            '+' => links.uses.extend(ids.next().map(|id| id.to_string().into())),
-            '-' => links.results.extend(ids.next().map(|id| id.to_string().into())),
+            '+' => links
+                .uses
+                .extend(ids.next().map(|id| id.to_string().into())),
+            '-' => links
+                .results
+                .extend(ids.next().map(|id| id.to_string().into())),
             _ => pinned = true,
         }
     }
-    NewTurn { body: Vec::new(), role, timestamp: None, pinned, links }
+    NewTurn {
+        body: Vec::new(),
+        role,
+        timestamp: None,
+        pinned,
+        links,
+    }
 }
 
 fn append(
@@ -53,7 +63,11 @@ fn seqs(history: &History) -> Vec<u64> {
 }
 
 fn caps(turns: usize) -> Limits {
-    Limits { max_history_turns: turns, pinned_turns: 3, ..Limits::default() }
+    Limits {
+        max_history_turns: turns,
+        pinned_turns: 3,
+        ..Limits::default()
+    }
 }
 
 /// Each case: the cap, the appends, the seqs kept, the turns that left in all.
@@ -75,8 +89,18 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
         (3, &["u", "a+x", "a+x", "t-x", "t-x", "a"], &[1, 3, 4, 6], 2),
         // Pinned turns stay, and their units with them.
         (3, &["u", "a!", "u", "a", "u", "a"], &[1, 2, 5, 6], 2),
-        (4, &["u", "a+x!", "t-x", "u", "a", "u", "a"], &[1, 2, 3, 6, 7], 2),
-        (4, &["u", "a+x", "t-x!", "u", "a", "u", "a"], &[1, 2, 3, 6, 7], 2),
+        (
+            4,
+            &["u", "a+x!", "t-x", "u", "a", "u", "a"],
+            &[1, 2, 3, 6, 7],
+            2,
+        ),
+        (
+            4,
+            &["u", "a+x", "t-x!", "u", "a", "u", "a"],
+            &[1, 2, 3, 6, 7],
+            2,
+        ),
         // A user turn that brings results is no anchor.
         (9, &["a+x", "u-x", "u"], &[1, 2, 3], 0),
     ];
@@ -85,7 +109,11 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
         for words in appends {
             dropped += append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
         }
-        assert_eq!((seqs(&history), dropped), (kept.to_vec(), left), "{appends:?}");
+        assert_eq!(
+            (seqs(&history), dropped),
+            (kept.to_vec(), left),
+            "{appends:?}"
+        );
     }
 }
 
@@ -101,7 +129,14 @@ fn refuses_whole_what_it_refuses() {
         );
     }
     let refused = append(&mut history, &mut last_seq, "u! u! u! u!", &caps(9)).unwrap_err();
-    assert!(matches!(refused, CoreError::PinnedTooMany { turns: 4, turns_max: 3, .. }));
+    assert!(matches!(
+        refused,
+        CoreError::PinnedTooMany {
+            turns: 4,
+            turns_max: 3,
+            ..
+        }
+    ));
     assert_eq!(seqs(&history), [1, 2, 3]);
     // The result turns of a pinned call count as well.
     append(&mut history, &mut last_seq, "a+p+q+r!", &caps(9)).unwrap();
@@ -117,11 +152,23 @@ type Lowered<'a> = (&'a [&'a str], usize, &'a [u64], &'a [&'a str], &'a [u64]);
 fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
     let cases: [Lowered<'_>; 4] = [
         // Of what FIFO had passed, the oldest pins leave.
-        (&["u a! a! a!", "u a u a u a", "u a u a"], 2, &[1, 4, 14], &["u"], &[1, 4, 15]),
+        (
+            &["u a! a! a!", "u a u a u a", "u a u a"],
+            2,
+            &[1, 4, 14],
+            &["u"],
+            &[1, 4, 15],
+        ),
         // What it had not passed loses its hold, and leaves like the rest.
         (&["u a! a! a! u"], 2, &[1, 4, 5], &["u", "a"], &[1, 4, 7]),
         // A unit leaves whole.
-        (&["u a+x! t-x a!", "u a u a u a u a"], 2, &[1, 4, 12], &["u"], &[1, 4, 13]),
+        (
+            &["u a+x! t-x a!", "u a u a u a u a"],
+            2,
+            &[1, 4, 12],
+            &["u"],
+            &[1, 4, 13],
+        ),
         (&["u a! a! a!", "u a"], 1, &[1, 6], &["u"], &[1, 7]),
     ];
     for (before, cap, left, after, kept) in cases {
@@ -134,13 +181,20 @@ fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
         for words in after {
             append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
         }
-        assert_eq!(seqs(&history), kept, "{before:?} under {cap}, then {after:?}");
+        assert_eq!(
+            seqs(&history),
+            kept,
+            "{before:?} under {cap}, then {after:?}"
+        );
     }
 }
 
 #[test]
 fn bytes_are_a_cap_of_their_own() {
-    let limits = Limits { max_history_bytes: 3 * BYTES, ..caps(100) };
+    let limits = Limits {
+        max_history_bytes: 3 * BYTES,
+        ..caps(100)
+    };
     let (mut history, mut last_seq) = (History::default(), 0);
     let dropped = append(&mut history, &mut last_seq, "u a u a u", &limits).unwrap();
     assert_eq!((seqs(&history), dropped), (vec![1, 3, 4, 5], 1));
@@ -148,7 +202,10 @@ fn bytes_are_a_cap_of_their_own() {
 
 #[test]
 fn a_late_result_of_a_forgotten_call_is_taken() {
-    let limits = Limits { departed_calls: 1, ..caps(1) };
+    let limits = Limits {
+        departed_calls: 1,
+        ..caps(1)
+    };
     let (mut history, mut last_seq) = (History::default(), 0);
     append(&mut history, &mut last_seq, "u a+x a+y a", &limits).unwrap();
     assert_eq!(append(&mut history, &mut last_seq, "t-y", &limits), Ok(1));
@@ -163,9 +220,18 @@ fn word() -> impl Strategy<Value = String> {
     (0..6, ids, pin).prop_map(|(kind, ids, pin)| match kind {
         0 => format!("u{pin}"),
         1 => format!("a{pin}"),
-        2 | 3 => format!("a{}{pin}", ids.iter().map(|id| format!("+{id}")).collect::<String>()),
-        4 => format!("t{}{pin}", ids.iter().map(|id| format!("-{id}")).collect::<String>()),
-        _ => format!("u{}", ids.iter().map(|id| format!("-{id}")).collect::<String>()),
+        2 | 3 => format!(
+            "a{}{pin}",
+            ids.iter().map(|id| format!("+{id}")).collect::<String>()
+        ),
+        4 => format!(
+            "t{}{pin}",
+            ids.iter().map(|id| format!("-{id}")).collect::<String>()
+        ),
+        _ => format!(
+            "u{}",
+            ids.iter().map(|id| format!("-{id}")).collect::<String>()
+        ),
     })
 }
 
@@ -180,8 +246,13 @@ fn check(history: &History, limits: &Limits, pinned: &BTreeSet<u64>) {
             assert!(present.contains(&mate), "{} without {mate}", record.seq);
         }
     }
-    assert!(pinned.is_subset(&present), "pinned {pinned:?} of {present:?}");
-    let sum = kept.iter().fold(Totals::default(), |sum, record| sum.plus(record.totals()));
+    assert!(
+        pinned.is_subset(&present),
+        "pinned {pinned:?} of {present:?}"
+    );
+    let sum = kept
+        .iter()
+        .fold(Totals::default(), |sum, record| sum.plus(record.totals()));
     assert_eq!(history.totals(), sum);
 }
 
@@ -218,7 +289,10 @@ proptest! {
 
 /// Limits under which nothing is remembered of what leads: as if that did not exist.
 fn forgetful(limits: &Limits) -> Limits {
-    Limits { pinned_bytes: 0, ..limits.clone() }
+    Limits {
+        pinned_bytes: 0,
+        ..limits.clone()
+    }
 }
 
 proptest! {
@@ -271,17 +345,34 @@ fn restore(history: &History, last_seq: u64) -> History {
     let mut turns: Vec<(TurnRecord, Vec<Box<str>>)> =
         all.map(|record| read_again(history, record)).collect();
     turns.sort_by_key(|(record, _)| record.seq);
-    let arrivals = turns.iter().map(|(record, results)| (record.clone(), &results[..])).collect();
+    let arrivals = turns
+        .iter()
+        .map(|(record, results)| (record.clone(), &results[..]))
+        .collect();
     History::restore(&kept, arrivals)
 }
 
 fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<str>>) {
     let uses: Vec<Box<str>> = record.uses().cloned().collect();
     let results = history.results_of(record);
-    let links = Links { uses, results: results.clone() };
-    let NewTurn { body, timestamp, .. } = turn("u");
-    let new = NewTurn { body, timestamp, role: record.role, pinned: record.pinned, links };
-    (TurnRecord::new(&new, record.seq, record.content.clone()), results)
+    let links = Links {
+        uses,
+        results: results.clone(),
+    };
+    let NewTurn {
+        body, timestamp, ..
+    } = turn("u");
+    let new = NewTurn {
+        body,
+        timestamp,
+        role: record.role,
+        pinned: record.pinned,
+        links,
+    };
+    (
+        TurnRecord::new(&new, record.seq, record.content.clone()),
+        results,
+    )
 }
 
 impl History {
@@ -293,9 +384,15 @@ impl History {
     fn results_of(&self, record: &TurnRecord) -> Vec<Box<str>> {
         let mut once = Vec::new();
         // A call's turn is named once for each of its results; take each result once.
-        for use_seq in record.mates().filter(|mate| *mate < record.seq).collect::<BTreeSet<_>>() {
-            let calls =
-                self.find(use_seq).into_iter().flat_map(|call| call.calls_answered_by(record.seq));
+        for use_seq in record
+            .mates()
+            .filter(|mate| *mate < record.seq)
+            .collect::<BTreeSet<_>>()
+        {
+            let calls = self
+                .find(use_seq)
+                .into_iter()
+                .flat_map(|call| call.calls_answered_by(record.seq));
             once.extend(calls.cloned());
         }
         once

@@ -20,10 +20,17 @@ impl History {
     /// This history for a window; `last_seq` is the generation's newest turn.
     pub(crate) fn view(&self, last_seq: u64) -> View<'_> {
         let preamble = self.aside.as_ref().map_or(&[][..], |aside| &aside.preamble);
-        let mut apart: Vec<&TurnRecord> =
-            preamble.iter().chain(&self.anchor).chain(self.pinned()).collect();
+        let mut apart: Vec<&TurnRecord> = preamble
+            .iter()
+            .chain(&self.anchor)
+            .chain(self.pinned())
+            .collect();
         apart.sort_by_key(|record| record.seq);
-        View { history: self, last_seq, apart }
+        View {
+            history: self,
+            last_seq,
+            apart,
+        }
     }
 
     /// The first turn of the tail; the turn after the newest where there is none.
@@ -36,7 +43,10 @@ impl History {
         record.role == Role::System
             && record.seq <= PREAMBLE_TURNS
             && record.stands_alone()
-            && self.anchor.as_ref().is_none_or(|anchor| record.seq < anchor.seq)
+            && self
+                .anchor
+                .as_ref()
+                .is_none_or(|anchor| record.seq < anchor.seq)
     }
 }
 
@@ -91,14 +101,25 @@ impl<'a> View<'a> {
     /// True when a turn from `seq` on has left that is not `known` to be left out.
     pub(crate) fn has_lost_since(&self, seq: u64, known: &[(u64, u64)]) -> bool {
         let seq = seq.max(1);
-        let is_known = |seq: u64| known.iter().any(|&(first, last)| (first..=last).contains(&seq));
-        let holes = self.history.aside.iter().flat_map(|aside| aside.holes.range(seq..));
+        let is_known = |seq: u64| {
+            known
+                .iter()
+                .any(|&(first, last)| (first..=last).contains(&seq))
+        };
+        let holes = self
+            .history
+            .aside
+            .iter()
+            .flat_map(|aside| aside.holes.range(seq..));
         if holes.into_iter().any(|&hole| !is_known(hole)) {
             return true;
         }
         let front = self.front_seq();
         let apart = |first: u64, end: u64| {
-            self.apart.iter().filter(|record| (first..end).contains(&record.seq)).count() as u64
+            self.apart
+                .iter()
+                .filter(|record| (first..end).contains(&record.seq))
+                .count() as u64
         };
         let known = known.iter().map(|&(first, last)| {
             let (first, end) = (first.max(seq), (last + 1).min(front));

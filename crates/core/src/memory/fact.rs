@@ -112,7 +112,10 @@ impl Fact {
             source.seqs.dedup();
             if source.seqs.len() > limits.source_seqs || source.seqs.first() == Some(&0) {
                 let limit = limits.source_seqs;
-                return Err(invalid("source.seqs", format!("takes up to {limit}, from 1")));
+                return Err(invalid(
+                    "source.seqs",
+                    format!("takes up to {limit}, from 1"),
+                ));
             }
         }
         Ok(self)
@@ -155,10 +158,16 @@ fn invalid(field: &'static str, problem: String) -> CoreError {
 fn content(text: &str, limits: &MemoryLimits) -> Result<String, CoreError> {
     let text = text.trim();
     match text.len() {
-        0 => Err(invalid("content", "is empty; say the fact in words".to_owned())),
+        0 => Err(invalid(
+            "content",
+            "is empty; say the fact in words".to_owned(),
+        )),
         bytes if bytes > limits.content_bytes => {
             let limit = limits.content_bytes;
-            Err(invalid("content", format!("has {bytes} bytes, the limit is {limit}; split it")))
+            Err(invalid(
+                "content",
+                format!("has {bytes} bytes, the limit is {limit}; split it"),
+            ))
         }
         _ => Ok(text.to_owned()),
     }
@@ -169,11 +178,20 @@ fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, CoreErro
     tags.sort_unstable();
     tags.dedup();
     if tags.len() > limits.tags {
-        return Err(invalid("tags", format!("{} are more than {}", tags.len(), limits.tags)));
+        return Err(invalid(
+            "tags",
+            format!("{} are more than {}", tags.len(), limits.tags),
+        ));
     }
-    if let Some(bad) = tags.iter().find(|tag| !(1..=limits.tag_bytes).contains(&tag.len())) {
+    if let Some(bad) = tags
+        .iter()
+        .find(|tag| !(1..=limits.tag_bytes).contains(&tag.len()))
+    {
         let (bytes, limit) = (bad.len(), limits.tag_bytes);
-        return Err(invalid("tags", format!("one has {bytes} bytes; a tag takes 1 to {limit}")));
+        return Err(invalid(
+            "tags",
+            format!("one has {bytes} bytes; a tag takes 1 to {limit}"),
+        ));
     }
     Ok(tags)
 }
@@ -181,7 +199,10 @@ fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, CoreErro
 fn importance(importance: f32) -> Result<(), CoreError> {
     match (0.0..=1.0).contains(&importance) {
         true => Ok(()),
-        false => Err(invalid("importance", format!("{importance} is not between 0 and 1"))),
+        false => Err(invalid(
+            "importance",
+            format!("{importance} is not between 0 and 1"),
+        )),
     }
 }
 
@@ -195,7 +216,10 @@ fn agree(
         return Err(invalid("visibility", problem));
     }
     if kind != MemoryKind::Feedback && polarity.is_some() {
-        return Err(invalid("polarity", "is for memories of kind `feedback`".to_owned()));
+        return Err(invalid(
+            "polarity",
+            "is for memories of kind `feedback`".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -225,10 +249,14 @@ mod tests {
             ("content", |fact| fact.content = " \n ".into()),
             ("content", |fact| fact.content = "x".repeat(8 * 1_024 + 1)),
             ("tags", |fact| fact.tags = vec![String::new()]),
-            ("tags", |fact| fact.tags = (0..33).map(|n| n.to_string()).collect()),
+            ("tags", |fact| {
+                fact.tags = (0..33).map(|n| n.to_string()).collect()
+            }),
             ("importance", |fact| fact.importance = f32::NAN),
             ("visibility", |fact| fact.visibility = Visibility::Team),
-            ("polarity", |fact| fact.polarity = Some(Polarity::Correction)),
+            ("polarity", |fact| {
+                fact.polarity = Some(Polarity::Correction)
+            }),
         ];
         for (field, spoil) in broken {
             let mut given = fact("likes tea");

@@ -151,8 +151,11 @@ impl Fusion {
         let vector = self.best_of(lists.vector);
         let is_hybrid = !lexical.is_empty() && !vector.is_empty();
         let vector_share = self.vector_share.clamp(0.0, 1.0);
-        let (by_words, by_meaning) =
-            if is_hybrid { (1.0 - vector_share, vector_share) } else { (1.0, 1.0) };
+        let (by_words, by_meaning) = if is_hybrid {
+            (1.0 - vector_share, vector_share)
+        } else {
+            (1.0, 1.0)
+        };
         let mut fused: BTreeMap<Id, Fused<Id>> = BTreeMap::new();
         for (rank, found) in (1_u32..).zip(lexical) {
             let one = found.entry(&mut fused);
@@ -178,7 +181,10 @@ impl Fusion {
             one.score *= self.factor(standing);
         }
         fused.sort_by(|a, b| {
-            order((a.score, a.observed_at, &a.id), (b.score, b.observed_at, &b.id))
+            order(
+                (a.score, a.observed_at, &a.id),
+                (b.score, b.observed_at, &b.id),
+            )
         });
         fused
     }
@@ -187,7 +193,11 @@ impl Fusion {
     /// memories of the same kind, importance and age, so that it changes no order among
     /// them.
     pub fn factor(&self, standing: Standing) -> f64 {
-        let importance = if standing.importance.is_finite() { standing.importance } else { 0.5 };
+        let importance = if standing.importance.is_finite() {
+            standing.importance
+        } else {
+            0.5
+        };
         let spread = self.importance_spread.clamp(0.0, 1.0);
         let importance = 1.0 + spread * (f64::from(importance.clamp(0.0, 1.0)) - 0.5);
         let days = standing.age_ms.max(0) as f64 / DAY_MS;
@@ -200,9 +210,15 @@ impl Fusion {
     /// The best of a list, best first, each with the share that its score has of the best:
     /// from 0, which is nothing of the query or a cosine that is not alike, to 1.
     fn best_of<Id: Ord>(&self, list: Vec<Ranked<Id>>) -> Vec<Ranked<Id>> {
-        let mut list: Vec<_> = list.into_iter().filter(|one| one.score.is_finite()).collect();
+        let mut list: Vec<_> = list
+            .into_iter()
+            .filter(|one| one.score.is_finite())
+            .collect();
         list.sort_by(|a, b| {
-            order((a.score, a.observed_at, &a.id), (b.score, b.observed_at, &b.id))
+            order(
+                (a.score, a.observed_at, &a.id),
+                (b.score, b.observed_at, &b.id),
+            )
         });
         list.truncate(self.depth);
         let best = list.first().map_or(0.0, |one| one.score);
@@ -210,7 +226,11 @@ impl Fusion {
         let zero = if best > 0.0 { 0.0 } else { COSINE_MIN };
         for one in &mut list {
             let above = (one.score - zero).max(0.0);
-            one.score = if best > zero { (above / (best - zero)).min(1.0) } else { 1.0 };
+            one.score = if best > zero {
+                (above / (best - zero)).min(1.0)
+            } else {
+                1.0
+            };
         }
         list
     }

@@ -4,8 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRESH: Standing =
-    Standing { kind: MemoryKind::User, importance: 0.5, age_ms: 0, has_vector: true };
+const FRESH: Standing = Standing {
+    kind: MemoryKind::User,
+    importance: 0.5,
+    age_ms: 0,
+    has_vector: true,
+};
 
 fn list(scores: &[(u32, f64)]) -> Vec<Ranked<u32>> {
     let ranked = |(id, score): &(u32, f64)| Ranked {
@@ -17,7 +21,10 @@ fn list(scores: &[(u32, f64)]) -> Vec<Ranked<u32>> {
 }
 
 fn fused(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Vec<Fused<u32>> {
-    let lists = Lists { lexical: list(lexical), vector: list(vector) };
+    let lists = Lists {
+        lexical: list(lexical),
+        vector: list(vector),
+    };
     Fusion::default().fuse(lists, |_| FRESH)
 }
 
@@ -43,7 +50,10 @@ fn one_list_keeps_its_order_and_the_share_of_its_scores() {
 
 #[test]
 fn what_both_found_stands_first_and_knows_its_ranks() {
-    let hits = fused(&[(1, 8.0), (2, 7.0), (3, 1.0)], &[(4, 0.6), (2, 0.5), (3, 0.1)]);
+    let hits = fused(
+        &[(1, 8.0), (2, 7.0), (3, 1.0)],
+        &[(4, 0.6), (2, 0.5), (3, 0.1)],
+    );
     assert_eq!(hits[0].id, 2);
     let of = |id| hits.iter().find(|hit| hit.id == id).unwrap();
     assert_eq!((of(2).lexical_rank, of(2).vector_rank), (Some(2), Some(2)));
@@ -54,7 +64,10 @@ fn what_both_found_stands_first_and_knows_its_ranks() {
 #[test]
 fn a_first_place_won_by_far_is_not_outvoted_by_two_middling_ones() {
     // By reciprocal ranks 2 would be first.
-    let hits = fused(&[(1, 9.0), (2, 2.0), (3, 2.0)], &[(2, 0.31), (3, 0.3), (1, 0.29)]);
+    let hits = fused(
+        &[(1, 9.0), (2, 2.0), (3, 2.0)],
+        &[(2, 0.31), (3, 0.3), (1, 0.29)],
+    );
     assert_eq!(ids(&hits), [1, 2, 3]);
 }
 
@@ -62,17 +75,26 @@ fn a_first_place_won_by_far_is_not_outvoted_by_two_middling_ones() {
 fn equal_ones_stand_by_newness_then_by_id() {
     let mut lexical = list(&[(3, 1.0), (1, 1.0), (2, 1.0), (2, 1.0)]);
     lexical[0].observed_at = Timestamp::from_ms(5);
-    let lists = Lists { lexical, vector: vec![] };
+    let lists = Lists {
+        lexical,
+        vector: vec![],
+    };
     let hits = Fusion::default().fuse(lists, |_| FRESH);
     assert_eq!(ids(&hits), [3, 1, 2], "and each once");
 }
 
 #[test]
 fn what_has_no_vector_yet_is_judged_by_its_words() {
-    let lists = Lists { lexical: list(&[(1, 9.0), (2, 3.0)]), vector: list(&[(2, 0.9), (3, 0.8)]) };
+    let lists = Lists {
+        lexical: list(&[(1, 9.0), (2, 3.0)]),
+        vector: list(&[(2, 0.9), (3, 0.8)]),
+    };
     let hits = Fusion::default().fuse(lists.clone(), |_| FRESH);
     assert_eq!(ids(&hits)[0], 2);
-    let hits = Fusion::default().fuse(lists, |id| Standing { has_vector: *id != 1, ..FRESH });
+    let hits = Fusion::default().fuse(lists, |id| Standing {
+        has_vector: *id != 1,
+        ..FRESH
+    });
     assert_eq!(ids(&hits)[0], 1);
     assert_eq!(hits[0].score, 1.0);
 }
@@ -80,12 +102,17 @@ fn what_has_no_vector_yet_is_judged_by_its_words() {
 #[test]
 fn importance_and_age_decide_between_answers_of_much_the_same_worth() {
     let of = |scores: &[(u32, f64)], standing: fn(&u32) -> Standing| {
-        let lists = Lists { lexical: list(scores), vector: vec![] };
+        let lists = Lists {
+            lexical: list(scores),
+            vector: vec![],
+        };
         ids(&Fusion::default().fuse(lists, standing))
     };
     let year_ms = 365 * 24 * 60 * 60 * 1_000;
-    let important: fn(&u32) -> Standing =
-        |id| Standing { importance: if *id == 2 { 1.0 } else { 0.0 }, ..FRESH };
+    let important: fn(&u32) -> Standing = |id| Standing {
+        importance: if *id == 2 { 1.0 } else { 0.0 },
+        ..FRESH
+    };
     assert_eq!(of(&[(1, 9.0), (2, 8.5)], important), [2, 1]);
     assert_eq!(of(&[(1, 9.0), (2, 6.0)], important), [1, 2]);
     let old: fn(&u32) -> Standing = |id| Standing {
@@ -95,7 +122,13 @@ fn importance_and_age_decide_between_answers_of_much_the_same_worth() {
     };
     assert_eq!(of(&[(1, 9.0), (2, 8.5)], old), [2, 1]);
     assert_eq!(of(&[(1, 9.0), (2, 6.0)], old), [1, 2], "however old");
-    let factor = |kind| Fusion::default().factor(Standing { kind, age_ms: year_ms, ..FRESH });
+    let factor = |kind| {
+        Fusion::default().factor(Standing {
+            kind,
+            age_ms: year_ms,
+            ..FRESH
+        })
+    };
     assert!((factor(MemoryKind::Feedback) - 0.9).abs() < 1e-9);
     assert!(factor(MemoryKind::Project) < factor(MemoryKind::Feedback));
     assert!(factor(MemoryKind::User) > 0.99 && factor(MemoryKind::Reference) > 0.99);
@@ -104,7 +137,10 @@ fn importance_and_age_decide_between_answers_of_much_the_same_worth() {
 #[test]
 fn no_number_that_somebody_configures_makes_a_score_that_is_none() {
     for odd in [0.0, -1.0, f64::INFINITY, f64::MAX] {
-        let half_lives = HalfLives { user_days: odd, ..HalfLives::default() };
+        let half_lives = HalfLives {
+            user_days: odd,
+            ..HalfLives::default()
+        };
         let fusion = Fusion {
             depth: 3,
             vector_share: odd,
@@ -114,8 +150,15 @@ fn no_number_that_somebody_configures_makes_a_score_that_is_none() {
         };
         for age_ms in [i64::MIN, 0, 1, i64::MAX] {
             for importance in [0.0, 1.0, f32::NAN, f32::INFINITY] {
-                let factor = fusion.factor(Standing { age_ms, importance, ..FRESH });
-                assert!(factor.is_finite() && factor > 0.0, "{odd} {age_ms} {importance}");
+                let factor = fusion.factor(Standing {
+                    age_ms,
+                    importance,
+                    ..FRESH
+                });
+                assert!(
+                    factor.is_finite() && factor > 0.0,
+                    "{odd} {age_ms} {importance}"
+                );
             }
         }
     }
@@ -123,15 +166,34 @@ fn no_number_that_somebody_configures_makes_a_score_that_is_none() {
 
 #[test]
 fn only_the_best_of_a_list_count_and_what_is_no_number_does_not() {
-    let fusion = Fusion { depth: 2, ..Fusion::default() };
-    let lexical = list(&[(1, 1.0), (2, f64::NAN), (3, 3.0), (4, 2.0), (5, f64::INFINITY)]);
-    let hits = fusion.fuse(Lists { lexical, vector: vec![] }, |_| FRESH);
+    let fusion = Fusion {
+        depth: 2,
+        ..Fusion::default()
+    };
+    let lexical = list(&[
+        (1, 1.0),
+        (2, f64::NAN),
+        (3, 3.0),
+        (4, 2.0),
+        (5, f64::INFINITY),
+    ]);
+    let hits = fusion.fuse(
+        Lists {
+            lexical,
+            vector: vec![],
+        },
+        |_| FRESH,
+    );
     assert_eq!(ids(&hits), [3, 4]);
 }
 
 fn any_list() -> impl Strategy<Value = Vec<Ranked<u32>>> {
     let one = (0_u32..30, -1.0_f64..1.0, 0_i64..3);
-    let ranked = |(id, score, ms)| Ranked { id, score, observed_at: Timestamp::from_ms(ms) };
+    let ranked = |(id, score, ms)| Ranked {
+        id,
+        score,
+        observed_at: Timestamp::from_ms(ms),
+    };
     let each_once = |list: Vec<Ranked<u32>>| {
         let by_id: BTreeMap<u32, Ranked<u32>> =
             list.into_iter().map(|ranked| (ranked.id, ranked)).collect();

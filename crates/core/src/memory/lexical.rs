@@ -70,8 +70,9 @@ impl Query {
         let mut is_behind_apostrophe = false;
         while let Some(token) = words.next() {
             let end = token.place + token.word.len();
-            let is_before_apostrophe =
-                words.peek().is_some_and(|next| text::is_apostrophe(&text[end..next.place]));
+            let is_before_apostrophe = words
+                .peek()
+                .is_some_and(|next| text::is_apostrophe(&text[end..next.place]));
             let folded = token.folded();
             let says_nothing = is_stop_word(&folded)
                 || is_before_apostrophe && is_begun(&folded)
@@ -85,7 +86,11 @@ impl Query {
                 break;
             }
         }
-        if telling.terms.is_empty() { all } else { telling }
+        if telling.terms.is_empty() {
+            all
+        } else {
+            telling
+        }
     }
 
     /// What to ask the index for; at most [`TERMS_MAX`].
@@ -97,7 +102,10 @@ impl Query {
         let stem = token.stem();
         let is_known = self.terms.iter().any(|term| term.stem == stem);
         if !is_known && self.terms.len() < TERMS_MAX {
-            self.terms.push(Term { word: token.word.to_owned(), stem: stem.into_owned() });
+            self.terms.push(Term {
+                word: token.word.to_owned(),
+                stem: stem.into_owned(),
+            });
         }
     }
 }
@@ -105,7 +113,10 @@ impl Query {
 impl Found {
     /// Also this term, by its place in [`Query::terms`].
     pub fn insert(&mut self, term: usize) {
-        self.0 |= u32::try_from(term).ok().and_then(|term| 1_u32.checked_shl(term)).unwrap_or(0);
+        self.0 |= u32::try_from(term)
+            .ok()
+            .and_then(|term| 1_u32.checked_shl(term))
+            .unwrap_or(0);
     }
 
     /// True when the term of this place is in the memory.
@@ -126,20 +137,36 @@ impl<'a> Scorer<'a> {
             (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p()
         };
         let weights = (0..query.terms.len()).map(weight).collect();
-        let firsts = query.terms.iter().filter_map(|term| term.stem.bytes().next());
+        let firsts = query
+            .terms
+            .iter()
+            .filter_map(|term| term.stem.bytes().next());
         let firsts = firsts.fold(0, |firsts, first| firsts | bit(first));
         let mut unstemmed = Found::default();
-        for (term, _) in query.terms.iter().enumerate().filter(|(_, term)| !term.word.is_ascii()) {
+        for (term, _) in query
+            .terms
+            .iter()
+            .enumerate()
+            .filter(|(_, term)| !term.word.is_ascii())
+        {
             unstemmed.insert(term);
         }
-        Self { terms: &query.terms, weights, firsts, unstemmed }
+        Self {
+            terms: &query.terms,
+            weights,
+            firsts,
+            unstemmed,
+        }
     }
 
     /// How much of the query a memory has anything of, by what the index found: each term
     /// counts once. Good for choosing candidates; the best [`CANDIDATES_MAX`] are enough.
     pub fn coverage(&self, found: Found) -> f64 {
         let weights = self.weights.iter().enumerate();
-        weights.filter(|(term, _)| found.contains(*term)).map(|(_, weight)| weight).sum()
+        weights
+            .filter(|(term, _)| found.contains(*term))
+            .map(|(_, weight)| weight)
+            .sum()
     }
 
     /// How well a memory answers the query: what it [covers](Self::coverage) of it, plus
@@ -189,11 +216,15 @@ impl<'a> Scorer<'a> {
         if self.firsts & bit(first) == 0 {
             return !word.is_ascii();
         }
-        let has_y = word_bytes.get(1).is_some_and(|b| b.eq_ignore_ascii_case(&b'y'));
+        let has_y = word_bytes
+            .get(1)
+            .is_some_and(|b| b.eq_ignore_ascii_case(&b'y'));
         let begins = |term: &Term| {
             let stem = term.stem.as_bytes();
             let begin = &stem[..stem.len().saturating_sub(2).max(2).min(stem.len())];
-            word_bytes.get(..begin.len()).is_some_and(|b| b.eq_ignore_ascii_case(begin))
+            word_bytes
+                .get(..begin.len())
+                .is_some_and(|b| b.eq_ignore_ascii_case(begin))
         };
         has_y || self.terms.iter().any(begins) || !word.is_ascii()
     }
@@ -209,7 +240,11 @@ impl<'a> Scorer<'a> {
     fn bm25(&self, counts: &[u32], length: f64) -> f64 {
         let damping = K1 * (1.0 - B + B * length);
         let gain = |count: u32| f64::from(count) * (K1 + 1.0) / (f64::from(count) + damping);
-        counts.iter().zip(&self.weights).map(|(count, weight)| weight * gain(*count)).sum()
+        counts
+            .iter()
+            .zip(&self.weights)
+            .map(|(count, weight)| weight * gain(*count))
+            .sum()
     }
 
     fn best_passage(&self, hits: &[(usize, usize)], words: usize) -> f64 {

@@ -5,13 +5,20 @@ use proptest::prelude::*;
 use super::*;
 
 fn words(text: &str) -> Vec<String> {
-    Query::new(text).terms.into_iter().map(|term| term.word).collect()
+    Query::new(text)
+        .terms
+        .into_iter()
+        .map(|term| term.word)
+        .collect()
 }
 
 /// Scores every content as if the index stemmed as we do.
 fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
     let query = Query::new(query);
-    let all = Statistics { memories: 1, found_in: vec![] };
+    let all = Statistics {
+        memories: 1,
+        found_in: vec![],
+    };
     let found: Vec<Found> = contents
         .iter()
         .map(|content| {
@@ -34,7 +41,9 @@ fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
 /// Which content is best.
 fn best(query: &str, contents: &[&str]) -> usize {
     let scores = scores(query, contents);
-    (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap()
+    (0..scores.len())
+        .max_by(|a, b| scores[*a].total_cmp(&scores[*b]))
+        .unwrap()
 }
 
 #[test]
@@ -61,7 +70,12 @@ fn a_query_is_its_words_without_those_that_say_nothing() {
 
 #[test]
 fn a_rare_word_says_more_than_a_common_one() {
-    let contents = ["likes coffee", "coffee with oat milk", "coffee at nine", "was in Lisbon"];
+    let contents = [
+        "likes coffee",
+        "coffee with oat milk",
+        "coffee at nine",
+        "was in Lisbon",
+    ];
     assert_eq!(best("coffee in Lisbon", &contents), 3);
     assert_eq!(best("oat milk in the coffee", &contents), 1);
 }
@@ -77,25 +91,45 @@ fn words_count_more_where_they_stand_together() {
 
 #[test]
 fn a_long_memory_does_not_lose_for_being_long() {
-    let long = format!("{} My flight leaves at nine on Monday.", "We talked a lot. ".repeat(50));
+    let long = format!(
+        "{} My flight leaves at nine on Monday.",
+        "We talked a lot. ".repeat(50)
+    );
     let contents = ["My flight was fine.", &long, "Monday is a holiday."];
     assert_eq!(best("when does my flight leave on Monday", &contents), 1);
-    let contents = ["the flight and the train and the bus and the car to nowhere", "the flight"];
-    assert_eq!(best("flight", &contents), 1, "a short one that says just that is better");
+    let contents = [
+        "the flight and the train and the bus and the car to nowhere",
+        "the flight",
+    ];
+    assert_eq!(
+        best("flight", &contents),
+        1,
+        "a short one that says just that is better"
+    );
 }
 
 #[test]
 fn of_english_words_the_text_decides_and_of_others_the_index_as_well() {
     let query = Query::new("weekly news ขนม");
     assert_eq!(query.terms().len(), 3);
-    let statistics = Statistics { memories: 10, found_in: vec![0, 2, 1] };
+    let statistics = Statistics {
+        memories: 10,
+        found_in: vec![0, 2, 1],
+    };
     let scorer = Scorer::new(&query, &statistics);
     let mut news = Found::default();
     news.insert(1);
     assert_eq!(scorer.coverage(Found::default()), 0.0);
     assert!(scorer.coverage(news) > 0.0);
-    assert_eq!(scorer.score(news, "something new"), 0.0, "the index takes it for news");
-    assert!(scorer.score(Found::default(), "every week") > 0.0, "the index takes it for another");
+    assert_eq!(
+        scorer.score(news, "something new"),
+        0.0,
+        "the index takes it for news"
+    );
+    assert!(
+        scorer.score(Found::default(), "every week") > 0.0,
+        "the index takes it for another"
+    );
     let mut sweets = Found::default();
     sweets.insert(2);
     assert_eq!(scorer.score(sweets, "ของขนมไทย"), scorer.coverage(sweets));

@@ -41,7 +41,11 @@ pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
     let listed = listed(memories, caps);
     let count = listed.ends.len();
     if count as u64 == total {
-        return Manifest { text: listed.text, lines: count, truncated: false };
+        return Manifest {
+            text: listed.text,
+            lines: count,
+            truncated: false,
+        };
     }
     let bitten = match count {
         _ if listed.is_out_of_bytes => format!("{} bytes", caps.bytes),
@@ -59,7 +63,11 @@ pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
             text.truncate(end);
             text.push_str(if shown > 0 { "\n" } else { "" });
             text.push_str(&notice);
-            return Manifest { text, lines: shown + 1, truncated: true };
+            return Manifest {
+                text,
+                lines: shown + 1,
+                truncated: true,
+            };
         }
     }
     hardly_anything(caps)
@@ -74,7 +82,11 @@ struct Listed {
 }
 
 fn listed(memories: &[Memory], caps: Caps) -> Listed {
-    let mut listed = Listed { text: String::new(), ends: Vec::new(), is_out_of_bytes: false };
+    let mut listed = Listed {
+        text: String::new(),
+        ends: Vec::new(),
+        is_out_of_bytes: false,
+    };
     for memory in memories.iter().take(caps.lines) {
         let line = line(memory);
         let gap = usize::from(!listed.ends.is_empty());
@@ -93,8 +105,16 @@ fn listed(memories: &[Memory], caps: Caps) -> Listed {
 fn hardly_anything(caps: Caps) -> Manifest {
     const SHORT: &str = "(cut off)";
     let fits = caps.lines > 0 && SHORT.len() <= caps.bytes;
-    let text = if fits { SHORT.to_owned() } else { String::new() };
-    Manifest { text, lines: usize::from(fits), truncated: true }
+    let text = if fits {
+        SHORT.to_owned()
+    } else {
+        String::new()
+    };
+    Manifest {
+        text,
+        lines: usize::from(fits),
+        truncated: true,
+    }
 }
 
 fn line(memory: &Memory) -> String {
@@ -105,7 +125,11 @@ fn line(memory: &Memory) -> String {
     if !tags.is_empty() {
         line.push_str(&format!("tags: {tags}; "));
     }
-    line.push_str(&format!("{}; id {}", Date::of(memory.observed_at), memory.id));
+    line.push_str(&format!(
+        "{}; id {}",
+        Date::of(memory.observed_at),
+        memory.id
+    ));
     line
 }
 
@@ -168,7 +192,10 @@ pub(super) mod tests {
         (0..count).map(one).collect()
     }
 
-    const WIDE: Caps = Caps { lines: 200, bytes: 25_000 };
+    const WIDE: Caps = Caps {
+        lines: 200,
+        bytes: 25_000,
+    };
 
     #[test]
     fn a_line_says_what_a_model_needs_and_ends_with_the_id() {
@@ -185,7 +212,11 @@ pub(super) mod tests {
             "- [feedback: correction, pinned, team] No emoji - [user] forged — tags: style, to ne; \
              2026-11-22; id 01ARYZ6S410000000000000001"
         );
-        assert!(lines[1].starts_with("- [reference] wiki wiki "), "{}", lines[1]);
+        assert!(
+            lines[1].starts_with("- [reference] wiki wiki "),
+            "{}",
+            lines[1]
+        );
         assert!(lines[1].contains("wiki… — 2026-11-22; id 01ARYZ6S410000000000000002"));
         assert_eq!((made.lines, lines.len(), made.truncated), (2, 2, false));
     }
@@ -193,14 +224,21 @@ pub(super) mod tests {
     #[test]
     fn nothing_known_is_nothing_said() {
         assert_eq!(manifest(&[], 0, WIDE), Manifest::default());
-        assert_eq!(manifest(&[], 0, Caps { lines: 0, bytes: 0 }), Manifest::default());
+        assert_eq!(
+            manifest(&[], 0, Caps { lines: 0, bytes: 0 }),
+            Manifest::default()
+        );
     }
 
     #[test]
     fn the_last_line_says_which_cap_bit_and_how_much_is_missing() {
         let last = |memories: &[Memory], total, lines, bytes| {
             let made = manifest(memories, total, Caps { lines, bytes });
-            (made.text.lines().last().unwrap_or("").to_owned(), made.lines, made.truncated)
+            (
+                made.text.lines().last().unwrap_or("").to_owned(),
+                made.lines,
+                made.truncated,
+            )
         };
         let few = users(4);
         let all = manifest(&few, 4, WIDE);
@@ -212,9 +250,22 @@ pub(super) mod tests {
             )
         };
         assert_eq!(last(&few, 4, 3, 9_999), (notice("3 lines", 2, 4), 3, true));
-        assert_eq!(last(&few, 900, 4, 9_999), (notice("4 lines", 3, 900), 4, true));
+        assert_eq!(
+            last(&few, 900, 4, 9_999),
+            (notice("4 lines", 3, 900), 4, true)
+        );
         let exact = all.text.len();
-        assert!(!manifest(&few, 4, Caps { lines: 4, bytes: exact }).truncated);
+        assert!(
+            !manifest(
+                &few,
+                4,
+                Caps {
+                    lines: 4,
+                    bytes: exact
+                }
+            )
+            .truncated
+        );
         let cap = format!("{} bytes", exact - 1);
         assert_eq!(last(&few, 4, 200, exact - 1), (notice(&cap, 2, 4), 3, true));
         assert_eq!(last(&few, 4, 1, 9_999), (notice("1 lines", 0, 4), 1, true));

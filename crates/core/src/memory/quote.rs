@@ -32,7 +32,11 @@ pub(crate) fn one_line(text: &str, chars_max: usize) -> String {
 /// there are none.
 fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> String {
     if word_end == 0 {
-        let begun = if line.is_empty() { word.to_owned() } else { line };
+        let begun = if line.is_empty() {
+            word.to_owned()
+        } else {
+            line
+        };
         line = begun.chars().take(chars_max.saturating_sub(1)).collect();
     } else {
         line.truncate(word_end);
@@ -68,10 +72,15 @@ fn names_tag(after: &str, tags: &[&str]) -> bool {
     const GAP_BYTES_MAX: usize = 32;
     let is_gap = |byte: &u8| !byte.is_ascii_graphic() || matches!(byte, b'/' | b'\\');
     let bytes = after.as_bytes();
-    let gap = bytes.iter().take(GAP_BYTES_MAX).take_while(|byte| is_gap(byte)).count();
+    let gap = bytes
+        .iter()
+        .take(GAP_BYTES_MAX)
+        .take_while(|byte| is_gap(byte))
+        .count();
     let name = &bytes[gap..];
     tags.iter().any(|tag| {
-        name.get(..tag.len()).is_some_and(|name| name.eq_ignore_ascii_case(tag.as_bytes()))
+        name.get(..tag.len())
+            .is_some_and(|name| name.eq_ignore_ascii_case(tag.as_bytes()))
     })
 }
 

@@ -49,7 +49,10 @@ pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
     let words = std::iter::from_fn(move || {
         let place = skip(text, rest, |c| !c.is_alphanumeric());
         rest = skip(text, place, is_inside_word);
-        (place < rest).then(|| Token { word: &text[place..rest], place })
+        (place < rest).then(|| Token {
+            word: &text[place..rest],
+            place,
+        })
     });
     // Some marks count as letters; where nothing else stands, no word does.
     words.filter(|token| token.word.is_ascii() || !token.folded().is_empty())
@@ -62,7 +65,11 @@ pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
 pub fn stem(folded: &str) -> Cow<'_, str> {
     let has_stem = (STEM_LETTERS_MIN..=STEM_LETTERS_MAX).contains(&folded.len())
         && folded.bytes().all(|b| b.is_ascii_lowercase());
-    if has_stem { ENGLISH.stem(folded) } else { Cow::Borrowed(folded) }
+    if has_stem {
+        ENGLISH.stem(folded)
+    } else {
+        Cow::Borrowed(folded)
+    }
 }
 
 /// The folded words with one space between them: texts that differ only in case,
@@ -97,9 +104,11 @@ pub fn numbers_and_negations(text: &str) -> Vec<String> {
                 number.push_str(&folded);
             }
         } else if folded.contains(char::is_numeric) {
-            let is_negative = text[..token.place].strip_suffix(['-', '−']).is_some_and(|rest| {
-                !rest.ends_with(|c: char| c.is_alphanumeric() || c == '-' || c == '−')
-            });
+            let is_negative = text[..token.place]
+                .strip_suffix(['-', '−'])
+                .is_some_and(|rest| {
+                    !rest.ends_with(|c: char| c.is_alphanumeric() || c == '-' || c == '−')
+                });
             found.push(format!("{}{folded}", if is_negative { "-" } else { "" }));
         } else if is_short_not(text, before, &token) || SAYS_NOT.contains(&&*folded) {
             found.push("not".to_owned());
@@ -232,7 +241,10 @@ fn skip(text: &str, from: usize, is_of_sort: impl Fn(char) -> bool) -> usize {
     let bytes = text.as_bytes();
     let mut place = from;
     // Nearly all of most texts is ASCII, of which a byte is a character.
-    while bytes.get(place).is_some_and(|b| b.is_ascii() && is_of_sort(char::from(*b))) {
+    while bytes
+        .get(place)
+        .is_some_and(|b| b.is_ascii() && is_of_sort(char::from(*b)))
+    {
         place += 1;
     }
     match bytes.get(place) {
@@ -257,7 +269,10 @@ fn is_diacritic(c: char) -> bool {
 }
 
 fn fold(word: &str) -> Cow<'_, str> {
-    if word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
+    if word
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    {
         return Cow::Borrowed(word);
     }
     if word.is_ascii() {
@@ -330,7 +345,10 @@ mod tests {
 
     #[test]
     fn texts_that_say_the_same_in_other_letters_have_one_normal_form() {
-        assert_eq!(normalised("  Prefers CRÈME, not   milk! "), "prefers creme not milk");
+        assert_eq!(
+            normalised("  Prefers CRÈME, not   milk! "),
+            "prefers creme not milk"
+        );
         assert_eq!(normalised("…"), "");
         assert_ne!(normalised("not, milk"), normalised("note milk"));
     }
@@ -351,7 +369,11 @@ mod tests {
             ("at -5 degrees", "at 5 degrees"),
             ("order A17", "order A18"),
         ] {
-            assert_ne!(numbers_and_negations(one), numbers_and_negations(other), "{one}; {other}");
+            assert_ne!(
+                numbers_and_negations(one),
+                numbers_and_negations(other),
+                "{one}; {other}"
+            );
         }
     }
 
@@ -366,9 +388,16 @@ mod tests {
             ("version-5", "version 5"),
             ("likes tea", "she likes tea, too"),
         ] {
-            assert_eq!(numbers_and_negations(one), numbers_and_negations(other), "{one}; {other}");
+            assert_eq!(
+                numbers_and_negations(one),
+                numbers_and_negations(other),
+                "{one}; {other}"
+            );
         }
-        assert_eq!(numbers_and_negations("No: 1.5, -2 and won't"), ["no", "1.5", "-2", "not"]);
+        assert_eq!(
+            numbers_and_negations("No: 1.5, -2 and won't"),
+            ["no", "1.5", "-2", "not"]
+        );
     }
 
     #[test]

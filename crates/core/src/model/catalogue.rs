@@ -68,7 +68,10 @@ pub const DEFAULT_MODEL: &str = "default";
 /// The models that are known without being configured; the first is [`DEFAULT_MODEL`].
 pub fn catalogue() -> Vec<ModelProfile> {
     let default = Entry(DEFAULT_MODEL, OpenAi, O200k, 200_000);
-    std::iter::once(default).chain(ENTRIES).map(Entry::into_profile).collect()
+    std::iter::once(default)
+        .chain(ENTRIES)
+        .map(Entry::into_profile)
+        .collect()
 }
 
 impl Entry {
@@ -137,7 +140,9 @@ mod tests {
     fn no_profile_answers_to_the_name_of_another() {
         let profiles = catalogue();
         for asked in &profiles {
-            let answers = profiles.iter().filter(|profile| profile.answers_to(&asked.name));
+            let answers = profiles
+                .iter()
+                .filter(|profile| profile.answers_to(&asked.name));
             let names: Vec<&str> = answers.map(|profile| &*profile.name).collect();
             assert_eq!(names, [&*asked.name]);
         }

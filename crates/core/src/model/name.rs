@@ -86,7 +86,11 @@ mod tests {
             ("", "2024-08-06", false),
         ];
         for (name, reported, expected) in cases {
-            assert_eq!(profile(name).answers_to(reported), expected, "{name} / {reported}");
+            assert_eq!(
+                profile(name).answers_to(reported),
+                expected,
+                "{name} / {reported}"
+            );
         }
     }
 }

@@ -30,7 +30,10 @@ pub(super) struct Compacting {
 
 impl Compacting {
     pub(super) fn with(summary: Arc<Summary>) -> Self {
-        Self { summary: Some(summary), ..Self::default() }
+        Self {
+            summary: Some(summary),
+            ..Self::default()
+        }
     }
 }
 
@@ -149,7 +152,11 @@ impl Session {
     /// True when first in, first out will soon drop turns that no summary holds: with the
     /// last tenth of its room.
     fn is_about_to_drop(&self, limits: &Limits) -> bool {
-        let through = self.head.compaction.as_ref().map_or(0, |status| status.through_seq);
+        let through = self
+            .head
+            .compaction
+            .as_ref()
+            .map_or(0, |status| status.through_seq);
         let covered = (through + 1).saturating_sub(self.history.front_seq(self.head.last_seq));
         let totals = self.head.totals;
         let near = |used: u64, cap: usize| {
@@ -157,8 +164,10 @@ impl Session {
             used.saturating_add((cap / 10).max(1)) > cap
         };
         // What is covered leaves first, and makes room.
-        near(totals.turns.saturating_sub(covered), limits.max_history_turns)
-            || (covered == 0 && near(totals.bytes, limits.max_history_bytes))
+        near(
+            totals.turns.saturating_sub(covered),
+            limits.max_history_turns,
+        ) || (covered == 0 && near(totals.bytes, limits.max_history_bytes))
     }
 
     fn consider(
@@ -261,18 +270,29 @@ impl Session {
         let in_span = |record: &&TurnRecord| record.seq <= span.through_seq;
         let older = || view.tail_from(span.first_seq).take_while(in_span);
         let mut apart: Vec<u64> = view.apart.iter().map(|record| record.seq).collect();
-        apart.extend(older().filter(|record| is_apart(&view, record)).map(|record| record.seq));
+        apart.extend(
+            older()
+                .filter(|record| is_apart(&view, record))
+                .map(|record| record.seq),
+        );
         apart.sort_unstable();
         apart.dedup();
         let turns = older().filter(|record| !is_apart(&view, record));
-        let turns = turns.map(|record| (record.seq, Arc::clone(&record.content))).collect();
+        let turns = turns
+            .map(|record| (record.seq, Arc::clone(&record.content)))
+            .collect();
         let shown = apart.iter().filter_map(|&seq| view.record(seq));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
-        let goal = self.compacting.as_ref().and_then(|compacting| compacting.goal);
+        let goal = self
+            .compacting
+            .as_ref()
+            .and_then(|compacting| compacting.goal);
         let others = span.tail_tokens + self.apart_tokens(&view);
         let left = |share: u8| {
             goal.map_or(u64::MAX, |goal| {
-                percent(goal.budget, share).saturating_sub(goal.fixed).saturating_sub(others)
+                percent(goal.budget, share)
+                    .saturating_sub(goal.fixed)
+                    .saturating_sub(others)
             })
         };
         Snapshot {
@@ -284,8 +304,10 @@ impl Session {
             turns,
             shown: shown.map(|record| Arc::clone(&record.content)).collect(),
             apart,
-            tokens_max: left(policy.floor_percent)
-                .clamp(SUMMARY_TOKENS_MIN, policy.summary_tokens_max.max(SUMMARY_TOKENS_MIN)),
+            tokens_max: left(policy.floor_percent).clamp(
+                SUMMARY_TOKENS_MIN,
+                policy.summary_tokens_max.max(SUMMARY_TOKENS_MIN),
+            ),
             room: left(100).max(SUMMARY_TOKENS_MIN),
             scale: goal.map(|goal| goal.scale),
         }
@@ -294,7 +316,10 @@ impl Session {
     /// What may stay as it was said.
     fn keep(&self, trigger: Trigger, policy: &CompactionPolicy, limits: Option<&Limits>) -> Keep {
         let view = self.history.view(self.head.last_seq);
-        let goal = self.compacting.as_ref().and_then(|compacting| compacting.goal);
+        let goal = self
+            .compacting
+            .as_ref()
+            .and_then(|compacting| compacting.goal);
         let tokens = goal.map_or(u64::MAX, |goal| {
             let floor = percent(goal.budget, policy.floor_percent);
             let others = goal.fixed + self.apart_tokens(&view);
@@ -331,11 +356,17 @@ impl Session {
     /// Tokens of what windows show whatever a summary stands for.
     fn apart_tokens(&self, view: &View<'_>) -> u64 {
         let in_tail = view.tail_from(0).filter(|record| is_apart(view, record));
-        in_tail.chain(view.apart.iter().copied()).map(|record| self.tokens_of(record)).sum()
+        in_tail
+            .chain(view.apart.iter().copied())
+            .map(|record| self.tokens_of(record))
+            .sum()
     }
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {
-        let goal = self.compacting.as_ref().and_then(|compacting| compacting.goal);
+        let goal = self
+            .compacting
+            .as_ref()
+            .and_then(|compacting| compacting.goal);
         let counted = goal.zip(self.windows.as_ref());
         let counted = counted.and_then(|(goal, windows)| windows.tokens(goal.scale, record.seq));
         counted.unwrap_or(record.tokens).into()

@@ -47,7 +47,9 @@ impl Session {
     /// Notes what the turn of its summary weighs on a scale, so that no window has to.
     pub fn note_summary_tokens(&mut self, scale: ScaleId, tokens: u64) {
         let number = self.summary().map_or(0, |summary| summary.number);
-        self.windows.get_or_insert_default().note_summary(number, scale, tokens);
+        self.windows
+            .get_or_insert_default()
+            .note_summary(number, scale, tokens);
     }
 
     /// Notes that a compaction failed.
@@ -72,7 +74,11 @@ impl Session {
         if self.head.generation == generation && self.compaction().running {
             // Not tried again at once: what stood in its way is still there.
             let at_seq = self.head.last_seq;
-            let status = CompactionStatus { running: false, at_seq, ..self.compaction() };
+            let status = CompactionStatus {
+                running: false,
+                at_seq,
+                ..self.compaction()
+            };
             self.head.compaction = Some(Arc::new(status));
         }
     }

@@ -15,12 +15,17 @@ impl Session {
         let last_seq = self.head.last_seq;
         let windows = self.windows.get_or_insert_default();
         let turns = windows.uncounted(&self.history, last_seq, (scale, budget));
-        turns.into_iter().map(|record| (record.seq, Arc::clone(&record.content))).collect()
+        turns
+            .into_iter()
+            .map(|record| (record.seq, Arc::clone(&record.content)))
+            .collect()
     }
 
     /// Notes the tokens of turns.
     pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
-        self.windows.get_or_insert_default().note_counts(scale, counted);
+        self.windows
+            .get_or_insert_default()
+            .note_counts(scale, counted);
     }
 
     /// Builds the window for a model call.
@@ -29,7 +34,10 @@ impl Session {
     /// [`CoreError::CurrentTurnTooLarge`].
     pub fn window(&mut self, ask: &Ask<'_>) -> Result<Window, CoreError> {
         let windows = self.windows.get_or_insert_default();
-        let summary = self.compacting.as_ref().and_then(|compacting| compacting.summary.as_ref());
+        let summary = self
+            .compacting
+            .as_ref()
+            .and_then(|compacting| compacting.summary.as_ref());
         windows.window((&self.history, self.head.last_seq), summary, ask)
     }
 
@@ -63,6 +71,8 @@ impl Session {
 
     /// What a store is told of a use at this moment.
     pub(super) fn written_access(&mut self, now: Steady) -> Steady {
-        self.windows.as_mut().map_or(now, |windows| windows.written_access(now))
+        self.windows
+            .as_mut()
+            .map_or(now, |windows| windows.written_access(now))
     }
 }

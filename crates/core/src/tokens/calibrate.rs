@@ -48,7 +48,11 @@ const HALF_TRUST_SAMPLES: f64 = 8.0;
 
 impl Default for Calibration {
     fn default() -> Self {
-        Self { factor: 1.0, spread: 0.0, samples: 0 }
+        Self {
+            factor: 1.0,
+            spread: 0.0,
+            samples: 0,
+        }
     }
 }
 
@@ -112,11 +116,19 @@ mod tests {
 
     #[test]
     fn it_finds_what_is_charged_in_some_tens_of_requests() {
-        let cases = [(130, 10_000, 30), (100, 10_000, 1), (80, 10_000, 30), (130, 500, 90)];
+        let cases = [
+            (130, 10_000, 30),
+            (100, 10_000, 1),
+            (80, 10_000, 30),
+            (130, 500, 90),
+        ];
         for (percent, expected, times) in cases {
             let found = after(Calibration::default(), times, expected, percent).factor();
             let ratio = found / (percent as f64 / 100.0);
-            assert!((ratio - 1.0).abs() < 0.02, "{percent} % x {times}: {found:.3}");
+            assert!(
+                (ratio - 1.0).abs() < 0.02,
+                "{percent} % x {times}: {found:.3}"
+            );
         }
     }
 
@@ -126,7 +138,10 @@ mod tests {
         let healed = after(before, 40, 20_000, 90);
         assert!((healed.factor() / 0.9 - 1.0).abs() < 0.02, "{healed:?}");
         let at_once = after(before, 1, 20_000, 90);
-        assert!(at_once.margin(0.02) > before.margin(0.02), "a surprise widens the margin");
+        assert!(
+            at_once.margin(0.02) > before.margin(0.02),
+            "a surprise widens the margin"
+        );
     }
 
     #[test]
@@ -168,7 +183,11 @@ mod tests {
     #[test]
     fn numbers_that_are_none_do_not_spread() {
         for none in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let mut calibration = Calibration { factor: none, spread: none, samples: u32::MAX };
+            let mut calibration = Calibration {
+                factor: none,
+                spread: none,
+                samples: u32::MAX,
+            };
             assert!((calibration.factor() - 1.0).abs() < 1e-9);
             assert!((MARGIN_MIN..=MARGIN_MAX).contains(&calibration.margin(none)));
             calibration.observe(u64::MAX, 1);

@@ -144,11 +144,24 @@ impl Estimate {
     /// An estimate that leans as this provider's models do.
     pub fn new(provider: Provider) -> Self {
         let lean = match provider {
-            Provider::Anthropic => Lean { words: 140, digits: 115, marks: 115, scripts: 150 },
-            Provider::Google => Lean { words: 105, digits: 200, marks: 105, scripts: 110 },
-            Provider::Open | Provider::OpenAi => {
-                Lean { words: 110, digits: 150, marks: 110, scripts: 130 }
-            }
+            Provider::Anthropic => Lean {
+                words: 140,
+                digits: 115,
+                marks: 115,
+                scripts: 150,
+            },
+            Provider::Google => Lean {
+                words: 105,
+                digits: 200,
+                marks: 105,
+                scripts: 110,
+            },
+            Provider::Open | Provider::OpenAi => Lean {
+                words: 110,
+                digits: 150,
+                marks: 110,
+                scripts: 130,
+            },
         };
         Self::leaning(provider, &lean)
     }
@@ -243,7 +256,10 @@ impl Weights {
             LINE => (AFTER_LINE, self.line),
             // A letter with an accent is one of its word.
             LATIN => (AFTER_LOWER + longer, self.scripts[0]),
-            script => (OTHER, self.scripts[usize::from(script - LATIN).min(SCRIPTS - 1)]),
+            script => (
+                OTHER,
+                self.scripts[usize::from(script - LATIN).min(SCRIPTS - 1)],
+            ),
         }
     }
 }
@@ -293,7 +309,12 @@ mod tests {
     const CHINESE: &str = "今天下午我们在图书馆见面，然后一起去看新开的展览。";
 
     fn plain() -> Estimate {
-        let lean = Lean { words: 100, digits: 100, marks: 100, scripts: 100 };
+        let lean = Lean {
+            words: 100,
+            digits: 100,
+            marks: 100,
+            scripts: 100,
+        };
         Estimate::leaning(Provider::Open, &lean)
     }
 
@@ -314,7 +335,10 @@ mod tests {
         for provider in [Provider::Anthropic, Provider::Google, Provider::Open] {
             let estimate = Estimate::new(provider);
             for text in [PROSE, JSON, CODE, CHINESE] {
-                assert!(estimate.count(text) >= plain().count(text), "{provider:?}: {text}");
+                assert!(
+                    estimate.count(text) >= plain().count(text),
+                    "{provider:?}: {text}"
+                );
             }
         }
         let ratio = ratio(&Estimate::new(Provider::Anthropic), PROSE);
@@ -330,7 +354,9 @@ mod tests {
 
     #[test]
     fn monotonous_text_is_not_free() {
-        for text in ["a", " ", "\n", "!", "7", "A", "é", "я", "中", "🙂", "\u{0}", "\t "] {
+        for text in [
+            "a", " ", "\n", "!", "7", "A", "é", "я", "中", "🙂", "\u{0}", "\t ",
+        ] {
             let long = text.repeat(100_000);
             assert!(plain().count(&long) * 40 >= O200k.count(&long), "{text:?}");
             assert!(plain().count(&long) >= 1_000, "{text:?}");

@@ -62,15 +62,21 @@ impl Media<'_> {
         let provider = scale.provider();
         match self.kind(&content, &object) {
             Kind::Image => {
-                let size = content.head(HEAD_BYTES_MAX).and_then(|head| image::size(&head));
+                let size = content
+                    .head(HEAD_BYTES_MAX)
+                    .and_then(|head| image::size(&head));
                 image::tokens(provider, size, image::Detail::of(&object))
             }
             Kind::Pdf => {
-                let pages = content.whole().map_or(PAGES_ELSEWHERE, |pdf| document::pages(&pdf));
+                let pages = content
+                    .whole()
+                    .map_or(PAGES_ELSEWHERE, |pdf| document::pages(&pdf));
                 document::tokens(provider, pages)
             }
             Kind::Document => {
-                let pages = content.len().map_or(PAGES_ELSEWHERE, document::pages_by_size);
+                let pages = content
+                    .len()
+                    .map_or(PAGES_ELSEWHERE, document::pages_by_size);
                 document::tokens(provider, pages)
             }
             Kind::Audio => {
@@ -81,12 +87,15 @@ impl Media<'_> {
                 let seconds = self.seconds(&content, VIDEO_SECONDS_ELSEWHERE);
                 seconds.saturating_mul(VIDEO_TOKENS_PER_SECOND)
             }
-            Kind::Text => content
-                .whole()
-                .map_or(TEXT_TOKENS_ELSEWHERE, |text| scale.text(&String::from_utf8_lossy(&text))),
+            Kind::Text => content.whole().map_or(TEXT_TOKENS_ELSEWHERE, |text| {
+                scale.text(&String::from_utf8_lossy(&text))
+            }),
             // The larger of an image and a document of that size, within reason.
             Kind::Unknown => {
-                let pages = content.len().map_or(0, document::pages_by_size).min(PAGES_ELSEWHERE);
+                let pages = content
+                    .len()
+                    .map_or(0, document::pages_by_size)
+                    .min(PAGES_ELSEWHERE);
                 let image = image::tokens(provider, None, image::Detail::Auto);
                 image.max(document::tokens(provider, pages))
             }
@@ -95,7 +104,9 @@ impl Media<'_> {
 
     fn seconds(self, content: &Content<'_>, elsewhere: u64) -> u64 {
         let media_type = self.media_type_of(content);
-        content.whole().map_or(elsewhere, |bytes| length::seconds(&media_type, &bytes))
+        content
+            .whole()
+            .map_or(elsewhere, |bytes| length::seconds(&media_type, &bytes))
     }
 
     fn object(self) -> Value {
@@ -106,8 +117,11 @@ impl Media<'_> {
     }
 
     fn media_type_of(self, content: &Content<'_>) -> String {
-        let stated =
-            if self.media_type.is_empty() { content.media_type() } else { self.media_type };
+        let stated = if self.media_type.is_empty() {
+            content.media_type()
+        } else {
+            self.media_type
+        };
         stated.trim().to_ascii_lowercase()
     }
 
@@ -115,8 +129,16 @@ impl Media<'_> {
     /// object says.
     fn kind(self, content: &Content<'_>, object: &Value) -> Kind {
         Kind::of_media_type(&self.media_type_of(content))
-            .or_else(|| content.head(64).map_or(Kind::Unknown, |head| Kind::of_head(&head)))
-            .or_else(|| content.extension().map_or(Kind::Unknown, Kind::of_extension))
+            .or_else(|| {
+                content
+                    .head(64)
+                    .map_or(Kind::Unknown, |head| Kind::of_head(&head))
+            })
+            .or_else(|| {
+                content
+                    .extension()
+                    .map_or(Kind::Unknown, Kind::of_extension)
+            })
             .or_else(|| Kind::of_object(object))
     }
 }
@@ -154,7 +176,21 @@ impl Kind {
             [b'%', b'P', b'D', b'F', ..] => Self::Pdf,
             [b'P', b'K', 3, 4, ..] => Self::Document,
             [b'I', b'D', b'3', ..] | [b'O', b'g', b'g', b'S', ..] => Self::Audio,
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Self::Audio,
+            [
+                b'R',
+                b'I',
+                b'F',
+                b'F',
+                _,
+                _,
+                _,
+                _,
+                b'W',
+                b'A',
+                b'V',
+                b'E',
+                ..,
+            ] => Self::Audio,
             _ if imagesize::image_type(head).is_ok() => Self::Image,
             [_, _, _, _, b'f', b't', b'y', b'p', ..] => Self::Video,
             _ => Self::Unknown,
@@ -175,7 +211,11 @@ impl Kind {
 
     /// By the `type` of the provider's part.
     fn of_object(object: &Value) -> Self {
-        match object.get("type").and_then(Value::as_str).unwrap_or_default() {
+        match object
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+        {
             "image_url" | "image" | "input_image" => Self::Image,
             "input_audio" => Self::Audio,
             "document" | "file" | "input_file" => Self::Pdf,

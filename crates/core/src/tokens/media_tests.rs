@@ -6,15 +6,24 @@ use super::super::O200k;
 use super::*;
 use crate::model::Provider;
 
-const PROVIDERS: [Provider; 4] =
-    [Provider::OpenAi, Provider::Anthropic, Provider::Google, Provider::Open];
+const PROVIDERS: [Provider; 4] = [
+    Provider::OpenAi,
+    Provider::Anthropic,
+    Provider::Google,
+    Provider::Open,
+];
 
 fn scale(provider: Provider) -> Scale {
     Scale::new(Arc::new(O200k), provider)
 }
 
 fn weigh(provider: Provider, media_type: &str, source: &MediaSource, extra_json: &str) -> u64 {
-    Media { media_type, source, extra_json }.tokens(&scale(provider))
+    Media {
+        media_type,
+        source,
+        extra_json,
+    }
+    .tokens(&scale(provider))
 }
 
 fn uri(uri: &str) -> MediaSource {
@@ -51,12 +60,23 @@ fn an_image_weighs_the_same_wherever_its_bytes_are() {
         ("", MediaSource::Data(image.clone())),
         ("application/octet-stream", MediaSource::Data(image)),
         ("", uri(&format!("data:image/png;base64,{encoded}"))),
-        ("image/png", uri(&format!("data:image/png;base64,{encoded}"))),
+        (
+            "image/png",
+            uri(&format!("data:image/png;base64,{encoded}")),
+        ),
         ("", uri(&format!("data:;base64,{encoded}"))),
     ];
     for (media_type, source) in sources {
-        assert_eq!(weigh(Provider::Anthropic, media_type, &source, ""), 1_369, "{source:?}");
-        assert_eq!(weigh(Provider::OpenAi, media_type, &source, ""), 1_229, "{source:?}");
+        assert_eq!(
+            weigh(Provider::Anthropic, media_type, &source, ""),
+            1_369,
+            "{source:?}"
+        );
+        assert_eq!(
+            weigh(Provider::OpenAi, media_type, &source, ""),
+            1_229,
+            "{source:?}"
+        );
     }
 }
 
@@ -80,12 +100,27 @@ fn an_image_that_is_elsewhere_or_broken_weighs_the_maximum() {
         ("image/png", MediaSource::Data(png(0, 0)), ""),
     ];
     for (media_type, source, extra) in sources {
-        assert_eq!(weigh(Provider::OpenAi, media_type, &source, extra), 3_000, "{source:?}");
-        assert_eq!(weigh(Provider::Anthropic, media_type, &source, extra), 4_784, "{source:?}");
-        assert_eq!(weigh(Provider::Google, media_type, &source, extra), 2_240, "{source:?}");
+        assert_eq!(
+            weigh(Provider::OpenAi, media_type, &source, extra),
+            3_000,
+            "{source:?}"
+        );
+        assert_eq!(
+            weigh(Provider::Anthropic, media_type, &source, extra),
+            4_784,
+            "{source:?}"
+        );
+        assert_eq!(
+            weigh(Provider::Google, media_type, &source, extra),
+            2_240,
+            "{source:?}"
+        );
     }
     let low = r#"{"type":"image_url","image_url":{"url":"","detail":"low"}}"#;
-    assert_eq!(weigh(Provider::OpenAi, "", &uri("https://example.com/cat"), low), 308);
+    assert_eq!(
+        weigh(Provider::OpenAi, "", &uri("https://example.com/cat"), low),
+        308
+    );
 }
 
 #[test]
@@ -96,16 +131,28 @@ fn documents_sounds_and_films_weigh_by_their_length() {
         ("application/pdf", MediaSource::Data(pdf.clone()), 2 * 560),
         ("", MediaSource::Data(pdf), 2 * 560),
         ("", encoded, 2 * 560),
-        ("application/pdf", uri("https://example.com/report"), 10 * 560),
+        (
+            "application/pdf",
+            uri("https://example.com/report"),
+            10 * 560,
+        ),
         ("", uri("https://example.com/report.pdf"), 10 * 560),
-        ("application/msword", MediaSource::Data(vec![1; 25_000]), 3 * 560),
+        (
+            "application/msword",
+            MediaSource::Data(vec![1; 25_000]),
+            3 * 560,
+        ),
         ("audio/ogg", MediaSource::Data(vec![1; 20_000]), 10 * 32),
         ("audio/mpeg", uri("https://example.com/song"), 300 * 32),
         ("video/mp4", MediaSource::Data(vec![1; 640_000]), 10 * 300),
         ("", uri("https://example.com/film.mp4"), 60 * 300),
     ];
     for (media_type, source, expected) in cases {
-        assert_eq!(weigh(Provider::Google, media_type, &source, ""), expected, "{media_type}");
+        assert_eq!(
+            weigh(Provider::Google, media_type, &source, ""),
+            expected,
+            "{media_type}"
+        );
     }
 }
 
@@ -116,21 +163,34 @@ fn a_text_file_weighs_what_its_text_does() {
     let encoded = format!("data:text/plain;base64,{}", base64(words.as_bytes()));
     let cases = [
         ("text/plain", MediaSource::Data(words.clone().into_bytes())),
-        ("text/markdown; charset=utf-8", MediaSource::Data(words.into_bytes())),
+        (
+            "text/markdown; charset=utf-8",
+            MediaSource::Data(words.into_bytes()),
+        ),
         ("", uri(&encoded)),
     ];
     for (media_type, source) in cases {
-        assert_eq!(weigh(Provider::Anthropic, media_type, &source, ""), tokens, "{media_type}");
+        assert_eq!(
+            weigh(Provider::Anthropic, media_type, &source, ""),
+            tokens,
+            "{media_type}"
+        );
     }
 }
 
 #[test]
 fn bytes_are_never_weighed_as_text() {
-    let noise: Vec<u8> =
-        (0..200_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect();
+    let noise: Vec<u8> = (0..200_000_u32)
+        .map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1])
+        .collect();
     for provider in PROVIDERS {
-        for media_type in ["image/png", "image/x-new", "application/octet-stream", "", "model/gltf"]
-        {
+        for media_type in [
+            "image/png",
+            "image/x-new",
+            "application/octet-stream",
+            "",
+            "model/gltf",
+        ] {
             let source = uri(&format!("data:{media_type};base64,{}", base64(&noise)));
             let tokens = weigh(provider, media_type, &source, "");
             assert!(tokens > 0 && tokens < 50_000, "{media_type}: {tokens}");
@@ -159,8 +219,16 @@ fn garbage_has_a_weight_and_breaks_nothing() {
         b"II*\0",
         b"RIFF\0\0\0\0WAVEfmt ",
     ];
-    let types =
-        ["", "image/jpeg", "application/pdf", "audio/wav", "video/mp4", "text/plain", "/", ";"];
+    let types = [
+        "",
+        "image/jpeg",
+        "application/pdf",
+        "audio/wav",
+        "video/mp4",
+        "text/plain",
+        "/",
+        ";",
+    ];
     for round in 0..400 {
         let start = starts[round % starts.len()];
         let tail = (0..next() % 600).map(|_| next().to_be_bytes()[3]);

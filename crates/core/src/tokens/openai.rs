@@ -80,14 +80,21 @@ mod tests {
         let word = "daylight ";
         let text = word.repeat(3 * PIECE_BYTES_MAX / word.len());
         let words = text.len() / word.len();
-        assert!((words..=words + 8).contains(&O200k.count(&text)), "{}", O200k.count(&text));
+        assert!(
+            (words..=words + 8).contains(&O200k.count(&text)),
+            "{}",
+            O200k.count(&text)
+        );
         assert_eq!(O200k.count(""), 0);
     }
 
     #[test]
     fn every_character_is_counted_whatever_its_script() {
-        for text in ["é".repeat(400_000), "\u{10ffff}".repeat(200_000), "\u{301}".repeat(300_000)]
-        {
+        for text in [
+            "é".repeat(400_000),
+            "\u{10ffff}".repeat(200_000),
+            "\u{301}".repeat(300_000),
+        ] {
             assert!(O200k.count(&text) > text.chars().count() / 64);
             assert!(Cl100k.count(&text) > text.chars().count() / 64);
         }

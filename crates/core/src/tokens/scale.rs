@@ -29,7 +29,11 @@ const OPAQUE_RUN_TOKENS_MAX: u64 = 16_384;
 impl Scale {
     /// A scale for the models of `provider` that tokenize as `tokenizer` does.
     pub fn new(tokenizer: Arc<dyn Tokenizer>, provider: Provider) -> Self {
-        Self { tokenizer, provider, overheads: Overheads::of(provider) }
+        Self {
+            tokenizer,
+            provider,
+            overheads: Overheads::of(provider),
+        }
     }
 
     /// How far its weights may be off, as a share; see [`Tokenizer::margin`].
@@ -39,7 +43,11 @@ impl Scale {
 
     /// Tokens of text with nothing around it.
     pub fn text(&self, text: &str) -> u64 {
-        if text.is_empty() { 0 } else { self.tokenizer.count(text) as u64 }
+        if text.is_empty() {
+            0
+        } else {
+            self.tokenizer.count(text) as u64
+        }
     }
 
     /// Tokens of a turn as a message: all its parts, the provider's fields that go back
@@ -54,7 +62,11 @@ impl Scale {
 
     /// Tokens of a system prompt as a message; 0 for an empty one.
     pub fn system(&self, system: &str) -> u64 {
-        if system.is_empty() { 0 } else { self.overheads.message + self.text(system) }
+        if system.is_empty() {
+            0
+        } else {
+            self.overheads.message + self.text(system)
+        }
     }
 
     /// Tokens of tool schemas, with the prompt that the provider adds where there are
@@ -75,26 +87,52 @@ impl Scale {
         let extra = self.extra(&part.extra_json);
         extra.saturating_add(match &part.kind {
             PartKind::Text(text) => self.text(text),
-            PartKind::ToolUse { id, name, input_json } => {
+            PartKind::ToolUse {
+                id,
+                name,
+                input_json,
+            } => {
                 let said = self.text(name) + self.text(input_json);
                 said + self.id(id) + self.overheads.call
             }
-            PartKind::ToolResult { tool_use_id, content, parts, is_error: _ } => {
+            PartKind::ToolResult {
+                tool_use_id,
+                content,
+                parts,
+                is_error: _,
+            } => {
                 let said = self.text(content) + self.id(tool_use_id) + self.overheads.result;
-                parts.iter().map(|part| self.part(part)).fold(said, u64::saturating_add)
+                parts
+                    .iter()
+                    .map(|part| self.part(part))
+                    .fold(said, u64::saturating_add)
             }
-            PartKind::Media { media_type, source, name } => {
-                let media = media::Media { media_type, source, extra_json: &part.extra_json };
+            PartKind::Media {
+                media_type,
+                source,
+                name,
+            } => {
+                let media = media::Media {
+                    media_type,
+                    source,
+                    extra_json: &part.extra_json,
+                };
                 media.tokens(self).saturating_add(self.text(name))
             }
-            PartKind::Thinking { text, signature, redacted: false } => {
+            PartKind::Thinking {
+                text,
+                signature,
+                redacted: false,
+            } => {
                 // What a provider shows of its reasoning may be a summary, or nothing:
                 // then the signature holds the whole, encrypted, and the whole is charged.
                 self.text(text).max(opaque(signature.len()))
             }
-            PartKind::Thinking { text, signature, redacted: true } => {
-                opaque(text.len()) + opaque(signature.len())
-            }
+            PartKind::Thinking {
+                text,
+                signature,
+                redacted: true,
+            } => opaque(text.len()) + opaque(signature.len()),
         })
     }
 
@@ -103,7 +141,11 @@ impl Scale {
     }
 
     fn id(&self, id: &str) -> u64 {
-        if self.overheads.reads_ids { self.text(id) } else { 0 }
+        if self.overheads.reads_ids {
+            self.text(id)
+        } else {
+            0
+        }
     }
 
     /// The provider's own fields, as the JSON that goes back. Of their content long

@@ -4,8 +4,12 @@ use super::super::{Estimate, O200k};
 use super::*;
 use crate::turn::{MediaSource, Role};
 
-const PROVIDERS: [Provider; 4] =
-    [Provider::OpenAi, Provider::Anthropic, Provider::Google, Provider::Open];
+const PROVIDERS: [Provider; 4] = [
+    Provider::OpenAi,
+    Provider::Anthropic,
+    Provider::Google,
+    Provider::Open,
+];
 
 fn scale(provider: Provider) -> Scale {
     Scale::new(Arc::new(O200k), provider)
@@ -16,12 +20,21 @@ fn turn(kind: PartKind) -> Turn {
 }
 
 fn call(id: &str, input_json: &str) -> PartKind {
-    PartKind::ToolUse { id: id.into(), name: "calculator".into(), input_json: input_json.into() }
+    PartKind::ToolUse {
+        id: id.into(),
+        name: "calculator".into(),
+        input_json: input_json.into(),
+    }
 }
 
 fn result(id: &str, content: &str, parts: Vec<Part>) -> PartKind {
     let (tool_use_id, content) = (id.into(), content.into());
-    PartKind::ToolResult { tool_use_id, content, parts, is_error: false }
+    PartKind::ToolResult {
+        tool_use_id,
+        content,
+        parts,
+        is_error: false,
+    }
 }
 
 #[test]
@@ -78,7 +91,10 @@ fn everything_that_goes_back_is_weighed() {
         ];
         for (kind, at_least) in cases {
             let tokens = scale.turn(&turn(kind.clone()));
-            assert!((at_least..at_least + 50).contains(&tokens), "{tokens} {kind:?}");
+            assert!(
+                (at_least..at_least + 50).contains(&tokens),
+                "{tokens} {kind:?}"
+            );
         }
         let bare = turn(PartKind::Text("hello".into()));
         let mut with_extra = bare.clone();
@@ -97,11 +113,20 @@ fn data_in_an_extra_is_not_text() {
         let extra_json = format!(
             r#"{{"type":"video_url","video_url":{{"url":"data:video/mp4;base64,{data}"}}}}"#
         );
-        Turn::new(Role::User, vec![Part { kind: PartKind::Text(String::new()), extra_json }])
+        Turn::new(
+            Role::User,
+            vec![Part {
+                kind: PartKind::Text(String::new()),
+                extra_json,
+            }],
+        )
     };
     let empty = scale.turn(&part(""));
     let large = scale.turn(&part(&"AbC9".repeat(500_000)));
-    assert!((empty..=empty + OPAQUE_RUN_TOKENS_MAX + 2).contains(&large), "{large}");
+    assert!(
+        (empty..=empty + OPAQUE_RUN_TOKENS_MAX + 2).contains(&large),
+        "{large}"
+    );
     let small = scale.turn(&part(&"AbC9".repeat(1_000)));
     assert!((empty + 1_000..empty + 1_010).contains(&small), "{small}");
     // Text is cut only around data, whatever stands there.

@@ -25,11 +25,19 @@ impl Block {
     pub(super) fn new(summary: &Arc<Summary>, known: Option<u64>, ask: &Ask<'_>) -> Self {
         let window_turn = |turn, known: Option<u64>| {
             let tokens = known.unwrap_or_else(|| (ask.weigh)(&turn));
-            WindowTurn { content: (ask.codec.seal)(turn, 0), tokens }
+            WindowTurn {
+                content: (ask.codec.seal)(turn, 0),
+                tokens,
+            }
         };
         let said = window_turn(summary.turn(), known);
         let acknowledged = window_turn(acknowledgement(), None);
-        Self { summary: Arc::clone(summary), scale: ask.scale, said, acknowledged }
+        Self {
+            summary: Arc::clone(summary),
+            scale: ask.scale,
+            said,
+            acknowledged,
+        }
     }
 
     /// True when it is this summary on this scale.
@@ -61,9 +69,14 @@ impl Block {
 /// A window's decisions where a summary has just taken the place of the oldest turns, or was
 /// taken back: everything behind it, as it was said. Turns that are never summarized stay.
 pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
-    let Some(block) = composer.block else { return Cut::default() };
+    let Some(block) = composer.block else {
+        return Cut::default();
+    };
     let through = block.through_seq();
-    let older = composer.view.tail_from(0).take_while(|record| record.seq <= through);
+    let older = composer
+        .view
+        .tail_from(0)
+        .take_while(|record| record.seq <= through);
     let kept = older.filter(|record| composer.view.is_kept(record) || record.role == Role::System);
     Cut {
         seq: through + 1,

@@ -47,7 +47,10 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     let unthinned = made.clone();
     if ask.policy == Policy::Salience {
         // What first in, first out is about to take leaves first, however important it is.
-        let by_caps = Target { tokens: u64::MAX, ..target };
+        let by_caps = Target {
+            tokens: u64::MAX,
+            ..target
+        };
         if let Some(place) = place(composer, &made, &unit, by_caps, ask) {
             begin_at(composer, &mut made, place.seq, &unit);
         }
@@ -72,7 +75,11 @@ pub(super) fn reword(
     floor: u64,
     ask: &Ask<'_>,
 ) -> Option<Cut> {
-    let mut made = Cut { budget: ask.budget, made_at: composer.view.last_seq, ..from.clone() };
+    let mut made = Cut {
+        budget: ask.budget,
+        made_at: composer.view.last_seq,
+        ..from.clone()
+    };
     reduce::reduce(composer, &mut made, &composer.current_unit(), ask);
     let is_less = made.reduced != from.reduced;
     (is_less && ask.fixed + composer.compose(&made).tokens <= floor).then_some(made)
@@ -92,7 +99,11 @@ fn is_worth_it(composer: &Composer<'_>, thinned: &Cut, target: Target, ask: &Ask
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Result<Cut, CoreError> {
     let made_at = composer.view.last_seq;
-    let mut made = Cut { budget: ask.budget, made_at, ..Cut::default() };
+    let mut made = Cut {
+        budget: ask.budget,
+        made_at,
+        ..Cut::default()
+    };
     let unit = composer.current_unit();
     if let Some(place) = last_units(composer, &made, &unit, (ask.budget, turns.into()), ask) {
         begin_at(composer, &mut made, place.seq, &unit);
@@ -176,20 +187,27 @@ fn smallest(composer: &Composer<'_>, made: &Cut, unit: &[u64], ask: &Ask<'_>) ->
 
 /// Lets the tail begin at `seq`; what is never left out is shown all the same.
 fn begin_at(composer: &Composer<'_>, made: &mut Cut, seq: u64, unit: &[u64]) {
-    let before = composer.view.tail_from(made.seq).take_while(|record| record.seq < seq);
-    let held = before.filter(|record| composer.view.is_kept(record)).map(|record| record.seq);
+    let before = composer
+        .view
+        .tail_from(made.seq)
+        .take_while(|record| record.seq < seq);
+    let held = before
+        .filter(|record| composer.view.is_kept(record))
+        .map(|record| record.seq);
     made.kept.extend(held);
     made.seq = seq;
     made.holes.retain(|&(_, last)| last >= seq);
     keep(composer, made, unit);
     let kept = &made.kept;
-    made.reduced.retain(|&turn, _| turn >= seq || kept.binary_search(&turn).is_ok());
+    made.reduced
+        .retain(|&turn, _| turn >= seq || kept.binary_search(&turn).is_ok());
 }
 
 /// Keeps the current unit, and of what was kept before only what is never left out.
 fn keep(composer: &Composer<'_>, made: &mut Cut, unit: &[u64]) {
     let record = |seq: &u64| composer.view.record(*seq);
-    made.kept.retain(|seq| record(seq).is_some_and(|record| composer.view.is_kept(record)));
+    made.kept
+        .retain(|seq| record(seq).is_some_and(|record| composer.view.is_kept(record)));
     made.kept.extend(unit);
     made.kept.sort_unstable();
     made.kept.dedup();
@@ -199,13 +217,21 @@ fn keep(composer: &Composer<'_>, made: &mut Cut, unit: &[u64]) {
 /// tail, which would have to leave for it otherwise.
 fn ahead(composer: &Composer<'_>, made: &Cut, unit: &[u64], ask: &Ask<'_>) -> Option<Excerpt> {
     let least = smallest(composer, made, unit, ask)?;
-    let anchor = composer.view.anchor().filter(|anchor| !unit.contains(&anchor.seq))?;
+    let anchor = composer
+        .view
+        .anchor()
+        .filter(|anchor| !unit.contains(&anchor.seq))?;
     if least.tokens <= ask.budget {
         return None;
     }
     let others = least.tokens.saturating_sub(composer.tokens(anchor));
     let wanted = ask.floor().saturating_sub(others) / 2;
-    excerpt(anchor, composer.tokens(anchor), wanted.max(EXCERPT_TOKENS_MIN), ask)
+    excerpt(
+        anchor,
+        composer.tokens(anchor),
+        wanted.max(EXCERPT_TOKENS_MIN),
+        ask,
+    )
 }
 
 /// Makes an excerpt of the anchor where that is what it takes.
@@ -225,16 +251,29 @@ fn fit(
         return Ok(());
     }
     let anchor = composer.view.anchor().filter(|anchor| {
-        all.items.iter().any(|item| item.is_stored() && item.seq == anchor.seq)
+        all.items
+            .iter()
+            .any(|item| item.is_stored() && item.seq == anchor.seq)
             && anchor.seq != composer.view.last_seq
     });
-    let Some(anchor) = anchor else { return Err(too_large(composer, made, unit, total, ask)) };
+    let Some(anchor) = anchor else {
+        return Err(too_large(composer, made, unit, total, ask));
+    };
     let others = total - composer.tokens(anchor);
     let room = ask.budget.saturating_sub(others);
     if room < EXCERPT_TOKENS_MIN {
-        return Err(too_large(composer, made, unit, others + EXCERPT_TOKENS_MIN, ask));
+        return Err(too_large(
+            composer,
+            made,
+            unit,
+            others + EXCERPT_TOKENS_MIN,
+            ask,
+        ));
     }
-    let wanted = ask.floor().saturating_sub(others).clamp(EXCERPT_TOKENS_MIN, room);
+    let wanted = ask
+        .floor()
+        .saturating_sub(others)
+        .clamp(EXCERPT_TOKENS_MIN, room);
     made.excerpt = excerpt(anchor, composer.tokens(anchor), wanted, ask)
         .or_else(|| excerpt(anchor, composer.tokens(anchor), room, ask));
     let total = ask.fixed + composer.compose(made).tokens;
@@ -252,7 +291,10 @@ fn excerpt(anchor: &TurnRecord, tokens: u64, wanted: u64, ask: &Ask<'_>) -> Opti
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
         let shown = reduce::excerpt(anchor, size, ask)?;
         if shown.tokens <= wanted {
-            return Some(Excerpt { bytes: size, shown: Some(shown) });
+            return Some(Excerpt {
+                bytes: size,
+                shown: Some(shown),
+            });
         }
         bytes = bytes * 3 / 4;
     }
@@ -268,7 +310,11 @@ fn too_large(
 ) -> CoreError {
     let items = composer.compose(made).items;
     let is_current = |item: &&Item<'_>| item.is_stored() && unit.contains(&item.seq);
-    let turn = items.iter().filter(is_current).map(|item| item.tokens).sum();
+    let turn = items
+        .iter()
+        .filter(is_current)
+        .map(|item| item.tokens)
+        .sum();
     let pinned = tokens.saturating_sub(ask.fixed + turn);
     CoreError::CurrentTurnTooLarge {
         budget: ask.input_budget,

@@ -17,13 +17,20 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
     match item.kind {
         Kind::Whole => Some(Arc::clone(&record.content)),
         Kind::Elision(turns) => Some((ask.codec.seal)(words::elision(turns), 0)),
-        Kind::Reduced => reduced()?.shown.as_ref().map(|shown| Arc::clone(&shown.content)),
-        Kind::Excerpt => {
-            cut.excerpt.as_ref()?.shown.as_ref().map(|shown| Arc::clone(&shown.content))
-        }
-        Kind::Abandoned => {
-            Some((ask.codec.seal)(words::abandoned(record.open_uses().map(|id| &**id)), 0))
-        }
+        Kind::Reduced => reduced()?
+            .shown
+            .as_ref()
+            .map(|shown| Arc::clone(&shown.content)),
+        Kind::Excerpt => cut
+            .excerpt
+            .as_ref()?
+            .shown
+            .as_ref()
+            .map(|shown| Arc::clone(&shown.content)),
+        Kind::Abandoned => Some((ask.codec.seal)(
+            words::abandoned(record.open_uses().map(|id| &**id)),
+            0,
+        )),
         Kind::ResultsFor(_) | Kind::Rest => {
             let shown = reduced().and_then(|reduced| reduced.shown.as_ref());
             let content = shown.map_or(&record.content, |shown| &shown.content);
@@ -35,12 +42,19 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
 
 /// Makes anew what a cut shows in other words and a restart has forgotten.
 pub(super) fn remake(composer: &Composer<'_>, cut: &mut Cut, ask: &Ask<'_>) {
-    for (&seq, reduced) in cut.reduced.iter_mut().filter(|(_, reduced)| reduced.shown.is_none()) {
+    for (&seq, reduced) in cut
+        .reduced
+        .iter_mut()
+        .filter(|(_, reduced)| reduced.shown.is_none())
+    {
         if let Some(record) = composer.view.record(seq) {
             reduced.shown = reduce::show(record, &reduced.results, ask);
         }
     }
-    if let Some(excerpt) = cut.excerpt.as_mut().filter(|excerpt| excerpt.shown.is_none())
+    if let Some(excerpt) = cut
+        .excerpt
+        .as_mut()
+        .filter(|excerpt| excerpt.shown.is_none())
         && let Some(anchor) = composer.view.anchor()
     {
         excerpt.shown = reduce::excerpt(anchor, excerpt.bytes, ask);

@@ -30,7 +30,14 @@ impl Counts {
     pub(super) fn new(scale: ScaleId, view: &View<'_>) -> Self {
         let (base, front) = (view.last_seq + 1, view.front_seq());
         let (tail, apart) = (VecDeque::new(), BTreeMap::new());
-        Self { scale, base, tail, tail_tokens: 0, apart, front }
+        Self {
+            scale,
+            base,
+            tail,
+            tail_tokens: 0,
+            apart,
+            front,
+        }
     }
 
     /// A turn's tokens, where they were counted.
@@ -78,7 +85,8 @@ impl Counts {
             self.base += 1;
         }
         self.base = self.base.max(front);
-        self.apart.retain(|&seq, _| seq < front && view.record(seq).is_some());
+        self.apart
+            .retain(|&seq, _| seq < front && view.record(seq).is_some());
     }
 
     /// The turns that have no count yet and that a window of so many tokens may look at,
@@ -96,7 +104,11 @@ impl Counts {
             })
             .collect();
         older.reverse();
-        let apart = view.apart.iter().copied().filter(|record| self.get(record.seq).is_none());
+        let apart = view
+            .apart
+            .iter()
+            .copied()
+            .filter(|record| self.get(record.seq).is_none());
         apart.chain(older).chain(newer).collect()
     }
 }

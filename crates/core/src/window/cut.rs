@@ -88,7 +88,9 @@ impl Cut {
     /// True for a turn that it leaves out of the tail.
     pub(super) fn leaves_out(&self, seq: u64) -> bool {
         let place = self.holes.partition_point(|&(_, last)| last < seq);
-        self.holes.get(place).is_some_and(|&(first, _)| first <= seq)
+        self.holes
+            .get(place)
+            .is_some_and(|&(first, _)| first <= seq)
     }
 
     /// True when no turn is in other words.

@@ -101,9 +101,19 @@ impl Composed<'_> {
 impl<'a> Composer<'a> {
     /// Puts the window of a cut together.
     pub(super) fn compose(&self, cut: &Cut) -> Composed<'a> {
-        let out = Composed { is_whole: true, ..Composed::default() };
-        let mut draft =
-            Draft { composer: self, cut, out, last: 0, gap: 0, has_lost: false, ahead: Vec::new() };
+        let out = Composed {
+            is_whole: true,
+            ..Composed::default()
+        };
+        let mut draft = Draft {
+            composer: self,
+            cut,
+            out,
+            last: 0,
+            gap: 0,
+            has_lost: false,
+            ahead: Vec::new(),
+        };
         let mut apart = self.apart(cut).into_iter().peekable();
         if let Some(block) = self.block {
             let leads =
@@ -156,8 +166,12 @@ impl<'a> Composer<'a> {
     /// came too late for its call has left at once: then it is the turn before.
     pub(super) fn current_unit(&self) -> Vec<u64> {
         let mut unit = Vec::new();
-        let newest =
-            self.view.tail_from(0).next_back().into_iter().chain(self.view.apart.iter().copied());
+        let newest = self
+            .view
+            .tail_from(0)
+            .next_back()
+            .into_iter()
+            .chain(self.view.apart.iter().copied());
         let mut rest: Vec<u64> = newest.map(|record| record.seq).max().into_iter().collect();
         while let Some(seq) = rest.pop() {
             if let Some(record) = self.view.record(seq).filter(|_| !unit.contains(&seq)) {
@@ -176,7 +190,10 @@ impl<'a> Composer<'a> {
 
     /// Tokens of the error results of its calls that were never answered.
     pub(super) fn abandoned_tokens(&self, record: &TurnRecord) -> u64 {
-        record.open_uses().map(|id| self.overheads.abandoned + id.len() as u64).sum()
+        record
+            .open_uses()
+            .map(|id| self.overheads.abandoned + id.len() as u64)
+            .sum()
     }
 
     /// True when it says something beside its results. Looks inside: only for turns that do
@@ -184,7 +201,9 @@ impl<'a> Composer<'a> {
     fn has_more_than_results(&self, record: &TurnRecord) -> bool {
         let turn = (self.open)(&record.content);
         turn.is_some_and(|turn| {
-            turn.parts.iter().any(|part| !matches!(part.kind, PartKind::ToolResult { .. }))
+            turn.parts
+                .iter()
+                .any(|part| !matches!(part.kind, PartKind::ToolResult { .. }))
         })
     }
 
@@ -194,8 +213,17 @@ impl<'a> Composer<'a> {
         record.open_uses().next()?;
         let is_foreign = |later: &&TurnRecord| !later.answers().contains(&record.seq);
         let in_tail = self.view.tail_from(record.seq + 1).find(is_foreign);
-        let apart = self.view.apart.iter().copied().filter(|later| later.seq > record.seq);
-        apart.filter(is_foreign).chain(in_tail).map(|later| later.seq).min()
+        let apart = self
+            .view
+            .apart
+            .iter()
+            .copied()
+            .filter(|later| later.seq > record.seq);
+        apart
+            .filter(is_foreign)
+            .chain(in_tail)
+            .map(|later| later.seq)
+            .min()
     }
 }
 
@@ -223,7 +251,12 @@ impl<'a> Draft<'_, 'a> {
         if is_plain && self.ahead.is_empty() && self.cut.is_plain() {
             self.last = record.seq;
             self.out.turns += 1;
-            self.push(record, Kind::Whole, record.seq, self.composer.tokens(record));
+            self.push(
+                record,
+                Kind::Whole,
+                record.seq,
+                self.composer.tokens(record),
+            );
             return;
         }
         self.put_with_care(record);
@@ -258,9 +291,16 @@ impl<'a> Draft<'_, 'a> {
         answers.dedup();
         let (mut next, mut split) = (record.seq + 1, None);
         // They may stand ahead of turns that were said before them.
-        self.out.has_gaps |= answers.iter().zip(next..).any(|(answer, next)| *answer != next);
+        self.out.has_gaps |= answers
+            .iter()
+            .zip(next..)
+            .any(|(answer, next)| *answer != next);
         for answer in answers {
-            let Some(result) = self.composer.view.record(answer).filter(|_| self.shows(answer))
+            let Some(result) = self
+                .composer
+                .view
+                .record(answer)
+                .filter(|_| self.shows(answer))
             else {
                 self.out.is_whole = false;
                 continue;
@@ -283,7 +323,11 @@ impl<'a> Draft<'_, 'a> {
             }
         }
         let has_open = record.open_uses().next().is_some();
-        if let Some(since) = self.composer.abandoned_since(record).or(split.filter(|_| has_open)) {
+        if let Some(since) = self
+            .composer
+            .abandoned_since(record)
+            .or(split.filter(|_| has_open))
+        {
             let tokens = self.composer.abandoned_tokens(record);
             self.push(record, Kind::Abandoned, since, tokens);
         }
@@ -329,19 +373,37 @@ impl<'a> Draft<'_, 'a> {
             let tokens = self.composer.overheads.elision;
             self.out.tokens += tokens;
             let has_lost = std::mem::take(&mut self.has_lost);
-            let since = if has_lost { u64::MAX } else { self.cut.made_at.max(seq) };
-            self.out.items.push(Item { record, seq, kind: Kind::Elision(turns), since, tokens });
+            let since = if has_lost {
+                u64::MAX
+            } else {
+                self.cut.made_at.max(seq)
+            };
+            self.out.items.push(Item {
+                record,
+                seq,
+                kind: Kind::Elision(turns),
+                since,
+                tokens,
+            });
         }
     }
 
     fn push_turn(&mut self, record: &'a TurnRecord) {
-        let excerpt =
-            self.cut.excerpt.as_ref().filter(|_| {
-                self.composer.view.anchor().is_some_and(|anchor| anchor.seq == record.seq)
-            });
+        let excerpt = self.cut.excerpt.as_ref().filter(|_| {
+            self.composer
+                .view
+                .anchor()
+                .is_some_and(|anchor| anchor.seq == record.seq)
+        });
         let (kind, tokens) = match (self.cut.reduced.get(&record.seq), excerpt) {
-            (_, Some(excerpt)) => (Kind::Excerpt, excerpt.shown.as_ref().map(|shown| shown.tokens)),
-            (Some(reduced), _) => (Kind::Reduced, reduced.shown.as_ref().map(|shown| shown.tokens)),
+            (_, Some(excerpt)) => (
+                Kind::Excerpt,
+                excerpt.shown.as_ref().map(|shown| shown.tokens),
+            ),
+            (Some(reduced), _) => (
+                Kind::Reduced,
+                reduced.shown.as_ref().map(|shown| shown.tokens),
+            ),
             (None, None) => (Kind::Whole, None),
         };
         let tokens = tokens.unwrap_or_else(|| self.composer.tokens(record));
@@ -350,7 +412,13 @@ impl<'a> Draft<'_, 'a> {
 
     fn push(&mut self, record: &'a TurnRecord, kind: Kind, since: u64, tokens: u64) {
         self.out.tokens += tokens;
-        self.out.items.push(Item { record, seq: record.seq, kind, since, tokens });
+        self.out.items.push(Item {
+            record,
+            seq: record.seq,
+            kind,
+            since,
+            tokens,
+        });
     }
 
     /// True for a turn that the window shows.

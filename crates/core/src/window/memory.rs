@@ -59,9 +59,16 @@ struct Entry {
 impl Windows {
     /// The cuts that a store remembers, in the order of their use.
     pub fn restore(saved: Vec<SavedCut>) -> Self {
-        let entry =
-            |saved: SavedCut| Entry { key: saved.key, cut: saved.cut, sent: None, uncharged: None };
-        Self { cuts: saved.into_iter().map(entry).collect(), ..Self::default() }
+        let entry = |saved: SavedCut| Entry {
+            key: saved.key,
+            cut: saved.cut,
+            sent: None,
+            uncharged: None,
+        };
+        Self {
+            cuts: saved.into_iter().map(entry).collect(),
+            ..Self::default()
+        }
     }
 
     /// Turns have left that nothing but an operator makes leave: what was sent is not known
@@ -77,7 +84,11 @@ impl Windows {
         }
         let made = self.cuts.iter().filter(|entry| entry.lasts());
         Some(
-            made.map(|entry| SavedCut { key: entry.key.clone(), cut: entry.cut.clone() }).collect(),
+            made.map(|entry| SavedCut {
+                key: entry.key.clone(),
+                cut: entry.cut.clone(),
+            })
+            .collect(),
         )
     }
 
@@ -123,7 +134,9 @@ impl Windows {
     pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
         let counts = self.counts.iter_mut().find(|counts| counts.scale == scale);
         if let Some(counts) = counts {
-            counted.into_iter().for_each(|(seq, tokens)| counts.put(seq, tokens));
+            counted
+                .into_iter()
+                .for_each(|(seq, tokens)| counts.put(seq, tokens));
         }
     }
 
@@ -134,7 +147,10 @@ impl Windows {
 
     /// A turn's tokens on a scale, where they were counted.
     pub(crate) fn tokens(&self, scale: ScaleId, seq: u64) -> Option<u32> {
-        self.counts.iter().find(|counts| counts.scale == scale)?.get(seq)
+        self.counts
+            .iter()
+            .find(|counts| counts.scale == scale)?
+            .get(seq)
     }
 
     /// Builds a window.
@@ -153,7 +169,10 @@ impl Windows {
         let block = summary.map(|summary| self.block(summary, ask));
         let unknown = Counts::new(ask.scale, &view);
         let counts = self.counts.iter().find(|counts| counts.scale == ask.scale);
-        let place = self.cuts.iter().position(|entry| entry.key.is(ask.model, ask.policy));
+        let place = self
+            .cuts
+            .iter()
+            .position(|entry| entry.key.is(ask.model, ask.policy));
         let entry = place.map(|place| &self.cuts[place]);
         let (whole, sent) = (Cut::default(), entry.and_then(|entry| entry.sent));
         let cut = entry.map_or(&whole, |entry| &entry.cut);
@@ -177,7 +196,11 @@ impl Windows {
 
     /// The summary, encoded and weighed once.
     fn block(&mut self, summary: &Arc<Summary>, ask: &Ask<'_>) -> Arc<Block> {
-        if let Some(known) = self.blocks.iter().find(|block| block.is(summary, ask.scale)) {
+        if let Some(known) = self
+            .blocks
+            .iter()
+            .find(|block| block.is(summary, ask.scale))
+        {
             return Arc::clone(known);
         }
         let known = self
@@ -204,14 +227,25 @@ impl Windows {
             // What is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();
         }
-        let sent = Some(Sent { last_seq, fixed_digest: ask.fixed_digest });
+        let sent = Some(Sent {
+            last_seq,
+            fixed_digest: ask.fixed_digest,
+        });
         let uncharged = Some(window.counted);
         let key = match place {
             Some(place) => self.cuts.remove(place).key,
-            None => CutKey { model: ask.model.into(), policy: ask.policy },
+            None => CutKey {
+                model: ask.model.into(),
+                policy: ask.policy,
+            },
         };
         self.is_changed |= window.has_new_cut;
-        self.cuts.push(Entry { key, cut, sent, uncharged });
+        self.cuts.push(Entry {
+            key,
+            cut,
+            sent,
+            uncharged,
+        });
     }
 
     /// True when it has a cut for these, whole or not.
@@ -222,7 +256,11 @@ impl Windows {
 
     /// Notes the tokens of a window that is not kept, for what the provider will charge.
     pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
-        if let Some(entry) = self.cuts.iter_mut().find(|entry| entry.key.is(model, policy)) {
+        if let Some(entry) = self
+            .cuts
+            .iter_mut()
+            .find(|entry| entry.key.is(model, policy))
+        {
             entry.uncharged = Some(counted);
         }
     }

@@ -129,7 +129,11 @@ impl Ask<'_> {
     /// Counted tokens as the provider charges them.
     #[allow(clippy::cast_possible_truncation)]
     fn shown(&self, tokens: u64) -> u64 {
-        if self.factor == 1.0 { tokens } else { (tokens as f64 * self.factor) as u64 }
+        if self.factor == 1.0 {
+            tokens
+        } else {
+            (tokens as f64 * self.factor) as u64
+        }
     }
 }
 

@@ -68,7 +68,9 @@ impl<'a> Places<'a, ()> {
             bytes: 0,
             at_exchange: false,
         };
-        let held = tail.filter(|record| view.is_kept(record)).map(|record| record.seq);
+        let held = tail
+            .filter(|record| view.is_kept(record))
+            .map(|record| record.seq);
         let apart = composer.apart(made);
         let apart = apart.iter().filter(|record| {
             let stays =
@@ -98,7 +100,11 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
         if std::mem::take(&mut self.may_be_empty) {
             self.at_exchange = true;
             let (tokens, lines) = (self.tokens, self.lines);
-            return Some(Place { seq: self.composer.view.last_seq + 1, tokens, lines });
+            return Some(Place {
+                seq: self.composer.view.last_seq + 1,
+                tokens,
+                lines,
+            });
         }
         loop {
             let record = self.tail.next()?;
@@ -118,14 +124,22 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
             if self.oldest_mate >= record.seq {
                 self.at_exchange = record.role == Role::User && record.answers().is_empty();
                 let (tokens, lines) = (self.tokens, self.lines);
-                return Some(Place { seq: record.seq, tokens, lines });
+                return Some(Place {
+                    seq: record.seq,
+                    tokens,
+                    lines,
+                });
             }
         }
     }
 
     fn shown_tokens(&self, record: &TurnRecord) -> u64 {
         let anchor = self.composer.view.anchor().map(|anchor| anchor.seq);
-        let excerpt = self.made.excerpt.as_ref().filter(|_| anchor == Some(record.seq));
+        let excerpt = self
+            .made
+            .excerpt
+            .as_ref()
+            .filter(|_| anchor == Some(record.seq));
         let reduced = self.made.reduced.get(&record.seq);
         let shown = match excerpt {
             Some(excerpt) => excerpt.shown.as_ref(),

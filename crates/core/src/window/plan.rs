@@ -96,7 +96,14 @@ pub(super) fn plan(
 ) -> Result<Planned, CoreError> {
     let with_anchor = !matches!(ask.policy, Policy::SlidingWindow { .. });
     let (overheads, open) = (ask.overheads, ask.codec.open);
-    let composer = Composer { view, counts, overheads, open, with_anchor, block };
+    let composer = Composer {
+        view,
+        counts,
+        overheads,
+        open,
+        with_anchor,
+        block,
+    };
     let mut start = last.clone();
     // Much more room than the last cut had: what it left out may come back.
     let is_roomy = start.budget > 0 && ask.budget >= start.budget.saturating_add(start.budget / 4);
@@ -124,7 +131,13 @@ pub(super) fn plan(
     }
     if holds(view, &start, &composed, ask) {
         let is_other = (start.made_at, start.summary) != (last.made_at, last.summary);
-        return Ok(finish(&composer, start, &composed, (last, sent, is_other), ask));
+        return Ok(finish(
+            &composer,
+            start,
+            &composed,
+            (last, sent, is_other),
+            ask,
+        ));
     }
     let cut = choose::cut(&composer, &start, ask)?;
     let composed = composer.compose(&cut);
@@ -168,7 +181,10 @@ fn finish(
         turns_included: small(included),
         turns_omitted: small(composer.view.turns().saturating_sub(included)),
         results_trimmed: small(
-            cut.reduced.values().map(|reduced| reduced.results.len() as u64).sum(),
+            cut.reduced
+                .values()
+                .map(|reduced| reduced.results.len() as u64)
+                .sum(),
         ),
         stable_prefix_tokens: if is_first { 0 } else { laid.stable_tokens },
         token_factor: ask.factor,
@@ -181,8 +197,13 @@ fn finish(
     };
     report.explain(&cut, ask.shown(ask.budget));
     let sent_tokens = laid.counted - (ask.fixed - ask.memories);
-    let newly_reduced = cut.reduced.iter().filter(|(seq, _)| !before.reduced.contains_key(seq));
-    let newly_reduced = newly_reduced.map(|(_, reduced)| reduced.results.len() as u64).sum();
+    let newly_reduced = cut
+        .reduced
+        .iter()
+        .filter(|(seq, _)| !before.reduced.contains_key(seq));
+    let newly_reduced = newly_reduced
+        .map(|(_, reduced)| reduced.results.len() as u64)
+        .sum();
     let window = Window {
         cache_breakpoints: laid.breakpoints(),
         turns: laid.turns,
@@ -224,7 +245,10 @@ impl Laid {
         let total = ask.shown(counted);
         let mut laid = Self {
             turns: Vec::with_capacity(composed.items.len() + 2),
-            blocks: Blocks { system: total, ..Blocks::default() },
+            blocks: Blocks {
+                system: total,
+                ..Blocks::default()
+            },
             counted,
             total,
             stable_tokens: total,
@@ -241,7 +265,9 @@ impl Laid {
                 laid.head_turns = laid.turns.len();
             }
             let Some(item) = next else { break };
-            let Some(content) = content::content(cut, item, ask) else { continue };
+            let Some(content) = content::content(cut, item, ask) else {
+                continue;
+            };
             let tokens = laid.push(content, item.tokens, ask);
             match item.is_stored() && Some(item.seq) == anchor {
                 true => laid.blocks.anchor += tokens,
@@ -300,12 +326,21 @@ fn stable_items(
     (before, cut, is_other): (&Cut, &Cut, bool),
     sent: Option<Sent>,
 ) -> Stable {
-    let Some(sent) = sent else { return Stable::default() };
+    let Some(sent) = sent else {
+        return Stable::default();
+    };
     let items = &composed.items;
     let was_sent = |item: &&Item<'_>| item.since <= sent.last_seq;
     if !is_other {
-        let items = items.iter().take(composed.whole_items()).take_while(was_sent).count();
-        return Stable { items, with_block: true };
+        let items = items
+            .iter()
+            .take(composed.whole_items())
+            .take_while(was_sent)
+            .count();
+        return Stable {
+            items,
+            with_block: true,
+        };
     }
     // As it was then, where no other summary stood there.
     let block = composer.block.filter(|_| before.summary > 0);
@@ -321,7 +356,10 @@ fn stable_items(
     let both = items.iter().zip(was_whole.take_while(was_sent));
     let items = both.take_while(is_same).count();
     match cut.summary == before.summary {
-        true => Stable { items, with_block: items >= composed.block_at },
+        true => Stable {
+            items,
+            with_block: items >= composed.block_at,
+        },
         // Another summary, or none: only what stands before it.
         false => {
             let led = |item: &&Item<'_>| item.seq <= before.through_seq;
@@ -330,7 +368,10 @@ fn stable_items(
                 _ => old.items.iter().take_while(led).count(),
             };
             let ahead = composed.block_at.min(before_old);
-            Stable { items: items.min(ahead), with_block: false }
+            Stable {
+                items: items.min(ahead),
+                with_block: false,
+            }
         }
     }
 }
@@ -341,12 +382,20 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
     let mut all = Vec::new();
     let items = &composed.items;
     let mut shown: Vec<u64> = match composed.has_gaps {
-        true => items.iter().filter(|item| item.is_stored()).map(|item| item.seq).collect(),
+        true => items
+            .iter()
+            .filter(|item| item.is_stored())
+            .map(|item| item.seq)
+            .collect(),
         false => items.last().map(|item| item.seq).into_iter().collect(),
     };
     shown.sort_unstable();
     shown.push(last + 1);
-    let mut next = if composed.has_gaps { 1 } else { shown[0].min(last + 1) };
+    let mut next = if composed.has_gaps {
+        1
+    } else {
+        shown[0].min(last + 1)
+    };
     for seq in shown {
         if seq > next {
             all.extend(gap(composer, cut, front, next, seq - 1));
@@ -354,14 +403,28 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
         next = next.max(seq + 1);
     }
     for (&seq, reduced) in &cut.reduced {
-        let is_old =
-            reduced.results.iter().any(|(_, how)| matches!(how, super::How::Superseded { .. }));
-        let reason = if is_old { OmissionReason::Superseded } else { OmissionReason::Trimmed };
-        all.push(Omission { first_seq: seq, last_seq: seq, reason });
+        let is_old = reduced
+            .results
+            .iter()
+            .any(|(_, how)| matches!(how, super::How::Superseded { .. }));
+        let reason = if is_old {
+            OmissionReason::Superseded
+        } else {
+            OmissionReason::Trimmed
+        };
+        all.push(Omission {
+            first_seq: seq,
+            last_seq: seq,
+            reason,
+        });
     }
     if let (Some(_), Some(anchor)) = (&cut.excerpt, composer.view.anchor()) {
         let (first_seq, last_seq) = (anchor.seq, anchor.seq);
-        all.push(Omission { first_seq, last_seq, reason: OmissionReason::Excerpt });
+        all.push(Omission {
+            first_seq,
+            last_seq,
+            reason: OmissionReason::Excerpt,
+        });
     }
     all.sort_by_key(|omission| omission.first_seq);
     all
@@ -380,11 +443,19 @@ fn gap(
     let parts = [
         (first, last.min(summarized), OmissionReason::Summarized),
         (kept, last.min(front - 1), OmissionReason::Dropped),
-        (kept.max(front), last.min(cut.seq.saturating_sub(1)), OmissionReason::Cut),
+        (
+            kept.max(front),
+            last.min(cut.seq.saturating_sub(1)),
+            OmissionReason::Cut,
+        ),
         (kept.max(front).max(cut.seq), last, OmissionReason::Salience),
     ];
     parts
         .into_iter()
         .filter(|(first, last, _)| first <= last)
-        .map(|(first_seq, last_seq, reason)| Omission { first_seq, last_seq, reason })
+        .map(|(first_seq, last_seq, reason)| Omission {
+            first_seq,
+            last_seq,
+            reason,
+        })
 }

@@ -33,8 +33,9 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
     let settings = ask.settings;
     let tail = composer.view.tail_from(made.seq);
     let tied = tail.filter(|record| !record.stands_alone() && !made.leaves_out(record.seq));
-    let turns: Vec<(&TurnRecord, Turn)> =
-        tied.filter_map(|record| Some((record, (ask.codec.open)(&record.content)?))).collect();
+    let turns: Vec<(&TurnRecord, Turn)> = tied
+        .filter_map(|record| Some((record, (ask.codec.open)(&record.content)?)))
+        .collect();
     let may_change = |seq: u64| {
         let record = composer.view.record(seq);
         !unit.contains(&seq) && record.is_some_and(|record| !composer.view.is_kept(record))
@@ -48,7 +49,12 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
         }
     }
     if settings.supersede {
-        let is_small = |seq| composer.counts.get(seq).is_some_and(|n| n < RESULT_TOKENS_MIN);
+        let is_small = |seq| {
+            composer
+                .counts
+                .get(seq)
+                .is_some_and(|n| n < RESULT_TOKENS_MIN)
+        };
         for (answer, by) in superseded(&turns) {
             if may_change(answer.seq) && !is_small(answer.seq) {
                 let results = decided.entry(answer.seq).or_default();
@@ -61,7 +67,10 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
         let Some((record, _)) = turns.iter().find(|(record, _)| record.seq == seq) else {
             continue;
         };
-        let earlier = made.reduced.get(&seq).map(|reduced| reduced.results.clone());
+        let earlier = made
+            .reduced
+            .get(&seq)
+            .map(|reduced| reduced.results.clone());
         let mut results = results;
         for (place, how) in earlier.into_iter().flatten() {
             let is_newly_old = matches!(how, How::Trimmed { .. })
@@ -77,7 +86,13 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
         let shown = show(record, &results, ask);
         let is_less = |shown: &Shown| shown.tokens < composer.tokens(record);
         if let Some(shown) = shown.filter(is_less) {
-            made.reduced.insert(seq, Reduced { results, shown: Some(shown) });
+            made.reduced.insert(
+                seq,
+                Reduced {
+                    results,
+                    shown: Some(shown),
+                },
+            );
         }
     }
 }
@@ -91,7 +106,11 @@ pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>)
 /// An excerpt of a turn with about so many bytes of its text.
 pub(super) fn excerpt(record: &TurnRecord, bytes: u32, ask: &Ask<'_>) -> Option<Shown> {
     let mut turn = (ask.codec.open)(&record.content)?;
-    let texts = turn.parts.iter().filter(|part| matches!(part.kind, PartKind::Text(_))).count();
+    let texts = turn
+        .parts
+        .iter()
+        .filter(|part| matches!(part.kind, PartKind::Text(_)))
+        .count();
     let each = bytes as usize / texts.max(1);
     for part in &mut turn.parts {
         shorten(part, each * 2 / 3, each / 3);
@@ -101,7 +120,10 @@ pub(super) fn excerpt(record: &TurnRecord, bytes: u32, ask: &Ask<'_>) -> Option<
 
 fn shown(turn: Turn, seq: u64, ask: &Ask<'_>) -> Shown {
     let tokens = (ask.weigh)(&turn).max(1);
-    Shown { content: (ask.codec.seal)(turn, seq), tokens }
+    Shown {
+        content: (ask.codec.seal)(turn, seq),
+        tokens,
+    }
 }
 
 /// Results whose call was made again later, with the id of that later call.
@@ -112,10 +134,18 @@ fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
         let mut place = 0;
         for part in &turn.parts {
             match &part.kind {
-                PartKind::ToolUse { id, name, input_json } => {
+                PartKind::ToolUse {
+                    id,
+                    name,
+                    input_json,
+                } => {
                     calls.insert((record.seq, id), (name.clone(), in_order(input_json)));
                 }
-                PartKind::ToolResult { tool_use_id, is_error, .. } => {
+                PartKind::ToolResult {
+                    tool_use_id,
+                    is_error,
+                    ..
+                } => {
                     let of = record.answers().get(place).copied().unwrap_or(0);
                     let call = calls.get(&(of, tool_use_id.as_str()));
                     if let Some(call) = call.filter(|_| !is_given_back_whole(part)) {
@@ -151,8 +181,10 @@ fn in_order(json: &str) -> String {
     fn sorted(value: Value) -> Value {
         match value {
             Value::Object(fields) => {
-                let ordered: BTreeMap<String, Value> =
-                    fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+                let ordered: BTreeMap<String, Value> = fields
+                    .into_iter()
+                    .map(|(name, value)| (name, sorted(value)))
+                    .collect();
                 ordered.into_iter().collect()
             }
             Value::Array(items) => items.into_iter().map(sorted).collect(),
@@ -190,7 +222,10 @@ fn long_results(
         tail_bytes: bytes_of(settings.trim_tail_tokens),
     };
     let over = bytes_of(settings.trim_over_tokens) as usize;
-    let long = sizes.into_iter().enumerate().filter(|(_, size)| *size > over);
+    let long = sizes
+        .into_iter()
+        .enumerate()
+        .filter(|(_, size)| *size > over);
     long.map(|(place, _)| (place, how.clone())).collect()
 }
 
@@ -209,10 +244,14 @@ fn inner_bytes(parts: &[Part]) -> usize {
 
 /// A turn with some of its results in other words.
 fn reworded(mut turn: Turn, results: &[(usize, How)]) -> Turn {
-    let is_old = results.iter().any(|(_, how)| matches!(how, How::Superseded { .. }));
+    let is_old = results
+        .iter()
+        .any(|(_, how)| matches!(how, How::Superseded { .. }));
     let mut place = 0;
     for part in &mut turn.parts {
-        let PartKind::ToolResult { content, parts, .. } = &mut part.kind else { continue };
+        let PartKind::ToolResult { content, parts, .. } = &mut part.kind else {
+            continue;
+        };
         if let Some((_, how)) = results.iter().find(|(at, _)| *at == place) {
             reword(content, parts, how);
         }
@@ -226,11 +265,16 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How) {
     match how {
         How::Superseded { by } if parts.is_empty() => *content = words::superseded(by),
         How::Superseded { by } => *parts = vec![PartKind::Text(words::superseded(by)).into()],
-        How::Trimmed { head_bytes, tail_bytes } => {
+        How::Trimmed {
+            head_bytes,
+            tail_bytes,
+        } => {
             let (head, tail) = (*head_bytes as usize, *tail_bytes as usize);
             *content = trim::trim(content, head, tail);
             let each = parts.len().max(1);
-            parts.iter_mut().for_each(|part| shorten(part, head / each, tail / each));
+            parts
+                .iter_mut()
+                .for_each(|part| shorten(part, head / each, tail / each));
         }
     }
 }

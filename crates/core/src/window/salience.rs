@@ -47,7 +47,11 @@ pub(super) fn thin_out(
     let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
     let mut tokens = least.tokens - least.lines + middle;
     // The oldest of equals first.
-    units.sort_by(|a, b| a.importance.total_cmp(&b.importance).then(a.seqs.cmp(&b.seqs)));
+    units.sort_by(|a, b| {
+        a.importance
+            .total_cmp(&b.importance)
+            .then(a.seqs.cmp(&b.seqs))
+    });
     let mut out: Vec<u64> = Vec::new();
     let mut runs = Runs::new(composer, made);
     for seq in torn.into_iter().flat_map(|unit| unit.seqs) {
@@ -78,7 +82,9 @@ impl Runs {
     fn new(composer: &Composer<'_>, made: &Cut) -> Self {
         let view = composer.view;
         let is_out = |record: &TurnRecord| made.leaves_out(record.seq) && !view.is_kept(record);
-        let tail = view.tail_from(made.seq).map(|record| (record.seq, is_out(record)));
+        let tail = view
+            .tail_from(made.seq)
+            .map(|record| (record.seq, is_out(record)));
         let tail: Vec<(u64, bool)> = tail.collect();
         let begins = |place: &usize| tail[*place].1 && (*place == 0 || !tail[place - 1].1);
         let count = (0..tail.len()).filter(begins).count();
@@ -86,9 +92,13 @@ impl Runs {
     }
 
     fn take_out(&mut self, seq: u64) {
-        let Ok(place) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else { return };
+        let Ok(place) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else {
+            return;
+        };
         let is_out = |place: Option<usize>| {
-            place.and_then(|place| self.tail.get(place)).is_some_and(|&(_, is_out)| is_out)
+            place
+                .and_then(|place| self.tail.get(place))
+                .is_some_and(|&(_, is_out)| is_out)
         };
         let beside =
             usize::from(is_out(place.checked_sub(1))) + usize::from(is_out(place.checked_add(1)));
@@ -114,9 +124,14 @@ fn units(
     let mut units: Vec<Unit> = Vec::new();
     for (place, record) in middle.iter().enumerate() {
         let importance = importance(record, (place as f32 + 1.0) / count, ask);
-        let reduced = made.reduced.get(&record.seq).and_then(|reduced| reduced.shown.as_ref());
+        let reduced = made
+            .reduced
+            .get(&record.seq)
+            .and_then(|reduced| reduced.shown.as_ref());
         let tokens = reduced.map_or_else(|| composer.tokens(record), |shown| shown.tokens)
-            + composer.abandoned_since(record).map_or(0, |_| composer.abandoned_tokens(record));
+            + composer
+                .abandoned_since(record)
+                .map_or(0, |_| composer.abandoned_tokens(record));
         let mate = record.answers().first();
         let unit = mate.and_then(|mate| units.iter_mut().rev().find(|u| u.seqs.contains(mate)));
         match unit {
@@ -125,15 +140,23 @@ fn units(
                 unit.importance = unit.importance.max(importance);
                 unit.tokens += tokens;
             }
-            None => units.push(Unit { seqs: vec![record.seq], importance, tokens }),
+            None => units.push(Unit {
+                seqs: vec![record.seq],
+                importance,
+                tokens,
+            }),
         }
     }
     // One that reaches into what stays, stays; one of which something has been left out
     // already cannot.
     let is_unit = |unit: &Unit| {
         let turns = unit.seqs.iter().filter_map(|&seq| view.record(seq));
-        let mut beyond = turns.flat_map(TurnRecord::mates).filter(|mate| !unit.seqs.contains(mate));
-        beyond.next().map(|mate| current.contains(&mate) || held(mate))
+        let mut beyond = turns
+            .flat_map(TurnRecord::mates)
+            .filter(|mate| !unit.seqs.contains(mate));
+        beyond
+            .next()
+            .map(|mate| current.contains(&mate) || held(mate))
     };
     let mut may_leave = Vec::new();
     let mut must_leave = Vec::new();
@@ -190,7 +213,11 @@ fn leave_out(composer: &Composer<'_>, made: &mut Cut, out: &[u64]) {
         is_open = true;
     }
     // The oldest runs become one: everything before the run after them leaves.
-    if let Some(spare) = holes.len().checked_sub(HOLES_MAX).filter(|spare| *spare > 0) {
+    if let Some(spare) = holes
+        .len()
+        .checked_sub(HOLES_MAX)
+        .filter(|spare| *spare > 0)
+    {
         let joined = (holes[0].0, holes[spare].1);
         holes.splice(..=spare, [joined]);
     }

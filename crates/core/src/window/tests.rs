@@ -26,8 +26,17 @@ thread_local! {
 pub(super) fn weigh(turn: &Turn) -> u64 {
     let bytes = |kind: &PartKind| match kind {
         PartKind::Text(text) => text.len(),
-        PartKind::ToolUse { id, name, input_json } => id.len() + name.len() + input_json.len() + 16,
-        PartKind::ToolResult { tool_use_id, content, parts, .. } => {
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        } => id.len() + name.len() + input_json.len() + 16,
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            ..
+        } => {
             let inner = parts.iter().map(|part| match &part.kind {
                 PartKind::Text(text) => text.len(),
                 _ => 4_000,
@@ -37,7 +46,11 @@ pub(super) fn weigh(turn: &Turn) -> u64 {
         PartKind::Media { .. } => 4_000,
         PartKind::Thinking { text, .. } => text.len(),
     };
-    4 + turn.parts.iter().map(|part| bytes(&part.kind).div_ceil(4) as u64).sum::<u64>()
+    4 + turn
+        .parts
+        .iter()
+        .map(|part| bytes(&part.kind).div_ceil(4) as u64)
+        .sum::<u64>()
 }
 
 fn open(content: &[u8]) -> Option<Turn> {
@@ -85,7 +98,14 @@ pub(super) struct Terms {
 impl Default for Terms {
     fn default() -> Self {
         let policy = Policy::TokenBudget;
-        Self { model: 0, policy, budget: 1_000, keep: true, factor: 1.0, margin: 0.0 }
+        Self {
+            model: 0,
+            policy,
+            budget: 1_000,
+            keep: true,
+            factor: 1.0,
+            margin: 0.0,
+        }
     }
 }
 
@@ -165,14 +185,28 @@ impl Chat {
         budget: u64,
         keep: bool,
     ) -> Result<Seen, crate::CoreError> {
-        self.see_on(&Terms { policy, budget, keep, ..Terms::default() })
+        self.see_on(&Terms {
+            policy,
+            budget,
+            keep,
+            ..Terms::default()
+        })
     }
 
     pub(super) fn see_on(&mut self, terms: &Terms) -> Result<Seen, crate::CoreError> {
-        let Terms { model, policy, budget, keep, factor, margin } = *terms;
+        let Terms {
+            model,
+            policy,
+            budget,
+            keep,
+            factor,
+            margin,
+        } = *terms;
         let scale = ScaleId(model);
         let weigh = terms.weigh();
-        let uncounted = self.windows.uncounted(&self.history, self.last_seq, (scale, budget));
+        let uncounted = self
+            .windows
+            .uncounted(&self.history, self.last_seq, (scale, budget));
         let counted: Vec<(u64, u64)> = uncounted
             .into_iter()
             .map(|record| (record.seq, weigh(&open(&record.content).expect("a turn"))))
@@ -205,8 +239,14 @@ impl Chat {
         };
         let turns = (&self.history, self.last_seq);
         let window = self.windows.window(turns, self.summary.as_ref(), &ask)?;
-        let turns = window.turns.iter().map(|turn| open(&turn.content).expect("a turn"));
-        Ok(Seen { turns: turns.collect(), window })
+        let turns = window
+            .turns
+            .iter()
+            .map(|turn| open(&turn.content).expect("a turn"));
+        Ok(Seen {
+            turns: turns.collect(),
+            window,
+        })
     }
 
     /// Puts a summary in the place of all but so many exchanges; false where there is nothing
@@ -220,10 +260,14 @@ impl Chat {
             turns: u64::MAX,
             bytes: u64::MAX,
         };
-        let (number, after) =
-            self.summary.as_ref().map_or((1, 0), |last| (last.number + 1, last.through_seq));
+        let (number, after) = self
+            .summary
+            .as_ref()
+            .map_or((1, 0), |last| (last.number + 1, last.through_seq));
         let span = choose(&view, after, &keep, |record| record.tokens.into());
-        let Some(span) = span.filter(|_| !is_waiting(&view)) else { return false };
+        let Some(span) = span.filter(|_| !is_waiting(&view)) else {
+            return false;
+        };
         self.summary = Some(Arc::new(Summary {
             number,
             first_seq: span.first_seq,
@@ -250,11 +294,22 @@ impl Chat {
             let links = turn.links();
             let results = links.results.clone();
             let (role, timestamp, pinned, body) = (turn.role, None, turn.pinned, Vec::new());
-            let new = NewTurn { body, role, timestamp, pinned, links };
-            (TurnRecord::new(&new, record.seq, Arc::clone(&record.content)), results)
+            let new = NewTurn {
+                body,
+                role,
+                timestamp,
+                pinned,
+                links,
+            };
+            (
+                TurnRecord::new(&new, record.seq, Arc::clone(&record.content)),
+                results,
+            )
         };
         let turns: Vec<_> = records.iter().map(read_back).collect();
-        let arrivals = turns.iter().map(|(record, results)| (record.clone(), &results[..]));
+        let arrivals = turns
+            .iter()
+            .map(|(record, results)| (record.clone(), &results[..]));
         History::restore(&kept, arrivals.collect())
     }
 
@@ -263,10 +318,19 @@ impl Chat {
         let saved = self.windows.clone().take_changes();
         let mut saved = saved.map_or_else(Vec::new, |saved| saved.to_vec());
         for cut in &mut saved {
-            cut.cut.reduced.values_mut().for_each(|reduced| reduced.shown = None);
-            cut.cut.excerpt.iter_mut().for_each(|excerpt| excerpt.shown = None);
+            cut.cut
+                .reduced
+                .values_mut()
+                .for_each(|reduced| reduced.shown = None);
+            cut.cut
+                .excerpt
+                .iter_mut()
+                .for_each(|excerpt| excerpt.shown = None);
         }
-        Self { windows: Windows::restore(saved), ..self.clone() }
+        Self {
+            windows: Windows::restore(saved),
+            ..self.clone()
+        }
     }
 }
 
@@ -287,12 +351,20 @@ impl Seen {
             };
             format!("{role}{seq}")
         };
-        self.window.turns.iter().map(word).collect::<Vec<_>>().join(" ")
+        self.window
+            .turns
+            .iter()
+            .map(word)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
 /// The whole part of a number of tokens.
-#[allow(clippy::cast_possible_truncation, reason = "all that are used here fit")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "all that are used here fit"
+)]
 pub(super) fn whole(tokens: f64) -> u64 {
     tokens as u64
 }
@@ -304,13 +376,23 @@ pub(super) fn text(role: Role, text: impl Into<String>) -> Turn {
 pub(super) fn call(ids: &[&str], input: &str) -> Turn {
     let part = |id: &&str| {
         let (id, name, input_json) = ((*id).to_owned(), "look".to_owned(), input.to_owned());
-        PartKind::ToolUse { id, name, input_json }.into()
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        }
+        .into()
     };
     Turn::new(Role::Assistant, ids.iter().map(part).collect())
 }
 
 pub(super) fn result(id: &str, content: impl Into<String>) -> Turn {
     let (tool_use_id, content, parts) = (id.to_owned(), content.into(), Vec::new());
-    let kind = PartKind::ToolResult { tool_use_id, content, parts, is_error: false };
+    let kind = PartKind::ToolResult {
+        tool_use_id,
+        content,
+        parts,
+        is_error: false,
+    };
     Turn::new(Role::Tool, vec![kind.into()])
 }

@@ -16,7 +16,9 @@ pub(super) fn trim(text: &str, head: usize, tail: usize) -> String {
         return text.to_owned();
     }
     let is_json = text.trim_start().starts_with(['{', '[']);
-    let json = is_json.then(|| serde_json::from_str::<Value>(text).ok()).flatten();
+    let json = is_json
+        .then(|| serde_json::from_str::<Value>(text).ok())
+        .flatten();
     match json.and_then(|value| trim_json(&value, head + tail)) {
         Some(json) => json,
         None => trim_text(text, head, tail, "\n"),
@@ -36,11 +38,16 @@ pub(super) fn trim_text(text: &str, head: usize, tail: usize, around: &str) -> S
 }
 
 fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0)
 }
 
 fn ceil(text: &str, at: usize) -> usize {
-    (at..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
+    (at..text.len())
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(text.len())
 }
 
 /// JSON of at most about `size` bytes; `None` when it cannot be made so small.
@@ -88,8 +95,11 @@ fn shorten_object(
     short: impl Fn(&Value) -> Value,
 ) -> Map<String, Value> {
     let kept_max = items_max * 8;
-    let mut kept: Map<String, Value> =
-        fields.iter().take(kept_max).map(|(name, value)| (name.clone(), short(value))).collect();
+    let mut kept: Map<String, Value> = fields
+        .iter()
+        .take(kept_max)
+        .map(|(name, value)| (name.clone(), short(value)))
+        .collect();
     if fields.len() > kept_max {
         let left_out = words::items_left_out(fields.len() - kept_max);
         kept.insert(words::LABEL.to_owned(), left_out.into());
@@ -108,7 +118,10 @@ mod tests {
             let trimmed = trim(&text, head, tail);
             let (before, after) = trimmed.split_once("\n[memoird: ").unwrap();
             let (_, after) = after.split_once("here]\n").unwrap();
-            assert!(before.len() <= head && after.len() <= tail, "{head} {tail}: {trimmed}");
+            assert!(
+                before.len() <= head && after.len() <= tail,
+                "{head} {tail}: {trimmed}"
+            );
             assert_eq!(before.len() + after.len(), head / 2 * 2 + tail / 2 * 2);
         }
         assert_eq!(trim(&text, 100, 100), text);
@@ -124,7 +137,10 @@ mod tests {
         assert!(trimmed.len() <= 1_500, "{}", trimmed.len());
         let value: Value = serde_json::from_str(&trimmed).unwrap();
         assert_eq!(value["status"], "ok");
-        assert!(trimmed.contains("HAT000") && trimmed.contains("HAT099"), "{trimmed}");
+        assert!(
+            trimmed.contains("HAT000") && trimmed.contains("HAT099"),
+            "{trimmed}"
+        );
         assert!(trimmed.contains("items are left out here]"), "{trimmed}");
     }
 

@@ -12,7 +12,10 @@ pub(super) fn elision(turns: u64) -> Turn {
         1 => "[memoird: 1 turn is left out here]".to_owned(),
         _ => format!("[memoird: {turns} turns are left out here]"),
     };
-    labelled(Turn::new(Role::User, vec![PartKind::Text(text).into()]), "elision")
+    labelled(
+        Turn::new(Role::User, vec![PartKind::Text(text).into()]),
+        "elision",
+    )
 }
 
 /// The results of calls that were never answered.
@@ -20,9 +23,18 @@ pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>) -> Turn {
     let result = |id: &str| -> Part {
         let content = "[memoird: no result; the call was abandoned]".to_owned();
         let (tool_use_id, parts) = (id.to_owned(), Vec::new());
-        PartKind::ToolResult { tool_use_id, content, parts, is_error: true }.into()
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error: true,
+        }
+        .into()
     };
-    labelled(Turn::new(Role::Tool, ids.map(result).collect()), "abandoned")
+    labelled(
+        Turn::new(Role::Tool, ids.map(result).collect()),
+        "abandoned",
+    )
 }
 
 /// What stands for a result that a later call has made old.
@@ -42,7 +54,11 @@ pub(super) fn items_left_out(items: usize) -> String {
 
 /// What stands for an image, a document or a sound that is left out.
 pub(super) fn media_left_out(media_type: &str) -> String {
-    let kind = if media_type.is_empty() { "a file" } else { media_type };
+    let kind = if media_type.is_empty() {
+        "a file"
+    } else {
+        media_type
+    };
     format!("[memoird: {kind} is left out here]")
 }
 

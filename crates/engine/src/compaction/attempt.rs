@@ -89,7 +89,11 @@ impl Drop for Running<'_> {
 /// Compacts a session, counts and tells what became of it, and answers who waits.
 pub(super) async fn attempt(engine: Engine, wanted: Wanted) {
     // Nobody pays for what nobody waits for any more.
-    if wanted.answer.as_ref().is_some_and(oneshot::Sender::is_closed) {
+    if wanted
+        .answer
+        .as_ref()
+        .is_some_and(oneshot::Sender::is_closed)
+    {
         return;
     }
     let trigger = wanted.trigger;
@@ -108,13 +112,15 @@ pub(super) async fn attempt(engine: Engine, wanted: Wanted) {
     let Some(answer) = wanted.answer else { return };
     let failed = |reason, problem| EngineError::CompactionFailed { reason, problem };
     let outcome = outcome.map_err(|ended| match ended {
-        Ended::Nothing | Ended::Discarded => {
-            failed("discarded", "the session changed meanwhile; try again".to_owned())
-        }
+        Ended::Nothing | Ended::Discarded => failed(
+            "discarded",
+            "the session changed meanwhile; try again".to_owned(),
+        ),
         Ended::Failed(failure, _) => failed(failure.reason, failure.problem),
-        Ended::ProviderDown => {
-            failed("provider_down", "the summarizer failed again and again; try later".to_owned())
-        }
+        Ended::ProviderDown => failed(
+            "provider_down",
+            "the summarizer failed again and again; try later".to_owned(),
+        ),
         Ended::Refused(error) | Ended::Unwritten(error) => error,
     });
     // Whoever asked may have hung up.
@@ -148,7 +154,10 @@ impl Engine {
             Err(Ended::Failed(failure, _)) => self.note_failure(wanted, life, failure).await,
             // What was paid for and cannot be written is not paid for again and again.
             Err(Ended::Unwritten(error)) if self.load(cell).await.is_ok() => {
-                let failure = Failure { reason: NOT_WRITTEN, problem: error.to_string() };
+                let failure = Failure {
+                    reason: NOT_WRITTEN,
+                    problem: error.to_string(),
+                };
                 self.note_failure(wanted, life, &failure).await;
             }
             _ => {}
@@ -182,7 +191,11 @@ impl Engine {
                         return match begun {
                             Ok(snapshot) => {
                                 let generation = snapshot.generation;
-                                let life = Life { generation, epoch, ticket };
+                                let life = Life {
+                                    generation,
+                                    epoch,
+                                    ticket,
+                                };
                                 Ok(Begun::Started(snapshot, life))
                             }
                             Err(NotNow::Running) => {
@@ -223,7 +236,11 @@ impl Engine {
         made: Made,
     ) -> Result<CompactionOutcome, Ended> {
         let cell = &wanted.cell;
-        let permit = self.shared.journal.permit(2 * made.summary.text.len()).await;
+        let permit = self
+            .shared
+            .journal
+            .permit(2 * made.summary.text.len())
+            .await;
         let permit = permit.map_err(Ended::Unwritten)?;
         let (view, submitted) = {
             let mut inner = cell.lock();
@@ -241,14 +258,25 @@ impl Engine {
             }
             cell.tenant.stats.compaction.shift_open(was_open, false);
             let view = SessionView::of(&cell.key, session.head(), &cell.tenant, now);
-            let set = ChangeSet { changes: vec![change] };
-            let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
+            let set = ChangeSet {
+                changes: vec![change],
+            };
+            let submitted = self
+                .shared
+                .journal
+                .submit(permit, set, vec![Arc::clone(cell)], 0);
             inner.ticket = submitted.ticket;
             (view, submitted)
         };
         submitted.written().await.map_err(Ended::Unwritten)?;
         self.tell_made(wanted, snapshot.generation, &made);
-        let Made { summary, tokens_before, tokens_after, probe, .. } = made;
+        let Made {
+            summary,
+            tokens_before,
+            tokens_after,
+            probe,
+            ..
+        } = made;
         let summary = Some(summary);
         Ok(CompactionOutcome {
             session: view,
@@ -263,10 +291,18 @@ impl Engine {
     fn tell_made(&self, wanted: &Wanted, generation: Generation, made: &Made) {
         let (cell, summary) = (&wanted.cell, &made.summary);
         let stats = &cell.tenant.stats.compaction;
-        stats.tokens_before.fetch_add(made.tokens_before, Ordering::Relaxed);
-        stats.tokens_after.fetch_add(made.tokens_after, Ordering::Relaxed);
-        stats.identifiers.fetch_add(made.probe.identifiers.into(), Ordering::Relaxed);
-        stats.identifiers_found.fetch_add(made.probe.found.into(), Ordering::Relaxed);
+        stats
+            .tokens_before
+            .fetch_add(made.tokens_before, Ordering::Relaxed);
+        stats
+            .tokens_after
+            .fetch_add(made.tokens_after, Ordering::Relaxed);
+        stats
+            .identifiers
+            .fetch_add(made.probe.identifiers.into(), Ordering::Relaxed);
+        stats
+            .identifiers_found
+            .fetch_add(made.probe.found.into(), Ordering::Relaxed);
         let kind = EventKind::Compacted {
             number: summary.number,
             trigger: wanted.trigger.name(),
@@ -292,7 +328,9 @@ impl Engine {
         kind: EventKind,
     ) {
         let at = self.shared.machine.now().wall;
-        cell.tenant.events.put(at, &cell.key.session, generation, kind);
+        cell.tenant
+            .events
+            .put(at, &cell.key.session, generation, kind);
         self.shared.bell.ring();
     }
 
@@ -307,11 +345,15 @@ impl Engine {
         if self.shared.journal.is_failing() && reason != NOT_WRITTEN {
             return;
         }
-        let Ok(permit) = self.shared.journal.permit(0).await else { return };
+        let Ok(permit) = self.shared.journal.permit(0).await else {
+            return;
+        };
         let (submitted, breaker) = {
             let mut inner = cell.lock();
             let (now, is_same) = (self.shared.machine.now(), life.is_of(&inner));
-            let Some(session) = inner.session_mut() else { return };
+            let Some(session) = inner.session_mut() else {
+                return;
+            };
             if !is_same && session.compaction().running {
                 // Somebody else's try, which ends by itself.
                 return;
@@ -321,9 +363,17 @@ impl Engine {
             let Some(change) = change else { return };
             let status = session.compaction();
             let breaker = status.breaker(now.steady, session.head().last_seq, policy);
-            cell.tenant.stats.compaction.shift_open(was_open, breaker != BreakerView::Closed);
-            let set = ChangeSet { changes: vec![change] };
-            let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
+            cell.tenant
+                .stats
+                .compaction
+                .shift_open(was_open, breaker != BreakerView::Closed);
+            let set = ChangeSet {
+                changes: vec![change],
+            };
+            let submitted = self
+                .shared
+                .journal
+                .submit(permit, set, vec![Arc::clone(cell)], 0);
             inner.ticket = submitted.ticket;
             (submitted, breaker)
         };
@@ -363,6 +413,12 @@ impl Wanted {
         answer: super::queue::Answer,
     ) -> Self {
         let (trigger, near, answer) = (Trigger::Command, None, Some(answer));
-        Self { cell, trigger, exchanges, near, answer }
+        Self {
+            cell,
+            trigger,
+            exchanges,
+            near,
+            answer,
+        }
     }
 }

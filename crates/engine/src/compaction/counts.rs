@@ -31,8 +31,14 @@ struct Inner {
 
 impl Default for RemoteCounts {
     fn default() -> Self {
-        let inner = Inner { known: LruCache::new(COUNTS_MAX), breakers: HashMap::new() };
-        Self { inner: Mutex::new(inner), hasher: RandomState::new() }
+        let inner = Inner {
+            known: LruCache::new(COUNTS_MAX),
+            breakers: HashMap::new(),
+        };
+        Self {
+            inner: Mutex::new(inner),
+            hasher: RandomState::new(),
+        }
     }
 }
 
@@ -44,7 +50,12 @@ impl RemoteCounts {
         counter: &Arc<dyn TokenCounter>,
         ask: CountAsk,
     ) -> Option<u64> {
-        let content = (counter.name(), &ask.system, &ask.tools_json, &ask.messages_json);
+        let content = (
+            counter.name(),
+            &ask.system,
+            &ask.tools_json,
+            &ask.messages_json,
+        );
         let digest = self.hasher.hash_one(content);
         let (now, policy) = (engine.shared.machine.now().steady, BreakerPolicy::default());
         {

@@ -57,32 +57,53 @@ pub(super) async fn climb(
     let judge = Judge {
         snapshot: Arc::new(snapshot.clone()),
         material: Arc::clone(&material),
-        scale: snapshot.scale.and_then(|id| engine.shared.models.load().scale(id)),
+        scale: snapshot
+            .scale
+            .and_then(|id| engine.shared.models.load().scale(id)),
         policy: cell.tenant.policy().compaction,
         now: engine.shared.machine.now().wall,
     };
     if material.notes.cover(&material.turns)
-        && let Ok(made) = judge.believe(engine, from_notes(snapshot, &material), "notes").await?
+        && let Ok(made) = judge
+            .believe(engine, from_notes(snapshot, &material), "notes")
+            .await?
     {
         return Ok(made);
     }
     let config = engine.shared.config.load_full();
-    let missing =
-        || Failure { reason: "no_summarizer", problem: "compaction.summarizer is none".to_owned() };
+    let missing = || Failure {
+        reason: "no_summarizer",
+        problem: "compaction.summarizer is none".to_owned(),
+    };
     let Some(summarizer) = config.compaction.summarizer.clone() else {
         return Err(Ended::Failed(missing(), Outcome::Failed));
     };
     let watch = Stopwatch::start();
-    let summarizing = Summarizing { engine, cell, snapshot, summarizer: &summarizer };
+    let summarizing = Summarizing {
+        engine,
+        cell,
+        snapshot,
+        summarizer: &summarizer,
+    };
     let answered =
         tokio::time::timeout(config.compaction.timeout, summarizing.body(&material)).await;
-    engine.shared.stats.compaction_seconds.observe(watch.seconds());
+    engine
+        .shared
+        .stats
+        .compaction_seconds
+        .observe(watch.seconds());
     let body = match answered {
         Ok(answered) => answered?,
         Err(_) => {
             summarizing.note_provider(false);
             let problem = format!("no summary within {:?}", config.compaction.timeout);
-            return Err(Ended::Failed(Failure { reason: "timeout", problem }, Outcome::Failed));
+            return Err(Ended::Failed(
+                Failure {
+                    reason: "timeout",
+                    problem,
+                },
+                Outcome::Failed,
+            ));
         }
     };
     let believed = judge.believe(engine, body, summarizer.name()).await?;
@@ -106,7 +127,10 @@ pub(super) fn rejected(rejection: &Rejection) -> Failure {
         | Rejection::OverBudget
         | Rejection::Refusal => "the summarizer's answer was not believed".to_owned(),
     };
-    Failure { reason: rejection.reason(), problem }
+    Failure {
+        reason: rejection.reason(),
+        problem,
+    }
 }
 
 /// Reads what is to be summarized, as text.
@@ -127,7 +151,11 @@ async fn gather(
     }
     let (turns, through_seq) = span::read(engine, cell, snapshot, bytes_max).await?;
     let shown = snapshot.shown.clone();
-    let notes = snapshot.previous.as_ref().map(|last| last.notes.clone()).unwrap_or_default();
+    let notes = snapshot
+        .previous
+        .as_ref()
+        .map(|last| last.notes.clone())
+        .unwrap_or_default();
     let decode = move || {
         let text = |(seq, content): &(u64, Arc<[u8]>)| {
             let turn = encoding::open(content)?;
@@ -137,15 +165,32 @@ async fn gather(
         let turns: Arc<[Spoken]> = turns.iter().filter_map(text).collect();
         let mut notes = notes;
         turns.iter().for_each(|turn| notes.note(turn));
-        let shown = shown.iter().filter_map(|content| text(&(0, Arc::clone(content)))).collect();
-        Material { turns, shown, notes, through_seq }
+        let shown = shown
+            .iter()
+            .filter_map(|content| text(&(0, Arc::clone(content))))
+            .collect();
+        Material {
+            turns,
+            shown,
+            notes,
+            through_seq,
+        }
     };
-    engine.shared.blocking.run(decode).await.map_err(Ended::Refused)
+    engine
+        .shared
+        .blocking
+        .run(decode)
+        .await
+        .map_err(Ended::Refused)
 }
 
 /// What notes say, as a summary: what the last summary said is carried on.
 fn from_notes(snapshot: &Snapshot, material: &Material) -> Body {
-    let mut body = snapshot.previous.as_ref().map(|last| last.body.clone()).unwrap_or_default();
+    let mut body = snapshot
+        .previous
+        .as_ref()
+        .map(|last| last.body.clone())
+        .unwrap_or_default();
     if body.session_intent.is_empty() {
         let asked = material.turns.iter().find(|turn| turn.role == Role::User);
         let asked = asked.map_or("", |turn| turn.text.trim());
@@ -155,7 +200,8 @@ fn from_notes(snapshot: &Snapshot, material: &Material) -> Body {
         body.narrative = "What was decided stands in the notes, step by step.".to_owned();
     }
     body.decisions.clone_from(&material.notes.decisions);
-    body.pending_questions.clone_from(&material.notes.pending_questions);
+    body.pending_questions
+        .clone_from(&material.notes.pending_questions);
     body.files_touched.clone_from(&material.notes.files);
     body
 }
@@ -179,7 +225,12 @@ impl Judge {
         by: &str,
     ) -> Result<Result<Made, Rejection>, Ended> {
         let (judge, by) = (self.clone(), Box::from(by));
-        engine.shared.blocking.run(move || judge.judge(body, by)).await.map_err(Ended::Refused)
+        engine
+            .shared
+            .blocking
+            .run(move || judge.judge(body, by))
+            .await
+            .map_err(Ended::Refused)
     }
 
     fn judge(&self, body: Body, by: Box<str>) -> Result<Made, Rejection> {
@@ -190,13 +241,26 @@ impl Judge {
         let (number, first_seq) = (snapshot.number, snapshot.span.first_seq);
         let (through_seq, made_at, notes) =
             (material.through_seq, self.now, material.notes.clone());
-        let summary =
-            Summary { number, first_seq, through_seq, turns, made_at, by, body, notes, text };
+        let summary = Summary {
+            number,
+            first_seq,
+            through_seq,
+            turns,
+            made_at,
+            by,
+            body,
+            notes,
+            text,
+        };
         let weigh = |turn: &Turn| self.scale.as_ref().map(|scale| scale.turn(turn));
         let turn_tokens = weigh(&summary.turn());
         let overhead = weigh(&acknowledgement()).unwrap_or(16);
         let tokens_after = turn_tokens.unwrap_or_else(|| self.weigh(&summary.text)) + overhead;
-        let said: u64 = material.turns.iter().map(|turn| self.weigh(&turn.text)).sum();
+        let said: u64 = material
+            .turns
+            .iter()
+            .map(|turn| self.weigh(&turn.text))
+            .sum();
         let tokens_before = said + before.map_or(0, |last| self.weigh(&last.text) + overhead);
         let facts = Facts {
             span: &material.turns,
@@ -209,7 +273,13 @@ impl Judge {
         let mut left: Vec<&str> = vec![&summary.text];
         left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
         let probe = Probe::of(&material.turns, &left);
-        Ok(Made { summary: Arc::new(summary), tokens_before, tokens_after, probe, turn_tokens })
+        Ok(Made {
+            summary: Arc::new(summary),
+            tokens_before,
+            tokens_after,
+            probe,
+            turn_tokens,
+        })
     }
 
     fn weigh(&self, text: &str) -> u64 {

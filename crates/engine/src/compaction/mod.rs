@@ -100,8 +100,10 @@ impl CompactionConfig {
 
 impl Default for CompactionConfig {
     fn default() -> Self {
-        let (two, four) =
-            (NonZeroUsize::MIN.saturating_add(1), NonZeroUsize::MIN.saturating_add(3));
+        let (two, four) = (
+            NonZeroUsize::MIN.saturating_add(1),
+            NonZeroUsize::MIN.saturating_add(3),
+        );
         Self {
             policy: CompactionPolicy::default(),
             summarizer: None,
@@ -133,7 +135,9 @@ impl Engine {
         self.session(tenant, session).await?;
         let cell = self.cell_of(tenant, session)?;
         let (answer, answered) = oneshot::channel();
-        self.shared.compactions.want_now(Wanted::by_command(cell, keep_exchanges, answer))?;
+        self.shared
+            .compactions
+            .want_now(Wanted::by_command(cell, keep_exchanges, answer))?;
         answered.await.unwrap_or(Err(EngineError::Stopping))
     }
 
@@ -151,14 +155,21 @@ impl Engine {
             self.session(tenant, session).await?;
             let cell = self.cell_of(tenant, session)?;
             let permit = self.shared.journal.permit(0).await?;
-            if matches!(cell.lock().residence(), Residence::Stored(_) | Residence::Unknown) {
+            if matches!(
+                cell.lock().residence(),
+                Residence::Stored(_) | Residence::Unknown
+            ) {
                 self.load(&cell).await?;
             }
             if let Some((view, restored, submitted, generation, number)) =
                 self.undo_in(&cell, permit)?
             {
                 submitted.written().await?;
-                tenant.stats.compaction.undone.fetch_add(1, Ordering::Relaxed);
+                tenant
+                    .stats
+                    .compaction
+                    .undone
+                    .fetch_add(1, Ordering::Relaxed);
                 let kind = EventKind::CompactionUndone { number };
                 self.tell_compaction(&cell, generation, kind);
                 return Ok((view, restored));
@@ -177,8 +188,12 @@ impl Engine {
         let mut inner = cell.lock();
         let now = self.shared.machine.now();
         let is_stored = self.shared.journal.is_on();
-        let Some(session) = inner.session_mut() else { return Ok(None) };
-        let missing = || EngineError::NoSummary { session: cell.key.session.clone() };
+        let Some(session) = inner.session_mut() else {
+            return Ok(None);
+        };
+        let missing = || EngineError::NoSummary {
+            session: cell.key.session.clone(),
+        };
         let number = session.summary().ok_or_else(missing)?.number;
         if session.compaction().running {
             return Err(EngineError::CompactionRunning);
@@ -187,8 +202,13 @@ impl Engine {
         let (change, restored) = undone.ok_or(EngineError::JournalOff)?;
         let head = session.head().clone();
         let view = SessionView::of(&cell.key, &head, &cell.tenant, now);
-        let set = ChangeSet { changes: vec![change] };
-        let submitted = self.shared.journal.submit(permit, set, vec![Arc::clone(cell)], 0);
+        let set = ChangeSet {
+            changes: vec![change],
+        };
+        let submitted = self
+            .shared
+            .journal
+            .submit(permit, set, vec![Arc::clone(cell)], 0);
         inner.ticket = submitted.ticket;
         let generation = head.generation;
         if is_stored {
@@ -203,8 +223,13 @@ impl Engine {
         tenant: &Tenant,
         session: &SessionId,
     ) -> Result<Arc<SessionCell>, EngineError> {
-        let key = SessionKey { tenant: tenant.id.clone(), session: session.clone() };
-        let not_found = || EngineError::SessionNotFound { session: session.clone() };
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
+        let not_found = || EngineError::SessionNotFound {
+            session: session.clone(),
+        };
         self.shared.table.get(&key).ok_or_else(not_found)
     }
 
@@ -216,7 +241,10 @@ impl Engine {
         let now = self.shared.machine.now().steady;
         summarizer.is_remote().then(|| {
             let breaker = self.shared.compactions.breaker();
-            (summarizer.name().to_owned(), breaker.state(now, &self.provider_policy()))
+            (
+                summarizer.name().to_owned(),
+                breaker.state(now, &self.provider_policy()),
+            )
         })
     }
 
@@ -230,7 +258,10 @@ impl Engine {
         session: &SessionId,
     ) -> Result<SessionDetail, EngineError> {
         let (session, summary, turns) = self.session_and_turns(tenant, session).await?;
-        let mut notes = summary.as_ref().map(|summary| summary.notes.clone()).unwrap_or_default();
+        let mut notes = summary
+            .as_ref()
+            .map(|summary| summary.notes.clone())
+            .unwrap_or_default();
         let fold = move || {
             for (seq, content) in turns {
                 if let Some(turn) = encoding::open(&content) {
@@ -240,6 +271,10 @@ impl Engine {
             notes
         };
         let notes = self.shared.blocking.run(fold).await?;
-        Ok(SessionDetail { session, summary, notes })
+        Ok(SessionDetail {
+            session,
+            summary,
+            notes,
+        })
     }
 }

@@ -29,9 +29,15 @@ pub(crate) struct Near {
 impl Near {
     /// What the provider is asked.
     fn ask(&self, format: MessageFormat) -> CountAsk {
-        let turns: Vec<Turn> =
-            self.turns.iter().filter_map(|content| encoding::open(content)).collect();
-        let options = RenderOptions { system: &self.system, ..RenderOptions::default() };
+        let turns: Vec<Turn> = self
+            .turns
+            .iter()
+            .filter_map(|content| encoding::open(content))
+            .collect();
+        let options = RenderOptions {
+            system: &self.system,
+            ..RenderOptions::default()
+        };
         let rendered = render(format, &turns, &options);
         CountAsk {
             system: rendered.system,
@@ -47,11 +53,14 @@ pub(super) async fn is_due(engine: &Engine, cell: &SessionCell, near: &Near) -> 
     let model = &near.model;
     let factor = || cell.tenant.calibration(&model.profile.name).factor();
     let estimated = || near.counted as f64 * factor() >= near.due_tokens as f64;
-    let Some(counter) = &model.counter else { return estimated() };
+    let Some(counter) = &model.counter else {
+        return estimated();
+    };
     let ask = near.ask(counter.format());
     match engine.shared.counts.of(engine, counter, ask).await {
         Some(tokens) => {
-            cell.tenant.calibrate(&model.profile.name, near.counted, tokens);
+            cell.tenant
+                .calibrate(&model.profile.name, near.counted, tokens);
             tokens >= near.due_tokens
         }
         None => estimated(),

@@ -55,8 +55,14 @@ impl Summarizing<'_> {
     /// The summary of this material.
     pub(super) async fn body(&self, material: &Material) -> Result<Body, Ended> {
         let tokens_max = self.summarizer.input_tokens_max();
-        let mut left = Left { calls: CALLS_MAX, depth: DEPTH_MAX, tokens_max };
-        let body = self.whole(Arc::clone(&material.turns), material, &mut left).await;
+        let mut left = Left {
+            calls: CALLS_MAX,
+            depth: DEPTH_MAX,
+            tokens_max,
+        };
+        let body = self
+            .whole(Arc::clone(&material.turns), material, &mut left)
+            .await;
         body.map_err(|missing| match missing {
             Missing::Ended(ended) => ended,
             Missing::TooLong(problem) => failed("too_long", problem),
@@ -88,7 +94,9 @@ impl Summarizing<'_> {
             for piece in pieces {
                 let mut ask = self.ask(material, piece.into(), Vec::new(), false);
                 // So that several of them fit into one call.
-                ask.tokens_max = ask.tokens_max.min((left.tokens_max / 4).max(PIECE_TOKENS_MIN));
+                ask.tokens_max = ask
+                    .tokens_max
+                    .min((left.tokens_max / 4).max(PIECE_TOKENS_MIN));
                 match self.call(ask, left).await {
                     Err(Missing::TooLong(problem)) => {
                         return self.smaller(turns, material, left, problem).await;
@@ -124,7 +132,11 @@ impl Summarizing<'_> {
         material: &Material,
         left: &mut Left,
     ) -> Result<Body, Missing> {
-        let said = self.snapshot.previous.as_ref().map_or(0, |last| tokens(&last.text));
+        let said = self
+            .snapshot
+            .previous
+            .as_ref()
+            .map_or(0, |last| tokens(&last.text));
         let room = left.tokens_max.saturating_sub(said).max(PIECE_TOKENS_MIN);
         while bodies.len() > 1 {
             let groups = grouped(bodies, room);
@@ -169,7 +181,11 @@ impl Summarizing<'_> {
             return most;
         }
         let said: u64 = turns.iter().map(|turn| tokens(&turn.text)).sum();
-        let before = self.snapshot.previous.as_ref().map_or(0, |last| tokens(&last.text));
+        let before = self
+            .snapshot
+            .previous
+            .as_ref()
+            .map_or(0, |last| tokens(&last.text));
         most.min(before + said / 4 * 3)
     }
 
@@ -195,11 +211,17 @@ impl Summarizing<'_> {
             |why: Rejection| Missing::Ended(Ended::Failed(rejected(&why), Outcome::Rejected));
         match answered {
             Ok(Answer::Body(body)) => Ok(body),
-            Ok(Answer::Text { stop: Stop::CutOff, .. }) => Err(rejected(Rejection::CutOff)),
-            Ok(Answer::Text { stop: Stop::Refused, .. }) => Err(rejected(Rejection::Refusal)),
-            Ok(Answer::Text { text, stop: Stop::Complete }) => {
-                parse_answer(&text).map_err(rejected)
-            }
+            Ok(Answer::Text {
+                stop: Stop::CutOff, ..
+            }) => Err(rejected(Rejection::CutOff)),
+            Ok(Answer::Text {
+                stop: Stop::Refused,
+                ..
+            }) => Err(rejected(Rejection::Refusal)),
+            Ok(Answer::Text {
+                text,
+                stop: Stop::Complete,
+            }) => parse_answer(&text).map_err(rejected),
             Err(SummarizeError::TooLong { problem }) => Err(Missing::TooLong(problem)),
             Err(error) => {
                 let reason = match error {
@@ -232,7 +254,10 @@ impl Summarizing<'_> {
     fn may_call(&self) -> bool {
         let shared = &self.engine.shared;
         !self.summarizer.is_remote()
-            || shared.compactions.breaker().admits(shared.machine.now().steady, &self.policy())
+            || shared
+                .compactions
+                .breaker()
+                .admits(shared.machine.now().steady, &self.policy())
     }
 
     /// Notes whether the provider is there.
@@ -288,7 +313,10 @@ fn split(turns: &[Spoken], tokens_max: u64) -> Vec<Vec<Spoken>> {
                 place => piece.split_off(place),
             };
             pieces.push(std::mem::replace(&mut piece, rest));
-            used = piece.iter().map(|turn: &Spoken| tokens(&turn.text) + 8).sum();
+            used = piece
+                .iter()
+                .map(|turn: &Spoken| tokens(&turn.text) + 8)
+                .sum();
             exchange_at = 0;
         }
         used += weight;
@@ -303,11 +331,16 @@ fn short(turn: &Spoken, tokens_max: u64) -> Vec<Spoken> {
     if tokens(&turn.text) + 8 <= tokens_max {
         return vec![turn.clone()];
     }
-    let bytes = usize::try_from(tokens_max.saturating_mul(2)).unwrap_or(usize::MAX).max(64);
+    let bytes = usize::try_from(tokens_max.saturating_mul(2))
+        .unwrap_or(usize::MAX)
+        .max(64);
     let (mut parts, mut rest) = (Vec::new(), turn.text.as_str());
     while !rest.is_empty() {
         let (part, after) = rest.split_at(rest.floor_char_boundary(bytes.min(rest.len())));
-        parts.push(Spoken { text: part.to_owned(), ..turn.clone() });
+        parts.push(Spoken {
+            text: part.to_owned(),
+            ..turn.clone()
+        });
         rest = after;
     }
     parts

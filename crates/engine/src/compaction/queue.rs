@@ -71,7 +71,13 @@ impl Compactions {
         }
         queue.count(&cell.key.tenant);
         let (cell, exchanges, answer) = (Arc::clone(cell), None, None);
-        queue.waiting.push_back(Wanted { cell, trigger, exchanges, near, answer });
+        queue.waiting.push_back(Wanted {
+            cell,
+            trigger,
+            exchanges,
+            near,
+            answer,
+        });
         drop(queue);
         self.arrived.notify_one();
     }
@@ -87,7 +93,9 @@ impl Compactions {
         }
         queue.count(&wanted.cell.key.tenant);
         // Behind those that came before it.
-        let place = queue.waiting.partition_point(|known| known.answer.is_some());
+        let place = queue
+            .waiting
+            .partition_point(|known| known.answer.is_some());
         queue.waiting.insert(place, wanted);
         drop(queue);
         self.arrived.notify_one();
@@ -104,8 +112,9 @@ impl Compactions {
         let mut queue = self.queue();
         let busy = |wanted: &Wanted| under_way.get(&wanted.cell.key.tenant).copied().unwrap_or(0);
         let waiting = queue.waiting.iter().map(busy).enumerate();
-        let (place, _) =
-            waiting.filter(|(_, busy)| *busy < tenant_max).min_by_key(|(_, busy)| *busy)?;
+        let (place, _) = waiting
+            .filter(|(_, busy)| *busy < tenant_max)
+            .min_by_key(|(_, busy)| *busy)?;
         let wanted = queue.waiting.remove(place)?;
         queue.discount(&wanted.cell.key.tenant);
         if wanted.answer.is_none() {
@@ -118,7 +127,10 @@ impl Compactions {
     pub(super) fn close(&self) {
         let mut queue = self.queue();
         let (is_closed, waiting) = (true, std::mem::take(&mut queue.waiting));
-        *queue = Queue { is_closed, ..Queue::default() };
+        *queue = Queue {
+            is_closed,
+            ..Queue::default()
+        };
         drop((queue, waiting));
     }
 

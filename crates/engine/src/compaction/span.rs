@@ -53,8 +53,12 @@ async fn read_all(
     snapshot: &Snapshot,
 ) -> Result<(Turns, u64), Ended> {
     let span = snapshot.span;
-    let here: BTreeSet<u64> =
-        snapshot.turns.iter().map(|(seq, _)| *seq).chain(snapshot.apart.iter().copied()).collect();
+    let here: BTreeSet<u64> = snapshot
+        .turns
+        .iter()
+        .map(|(seq, _)| *seq)
+        .chain(snapshot.apart.iter().copied())
+        .collect();
     let is_whole = (span.first_seq..=span.through_seq).all(|seq| here.contains(&seq));
     if is_whole || !engine.shared.journal.is_on() {
         return Ok((snapshot.turns.clone(), span.through_seq));
@@ -75,14 +79,28 @@ async fn read_journal(
         let key: SessionKey = cell.key.clone();
         let (generation, range) = (
             Some(snapshot.generation),
-            JournalRange { after_seq, turns_max: PAGE_TURNS, bytes_max: PAGE_BYTES },
+            JournalRange {
+                after_seq,
+                turns_max: PAGE_TURNS,
+                bytes_max: PAGE_BYTES,
+            },
         );
-        let page =
-            engine.shared.journal.with_store(move |store| store.journal(&key, generation, range));
-        let page = page.await.map_err(Ended::Refused)?.ok_or(Ended::Discarded)?;
-        let Some((last, _)) = page.turns.last() else { break };
+        let page = engine
+            .shared
+            .journal
+            .with_store(move |store| store.journal(&key, generation, range));
+        let page = page
+            .await
+            .map_err(Ended::Refused)?
+            .ok_or(Ended::Discarded)?;
+        let Some((last, _)) = page.turns.last() else {
+            break;
+        };
         after_seq = *last;
-        let wanted = page.turns.into_iter().filter(|(seq, _)| *seq <= span.through_seq);
+        let wanted = page
+            .turns
+            .into_iter()
+            .filter(|(seq, _)| *seq <= span.through_seq);
         for (seq, content) in wanted {
             bytes += content.len();
             turns.push((seq, content));
@@ -108,7 +126,9 @@ fn last_boundary(turns: &mut Turns) -> Option<u64> {
     let mut open: HashSet<Box<str>> = HashSet::new();
     let (mut exchange, mut unit) = (None, None);
     for (place, (_, content)) in turns.iter().enumerate() {
-        let Some(turn) = encoding::open(content) else { continue };
+        let Some(turn) = encoding::open(content) else {
+            continue;
+        };
         let links = turn.links();
         if links.results.is_empty() {
             let is_exchange = turn.role == Role::User;

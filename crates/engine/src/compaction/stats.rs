@@ -55,8 +55,13 @@ pub struct CompactionSnapshot {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Made, Self::Failed, Self::Rejected, Self::Discarded, Self::Nothing];
+    pub const ALL: [Self; 5] = [
+        Self::Made,
+        Self::Failed,
+        Self::Rejected,
+        Self::Discarded,
+        Self::Nothing,
+    ];
 
     /// Its name in metrics.
     pub fn name(self) -> &'static str {

@@ -23,7 +23,12 @@ pub(crate) struct Compactor {
 impl Compactor {
     pub(crate) fn new(engine: Engine) -> Self {
         let (attempts, tenants, under_way) = (JoinSet::new(), HashMap::new(), HashMap::new());
-        Self { engine, attempts, tenants, under_way }
+        Self {
+            engine,
+            attempts,
+            tenants,
+            under_way,
+        }
     }
 
     fn ended(&mut self, ended: Result<(task::Id, ()), JoinError>) {
@@ -36,7 +41,9 @@ impl Compactor {
                 failure.id()
             }
         };
-        let Some(tenant) = self.tenants.remove(&id) else { return };
+        let Some(tenant) = self.tenants.remove(&id) else {
+            return;
+        };
         if let Some(count) = self.under_way.get_mut(&tenant) {
             *count -= 1;
             if *count == 0 {
@@ -51,7 +58,9 @@ impl Compactor {
         while self.attempts.len() < limits.concurrency.get() {
             let tenant_max = limits.tenant_concurrency.get();
             let compactions = &self.engine.shared.compactions;
-            let Some(wanted) = compactions.take(&self.under_way, tenant_max) else { return };
+            let Some(wanted) = compactions.take(&self.under_way, tenant_max) else {
+                return;
+            };
             let tenant = wanted.cell.key.tenant.clone();
             *self.under_way.entry(tenant.clone()).or_default() += 1;
             let task = self.attempts.spawn(attempt(self.engine.clone(), wanted));

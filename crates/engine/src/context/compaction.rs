@@ -16,10 +16,16 @@ pub(super) fn settings(config: &EngineConfig) -> WindowSettings {
     if !compaction.is_on() {
         return settings;
     }
-    let watermark_percent =
-        settings.watermark_percent.min(compaction.policy.hard_watermark_percent).max(2);
+    let watermark_percent = settings
+        .watermark_percent
+        .min(compaction.policy.hard_watermark_percent)
+        .max(2);
     let floor_percent = settings.floor_percent.min(watermark_percent - 1);
-    WindowSettings { watermark_percent, floor_percent, ..settings }
+    WindowSettings {
+        watermark_percent,
+        floor_percent,
+        ..settings
+    }
 }
 
 /// From when on results are shown in other words.
@@ -53,7 +59,11 @@ pub(super) fn explain(window: &mut Window, session: &Session, config: &EngineCon
 
 impl Plan {
     /// What this window says of the session: whether it is to be compacted.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a percentage")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a percentage"
+    )]
     pub(super) fn wish(
         &self,
         session: &mut Session,
@@ -62,21 +72,35 @@ impl Plan {
         now: Steady,
         policy: &CompactionPolicy,
     ) -> Option<Wish> {
-        let goal = Goal { scale: self.model.scale_id, budget, fixed: self.fixed };
+        let goal = Goal {
+            scale: self.model.scale_id,
+            budget,
+            fixed: self.fixed,
+        };
         let soft = policy.soft_watermark_percent;
         let Some((system, tools_json)) = &self.counted_by_provider else {
             let trigger = session.consider_window(window, goal, now, policy, true)?;
-            return Some(Wish { trigger, near: None });
+            return Some(Wish {
+                trigger,
+                near: None,
+            });
         };
         // Near the limit the provider's own count decides.
         let nearly = f64::from(soft) * (1.0 - self.model.scale.margin());
-        let nearly = CompactionPolicy { soft_watermark_percent: nearly as u8, ..*policy };
+        let nearly = CompactionPolicy {
+            soft_watermark_percent: nearly as u8,
+            ..*policy
+        };
         let trigger = session.consider_window(window, goal, now, &nearly, false)?;
         let near = crate::compaction::Near {
             model: std::sync::Arc::clone(&self.model),
             system: system.clone(),
             tools_json: tools_json.clone(),
-            turns: window.turns.iter().map(|turn| turn.content.clone()).collect(),
+            turns: window
+                .turns
+                .iter()
+                .map(|turn| turn.content.clone())
+                .collect(),
             counted: window.counted,
             due_tokens: self.input_budget / 100 * u64::from(soft),
         };

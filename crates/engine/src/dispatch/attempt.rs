@@ -41,13 +41,20 @@ pub(super) async fn attempt(
         }
         Ok(contents) => deliver(&engine, &hook, &batch, contents).await,
     };
-    engine.shared.stats.hooks.time(&hook.subscription.hook, watch.seconds());
+    engine
+        .shared
+        .stats
+        .hooks
+        .time(&hook.subscription.hook, watch.seconds());
     let outcomes = outcomes.into_iter().map(|outcome| match outcome {
         None => Outcome::NotTried,
         Some(Ok(())) => Outcome::Done,
         Some(Err(error)) => Outcome::Failed(error),
     });
-    Attempt { hook, results: batch.into_iter().zip(outcomes).collect() }
+    Attempt {
+        hook,
+        results: batch.into_iter().zip(outcomes).collect(),
+    }
 }
 
 /// The outcome of each delivery; `None` for one whose content had no room.
@@ -59,11 +66,16 @@ async fn deliver(
 ) -> Vec<Option<Result<(), HookError>>> {
     let at = engine.shared.machine.now().wall;
     let last_read = contents.last().map(|ended| ended.generation);
-    let mut contents: HashMap<Generation, _> =
-        contents.into_iter().map(|ended| (ended.generation, Arc::new(ended))).collect();
+    let mut contents: HashMap<Generation, _> = contents
+        .into_iter()
+        .map(|ended| (ended.generation, Arc::new(ended)))
+        .collect();
     // What stands behind the last content that was read had no room; what stands before it
     // and was not found is gone.
-    let read = batch.iter().position(|d| Some(d.id.generation) == last_read).map_or(0, |i| i + 1);
+    let read = batch
+        .iter()
+        .position(|d| Some(d.id.generation) == last_read)
+        .map_or(0, |i| i + 1);
     let gone = || HookError::never("its content is gone: nothing is left to deliver");
     let mut outcomes: Vec<Option<Result<(), HookError>>> = vec![None; batch.len()];
     let (mut calls, mut places) = (Vec::new(), Vec::new());
@@ -71,7 +83,12 @@ async fn deliver(
         match contents.remove(&delivery.id.generation) {
             Some(ended) => {
                 let (delivery, attempt) = (delivery.id.clone(), delivery.tries.saturating_add(1));
-                calls.push(HookCall { delivery, attempt, at, ended });
+                calls.push(HookCall {
+                    delivery,
+                    attempt,
+                    at,
+                    ended,
+                });
                 places.push(place);
             }
             None if place < read || last_read.is_none() => outcomes[place] = Some(Err(gone())),

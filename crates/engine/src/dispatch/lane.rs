@@ -25,7 +25,13 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(hook: HookConfig) -> Self {
         let (under_way, look_at) = (HashSet::new(), Some(Steady(0)));
-        Self { hook: Some(hook), under_way, attempts: 0, look_at, started: 0 }
+        Self {
+            hook: Some(hook),
+            under_way,
+            attempts: 0,
+            look_at,
+            started: 0,
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -62,12 +68,17 @@ impl Lane {
         let is_all = found.due.len() < wanted;
         self.look_at = if is_all { found.next } else { Some(Steady(0)) };
         let free = found.due.into_iter();
-        let mut free: Vec<_> =
-            free.filter(|delivery| !self.under_way.contains(&delivery.id.generation)).collect();
+        let mut free: Vec<_> = free
+            .filter(|delivery| !self.under_way.contains(&delivery.id.generation))
+            .collect();
         let batch_max = self.batch_max();
         // A hook that takes batches is spared a call for each of many ends: what does not
         // fill one waits for company, but not for long.
-        let wait_ms = if gathers && batch_max > 1 { self.batch_wait_ms() } else { 0 };
+        let wait_ms = if gathers && batch_max > 1 {
+            self.batch_wait_ms()
+        } else {
+            0
+        };
         let full = free.len() - free.len() % batch_max;
         let oldest = free[full..].iter().map(|delivery| delivery.due).min();
         let is_fresh = |due: &Steady| is_all && now.since(*due) < wait_ms;
@@ -77,11 +88,15 @@ impl Lane {
             free.truncate(full);
         }
         let attempts = self.room().unwrap_or(0).min(room);
-        let batches: Vec<Vec<Delivery>> =
-            free.chunks(batch_max).take(attempts).map(<[Delivery]>::to_vec).collect();
+        let batches: Vec<Vec<Delivery>> = free
+            .chunks(batch_max)
+            .take(attempts)
+            .map(<[Delivery]>::to_vec)
+            .collect();
         for batch in &batches {
             self.attempts += 1;
-            self.under_way.extend(batch.iter().map(|delivery| delivery.id.generation));
+            self.under_way
+                .extend(batch.iter().map(|delivery| delivery.id.generation));
         }
         batches
     }
@@ -102,10 +117,14 @@ impl Lane {
     }
 
     fn batch_wait_ms(&self) -> u64 {
-        self.hook.as_ref().map_or(0, |hook| ms(hook.hook.batch_wait()))
+        self.hook
+            .as_ref()
+            .map_or(0, |hook| ms(hook.hook.batch_wait()))
     }
 
     fn batch_max(&self) -> usize {
-        self.hook.as_ref().map_or(1, |hook| hook.hook.batch_max().max(1))
+        self.hook
+            .as_ref()
+            .map_or(1, |hook| hook.hook.batch_max().max(1))
     }
 }

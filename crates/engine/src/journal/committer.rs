@@ -44,7 +44,9 @@ impl Worker for Committer {
     }
 
     async fn wait(&mut self) {
-        let Some(on) = &self.journal.on else { return std::future::pending().await };
+        let Some(on) = &self.journal.on else {
+            return std::future::pending().await;
+        };
         if on.is_failing.load(Ordering::Relaxed) {
             // Calls that would only be noted are not handed over: they do not find it out.
             let _ = tokio::time::timeout(PROBE_PAUSE, on.has_waiting(1)).await;
@@ -63,7 +65,9 @@ impl Worker for Committer {
 
     /// Writes all that waits by now: with `interval` there is a pause before the next step.
     async fn step(&mut self) -> Result<(), WorkError> {
-        let Some(on) = &self.journal.on else { return Ok(()) };
+        let Some(on) = &self.journal.on else {
+            return Ok(());
+        };
         let last = on.queue().last_ticket;
         self.last_batch = self.commit_batch().await;
         while *on.settled.borrow() < last && self.commit_batch().await > 0 {}
@@ -88,19 +92,24 @@ impl Committer {
         if batch.is_empty() {
             return 0;
         }
-        let sets: Vec<ChangeSet> =
-            batch.iter_mut().map(|submission| std::mem::take(&mut submission.set)).collect();
+        let sets: Vec<ChangeSet> = batch
+            .iter_mut()
+            .map(|submission| std::mem::take(&mut submission.set))
+            .collect();
         let (store, clock) = (Arc::clone(&on.store), self.machine.anchor());
         let watch = Stopwatch::start();
         let outcome = on.blocking.run(move || store.commit(&clock, &sets)).await;
         self.stats.commit_seconds.observe(watch.seconds());
         self.stats.commit_batch.observe(batch.len() as f64);
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
-        self.stats.commit_sets.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.stats
+            .commit_sets
+            .fetch_add(batch.len() as u64, Ordering::Relaxed);
 
         let count = batch.len();
         // Before anybody is told what became of it.
-        on.is_failing.store(!matches!(outcome, Ok(Ok(_))), Ordering::Relaxed);
+        on.is_failing
+            .store(!matches!(outcome, Ok(Ok(_))), Ordering::Relaxed);
         match outcome {
             Ok(Ok(answers)) => {
                 self.settle(
@@ -115,10 +124,18 @@ impl Committer {
             }
             Err(EngineError::JournalFailed { detail }) => {
                 error!(detail, sets = count, "a commit was cut off");
-                let failed = || Err(EngineError::JournalFailed { detail: detail.clone() });
+                let failed = || {
+                    Err(EngineError::JournalFailed {
+                        detail: detail.clone(),
+                    })
+                };
                 self.settle(on, batch, std::iter::repeat_with(failed));
             }
-            Err(_) => self.settle(on, batch, std::iter::repeat_with(|| Err(EngineError::Stopping))),
+            Err(_) => self.settle(
+                on,
+                batch,
+                std::iter::repeat_with(|| Err(EngineError::Stopping)),
+            ),
         }
         count
     }
@@ -152,7 +169,10 @@ impl Committer {
                 }
                 Err(_) => {
                     self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
-                    submission.cells.iter().for_each(|cell| self.throw_away(cell));
+                    submission
+                        .cells
+                        .iter()
+                        .for_each(|cell| self.throw_away(cell));
                 }
             }
             answers.push((submission.answer, outcome));

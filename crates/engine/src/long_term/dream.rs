@@ -31,7 +31,10 @@ pub(crate) struct Dreamer {
 
 impl Dreamer {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, tenants: Vec::new() }
+        Self {
+            engine,
+            tenants: Vec::new(),
+        }
     }
 }
 
@@ -58,15 +61,24 @@ impl Worker for Dreamer {
             return Ok(());
         };
         let tenant = self.engine.tenant_or_common(&id);
-        #[expect(clippy::redundant_closure_for_method_calls, reason = "it is of one lifetime")]
-        let last = self.engine.read_memories(&tenant, |reader| reader.dream_last_at()).await;
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "it is of one lifetime"
+        )]
+        let last = self
+            .engine
+            .read_memories(&tenant, |reader| reader.dream_last_at())
+            .await;
         let last = last.map_err(work_error)?;
         let now_ms = self.engine.shared.machine.now().wall.as_ms();
         let interval_ms = i64::try_from(ms(interval)).unwrap_or(i64::MAX);
         // A clock that went back does not put sweeps off for good.
         let is_due = last.is_none_or(|last| (now_ms - last.as_ms()).abs() >= interval_ms);
         if is_due {
-            self.engine.dream_of(&tenant, false).await.map_err(work_error)?;
+            self.engine
+                .dream_of(&tenant, false)
+                .await
+                .map_err(work_error)?;
         }
         Ok(())
     }
@@ -126,7 +138,9 @@ impl Engine {
         loop {
             let read = move |reader: &MemoryReader<'_>| reader.dream_page(after, PAGE_MAX, now);
             let page = self.read_memories(tenant, read).await?;
-            let Some(last) = page.last() else { return Ok(evidence) };
+            let Some(last) = page.last() else {
+                return Ok(evidence);
+            };
             after = Some(last.memory.id);
             evidence.extend(page.iter().map(evidence_of));
         }

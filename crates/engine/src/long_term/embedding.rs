@@ -48,7 +48,11 @@ enum Left {
 
 impl EmbeddingWorker {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, told: HashSet::new(), later: BTreeSet::new() }
+        Self {
+            engine,
+            told: HashSet::new(),
+            later: BTreeSet::new(),
+        }
     }
 
     /// One batch of a tenant's texts.
@@ -57,19 +61,26 @@ impl EmbeddingWorker {
         let config = self.engine.shared.config.load_full();
         let embedder = config.long_term.embedder.clone();
         if !self.told.contains(id) {
-            let model = embedder.as_ref().map(|embedder| embedder.model().to_owned());
+            let model = embedder
+                .as_ref()
+                .map(|embedder| embedder.model().to_owned());
             let is_new = self.engine.set_embedding_model(&tenant, model).await?;
             self.told.insert(id.clone());
             if let (true, Some(embedder)) = (is_new, &embedder) {
                 info!(tenant = %id, model = embedder.model(), "memories are embedded anew");
             }
         }
-        let Some(embedder) = embedder else { return Ok(Left::Nothing) };
+        let Some(embedder) = embedder else {
+            return Ok(Left::Nothing);
+        };
         let now = self.engine.shared.machine.now().wall;
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
         let wanted = model.clone();
         let read = move |reader: &MemoryReader<'_>| {
-            Ok((reader.embeddings_due(&model, now, count)?, reader.embeddings_next_due(now)?))
+            Ok((
+                reader.embeddings_due(&model, now, count)?,
+                reader.embeddings_next_due(now)?,
+            ))
         };
         let (due, next) = self.engine.read_memories(&tenant, read).await?;
         if due.is_empty() {
@@ -111,7 +122,9 @@ impl Worker for EmbeddingWorker {
         loop {
             self.wake_what_is_due();
             let chores = self.engine.shared.long_term.embedder.wait();
-            let Some((due, _)) = self.later.first() else { return chores.await };
+            let Some((due, _)) = self.later.first() else {
+                return chores.await;
+            };
             let ahead = due.as_ms() - self.engine.shared.machine.now().wall.as_ms();
             let pause = Duration::from_millis(u64::try_from(ahead).unwrap_or(0).max(1));
             tokio::select! {
@@ -124,7 +137,9 @@ impl Worker for EmbeddingWorker {
     async fn step(&mut self) -> Result<(), WorkError> {
         let long_term = Arc::clone(&self.engine.shared);
         let long_term = &long_term.long_term;
-        let Some(id) = long_term.embedder.take() else { return Ok(()) };
+        let Some(id) = long_term.embedder.take() else {
+            return Ok(());
+        };
         match self.embed(&id).await {
             Ok(Left::Nothing) => Ok(()),
             Ok(Left::More) => {
@@ -150,7 +165,10 @@ impl Engine {
         model: Option<String>,
     ) -> Result<bool, EngineError> {
         self.write_memories(tenant, move |writer| {
-            Ok((writer.set_embedding_model(model.as_deref())?, Touch::Nothing))
+            Ok((
+                writer.set_embedding_model(model.as_deref())?,
+                Touch::Nothing,
+            ))
         })
         .await
     }
@@ -164,7 +182,10 @@ impl Engine {
         due: Vec<Due>,
     ) -> Result<(), EngineError> {
         match self.vectors(embedder, &due).await {
-            Ok(vectors) => self.store_vectors(tenant, embedder.model(), due, vectors).await,
+            Ok(vectors) => {
+                self.store_vectors(tenant, embedder.model(), due, vectors)
+                    .await
+            }
             Err(EmbedError::Refused { .. }) if due.len() > 1 => {
                 for text in due {
                     let alone = vec![text];
@@ -182,7 +203,11 @@ impl Engine {
                 let is_refused = matches!(error, EmbedError::Refused { .. });
                 self.put_off(tenant, due, &error).await?;
                 // Whatever else is due would fail as well: the worker takes a pause.
-                if is_refused { Ok(()) } else { Err(EngineError::EmbedderFailed { detail }) }
+                if is_refused {
+                    Ok(())
+                } else {
+                    Err(EngineError::EmbedderFailed { detail })
+                }
             }
         }
     }
@@ -193,7 +218,10 @@ impl Engine {
         due: &[Due],
     ) -> Result<Vec<Vec<f32>>, EmbedError> {
         let texts = due.iter().map(|due| due.content.clone()).collect();
-        let later = |problem: String| EmbedError::Later { problem, after: None };
+        let later = |problem: String| EmbedError::Later {
+            problem,
+            after: None,
+        };
         let embedding = embedder.embed(Purpose::Memory, texts);
         let stopping = self.shared.supervisor.stopping();
         let vectors = tokio::select! {
@@ -205,7 +233,11 @@ impl Engine {
         };
         match vectors.len() == due.len() {
             true => Ok(vectors),
-            false => Err(later(format!("{} vectors for {} texts", vectors.len(), due.len()))),
+            false => Err(later(format!(
+                "{} vectors for {} texts",
+                vectors.len(),
+                due.len()
+            ))),
         }
     }
 
@@ -222,7 +254,10 @@ impl Engine {
             .write_memories(tenant, move |writer| {
                 let (mut merged, mut given_up) = (0_u64, 0_u64);
                 for (text, values) in due.into_iter().zip(vectors) {
-                    let embedding = Embedding { model: Arc::clone(&model), values };
+                    let embedding = Embedding {
+                        model: Arc::clone(&model),
+                        values,
+                    };
                     match writer.embedded(text.id, text.revision, &embedding) {
                         Ok(true) => {}
                         Ok(false) => continue,
@@ -243,7 +278,11 @@ impl Engine {
                         merged += u64::from(writer.merge(older, newer, now)?);
                     }
                 }
-                let touch = if merged > 0 { Touch::All } else { Touch::Nothing };
+                let touch = if merged > 0 {
+                    Touch::All
+                } else {
+                    Touch::Nothing
+                };
                 Ok(((merged, given_up), touch))
             })
             .await?;
@@ -268,13 +307,18 @@ impl Engine {
         let give_up = matches!(error, EmbedError::Refused { .. });
         if give_up {
             warn!(tenant = %tenant.id, %error, "a memory is found by words only");
-            tenant.stats.memories.count_embedding_failed(due.len() as u64);
+            tenant
+                .stats
+                .memories
+                .count_embedding_failed(due.len() as u64);
         }
         let (problem, now_ms) = (error.to_string(), self.shared.machine.now().wall.as_ms());
         self.write_memories(tenant, move |writer| {
             for text in due {
                 let grown = 1_i64 << text.tries.min(10);
-                let pause = grown.max(i64::try_from(asked).unwrap_or(0)).min(PAUSE_SECONDS_MAX);
+                let pause = grown
+                    .max(i64::try_from(asked).unwrap_or(0))
+                    .min(PAUSE_SECONDS_MAX);
                 let again = Timestamp::from_ms(now_ms + pause * 1_000);
                 writer.embed_failed(text.id, text.revision, &problem, again, give_up)?;
             }

@@ -55,8 +55,11 @@ impl Engine {
         self.flush_memories(tenant).await?;
         let mut reach = self.reach(tenant, session, generation, subject).await?;
         let page = self.turns_to_look_at(tenant, &mut reach).await?;
-        let turns: Vec<(u64, Turn)> =
-            page.turns.iter().filter_map(|content| encoding::open_placed(content)).collect();
+        let turns: Vec<(u64, Turn)> = page
+            .turns
+            .iter()
+            .filter_map(|content| encoding::open_placed(content))
+            .collect();
         let Some(&(to_seq, _)) = turns.last() else {
             return Ok(ExtractionLease {
                 generation: Some(reach.generation),
@@ -74,7 +77,8 @@ impl Engine {
             to_seq,
             now,
             until: Timestamp::from_ms(
-                now.as_ms().saturating_add(i64::try_from(lease_ms).unwrap_or(i64::MAX)),
+                now.as_ms()
+                    .saturating_add(i64::try_from(lease_ms).unwrap_or(i64::MAX)),
             ),
         };
         let (id, expires_at) = (ask.id, ask.until);
@@ -129,7 +133,11 @@ impl Engine {
         let limits = config.long_term.limits.clone();
         if facts.len() > limits.extracted {
             let problem = format!("{} are more than {}", facts.len(), limits.extracted);
-            return Err(CoreError::MemoryInvalid { field: "memories", problem }.into());
+            return Err(CoreError::MemoryInvalid {
+                field: "memories",
+                problem,
+            }
+            .into());
         }
         let now = self.shared.machine.now().wall;
         let read = move |reader: &MemoryReader<'_>| reader.lease(id, now);
@@ -143,15 +151,20 @@ impl Engine {
         }
         let (lease, done) = self
             .write_memories(tenant, move |writer| {
-                let done: Result<Vec<_>, _> =
-                    remembering.iter().map(|fact| writer.remember(fact, &limits)).collect();
+                let done: Result<Vec<_>, _> = remembering
+                    .iter()
+                    .map(|fact| writer.remember(fact, &limits))
+                    .collect();
                 let lease = writer.commit_extraction(id, now)?;
                 Ok(((lease, done?), Touch::All))
             })
             .await?;
         let results = done.into_iter().zip(redacted);
         let results = results.map(|(done, redacted)| self.remembered(tenant, done, redacted));
-        Ok(ExtractionOutcome { cursor_seq: lease.to_seq, results: results.collect() })
+        Ok(ExtractionOutcome {
+            cursor_seq: lease.to_seq,
+            results: results.collect(),
+        })
     }
 
     /// Whose turns are meant, and how far they were looked at.
@@ -175,11 +188,16 @@ impl Engine {
                 (page.generation, page.subject)
             }
         };
-        let not_found = || EngineError::SessionNotFound { session: session.clone() };
+        let not_found = || EngineError::SessionNotFound {
+            session: session.clone(),
+        };
         let generation = newest.ok_or_else(not_found)?;
         let subject = subject.or(whose).ok_or_else(|| {
             let problem = "is empty, and the session does not say whose memories these become";
-            CoreError::MemoryInvalid { field: "subject", problem: problem.to_owned() }
+            CoreError::MemoryInvalid {
+                field: "subject",
+                problem: problem.to_owned(),
+            }
         })?;
         let echoes_max = self.shared.config.load().long_term.limits.echoes;
         let now = self.shared.machine.now().wall;
@@ -219,20 +237,32 @@ impl Engine {
         for _ in 0..SKIPS_MAX {
             let (session, generation) = (reach.session.clone(), Some(reach.generation));
             let after = reach.cursor_seq;
-            let mut page = self.turns_after(tenant, &session, generation, after, turns_max).await?;
+            let mut page = self
+                .turns_after(tenant, &session, generation, after, turns_max)
+                .await?;
             if page.turns.is_empty() && after > 0 && self.is_gone(tenant, reach).await? {
                 // Whatever happened to the turn that was looked at last: better twice than
                 // never.
-                page = self.turns_after(tenant, &session, generation, 0, turns_max).await?;
+                page = self
+                    .turns_after(tenant, &session, generation, 0, turns_max)
+                    .await?;
             }
-            let Some(not_before) = reach.not_before else { return Ok(page) };
+            let Some(not_before) = reach.not_before else {
+                return Ok(page);
+            };
             let is_old = |content: &Arc<[u8]>| {
                 let turn = encoding::open(content);
-                turn.and_then(|turn| turn.timestamp).is_some_and(|said| said < not_before)
+                turn.and_then(|turn| turn.timestamp)
+                    .is_some_and(|said| said < not_before)
             };
-            let old = page.turns.iter().take_while(|content| is_old(content)).count();
-            let last_old =
-                old.checked_sub(1).and_then(|last| encoding::open_placed(&page.turns[last]));
+            let old = page
+                .turns
+                .iter()
+                .take_while(|content| is_old(content))
+                .count();
+            let last_old = old
+                .checked_sub(1)
+                .and_then(|last| encoding::open_placed(&page.turns[last]));
             if let Some((seq, _)) = last_old {
                 self.skip_to(tenant, reach, seq).await?;
             }
@@ -283,7 +313,13 @@ impl Engine {
             false => HistoryScope::Live,
         };
         let bytes_max = self.shared.config.load().long_term.limits.lease_bytes;
-        let query = HistoryQuery { scope, generation, after_seq, turns_max, bytes_max };
+        let query = HistoryQuery {
+            scope,
+            generation,
+            after_seq,
+            turns_max,
+            bytes_max,
+        };
         self.history(tenant, session, query).await
     }
 
@@ -308,8 +344,13 @@ impl Engine {
             }
             Err(error) => return Err(error),
         };
-        let placed = page.turns.iter().filter_map(|content| encoding::open_placed(content));
-        Ok(placed.filter_map(|(seq, turn)| Some((seq, turn.timestamp?))).collect())
+        let placed = page
+            .turns
+            .iter()
+            .filter_map(|content| encoding::open_placed(content));
+        Ok(placed
+            .filter_map(|(seq, turn)| Some((seq, turn.timestamp?)))
+            .collect())
     }
 }
 
@@ -321,9 +362,16 @@ fn fact_of(
     let leased = lease.after_seq + 1..=lease.to_seq;
     if let Some(seq) = found.seqs.iter().find(|seq| !leased.contains(seq)) {
         let problem = format!("{seq} is not among the leased turns {leased:?}");
-        return Err(CoreError::MemoryInvalid { field: "memories.seqs", problem });
+        return Err(CoreError::MemoryInvalid {
+            field: "memories.seqs",
+            problem,
+        });
     }
-    let seqs: Vec<u64> = if found.seqs.is_empty() { leased.collect() } else { found.seqs };
+    let seqs: Vec<u64> = if found.seqs.is_empty() {
+        leased.collect()
+    } else {
+        found.seqs
+    };
     let last = seqs.iter().copied().max().unwrap_or(lease.to_seq);
     Ok(Fact {
         subject: lease.subject.clone(),

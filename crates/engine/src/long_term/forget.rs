@@ -64,7 +64,10 @@ impl Engine {
         }
         begun?;
         let counts = self.go_on_forgetting(tenant, job).await?;
-        tenant.stats.memories.count_forgotten(counts.memories + counts.superseded);
+        tenant
+            .stats
+            .memories
+            .count_forgotten(counts.memories + counts.superseded);
         let erased = self.erased_soon(tenant).await;
         unfinished.is_done = erased;
         Ok((counts, erased))
@@ -116,11 +119,21 @@ impl Engine {
     /// Goes on with what a crash, or a caller who left, has left. False when the log still
     /// has to be emptied.
     pub(super) async fn finish_forgetting(&self, tenant: &Tenant) -> Result<bool, EngineError> {
-        #[expect(clippy::redundant_closure_for_method_calls, reason = "it is of one lifetime")]
-        let jobs = self.read_memories(tenant, |reader| reader.forget_jobs()).await?;
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "it is of one lifetime"
+        )]
+        let jobs = self
+            .read_memories(tenant, |reader| reader.forget_jobs())
+            .await?;
         for job in jobs {
             // Whoever does it wants to know what went.
-            let is_anothers = self.shared.long_term.lane(&tenant.id).forgetting().contains(&job.id);
+            let is_anothers = self
+                .shared
+                .long_term
+                .lane(&tenant.id)
+                .forgetting()
+                .contains(&job.id);
             if !is_anothers {
                 self.go_on_forgetting(tenant, job.id).await?;
             }
@@ -139,8 +152,18 @@ pub(super) struct Unfinished<'a> {
 
 impl<'a> Unfinished<'a> {
     pub(super) fn new(engine: &'a Engine, tenant: &'a TenantId, job: Option<MemoryId>) -> Self {
-        engine.shared.long_term.lane(tenant).forgetting().extend(job);
-        Self { engine, tenant, job, is_done: false }
+        engine
+            .shared
+            .long_term
+            .lane(tenant)
+            .forgetting()
+            .extend(job);
+        Self {
+            engine,
+            tenant,
+            job,
+            is_done: false,
+        }
     }
 }
 
@@ -162,15 +185,19 @@ fn filter_of(ask: ForgetAsk) -> ForgetFilter {
     match ask {
         ForgetAsk::One(id) => ForgetFilter::One { id, subject: None },
         ForgetAsk::Subject(subject) => ForgetFilter::Subject(subject),
-        ForgetAsk::Filter(MemoryFilter { subject, kinds, tags, after, before }) => {
-            ForgetFilter::Matching {
-                subject,
-                kinds,
-                tags,
-                observed_after: after,
-                observed_before: before,
-            }
-        }
+        ForgetAsk::Filter(MemoryFilter {
+            subject,
+            kinds,
+            tags,
+            after,
+            before,
+        }) => ForgetFilter::Matching {
+            subject,
+            kinds,
+            tags,
+            observed_after: after,
+            observed_before: before,
+        },
     }
 }
 

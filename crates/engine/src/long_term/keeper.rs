@@ -33,7 +33,12 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, round: Vec::new(), ripe: 0, is_first: true }
+        Self {
+            engine,
+            round: Vec::new(),
+            ripe: 0,
+            is_first: true,
+        }
     }
 
     /// Begins a round over all tenants that have memories.
@@ -63,7 +68,11 @@ impl Keeper {
                 return Err(EngineError::MemoriesFailed { detail });
             }
         }
-        if is_round { engine.expire_memories(&tenant).await } else { Ok(()) }
+        if is_round {
+            engine.expire_memories(&tenant).await
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -159,7 +168,11 @@ impl Engine {
                 .write_memories(tenant, move |writer| {
                     let memories = writer.expire_step(expired_before, ROWS_MAX)?;
                     let cursors = writer.prune_cursors(cursors_before, ROWS_MAX)?;
-                    let touch = if memories == 0 { Touch::Nothing } else { Touch::All };
+                    let touch = if memories == 0 {
+                        Touch::Nothing
+                    } else {
+                        Touch::All
+                    };
                     Ok((memories.max(cursors), touch))
                 })
                 .await?;
@@ -184,6 +197,10 @@ impl Engine {
             .await;
         begun?;
         let stats = self.memory_stats(tenant).await?;
-        Ok(if stats.embedding_model.is_some() { stats.memories } else { 0 })
+        Ok(if stats.embedding_model.is_some() {
+            stats.memories
+        } else {
+            0
+        })
     }
 }

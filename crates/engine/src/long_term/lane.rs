@@ -74,7 +74,14 @@ impl Lane {
                 tracing::warn!(%error, "a recall could not be written down");
             }
         });
-        self.push(Queued { job: Box::new(job), tell }, NOTES_MAX).is_ok()
+        self.push(
+            Queued {
+                job: Box::new(job),
+                tell,
+            },
+            NOTES_MAX,
+        )
+        .is_ok()
     }
 
     /// Does a job, and answers when the disk has it.
@@ -150,16 +157,23 @@ impl Lane {
         if batch.is_empty() {
             return;
         }
-        let (jobs, tells): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|queued| (queued.job, queued.tell)).unzip();
-        match store.tenant(tenant).and_then(|memories| memories.write(jobs)) {
+        let (jobs, tells): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .map(|queued| (queued.job, queued.tell))
+            .unzip();
+        match store
+            .tenant(tenant)
+            .and_then(|memories| memories.write(jobs))
+        {
             Ok(results) => {
                 for (tell, result) in tells.into_iter().zip(results) {
                     tell(result.map_err(|error| EngineError::of_memories(&error)));
                 }
             }
             Err(error) => {
-                tells.into_iter().for_each(|tell| tell(Err(EngineError::of_memories(&error))));
+                tells
+                    .into_iter()
+                    .for_each(|tell| tell(Err(EngineError::of_memories(&error))));
             }
         }
     }

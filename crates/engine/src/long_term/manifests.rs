@@ -32,7 +32,10 @@ impl std::fmt::Debug for Manifests {
 
 impl Default for Manifests {
     fn default() -> Self {
-        Self(Mutex::new(Kept { version: 0, cache: LruCache::new(KEPT_MAX) }))
+        Self(Mutex::new(Kept {
+            version: 0,
+            cache: LruCache::new(KEPT_MAX),
+        }))
     }
 }
 

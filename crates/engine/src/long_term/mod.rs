@@ -131,18 +131,29 @@ impl Chores {
     }
 
     fn take(&self) -> Option<TenantId> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.tenants
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
     }
 
     fn len(&self) -> usize {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.tenants
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
     /// Waits until there is something to do.
     async fn wait(&self) {
         loop {
             let rung = self.bell.notified();
-            if !self.tenants.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            if !self
+                .tenants
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_empty()
+            {
                 return;
             }
             rung.await;
@@ -209,7 +220,11 @@ impl Engine {
     ) -> Result<T, EngineError> {
         let long_term = &self.shared.long_term;
         let at = (long_term.store()?, long_term.blocking);
-        let mut abandoned = Abandoned { long_term, tenant: &tenant.id, is_answered: false };
+        let mut abandoned = Abandoned {
+            long_term,
+            tenant: &tenant.id,
+            is_answered: false,
+        };
         let answer = long_term.lane(&tenant.id).write(&tenant.id, at, job).await;
         abandoned.is_answered = true;
         answer
@@ -231,7 +246,11 @@ impl Engine {
         let long_term = &self.shared.long_term;
         let (store, id) = (Arc::clone(long_term.store()?), tenant.id.clone());
         let read = move || store.tenant(&id)?.read(look);
-        long_term.blocking.run(read).await?.map_err(|error| EngineError::of_memories(&error))
+        long_term
+            .blocking
+            .run(read)
+            .await?
+            .map_err(|error| EngineError::of_memories(&error))
     }
 
     /// One memory; with a subject only if that one may see it.
@@ -244,7 +263,9 @@ impl Engine {
         id: MemoryId,
         subject: Option<Subject>,
     ) -> Result<Memory, EngineError> {
-        let memory = self.read_memories(tenant, move |reader| reader.get(id)).await?;
+        let memory = self
+            .read_memories(tenant, move |reader| reader.get(id))
+            .await?;
         memory
             .filter(|memory| subject.is_none_or(|subject| memory.is_visible_to(&subject)))
             .ok_or(EngineError::Core(CoreError::MemoryNotFound { id }))
@@ -307,7 +328,8 @@ impl Engine {
         let read = move |reader: &MemoryReader<'_>| reader.manifest(&subject, now, caps.lines);
         let rows = self.read_memories(tenant, read).await?;
         let made = Arc::new(manifest(&rows.memories, rows.total, caps));
-        lane.manifests.keep(version, key, Arc::clone(&made), rows.expires_at);
+        lane.manifests
+            .keep(version, key, Arc::clone(&made), rows.expires_at);
         Ok(made)
     }
 
@@ -340,6 +362,10 @@ impl Engine {
 
     fn embedding_model(&self) -> Option<String> {
         let config = self.shared.config.load();
-        config.long_term.embedder.as_ref().map(|embedder| embedder.model().to_owned())
+        config
+            .long_term
+            .embedder
+            .as_ref()
+            .map(|embedder| embedder.model().to_owned())
     }
 }

@@ -77,8 +77,9 @@ impl Engine {
         let (mut mode, vector, mut notes) = self.mode_of(&ask).await?;
         let now = self.shared.machine.now().wall;
         let question = question_of(&ask, mode, vector, now);
-        let (lists, misfit) =
-            self.read_memories(tenant, move |reader| look_up(reader, question)).await?;
+        let (lists, misfit) = self
+            .read_memories(tenant, move |reader| look_up(reader, question))
+            .await?;
         if let Some(detail) = misfit {
             if mode == RecallMode::Vector {
                 return Err(EngineError::EmbedderFailed { detail });
@@ -186,7 +187,9 @@ impl Engine {
         text: &str,
     ) -> Result<Option<Embedding>, EngineError> {
         let config = self.shared.config.load_full();
-        let Some(embedder) = &config.long_term.embedder else { return Ok(None) };
+        let Some(embedder) = &config.long_term.embedder else {
+            return Ok(None);
+        };
         let key = fingerprint(&[embedder.model(), &format!("{purpose:?}"), text]);
         let vectors = &self.shared.long_term.query_vectors;
         if let Some(known) = vectors.lock().get(&key) {
@@ -208,7 +211,10 @@ impl Engine {
         if values.iter().all(|value| *value == 0.0) || !values.iter().all(|v| v.is_finite()) {
             return Err(failed("the vector is empty, zero or not finite".to_owned()));
         }
-        let embedding = Embedding { model: embedder.model().into(), values };
+        let embedding = Embedding {
+            model: embedder.model().into(),
+            values,
+        };
         vectors.lock().insert(key, Arc::new(embedding.clone()));
         Ok(Some(embedding))
     }
@@ -219,7 +225,9 @@ impl Engine {
         let known = &lists.memories;
         let age_ms = |memory: &Memory| now.as_ms().saturating_sub(memory.observed_at.as_ms());
         let ranked = |list: &[Scored]| -> Vec<Ranked<MemoryId>> {
-            let found = list.iter().filter_map(|one| Some((one, known.get(&one.id)?)));
+            let found = list
+                .iter()
+                .filter_map(|one| Some((one, known.get(&one.id)?)));
             let ranked = found.map(|(one, memory)| Ranked {
                 id: one.id,
                 score: one.score,
@@ -236,7 +244,10 @@ impl Engine {
                 has_vector: lists.embedded.contains(id),
             }
         };
-        let both = Lists { lexical: ranked(&lists.lexical), vector: ranked(&lists.vector) };
+        let both = Lists {
+            lexical: ranked(&lists.lexical),
+            vector: ranked(&lists.vector),
+        };
         let fused = fusion.fuse(both, standing);
         let place = |rank: Option<u32>| rank.map_or(0, |rank| rank as usize);
         let hits = fused.into_iter().take(limit).filter_map(|one| {
@@ -315,7 +326,11 @@ fn question_of(
 ) -> stored::RecallAsk {
     stored::RecallAsk {
         // Without words there is no list by words.
-        query: if mode == RecallMode::Vector { String::new() } else { ask.query.clone() },
+        query: if mode == RecallMode::Vector {
+            String::new()
+        } else {
+            ask.query.clone()
+        },
         vector,
         subjects: ask.subjects.clone(),
         kinds: ask.kinds.clone(),

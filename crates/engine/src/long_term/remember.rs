@@ -51,7 +51,10 @@ impl Engine {
         ask: RememberAsk,
     ) -> Result<RememberOutcome, EngineError> {
         let found = match &ask.source {
-            Some(source) => self.find_source(tenant, source, ask.content.trim().is_empty()).await?,
+            Some(source) => {
+                self.find_source(tenant, source, ask.content.trim().is_empty())
+                    .await?
+            }
             None => Found::default(),
         };
         let (at_seq, key) = (found.at_seq, ask.key);
@@ -113,10 +116,17 @@ impl Engine {
         redacted: usize,
     ) -> RememberOutcome {
         if !done.is_repetition {
-            tenant.stats.memories.count_remembered(done.outcome, redacted);
+            tenant
+                .stats
+                .memories
+                .count_remembered(done.outcome, redacted);
         }
         self.shared.long_term.wake_embedder(&tenant.id);
-        RememberOutcome { memory: done.memory, outcome: done.outcome, redacted }
+        RememberOutcome {
+            memory: done.memory,
+            outcome: done.outcome,
+            redacted,
+        }
     }
 
     /// Takes secrets out, or refuses them, and says whether the rest keeps the rules.
@@ -161,7 +171,11 @@ impl Engine {
                 let limits = &config.long_term.limits;
                 let memory = writer.update(id, subject.as_ref(), &patch, now, limits)?;
                 let was_team = was.is_some_and(|was| was.visibility == Visibility::Team);
-                let touch = if was_team { Touch::All } else { touch_of(&memory) };
+                let touch = if was_team {
+                    Touch::All
+                } else {
+                    touch_of(&memory)
+                };
                 Ok((memory, touch))
             })
             .await?;
@@ -183,7 +197,11 @@ impl Engine {
         let limits = &config.long_term.limits;
         if memories.len() > limits.imported {
             let problem = format!("{} are more than {}", memories.len(), limits.imported);
-            return Err(CoreError::MemoryInvalid { field: "memories", problem }.into());
+            return Err(CoreError::MemoryInvalid {
+                field: "memories",
+                problem,
+            }
+            .into());
         }
         for memory in &memories {
             // What is imported is stored as it is, so a secret in it can only be refused.
@@ -219,33 +237,53 @@ impl Engine {
         let is_live = |head: &memoird_core::session::Head| {
             ask.generation.is_none_or(|named| named == head.generation)
         };
-        let head = live.as_ref().map(|view| &view.head).filter(|head| is_live(head));
+        let head = live
+            .as_ref()
+            .map(|view| &view.head)
+            .filter(|head| is_live(head));
         let mut generation = ask.generation.or(head.map(|head| head.generation));
         let subject = match head {
             Some(head) => head.subject.clone(),
             None if generation.is_none() && ask.seqs.is_empty() => None,
-            None => self.source_page(tenant, &ask.session, generation, 0, 1).await?.subject,
+            None => {
+                self.source_page(tenant, &ask.session, generation, 0, 1)
+                    .await?
+                    .subject
+            }
         };
         let at_seq = head.map(|head| head.last_seq);
-        let mut found = Found { subject, at_seq, ..Found::default() };
+        let mut found = Found {
+            subject,
+            at_seq,
+            ..Found::default()
+        };
         let mut seqs = ask.seqs.clone();
         seqs.sort_unstable();
         seqs.dedup();
         let limit = self.shared.config.load().long_term.limits.source_seqs;
         if seqs.len() > limit || seqs.first() == Some(&0) {
             let problem = format!("takes up to {limit}, from 1");
-            return Err(CoreError::MemoryInvalid { field: "source.seqs", problem }.into());
+            return Err(CoreError::MemoryInvalid {
+                field: "source.seqs",
+                problem,
+            }
+            .into());
         }
         if !seqs.is_empty() {
             let turns;
-            (turns, generation) =
-                self.source_turns(tenant, &ask.session, generation, &seqs).await?;
+            (turns, generation) = self
+                .source_turns(tenant, &ask.session, generation, &seqs)
+                .await?;
             found.said_at = turns.last().and_then(|turn| turn.timestamp);
             if wants_text {
                 found.text = turns.iter().map(text_of).collect::<Vec<_>>().join("\n");
             }
         }
-        found.source = Some(Source { session: ask.session.clone(), generation, seqs });
+        found.source = Some(Source {
+            session: ask.session.clone(),
+            generation,
+            seqs,
+        });
         Ok(found)
     }
 
@@ -258,27 +296,38 @@ impl Engine {
         seqs: &[u64],
     ) -> Result<(Vec<Turn>, Option<Generation>), EngineError> {
         let missing = |problem: String| EngineError::Core(CoreError::SourceNotFound { problem });
-        let (mut turns, mut wanted) =
-            (Vec::with_capacity(seqs.len()), seqs.iter().copied().peekable());
+        let (mut turns, mut wanted) = (
+            Vec::with_capacity(seqs.len()),
+            seqs.iter().copied().peekable(),
+        );
         for _ in 0..SOURCE_READS_MAX {
-            let Some(&next) = wanted.peek() else { return Ok((turns, generation)) };
-            let page =
-                self.source_page(tenant, session, generation, next - 1, SOURCE_TURNS_MAX).await?;
+            let Some(&next) = wanted.peek() else {
+                return Ok((turns, generation));
+            };
+            let page = self
+                .source_page(tenant, session, generation, next - 1, SOURCE_TURNS_MAX)
+                .await?;
             generation = page.generation;
             let before = turns.len();
             for content in &page.turns {
-                let Some((seq, turn)) = encoding::open_placed(content) else { continue };
+                let Some((seq, turn)) = encoding::open_placed(content) else {
+                    continue;
+                };
                 if wanted.next_if_eq(&seq).is_some() {
                     turns.push(turn);
                 }
             }
             if turns.len() == before {
-                return Err(missing(format!("turn {next} of session {session} is not there")));
+                return Err(missing(format!(
+                    "turn {next} of session {session} is not there"
+                )));
             }
         }
         match wanted.peek() {
             None => Ok((turns, generation)),
-            Some(_) => Err(missing("the turns lie too far apart; name fewer".to_owned())),
+            Some(_) => Err(missing(
+                "the turns lie too far apart; name fewer".to_owned(),
+            )),
         }
     }
 
@@ -295,24 +344,35 @@ impl Engine {
             false => HistoryScope::Live,
         };
         let bytes_max = SOURCE_BYTES_MAX;
-        let query = HistoryQuery { scope, generation, after_seq, turns_max, bytes_max };
-        self.history(tenant, session, query).await.map_err(|error| match error {
-            EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
-                let problem = format!("session {session} has no such turns (any more)");
-                CoreError::SourceNotFound { problem }.into()
-            }
-            other => other,
-        })
+        let query = HistoryQuery {
+            scope,
+            generation,
+            after_seq,
+            turns_max,
+            bytes_max,
+        };
+        self.history(tenant, session, query)
+            .await
+            .map_err(|error| match error {
+                EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
+                    let problem = format!("session {session} has no such turns (any more)");
+                    CoreError::SourceNotFound { problem }.into()
+                }
+                other => other,
+            })
     }
 }
 
 /// The fact that is asked to be remembered, with what its source says where the call says
 /// nothing.
 fn fact_of(ask: RememberAsk, found: Found) -> Result<Fact, CoreError> {
-    let subject = ask.subject.or(found.subject).ok_or_else(|| CoreError::MemoryInvalid {
-        field: "subject",
-        problem: "is empty, and no session says whose memory it is".to_owned(),
-    })?;
+    let subject = ask
+        .subject
+        .or(found.subject)
+        .ok_or_else(|| CoreError::MemoryInvalid {
+            field: "subject",
+            problem: "is empty, and no session says whose memory it is".to_owned(),
+        })?;
     let is_said = !ask.content.trim().is_empty();
     Ok(Fact {
         subject,

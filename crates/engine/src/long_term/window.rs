@@ -64,7 +64,10 @@ impl Recalled {
         };
         window.hold_memories(told.tokens);
         let hits = new.into_iter().take(told.taken).cloned().collect();
-        Told { hits, text: told.text }
+        Told {
+            hits,
+            text: told.text,
+        }
     }
 }
 
@@ -84,26 +87,44 @@ impl Engine {
             Ok(outcome) => outcome,
             Err(error) => {
                 tracing::warn!(?error, "a window goes without memories");
-                return (None, vec![format!("memories could not be recalled: {error}")]);
+                return (
+                    None,
+                    vec![format!("memories could not be recalled: {error}")],
+                );
             }
         };
-        let tokens_max = config.long_term.window_tokens.min(input_budget / 100 * SHARE_PERCENT);
+        let tokens_max = config
+            .long_term
+            .window_tokens
+            .min(input_budget / 100 * SHARE_PERCENT);
         let now = self.shared.machine.now().wall;
         let hits: Vec<&RecallHit> = outcome.hits.iter().collect();
         let whole = block_of(&hits, now, tokens_max, scale);
         let mut notes = outcome.notes;
         if whole.taken < hits.len() {
             let (taken, found) = (whole.taken, hits.len());
-            notes
-                .push(format!("{taken} of {found} recalled memories fit into {tokens_max} tokens"));
+            notes.push(format!(
+                "{taken} of {found} recalled memories fit into {tokens_max} tokens"
+            ));
         }
-        (Some(Recalled { hits: outcome.hits, whole, now }), notes)
+        (
+            Some(Recalled {
+                hits: outcome.hits,
+                whole,
+                now,
+            }),
+            notes,
+        )
     }
 }
 
 fn block_of(hits: &[&RecallHit], now: Timestamp, tokens_max: u64, scale: &Scale) -> Block {
-    let weigh =
-        |text: &str| scale.turn(&Turn::new(Role::User, vec![PartKind::Text(text.into()).into()]));
+    let weigh = |text: &str| {
+        scale.turn(&Turn::new(
+            Role::User,
+            vec![PartKind::Text(text.into()).into()],
+        ))
+    };
     let memories: Vec<_> = hits.iter().map(|hit| &hit.memory).collect();
     block(&memories, now, tokens_max, &weigh)
 }
@@ -115,5 +136,8 @@ fn says(window: &Window, content: &str) -> bool {
         return false;
     }
     let finder = memchr::memmem::Finder::new(content);
-    window.turns.iter().any(|turn| finder.find(&turn.content).is_some())
+    window
+        .turns
+        .iter()
+        .any(|turn| finder.find(&turn.content).is_some())
 }

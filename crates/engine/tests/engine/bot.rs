@@ -38,7 +38,10 @@ pub(crate) fn saying(texts: &[&str]) -> AppendCommand {
         let part = PartKind::Text(format!("[[{text}]]"));
         encoding::encode(Turn::new(Role::User, vec![part.into()]))
     });
-    AppendCommand { turns: turns.collect(), ..AppendCommand::default() }
+    AppendCommand {
+        turns: turns.collect(),
+        ..AppendCommand::default()
+    }
 }
 
 /// The same under a name; the content is what the texts are.
@@ -50,14 +53,22 @@ pub(crate) fn named(name: &str, texts: &[&str]) -> AppendCommand {
         }
         digest
     };
-    let idempotency = IdempotencyKey { key: digest(name), content: digest(&texts.join("\n")) };
-    AppendCommand { idempotency: Some(idempotency), ..saying(texts) }
+    let idempotency = IdempotencyKey {
+        key: digest(name),
+        content: digest(&texts.join("\n")),
+    };
+    AppendCommand {
+        idempotency: Some(idempotency),
+        ..saying(texts)
+    }
 }
 
 /// What a kept turn says.
 pub(crate) fn text_of(content: &[u8]) -> String {
     let text = String::from_utf8_lossy(content);
-    let Some((_, rest)) = text.split_once("[[") else { return text.into_owned() };
+    let Some((_, rest)) = text.split_once("[[") else {
+        return text.into_owned();
+    };
     rest.split_once("]]").unwrap().0.to_owned()
 }
 
@@ -68,7 +79,10 @@ impl Bot {
 
     pub(crate) fn of(engine: &Engine, tenant: &str) -> Self {
         let tenant = engine.tenant(&tenant_id(tenant)).unwrap();
-        Self { engine: engine.clone(), tenant }
+        Self {
+            engine: engine.clone(),
+            tenant,
+        }
     }
 
     pub(crate) async fn say(
@@ -84,29 +98,39 @@ impl Bot {
         session: &str,
         command: AppendCommand,
     ) -> Result<AppendOutcome, EngineError> {
-        self.engine.append(&self.tenant, &session_id(session), command).await
+        self.engine
+            .append(&self.tenant, &session_id(session), command)
+            .await
     }
 
     pub(crate) async fn view(&self, session: &str) -> Result<SessionView, EngineError> {
-        self.engine.session(&self.tenant, &session_id(session)).await
+        self.engine
+            .session(&self.tenant, &session_id(session))
+            .await
     }
 
     pub(crate) async fn end(&self, session: &str) -> Result<SessionView, EngineError> {
-        self.engine.end_session(&self.tenant, &session_id(session)).await
+        self.engine
+            .end_session(&self.tenant, &session_id(session))
+            .await
     }
 
     pub(crate) async fn reset(
         &self,
         session: &str,
     ) -> Result<(SessionView, Generation), EngineError> {
-        self.engine.reset_session(&self.tenant, &session_id(session), false).await
+        self.engine
+            .reset_session(&self.tenant, &session_id(session), false)
+            .await
     }
 
     pub(crate) async fn reset_with_hooks(
         &self,
         session: &str,
     ) -> Result<(SessionView, Generation), EngineError> {
-        self.engine.reset_session(&self.tenant, &session_id(session), true).await
+        self.engine
+            .reset_session(&self.tenant, &session_id(session), true)
+            .await
     }
 
     pub(crate) async fn patch(
@@ -116,7 +140,9 @@ impl Bot {
         expected_version: Option<u64>,
     ) -> Result<State, EngineError> {
         let session = session_id(session);
-        self.engine.patch_state(&self.tenant, &session, patch, expected_version).await
+        self.engine
+            .patch_state(&self.tenant, &session, patch, expected_version)
+            .await
     }
 
     /// What the live history says.
@@ -130,7 +156,11 @@ impl Bot {
         session: &str,
         generation: Option<Generation>,
     ) -> Result<Vec<String>, EngineError> {
-        let query = HistoryQuery { scope: HistoryScope::Journal, generation, ..ALL };
+        let query = HistoryQuery {
+            scope: HistoryScope::Journal,
+            generation,
+            ..ALL
+        };
         Ok(self.read(session, query).await?.0)
     }
 
@@ -140,14 +170,23 @@ impl Bot {
         session: &str,
         query: HistoryQuery,
     ) -> Result<(Vec<String>, u64), EngineError> {
-        let page = self.engine.history(&self.tenant, &session_id(session), query).await?;
-        Ok((page.turns.iter().map(|turn| text_of(turn)).collect(), page.next_after_seq))
+        let page = self
+            .engine
+            .history(&self.tenant, &session_id(session), query)
+            .await?;
+        Ok((
+            page.turns.iter().map(|turn| text_of(turn)).collect(),
+            page.next_after_seq,
+        ))
     }
 
     /// All live sessions, most recently used first, read in pages of three.
     pub(crate) async fn list(&self) -> Vec<String> {
         let views = self.views(3).await;
-        views.iter().map(|view| view.session.as_str().to_owned()).collect()
+        views
+            .iter()
+            .map(|view| view.session.as_str().to_owned())
+            .collect()
     }
 
     pub(crate) async fn views(&self, page_size: usize) -> Vec<SessionView> {
@@ -166,20 +205,30 @@ impl Bot {
 
     pub(crate) fn stats(&self) -> TenantSnapshot {
         let all = self.engine.stats().tenants;
-        all.into_iter().find(|tenant| tenant.id == self.tenant.id).unwrap()
+        all.into_iter()
+            .find(|tenant| tenant.id == self.tenant.id)
+            .unwrap()
     }
 
     /// The counts of live things are what a recount gives.
     pub(crate) async fn recount(&self) {
         let (mut sessions, mut turns, mut bytes) = (0, 0, 0);
         for view in self.views(100).await {
-            let page = self.engine.history(&self.tenant, &view.session, ALL).await.unwrap();
+            let page = self
+                .engine
+                .history(&self.tenant, &view.session, ALL)
+                .await
+                .unwrap();
             sessions += 1;
             turns += page.turns.len() as u64;
             bytes += page.turns.iter().map(|turn| turn.len() as u64).sum::<u64>();
         }
         let stats = self.stats();
         let counted = (stats.sessions_live, stats.turns_live, stats.bytes_live);
-        assert_eq!(counted, (sessions, turns, bytes), "sessions, turns and bytes of {stats:?}");
+        assert_eq!(
+            counted,
+            (sessions, turns, bytes),
+            "sessions, turns and bytes of {stats:?}"
+        );
     }
 }

@@ -72,8 +72,17 @@ async fn drop_after(kind: usize, polls: usize, fails: bool) {
     bot.recount().await;
     let (stats, record) = (bot.stats(), world.store.record().counts[&tenant_id(ACME)]);
     assert!(stats.sessions_live <= 2, "{what}");
-    let counted = (stats.sessions_created, stats.evicted, stats.ended, stats.turns_appended);
-    assert_eq!(counted, (record.created, record.evicted, record.ended, record.turns), "{what}");
+    let counted = (
+        stats.sessions_created,
+        stats.evicted,
+        stats.ended,
+        stats.turns_appended,
+    );
+    assert_eq!(
+        counted,
+        (record.created, record.evicted, record.ended, record.turns),
+        "{what}"
+    );
     // The queue is empty, so all of it can be had.
     let large = "x".repeat(16 << 10);
     let whole = soon(bot.say("a", &large)).await;
@@ -149,7 +158,10 @@ async fn a_session_that_ends_while_it_is_read_from_the_journal_stays_ended() {
     {
         let world = World::with_pool(unswept_with_cap(1));
         let engine = world.open().await;
-        Bot::acme(&engine).append("a", saying(&["one", "two"])).await.unwrap();
+        Bot::acme(&engine)
+            .append("a", saying(&["one", "two"]))
+            .await
+            .unwrap();
         engine.close().await;
         let engine = world.open().await;
         let bot = Bot::acme(&engine);
@@ -161,7 +173,11 @@ async fn a_session_that_ends_while_it_is_read_from_the_journal_stays_ended() {
         world.store.load_begun(loads + 1).await;
 
         world.store.hold_commits();
-        let mut end = if end_by_cap { call(1, bot.clone()) } else { call(5, bot.clone()) };
+        let mut end = if end_by_cap {
+            call(1, bot.clone())
+        } else {
+            call(5, bot.clone())
+        };
         assert!(begun(&mut end).await.is_none());
         if written_first {
             world.store.let_commits_go();
@@ -178,7 +194,10 @@ async fn a_session_that_ends_while_it_is_read_from_the_journal_stays_ended() {
             assert!(soon(&mut end).await);
         }
         let read = reads.join_next().await.unwrap().unwrap();
-        assert!(matches!(read, Err(EngineError::SessionNotFound { .. })), "{read:?}");
+        assert!(
+            matches!(read, Err(EngineError::SessionNotFound { .. })),
+            "{read:?}"
+        );
         settle().await;
         assert_eq!(bot.stats().sessions_live, u64::from(end_by_cap));
         assert!(bot.view("a").await.is_err());
@@ -197,7 +216,10 @@ async fn a_patch_of_an_expired_session_needs_the_queue_only_once() {
     bot.say("a", "hello").await.unwrap();
     sleep(TTL).await;
     let patched = bot.patch("a", "{}", None).await;
-    assert!(matches!(patched, Err(EngineError::SessionNotFound { .. })), "{patched:?}");
+    assert!(
+        matches!(patched, Err(EngineError::SessionNotFound { .. })),
+        "{patched:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,12 +229,19 @@ async fn the_engine_closes_also_in_the_middle_of_a_sweep() {
     let world = World::with_pool(config);
     let now = world.machine.now();
     let begin = |id: u64| Change::Begin {
-        key: SessionKey { tenant: tenant_id(ACME), session: session_id(&id.to_string()) },
+        key: SessionKey {
+            tenant: tenant_id(ACME),
+            session: session_id(&id.to_string()),
+        },
         generation: Generation::new(1, id.into()),
         created_at: Timestamp::default(),
         last_access: now.steady,
     };
-    let sets: Vec<_> = (0..3_000).map(|id| ChangeSet { changes: vec![begin(id)] }).collect();
+    let sets: Vec<_> = (0..3_000)
+        .map(|id| ChangeSet {
+            changes: vec![begin(id)],
+        })
+        .collect();
     world.store.commit(&world.machine.anchor(), &sets).unwrap();
     let engine = world.open().await;
     let commits = world.store.commits();

@@ -13,8 +13,14 @@ use crate::kit::{TTL, World, capped, settle, tenant, unswept, unswept_with_cap};
 fn shared(max_sessions: usize, tenants: &[&str]) -> EngineConfig {
     let mut config = unswept();
     config.sessions.max_sessions = max_sessions;
-    let uncapped = TenantLimits { max_sessions: Some(0), ..TenantLimits::default() };
-    config.tenants = tenants.iter().map(|id| tenant(id, uncapped.clone())).collect();
+    let uncapped = TenantLimits {
+        max_sessions: Some(0),
+        ..TenantLimits::default()
+    };
+    config.tenants = tenants
+        .iter()
+        .map(|id| tenant(id, uncapped.clone()))
+        .collect();
     config
 }
 
@@ -40,15 +46,23 @@ async fn a_tenant_at_its_cap_loses_its_own_longest_idle_session() {
     assert_eq!(bot.list().await, ["d", "a"]);
     assert_eq!(other.list().await, ["x"]);
     let stats = bot.stats();
-    assert_eq!((stats.evicted, stats.expired, stats.sessions_live), (2, 0, 2));
+    assert_eq!(
+        (stats.evicted, stats.expired, stats.sessions_live),
+        (2, 0, 2)
+    );
     bot.recount().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_the_cap_of_the_process_the_tenant_with_the_most_gives_one_up() {
-    let engine = World::new(shared(5, &["large", "small", "new"])).open().await;
-    let (large, small, new) =
-        (Bot::of(&engine, "large"), Bot::of(&engine, "small"), Bot::of(&engine, "new"));
+    let engine = World::new(shared(5, &["large", "small", "new"]))
+        .open()
+        .await;
+    let (large, small, new) = (
+        Bot::of(&engine, "large"),
+        Bot::of(&engine, "small"),
+        Bot::of(&engine, "new"),
+    );
     small.say("s1", "the oldest of all").await.unwrap();
     for id in ["l1", "l2", "l3", "l4"] {
         large.say(id, "hello").await.unwrap();
@@ -63,10 +77,20 @@ async fn at_the_cap_of_the_process_the_tenant_with_the_most_gives_one_up() {
     large.say("l5", "hello").await.unwrap();
     assert_eq!(
         (small.list().await, large.list().await),
-        (vec!["s3".to_owned(), "s2".to_owned()], vec!["l5".to_owned(), "l4".to_owned()],)
+        (
+            vec!["s3".to_owned(), "s2".to_owned()],
+            vec!["l5".to_owned(), "l4".to_owned()],
+        )
     );
     assert_eq!(new.list().await, ["n1"]);
-    assert_eq!((large.stats().evicted, small.stats().evicted, new.stats().evicted), (3, 1, 0));
+    assert_eq!(
+        (
+            large.stats().evicted,
+            small.stats().evicted,
+            new.stats().evicted
+        ),
+        (3, 1, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,7 +101,10 @@ async fn a_victim_that_was_past_its_ttl_expired_and_was_not_evicted() {
     sleep(TTL).await;
     bot.say("b", "hello").await.unwrap();
     let stats = bot.stats();
-    assert_eq!((stats.expired, stats.evicted, stats.sessions_live), (1, 0, 1));
+    assert_eq!(
+        (stats.expired, stats.evicted, stats.sessions_live),
+        (1, 0, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +122,13 @@ async fn hundreds_who_start_at_once_never_overshoot_a_cap() {
             bot.say(&format!("s{}", call % 400), "hello").await.unwrap();
         });
     }
-    let live = || engine.stats().tenants.into_iter().map(|tenant| tenant.sessions_live);
+    let live = || {
+        engine
+            .stats()
+            .tenants
+            .into_iter()
+            .map(|tenant| tenant.sessions_live)
+    };
     while let Some(done) = calls.join_next().await {
         done.unwrap();
         assert!(live().sum::<u64>() <= 40);
@@ -106,7 +139,11 @@ async fn hundreds_who_start_at_once_never_overshoot_a_cap() {
     assert_eq!(world.store.record().live.len(), 40);
     for tenant in engine.stats().tenants {
         let gone = tenant.evicted + tenant.expired + tenant.ended;
-        assert_eq!(tenant.sessions_created - gone, tenant.sessions_live, "{tenant:?}");
+        assert_eq!(
+            tenant.sessions_created - gone,
+            tenant.sessions_live,
+            "{tenant:?}"
+        );
         Bot::of(&engine, tenant.id.as_str()).recount().await;
     }
 }
@@ -118,11 +155,20 @@ async fn many_first_messages_of_one_chat_start_it_once() {
     let mut calls = JoinSet::new();
     for call in 0..100 {
         let bot = Bot::acme(&engine);
-        calls
-            .spawn(async move { bot.say("a", &call.to_string()).await.unwrap().record.generation });
+        calls.spawn(async move {
+            bot.say("a", &call.to_string())
+                .await
+                .unwrap()
+                .record
+                .generation
+        });
     }
     let generations = calls.join_all().await;
-    assert!(generations.iter().all(|generation| *generation == generations[0]));
+    assert!(
+        generations
+            .iter()
+            .all(|generation| *generation == generations[0])
+    );
     let bot = Bot::acme(&engine);
     assert_eq!(bot.journal("a", None).await.unwrap().len(), 100);
     assert_eq!(bot.stats().sessions_created, 1);

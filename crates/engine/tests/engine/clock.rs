@@ -46,12 +46,21 @@ async fn a_wall_clock_that_steps_while_the_daemon_is_down_changes_nothing() {
         let engine = world.open().await;
         let bot = Bot::acme(&engine);
         assert_eq!(bot.list().await, ["a"], "after a step of {step} ms");
-        assert!(bot.append("a", named("key", &["hello"])).await.unwrap().duplicate);
+        assert!(
+            bot.append("a", named("key", &["hello"]))
+                .await
+                .unwrap()
+                .duplicate
+        );
         engine.close().await;
         world.machine.step_wall(-step);
         sleep(TTL).await;
         let engine = world.open().await;
-        assert_eq!(Bot::acme(&engine).stats().expired, 1, "after a step of {step} ms");
+        assert_eq!(
+            Bot::acme(&engine).stats().expired,
+            1,
+            "after a step of {step} ms"
+        );
     }
 }
 

@@ -28,7 +28,10 @@ async fn the_end_of_an_expired_generation_and_the_start_of_the_next_are_one_set(
     sleep(TTL).await;
     bot.append("a", named("key", &["new"])).await.unwrap();
     assert_eq!(world.store.record().set_sizes, [2, 3]);
-    assert_eq!(world.store.record().lives[&old].ended, Some(EndReason::Expired));
+    assert_eq!(
+        world.store.record().lives[&old].ended,
+        Some(EndReason::Expired)
+    );
     assert_eq!((bot.stats().expired, bot.stats().sessions_created), (1, 2));
 }
 
@@ -43,13 +46,22 @@ async fn a_failed_commit_leaves_the_victim_alive_and_the_newcomer_absent() {
     }
     settle().await;
     world.store.fail_commits(1);
-    assert!(matches!(bot.say("c", "hello").await, Err(EngineError::JournalFull)));
+    assert!(matches!(
+        bot.say("c", "hello").await,
+        Err(EngineError::JournalFull)
+    ));
     settle().await;
     assert_eq!(bot.list().await, ["b", "a"], "in the order of their use");
     assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
-    assert!(matches!(bot.view("c").await, Err(EngineError::SessionNotFound { .. })));
+    assert!(matches!(
+        bot.view("c").await,
+        Err(EngineError::SessionNotFound { .. })
+    ));
     let stats = bot.stats();
-    assert_eq!((stats.sessions_created, stats.evicted, stats.turns_appended), (2, 0, 2));
+    assert_eq!(
+        (stats.sessions_created, stats.evicted, stats.turns_appended),
+        (2, 0, 2)
+    );
     bot.recount().await;
 
     // It is still the one that has waited longest.
@@ -67,10 +79,16 @@ async fn a_failed_successor_leaves_the_expired_session_to_be_ended() {
     bot.say("a", "old").await.unwrap();
     sleep(TTL).await;
     world.store.fail_commits(1);
-    assert!(matches!(bot.say("a", "new").await, Err(EngineError::JournalFull)));
+    assert!(matches!(
+        bot.say("a", "new").await,
+        Err(EngineError::JournalFull)
+    ));
     settle().await;
     assert_eq!((bot.stats().expired, bot.stats().sessions_created), (0, 1));
-    assert!(matches!(bot.view("a").await, Err(EngineError::SessionNotFound { .. })));
+    assert!(matches!(
+        bot.view("a").await,
+        Err(EngineError::SessionNotFound { .. })
+    ));
     assert_eq!((bot.stats().expired, bot.stats().sessions_live), (1, 0));
     assert_eq!(bot.say("a", "new").await.unwrap().record.first_seq, 1);
     bot.recount().await;
@@ -90,11 +108,18 @@ async fn what_waits_at_the_same_time_is_written_in_one_transaction_and_in_order(
     }
     let mut answers = calls.join_all().await;
     answers.sort_by_key(|(_, answer)| answer.record.first_seq);
-    assert!(world.store.commits() - before <= 2, "{} commits", world.store.commits() - before);
+    assert!(
+        world.store.commits() - before <= 2,
+        "{} commits",
+        world.store.commits() - before
+    );
     let said: Vec<String> = answers.iter().map(|(text, _)| text.to_string()).collect();
     assert_eq!(bot.journal("a", None).await.unwrap()[1..], said);
     let stats = engine.stats();
-    assert_eq!((stats.commit_sets, stats.commits), (101, world.store.commits()));
+    assert_eq!(
+        (stats.commit_sets, stats.commits),
+        (101, world.store.commits())
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,7 +42,12 @@ async fn with_interval_a_look_at_the_journal_sees_what_was_said_before() {
     assert_eq!(soon(bot.journal("a", None)).await.unwrap(), ["hello"]);
     bot.append("b", named("key", &["x"])).await.unwrap();
     bot.end("b").await.unwrap();
-    assert!(soon(bot.append("b", named("key", &["x"]))).await.unwrap().duplicate);
+    assert!(
+        soon(bot.append("b", named("key", &["x"])))
+            .await
+            .unwrap()
+            .duplicate
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +61,18 @@ async fn with_interval_all_that_waits_is_written_in_time_however_much_it_is() {
         bot.say("a", &text.to_string()).await.unwrap();
     }
     sleep(SECOND + Duration::from_millis(1)).await;
-    assert_eq!(world.store.record().lives.values().next().unwrap().texts.len(), 200);
+    assert_eq!(
+        world
+            .store
+            .record()
+            .lives
+            .values()
+            .next()
+            .unwrap()
+            .texts
+            .len(),
+        200
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +87,10 @@ async fn with_interval_many_small_changes_do_not_wait_for_room() {
             bot.say("a", &text.to_string()).await.unwrap();
         }
     });
-    assert!(before.await.is_ok(), "the disk is idle and could have been written to");
+    assert!(
+        before.await.is_ok(),
+        "the disk is idle and could have been written to"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,11 +161,17 @@ async fn a_call_that_finds_no_room_in_the_queue_is_refused_after_a_while() {
     world.store.commit_begun(1).await;
     let (mut late, mut read) = (Box::pin(bot.say("c", "hello")), Box::pin(bot.list()));
     assert!(begun(&mut late).await.is_none());
-    assert!(begun(&mut read).await.is_none(), "a read needs no room; it waits for the disk");
+    assert!(
+        begun(&mut read).await.is_none(),
+        "a read needs no room; it waits for the disk"
+    );
     advance(queue_wait - Duration::from_millis(1)).await;
     assert!(begun(&mut late).await.is_none());
     advance(Duration::from_millis(2)).await;
-    assert!(matches!(begun(&mut late).await, Some(Err(EngineError::JournalBusy))));
+    assert!(matches!(
+        begun(&mut late).await,
+        Some(Err(EngineError::JournalBusy))
+    ));
     assert!(begun(&mut Box::pin(bot.end("x"))).await.is_none());
 
     world.store.let_commits_go();
@@ -162,7 +187,10 @@ async fn a_call_that_finds_no_room_in_the_queue_is_refused_after_a_while() {
 async fn a_state_takes_the_room_that_it_takes_and_not_that_of_its_patch() {
     let mut config = interval(1_000 * SECOND);
     config.journal.queue_bytes = 256 << 10;
-    let world = World { blocking: Blocking::Pool, ..World::new(config) };
+    let world = World {
+        blocking: Blocking::Pool,
+        ..World::new(config)
+    };
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     bot.say("a", "hello").await.unwrap();
@@ -171,9 +199,15 @@ async fn a_state_takes_the_room_that_it_takes_and_not_that_of_its_patch() {
     bot.journal("a", None).await.unwrap();
     world.store.hold_commits();
     let mut patches = 0;
-    while begun(&mut Box::pin(bot.patch("a", r#"{"b":1}"#, None))).await.is_some() {
+    while begun(&mut Box::pin(bot.patch("a", r#"{"b":1}"#, None)))
+        .await
+        .is_some()
+    {
         patches += 1;
-        assert!(patches < 10, "each of them holds 60 KiB, the queue has 256 KiB");
+        assert!(
+            patches < 10,
+            "each of them holds 60 KiB, the queue has 256 KiB"
+        );
         // Whatever the committer takes, it stays in memory until it is written.
         settle_with_pool().await;
     }
@@ -194,9 +228,14 @@ async fn with_durability_off_all_works_but_the_journal() {
     config.sessions.max_sessions = 3;
     config.tenants[0].limits.max_sessions = Some(2);
     let world = World::new(config.clone());
-    let engine = Engine::open(config, Stores::default(), world.machine.clone(), Blocking::Inline)
-        .await
-        .unwrap();
+    let engine = Engine::open(
+        config,
+        Stores::default(),
+        world.machine.clone(),
+        Blocking::Inline,
+    )
+    .await
+    .unwrap();
     let bot = Bot::acme(&engine);
     for id in ["a", "b", "c"] {
         let said = begun(&mut Box::pin(bot.say(id, "hello"))).await;
@@ -204,7 +243,10 @@ async fn with_durability_off_all_works_but_the_journal() {
     }
     assert_eq!(bot.list().await, ["c", "b"]);
     assert_eq!(bot.live("b").await.unwrap(), ["hello"]);
-    assert!(matches!(bot.journal("b", None).await, Err(EngineError::JournalOff)));
+    assert!(matches!(
+        bot.journal("b", None).await,
+        Err(EngineError::JournalOff)
+    ));
     assert_eq!(bot.patch("b", r#"{"a":1}"#, None).await.unwrap().version, 1);
     bot.reset("b").await.unwrap();
     bot.end("c").await.unwrap();
@@ -213,8 +255,19 @@ async fn with_durability_off_all_works_but_the_journal() {
     sleep(TTL * 3 / 2).await;
     settle().await;
     let stats = bot.stats();
-    assert_eq!((stats.sessions_created, stats.evicted, stats.ended, stats.expired), (4, 1, 2, 1));
-    assert_eq!((stats.sessions_live, stats.turns_live, stats.bytes_live), (0, 0, 0));
+    assert_eq!(
+        (
+            stats.sessions_created,
+            stats.evicted,
+            stats.ended,
+            stats.expired
+        ),
+        (4, 1, 2, 1)
+    );
+    assert_eq!(
+        (stats.sessions_live, stats.turns_live, stats.bytes_live),
+        (0, 0, 0)
+    );
     assert_eq!(engine.stats().commits, 0);
     engine.close().await;
 }

@@ -35,17 +35,30 @@ fn words(events: &[Event]) -> Vec<String> {
     let word = |event: &Event| {
         let what = match &event.kind {
             EventKind::Created => "created".to_owned(),
-            EventKind::Appended { first_seq, last_seq, dropped_turns } => {
+            EventKind::Appended {
+                first_seq,
+                last_seq,
+                dropped_turns,
+            } => {
                 format!("{first_seq}-{last_seq}-{dropped_turns}")
             }
             EventKind::Ended(reason) => format!("{reason:?}"),
-            EventKind::Compacted { number, through_seq, .. } => {
+            EventKind::Compacted {
+                number,
+                through_seq,
+                ..
+            } => {
                 format!("summary {number} {through_seq}")
             }
             EventKind::CompactionFailed { reason, .. } => format!("no summary: {reason}"),
             EventKind::CompactionUndone { number } => format!("no summary {number} any more"),
             EventKind::HookDelivered { hook, tries } => format!("{hook} done {tries}"),
-            EventKind::HookFailed { hook, tries, problem, gave_up } => {
+            EventKind::HookFailed {
+                hook,
+                tries,
+                problem,
+                gave_up,
+            } => {
                 format!("{hook} {problem} {tries} {gave_up}")
             }
         };
@@ -66,7 +79,12 @@ async fn a_life_is_told_from_its_start_to_its_end_with_ids_that_count() {
     let bot = Bot::acme(&engine);
     let mut watcher = mine(&engine, &bot, None);
     assert!(told(&mut watcher).await.is_empty());
-    let first = bot.append("s", saying(&["one", "two"])).await.unwrap().record.generation;
+    let first = bot
+        .append("s", saying(&["one", "two"]))
+        .await
+        .unwrap()
+        .record
+        .generation;
     bot.append("s", saying(&["three", "four"])).await.unwrap();
     bot.patch("s", "{}", None).await.unwrap();
     let (view, _) = bot.reset("s").await.unwrap();
@@ -91,7 +109,11 @@ async fn a_life_is_told_from_its_start_to_its_end_with_ids_that_count() {
     let generations: Vec<_> = events.iter().map(|event| event.generation).collect();
     assert_eq!(generations[..4], [first; 4]);
     assert_eq!(generations[4..6], [view.head.generation; 2]);
-    assert!(generations[6..].iter().all(|generation| *generation == generations[6]));
+    assert!(
+        generations[6..]
+            .iter()
+            .all(|generation| *generation == generations[6])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,9 +123,15 @@ async fn the_end_of_a_victim_is_told_before_the_start_for_which_it_makes_room() 
     bot.say("old", "hello").await.unwrap();
     let mut watcher = mine(&engine, &bot, None);
     bot.say("new", "hello").await.unwrap();
-    assert_eq!(words(&events(&mut watcher).await), ["old Evicted", "new created", "new 1-1-0"]);
+    assert_eq!(
+        words(&events(&mut watcher).await),
+        ["old Evicted", "new created", "new 1-1-0"]
+    );
     // Also where they are of two tenants: each is told its own.
-    let mut config = EngineConfig { tenants: vec![capped("a", 0), capped("b", 0)], ..unswept() };
+    let mut config = EngineConfig {
+        tenants: vec![capped("a", 0), capped("b", 0)],
+        ..unswept()
+    };
     config.sessions.max_sessions = 2;
     let engine = World::new(config).open().await;
     let (large, small) = (Bot::of(&engine, "a"), Bot::of(&engine, "b"));
@@ -113,7 +141,10 @@ async fn the_end_of_a_victim_is_told_before_the_start_for_which_it_makes_room() 
     let mut watchers = [&large, &small].map(|bot| mine(&engine, bot, None));
     small.say("new", "hello").await.unwrap();
     assert_eq!(words(&events(&mut watchers[0]).await), ["one Evicted"]);
-    assert_eq!(words(&events(&mut watchers[1]).await), ["new created", "new 1-1-0"]);
+    assert_eq!(
+        words(&events(&mut watchers[1]).await),
+        ["new created", "new 1-1-0"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,14 +182,21 @@ async fn nothing_is_told_before_the_disk_has_it() {
     assert!(begun(&mut next).await.is_none());
     world.store.let_commits_go();
     say.await.unwrap();
-    let Seen::Event { event, .. } = soon(next).await else { panic!("nothing was missed") };
+    let Seen::Event { event, .. } = soon(next).await else {
+        panic!("nothing was missed")
+    };
     assert_eq!(event.kind, EventKind::Created);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nobody_is_told_of_another_tenants_sessions() {
     let tenants = vec![capped("a", 0), capped("b", 0), capped("quiet", 0)];
-    let engine = World::new(EngineConfig { tenants, ..unswept() }).open().await;
+    let engine = World::new(EngineConfig {
+        tenants,
+        ..unswept()
+    })
+    .open()
+    .await;
     let bots = ["a", "b", "quiet"].map(|id| Bot::of(&engine, id));
     let mut watchers = bots.each_ref().map(|bot| mine(&engine, bot, Some(0)));
     let mut all = engine.watch(Watched::All, None);
@@ -173,12 +211,20 @@ async fn nobody_is_told_of_another_tenants_sessions() {
     assert!(told(&mut watchers[2]).await.is_empty());
     let mut by_tenant = std::collections::BTreeMap::<_, Vec<_>>::new();
     for seen in told(&mut all).await {
-        let Seen::Event { tenant, event } = seen else { panic!("nothing was missed") };
-        by_tenant.entry(tenant.id.to_string()).or_default().push(event.id);
+        let Seen::Event { tenant, event } = seen else {
+            panic!("nothing was missed")
+        };
+        by_tenant
+            .entry(tenant.id.to_string())
+            .or_default()
+            .push(event.id);
     }
     assert_eq!(
         by_tenant.into_iter().collect::<Vec<_>>(),
-        [("a".to_owned(), vec![1, 2, 3, 4]), ("b".to_owned(), vec![1, 2, 3, 4]),]
+        [
+            ("a".to_owned(), vec![1, 2, 3, 4]),
+            ("b".to_owned(), vec![1, 2, 3, 4]),
+        ]
     );
 }
 
@@ -210,7 +256,9 @@ async fn whoever_is_too_slow_is_told_how_much_is_missing() {
     }
     for (watcher, after) in [(&mut slow, 0), (&mut late, 7)] {
         let mut seen = told(watcher).await.into_iter();
-        let Some(Seen::Missed { count, .. }) = seen.next() else { panic!("nothing is missing") };
+        let Some(Seen::Missed { count, .. }) = seen.next() else {
+            panic!("nothing is missing")
+        };
         assert_eq!(count, total - EVENTS_KEPT as u64 - after);
         let ids = seen.map(|seen| match seen {
             Seen::Event { event, .. } => event.id,
@@ -229,7 +277,11 @@ async fn a_watcher_goes_on_after_the_event_it_names() {
     }
     for (after, first) in [(0, 1), (1, 2), (3, 4), (4, 5), (99, 1)] {
         let mut watcher = mine(&engine, &bot, Some(after));
-        let ids: Vec<u64> = events(&mut watcher).await.iter().map(|event| event.id).collect();
+        let ids: Vec<u64> = events(&mut watcher)
+            .await
+            .iter()
+            .map(|event| event.id)
+            .collect();
         assert_eq!(ids, (first..5).collect::<Vec<_>>(), "after {after}");
     }
 }
@@ -244,7 +296,11 @@ async fn a_watcher_with_an_id_of_another_start_gets_all_also_when_that_id_comes_
     for text in ["two", "three", "four", "five"] {
         bot.say("s", text).await.unwrap();
     }
-    let ids: Vec<u64> = events(&mut watcher).await.iter().map(|event| event.id).collect();
+    let ids: Vec<u64> = events(&mut watcher)
+        .await
+        .iter()
+        .map(|event| event.id)
+        .collect();
     assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
 }
 
@@ -289,6 +345,10 @@ async fn what_becomes_of_deliveries_is_told_to_their_tenant() {
     let words = words(&events);
     assert_eq!(words[2..5], ["s Ended", "s a no 1 false", "s a done 2"]);
     assert_eq!(words[7..], ["t Ended", "t a no 1 true"]);
-    assert!(events[2..5].iter().all(|event| event.generation == events[0].generation));
+    assert!(
+        events[2..5]
+            .iter()
+            .all(|event| event.generation == events[0].generation)
+    );
     assert_eq!(events[2].kind, EventKind::Ended(EndReason::Ended));
 }

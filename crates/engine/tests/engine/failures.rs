@@ -19,11 +19,17 @@ async fn after_a_failed_append_the_next_call_sees_what_the_journal_knows() {
     let bot = Bot::acme(&engine);
     bot.say("a", "one").await.unwrap();
     world.store.fail_commits(1);
-    assert!(matches!(bot.say("a", "lost").await, Err(EngineError::JournalFull)));
+    assert!(matches!(
+        bot.say("a", "lost").await,
+        Err(EngineError::JournalFull)
+    ));
     assert_eq!(bot.say("a", "two").await.unwrap().record.first_seq, 2);
     assert_eq!(bot.live("a").await.unwrap(), ["one", "two"]);
     assert_eq!(bot.journal("a", None).await.unwrap(), ["one", "two"]);
-    assert_eq!((bot.stats().turns_appended, bot.stats().sessions_created), (2, 1));
+    assert_eq!(
+        (bot.stats().turns_appended, bot.stats().sessions_created),
+        (2, 1)
+    );
     assert_eq!(engine.stats().commit_failures, 1);
     bot.recount().await;
 }
@@ -61,7 +67,10 @@ async fn what_was_built_on_a_failed_change_is_refused_and_what_was_not_is_writte
     assert_eq!(bot.live("a").await.unwrap(), ["one"]);
     assert_eq!(bot.say("a", "two").await.unwrap().record.first_seq, 2);
     let stats = bot.stats();
-    assert_eq!((stats.sessions_created, stats.ended, stats.turns_appended), (2, 0, 4));
+    assert_eq!(
+        (stats.sessions_created, stats.ended, stats.turns_appended),
+        (2, 0, 4)
+    );
     assert_eq!(bot.list().await, ["a", "b"]);
     bot.recount().await;
 }
@@ -81,7 +90,10 @@ async fn an_end_that_was_not_written_did_not_happen() {
     settle().await;
     assert_eq!(bot.list().await, ["c", "b", "a"], "in its old place");
     let stats = bot.stats();
-    assert_eq!((stats.ended, stats.sessions_live, stats.turns_live), (0, 3, 3));
+    assert_eq!(
+        (stats.ended, stats.sessions_live, stats.turns_live),
+        (0, 3, 3)
+    );
     assert_eq!(bot.say("b", "again").await.unwrap().record.first_seq, 2);
     bot.recount().await;
     bot.end("b").await.unwrap();
@@ -99,7 +111,10 @@ async fn a_reset_or_a_patch_that_was_not_written_did_not_happen() {
     assert!(bot.reset("a").await.is_err());
     assert!(bot.patch("a", r#"{"a":2}"#, None).await.is_err());
     assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
-    assert_eq!(&*bot.patch("a", "{}", Some(1)).await.unwrap().json, r#"{"a":1}"#);
+    assert_eq!(
+        &*bot.patch("a", "{}", Some(1)).await.unwrap().json,
+        r#"{"a":1}"#
+    );
     assert_eq!((bot.stats().sessions_created, bot.stats().ended), (1, 0));
     bot.recount().await;
 }
@@ -117,20 +132,30 @@ async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
             let bot = Bot::acme(&engine);
             let said = bot.say("a", "old").await.unwrap();
             world.store.fail_commits(1);
-            let command =
-                if named_start { named("key", &["x"]) } else { crate::bot::saying(&["x"]) };
+            let command = if named_start {
+                named("key", &["x"])
+            } else {
+                crate::bot::saying(&["x"])
+            };
             let mut end = Box::pin(bot.end("a"));
             let mut start = Box::pin(bot.append("a", command));
             assert!(begun(&mut end).await.is_none());
             assert!(begun(&mut start).await.is_none());
             assert!(end.await.is_err());
             let started = soon(start).await.is_ok();
-            assert_eq!(started, named_start, "a start that asks first learns of it in time");
+            assert_eq!(
+                started, named_start,
+                "a start that asks first learns of it in time"
+            );
             settle().await;
 
             let view = bot.view("a").await.unwrap();
             assert_eq!(view.head.generation, said.record.generation);
-            assert_eq!(bot.list().await, ["a"], "named: {named_start}, batch: {batch_sets}");
+            assert_eq!(
+                bot.list().await,
+                ["a"],
+                "named: {named_start}, batch: {batch_sets}"
+            );
             let turns: &[&str] = if started { &["old", "x"] } else { &["old"] };
             assert_eq!(bot.live("a").await.unwrap(), turns);
             bot.recount().await;
@@ -166,12 +191,21 @@ async fn starts_that_failed_leave_no_place_taken() {
     let bot = Bot::acme(&engine);
     world.store.fail_commits(5);
     for id in ["a", "b", "c", "d", "e"] {
-        assert!(matches!(bot.say(id, "lost").await, Err(EngineError::JournalFull)));
+        assert!(matches!(
+            bot.say(id, "lost").await,
+            Err(EngineError::JournalFull)
+        ));
     }
     settle().await;
     let stats = bot.stats();
-    assert_eq!((stats.sessions_live, stats.turns_live, stats.bytes_live), (0, 0, 0));
-    assert_eq!((stats.sessions_created, stats.evicted, stats.turns_appended), (0, 0, 0));
+    assert_eq!(
+        (stats.sessions_live, stats.turns_live, stats.bytes_live),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        (stats.sessions_created, stats.evicted, stats.turns_appended),
+        (0, 0, 0)
+    );
     assert!(bot.list().await.is_empty());
 }
 
@@ -194,7 +228,11 @@ async fn a_place_that_was_given_away_before_its_end_failed_is_made_free_again() 
     assert!(end.await.is_err());
     start.await.unwrap();
     settle().await;
-    assert_eq!(bot.list().await, ["c", "b"], "over the cap the longest idle has to go");
+    assert_eq!(
+        bot.list().await,
+        ["c", "b"],
+        "over the cap the longest idle has to go"
+    );
     assert_eq!((bot.stats().sessions_live, bot.stats().evicted), (2, 1));
     bot.recount().await;
 }
@@ -234,7 +272,10 @@ async fn a_session_that_cannot_be_read_is_tried_again_until_it_can() {
     world.store.fail_commits(1);
     world.store.fail_loads(3);
     assert!(bot.end("a").await.is_err());
-    assert!(matches!(bot.say("a", "x").await, Err(EngineError::JournalFailed { .. })));
+    assert!(matches!(
+        bot.say("a", "x").await,
+        Err(EngineError::JournalFailed { .. })
+    ));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(bot.list().await, ["b", "a"]);
     assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
@@ -279,9 +320,17 @@ async fn a_list_that_is_read_while_sessions_are_reloaded_is_complete() {
     let mut append = Box::pin(bot.say("b", "lost"));
     assert!(begun(&mut append).await.is_none());
     let page = engine.sessions(&bot.tenant, None, 10).await;
-    let mut ids: Vec<_> = page.sessions.iter().map(|view| view.session.as_str()).collect();
+    let mut ids: Vec<_> = page
+        .sessions
+        .iter()
+        .map(|view| view.session.as_str())
+        .collect();
     ids.sort_unstable();
     assert_eq!(ids, ["a", "b", "c"]);
     assert!(page.sessions.iter().all(|view| view.head.last_seq == 1));
-    assert!(page.sessions.iter().all(|view| view.head.last_access > Steady(0)));
+    assert!(
+        page.sessions
+            .iter()
+            .all(|view| view.head.last_access > Steady(0))
+    );
 }

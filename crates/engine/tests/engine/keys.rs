@@ -22,7 +22,10 @@ fn long_lived(durability: Durability) -> EngineConfig {
 }
 
 fn is_reuse<T>(answer: &Result<T, EngineError>) -> bool {
-    matches!(answer, Err(EngineError::Core(CoreError::IdempotencyKeyReused)))
+    matches!(
+        answer,
+        Err(EngineError::Core(CoreError::IdempotencyKeyReused))
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,10 +39,16 @@ async fn a_repetition_gets_the_first_answer_and_adds_nothing() {
             let again = bot.append("a", named(place, &["x", "y"])).await.unwrap();
             assert!(again.duplicate && !first.duplicate);
             assert_eq!(again.record, first.record);
-            assert_eq!(again.session.unwrap().head.last_seq, first.record.last_seq + 1);
+            assert_eq!(
+                again.session.unwrap().head.last_seq,
+                first.record.last_seq + 1
+            );
             assert!(is_reuse(&bot.append("a", named(place, &["other"])).await));
         }
-        assert_eq!(bot.live("a").await.unwrap(), ["x", "y", "between", "x", "y", "between"]);
+        assert_eq!(
+            bot.live("a").await.unwrap(),
+            ["x", "y", "between", "x", "y", "between"]
+        );
         assert_eq!(bot.stats().turns_appended, 6);
         bot.recount().await;
     }
@@ -52,10 +61,25 @@ async fn a_key_is_known_for_a_day_whatever_the_durability() {
         let bot = Bot::acme(&engine);
         bot.append("a", named("key", &["x"])).await.unwrap();
         sleep(DAY - Duration::from_millis(1)).await;
-        assert!(bot.append("a", named("key", &["x"])).await.unwrap().duplicate);
+        assert!(
+            bot.append("a", named("key", &["x"]))
+                .await
+                .unwrap()
+                .duplicate
+        );
         sleep(Duration::from_millis(1)).await;
-        assert!(!bot.append("a", named("key", &["y"])).await.unwrap().duplicate);
-        assert!(bot.append("a", named("key", &["y"])).await.unwrap().duplicate);
+        assert!(
+            !bot.append("a", named("key", &["y"]))
+                .await
+                .unwrap()
+                .duplicate
+        );
+        assert!(
+            bot.append("a", named("key", &["y"]))
+                .await
+                .unwrap()
+                .duplicate
+        );
         assert_eq!(bot.live("a").await.unwrap(), ["x", "y"]);
     }
 }
@@ -67,7 +91,13 @@ async fn a_key_outlives_the_generation_that_it_was_used_in() {
         config.journal.durability = durability;
         let engine = World::new(config).open().await;
         let bot = Bot::acme(&engine);
-        for id in ["ended", "expired", "reset", "started anew", "used by another key"] {
+        for id in [
+            "ended",
+            "expired",
+            "reset",
+            "started anew",
+            "used by another key",
+        ] {
             bot.append(id, named("key", &["x"])).await.unwrap();
         }
         sleep(TTL / 2).await;
@@ -76,14 +106,24 @@ async fn a_key_outlives_the_generation_that_it_was_used_in() {
         }
         bot.reset("reset").await.unwrap();
         bot.say("started anew", "fresh").await.unwrap();
-        bot.append("used by another key", named("other", &["fresh"])).await.unwrap();
+        bot.append("used by another key", named("other", &["fresh"]))
+            .await
+            .unwrap();
         sleep(TTL / 2).await;
 
-        let live = [("ended", 0), ("expired", 0), ("reset", 0), ("started anew", 1)];
+        let live = [
+            ("ended", 0),
+            ("expired", 0),
+            ("reset", 0),
+            ("started anew", 1),
+        ];
         for (id, turns) in live.into_iter().chain([("used by another key", 1)]) {
             let again = bot.append(id, named("key", &["x"])).await.unwrap();
             assert!(again.duplicate, "{id} with {durability:?}");
-            assert!(is_reuse(&bot.append(id, named("key", &["y"])).await), "{id}");
+            assert!(
+                is_reuse(&bot.append(id, named("key", &["y"])).await),
+                "{id}"
+            );
             assert_eq!(bot.live(id).await.unwrap_or_default().len(), turns, "{id}");
         }
     }
@@ -96,7 +136,12 @@ async fn a_key_is_of_one_session_id_and_one_tenant() {
     let engine = World::new(config).open().await;
     let (bot, other) = (Bot::acme(&engine), Bot::of(&engine, "other"));
     for (bot, id) in [(&bot, "a"), (&bot, "b"), (&other, "a")] {
-        assert!(!bot.append(id, named("key", &["x"])).await.unwrap().duplicate);
+        assert!(
+            !bot.append(id, named("key", &["x"]))
+                .await
+                .unwrap()
+                .duplicate
+        );
     }
 }
 
@@ -123,13 +168,18 @@ async fn at_most_so_many_keys_are_read_back_after_a_restart() {
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     for key in 0..1_030 {
-        bot.append("a", named(&format!("{key:04}"), &["x"])).await.unwrap();
+        bot.append("a", named(&format!("{key:04}"), &["x"]))
+            .await
+            .unwrap();
     }
     engine.close().await;
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     for (key, known) in [(1_029, true), (6, true), (5, false), (0, false)] {
-        let again = bot.append("a", named(&format!("{key:04}"), &["x"])).await.unwrap();
+        let again = bot
+            .append("a", named(&format!("{key:04}"), &["x"]))
+            .await
+            .unwrap();
         assert_eq!(again.duplicate, known, "{key}");
     }
 }
@@ -138,33 +188,60 @@ async fn at_most_so_many_keys_are_read_back_after_a_restart() {
 async fn an_append_that_expects_something_else_is_refused_whole() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
-    let seq = |expected| AppendCommand { expected_seq: Some(expected), ..saying(&["x"]) };
-    let life = |expected| AppendCommand { expected_generation: Some(expected), ..saying(&["x"]) };
+    let seq = |expected| AppendCommand {
+        expected_seq: Some(expected),
+        ..saying(&["x"])
+    };
+    let life = |expected| AppendCommand {
+        expected_generation: Some(expected),
+        ..saying(&["x"])
+    };
     let nobody = Generation::new(1, 1);
 
     // Where no session is live there is no generation, and the newest turn is 0.
     let refused = bot.append("a", life(nobody)).await;
-    let stale = CoreError::StaleGeneration { expected: nobody, actual: None };
+    let stale = CoreError::StaleGeneration {
+        expected: nobody,
+        actual: None,
+    };
     assert!(matches!(refused, Err(EngineError::Core(error)) if error == stale));
     let refused = bot.append("a", seq(1)).await;
-    let stale = CoreError::StaleSeq { expected: 1, actual: 0 };
+    let stale = CoreError::StaleSeq {
+        expected: 1,
+        actual: 0,
+    };
     assert!(matches!(refused, Err(EngineError::Core(error)) if error == stale));
     assert!(bot.list().await.is_empty());
     assert_eq!(bot.stats().sessions_created, 0);
 
     let first = bot.append("a", seq(0)).await.unwrap().record;
-    bot.append("a", AppendCommand { expected_seq: Some(1), ..life(first.generation) })
-        .await
-        .unwrap();
+    bot.append(
+        "a",
+        AppendCommand {
+            expected_seq: Some(1),
+            ..life(first.generation)
+        },
+    )
+    .await
+    .unwrap();
     for bad in [seq(1), life(nobody)] {
-        assert!(matches!(bot.append("a", bad).await, Err(EngineError::Core(_))));
+        assert!(matches!(
+            bot.append("a", bad).await,
+            Err(EngineError::Core(_))
+        ));
     }
     assert_eq!(bot.live("a").await.unwrap().len(), 2);
 
     // An expired session is no live one.
     sleep(TTL).await;
-    assert!(matches!(bot.append("a", life(first.generation)).await, Err(EngineError::Core(_))));
-    assert!(matches!(bot.append("a", seq(2)).await, Err(EngineError::Core(_))));
+    assert!(matches!(
+        bot.append("a", life(first.generation)).await,
+        Err(EngineError::Core(_))
+    ));
+    assert!(matches!(
+        bot.append("a", seq(2)).await,
+        Err(EngineError::Core(_))
+    ));
     assert!(bot.append("a", seq(0)).await.is_ok());
     bot.recount().await;
 }
@@ -173,7 +250,10 @@ async fn an_append_that_expects_something_else_is_refused_whole() {
 async fn a_repetition_is_answered_before_its_expectation_is_looked_at() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
-    let command = AppendCommand { expected_seq: Some(0), ..named("key", &["x"]) };
+    let command = AppendCommand {
+        expected_seq: Some(0),
+        ..named("key", &["x"])
+    };
     bot.append("a", command.clone()).await.unwrap();
     bot.say("a", "y").await.unwrap();
     assert!(bot.append("a", command).await.unwrap().duplicate);
@@ -193,7 +273,10 @@ async fn a_repetition_is_answered_while_commits_fail() {
         assert_eq!((again.duplicate, again.record), (true, first.record));
         assert_eq!(bot.stats().turns_live, 1);
     }
-    assert_eq!((world.store.commits(), engine.stats().commit_failures), (commits, 1));
+    assert_eq!(
+        (world.store.commits(), engine.stats().commit_failures),
+        (commits, 1)
+    );
     assert!(is_reuse(&bot.append("a", named("key", &["y"])).await));
     bot.recount().await;
 }
@@ -212,7 +295,10 @@ async fn a_repetition_while_commits_fail_is_as_true_as_the_first_one() {
         let mut first = Box::pin(bot.append("a", named("key", &["y"])));
         assert!(begun(&mut first).await.is_none());
         let mut again = Box::pin(bot.append("a", named("key", &["y"])));
-        assert!(begun(&mut again).await.is_none(), "it waits for the first one");
+        assert!(
+            begun(&mut again).await.is_none(),
+            "it waits for the first one"
+        );
         assert_eq!(soon(first).await.is_err(), fails);
         assert_eq!(soon(again).await.unwrap().duplicate, !fails);
         assert_eq!(bot.live("a").await.unwrap(), ["x", "y"]);

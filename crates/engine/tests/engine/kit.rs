@@ -36,19 +36,29 @@ pub(crate) fn tenant_id(text: &str) -> TenantId {
 }
 
 pub(crate) fn tenant(id: &str, limits: TenantLimits) -> TenantConfig {
-    TenantConfig { id: tenant_id(id), limits }
+    TenantConfig {
+        id: tenant_id(id),
+        limits,
+    }
 }
 
 /// A tenant with a cap of its own.
 pub(crate) fn capped(id: &str, max_sessions: usize) -> TenantConfig {
-    let limits = TenantLimits { max_sessions: Some(max_sessions), ..TenantLimits::default() };
+    let limits = TenantLimits {
+        max_sessions: Some(max_sessions),
+        ..TenantLimits::default()
+    };
     tenant(id, limits)
 }
 
 /// One tenant, no caps, and a sweeper that comes when [`TTL`] is over for a quarter.
 pub(crate) fn config() -> EngineConfig {
     EngineConfig {
-        sessions: SessionConfig { max_sessions: 0, session_ttl: TTL, sweep_interval: None },
+        sessions: SessionConfig {
+            max_sessions: 0,
+            session_ttl: TTL,
+            sweep_interval: None,
+        },
         tenants: vec![tenant(ACME, TenantLimits::default())],
         ..EngineConfig::default()
     }
@@ -63,12 +73,18 @@ pub(crate) fn unswept() -> EngineConfig {
 
 /// The same with a cap for the one tenant.
 pub(crate) fn unswept_with_cap(max_sessions: usize) -> EngineConfig {
-    EngineConfig { tenants: vec![capped(ACME, max_sessions)], ..unswept() }
+    EngineConfig {
+        tenants: vec![capped(ACME, max_sessions)],
+        ..unswept()
+    }
 }
 
 /// One set a transaction: what waits behind a set is not in the same boat with it.
 pub(crate) fn one_by_one() -> JournalConfig {
-    JournalConfig { batch_sets: 1, ..JournalConfig::default() }
+    JournalConfig {
+        batch_sets: 1,
+        ..JournalConfig::default()
+    }
 }
 
 /// What stays when an engine is opened anew.
@@ -97,7 +113,10 @@ impl Memories {
     /// The same memories, opened by somebody who knows nothing of the files that are open.
     pub(crate) fn of(dir: Arc<TempDir>) -> Self {
         let store = LongTermStore::open(dir.path(), &LongTermOptions::default()).unwrap();
-        Self { dir, store: Arc::new(store) }
+        Self {
+            dir,
+            store: Arc::new(store),
+        }
     }
 }
 
@@ -105,17 +124,29 @@ impl World {
     /// Where a commit happens as soon as the test lets anything else run, and not before.
     pub(crate) fn new(config: EngineConfig) -> Self {
         let (store, machine) = (Arc::default(), Arc::new(TestMachine::new(7)));
-        Self { config, store, machine, blocking: Blocking::Inline, memories: None }
+        Self {
+            config,
+            store,
+            machine,
+            blocking: Blocking::Inline,
+            memories: None,
+        }
     }
 
     /// The same world, in which memories are kept.
     pub(crate) fn remembering(self) -> Self {
-        Self { memories: Some(Memories::new()), ..self }
+        Self {
+            memories: Some(Memories::new()),
+            ..self
+        }
     }
 
     /// Where the store can be made to wait: see [`FaultyStore::hold_commits`].
     pub(crate) fn with_pool(config: EngineConfig) -> Self {
-        Self { blocking: Blocking::Pool, ..Self::new(config) }
+        Self {
+            blocking: Blocking::Pool,
+            ..Self::new(config)
+        }
     }
 
     /// The moment on the steady clock.
@@ -126,10 +157,21 @@ impl World {
     pub(crate) async fn open(&self) -> Engine {
         let store: Arc<dyn Store> = self.store.clone();
         let (config, machine) = (self.config.clone(), self.machine.clone());
-        let memories = self.memories.as_ref().map(|memories| Arc::clone(&memories.store));
-        Engine::open(config, Stores { journal: Some(store), memories }, machine, self.blocking)
-            .await
-            .unwrap()
+        let memories = self
+            .memories
+            .as_ref()
+            .map(|memories| Arc::clone(&memories.store));
+        Engine::open(
+            config,
+            Stores {
+                journal: Some(store),
+                memories,
+            },
+            machine,
+            self.blocking,
+        )
+        .await
+        .unwrap()
     }
 }
 
@@ -180,12 +222,20 @@ impl Machine for TestMachine {
         let up_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap();
         let steady = Steady(self.base.0 + up_ms);
         let wall_ms = self.wall_ahead_ms.load(Ordering::Relaxed) + i64::try_from(steady.0).unwrap();
-        Now { steady, wall: Timestamp::from_ms(wall_ms) }
+        Now {
+            steady,
+            wall: Timestamp::from_ms(wall_ms),
+        }
     }
 
     fn anchor(&self) -> ClockAnchor {
         let Now { steady, wall } = self.now();
-        ClockAnchor { steady, wall, boot_id: "test".into(), boot_ms: steady.0 }
+        ClockAnchor {
+            steady,
+            wall,
+            boot_id: "test".into(),
+            boot_ms: steady.0,
+        }
     }
 
     fn random(&self) -> u128 {
@@ -236,7 +286,9 @@ pub(crate) async fn begun<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Option<
 
 /// Waits at most a minute of the paused clock: nothing here takes that long.
 pub(crate) async fn soon<F: Future>(call: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), call).await.expect("it hangs")
+    tokio::time::timeout(Duration::from_secs(60), call)
+        .await
+        .expect("it hangs")
 }
 
 /// Lets the background work go on until it has nothing to do, and the time stand nearly

@@ -20,10 +20,15 @@ async fn a_list_has_every_session_once_most_recently_used_first() {
     bot.say("7", "again").await.unwrap();
     bot.patch("3", "{}", None).await.unwrap();
     bot.end("12").await.unwrap();
-    let expected = [3, 7, 19, 18, 17, 16, 15, 14, 13, 11, 10, 9, 8, 6, 5, 4, 2, 1, 0];
+    let expected = [
+        3, 7, 19, 18, 17, 16, 15, 14, 13, 11, 10, 9, 8, 6, 5, 4, 2, 1, 0,
+    ];
     for page_size in [1, 2, 3, 5, 18, 19, 20, 1_000] {
         let views = bot.views(page_size).await;
-        let ids: Vec<u64> = views.iter().map(|v| v.session.as_str().parse().unwrap()).collect();
+        let ids: Vec<u64> = views
+            .iter()
+            .map(|v| v.session.as_str().parse().unwrap())
+            .collect();
         assert_eq!(ids, expected, "in pages of {page_size}");
     }
 }
@@ -45,8 +50,14 @@ async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended
             "use" => drop(bot.say("d", "again").await.unwrap()),
             _ => drop(bot.end("d").await.unwrap()),
         }
-        let rest = engine.sessions(&bot.tenant, Some((&last, last_access)), 10).await;
-        let ids: Vec<_> = rest.sessions.iter().map(|view| view.session.as_str()).collect();
+        let rest = engine
+            .sessions(&bot.tenant, Some((&last, last_access)), 10)
+            .await;
+        let ids: Vec<_> = rest
+            .sessions
+            .iter()
+            .map(|view| view.session.as_str())
+            .collect();
         assert_eq!(ids, ["c", "b", "a"], "after {change}");
         assert!(rest.next.is_none());
     }
@@ -63,8 +74,14 @@ async fn a_list_misses_nobody_of_the_millisecond_whose_last_session_was_used() {
     let (last, last_access) = page.next.unwrap();
     settle().await;
     bot.say(last.as_str(), "again").await.unwrap();
-    let rest = engine.sessions(&bot.tenant, Some((&last, last_access)), 10).await;
-    let ids: Vec<_> = rest.sessions.iter().map(|view| view.session.as_str()).collect();
+    let rest = engine
+        .sessions(&bot.tenant, Some((&last, last_access)), 10)
+        .await;
+    let ids: Vec<_> = rest
+        .sessions
+        .iter()
+        .map(|view| view.session.as_str())
+        .collect();
     assert!(ids.ends_with(&["b", "a"]), "{ids:?}");
 }
 
@@ -75,6 +92,12 @@ async fn a_list_behind_the_end_of_time_is_empty() {
     settle().await;
     bot.say("a", "hello").await.unwrap();
     let behind = (&session_id("a"), Steady(0));
-    assert!(engine.sessions(&bot.tenant, Some(behind), 10).await.sessions.is_empty());
+    assert!(
+        engine
+            .sessions(&bot.tenant, Some(behind), 10)
+            .await
+            .sessions
+            .is_empty()
+    );
     assert!(engine.sessions(&bot.tenant, None, 0).await.next.is_none());
 }

@@ -28,15 +28,32 @@ async fn the_first_append_starts_a_session_and_the_seqs_count_on() {
 
     let first = bot.append("a", saying(&["one", "two"])).await.unwrap();
     let second = bot.say("a", "three").await.unwrap();
-    assert_eq!((first.record.first_seq, first.record.last_seq, first.duplicate), (1, 2, false));
+    assert_eq!(
+        (
+            first.record.first_seq,
+            first.record.last_seq,
+            first.duplicate
+        ),
+        (1, 2, false)
+    );
     assert_eq!((second.record.first_seq, second.record.last_seq), (3, 3));
     assert_eq!(first.record.generation, second.record.generation);
     let view = second.session.unwrap();
     assert_eq!((view.head.last_seq, view.head.totals.turns), (3, 3));
     assert_eq!(bot.live("a").await.unwrap(), ["one", "two", "three"]);
-    assert_eq!(bot.journal("a", None).await.unwrap(), ["one", "two", "three"]);
+    assert_eq!(
+        bot.journal("a", None).await.unwrap(),
+        ["one", "two", "three"]
+    );
     let stats = bot.stats();
-    assert_eq!((stats.sessions_created, stats.turns_appended, stats.turns_live), (1, 3, 3));
+    assert_eq!(
+        (
+            stats.sessions_created,
+            stats.turns_appended,
+            stats.turns_live
+        ),
+        (1, 3, 3)
+    );
     bot.recount().await;
 }
 
@@ -48,11 +65,17 @@ async fn a_turn_is_kept_to_the_byte_with_its_seq_and_time() {
     turn.timestamp = Timestamp::new(1_234, 5);
     let turn = encoding::encode(turn);
     let expected = encoding::seal(&turn, 1, Timestamp::default());
-    let command = AppendCommand { turns: vec![turn], ..AppendCommand::default() };
+    let command = AppendCommand {
+        turns: vec![turn],
+        ..AppendCommand::default()
+    };
     bot.append("a", command).await.unwrap();
     for scope in [HistoryScope::Live, HistoryScope::Journal] {
         let query = HistoryQuery { scope, ..ALL };
-        let page = engine.history(&bot.tenant, &session_id("a"), query).await.unwrap();
+        let page = engine
+            .history(&bot.tenant, &session_id("a"), query)
+            .await
+            .unwrap();
         assert_eq!(page.turns, std::slice::from_ref(&expected));
     }
 }
@@ -70,7 +93,11 @@ async fn a_history_keeps_its_anchor_and_its_newest_turns_and_pages_through_them(
     assert_eq!(bot.stats().turns_dropped, 2);
 
     let pages_of = async |scope| {
-        let mut query = HistoryQuery { scope, turns_max: 2, ..ALL };
+        let mut query = HistoryQuery {
+            scope,
+            turns_max: 2,
+            ..ALL
+        };
         let mut pages = Vec::new();
         loop {
             let (texts, next) = bot.read("a", query).await.unwrap();
@@ -83,8 +110,14 @@ async fn a_history_keeps_its_anchor_and_its_newest_turns_and_pages_through_them(
     };
     assert_eq!(pages_of(HistoryScope::Live).await, ["14", "56"]);
     assert_eq!(pages_of(HistoryScope::Journal).await, ["12", "34", "56"]);
-    let one_byte = HistoryQuery { bytes_max: 1, ..ALL };
-    assert_eq!(bot.read("a", one_byte).await.unwrap(), (vec!["1".to_owned()], 1));
+    let one_byte = HistoryQuery {
+        bytes_max: 1,
+        ..ALL
+    };
+    assert_eq!(
+        bot.read("a", one_byte).await.unwrap(),
+        (vec!["1".to_owned()], 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +125,9 @@ async fn a_session_past_its_ttl_is_dead_at_once_also_between_two_sweeps() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let mut generations = Vec::new();
-    for id in ["viewed", "appended", "patched", "ended", "reset", "read", "listed"] {
+    for id in [
+        "viewed", "appended", "patched", "ended", "reset", "read", "listed",
+    ] {
         generations.push(bot.say(id, "old").await.unwrap().record.generation);
     }
     sleep(TTL - Duration::from_millis(1)).await;
@@ -109,12 +144,18 @@ async fn a_session_past_its_ttl_is_dead_at_once_also_between_two_sweeps() {
     assert_eq!(anew.record.first_seq, 1);
     assert!(!generations.contains(&anew.record.generation));
     assert_eq!(bot.live("appended").await.unwrap(), ["new"]);
-    assert_eq!(bot.journal("appended", Some(generations[1])).await.unwrap(), ["old"]);
+    assert_eq!(
+        bot.journal("appended", Some(generations[1])).await.unwrap(),
+        ["old"]
+    );
     let stats = bot.stats();
     assert_eq!((stats.expired, stats.ended, stats.sessions_live), (6, 0, 2));
 
     let swept = engine.sweep(Some(&tenant_id(ACME))).await.unwrap();
-    let swept: Vec<_> = swept.iter().map(|end| (end.session.as_str(), end.reason)).collect();
+    let swept: Vec<_> = swept
+        .iter()
+        .map(|end| (end.session.as_str(), end.reason))
+        .collect();
     assert_eq!(swept, [("listed", EndReason::Expired)]);
     bot.recount().await;
 }
@@ -129,7 +170,12 @@ async fn the_sweeper_collects_without_being_asked() {
     sleep(TTL + TTL / 4 - Duration::from_millis(1)).await;
     let stats = bot.stats();
     assert_eq!(
-        (stats.expired, stats.sessions_live, stats.turns_live, stats.bytes_live),
+        (
+            stats.expired,
+            stats.sessions_live,
+            stats.turns_live,
+            stats.bytes_live
+        ),
         (1, 0, 0, 0)
     );
     assert!(world.store.record().live.is_empty());
@@ -142,7 +188,10 @@ async fn a_refused_append_does_not_keep_an_expired_session_in_memory() {
     sleep(TTL / 8).await;
     bot.say("a", "hello").await.unwrap();
     sleep(TTL).await;
-    let stale = AppendCommand { expected_seq: Some(7), ..saying(&["x"]) };
+    let stale = AppendCommand {
+        expected_seq: Some(7),
+        ..saying(&["x"])
+    };
     assert!(bot.append("a", stale).await.is_err());
     sleep(TTL / 4).await;
     assert_eq!((bot.stats().expired, bot.stats().sessions_live), (1, 0));
@@ -161,7 +210,11 @@ async fn what_is_used_lives_on_and_what_is_only_looked_at_does_not() {
         bot.patch("patched", r#"{"a":1}"#, None).await.unwrap();
         bot.list().await;
         for id in ["appended", "patched", "looked at"] {
-            let _ = (bot.view(id).await, bot.live(id).await, bot.journal(id, None).await);
+            let _ = (
+                bot.view(id).await,
+                bot.live(id).await,
+                bot.journal(id, None).await,
+            );
         }
     }
     assert_eq!(bot.list().await, ["patched", "appended"]);
@@ -174,7 +227,10 @@ async fn a_view_tells_when_the_session_was_used_and_when_it_expires() {
     let said = bot.say("a", "hello").await.unwrap().session.unwrap();
     sleep(TTL / 2).await;
     let view = bot.view("a").await.unwrap();
-    assert_eq!((view.last_access, view.expires_at), (said.last_access, said.expires_at));
+    assert_eq!(
+        (view.last_access, view.expires_at),
+        (said.last_access, said.expires_at)
+    );
     let ttl_ms = i64::try_from(TTL.as_millis()).unwrap();
     assert_eq!(view.expires_at.as_ms() - view.last_access.as_ms(), ttl_ms);
 }
@@ -189,13 +245,19 @@ async fn a_reset_clears_history_and_state_and_keeps_the_session() {
     assert_eq!(ended, said.record.generation);
     assert_ne!(view.head.generation, ended);
     let head = view.head;
-    assert_eq!((head.last_seq, head.state_version, head.totals.turns), (0, 0, 0));
+    assert_eq!(
+        (head.last_seq, head.state_version, head.totals.turns),
+        (0, 0, 0)
+    );
     assert!(bot.live("a").await.unwrap().is_empty());
     assert_eq!(bot.patch("a", "{}", Some(0)).await.unwrap().version, 1);
     assert_eq!(bot.say("a", "new").await.unwrap().record.first_seq, 1);
     assert_eq!(bot.journal("a", Some(ended)).await.unwrap(), ["old"]);
     let stats = bot.stats();
-    assert_eq!((stats.sessions_created, stats.ended, stats.sessions_live), (2, 1, 1));
+    assert_eq!(
+        (stats.sessions_created, stats.ended, stats.sessions_live),
+        (2, 1, 1)
+    );
     bot.recount().await;
     assert!(is_not_found(&bot.reset("nobody").await));
 }
@@ -208,9 +270,15 @@ async fn the_state_is_patched_and_counts_its_versions() {
     bot.say("a", "hello").await.unwrap();
     let first = bot.patch("a", r#"{"a":1,"b":2}"#, Some(0)).await.unwrap();
     let second = bot.patch("a", r#"{"a":null}"#, Some(1)).await.unwrap();
-    assert_eq!((first.version, second.version, &*second.json), (1, 2, r#"{"b":2}"#));
+    assert_eq!(
+        (first.version, second.version, &*second.json),
+        (1, 2, r#"{"b":2}"#)
+    );
     let stale = bot.patch("a", r#"{"c":3}"#, Some(1)).await;
-    let refused = CoreError::StaleStateVersion { expected: 1, actual: 2 };
+    let refused = CoreError::StaleStateVersion {
+        expected: 1,
+        actual: 2,
+    };
     assert!(matches!(stale, Err(EngineError::Core(error)) if error == refused));
     assert_eq!(bot.view("a").await.unwrap().head.state_version, 2);
 }
@@ -221,7 +289,10 @@ async fn an_end_gives_the_session_as_it_was_and_the_next_append_starts_anew() {
     let bot = Bot::acme(&engine);
     let said = bot.append("a", saying(&["one", "two"])).await.unwrap();
     let view = bot.end("a").await.unwrap();
-    assert_eq!((view.head.generation, view.head.last_seq), (said.record.generation, 2));
+    assert_eq!(
+        (view.head.generation, view.head.last_seq),
+        (said.record.generation, 2)
+    );
     assert!(is_not_found(&bot.end("a").await));
     assert!(is_not_found(&bot.live("a").await));
     assert!(bot.list().await.is_empty());
@@ -230,17 +301,33 @@ async fn an_end_gives_the_session_as_it_was_and_the_next_append_starts_anew() {
     let anew = bot.say("a", "three").await.unwrap();
     assert_eq!(anew.record.first_seq, 1);
     assert_eq!(bot.journal("a", None).await.unwrap(), ["three"]);
-    let old = HistoryQuery { generation: Some(said.record.generation), ..ALL };
-    assert!(matches!(bot.read("a", old).await, Err(EngineError::GenerationNotFound { .. })));
+    let old = HistoryQuery {
+        generation: Some(said.record.generation),
+        ..ALL
+    };
+    assert!(matches!(
+        bot.read("a", old).await,
+        Err(EngineError::GenerationNotFound { .. })
+    ));
     let stats = bot.stats();
-    assert_eq!((stats.sessions_created, stats.ended, stats.expired, stats.evicted), (2, 1, 0, 0));
+    assert_eq!(
+        (
+            stats.sessions_created,
+            stats.ended,
+            stats.expired,
+            stats.evicted
+        ),
+        (2, 1, 0, 0)
+    );
     bot.recount().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_tenants_share_a_session_id_and_nothing_else() {
     let mut config = config();
-    config.tenants.push(tenant("other", memoird_engine::TenantLimits::default()));
+    config
+        .tenants
+        .push(tenant("other", memoird_engine::TenantLimits::default()));
     let engine = World::new(config).open().await;
     let (mine, theirs) = (Bot::acme(&engine), Bot::of(&engine, "other"));
     let said = mine.say("a", "mine").await.unwrap();

@@ -2,7 +2,10 @@
 //! to fail or to wait, on a clock that only the tests move, with the store in line, so
 //! that what happens in between is chosen and not hoped for.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
 
 mod bot;
 mod cancel;

@@ -40,7 +40,11 @@ async fn a_lowered_cap_of_a_tenant_evicts_the_longest_idle_and_calls_hooks() {
     engine.reconfigure(with(unswept_with_cap(2))).await;
     assert_eq!(bot.list().await, ["a", "e"], "when it is done, it is done");
     settle().await;
-    let seen: Vec<_> = hook.seen().iter().map(|ended| (said(ended), ended.reason)).collect();
+    let seen: Vec<_> = hook
+        .seen()
+        .iter()
+        .map(|ended| (said(ended), ended.reason))
+        .collect();
     let evicted = |id: &str| (vec![id.to_owned()], EndReason::Evicted);
     assert_eq!(seen, ["b", "c", "d"].map(evicted));
     bot.say("f", "f").await.unwrap();
@@ -60,7 +64,10 @@ async fn a_lowered_cap_of_a_tenant_evicts_the_longest_idle_and_calls_hooks() {
 async fn a_lowered_cap_of_the_process_takes_from_the_tenant_with_the_most() {
     let tenants = vec![capped("large", 0), capped("small", 0)];
     let shared = |max_sessions| {
-        let mut config = EngineConfig { tenants: tenants.clone(), ..unswept() };
+        let mut config = EngineConfig {
+            tenants: tenants.clone(),
+            ..unswept()
+        };
         config.sessions.max_sessions = max_sessions;
         config
     };
@@ -69,7 +76,10 @@ async fn a_lowered_cap_of_the_process_takes_from_the_tenant_with_the_most() {
     say_all(&small, &["x", "y"]).await;
     say_all(&large, &["a", "b", "c", "d", "e"]).await;
     engine.reconfigure(shared(4)).await;
-    assert_eq!((large.list().await, small.list().await.len()), (vec!["e".into(), "d".into()], 2));
+    assert_eq!(
+        (large.list().await, small.list().await.len()),
+        (vec!["e".into(), "d".into()], 2)
+    );
     assert_eq!((large.stats().evicted, small.stats().evicted), (3, 0));
 }
 
@@ -87,7 +97,10 @@ async fn a_shortened_ttl_ends_at_once_what_is_past_it_and_sweeps_as_often_as_it_
     sleep(TTL).await;
     bot.say("new", "hello").await.unwrap();
     engine.reconfigure(with(TTL)).await;
-    assert_eq!((bot.list().await, bot.stats().expired), (vec!["new".to_owned()], 1));
+    assert_eq!(
+        (bot.list().await, bot.stats().expired),
+        (vec!["new".to_owned()], 1)
+    );
     let view = bot.view("new").await.unwrap();
     let left_ms = view.expires_at.as_ms() - view.last_access.as_ms();
     assert_eq!(left_ms, i64::try_from(TTL.as_millis()).unwrap());
@@ -132,12 +145,19 @@ async fn a_lowered_history_shortens_what_lives_and_stays_so_over_a_restart() {
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     assert_eq!(bot.live("s").await.unwrap(), ["0", "9", "10", "11"]);
-    assert_eq!(bot.journal("s", None).await.unwrap().len(), 12, "the journal has them all");
+    assert_eq!(
+        bot.journal("s", None).await.unwrap().len(),
+        12,
+        "the journal has them all"
+    );
     engine.reconfigure(history_of(5)).await;
     for text in ["12", "13", "14"] {
         bot.say("s", text).await.unwrap();
     }
-    assert_eq!(bot.live("s").await.unwrap(), ["0", "10", "11", "12", "13", "14"]);
+    assert_eq!(
+        bot.live("s").await.unwrap(),
+        ["0", "10", "11", "12", "13", "14"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +179,10 @@ async fn a_failed_commit_after_a_lowered_history_brings_back_what_is_true() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_tenant_lives_by_its_limits_and_one_that_is_gone_by_the_common_ones() {
-    let limits = TenantLimits { max_history_turns: Some(1), ..TenantLimits::default() };
+    let limits = TenantLimits {
+        max_history_turns: Some(1),
+        ..TenantLimits::default()
+    };
     let mut common = unswept();
     common.limits.max_history_turns = 3;
     let mut world = World::new(common.clone());
@@ -168,7 +191,10 @@ async fn a_new_tenant_lives_by_its_limits_and_one_that_is_gone_by_the_common_one
     acme.say("s", "hello").await.unwrap();
     assert!(engine.tenant(&crate::kit::tenant_id("new")).is_none());
     engine
-        .reconfigure(EngineConfig { tenants: vec![tenant("new", limits)], ..common.clone() })
+        .reconfigure(EngineConfig {
+            tenants: vec![tenant("new", limits)],
+            ..common.clone()
+        })
         .await;
     let new = Bot::of(&engine, "new");
     for bot in [&new, &acme] {
@@ -180,7 +206,10 @@ async fn a_new_tenant_lives_by_its_limits_and_one_that_is_gone_by_the_common_one
     assert_eq!(acme.live("t").await.unwrap(), ["0", "1", "2", "3"]);
     assert_eq!(acme.list().await, ["t", "s"]);
     engine.close().await;
-    world.config = EngineConfig { tenants: vec![], ..common };
+    world.config = EngineConfig {
+        tenants: vec![],
+        ..common
+    };
     let engine = world.open().await;
     assert_eq!(Bot::acme(&engine).list().await, ["t", "s"]);
     sleep(TTL).await;
@@ -204,7 +233,10 @@ async fn another_wait_for_room_flush_and_retention_hold_from_now_on() {
     let mut late = Box::pin(bot.say("t", "hello"));
     assert!(begun(&mut late).await.is_none());
     advance(Duration::from_millis(11)).await;
-    assert!(matches!(begun(&mut late).await, Some(Err(EngineError::JournalBusy))));
+    assert!(matches!(
+        begun(&mut late).await,
+        Some(Err(EngineError::JournalBusy))
+    ));
     world.store.let_commits_go();
     say.await.unwrap();
 

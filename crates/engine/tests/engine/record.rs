@@ -95,14 +95,19 @@ impl Record {
     }
 
     pub(crate) fn live_of(&self, tenant: &TenantId) -> impl Iterator<Item = &Life> {
-        let mine = self.live.iter().filter(move |(key, _)| key.tenant == *tenant);
+        let mine = self
+            .live
+            .iter()
+            .filter(move |(key, _)| key.tenant == *tenant);
         mine.map(|(_, generation)| &self.lives[generation])
     }
 
     fn note_change(&mut self, change: &Change, newcomer: Option<&TenantId>) {
         let generation = change.generation();
         match change {
-            Change::Begin { key, last_access, .. } => {
+            Change::Begin {
+                key, last_access, ..
+            } => {
                 let life = Life {
                     key: key.clone(),
                     texts: Vec::new(),
@@ -117,13 +122,19 @@ impl Record {
                 self.live.insert(key.clone(), generation);
             }
             Change::Append(appended) => self.note_append(appended),
-            Change::PatchState { version, last_access, .. } => {
+            Change::PatchState {
+                version,
+                last_access,
+                ..
+            } => {
                 let life = self.life(generation);
                 (life.state_version, life.last_access) = (*version, *last_access);
             }
             Change::Compact { .. } => {}
             Change::Touch { last_access, .. } => self.life(generation).last_access = *last_access,
-            Change::End { reason, at, owed, .. } => {
+            Change::End {
+                reason, at, owed, ..
+            } => {
                 self.check_end(generation, *reason, at.steady, newcomer);
                 let life = self.life(generation);
                 life.ended = Some(*reason);
@@ -158,7 +169,9 @@ impl Record {
     }
 
     fn check_caps(&mut self) {
-        let Some(rules) = self.rules.as_ref().filter(|rules| rules.strict) else { return };
+        let Some(rules) = self.rules.as_ref().filter(|rules| rules.strict) else {
+            return;
+        };
         let mut wrong = Vec::new();
         if rules.max_sessions > 0 && self.live.len() > rules.max_sessions {
             wrong.push(format!("{} sessions in the process", self.live.len()));
@@ -195,7 +208,10 @@ impl Record {
             let used = |life: &Life| life.last_access.max(self.unnoted_until);
             let oldest = self.live_of(tenant).map(used).min();
             if oldest.is_some_and(|oldest| oldest.0.saturating_add(ahead_ms) < life.last_access.0) {
-                wrong.push(format!("{:?} evicted, and was not the longest idle", life.key));
+                wrong.push(format!(
+                    "{:?} evicted, and was not the longest idle",
+                    life.key
+                ));
             }
             let count = |tenant| self.live_of(tenant).count();
             if newcomer.is_some_and(|newcomer| count(newcomer) > count(tenant)) {

@@ -23,7 +23,11 @@ async fn everything_comes_back() {
     }
     settle().await;
     let subject = Some(Subject::parse("somebody").unwrap());
-    let command = AppendCommand { subject, partial: true, ..named("key", &["x"]) };
+    let command = AppendCommand {
+        subject,
+        partial: true,
+        ..named("key", &["x"])
+    };
     let before = bot.append("a", command.clone()).await.unwrap();
     for text in ["2", "3", "4"] {
         bot.say("c", text).await.unwrap();
@@ -43,7 +47,10 @@ async fn everything_comes_back() {
     }
     assert_eq!(bot.list().await, ["c", "a", "b"]);
     let counted = bot.stats();
-    assert_eq!(counted.turns_live, stats.turns_live, "also of what was not asked for yet");
+    assert_eq!(
+        counted.turns_live, stats.turns_live,
+        "also of what was not asked for yet"
+    );
     assert_eq!(counted.bytes_live, stats.bytes_live);
     assert_eq!(bot.live("c").await.unwrap(), ["hello", "2", "3", "4"]);
     let patched = bot.patch("c", "{}", Some(state.version)).await.unwrap();
@@ -52,7 +59,10 @@ async fn everything_comes_back() {
     assert!(repeated.duplicate);
     assert_eq!(repeated.record, before.record);
     assert_eq!(bot.say("a", "next").await.unwrap().record.first_seq, 3);
-    assert_eq!(bot.view("a").await.unwrap().subject().unwrap().as_str(), "somebody");
+    assert_eq!(
+        bot.view("a").await.unwrap().subject().unwrap().as_str(),
+        "somebody"
+    );
     bot.recount().await;
 }
 
@@ -67,14 +77,31 @@ async fn a_session_that_is_only_in_the_journal_can_be_used_ended_and_evicted() {
     }
     engine.close().await;
 
-    let capped = EngineConfig { tenants: vec![capped("acme", 5)], ..unswept() };
-    let engine = World { config: capped, ..world.clone() }.open().await;
+    let capped = EngineConfig {
+        tenants: vec![capped("acme", 5)],
+        ..unswept()
+    };
+    let engine = World {
+        config: capped,
+        ..world.clone()
+    }
+    .open()
+    .await;
     let bot = Bot::acme(&engine);
     bot.say("new", "hello").await.unwrap();
     assert_eq!(bot.end("ended").await.unwrap().head.last_seq, 2);
-    assert_eq!(bot.patch("patched", r#"{"a":1}"#, Some(0)).await.unwrap().version, 1);
+    assert_eq!(
+        bot.patch("patched", r#"{"a":1}"#, Some(0))
+            .await
+            .unwrap()
+            .version,
+        1
+    );
     bot.reset("reset").await.unwrap();
-    assert_eq!(bot.say("appended", "three").await.unwrap().record.first_seq, 3);
+    assert_eq!(
+        bot.say("appended", "three").await.unwrap().record.first_seq,
+        3
+    );
     assert_eq!(bot.list().await, ["appended", "reset", "patched", "new"]);
     assert_eq!((bot.stats().evicted, bot.stats().ended), (1, 2));
     bot.recount().await;
@@ -82,7 +109,10 @@ async fn a_session_that_is_only_in_the_journal_can_be_used_ended_and_evicted() {
 
 #[tokio::test(start_paused = true)]
 async fn the_order_of_idling_survives_for_the_next_eviction() {
-    let world = World::new(EngineConfig { tenants: vec![capped("acme", 3)], ..unswept() });
+    let world = World::new(EngineConfig {
+        tenants: vec![capped("acme", 3)],
+        ..unswept()
+    });
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     for id in ["a", "b", "c"] {
@@ -126,7 +156,10 @@ async fn lowered_caps_evict_the_longest_idle_at_the_start() {
     for (tenant, count) in [("small", 3), ("large", 6)] {
         for id in 0..count {
             settle().await;
-            Bot::of(&engine, tenant).say(&id.to_string(), "hello").await.unwrap();
+            Bot::of(&engine, tenant)
+                .say(&id.to_string(), "hello")
+                .await
+                .unwrap();
         }
     }
     engine.close().await;
@@ -146,7 +179,9 @@ async fn a_lowered_history_is_trimmed_when_it_is_asked_for() {
     let mut world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    bot.append("a", saying(&["1", "2", "3", "4", "5"])).await.unwrap();
+    bot.append("a", saying(&["1", "2", "3", "4", "5"]))
+        .await
+        .unwrap();
     engine.close().await;
     world.config.limits.max_history_turns = 2;
     let engine = world.open().await;

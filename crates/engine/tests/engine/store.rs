@@ -60,8 +60,10 @@ impl Gate {
         let mut closed = self.closed.lock().unwrap();
         while *closed && !self.take_ticket() {
             // A test that fails while the gate is closed must not hang for ever.
-            let (again, timeout) =
-                self.opened.wait_timeout(closed, Duration::from_secs(10)).unwrap();
+            let (again, timeout) = self
+                .opened
+                .wait_timeout(closed, Duration::from_secs(10))
+                .unwrap();
             closed = again;
             if timeout.timed_out() {
                 return;
@@ -85,14 +87,20 @@ impl Gate {
     }
 
     async fn when_came(&self, count: u64) {
-        self.came.subscribe().wait_for(|came| *came >= count).await.unwrap();
+        self.came
+            .subscribe()
+            .wait_for(|came| *came >= count)
+            .await
+            .unwrap();
     }
 }
 
 /// Counts down; true unless it was zero already.
 fn take_one(count: &AtomicU64) -> bool {
     let less = |left: u64| left.checked_sub(1);
-    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    count
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+        .is_ok()
 }
 
 impl FaultyStore {
@@ -188,7 +196,13 @@ impl Store for FaultyStore {
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         self.commits.pass();
         let is_summary = |change: &Change| {
-            matches!(change, Change::Compact { summary: SummaryChange::Made(_), .. })
+            matches!(
+                change,
+                Change::Compact {
+                    summary: SummaryChange::Made(_),
+                    ..
+                }
+            )
         };
         let has_summary = sets.iter().flat_map(|set| &set.changes).any(is_summary);
         let is_full = self.fates.lock().unwrap().pop_front() == Some(Fate::Full);
@@ -219,7 +233,10 @@ impl Store for FaultyStore {
 
     fn load(&self, key: &SessionKey, since: Steady) -> Result<Option<SavedSession>, StoreError> {
         if take_one(&self.loads_to_fail) {
-            return Err(StoreError::TurnDamaged { generation: "a test's".into(), seq: 1 });
+            return Err(StoreError::TurnDamaged {
+                generation: "a test's".into(),
+                seq: 1,
+            });
         }
         let found = self.inner.load(key, since);
         // It is on its way back that a read becomes old.

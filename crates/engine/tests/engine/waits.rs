@@ -28,7 +28,10 @@ async fn a_read_that_saw_an_unwritten_append_waits_for_it() {
     assert!(begun(&mut live).await.is_none());
     assert!(begun(&mut journal).await.is_none());
     assert!(begun(&mut list).await.is_none());
-    assert!(begun(&mut Box::pin(bot.view("b"))).await.is_some(), "it saw nothing of it");
+    assert!(
+        begun(&mut Box::pin(bot.view("b"))).await.is_some(),
+        "it saw nothing of it"
+    );
     assert_eq!(world.store.commits(), 2);
 
     append.await.unwrap();
@@ -36,7 +39,10 @@ async fn a_read_that_saw_an_unwritten_append_waits_for_it() {
     assert_eq!(live.await.unwrap(), ["old", "new"]);
     assert_eq!(journal.await.unwrap(), ["old", "new"]);
     assert_eq!(list.await[0].head.last_seq, 2);
-    assert!(begun(&mut Box::pin(bot.view("a"))).await.is_some(), "there is nothing to wait for");
+    assert!(
+        begun(&mut Box::pin(bot.view("a"))).await.is_some(),
+        "there is nothing to wait for"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +69,10 @@ async fn a_read_does_not_tell_of_an_append_that_was_never_written() {
     assert_eq!(live.await.unwrap(), ["old"]);
     assert!(is_not_found(&new.await));
     let list = list.await;
-    let seen: Vec<_> = list.iter().map(|v| (v.session.as_str(), v.head.last_seq)).collect();
+    let seen: Vec<_> = list
+        .iter()
+        .map(|v| (v.session.as_str(), v.head.last_seq))
+        .collect();
     assert_eq!(seen, [("a", 1)]);
 }
 
@@ -152,7 +161,10 @@ async fn a_duplicate_waits_also_when_its_session_expires_before_the_first_is_wri
         world.store.commit_begun(2).await;
         advance(TTL).await;
         let mut again = Box::pin(bot.append("a", named("key", &["x"])));
-        assert!(begun(&mut again).await.is_none(), "it saw what is not written");
+        assert!(
+            begun(&mut again).await.is_none(),
+            "it saw what is not written"
+        );
         world.store.fail_commits(usize::from(fails));
         world.store.let_commits_go();
         assert_eq!(calls.join_next().await.unwrap().unwrap().is_ok(), !fails);

@@ -48,14 +48,23 @@ mod tests {
 
     #[test]
     fn it_keeps_both_ends_whatever_the_pieces() {
-        let all: Vec<u8> = (0..20_000_u32).map(|n| b'a' + u8::try_from(n % 23).unwrap()).collect();
+        let all: Vec<u8> = (0..20_000_u32)
+            .map(|n| b'a' + u8::try_from(n % 23).unwrap())
+            .collect();
         for piece in [1, 7, 511, 512, 513, 1_024, 5_000, 20_000] {
             let mut excerpt = Excerpt::default();
             all.chunks(piece).for_each(|chunk| excerpt.put(chunk));
             assert_eq!(excerpt.first, all[..FIRST_BYTES], "pieces of {piece}");
-            assert_eq!(excerpt.last, all[all.len() - LAST_BYTES..], "pieces of {piece}");
+            assert_eq!(
+                excerpt.last,
+                all[all.len() - LAST_BYTES..],
+                "pieces of {piece}"
+            );
             assert!(excerpt.is_cut);
-            assert!(excerpt.first.capacity() + excerpt.last.capacity() < 5_000, "{piece}");
+            assert!(
+                excerpt.first.capacity() + excerpt.last.capacity() < 5_000,
+                "{piece}"
+            );
             assert_eq!(excerpt.line(400).chars().count(), 400);
         }
     }
@@ -69,7 +78,10 @@ mod tests {
         assert_eq!(excerpt.line(400), r"a\nb");
         excerpt.put(&[b'c'; 450]);
         let shown = excerpt.line(400);
-        assert!(shown.starts_with(r"a\nb\ncc") && shown.ends_with("cc"), "{shown}");
+        assert!(
+            shown.starts_with(r"a\nb\ncc") && shown.ends_with("cc"),
+            "{shown}"
+        );
         assert_eq!(shown.chars().count(), 400);
     }
 }

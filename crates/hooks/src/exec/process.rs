@@ -41,17 +41,25 @@ struct Pipes {
 
 impl Process {
     pub(super) fn start(config: &ExecConfig) -> io::Result<Self> {
-        let (program, arguments) = config.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let (program, arguments) = config
+            .argv
+            .split_first()
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
         command.args(arguments).env_clear();
         command.envs(config.env.iter().map(|(name, value)| (name, value)));
         if let Some(dir) = &config.dir {
             command.current_dir(dir);
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         // The runtime reaps what was dropped before it was waited for.
         command.process_group(0).kill_on_drop(true);
-        Ok(Self { child: command.spawn()? })
+        Ok(Self {
+            child: command.spawn()?,
+        })
     }
 
     /// Feeds it, and waits for its end. Gives what it printed on standard error, too.
@@ -102,7 +110,10 @@ impl Process {
 
     /// The child, until it is reaped.
     fn pid(&self) -> Option<Pid> {
-        self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+        self.child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw)
     }
 
     fn kill_group(&self) {
@@ -130,7 +141,11 @@ impl Pipes {
                 let _ = stdin.write_all(input).await;
             }
         };
-        tokio::join!(feed, drain(self.stdout, |_| {}), drain(self.stderr, |bytes| said.put(bytes)));
+        tokio::join!(
+            feed,
+            drain(self.stdout, |_| {}),
+            drain(self.stderr, |bytes| said.put(bytes))
+        );
     }
 }
 

@@ -45,7 +45,10 @@ impl GitConfig {
         let branch = format!("refs/heads/{}", self.branch);
         let is_name = gix::refs::FullName::try_from(branch).is_ok();
         if !is_name || self.branch.starts_with('-') || self.branch == "HEAD" {
-            return Some(format!("branch: {:?} is no name that git takes", self.branch));
+            return Some(format!(
+                "branch: {:?} is no name that git takes",
+                self.branch
+            ));
         }
         let is_bad = |text: &str| {
             let text = text.trim();
@@ -72,18 +75,41 @@ mod tests {
     fn what_git_would_refuse_is_refused_before() {
         assert_eq!(GitConfig::default().problem(), None);
         for branch in ["team/checkpoints", "main-2", "ä"] {
-            let config = GitConfig { branch: branch.to_owned(), ..GitConfig::default() };
+            let config = GitConfig {
+                branch: branch.to_owned(),
+                ..GitConfig::default()
+            };
             assert_eq!(config.problem(), None, "{branch}");
         }
-        let bad = ["", "a b", "a..b", "/a", "a/", "-a", "a.lock", "HEAD", "a//b", "../x", "a\n"];
+        let bad = [
+            "", "a b", "a..b", "/a", "a/", "-a", "a.lock", "HEAD", "a//b", "../x", "a\n",
+        ];
         for branch in bad {
-            let config = GitConfig { branch: branch.to_owned(), ..GitConfig::default() };
-            assert!(config.problem().is_some_and(|it| it.starts_with("branch: ")), "{branch}");
+            let config = GitConfig {
+                branch: branch.to_owned(),
+                ..GitConfig::default()
+            };
+            assert!(
+                config
+                    .problem()
+                    .is_some_and(|it| it.starts_with("branch: ")),
+                "{branch}"
+            );
         }
         for name in ["", " ", "a <b>", "a\nb"] {
-            let config = GitConfig { author_name: name.to_owned(), ..GitConfig::default() };
+            let config = GitConfig {
+                author_name: name.to_owned(),
+                ..GitConfig::default()
+            };
             assert!(config.problem().is_some(), "{name}");
         }
-        assert!(GitConfig { batch_max: 0, ..GitConfig::default() }.problem().is_some());
+        assert!(
+            GitConfig {
+                batch_max: 0,
+                ..GitConfig::default()
+            }
+            .problem()
+            .is_some()
+        );
     }
 }

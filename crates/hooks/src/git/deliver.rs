@@ -40,7 +40,11 @@ struct Blobs {
 impl<'a> Checkpoint<'a> {
     fn new(ended: &'a Ended) -> Self {
         let folders = names::folders(ended.ended_at);
-        Self { ended, folders, stem: names::stem(&ended.session, ended.generation) }
+        Self {
+            ended,
+            folders,
+            stem: names::stem(&ended.session, ended.generation),
+        }
     }
 
     /// The name of the readable file.
@@ -65,7 +69,10 @@ pub(super) fn deliver(
     let repo = Repo::open_or_create(config, tenant, stop)?;
     let lock = OwnLock::acquire(&repo, stop)?;
     // Sorted, and each generation once.
-    let batch: BTreeMap<_, _> = batch.iter().map(|ended| (ended.generation, *ended)).collect();
+    let batch: BTreeMap<_, _> = batch
+        .iter()
+        .map(|ended| (ended.generation, *ended))
+        .collect();
     let batch: Vec<Checkpoint<'_>> = batch.into_values().map(Checkpoint::new).collect();
     let mut delivery = Delivery {
         config,
@@ -128,7 +135,9 @@ impl Delivery<'_> {
         base: Option<ObjectId>,
         trees: &mut Trees<'_>,
     ) -> Result<Vec<usize>, GitError> {
-        let Some(base) = base else { return Ok((0..self.batch.len()).collect()) };
+        let Some(base) = base else {
+            return Ok((0..self.batch.len()).collect());
+        };
         let mut days: BTreeMap<&[String; 4], Vec<(usize, String)>> = BTreeMap::new();
         for (place, checkpoint) in self.batch.iter().enumerate() {
             let day = days.entry(&checkpoint.folders).or_default();
@@ -141,7 +150,9 @@ impl Delivery<'_> {
                 None => HashSet::new(),
                 Some(day) => trees.present(day, &wanted)?,
             };
-            let absent = files.iter().filter(|(_, name)| !present.contains(name.as_str()));
+            let absent = files
+                .iter()
+                .filter(|(_, name)| !present.contains(name.as_str()));
             missing.extend(absent.map(|(place, _)| *place));
         }
         missing.sort_unstable();
@@ -165,7 +176,10 @@ impl Delivery<'_> {
             root.put(&checkpoint.folders, checkpoint.lines(), blobs.lines);
         }
         let tree = trees.with(base, &root, &mut self.objects)?;
-        let new: Vec<&Ended> = missing.iter().map(|&place| self.batch[place].ended).collect();
+        let new: Vec<&Ended> = missing
+            .iter()
+            .map(|&place| self.batch[place].ended)
+            .collect();
         let commit = message::commit(self.config, tree, tip, &new, self.at);
         self.add(Kind::Commit, commit.as_bytes())
     }

@@ -21,13 +21,20 @@ const ID_BYTES: usize = 20;
 /// What makes the tree `new` of the tree `base`; `None` where that is more than a quarter
 /// of the whole. Both are in git's order, so one pass over both finds what they share.
 pub(super) fn between(base: &[u8], new: &[u8]) -> Option<Vec<u8>> {
-    let mut delta = Delta { bytes: Vec::new(), copied: 0..0, inserted: Vec::new() };
+    let mut delta = Delta {
+        bytes: Vec::new(),
+        copied: 0..0,
+        inserted: Vec::new(),
+    };
     delta.size(base.len());
     delta.size(new.len());
     let mut olds = Entries { tree: base, at: 0 }.peekable();
     for at in (Entries { tree: new, at: 0 }) {
         let entry = &new[at];
-        while olds.next_if(|old| order(&base[old.clone()], entry).is_lt()).is_some() {}
+        while olds
+            .next_if(|old| order(&base[old.clone()], entry).is_lt())
+            .is_some()
+        {}
         match olds.next_if(|old| base[old.clone()] == *entry) {
             Some(old) => delta.copy(old),
             None => delta.insert(entry),
@@ -51,7 +58,10 @@ impl Iterator for Entries<'_> {
 
     fn next(&mut self) -> Option<Range<usize>> {
         let rest = self.tree.get(self.at..).filter(|rest| !rest.is_empty())?;
-        let name_end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+        let name_end = rest
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(rest.len());
         let end = (name_end + 1 + ID_BYTES).min(rest.len());
         let range = self.at..self.at + end;
         self.at = range.end;
@@ -61,8 +71,14 @@ impl Iterator for Entries<'_> {
 
 fn order(a: &[u8], b: &[u8]) -> Ordering {
     let name = |entry: &[u8]| -> (usize, usize) {
-        let start = entry.iter().position(|byte| *byte == b' ').map_or(0, |space| space + 1);
-        let end = entry.iter().position(|byte| *byte == 0).unwrap_or(entry.len());
+        let start = entry
+            .iter()
+            .position(|byte| *byte == b' ')
+            .map_or(0, |space| space + 1);
+        let end = entry
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(entry.len());
         (start.min(end), end)
     };
     let ((a_start, a_end), (b_start, b_end)) = (name(a), name(b));
@@ -166,8 +182,11 @@ mod tests {
                 continue;
             }
             let mut number = |bits: Range<usize>| {
-                let set = bits.enumerate().filter(|(_, bit)| operation & 1 << bit != 0);
-                set.map(|(shift, _)| next().unwrap() << (8 * shift)).sum::<usize>()
+                let set = bits
+                    .enumerate()
+                    .filter(|(_, bit)| operation & 1 << bit != 0);
+                set.map(|(shift, _)| next().unwrap() << (8 * shift))
+                    .sum::<usize>()
             };
             let (start, size) = (number(0..4), number(4..7));
             new.extend_from_slice(&base[start..start + size]);
@@ -194,7 +213,12 @@ mod tests {
             tree(1..3_000),
             tree((0..3_000).filter(|number| number % 500 != 3)),
             tree((0..3_100).filter(|number| number % 700 != 0)),
-            [tree(0..5), b"40000 000007\0aaaaabbbbbcccccddddd".to_vec(), tree(9..2_000)].concat(),
+            [
+                tree(0..5),
+                b"40000 000007\0aaaaabbbbbcccccddddd".to_vec(),
+                tree(9..2_000),
+            ]
+            .concat(),
         ];
         for new in cases {
             let delta = between(&whole, &new).unwrap();

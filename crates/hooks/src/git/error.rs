@@ -85,7 +85,10 @@ pub enum GitError {
 impl GitError {
     pub(super) fn damaged(path: &Path, problem: impl Into<Problem>) -> Self {
         let Problem(problem) = problem.into();
-        Self::Damaged { path: path.to_owned(), problem }
+        Self::Damaged {
+            path: path.to_owned(),
+            problem,
+        }
     }
 }
 
@@ -130,7 +133,11 @@ pub(super) trait Doing<T> {
 
 impl<T> Doing<T> for io::Result<T> {
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, GitError> {
-        self.map_err(|source| GitError::Io { doing, path: path.to_owned(), source })
+        self.map_err(|source| GitError::Io {
+            doing,
+            path: path.to_owned(),
+            source,
+        })
     }
 }
 

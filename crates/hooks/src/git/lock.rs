@@ -58,15 +58,28 @@ impl OwnLock {
     /// Waits for the right, and clears away what a crash left.
     pub(super) fn acquire(repo: &Repo, stop: &Stop) -> Result<Self, GitError> {
         let path = repo.git_dir.join("memoird.lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
         let file = file.doing("open", &path)?;
         hold(&file, &path, stop)?;
         // A write tells the time on the file system's clock, which also stamps locks.
         let mut writer = &file;
-        let now = file.set_len(0).and_then(|()| writer.write_all(b"memoird\n"));
-        let now = now.and_then(|()| file.metadata()?.modified()).doing("write", &path)?;
+        let now = file
+            .set_len(0)
+            .and_then(|()| writer.write_all(b"memoird\n"));
+        let now = now
+            .and_then(|()| file.metadata()?.modified())
+            .doing("write", &path)?;
         let claim = repo.git_dir.join("memoird.claim");
-        let lock = Self { _file: file, now, claim, stop: stop.clone() };
+        let lock = Self {
+            _file: file,
+            now,
+            claim,
+            stop: stop.clone(),
+        };
         lock.recover(repo)?;
         Ok(lock)
     }
@@ -80,7 +93,9 @@ impl OwnLock {
         }
         self.forget_claim()?;
         write(&self.claim, content.as_bytes())?;
-        let locked = || GitError::Locked { path: lock_path.clone() };
+        let locked = || GitError::Locked {
+            path: lock_path.clone(),
+        };
         poll(&self.stop, locked, || {
             let linked = match fs::hard_link(&self.claim, &lock_path) {
                 Err(error) if is_unsupported(&error) => create(&lock_path, content),
@@ -95,7 +110,11 @@ impl OwnLock {
                 Err(error) => Err(error).doing("create", &lock_path),
             }
         })?;
-        Ok(GitLock { path: path.to_owned(), lock_path, is_held: true })
+        Ok(GitLock {
+            path: path.to_owned(),
+            lock_path,
+            is_held: true,
+        })
     }
 
     /// Removes what a crash of memoird left: its locks of git, and unfinished packs.
@@ -166,7 +185,9 @@ impl Drop for GitLock {
 
 /// Waits for the advisory lock of a file or folder; closing it frees the lock.
 pub(super) fn hold(file: &File, path: &Path, stop: &Stop) -> Result<(), GitError> {
-    let busy = || GitError::Busy { path: path.to_owned() };
+    let busy = || GitError::Busy {
+        path: path.to_owned(),
+    };
     poll(stop, busy, || match file.try_lock() {
         Ok(()) => Ok(Some(())),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -192,7 +213,10 @@ fn poll<T>(
 
 /// Some file systems have no links; a crash then leaves a lock that only age removes.
 fn is_unsupported(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
+    matches!(
+        error.kind(),
+        io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied
+    )
 }
 
 fn create(path: &Path, content: &str) -> io::Result<()> {
@@ -208,7 +232,9 @@ fn clear_packs(pack_dir: &Path) -> Result<(), GitError> {
     for entry in entries {
         let entry = entry.doing("read", pack_dir)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(name) = name.strip_prefix(TEMPORARY) else { continue };
+        let Some(name) = name.strip_prefix(TEMPORARY) else {
+            continue;
+        };
         if let Some(pack) = name.strip_suffix(".idx") {
             let [pack, index] = ["pack", "idx"].map(|end| pack_dir.join(format!("{pack}.{end}")));
             if pack.exists() && !index.exists() {

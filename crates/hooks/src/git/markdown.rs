@@ -17,10 +17,22 @@ pub(super) fn document(ended: &Ended) -> String {
     let mut text = String::new();
     front_matter(&mut text, ended);
     let _ = write!(text, "\n# {}\n", inline(ended.session.as_str()));
-    let (count, took) = (ended.turns.len() as u64, time::between(ended.created_at, ended.ended_at));
-    let _ = write!(text, "\n{} in {took}, {}.\n", turns(count), word(ended.reason));
+    let (count, took) = (
+        ended.turns.len() as u64,
+        time::between(ended.created_at, ended.ended_at),
+    );
+    let _ = write!(
+        text,
+        "\n{} in {took}, {}.\n",
+        turns(count),
+        word(ended.reason)
+    );
     if ended.turns_omitted > 0 {
-        let _ = write!(text, "\n*{} more are not kept here.*\n", ended.turns_omitted);
+        let _ = write!(
+            text,
+            "\n*{} more are not kept here.*\n",
+            ended.turns_omitted
+        );
     }
     if let Some(summary) = &ended.summary {
         put_summary(&mut text, summary);
@@ -40,7 +52,10 @@ pub(super) fn document(ended: &Ended) -> String {
 fn put_summary(text: &mut String, summary: &Summary) {
     let (turns, seq) = (turns(summary.turns), summary.through_seq);
     let (by, at) = (inline(&summary.by), time::readable(summary.made_at));
-    let _ = write!(text, "\n## Summary\n\n*Of {turns}, up to {seq}; by {by}, {at}.*\n");
+    let _ = write!(
+        text,
+        "\n## Summary\n\n*Of {turns}, up to {seq}; by {by}, {at}.*\n"
+    );
     quoted(text, &summary.text);
 }
 
@@ -62,7 +77,10 @@ fn front_matter(text: &mut String, ended: &Ended) {
     if ended.turns_omitted > 0 {
         put("turns_omitted", ended.turns_omitted.to_string());
     }
-    put("last_seq", ended.turns.last().map_or(0, |(seq, _)| *seq).to_string());
+    put(
+        "last_seq",
+        ended.turns.last().map_or(0, |(seq, _)| *seq).to_string(),
+    );
     put("state_version", ended.state.version.to_string());
     text.push_str("---\n");
 }
@@ -100,13 +118,25 @@ fn section<'a>(text: &mut String, seq: u64, turn: &'a Turn, tools: &mut HashMap<
 fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, &'a str>) {
     match &part.kind {
         PartKind::Text(said) => quoted(text, said),
-        PartKind::ToolUse { id, name, input_json } => {
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        } => {
             tools.insert(id, name);
             let _ = write!(text, "\n**call** {}\n", inline(name));
             fenced(text, "json", &pretty(input_json));
         }
-        PartKind::ToolResult { tool_use_id, content, parts, is_error } => {
-            let name = tools.get(tool_use_id.as_str()).copied().unwrap_or(tool_use_id);
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error,
+        } => {
+            let name = tools
+                .get(tool_use_id.as_str())
+                .copied()
+                .unwrap_or(tool_use_id);
             let what = if *is_error { "error" } else { "result" };
             let _ = write!(text, "\n**{what}** of {}\n", inline(name));
             if !content.is_empty() {
@@ -121,14 +151,22 @@ fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, 
             for part in parts {
                 match &part.kind {
                     PartKind::Text(said) => quoted(text, said),
-                    PartKind::Media { media_type, source, name } => {
+                    PartKind::Media {
+                        media_type,
+                        source,
+                        name,
+                    } => {
                         media(text, media_type, source, name);
                     }
                     _ => {}
                 }
             }
         }
-        PartKind::Media { media_type, source, name } => media(text, media_type, source, name),
+        PartKind::Media {
+            media_type,
+            source,
+            name,
+        } => media(text, media_type, source, name),
         PartKind::Thinking { redacted: true, .. } => text.push_str("\n*hidden thinking*\n"),
         PartKind::Thinking { text: thought, .. } => {
             text.push_str("\n*thinking*\n");
@@ -138,11 +176,24 @@ fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, 
 }
 
 fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) {
-    let kind = if media_type.is_empty() { "media" } else { media_type };
-    let name = if name.is_empty() { String::new() } else { format!(" {}", inline(name)) };
+    let kind = if media_type.is_empty() {
+        "media"
+    } else {
+        media_type
+    };
+    let name = if name.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", inline(name))
+    };
     let _ = match source {
         MediaSource::Data(data) => {
-            write!(text, "\n\\[{}, {}\\]{name}\n", inline(kind), size(data.len()))
+            write!(
+                text,
+                "\n\\[{}, {}\\]{name}\n",
+                inline(kind),
+                size(data.len())
+            )
         }
         MediaSource::Uri(uri) => write!(text, "\n[{}](<{}>){name}\n", inline(kind), target(uri)),
     };
@@ -165,7 +216,11 @@ fn fenced(text: &mut String, kind: &str, content: &str) {
     let content = visible(content);
     let longest = content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
-    let end = if content.ends_with('\n') || content.is_empty() { "" } else { "\n" };
+    let end = if content.ends_with('\n') || content.is_empty() {
+        ""
+    } else {
+        "\n"
+    };
     let _ = write!(text, "\n{fence}{kind}\n{content}{end}{fence}\n");
 }
 
@@ -190,7 +245,10 @@ fn picture(char: char) -> char {
 fn inline(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for char in text.chars() {
-        if matches!(char, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '&' | '~' | '|') {
+        if matches!(
+            char,
+            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '&' | '~' | '|'
+        ) {
             line.push('\\');
         }
         line.push(match char {

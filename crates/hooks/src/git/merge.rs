@@ -49,7 +49,9 @@ const COUNT_AT: u64 = 8 + 255 * 4;
 pub(super) fn tidy(repo: &Repo, stop: &Stop) -> Result<(), GitError> {
     let pack_dir = repo.pack_dir();
     for _ in 0..MERGES_MAX {
-        let Some(packs) = crowd(&pack_dir)? else { break };
+        let Some(packs) = crowd(&pack_dir)? else {
+            break;
+        };
         stop.check()?;
         merge(&pack_dir, &packs, stop)?;
     }
@@ -64,7 +66,10 @@ struct Found {
 
 /// The packs of the lowest tier that has too many.
 fn crowd(pack_dir: &Path) -> Result<Option<Vec<Pack>>, GitError> {
-    for mut found in tiers(pack_dir)?.into_values().filter(|found| found.len() >= FAN) {
+    for mut found in tiers(pack_dir)?
+        .into_values()
+        .filter(|found| found.len() >= FAN)
+    {
         found.sort_by_key(|pack| pack.bytes);
         let mut packs = Vec::with_capacity(FAN);
         let mut bytes = 0;
@@ -86,13 +91,20 @@ fn crowd(pack_dir: &Path) -> Result<Option<Vec<Pack>>, GitError> {
 fn tiers(pack_dir: &Path) -> Result<BTreeMap<u32, Vec<Found>>, GitError> {
     let mut endings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for entry in fs::read_dir(pack_dir).doing("read", pack_dir)? {
-        let name = entry.doing("read", pack_dir)?.file_name().to_string_lossy().into_owned();
+        let name = entry
+            .doing("read", pack_dir)?
+            .file_name()
+            .to_string_lossy()
+            .into_owned();
         // One index for many packs would miss what is not there any more.
         if name.starts_with("multi-pack-index") {
             return Ok(BTreeMap::new());
         }
         if let Some((stem, ending)) = name.split_once('.').filter(|_| name.starts_with("pack-")) {
-            endings.entry(stem.to_owned()).or_default().insert(ending.to_owned());
+            endings
+                .entry(stem.to_owned())
+                .or_default()
+                .insert(ending.to_owned());
         }
     }
     let mut tiers: BTreeMap<u32, Vec<Found>> = BTreeMap::new();
@@ -130,7 +142,9 @@ enum Source<'a> {
 fn merge(pack_dir: &Path, packs: &[Pack], stop: &Stop) -> Result<(), GitError> {
     let mut chosen: HashMap<ObjectId, Source<'_>> = HashMap::new();
     let mut order = Vec::new();
-    let all = packs.iter().flat_map(|pack| pack.entries.iter().map(move |entry| (pack, entry)));
+    let all = packs
+        .iter()
+        .flat_map(|pack| pack.entries.iter().map(move |entry| (pack, entry)));
     for (pack, entry) in all {
         match chosen.entry(entry.id) {
             MapEntry::Vacant(vacant) => {
@@ -170,15 +184,18 @@ fn shrink(chosen: &mut HashMap<ObjectId, Source<'_>>, stop: &Stop) -> Result<(),
         Source::Entry(pack, entry) => entry.tree_bytes.map(|bytes| (bytes, *pack, *entry)),
         Source::Delta(_) => None,
     });
-    let mut trees: Vec<(u64, &Pack, &Entry)> =
-        trees.filter(|(bytes, ..)| (TREE_BYTES_MIN..=TREE_BYTES_MAX).contains(bytes)).collect();
+    let mut trees: Vec<(u64, &Pack, &Entry)> = trees
+        .filter(|(bytes, ..)| (TREE_BYTES_MIN..=TREE_BYTES_MAX).contains(bytes))
+        .collect();
     trees.sort_unstable_by_key(|(bytes, _, entry)| (Reverse(*bytes), entry.id));
     let mut bases: VecDeque<(ObjectId, Vec<u8>)> = VecDeque::new();
     let mut deflate = Compress::new(Compression::BEST_SPEED);
     for (_, pack, entry) in trees {
         stop.check()?;
         let tree = pack.content(entry)?;
-        let delta = bases.iter().find_map(|(id, base)| Some((*id, delta::between(base, &tree)?)));
+        let delta = bases
+            .iter()
+            .find_map(|(id, base)| Some((*id, delta::between(base, &tree)?)));
         if let Some((base, delta)) = delta {
             let bytes = delta_entry(base, &delta, &mut deflate).doing("pack", &pack.path)?;
             chosen.insert(entry.id, Source::Delta(bytes));
@@ -194,7 +211,11 @@ fn shrink(chosen: &mut HashMap<ObjectId, Source<'_>>, stop: &Stop) -> Result<(),
 /// there be a crash now, which pack is to be removed.
 fn remove(pack_dir: &Path, pack: &Path) -> Result<(), GitError> {
     let index = pack.with_extension("idx");
-    let name = index.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = index
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let doomed = pack_dir.join(format!("{TEMPORARY}{name}"));
     fs::rename(&index, &doomed).doing("remove", &index)?;
     fs::remove_file(pack).doing("remove", pack)?;

@@ -34,7 +34,9 @@ pub(super) fn commit(
         content.push_str(&format!("parent {}\n", parent.to_hex()));
     }
     let (ended_at, at) = (ended_at.seconds(), at.seconds());
-    content.push_str(&format!("author {who} {ended_at} +0000\ncommitter {who} {at} +0000\n"));
+    content.push_str(&format!(
+        "author {who} {ended_at} +0000\ncommitter {who} {at} +0000\n"
+    ));
     content.push_str(&format!("\n{}", text(new)));
     content
 }
@@ -79,9 +81,15 @@ fn text(new: &[&Ended]) -> String {
     }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let counts: Vec<String> =
-        counts.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
-    let mut text = format!("Checkpoint {} sessions: {}\n\n", new.len(), counts.join(", "));
+    let counts: Vec<String> = counts
+        .into_iter()
+        .map(|(word, count)| format!("{count} {word}"))
+        .collect();
+    let mut text = format!(
+        "Checkpoint {} sessions: {}\n\n",
+        new.len(),
+        counts.join(", ")
+    );
     for ended in new.iter().take(LINES_MAX) {
         let (session, reason) = (shortened(&ended.session), word(ended.reason));
         let count = turns(turn_count(ended));

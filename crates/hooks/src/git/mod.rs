@@ -48,17 +48,22 @@ pub struct GitHook {
 impl GitHook {
     /// A hook that is to be set up as [`GitConfig::problem`] finds no fault with.
     pub fn new(config: GitConfig) -> Self {
-        Self { config: Arc::new(config), busy: Mutex::default() }
+        Self {
+            config: Arc::new(config),
+            busy: Mutex::default(),
+        }
     }
 
     async fn deliver_all(&self, calls: Vec<HookCall>) -> Vec<Result<(), HookError>> {
         let mut tenants: Vec<TenantId> = Vec::new();
         let mut batches: HashMap<TenantId, Vec<Arc<Ended>>> = HashMap::new();
         for call in &calls {
-            let batch = batches.entry(call.ended.tenant.clone()).or_insert_with_key(|tenant| {
-                tenants.push(tenant.clone());
-                Vec::new()
-            });
+            let batch = batches
+                .entry(call.ended.tenant.clone())
+                .or_insert_with_key(|tenant| {
+                    tenants.push(tenant.clone());
+                    Vec::new()
+                });
             batch.push(Arc::clone(&call.ended));
         }
         let at = calls.iter().map(|call| call.at).max().unwrap_or_default();
@@ -91,7 +96,9 @@ impl GitHook {
         });
         match work.await {
             Some(result) => result.map_err(HookError::from),
-            None => Err(HookError::later("the commit was broken off; see the daemon's log")),
+            None => Err(HookError::later(
+                "the commit was broken off; see the daemon's log",
+            )),
         }
     }
 

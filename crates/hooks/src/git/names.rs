@@ -34,7 +34,9 @@ pub(super) fn tenant(tenant: &TenantId) -> String {
         gix::objs::Kind::Blob,
         tenant.as_str().as_bytes(),
     );
-    let hash = hash.map(|id| id.to_hex_with_len(16).to_string()).unwrap_or_default();
+    let hash = hash
+        .map(|id| id.to_hex_with_len(16).to_string())
+        .unwrap_or_default();
     format!("{}~{hash}", cut(&name))
 }
 
@@ -122,7 +124,17 @@ mod tests {
     #[test]
     fn two_tenants_never_share_a_name() {
         let long = "t".repeat(200);
-        let ids = ["a", "A", "%41", "a.", ".a", "ä", &long, &format!("{long}x"), &"t".repeat(120)];
+        let ids = [
+            "a",
+            "A",
+            "%41",
+            "a.",
+            ".a",
+            "ä",
+            &long,
+            &format!("{long}x"),
+            &"t".repeat(120),
+        ];
         let names: BTreeSet<String> = ids.iter().map(|id| tenant_of(id).to_lowercase()).collect();
         assert_eq!(names.len(), ids.len(), "{names:?}");
     }
@@ -130,9 +142,17 @@ mod tests {
     #[test]
     fn a_name_tells_its_generation() {
         let generation = Generation::new(1_469_918_176_385, 7);
-        let name = format!("{}.md", stem(&SessionId::parse("a-b:c").unwrap(), generation));
+        let name = format!(
+            "{}.md",
+            stem(&SessionId::parse("a-b:c").unwrap(), generation)
+        );
         assert_eq!(parse(&name), Some(("a-b%3Ac", generation)));
-        for bad in ["README.md", "a-b.md", "a-01ARYZ6S41TSV4RRFFQ69G5FAV.jsonl", ""] {
+        for bad in [
+            "README.md",
+            "a-b.md",
+            "a-01ARYZ6S41TSV4RRFFQ69G5FAV.jsonl",
+            "",
+        ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

@@ -47,13 +47,25 @@ impl Pack {
         let data = data::File::at(&path, HashKind::Sha1).map_err(damaged)?;
         let mut entries: Vec<Entry> = Vec::with_capacity(index.num_objects() as usize);
         for entry in index.iter() {
-            let Some(crc32) = entry.crc32 else { return Ok(None) };
+            let Some(crc32) = entry.crc32 else {
+                return Ok(None);
+            };
             let range = entry.pack_offset..data.pack_end() as u64;
             let (id, tree_bytes, base) = (entry.oid, None, None);
-            entries.push(Entry { id, crc32, tree_bytes, base, range });
+            entries.push(Entry {
+                id,
+                crc32,
+                tree_bytes,
+                base,
+                range,
+            });
         }
         entries.sort_unstable_by_key(|entry| entry.range.start);
-        let starts: Vec<u64> = entries.iter().skip(1).map(|entry| entry.range.start).collect();
+        let starts: Vec<u64> = entries
+            .iter()
+            .skip(1)
+            .map(|entry| entry.range.start)
+            .collect();
         for (entry, next) in entries.iter_mut().zip(starts) {
             entry.range.end = next;
         }
@@ -70,7 +82,11 @@ impl Pack {
         }
         let is_here = |entry: &Entry| entry.base.is_none_or(|base| index.lookup(base).is_some());
         let is_closed = entries.iter().all(is_here);
-        Ok(is_closed.then_some(Self { path, data, entries }))
+        Ok(is_closed.then_some(Self {
+            path,
+            data,
+            entries,
+        }))
     }
 
     /// The bytes of an entry, as they were written.
@@ -78,7 +94,10 @@ impl Pack {
         let bytes = slice(&self.data, &entry.range, &self.path)?;
         match crc32fast::hash(bytes) == entry.crc32 {
             true => Ok(bytes),
-            false => Err(GitError::damaged(&self.path, format!("{} has changed", entry.id))),
+            false => Err(GitError::damaged(
+                &self.path,
+                format!("{} has changed", entry.id),
+            )),
         }
     }
 
@@ -88,7 +107,9 @@ impl Pack {
         let head = self.data.entry(entry.range.start).map_err(damaged)?;
         let mut content = vec![0; usize::try_from(head.decompressed_size).unwrap_or(0)];
         let mut inflate = gix::zlib::Inflate::default();
-        self.data.decompress_entry(&head, &mut inflate, &mut content).map_err(damaged)?;
+        self.data
+            .decompress_entry(&head, &mut inflate, &mut content)
+            .map_err(damaged)?;
         Ok(content)
     }
 }

@@ -68,7 +68,11 @@ impl Objects {
         put_head(&mut self.body, number(kind), content.len());
         deflate(&mut self.deflate, content, &mut self.body)?;
         let crc32 = crc32fast::hash(&self.body[start..]);
-        self.placed.push(Placed { id, offset: start as u64, crc32 });
+        self.placed.push(Placed {
+            id,
+            offset: start as u64,
+            crc32,
+        });
         Ok(id)
     }
 
@@ -81,7 +85,11 @@ impl Objects {
         let mut pack = NewPack::create(pack_dir, self.placed.len())?;
         let body = std::mem::take(&mut self.body);
         let placed = std::mem::take(&mut self.placed);
-        let ends = placed.iter().skip(1).map(|next| next.offset).chain([body.len() as u64]);
+        let ends = placed
+            .iter()
+            .skip(1)
+            .map(|next| next.offset)
+            .chain([body.len() as u64]);
         for (entry, end) in placed.iter().zip(ends) {
             pack.put(entry.id, entry.crc32, range(&body, entry.offset, end))?;
         }
@@ -125,7 +133,11 @@ impl NewPack {
 
     /// Appends an entry as it is.
     pub(super) fn put(&mut self, id: ObjectId, crc32: u32, entry: &[u8]) -> Result<(), GitError> {
-        self.placed.push(Placed { id, offset: self.offset, crc32 });
+        self.placed.push(Placed {
+            id,
+            offset: self.offset,
+            crc32,
+        });
         self.write(entry)
     }
 
@@ -140,8 +152,12 @@ impl NewPack {
     pub(super) fn finish(mut self) -> Result<PathBuf, GitError> {
         let path = &self.temporary.0;
         let hasher = std::mem::replace(&mut self.hasher, hasher(HashKind::Sha1));
-        let checksum = hasher.try_finalize().map_err(|error| GitError::damaged(path, error))?;
-        self.out.write_all(checksum.as_slice()).doing("write", path)?;
+        let checksum = hasher
+            .try_finalize()
+            .map_err(|error| GitError::damaged(path, error))?;
+        self.out
+            .write_all(checksum.as_slice())
+            .doing("write", path)?;
         self.out.flush().doing("write", path)?;
         self.out.get_ref().sync_all().doing("write", path)?;
 
@@ -246,14 +262,19 @@ fn index_content(placed: &mut [Placed], pack: ObjectId) -> Result<Vec<u8>, gix::
     content.extend_from_slice(b"\xfftOc\0\0\0\x02");
     let mut counted = 0;
     for first in 0..=255_u8 {
-        counted += placed[counted..].iter().take_while(|e| e.id.as_slice()[0] == first).count();
+        counted += placed[counted..]
+            .iter()
+            .take_while(|e| e.id.as_slice()[0] == first)
+            .count();
         content.extend_from_slice(&u32::try_from(counted).unwrap_or(u32::MAX).to_be_bytes());
     }
     content.extend(placed.iter().flat_map(|entry| entry.id.as_slice()));
     content.extend(placed.iter().flat_map(|entry| entry.crc32.to_be_bytes()));
     let mut large = Vec::new();
     for entry in placed.iter() {
-        let small = u32::try_from(entry.offset).ok().filter(|_| entry.offset < LARGE);
+        let small = u32::try_from(entry.offset)
+            .ok()
+            .filter(|_| entry.offset < LARGE);
         let number = small.unwrap_or_else(|| {
             large.extend_from_slice(&entry.offset.to_be_bytes());
             u32::try_from(large.len() / 8 - 1).unwrap_or(0) | 1 << 31

@@ -64,7 +64,10 @@ impl Checkpoints {
     /// # Errors
     /// [`GitError::Missing`] when there is none, and what opening may meet.
     pub fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
-        let other = GitConfig { worktree: !config.worktree, ..config.clone() };
+        let other = GitConfig {
+            worktree: !config.worktree,
+            ..config.clone()
+        };
         let repo = match Repo::open(config, tenant) {
             Err(GitError::Missing { what }) => match Repo::open(&other, tenant) {
                 Err(GitError::Missing { .. }) => Err(GitError::Missing { what }),
@@ -148,13 +151,18 @@ impl Checkpoints {
 
     /// All folders of days, the newest first.
     fn days(&self) -> Result<Vec<Day>, GitError> {
-        let Some(tip) = self.repo.tip()? else { return Ok(Vec::new()) };
+        let Some(tip) = self.repo.tip()? else {
+            return Ok(Vec::new());
+        };
         let root = self.repo.tree_of(tip)?;
         let mut trees = Trees::new(&self.repo);
         let Some(sessions) = trees.folder(root, &[names::ROOT.to_owned()])? else {
             return Ok(Vec::new());
         };
-        let mut folders = vec![Day { path: names::ROOT.to_owned(), tree: sessions }];
+        let mut folders = vec![Day {
+            path: names::ROOT.to_owned(),
+            tree: sessions,
+        }];
         for digits in [4, 2, 2] {
             let mut inner = Vec::new();
             for folder in folders {
@@ -165,7 +173,10 @@ impl Checkpoints {
                         name.len() == digits && name.bytes().all(|c| c.is_ascii_digit());
                     if is_number && entry.mode.is_tree() {
                         let path = format!("{}/{name}", folder.path);
-                        inner.push(Day { path, tree: entry.oid.to_owned() });
+                        inner.push(Day {
+                            path,
+                            tree: entry.oid.to_owned(),
+                        });
                     }
                 }
             }
@@ -181,11 +192,19 @@ impl Checkpoints {
         let tree = self.repo.read(day.tree, Kind::Tree)?;
         for entry in entries(&tree) {
             let entry = entry.map_err(|error| self.repo.damaged(&day.tree, error))?;
-            let Ok(name) = str::from_utf8(entry.filename) else { continue };
-            let Some((of, generation)) = names::parse(name) else { continue };
+            let Ok(name) = str::from_utf8(entry.filename) else {
+                continue;
+            };
+            let Some((of, generation)) = names::parse(name) else {
+                continue;
+            };
             if entry.mode.is_blob() && session.is_none_or(|session| session == of) {
                 let (name, id) = (name.to_owned(), entry.oid.to_owned());
-                documents.push(Document { name, generation, id });
+                documents.push(Document {
+                    name,
+                    generation,
+                    id,
+                });
             }
         }
         documents.sort_unstable_by_key(|document| Reverse(document.generation));
@@ -195,12 +214,16 @@ impl Checkpoints {
 
 impl std::fmt::Debug for Checkpoints {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Checkpoints").field("git_dir", &self.repo.git_dir).finish_non_exhaustive()
+        f.debug_struct("Checkpoints")
+            .field("git_dir", &self.repo.git_dir)
+            .finish_non_exhaustive()
     }
 }
 
 fn day_of(generation: Generation) -> String {
-    let ms = generation.to_bytes()[..6].iter().fold(0, |ms, byte| ms << 8 | i64::from(*byte));
+    let ms = generation.to_bytes()[..6]
+        .iter()
+        .fold(0, |ms, byte| ms << 8 | i64::from(*byte));
     names::folders(Timestamp::from_ms(ms)).join("/")
 }
 
@@ -216,7 +239,12 @@ fn entry(path: &str, text: &str, session: Option<&SessionId>) -> Option<Checkpoi
             Some((name, serde_json::from_str(value).ok()?))
         })
         .collect();
-    let field = |name| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+    let field = |name| {
+        fields
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
+    };
     let string = |name| field(name).and_then(Value::as_str);
     let its = string("session")?;
     if session.is_some_and(|session| session.as_str() != its) {

@@ -58,7 +58,9 @@ impl Repo {
     pub(super) fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
         let (path, git_dir) = place(config, tenant);
         if is_vacant(&path)? {
-            return Err(GitError::Missing { what: path.display().to_string() });
+            return Err(GitError::Missing {
+                what: path.display().to_string(),
+            });
         }
         Self::open_at(config, &path, &git_dir)
     }
@@ -71,7 +73,10 @@ impl Repo {
             problem: error.to_string(),
         };
         let git = opened.map_err(problem)?.to_thread_local();
-        let unsupported = |feature| GitError::Unsupported { path: path.to_owned(), feature };
+        let unsupported = |feature| GitError::Unsupported {
+            path: path.to_owned(),
+            feature,
+        };
         if git.object_hash() != gix::hash::Kind::Sha1 {
             return Err(unsupported("another hash than SHA-1"));
         }
@@ -81,7 +86,12 @@ impl Repo {
         }
         let work_dir = config.worktree.then(|| path.to_owned());
         let git_dir = git.common_dir().to_owned();
-        Ok(Self { git_dir, work_dir, branch: config.branch.clone(), git })
+        Ok(Self {
+            git_dir,
+            work_dir,
+            branch: config.branch.clone(),
+            git,
+        })
     }
 
     /// The file of the branch.
@@ -102,7 +112,8 @@ impl Repo {
             return Ok(None);
         };
         let id = found.target().try_id().map(ToOwned::to_owned);
-        id.ok_or_else(|| self.damaged(&name, "is a symbolic ref")).map(Some)
+        id.ok_or_else(|| self.damaged(&name, "is a symbolic ref"))
+            .map(Some)
     }
 
     /// True when HEAD is the branch of checkpoints.
@@ -113,7 +124,10 @@ impl Repo {
 
     /// The content of an object of that kind.
     pub(super) fn read(&self, id: ObjectId, kind: Kind) -> Result<Vec<u8>, GitError> {
-        let mut found = self.git.find_object(id).map_err(|error| self.damaged(&id, error))?;
+        let mut found = self
+            .git
+            .find_object(id)
+            .map_err(|error| self.damaged(&id, error))?;
         match found.kind == kind {
             true => Ok(std::mem::take(&mut found.data)),
             false => Err(self.damaged(&id, format!("is a {}, not a {kind}", found.kind))),
@@ -124,7 +138,9 @@ impl Repo {
     pub(super) fn tree_of(&self, commit: ObjectId) -> Result<ObjectId, GitError> {
         let content = self.read(commit, Kind::Commit)?;
         let mut parts = gix::objs::CommitRefIter::from_bytes(&content, self.git.object_hash());
-        parts.tree_id().map_err(|error| self.damaged(&commit, error))
+        parts
+            .tree_id()
+            .map_err(|error| self.damaged(&commit, error))
     }
 
     /// An error about a part of this repository.
@@ -141,7 +157,10 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             let problem = "a file has its name".to_owned();
-            Err(GitError::NoRepository { path: path.to_owned(), problem })
+            Err(GitError::NoRepository {
+                path: path.to_owned(),
+                problem,
+            })
         }
         Err(error) => Err(error).doing("read", path),
     }
@@ -182,7 +201,11 @@ fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {
         }
         _ => {}
     }
-    let git_dir = if config.worktree { new.join(".git") } else { new.to_owned() };
+    let git_dir = if config.worktree {
+        new.join(".git")
+    } else {
+        new.to_owned()
+    };
     let folders = ["objects/info", "objects/pack", "refs/heads", "refs/tags"];
     for folder in folders {
         let folder = git_dir.join(folder);
@@ -192,8 +215,14 @@ fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {
         true => "\tbare = false\n\tlogallrefupdates = true\n",
         false => "\tbare = true\n",
     };
-    write(&git_dir.join("config"), format!("{CONFIG}{kind}").as_bytes())?;
-    write(&git_dir.join("HEAD"), format!("ref: refs/heads/{}\n", config.branch).as_bytes())?;
+    write(
+        &git_dir.join("config"),
+        format!("{CONFIG}{kind}").as_bytes(),
+    )?;
+    write(
+        &git_dir.join("HEAD"),
+        format!("ref: refs/heads/{}\n", config.branch).as_bytes(),
+    )?;
     for folder in folders.into_iter().chain(["objects", "refs", ""]) {
         sync_dir(&git_dir.join(folder))?;
     }
@@ -209,5 +238,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), GitError> {
 
 /// Makes names in a folder last.
 pub(super) fn sync_dir(path: &Path) -> Result<(), GitError> {
-    File::open(path).and_then(|folder| folder.sync_all()).doing("write", path)
+    File::open(path)
+        .and_then(|folder| folder.sync_all())
+        .doing("write", path)
 }

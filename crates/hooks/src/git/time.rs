@@ -13,18 +13,29 @@ pub(crate) fn rfc3339(timestamp: Timestamp) -> String {
 
 /// Day and time of day, to the second: `2026-11-22 10:02:03`.
 pub(super) fn readable(timestamp: Timestamp) -> String {
-    rfc3339(timestamp).chars().take(19).map(|c| if c == 'T' { ' ' } else { c }).collect()
+    rfc3339(timestamp)
+        .chars()
+        .take(19)
+        .map(|c| if c == 'T' { ' ' } else { c })
+        .collect()
 }
 
 /// Year, month and day, as folders are named.
 pub(super) fn day(timestamp: Timestamp) -> [String; 3] {
     let text = rfc3339(timestamp);
-    [text[..4].to_owned(), text[5..7].to_owned(), text[8..10].to_owned()]
+    [
+        text[..4].to_owned(),
+        text[5..7].to_owned(),
+        text[8..10].to_owned(),
+    ]
 }
 
 /// What RFC 3339 says, or `None`.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
-    let since = humantime::parse_rfc3339(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let since = humantime::parse_rfc3339(text)
+        .ok()?
+        .duration_since(UNIX_EPOCH)
+        .ok()?;
     Timestamp::new(i64::try_from(since.as_secs()).ok()?, since.subsec_nanos())
 }
 
@@ -51,17 +62,32 @@ mod tests {
         assert_eq!(rfc3339(at), "2026-11-22T10:02:03.045Z");
         assert_eq!(readable(at), "2026-11-22 10:02:03");
         assert_eq!(day(at), ["2026", "11", "22"]);
-        assert_eq!(parse(&rfc3339(at)), Timestamp::new(1_795_341_723, 45_000_000));
-        assert_eq!(day(Timestamp::new(Timestamp::SECONDS_MAX, 0).unwrap()), ["9999", "12", "31"]);
+        assert_eq!(
+            parse(&rfc3339(at)),
+            Timestamp::new(1_795_341_723, 45_000_000)
+        );
+        assert_eq!(
+            day(Timestamp::new(Timestamp::SECONDS_MAX, 0).unwrap()),
+            ["9999", "12", "31"]
+        );
     }
 
     #[test]
     fn durations_have_two_units_at_most() {
-        let cases = [(0, "0s"), (59, "59s"), (61, "1m 1s"), (3_660, "1h 1m"), (90_000, "1d 1h")];
+        let cases = [
+            (0, "0s"),
+            (59, "59s"),
+            (61, "1m 1s"),
+            (3_660, "1h 1m"),
+            (90_000, "1d 1h"),
+        ];
         for (seconds, text) in cases {
             let to = Timestamp::new(seconds, 0).unwrap();
             assert_eq!(between(Timestamp::default(), to), text);
         }
-        assert_eq!(between(Timestamp::from_ms(5_000), Timestamp::default()), "0s");
+        assert_eq!(
+            between(Timestamp::from_ms(5_000), Timestamp::default()),
+            "0s"
+        );
     }
 }

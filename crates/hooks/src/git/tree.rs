@@ -42,7 +42,10 @@ impl Folder {
 impl<'a> Trees<'a> {
     /// Nothing read yet.
     pub(super) fn new(repo: &'a Repo) -> Self {
-        Self { repo, read: HashMap::new() }
+        Self {
+            repo,
+            read: HashMap::new(),
+        }
     }
 
     /// The bytes of a tree.
@@ -64,8 +67,11 @@ impl<'a> Trees<'a> {
         for (depth, name) in folders.iter().enumerate() {
             let in_the_way = self.in_the_way(&folders[..=depth].join("/"));
             let damaged = self.damaged(id);
-            let found = entries(self.bytes(id)?)
-                .find(|entry| entry.as_ref().map_or(true, |entry| entry.filename == name.as_str()));
+            let found = entries(self.bytes(id)?).find(|entry| {
+                entry
+                    .as_ref()
+                    .map_or(true, |entry| entry.filename == name.as_str())
+            });
             match found.transpose().map_err(damaged)? {
                 None => return Ok(None),
                 Some(entry) if entry.mode.is_tree() => id = entry.oid.to_owned(),
@@ -86,7 +92,9 @@ impl<'a> Trees<'a> {
         let mut strange = None;
         for entry in entries(self.bytes(id)?) {
             let entry = entry.map_err(&damaged)?;
-            let known = str::from_utf8(entry.filename).ok().and_then(|name| names.get(name));
+            let known = str::from_utf8(entry.filename)
+                .ok()
+                .and_then(|name| names.get(name));
             let Some(name) = known else { continue };
             match entry.mode.is_blob() {
                 true => _ = present.insert(*name),
@@ -112,12 +120,25 @@ impl<'a> Trees<'a> {
                 None => None,
                 Some(base) => self.folder(base, std::slice::from_ref(name))?,
             };
-            news.push(New { name, kind: EntryKind::Tree, id: self.with(old, inner, objects)? });
+            news.push(New {
+                name,
+                kind: EntryKind::Tree,
+                id: self.with(old, inner, objects)?,
+            });
         }
         let files = folder.files.iter();
-        news.extend(files.map(|(name, id)| New { name, kind: EntryKind::Blob, id: *id }));
+        news.extend(files.map(|(name, id)| New {
+            name,
+            kind: EntryKind::Blob,
+            id: *id,
+        }));
         news.sort_unstable_by(|a, b| {
-            name_order(a.name.as_bytes(), a.is_tree(), b.name.as_bytes(), b.is_tree())
+            name_order(
+                a.name.as_bytes(),
+                a.is_tree(),
+                b.name.as_bytes(),
+                b.is_tree(),
+            )
         });
         let damaged = self.damaged(base.unwrap_or_else(|| ObjectId::empty_tree(HASH)));
         let old = match base {
@@ -125,7 +146,9 @@ impl<'a> Trees<'a> {
             Some(base) => self.bytes(base)?,
         };
         let merged = merge(old, &news).map_err(&damaged)?;
-        objects.add(Kind::Tree, &merged).map_err(|error| self.repo.damaged(&"a tree", error))
+        objects
+            .add(Kind::Tree, &merged)
+            .map_err(|error| self.repo.damaged(&"a tree", error))
     }
 
     fn damaged(&self, id: ObjectId) -> impl Fn(gix::Error) -> GitError + use<> {
@@ -134,7 +157,10 @@ impl<'a> Trees<'a> {
     }
 
     fn in_the_way(&self, name: &str) -> GitError {
-        GitError::InTheWay { name: name.to_owned(), branch: self.repo.branch.clone() }
+        GitError::InTheWay {
+            name: name.to_owned(),
+            branch: self.repo.branch.clone(),
+        }
     }
 }
 
@@ -155,7 +181,12 @@ impl New<'_> {
     }
 
     fn write(&self, tree: &mut Vec<u8>) {
-        put(tree, self.kind.as_octal_str(), self.name.as_bytes(), self.id.as_slice());
+        put(
+            tree,
+            self.kind.as_octal_str(),
+            self.name.as_bytes(),
+            self.id.as_slice(),
+        );
     }
 }
 
@@ -165,9 +196,18 @@ fn merge(old: &[u8], news: &[New<'_>]) -> Result<Vec<u8>, gix::Error> {
     let mut news = news.iter().peekable();
     let mut mode = [0; 6];
     for entry in entries(old) {
-        let EntryRef { mode: entry_mode, filename, oid } = entry?;
+        let EntryRef {
+            mode: entry_mode,
+            filename,
+            oid,
+        } = entry?;
         let order = |new: &New<'_>| {
-            name_order(new.name.as_bytes(), new.is_tree(), filename, entry_mode.is_tree())
+            name_order(
+                new.name.as_bytes(),
+                new.is_tree(),
+                filename,
+                entry_mode.is_tree(),
+            )
         };
         while let Some(new) = news.next_if(|new| order(new).is_lt()) {
             new.write(&mut tree);
@@ -175,7 +215,12 @@ fn merge(old: &[u8], news: &[New<'_>]) -> Result<Vec<u8>, gix::Error> {
         if let Some(new) = news.next_if(|new| order(new).is_eq()) {
             new.write(&mut tree);
         } else {
-            put(&mut tree, entry_mode.as_bytes(&mut mode), filename, oid.as_bytes());
+            put(
+                &mut tree,
+                entry_mode.as_bytes(&mut mode),
+                filename,
+                oid.as_bytes(),
+            );
         }
     }
     news.for_each(|new| new.write(&mut tree));

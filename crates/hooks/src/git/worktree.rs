@@ -41,7 +41,11 @@ impl<'a> Checkout<'a> {
         };
         let lock = lock.take(&repo.git_dir.join("index"), line)?;
         // It may have been changed while the lock was waited for.
-        Ok(repo.is_checked_out().then_some(Self { repo, work_dir, _lock: lock }))
+        Ok(repo.is_checked_out().then_some(Self {
+            repo,
+            work_dir,
+            _lock: lock,
+        }))
     }
 
     /// Writes the files of these checkpoints, as the branch has them, and adds them to
@@ -58,21 +62,32 @@ impl<'a> Checkout<'a> {
         let kind = gix::hash::Kind::Sha1;
         let index = gix::index::File::at_or_default(&path, kind, false, Default::default());
         let mut index = index.map_err(damaged)?;
-        let Some(tip) = self.repo.tip()? else { return Ok(()) };
+        let Some(tip) = self.repo.tip()? else {
+            return Ok(());
+        };
         let tree = self.repo.tree_of(tip)?;
         let mut trees = Trees::new(self.repo);
         let mut news = Vec::new();
         for (folders, names) in days(batch) {
-            let Some(day) = trees.folder(tree, folders)? else { continue };
+            let Some(day) = trees.folder(tree, folders)? else {
+                continue;
+            };
             if self.is_blocked(folders, &index)? {
-                tracing::warn!(folder = folders.join("/"), "something is in the way of files");
+                tracing::warn!(
+                    folder = folders.join("/"),
+                    "something is in the way of files"
+                );
                 continue;
             }
             for entry in entries(trees.bytes(day)?) {
                 let entry = entry.map_err(damaged)?;
-                let Ok(name) = str::from_utf8(entry.filename) else { continue };
+                let Ok(name) = str::from_utf8(entry.filename) else {
+                    continue;
+                };
                 let path = format!("{}/{name}", folders.join("/"));
-                let is_new = names.binary_search_by(|known| known.as_str().cmp(name)).is_ok();
+                let is_new = names
+                    .binary_search_by(|known| known.as_str().cmp(name))
+                    .is_ok();
                 if is_new && index.entry_by_path(path.as_bytes().as_bstr()).is_none() {
                     news.push((path, entry.oid.to_owned()));
                 }
@@ -90,7 +105,9 @@ impl<'a> Checkout<'a> {
         // It says what folders were like before.
         index.remove_tree();
         let mut content = Vec::new();
-        index.write_to(&mut content, Default::default()).map_err(damaged)?;
+        index
+            .write_to(&mut content, Default::default())
+            .map_err(damaged)?;
         let new = self.repo.git_dir.join("memoird.index");
         super::repo::write(&new, &content)?;
         fs::rename(&new, &path).doing("write", &path)
@@ -164,8 +181,17 @@ pub(super) fn log(
     at: Timestamp,
 ) {
     let old = tip.unwrap_or_else(|| ObjectId::null(gix::hash::Kind::Sha1));
-    let who = format!("{} <{}> {} +0000", config.author_name, config.author_email, at.seconds());
-    let line = format!("{} {} {who}\tcommit: checkpoints\n", old.to_hex(), commit.to_hex());
+    let who = format!(
+        "{} <{}> {} +0000",
+        config.author_name,
+        config.author_email,
+        at.seconds()
+    );
+    let line = format!(
+        "{} {} {who}\tcommit: checkpoints\n",
+        old.to_hex(),
+        commit.to_hex()
+    );
     let logs = repo.git_dir.join("logs");
     let mut paths: Vec<PathBuf> = vec![logs.join("refs/heads").join(&repo.branch)];
     if repo.is_checked_out() {

@@ -38,7 +38,13 @@ impl Resolve for PublicResolver {
             let found = found.map(|found| found.take(ADDRESSES_MAX).collect::<Vec<_>>());
             let found = match found {
                 Ok(found) => found,
-                Err(error) => return Err(Unresolved { host, problem: error.to_string() }.into()),
+                Err(error) => {
+                    return Err(Unresolved {
+                        host,
+                        problem: error.to_string(),
+                    }
+                    .into());
+                }
             };
             Ok(Box::new(public_of(host, found)?.into_iter()) as Addrs)
         })
@@ -50,7 +56,11 @@ fn public_of(
     found: Vec<SocketAddr>,
 ) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
     if found.is_empty() {
-        return Err(Unresolved { host, problem: "it has no address".to_owned() }.into());
+        return Err(Unresolved {
+            host,
+            problem: "it has no address".to_owned(),
+        }
+        .into());
     }
     let public = found.into_iter().filter(|address| is_public(address.ip()));
     let public: Vec<SocketAddr> = public.collect();
@@ -190,11 +200,16 @@ mod tests {
     #[test]
     fn of_a_name_only_its_public_addresses_count() {
         let of = |texts: &[&str]| {
-            let found: Vec<SocketAddr> =
-                texts.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0)).collect();
+            let found: Vec<SocketAddr> = texts
+                .iter()
+                .map(|ip| SocketAddr::new(ip.parse().unwrap(), 0))
+                .collect();
             public_of("a.example".to_owned(), found).map_err(|error| error.to_string())
         };
-        assert_eq!(of(&["127.0.0.1", "8.8.8.8"]).unwrap(), ["8.8.8.8:0".parse().unwrap()]);
+        assert_eq!(
+            of(&["127.0.0.1", "8.8.8.8"]).unwrap(),
+            ["8.8.8.8:0".parse().unwrap()]
+        );
         assert_eq!(
             of(&["127.0.0.1", "::1"]).unwrap_err(),
             "a.example resolves to a private address; set allow_private: true if that is meant"

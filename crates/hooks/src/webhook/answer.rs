@@ -46,7 +46,11 @@ pub(super) fn title(status: StatusCode) -> String {
 
 /// Statuses that say that another try may be answered otherwise.
 fn may_pass(status: StatusCode) -> bool {
-    let waits = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    let waits = [
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::TOO_EARLY,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
     status.is_server_error() || waits.contains(&status)
 }
 
@@ -60,8 +64,9 @@ fn pause(headers: &HeaderMap, at: Timestamp) -> Option<Duration> {
     let until = httpdate::parse_http_date(text).ok()?;
     let dated = headers.get(DATE).and_then(|date| date.to_str().ok());
     let ours = UNIX_EPOCH + Duration::new(at.seconds().unsigned_abs(), at.nanos());
-    let now: SystemTime =
-        dated.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(ours);
+    let now: SystemTime = dated
+        .and_then(|date| httpdate::parse_http_date(date).ok())
+        .unwrap_or(ours);
     Some(until.duration_since(now).unwrap_or_default())
 }
 
@@ -70,7 +75,9 @@ async fn said(mut answer: Response) -> String {
     let mut bytes = Vec::new();
     let read = async {
         while bytes.len() < SAID_BYTES_MAX {
-            let Ok(Some(chunk)) = answer.chunk().await else { break };
+            let Ok(Some(chunk)) = answer.chunk().await else {
+                break;
+            };
             let room = SAID_BYTES_MAX - bytes.len();
             bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         }
@@ -84,8 +91,9 @@ mod tests {
     use super::*;
 
     fn of(pairs: &[(reqwest::header::HeaderName, &'static str)]) -> Option<Duration> {
-        let values =
-            pairs.iter().map(|(name, value)| (name.clone(), value.parse().expect("a value")));
+        let values = pairs
+            .iter()
+            .map(|(name, value)| (name.clone(), value.parse().expect("a value")));
         // Sun, 06 Nov 1994 08:49:37 GMT.
         pause(&values.collect(), Timestamp::new(784_111_777, 0).unwrap())
     }
@@ -96,8 +104,14 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[(RETRY_AFTER, "120")]), seconds(120));
         assert_eq!(of(&[(RETRY_AFTER, "0")]), seconds(0));
-        assert_eq!(of(&[(RETRY_AFTER, "Sun, 06 Nov 1994 08:50:37 GMT")]), seconds(60));
-        assert_eq!(of(&[(RETRY_AFTER, "Sun, 06 Nov 1994 08:48:37 GMT")]), seconds(0));
+        assert_eq!(
+            of(&[(RETRY_AFTER, "Sun, 06 Nov 1994 08:50:37 GMT")]),
+            seconds(60)
+        );
+        assert_eq!(
+            of(&[(RETRY_AFTER, "Sun, 06 Nov 1994 08:48:37 GMT")]),
+            seconds(0)
+        );
         let pair = |date| [(RETRY_AFTER, "Sun, 06 Nov 1994 08:50:37 GMT"), (DATE, date)];
         assert_eq!(of(&pair("Sun, 06 Nov 1994 08:50:07 GMT")), seconds(30));
         assert_eq!(of(&pair("yesterday")), seconds(60));
@@ -125,7 +139,11 @@ mod tests {
             (600, false),
             (101, false),
         ] {
-            assert_eq!(may_pass(StatusCode::from_u16(number).unwrap()), passes, "{number}");
+            assert_eq!(
+                may_pass(StatusCode::from_u16(number).unwrap()),
+                passes,
+                "{number}"
+            );
         }
         assert_eq!(title(StatusCode::GONE), "410 Gone");
         assert_eq!(title(StatusCode::from_u16(599).unwrap()), "599");

@@ -48,12 +48,16 @@ fn tls(is_https: bool) -> Result<ClientConfig, rustls::Error> {
         .with_safe_default_protocol_versions()?;
     Ok(match is_https {
         true => config.with_platform_verifier()?.with_no_client_auth(),
-        false => config.with_root_certificates(RootCertStore::empty()).with_no_client_auth(),
+        false => config
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth(),
     })
 }
 
 fn no_tls(error: impl std::error::Error) -> WebhookError {
-    WebhookError::TlsUnavailable { problem: error.to_string() }
+    WebhookError::TlsUnavailable {
+        problem: error.to_string(),
+    }
 }
 
 fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, WebhookError> {

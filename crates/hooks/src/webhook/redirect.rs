@@ -10,8 +10,10 @@ use crate::text::line;
 /// Where an answer sends us on, if that is where the request may go.
 pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, HookError> {
     let status = answer.status();
-    let keeps_method =
-        matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+    let keeps_method = matches!(
+        status,
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+    );
     let is_redirect = keeps_method
         || matches!(
             status,
@@ -21,9 +23,14 @@ pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, Hoo
         return Ok(None);
     }
     let title = answer::title(status);
-    let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let location = answer
+        .headers()
+        .get(LOCATION)
+        .and_then(|value| value.to_str().ok());
     let Some(to) = location.and_then(|location| from.join(location).ok()) else {
-        return Err(HookError::later(format!("{title}, without saying where to")));
+        return Err(HookError::later(format!(
+            "{title}, without saying where to"
+        )));
     };
     let is_same_host = from.origin() == to.origin();
     if keeps_method && is_same_host && to.username().is_empty() && to.password().is_none() {
@@ -34,7 +41,9 @@ pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, Hoo
         false => "redirects to another host are not followed",
     };
     let to = shown(&to);
-    Err(HookError::later(format!("{title} to {to}: {problem}; is that the url to configure?")))
+    Err(HookError::later(format!(
+        "{title} to {to}: {problem}; is that the url to configure?"
+    )))
 }
 
 /// A URL for people, without what may be a secret.

@@ -25,7 +25,9 @@ impl WebhookSecret {
     /// [`WebhookError::SecretInvalid`] when it is empty, or no base64 after `whsec_`.
     pub fn parse(text: &str) -> Result<Self, WebhookError> {
         let key = match text.strip_prefix(PREFIX) {
-            Some(encoded) => STANDARD.decode(encoded).map_err(|_| WebhookError::SecretInvalid)?,
+            Some(encoded) => STANDARD
+                .decode(encoded)
+                .map_err(|_| WebhookError::SecretInvalid)?,
             None => text.as_bytes().to_vec(),
         };
         match key.is_empty() {
@@ -37,7 +39,9 @@ impl WebhookSecret {
     /// The value of `webhook-signature`.
     pub(super) fn signature(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         // Any length of key is one for HMAC (RFC 2104), so this is never the other arm.
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
+            return String::new();
+        };
         mac.update(format!("{id}.{timestamp}.").as_bytes());
         mac.update(body);
         format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
@@ -71,7 +75,11 @@ mod tests {
         assert_eq!(plain, encoded);
         assert!(!format!("{plain:?}").contains("sesame"));
         for bad in ["", "whsec_", "whsec_!"] {
-            assert_eq!(WebhookSecret::parse(bad), Err(WebhookError::SecretInvalid), "{bad}");
+            assert_eq!(
+                WebhookSecret::parse(bad),
+                Err(WebhookError::SecretInvalid),
+                "{bad}"
+            );
         }
     }
 }

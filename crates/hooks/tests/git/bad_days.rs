@@ -27,10 +27,15 @@ fn age(path: &Path, by: Duration) {
 /// Nothing of an unfinished delivery is left.
 fn is_tidy(repository: &Path) {
     let pack_dir = repository.join("objects/pack");
-    let all = fs::read_dir(&pack_dir).unwrap().chain(fs::read_dir(repository).unwrap());
+    let all = fs::read_dir(&pack_dir)
+        .unwrap()
+        .chain(fs::read_dir(repository).unwrap());
     for entry in all {
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-        assert!(!name.starts_with("tmp_") && name != "memoird.claim", "{name}");
+        assert!(
+            !name.starts_with("tmp_") && name != "memoird.claim",
+            "{name}"
+        );
     }
     assert!(!repository.join("refs/heads/main.lock").exists());
     let counted = git(repository, &["count-objects", "-v"]);
@@ -47,8 +52,13 @@ async fn a_crash_while_packs_are_written_leaves_nothing_that_matters() {
     let of_donor = |ending: &str| {
         let entries = fs::read_dir(donor.bare().join("objects/pack")).unwrap();
         let mut paths = entries.map(|entry| entry.unwrap().path());
-        let path = paths.find(|path| path.to_string_lossy().ends_with(ending)).unwrap();
-        (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap())
+        let path = paths
+            .find(|path| path.to_string_lossy().ends_with(ending))
+            .unwrap();
+        (
+            path.file_name().unwrap().to_string_lossy().into_owned(),
+            fs::read(path).unwrap(),
+        )
     };
     let ((pack, pack_bytes), (index, index_bytes)) = (of_donor(".pack"), of_donor(".idx"));
     let temporary_index = pack_dir.join(format!("tmp_memoird_{index}"));
@@ -73,7 +83,9 @@ async fn a_crash_while_packs_are_written_leaves_nothing_that_matters() {
                 fs::write(pack_dir.join(&index), &index_bytes).unwrap();
             }
         }
-        deliver(&house.restarted(), &sessions(next, 5)).await.unwrap();
+        deliver(&house.restarted(), &sessions(next, 5))
+            .await
+            .unwrap();
         next += 5;
         exactly_once(&house.bare(), &sessions(0, next));
         is_tidy(&house.bare());
@@ -87,7 +99,12 @@ async fn a_crash_with_the_branch_locked_is_recovered_from_at_once() {
     let id = format!("{}\n", "7".repeat(40));
     fs::write(&claim, &id).unwrap();
     // Before the lock was taken, and after.
-    house.restarted().deliver(vec![call(&sessions(10, 1)[0])]).await[0].clone().unwrap();
+    house
+        .restarted()
+        .deliver(vec![call(&sessions(10, 1)[0])])
+        .await[0]
+        .clone()
+        .unwrap();
     fs::write(&claim, &id).unwrap();
     fs::hard_link(&claim, &lock).unwrap();
     deliver(&house.restarted(), &sessions(11, 4)).await.unwrap();
@@ -123,7 +140,11 @@ async fn a_crash_while_packs_are_merged_is_recovered_from() {
         let entry = entry.unwrap();
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_doomed = name.ends_with(".idx") && std::mem::take(&mut is_first);
-        let name = if is_doomed { format!("tmp_memoird_{name}") } else { name };
+        let name = if is_doomed {
+            format!("tmp_memoird_{name}")
+        } else {
+            name
+        };
         fs::copy(entry.path(), pack_dir.join(name)).unwrap();
     }
     deliver(&house.restarted(), &sessions(16, 1)).await.unwrap();
@@ -173,7 +194,10 @@ async fn a_lock_that_is_held_is_told_and_one_that_is_old_is_removed() {
     fs::write(&lock, "").unwrap();
     let error = house.deliver(&sessions(10, 3)).await.unwrap_err();
     assert_eq!(error.again, Again::Later);
-    let told = format!("{} is locked by another git; remove it if no git runs", lock.display());
+    let told = format!(
+        "{} is locked by another git; remove it if no git runs",
+        lock.display()
+    );
     assert_eq!(error.problem, told);
     assert!(lock.exists() && commits(&house.bare()) == 2);
     age(&lock, Duration::from_secs(11 * 60));
@@ -187,7 +211,10 @@ async fn commits_of_people_stay_and_are_built_upon() {
     let house = begun().await;
     let home = tempfile::tempdir().unwrap();
     let clone = home.path().join("clone");
-    git(home.path(), &["clone", "-q", house.bare().to_str().unwrap(), "clone"]);
+    git(
+        home.path(),
+        &["clone", "-q", house.bare().to_str().unwrap(), "clone"],
+    );
     fs::write(clone.join("README.md"), "Ours.\n").unwrap();
     fs::create_dir_all(clone.join("sessions/2026/11/notes")).unwrap();
     fs::write(clone.join("sessions/2026/11/notes/a.txt"), "Mine.\n").unwrap();
@@ -199,14 +226,26 @@ async fn commits_of_people_stay_and_are_built_upon() {
     is_clean(&house.bare());
     assert_eq!(commits(&house.bare()), 4);
     assert_eq!(git(&house.bare(), &["show", "main:README.md"]), "Ours.\n");
-    assert_eq!(git(&house.bare(), &["show", "main:sessions/2026/11/notes/a.txt"]), "Mine.\n");
-    assert_eq!(git(&house.bare(), &["log", "-1", "--format=%s", "main~1"]).trim(), "A note");
+    assert_eq!(
+        git(
+            &house.bare(),
+            &["show", "main:sessions/2026/11/notes/a.txt"]
+        ),
+        "Mine.\n"
+    );
+    assert_eq!(
+        git(&house.bare(), &["log", "-1", "--format=%s", "main~1"]).trim(),
+        "A note"
+    );
     // Another branch is checked out, and the branch of checkpoints is gone.
     git(&house.bare(), &["branch", "work", "main"]);
     git(&house.bare(), &["symbolic-ref", "HEAD", "refs/heads/work"]);
     house.deliver(&sessions(15, 5)).await.unwrap();
     assert_eq!(commits(&house.bare()), 5);
-    assert_eq!(git(&house.bare(), &["rev-list", "--count", "work"]).trim(), "4");
+    assert_eq!(
+        git(&house.bare(), &["rev-list", "--count", "work"]).trim(),
+        "4"
+    );
     git(&house.bare(), &["branch", "-q", "-D", "main"]);
     house.deliver(&sessions(20, 5)).await.unwrap();
     assert_eq!(commits(&house.bare()), 1);
@@ -217,14 +256,22 @@ async fn commits_of_people_stay_and_are_built_upon() {
 async fn what_is_in_the_way_is_named() {
     let house = begun().await;
     let home = tempfile::tempdir().unwrap();
-    git(home.path(), &["clone", "-q", house.bare().to_str().unwrap(), "."]);
+    git(
+        home.path(),
+        &["clone", "-q", house.bare().to_str().unwrap(), "."],
+    );
     git(home.path(), &["rm", "-rq", "sessions"]);
     fs::write(home.path().join("sessions"), "A file.\n").unwrap();
     git(home.path(), &["add", "."]);
     git(home.path(), &["commit", "-qm", "No folder"]);
     git(home.path(), &["push", "-q", "origin", "main"]);
     let error = house.deliver(&sessions(10, 1)).await.unwrap_err();
-    assert!(error.problem.starts_with("sessions on branch main is not what"), "{error}");
+    assert!(
+        error
+            .problem
+            .starts_with("sessions on branch main is not what"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -243,7 +290,9 @@ type Damage = fn(&Path);
 #[tokio::test]
 async fn what_is_no_repository_is_left_alone_and_named() {
     let damages: [(&str, Damage); 5] = [
-        ("is no git repository", |bare| fs::remove_file(bare.join("HEAD")).unwrap()),
+        ("is no git repository", |bare| {
+            fs::remove_file(bare.join("HEAD")).unwrap()
+        }),
         ("is no git repository", |bare| {
             fs::remove_dir_all(bare).unwrap();
             fs::create_dir_all(bare).unwrap();
@@ -253,9 +302,15 @@ async fn what_is_no_repository_is_left_alone_and_named() {
             fs::remove_dir_all(bare).unwrap();
             fs::write(bare, "mine").unwrap();
         }),
-        ("is damaged", |bare| fs::write(bare.join("refs/heads/main"), "").unwrap()),
         ("is damaged", |bare| {
-            fs::write(bare.join("refs/heads/main"), format!("{}\n", "7".repeat(40))).unwrap();
+            fs::write(bare.join("refs/heads/main"), "").unwrap()
+        }),
+        ("is damaged", |bare| {
+            fs::write(
+                bare.join("refs/heads/main"),
+                format!("{}\n", "7".repeat(40)),
+            )
+            .unwrap();
         }),
     ];
     for (told, damage) in damages {
@@ -311,7 +366,8 @@ impl Small {
         fs::create_dir_all(at).unwrap();
         let mount = ["-t", "tmpfs", "-o", "size=2m", "tmpfs"];
         let done = Command::new("mount").args(mount).arg(at).output();
-        done.is_ok_and(|output| output.status.success()).then(|| Self(at.to_owned()))
+        done.is_ok_and(|output| output.status.success())
+            .then(|| Self(at.to_owned()))
     }
 }
 
@@ -344,7 +400,10 @@ async fn a_full_disk_is_told_and_forgotten_when_it_has_room_again() {
     for _ in 0..2 {
         let error = house.deliver(&sessions(20, 20)).await.unwrap_err();
         assert_eq!(error.again, Again::Later);
-        assert!(error.problem.contains("the disk is full; make room"), "{error}");
+        assert!(
+            error.problem.contains("the disk is full; make room"),
+            "{error}"
+        );
         exactly_once(&house.bare(), &sessions(0, 20));
         assert_eq!(packs(&house.bare()), 1);
     }

@@ -21,9 +21,18 @@ async fn a_batch_is_one_commit_with_two_files_a_session() {
     house.deliver(&more).await.unwrap();
     exactly_once(&house.bare(), &[batch, more].concat());
     assert_eq!(commits(&house.bare()), 2);
-    assert_eq!(git(&house.bare(), &["symbolic-ref", "HEAD"]).trim(), "refs/heads/main");
-    assert_eq!(git(&house.bare(), &["rev-parse", "--is-bare-repository"]).trim(), "true");
-    assert_eq!(git(&house.bare(), &["count-objects"]).trim(), "0 objects, 0 kilobytes");
+    assert_eq!(
+        git(&house.bare(), &["symbolic-ref", "HEAD"]).trim(),
+        "refs/heads/main"
+    );
+    assert_eq!(
+        git(&house.bare(), &["rev-parse", "--is-bare-repository"]).trim(),
+        "true"
+    );
+    assert_eq!(
+        git(&house.bare(), &["count-objects"]).trim(),
+        "0 objects, 0 kilobytes"
+    );
 }
 
 #[tokio::test]
@@ -47,7 +56,10 @@ async fn each_tenant_has_a_repository_of_its_own() {
     let house = House::new();
     let of = |tenant: &str| {
         let tenant = TenantId::parse(tenant).unwrap();
-        Arc::new(Ended { tenant, ..session(1) })
+        Arc::new(Ended {
+            tenant,
+            ..session(1)
+        })
     };
     let calls = [of("a/b"), of("acme"), of("A/b"), of("a/b")];
     let answers = house.hook.deliver(calls.iter().map(call).collect()).await;
@@ -60,8 +72,12 @@ async fn each_tenant_has_a_repository_of_its_own() {
     // One that cannot be written does not keep the others from being written.
     std::fs::remove_dir_all(house.bare()).unwrap();
     std::fs::write(house.bare(), "in the way").unwrap();
-    let again =
-        |tenant: &str| Arc::new(Ended { tenant: TenantId::parse(tenant).unwrap(), ..session(2) });
+    let again = |tenant: &str| {
+        Arc::new(Ended {
+            tenant: TenantId::parse(tenant).unwrap(),
+            ..session(2)
+        })
+    };
     let calls = [again("acme"), again("a/b")];
     let answers = house.hook.deliver(calls.iter().map(call).collect()).await;
     assert!(answers[0].is_err(), "{answers:?}");
@@ -85,7 +101,10 @@ async fn any_characters_make_files_that_stay_apart() {
     let batch: Vec<Arc<Ended>> = (0..)
         .zip(ids)
         .map(|(number, id)| {
-            Arc::new(Ended { session: SessionId::parse(id).unwrap(), ..session(number) })
+            Arc::new(Ended {
+                session: SessionId::parse(id).unwrap(),
+                ..session(number)
+            })
         })
         .collect();
     house.deliver(&batch).await.unwrap();
@@ -94,7 +113,10 @@ async fn any_characters_make_files_that_stay_apart() {
     assert_eq!(files(&house.bare()).len(), ids.len());
     assert_eq!(commits(&house.bare()), 1);
     for name in files(&house.bare()) {
-        assert!(name.starts_with("sessions/2026/11/22/") && name.is_ascii(), "{name}");
+        assert!(
+            name.starts_with("sessions/2026/11/22/") && name.is_ascii(),
+            "{name}"
+        );
         assert!(name.rsplit('/').next().unwrap().len() < 160, "{name}");
     }
 }
@@ -109,25 +131,48 @@ async fn messages_tell_what_ended() {
     assert_eq!(message.trim(), expected);
     let batch: Vec<Arc<Ended>> = (1..61)
         .map(|number| {
-            let reason = if number % 5 == 0 { EndReason::Evicted } else { EndReason::Expired };
-            Arc::new(Ended { reason, ..session(number) })
+            let reason = if number % 5 == 0 {
+                EndReason::Evicted
+            } else {
+                EndReason::Expired
+            };
+            Arc::new(Ended {
+                reason,
+                ..session(number)
+            })
         })
         .collect();
     house.deliver(&batch).await.unwrap();
     let message = git(&house.bare(), &["log", "-1", "--format=%B"]);
     let mut lines = message.lines();
-    assert_eq!(lines.next(), Some("Checkpoint 60 sessions: 48 expired, 12 evicted"));
-    assert_eq!(lines.nth(1), Some("- telegram:1: expired, 2 turns in 1m 30s"));
+    assert_eq!(
+        lines.next(),
+        Some("Checkpoint 60 sessions: 48 expired, 12 evicted")
+    );
+    assert_eq!(
+        lines.nth(1),
+        Some("- telegram:1: expired, 2 turns in 1m 30s")
+    );
     assert_eq!(lines.nth(49), Some("- and 10 more"));
     // The last end, and the delivery.
     let times = git(&house.bare(), &["log", "-1", "--format=%at %ct %an %ae"]);
-    let expected = format!("{} {} memoird memoird@localhost", NOON + 60 + 90, NOON + 3_600);
+    let expected = format!(
+        "{} {} memoird memoird@localhost",
+        NOON + 60 + 90,
+        NOON + 3_600
+    );
     assert_eq!(times.trim(), expected);
     let nasty = format!("a\u{1b}[31m\nSigned-off-by: {}", "y".repeat(150));
-    let nasty = Ended { session: SessionId::parse(&nasty).unwrap(), ..session(99) };
+    let nasty = Ended {
+        session: SessionId::parse(&nasty).unwrap(),
+        ..session(99)
+    };
     house.deliver(&[Arc::new(nasty)]).await.unwrap();
     let subject = git(&house.bare(), &["log", "-1", "--format=%s"]);
-    assert!(subject.starts_with(r"Checkpoint a\u{1b}[31m\nSigned-off-by"), "{subject}");
+    assert!(
+        subject.starts_with(r"Checkpoint a\u{1b}[31m\nSigned-off-by"),
+        "{subject}"
+    );
     assert!(subject.contains('…') && subject.len() < 110, "{subject}");
 }
 
@@ -136,13 +181,27 @@ async fn sessions_lie_in_the_folder_of_the_day_they_ended() {
     let house = House::new();
     let days = [0, 1, 2, 40, 400].map(|days| {
         let ended_at = at(NOON + days * 86_400);
-        Arc::new(Ended { ended_at, ..session(u64::try_from(days).unwrap()) })
+        Arc::new(Ended {
+            ended_at,
+            ..session(u64::try_from(days).unwrap())
+        })
     });
     house.deliver(&days).await.unwrap();
     house.deliver(&days).await.unwrap();
     assert_eq!(commits(&house.bare()), 1);
     is_clean(&house.bare());
-    let folders: Vec<String> =
-        files(&house.bare()).iter().map(|name| name[9..19].to_owned()).collect();
-    assert_eq!(folders, ["2026/11/22", "2026/11/23", "2026/11/24", "2027/01/01", "2027/12/27"]);
+    let folders: Vec<String> = files(&house.bare())
+        .iter()
+        .map(|name| name[9..19].to_owned())
+        .collect();
+    assert_eq!(
+        folders,
+        [
+            "2026/11/22",
+            "2026/11/23",
+            "2026/11/24",
+            "2027/01/01",
+            "2027/12/27"
+        ]
+    );
 }

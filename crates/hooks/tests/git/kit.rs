@@ -29,9 +29,16 @@ impl House {
 
     pub(crate) fn with(change: impl FnOnce(&mut GitConfig)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut config = GitConfig { dir: dir.path().join("checkpoints"), ..GitConfig::default() };
+        let mut config = GitConfig {
+            dir: dir.path().join("checkpoints"),
+            ..GitConfig::default()
+        };
         change(&mut config);
-        Self { hook: GitHook::new(config.clone()), config, _dir: Some(dir) }
+        Self {
+            hook: GitHook::new(config.clone()),
+            config,
+            _dir: Some(dir),
+        }
     }
 
     pub(crate) fn bare(&self) -> PathBuf {
@@ -60,7 +67,10 @@ pub(crate) async fn deliver(hook: &GitHook, ended: &[Arc<Ended>]) -> Result<(), 
 pub(crate) fn call(ended: &Arc<Ended>) -> HookCall {
     let hook = HookName::parse("checkpoint").expect("a name");
     HookCall {
-        delivery: DeliveryId { generation: ended.generation, hook },
+        delivery: DeliveryId {
+            generation: ended.generation,
+            hook,
+        },
         attempt: 1,
         at: at(NOON + 3_600),
         ended: Arc::clone(ended),
@@ -73,7 +83,9 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 
 /// The tenant `acme` and so many sessions of it, numbered from `first`.
 pub(crate) fn sessions(first: u64, count: u64) -> Vec<Arc<Ended>> {
-    (first..first + count).map(|number| Arc::new(session(number))).collect()
+    (first..first + count)
+        .map(|number| Arc::new(session(number)))
+        .collect()
 }
 
 pub(crate) fn session(number: u64) -> Ended {
@@ -83,7 +95,10 @@ pub(crate) fn session(number: u64) -> Ended {
         ..Turn::new(role, vec![PartKind::Text(text.to_owned()).into()])
     };
     let turns = [
-        say(Role::User, &format!("Hello, I am number {number}.\n# not a heading")),
+        say(
+            Role::User,
+            &format!("Hello, I am number {number}.\n# not a heading"),
+        ),
         say(Role::Assistant, "Good day."),
     ];
     Ended {
@@ -108,9 +123,19 @@ pub(crate) fn part(kind: PartKind) -> Part {
 /// Runs git as a person does, in a repository.
 pub(crate) fn git_may_fail(repository: &Path, arguments: &[&str]) -> Output {
     let mut git = Command::new("git");
-    git.arg("-C").arg(repository).args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]);
-    git.args(["-c", "safe.directory=*", "-c", "commit.gpgsign=false", "-c", "gc.auto=0"]);
-    git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+    git.arg("-C")
+        .arg(repository)
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]);
+    git.args([
+        "-c",
+        "safe.directory=*",
+        "-c",
+        "commit.gpgsign=false",
+        "-c",
+        "gc.auto=0",
+    ]);
+    git.env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null");
     git.args(arguments).output().expect("git runs")
 }
 
@@ -120,7 +145,10 @@ pub(crate) fn git(repository: &Path, arguments: &[&str]) -> String {
     let output = git_may_fail(repository, arguments);
     let [stdout, stderr] =
         [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    assert!(output.status.success(), "git {arguments:?}\n{stdout}\n{stderr}");
+    assert!(
+        output.status.success(),
+        "git {arguments:?}\n{stdout}\n{stderr}"
+    );
     stdout
 }
 
@@ -130,7 +158,10 @@ pub(crate) fn is_clean(repository: &Path) {
     let output = git_may_fail(repository, &["fsck", "--full", "--strict", "--no-dangling"]);
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(output.status.success() && !said.contains("warning"), "{said}");
+    assert!(
+        output.status.success() && !said.contains("warning"),
+        "{said}"
+    );
     assert!(!said.contains("error"), "{said}");
 }
 
@@ -149,8 +180,18 @@ pub(crate) fn files(repository: &Path) -> Vec<String> {
 #[track_caller]
 pub(crate) fn exactly_once(repository: &Path, ended: &[Arc<Ended>]) {
     is_clean(repository);
-    let log =
-        git(repository, &["log", "-z", "--format=", "--name-status", "main", "--", "sessions"]);
+    let log = git(
+        repository,
+        &[
+            "log",
+            "-z",
+            "--format=",
+            "--name-status",
+            "main",
+            "--",
+            "sessions",
+        ],
+    );
     let fields: Vec<&str> = log.split('\0').filter(|field| !field.is_empty()).collect();
     let mut added: Vec<&str> = fields
         .chunks(2)
@@ -176,12 +217,17 @@ pub(crate) fn exactly_once(repository: &Path, ended: &[Arc<Ended>]) {
 /// How many commits the branch has.
 #[track_caller]
 pub(crate) fn commits(repository: &Path) -> usize {
-    git(repository, &["rev-list", "--count", "main"]).trim().parse().expect("a number")
+    git(repository, &["rev-list", "--count", "main"])
+        .trim()
+        .parse()
+        .expect("a number")
 }
 
 /// How many packs there are.
 pub(crate) fn packs(repository: &Path) -> usize {
     let entries = std::fs::read_dir(repository.join("objects/pack")).expect("a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
-    names.filter(|name| name.to_string_lossy().ends_with(".pack")).count()
+    names
+        .filter(|name| name.to_string_lossy().ends_with(".pack"))
+        .count()
 }

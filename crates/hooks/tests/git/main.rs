@@ -1,6 +1,9 @@
 //! Checkpoints in git, looked at with git itself.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
 
 mod bad_days;
 mod commits;

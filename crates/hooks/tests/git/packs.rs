@@ -15,7 +15,10 @@ async fn many_small_batches_leave_few_packs() {
     assert_eq!(commits(&house.bare()), 300);
     assert!(packs(&house.bare()) < 40, "{} packs", packs(&house.bare()));
     let counted = git(&house.bare(), &["count-objects", "-v"]);
-    assert!(counted.contains("count: 0\n") && counted.contains("garbage: 0\n"), "{counted}");
+    assert!(
+        counted.contains("count: 0\n") && counted.contains("garbage: 0\n"),
+        "{counted}"
+    );
 }
 
 #[tokio::test]
@@ -24,7 +27,9 @@ async fn a_crowded_day_that_gets_a_commit_at_a_time_does_not_fill_the_disk() {
     house.deliver(&sessions(0, 1_000)).await.unwrap();
     let bytes = || -> u64 {
         let entries = fs::read_dir(house.bare().join("objects/pack")).unwrap();
-        entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+        entries
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum()
     };
     let (before, batch) = (bytes(), sessions(1_000, 256));
     let mut steps = Vec::new();
@@ -59,13 +64,20 @@ async fn packs_that_git_made_or_that_are_kept_stay_as_they_are() {
     let kept = names();
     assert_eq!(kept.len(), 2);
     for name in &kept {
-        let path = house.bare().join("objects/pack").join(name.replace(".pack", ".keep"));
+        let path = house
+            .bare()
+            .join("objects/pack")
+            .join(name.replace(".pack", ".keep"));
         fs::write(path, "").unwrap();
     }
     for one in sessions(4, 40).chunks(1) {
         house.deliver(one).await.unwrap();
     }
-    assert!(kept.iter().all(|name| names().contains(name)), "{kept:?} {:?}", names());
+    assert!(
+        kept.iter().all(|name| names().contains(name)),
+        "{kept:?} {:?}",
+        names()
+    );
     assert!(names().len() < 20, "{:?}", names());
     exactly_once(&house.bare(), &sessions(0, 44));
 }

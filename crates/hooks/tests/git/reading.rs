@@ -26,24 +26,43 @@ fn id(text: &str) -> SessionId {
 fn rich() -> Ended {
     let call = |id: &str, input: &str| {
         let (id, name) = (id.to_owned(), "look_up".to_owned());
-        part(PartKind::ToolUse { id, name, input_json: input.to_owned() })
+        part(PartKind::ToolUse {
+            id,
+            name,
+            input_json: input.to_owned(),
+        })
     };
     let result = |id: &str, content: &str, is_error, parts| {
         let (tool_use_id, content) = (id.to_owned(), content.to_owned());
-        part(PartKind::ToolResult { tool_use_id, content, parts, is_error })
+        part(PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error,
+        })
     };
     let media = |source| {
-        part(PartKind::Media { media_type: "image/png".to_owned(), source, name: "a*b".to_owned() })
+        part(PartKind::Media {
+            media_type: "image/png".to_owned(),
+            source,
+            name: "a*b".to_owned(),
+        })
     };
     let thinking = |text: &str, redacted| {
         let (text, signature) = (text.to_owned(), String::new());
-        part(PartKind::Thinking { text, signature, redacted })
+        part(PartKind::Thinking {
+            text,
+            signature,
+            redacted,
+        })
     };
     let text = |text: &str| part(PartKind::Text(text.to_owned()));
     let image = media(MediaSource::Data(vec![1; 12_000]));
     let link = media(MediaSource::Uri("https://example.org/a>b\n# c".to_owned()));
-    let mut user =
-        Turn::new(Role::User, vec![text("# Hi\n\n---\n```\nopen\r\u{1b}[31mred"), image]);
+    let mut user = Turn::new(
+        Role::User,
+        vec![text("# Hi\n\n---\n```\nopen\r\u{1b}[31mred"), image],
+    );
     user.pinned = true;
     user.timestamp = Some(at(NOON));
     let calls = vec![
@@ -67,7 +86,10 @@ fn rich() -> Ended {
         reason: EndReason::Expired,
         turns: (3..).zip(turns).collect(),
         turns_omitted: 2,
-        state: State { json: r#"{"lang":"de"}"#.into(), version: 4 },
+        state: State {
+            json: r#"{"lang":"de"}"#.into(),
+            version: 4,
+        },
         summary: None,
         ..session(0)
     }
@@ -169,14 +191,27 @@ async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
     let ended = Arc::new(rich());
     house.deliver(&[Arc::clone(&ended)]).await.unwrap();
     let document = open(&house).show(&ended.session, None).unwrap().unwrap();
-    assert_eq!(document, DOCUMENT.replace("GENERATION", &ended.generation.to_string()));
-    let path = open(&house).list(1, None).unwrap()[0].path.replace(".md", ".jsonl");
+    assert_eq!(
+        document,
+        DOCUMENT.replace("GENERATION", &ended.generation.to_string())
+    );
+    let path = open(&house).list(1, None).unwrap()[0]
+        .path
+        .replace(".md", ".jsonl");
     let lines = git(&house.bare(), &["show", &format!("main:{path}")]);
-    let turns: Vec<serde_json::Value> =
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let turns: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(turns.len(), 4);
-    assert_eq!((&turns[0]["seq"], &turns[0]["role"]), (&3.into(), &"ROLE_USER".into()));
-    assert_eq!(turns[0]["parts"][0]["text"], "# Hi\n\n---\n```\nopen\r\u{1b}[31mred");
+    assert_eq!(
+        (&turns[0]["seq"], &turns[0]["role"]),
+        (&3.into(), &"ROLE_USER".into())
+    );
+    assert_eq!(
+        turns[0]["parts"][0]["text"],
+        "# Hi\n\n---\n```\nopen\r\u{1b}[31mred"
+    );
 }
 
 /// What it says must not break out of its place either, and what reads turns finds them.
@@ -190,11 +225,17 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
         turns: 3,
         made_at: at(NOON),
         by: "openai/a*b".into(),
-        body: Body { decisions: vec!["Bonn it is".to_owned()], ..Body::default() },
+        body: Body {
+            decisions: vec!["Bonn it is".to_owned()],
+            ..Body::default()
+        },
         notes: Notes::default(),
         text: "[memoird: a summary]\n\n## Decisions\nBonn it is\r\u{1b}[31m\n---\n".into(),
     };
-    let ended = Arc::new(Ended { summary: Some(Arc::new(summary)), ..rich() });
+    let ended = Arc::new(Ended {
+        summary: Some(Arc::new(summary)),
+        ..rich()
+    });
     house.deliver(&[Arc::clone(&ended)]).await.unwrap();
     let document = open(&house).show(&ended.session, None).unwrap().unwrap();
     let section = "## Summary
@@ -216,11 +257,16 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
     assert_eq!((list[0].turns, list[0].reason.as_str()), (4, "expired"));
     let path = list[0].path.replace(".md", ".jsonl");
     let lines = git(&house.bare(), &["show", &format!("main:{path}")]);
-    let lines: Vec<serde_json::Value> =
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), 5);
     assert_eq!(lines[0]["summary"]["decisions"][0], "Bonn it is");
-    assert_eq!((&lines[0]["summary"]["through_seq"], lines[0].get("seq")), (&4.into(), None));
+    assert_eq!(
+        (&lines[0]["summary"]["through_seq"], lines[0].get("seq")),
+        (&4.into(), None)
+    );
     assert_eq!((&lines[1]["seq"], &lines[4]["seq"]), (&3.into(), &6.into()));
 }
 
@@ -232,14 +278,26 @@ async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
             let later = at(NOON + i64::try_from(number).unwrap() * 86_400);
             let generation = Generation::new(later.as_ms(), 1);
             let session = id(&format!("chat:{}", number % 3));
-            Arc::new(Ended { generation, session, ended_at: later, ..crate::kit::session(number) })
+            Arc::new(Ended {
+                generation,
+                session,
+                ended_at: later,
+                ..crate::kit::session(number)
+            })
         })
         .collect();
     house.deliver(&days).await.unwrap();
     let checkpoints = open(&house);
     let list = checkpoints.list(5, None).unwrap();
     let ended: Vec<_> = list.iter().map(|entry| entry.ended_at.unwrap()).collect();
-    assert_eq!(ended, days.iter().rev().take(5).map(|it| it.ended_at).collect::<Vec<_>>());
+    assert_eq!(
+        ended,
+        days.iter()
+            .rev()
+            .take(5)
+            .map(|it| it.ended_at)
+            .collect::<Vec<_>>()
+    );
     assert_eq!(checkpoints.list(99, None).unwrap().len(), 30);
     let of_one = checkpoints.list(99, Some(&id("chat:1"))).unwrap();
     assert_eq!(of_one.len(), 10);
@@ -249,11 +307,19 @@ async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
     assert_eq!(newest.subject.as_deref(), Some("ann"));
     assert_eq!(checkpoints.list(9, Some(&id("chat"))).unwrap(), []);
 
-    let oldest = checkpoints.show(&id("chat:1"), Some(days[1].generation)).unwrap().unwrap();
+    let oldest = checkpoints
+        .show(&id("chat:1"), Some(days[1].generation))
+        .unwrap()
+        .unwrap();
     assert!(oldest.contains(&days[1].generation.to_string()));
     let newest = checkpoints.show(&id("chat:1"), None).unwrap().unwrap();
     assert!(newest.contains(&days[28].generation.to_string()));
-    assert_eq!(checkpoints.show(&id("chat:1"), Some(days[0].generation)).unwrap(), None);
+    assert_eq!(
+        checkpoints
+            .show(&id("chat:1"), Some(days[0].generation))
+            .unwrap(),
+        None
+    );
     assert_eq!(checkpoints.show(&id("nobody"), None).unwrap(), None);
 }
 
@@ -261,9 +327,16 @@ async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
 async fn ids_that_are_cut_to_the_same_name_are_told_apart() {
     let house = House::new();
     let long = |last: &str| id(&format!("{}{last}", "x".repeat(200)));
-    let [one, two] = [(1, "1"), (2, "2")]
-        .map(|(number, last)| Arc::new(Ended { session: long(last), ..session(number) }));
-    house.deliver(&[Arc::clone(&one), Arc::clone(&two)]).await.unwrap();
+    let [one, two] = [(1, "1"), (2, "2")].map(|(number, last)| {
+        Arc::new(Ended {
+            session: long(last),
+            ..session(number)
+        })
+    });
+    house
+        .deliver(&[Arc::clone(&one), Arc::clone(&two)])
+        .await
+        .unwrap();
     let shown = open(&house).show(&one.session, None).unwrap().unwrap();
     assert!(shown.contains(one.session.as_str()));
     assert_eq!(open(&house).list(9, Some(&two.session)).unwrap().len(), 1);
@@ -281,12 +354,21 @@ async fn the_log_tells_of_everybodys_commits() {
     git(&dir, &["commit", "-qm", "Tidy up"]);
     house.deliver(&sessions(60, 1)).await.unwrap();
     // Opened as bare, it is found nevertheless.
-    let config = GitConfig { worktree: false, ..house.config.clone() };
+    let config = GitConfig {
+        worktree: false,
+        ..house.config.clone()
+    };
     let checkpoints = Checkpoints::open(&config, &TenantId::parse("acme").unwrap()).unwrap();
     let log = checkpoints.log(9).unwrap();
     let told: Vec<(&str, &str, usize)> = log
         .iter()
-        .map(|entry| (entry.subject.as_str(), entry.author.as_str(), entry.files_changed))
+        .map(|entry| {
+            (
+                entry.subject.as_str(),
+                entry.author.as_str(),
+                entry.files_changed,
+            )
+        })
         .collect();
     let expected = [
         ("Checkpoint telegram:60: ended after 2 turns", "memoird", 2),
@@ -306,6 +388,9 @@ fn where_nothing_was_committed_nothing_is_found() {
     let house = House::new();
     let error = Checkpoints::open(&house.config, &TenantId::parse("acme").unwrap()).unwrap_err();
     assert!(matches!(error, GitError::Missing { .. }), "{error}");
-    assert!(error.to_string().contains("acme.git does not exist"), "{error}");
+    assert!(
+        error.to_string().contains("acme.git does not exist"),
+        "{error}"
+    );
     assert!(!house.config.dir.exists(), "reading creates nothing");
 }

@@ -32,7 +32,10 @@ impl Desk {
 
     fn file(&self, ended: &Ended) -> PathBuf {
         let name = ended.session.as_str().replace(':', "%3A");
-        self.dir.join(format!("sessions/2026/11/22/{name}-{}.md", ended.generation))
+        self.dir.join(format!(
+            "sessions/2026/11/22/{name}-{}.md",
+            ended.generation
+        ))
     }
 }
 
@@ -41,7 +44,11 @@ async fn files_are_there_and_git_finds_nothing_to_say() {
     let desk = Desk::new().await;
     assert_eq!(desk.status(), "");
     for ended in sessions(0, 3) {
-        assert!(fs::read_to_string(desk.file(&ended)).unwrap().contains("Good day."));
+        assert!(
+            fs::read_to_string(desk.file(&ended))
+                .unwrap()
+                .contains("Good day.")
+        );
     }
     desk.deliver(&sessions(3, 20)).await;
     desk.deliver(&sessions(0, 23)).await;
@@ -57,14 +64,19 @@ async fn files_are_there_and_git_finds_nothing_to_say() {
     // A commit of a person has what memoird added to the index, and nothing else.
     fs::write(desk.dir.join("README.md"), "Theirs.\n").unwrap();
     git(&desk.dir, &["commit", "-qam", "Another note"]);
-    assert_eq!(git(&desk.dir, &["show", "--format=", "--name-only"]).trim(), "README.md");
+    assert_eq!(
+        git(&desk.dir, &["show", "--format=", "--name-only"]).trim(),
+        "README.md"
+    );
     exactly_once(&desk.dir, &sessions(0, 25));
 }
 
 #[tokio::test]
 async fn what_a_person_changed_or_staged_stays() {
     let desk = Desk::new().await;
-    let [first, _, third] = &sessions(0, 3)[..] else { panic!("three") };
+    let [first, _, third] = &sessions(0, 3)[..] else {
+        panic!("three")
+    };
     fs::write(desk.file(first), "changed").unwrap();
     fs::write(desk.dir.join("staged.txt"), "staged").unwrap();
     git(&desk.dir, &["add", "staged.txt"]);
@@ -110,7 +122,9 @@ async fn a_crash_before_the_index_was_written_is_mended_when_it_is_delivered_aga
         ["memoird.claim", "index.lock"].map(|name| desk.dir.join(".git").join(name));
     fs::write(&claim, format!("{}\n", "7".repeat(40))).unwrap();
     fs::hard_link(&claim, &lock).unwrap();
-    deliver(&desk.house.restarted(), &sessions(3, 3)).await.unwrap();
+    deliver(&desk.house.restarted(), &sessions(3, 3))
+        .await
+        .unwrap();
     assert_eq!(desk.status(), "");
     assert!(!lock.exists());
     exactly_once(&desk.dir, &sessions(0, 6));

@@ -29,7 +29,9 @@ fn config(argv: &[&str], dir: &Path) -> ExecConfig {
 
 async fn problem(script_text: &str) -> String {
     let dir = tempdir().expect("a directory");
-    let error = deliver(&script(script_text, dir.path()), call()).await.expect_err("a failure");
+    let error = deliver(&script(script_text, dir.path()), call())
+        .await
+        .expect_err("a failure");
     assert_eq!(error.again, Again::Later);
     error.problem
 }
@@ -46,16 +48,27 @@ async fn a_program_gets_the_payload_on_its_standard_input() {
 async fn a_program_that_prints_before_it_reads_gets_it_all() {
     let dir = tempdir().unwrap();
     let prints = "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; cat > got; echo; echo";
-    assert_eq!(deliver(&script(prints, dir.path()), large_call(10_000_000)).await, Ok(()));
+    assert_eq!(
+        deliver(&script(prints, dir.path()), large_call(10_000_000)).await,
+        Ok(())
+    );
     assert!(read(dir.path().join("got")) == payload(&large_call(10_000_000)));
 }
 
 #[tokio::test]
 async fn a_program_need_not_read_its_input() {
-    for ignores in ["exit 0", "exec 0<&-; echo closed > done", "head -c 10 > done"] {
+    for ignores in [
+        "exit 0",
+        "exec 0<&-; echo closed > done",
+        "head -c 10 > done",
+    ] {
         let dir = tempdir().unwrap();
         let hook = script(ignores, dir.path());
-        assert_eq!(deliver(&hook, large_call(10_000_000)).await, Ok(()), "{ignores}");
+        assert_eq!(
+            deliver(&hook, large_call(10_000_000)).await,
+            Ok(()),
+            "{ignores}"
+        );
     }
 }
 
@@ -63,17 +76,25 @@ async fn a_program_need_not_read_its_input() {
 async fn a_program_sees_the_allowed_variables_and_no_others() {
     let dir = tempdir().unwrap();
     let mut config = config(&["dd", "if=/proc/self/environ", "of=seen"], dir.path());
-    config.env.push((OsString::from("TOKEN"), OsString::from("s=1 \n2")));
+    config
+        .env
+        .push((OsString::from("TOKEN"), OsString::from("s=1 \n2")));
     let hook = ExecHook::new(config).unwrap();
     assert_eq!(deliver(&hook, call()).await, Ok(()));
-    assert_eq!(read(dir.path().join("seen")), "PATH=/usr/bin:/bin\0TOKEN=s=1 \n2\0");
+    assert_eq!(
+        read(dir.path().join("seen")),
+        "PATH=/usr/bin:/bin\0TOKEN=s=1 \n2\0"
+    );
 }
 
 #[tokio::test]
 async fn arguments_arrive_as_they_are() {
     let dir = tempdir().unwrap();
     let print = r#"printf '%s|' "$@" > got"#;
-    let hook = hook(&["/bin/sh", "-c", print, "sh", "a b", "*", "$HOME", ""], dir.path());
+    let hook = hook(
+        &["/bin/sh", "-c", print, "sh", "a b", "*", "$HOME", ""],
+        dir.path(),
+    );
     assert_eq!(deliver(&hook, call()).await, Ok(()));
     assert_eq!(read(dir.path().join("got")), "a b|*|$HOME||");
 }
@@ -91,7 +112,10 @@ async fn any_exit_code_but_zero_is_tried_again_and_told_with_what_was_said() {
 #[tokio::test]
 async fn a_program_that_dies_of_a_signal_is_tried_again() {
     assert_eq!(problem("kill -9 $$").await, "killed by signal 9 (SIGKILL)");
-    assert_eq!(problem("echo oh >&2; kill -15 $$").await, "killed by signal 15 (SIGTERM): oh");
+    assert_eq!(
+        problem("echo oh >&2; kill -15 $$").await,
+        "killed by signal 15 (SIGTERM): oh"
+    );
 }
 
 #[tokio::test]
@@ -105,10 +129,20 @@ async fn a_program_that_cannot_be_started_is_named() {
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "no program").unwrap();
     let plain = plain.to_str().unwrap();
-    for (program, why) in [("/nonexistent/x", "No such file"), (plain, "Permission denied")] {
-        let error = deliver(&hook(&[program], dir.path()), call()).await.unwrap_err();
+    for (program, why) in [
+        ("/nonexistent/x", "No such file"),
+        (plain, "Permission denied"),
+    ] {
+        let error = deliver(&hook(&[program], dir.path()), call())
+            .await
+            .unwrap_err();
         assert_eq!(error.again, Again::Later);
-        assert!(error.problem.starts_with(&format!("cannot start {program}: {why}")), "{error}");
+        assert!(
+            error
+                .problem
+                .starts_with(&format!("cannot start {program}: {why}")),
+            "{error}"
+        );
     }
     let lost = hook(&["/bin/sh", "-c", "exit 0"], &dir.path().join("lost"));
     let error = deliver(&lost, call()).await.unwrap_err();
@@ -118,15 +152,33 @@ async fn a_program_that_cannot_be_started_is_named() {
 #[tokio::test]
 async fn a_repetition_has_the_same_delivery_and_the_next_attempt() {
     let dir = tempdir().unwrap();
-    let hook = script("cat >> got; echo >> got; test $(wc -l < got) -ge 2", dir.path());
+    let hook = script(
+        "cat >> got; echo >> got; test $(wc -l < got) -ge 2",
+        dir.path(),
+    );
     let first = deliver(&hook, call()).await;
     assert_eq!(first, Err(HookError::later("exit code 1")));
-    assert_eq!(deliver(&hook, HookCall { attempt: 2, ..call() }).await, Ok(()));
+    assert_eq!(
+        deliver(
+            &hook,
+            HookCall {
+                attempt: 2,
+                ..call()
+            }
+        )
+        .await,
+        Ok(())
+    );
     let got = read(dir.path().join("got"));
-    let got: Vec<serde_json::Value> =
-        got.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let got: Vec<serde_json::Value> = got
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(got[0]["delivery"], got[1]["delivery"]);
-    assert_eq!((&got[0]["attempt"], &got[1]["attempt"]), (&1.into(), &2.into()));
+    assert_eq!(
+        (&got[0]["attempt"], &got[1]["attempt"]),
+        (&1.into(), &2.into())
+    );
 }
 
 #[test]
@@ -142,6 +194,12 @@ fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
         let refused = ExecError::VariableInvalid { name: name.into() };
         assert_eq!(new(&["true"], name).unwrap_err(), refused);
     }
-    let shown = format!("{:?}", new(&["true", "--password=hunter2"], "TOKEN").unwrap());
-    assert!(shown.contains("TOKEN") && !shown.contains("hunter2"), "{shown}");
+    let shown = format!(
+        "{:?}",
+        new(&["true", "--password=hunter2"], "TOKEN").unwrap()
+    );
+    assert!(
+        shown.contains("TOKEN") && !shown.contains("hunter2"),
+        "{shown}"
+    );
 }

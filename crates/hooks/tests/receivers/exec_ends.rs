@@ -14,7 +14,11 @@ const WITH_CHILD: &str = "sleep 1000 & echo $$ $! > pids.tmp; mv pids.tmp pids; 
 
 #[tokio::test]
 async fn a_program_that_hangs_is_killed_with_all_its_children_when_it_is_cancelled() {
-    for hangs in ["wait", "cat > got; wait", "trap '' TERM INT; exec 0<&- 1>&- 2>&-; wait"] {
+    for hangs in [
+        "wait",
+        "cat > got; wait",
+        "trap '' TERM INT; exec 0<&- 1>&- 2>&-; wait",
+    ] {
         let dir = tempdir().unwrap();
         let hook = script(&[WITH_CHILD, hangs].concat(), dir.path());
         let pids = dir.path().join("pids");
@@ -26,7 +30,10 @@ async fn a_program_that_hangs_is_killed_with_all_its_children_when_it_is_cancell
         let pids = read(pids);
         let pids: Vec<&str> = pids.split_whitespace().collect();
         assert_eq!(pids.len(), 2);
-        assert!(pids.iter().all(|pid| is_alive(pid)), "{hangs}: it does not even run");
+        assert!(
+            pids.iter().all(|pid| is_alive(pid)),
+            "{hangs}: it does not even run"
+        );
         drop(delivery);
         until(|| !pids.iter().any(|pid| is_alive(pid))).await;
     }
@@ -35,7 +42,10 @@ async fn a_program_that_hangs_is_killed_with_all_its_children_when_it_is_cancell
 #[tokio::test]
 async fn a_program_that_is_killed_is_reaped() {
     let dir = tempdir().unwrap();
-    let hook = script("echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 1000", dir.path());
+    let hook = script(
+        "echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 1000",
+        dir.path(),
+    );
     let pid = dir.path().join("pid");
     let mut delivery = hook.deliver(vec![call()]);
     tokio::select! {
@@ -68,10 +78,17 @@ async fn a_program_that_floods_its_outputs_costs_no_memory() {
     let floods = "echo the beginning >&2; head -c 300000000 /dev/zero; \
                   head -c 300000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo end >&2; exit 3";
     let before = peak_kib();
-    let error = deliver(&script(floods, dir.path()), call()).await.unwrap_err();
+    let error = deliver(&script(floods, dir.path()), call())
+        .await
+        .unwrap_err();
     let grown = peak_kib() - before;
     assert_eq!(error.again, Again::Later);
-    assert!(error.problem.starts_with(r"exit code 3: the beginning\nxxx"), "{error}");
+    assert!(
+        error
+            .problem
+            .starts_with(r"exit code 3: the beginning\nxxx"),
+        "{error}"
+    );
     assert!(error.problem.ends_with(r"xxx\nend"), "{error}");
     assert_eq!(error.problem.chars().count(), "exit code 3: ".len() + 400);
     // Other tests run in this process, too; but none of them is as large.
@@ -90,7 +107,10 @@ async fn many_programs_at_once_each_get_their_own_answer() {
         let (code, answer) = done.unwrap();
         match code {
             0 => assert_eq!(answer, Ok(())),
-            _ => assert_eq!(answer.unwrap_err().problem, format!("exit code {code}: {code}")),
+            _ => assert_eq!(
+                answer.unwrap_err().problem,
+                format!("exit code {code}: {code}")
+            ),
         }
     }
 }
@@ -98,6 +118,12 @@ async fn many_programs_at_once_each_get_their_own_answer() {
 /// The most memory that this process has held.
 fn peak_kib() -> u64 {
     let status = read("/proc/self/status");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a peak");
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .expect("a peak");
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok())
+        .expect("a number")
 }

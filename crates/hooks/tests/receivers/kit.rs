@@ -32,7 +32,10 @@ pub(crate) fn call_of(turns: Vec<Turn>) -> HookCall {
         ended_at: Timestamp::new(1_700_000_100, 5_000_000).expect("a good one"),
         turns: (1..).zip(turns).collect(),
         turns_omitted: 0,
-        state: State { json: r#"{"step":2,"price":1.10}"#.into(), version: 3 },
+        state: State {
+            json: r#"{"step":2,"price":1.10}"#.into(),
+            version: 3,
+        },
         summary: None,
     };
     HookCall {
@@ -45,7 +48,10 @@ pub(crate) fn call_of(turns: Vec<Turn>) -> HookCall {
 
 /// A first try with two small turns.
 pub(crate) fn call() -> HookCall {
-    call_of(vec![text(Role::User, "Hi, \"you\"\nthere"), text(Role::Assistant, "Hallo, Grüße 🦀")])
+    call_of(vec![
+        text(Role::User, "Hi, \"you\"\nthere"),
+        text(Role::Assistant, "Hallo, Grüße 🦀"),
+    ])
 }
 
 /// A first try of so many bytes at least.
@@ -96,6 +102,9 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
 /// True while a process does something; one that only waits to be reaped does not.
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
 }

@@ -21,7 +21,10 @@ fn parsed(call: &HookCall) -> Value {
 fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::Ended)) -> HookCall {
     let mut ended = (*call.ended).clone();
     change(&mut ended);
-    HookCall { ended: Arc::new(ended), ..call }
+    HookCall {
+        ended: Arc::new(ended),
+        ..call
+    }
 }
 
 #[test]
@@ -75,7 +78,10 @@ fn a_summary_is_given_with_all_that_it_says() {
             narrative: "f".into(),
             identifiers: lines("g"),
         },
-        notes: Notes { files: lines("noted"), ..Notes::default() },
+        notes: Notes {
+            files: lines("noted"),
+            ..Notes::default()
+        },
         text: "# What was said\n".into(),
     };
     let expected = json!({
@@ -93,9 +99,15 @@ fn a_summary_is_given_with_all_that_it_says() {
         "narrative": "f",
         "identifiers": ["g", "\"g\"\n"],
     });
-    let shown = parsed(&with(call(), |ended| ended.summary = Some(Arc::new(summary))));
+    let shown = parsed(&with(call(), |ended| {
+        ended.summary = Some(Arc::new(summary))
+    }));
     assert_eq!(shown["summary"], expected);
-    assert_eq!(shown["turns"], parsed(&call())["turns"], "the turns stay as they are");
+    assert_eq!(
+        shown["turns"],
+        parsed(&call())["turns"],
+        "the turns stay as they are"
+    );
 }
 
 #[test]
@@ -116,10 +128,20 @@ fn a_turn_keeps_every_part_and_leaves_out_what_it_has_not() {
         parts: vec![image.into()],
         is_error: true,
     };
-    let call_of_tool =
-        PartKind::ToolUse { id: "c1".into(), name: "f".into(), input_json: "{ }".into() };
-    let thinking = PartKind::Thinking { text: "hm".into(), signature: "s".into(), redacted: false };
-    let text = Part { kind: PartKind::Text(String::new()), extra_json: r#"{"a":1}"#.into() };
+    let call_of_tool = PartKind::ToolUse {
+        id: "c1".into(),
+        name: "f".into(),
+        input_json: "{ }".into(),
+    };
+    let thinking = PartKind::Thinking {
+        text: "hm".into(),
+        signature: "s".into(),
+        redacted: false,
+    };
+    let text = Part {
+        kind: PartKind::Text(String::new()),
+        extra_json: r#"{"a":1}"#.into(),
+    };
     let turn = Turn {
         timestamp: Timestamp::new(1_700_000_000, 1_500),
         salience: Some(0.3),
@@ -128,7 +150,13 @@ fn a_turn_keeps_every_part_and_leaves_out_what_it_has_not() {
         extra_json: r#"{"b":2}"#.into(),
         ..Turn::new(
             Role::Tool,
-            vec![text, call_of_tool.into(), result.into(), file.into(), thinking.into()],
+            vec![
+                text,
+                call_of_tool.into(),
+                result.into(),
+                file.into(),
+                thinking.into(),
+            ],
         )
     };
     let expected = json!([{
@@ -168,7 +196,10 @@ fn a_session_of_nobody_without_turns_is_one_too() {
         }));
         assert_eq!(shown["reason"], name);
         assert_eq!(shown["subject"], Value::Null);
-        assert_eq!((&shown["last_seq"], &shown["turns_omitted"]), (&json!(0), &json!(9)));
+        assert_eq!(
+            (&shown["last_seq"], &shown["turns_omitted"]),
+            (&json!(0), &json!(9))
+        );
         assert_eq!(shown["turns"], json!([]));
     }
 }

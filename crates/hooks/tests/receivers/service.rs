@@ -20,7 +20,9 @@ pub(crate) struct Request {
 
 impl Service {
     pub(crate) async fn bind() -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").await.expect("a port") }
+        Self {
+            listener: TcpListener::bind("127.0.0.1:0").await.expect("a port"),
+        }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -45,7 +47,10 @@ impl Service {
     /// Takes one request, says this, and closes.
     pub(crate) async fn say(&self, raw: &str) -> Request {
         let (request, mut stream) = self.take().await;
-        stream.write_all(raw.as_bytes()).await.expect("somebody reads");
+        stream
+            .write_all(raw.as_bytes())
+            .await
+            .expect("somebody reads");
         stream.shutdown().await.expect("somebody is there");
         request
     }
@@ -74,17 +79,32 @@ async fn read_request(stream: &mut TcpStream) -> Request {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
         }
-        assert_ne!(stream.read_buf(&mut bytes).await.expect("a head"), 0, "a head broke off");
+        assert_ne!(
+            stream.read_buf(&mut bytes).await.expect("a head"),
+            0,
+            "a head broke off"
+        );
     };
     let head = String::from_utf8(bytes[..end].to_vec()).expect("a head of text");
     let mut lines = head.lines();
-    let line = lines.next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
+    let line = lines
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(" HTTP/1.1")
+        .to_owned();
     let split = |line: &str| {
         let (name, value) = line.split_once(": ").expect("a header");
         (name.to_lowercase(), value.to_owned())
     };
-    let mut request = Request { line, headers: lines.map(split).collect(), body: Vec::new() };
-    let length: usize = request.header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
+    let mut request = Request {
+        line,
+        headers: lines.map(split).collect(),
+        body: Vec::new(),
+    };
+    let length: usize = request
+        .header("content-length")
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
     request.body = bytes.split_off(end + 4);
     while request.body.len() < length {
         let read = stream.read_buf(&mut request.body).await.expect("a body");

@@ -41,11 +41,16 @@ async fn delivered() -> Result<(), HookError> {
     let hook = WebhookHook::new(config(url)).expect("certificates of the system");
     let (answer, ()) = exchange(&hook, call(), async {
         let stream = service.accept().await;
-        let Ok(mut stream) = acceptor().accept(stream).await else { return };
+        let Ok(mut stream) = acceptor().accept(stream).await else {
+            return;
+        };
         let mut head = Vec::new();
         while !head.ends_with(b"]}") && stream.read_buf(&mut head).await.expect("a request") > 0 {}
         assert!(head.starts_with(b"POST /hook HTTP/1.1\r\n"));
-        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.expect("somebody reads");
+        stream
+            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+            .await
+            .expect("somebody reads");
     })
     .await;
     answer
@@ -55,7 +60,10 @@ async fn delivered() -> Result<(), HookError> {
 async fn a_service_that_the_system_does_not_trust_gets_nothing() {
     let error = delivered().await.unwrap_err();
     assert_eq!(error.again, Again::Later);
-    assert!(error.problem.contains("invalid peer certificate"), "{error}");
+    assert!(
+        error.problem.contains("invalid peer certificate"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -75,5 +83,8 @@ fn a_service_that_the_system_trusts_gets_the_payload() {
         .output()
         .expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
 }

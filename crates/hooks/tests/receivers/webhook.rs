@@ -41,7 +41,10 @@ pub(crate) async fn exchange<T>(
 async fn refused(status: &str, more: &str, body: &str) -> HookError {
     let service = Service::bind().await;
     let hook = hook(service.url("/hook"));
-    exchange(&hook, call(), service.answer(status, more, body)).await.0.expect_err("a failure")
+    exchange(&hook, call(), service.answer(status, more, body))
+        .await
+        .0
+        .expect_err("a failure")
 }
 
 #[tokio::test]
@@ -50,11 +53,17 @@ async fn a_service_gets_the_payload_with_its_headers() {
     let headers = [("Authorization", "Bearer t"), ("X-Team", "blue")];
     let hook = WebhookHook::new(WebhookConfig {
         secret: Some(WebhookSecret::parse("open sesame").unwrap()),
-        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec(),
         ..config(service.url("/hook?token=1"))
     });
-    let (answer, got) =
-        exchange(&hook.unwrap(), call(), service.answer("200 OK", "", "thanks")).await;
+    let (answer, got) = exchange(
+        &hook.unwrap(),
+        call(),
+        service.answer("200 OK", "", "thanks"),
+    )
+    .await;
     assert_eq!(answer, Ok(()));
     assert_eq!(got.line, "POST /hook?token=1");
     assert_eq!(String::from_utf8_lossy(&got.body), payload(&call()));
@@ -74,7 +83,10 @@ async fn a_service_gets_the_payload_with_its_headers() {
     for name in ["cookie", "accept-encoding", "referer", "transfer-encoding"] {
         assert_eq!(got.header(name), None, "{name}");
     }
-    assert_eq!(got.header("webhook-signature").unwrap(), signature("open sesame", &got));
+    assert_eq!(
+        got.header("webhook-signature").unwrap(),
+        signature("open sesame", &got)
+    );
 }
 
 /// The signature as a receiver computes it.
@@ -90,8 +102,12 @@ fn signature(key: &str, got: &Request) -> String {
 async fn without_a_secret_nothing_is_signed() {
     let service = Service::bind().await;
     let hook = hook(service.url("/"));
-    let (answer, got) =
-        exchange(&hook, large_call(10_000_000), service.answer("204 No Content", "", "")).await;
+    let (answer, got) = exchange(
+        &hook,
+        large_call(10_000_000),
+        service.answer("204 No Content", "", ""),
+    )
+    .await;
     assert_eq!(answer, Ok(()));
     assert_eq!(got.header("webhook-signature"), None);
     assert!(got.body == payload(&large_call(10_000_000)).as_bytes());
@@ -101,11 +117,18 @@ async fn without_a_secret_nothing_is_signed() {
 async fn a_service_that_fails_is_asked_again_and_sees_the_same_id() {
     let service = Service::bind().await;
     let hook = hook(service.url("/"));
-    let (answer, first) =
-        exchange(&hook, call(), service.answer("500 Oops", "", "no\x1b[2J\nroom")).await;
+    let (answer, first) = exchange(
+        &hook,
+        call(),
+        service.answer("500 Oops", "", "no\x1b[2J\nroom"),
+    )
+    .await;
     let problem = r"500 Internal Server Error: no\u{1b}[2J\nroom";
     assert_eq!(answer, Err(HookError::later(problem)));
-    let again = HookCall { attempt: 2, ..call() };
+    let again = HookCall {
+        attempt: 2,
+        ..call()
+    };
     let (answer, second) = exchange(&hook, again, service.answer("200 OK", "", "")).await;
     assert_eq!(answer, Ok(()));
     assert_eq!(first.header("webhook-id"), second.header("webhook-id"));
@@ -124,12 +147,20 @@ async fn a_service_that_asks_for_a_pause_gets_it() {
 
 #[tokio::test]
 async fn a_service_that_refuses_for_good_is_not_asked_again() {
-    for status in ["404 Not Found", "410 Gone", "401 Unauthorized", "304 Not Modified"] {
+    for status in [
+        "404 Not Found",
+        "410 Gone",
+        "401 Unauthorized",
+        "304 Not Modified",
+    ] {
         let error = refused(status, "retry-after: 7\r\n", "").await;
         assert_eq!(error, HookError::never(status));
     }
     let error = refused("400 Bad Request", "", &"x".repeat(5_000)).await;
-    assert_eq!(error.problem, format!("400 Bad Request: {}…", "x".repeat(199)));
+    assert_eq!(
+        error.problem,
+        format!("400 Bad Request: {}…", "x".repeat(199))
+    );
 }
 
 #[tokio::test]
@@ -138,7 +169,9 @@ async fn a_redirect_on_the_same_host_is_followed_with_the_body() {
     let hook = hook(service.url("/old"));
     let (answer, (first, second, third)) = exchange(&hook, call(), async {
         let absolute = format!("location: {}\r\n", service.url("/newer"));
-        let first = service.answer("307 Moved", "location: /new?a=b\r\n", "").await;
+        let first = service
+            .answer("307 Moved", "location: /new?a=b\r\n", "")
+            .await;
         let second = service.answer("308 Moved", &absolute, "").await;
         (first, second, service.answer("200 OK", "", "").await)
     })
@@ -154,7 +187,10 @@ async fn a_redirect_on_the_same_host_is_followed_with_the_body() {
 async fn a_redirect_to_elsewhere_is_told_and_not_followed() {
     let (service, other) = (Service::bind().await, Service::bind().await);
     let hook = hook(service.url("/"));
-    let places = [other.url("/x?secret=1"), format!("https://127.0.0.1:{}/x", service.port())];
+    let places = [
+        other.url("/x?secret=1"),
+        format!("https://127.0.0.1:{}/x", service.port()),
+    ];
     for place in places {
         let more = format!("location: {place}\r\n");
         let (answer, _) = tokio::select! {
@@ -163,7 +199,10 @@ async fn a_redirect_to_elsewhere_is_told_and_not_followed() {
         };
         let error = answer.unwrap_err();
         assert_eq!(error.again, Again::Later);
-        assert!(error.problem.contains("another host") && error.problem.contains("/x"), "{error}");
+        assert!(
+            error.problem.contains("another host") && error.problem.contains("/x"),
+            "{error}"
+        );
         assert!(!error.problem.contains("secret"), "{error}");
     }
 }
@@ -177,7 +216,10 @@ async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_not_followed() 
     }
     for more in ["", "location: http://[\r\n"] {
         let error = refused("307 Go", more, "").await;
-        assert_eq!(error.problem, "307 Temporary Redirect, without saying where to");
+        assert_eq!(
+            error.problem,
+            "307 Temporary Redirect, without saying where to"
+        );
     }
     let service = Service::bind().await;
     let hook = hook(service.url("/"));
@@ -193,21 +235,46 @@ async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_not_followed() 
 #[test]
 fn a_configuration_that_cannot_work_is_refused() {
     let new = |url: &str| WebhookHook::new(config(url)).map(|_| ());
-    assert!(matches!(new("not a url"), Err(WebhookError::UrlInvalid { .. })));
-    assert!(matches!(new("http://"), Err(WebhookError::UrlInvalid { .. })));
-    assert!(matches!(new("ftp://a.example"), Err(WebhookError::SchemeUnsupported { .. })));
-    assert_eq!(new("https://ann:pw@a.example"), Err(WebhookError::CredentialsInUrl));
+    assert!(matches!(
+        new("not a url"),
+        Err(WebhookError::UrlInvalid { .. })
+    ));
+    assert!(matches!(
+        new("http://"),
+        Err(WebhookError::UrlInvalid { .. })
+    ));
+    assert!(matches!(
+        new("ftp://a.example"),
+        Err(WebhookError::SchemeUnsupported { .. })
+    ));
+    assert_eq!(
+        new("https://ann:pw@a.example"),
+        Err(WebhookError::CredentialsInUrl)
+    );
     assert_eq!(new("http://127.0.0.1:1/"), Ok(()));
     let with = |name: &str, value: &str| {
         let headers = vec![(name.to_owned(), value.to_owned())];
-        WebhookHook::new(WebhookConfig { headers, ..config("http://a.example") }).map(|_| ())
+        WebhookHook::new(WebhookConfig {
+            headers,
+            ..config("http://a.example")
+        })
+        .map(|_| ())
     };
-    let invalid = |name: &str| Err(WebhookError::HeaderInvalid { name: name.to_owned() });
+    let invalid = |name: &str| {
+        Err(WebhookError::HeaderInvalid {
+            name: name.to_owned(),
+        })
+    };
     assert_eq!(with("X-A", "b"), Ok(()));
     assert_eq!(with("X A", "b"), invalid("X A"));
     assert_eq!(with("X-A", "b\r\nX-B: c"), invalid("X-A"));
     for name in ["Webhook-Signature", "Content-Length", "host"] {
-        assert_eq!(with(name, "b"), Err(WebhookError::HeaderReserved { name: name.to_owned() }));
+        assert_eq!(
+            with(name, "b"),
+            Err(WebhookError::HeaderReserved {
+                name: name.to_owned()
+            })
+        );
     }
 }
 
@@ -228,12 +295,21 @@ fn a_private_address_in_the_url_is_refused_unless_it_is_meant() {
         "a.localhost",
     ] {
         let open = config(format!("http://{host}/"));
-        let closed = WebhookConfig { allow_private: false, ..open.clone() };
+        let closed = WebhookConfig {
+            allow_private: false,
+            ..open.clone()
+        };
         let refused = WebhookHook::new(closed).expect_err(host);
-        assert!(matches!(refused, WebhookError::AddressPrivate { .. }), "{host}: {refused}");
+        assert!(
+            matches!(refused, WebhookError::AddressPrivate { .. }),
+            "{host}: {refused}"
+        );
         WebhookHook::new(open).expect(host);
     }
-    let public = WebhookConfig { allow_private: false, ..config("http://a.example/") };
+    let public = WebhookConfig {
+        allow_private: false,
+        ..config("http://a.example/")
+    };
     WebhookHook::new(public).expect("a name is looked up later");
 }
 
@@ -245,5 +321,8 @@ fn secrets_are_not_shown() {
         ..config("https://a.example/hook?token=hunter2")
     };
     let shown = format!("{config:?} {:?}", WebhookHook::new(config.clone()).unwrap());
-    assert!(shown.contains("a.example/hook") && !shown.contains("hunter2"), "{shown}");
+    assert!(
+        shown.contains("a.example/hook") && !shown.contains("hunter2"),
+        "{shown}"
+    );
 }

@@ -36,13 +36,19 @@ async fn a_service_that_hangs_is_let_go_when_the_delivery_is_cancelled() {
     };
     drop(delivery);
     let end = in_time(stream.read(&mut [0; 16])).await;
-    assert!(matches!(end, Ok(0) | Err(_)), "the connection is still open: {end:?}");
+    assert!(
+        matches!(end, Ok(0) | Err(_)),
+        "the connection is still open: {end:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_service_that_closes_before_or_in_its_answer_is_asked_again() {
     is_later(after("").await, "no answer from http://127.0.0.1:");
-    is_later(after("HTTP/1.1 200 OK\r\ncontent-le").await, "no answer from");
+    is_later(
+        after("HTTP/1.1 200 OK\r\ncontent-le").await,
+        "no answer from",
+    );
     is_later(after("no HTTP at all\r\n\r\n").await, "no answer from");
 }
 
@@ -52,7 +58,10 @@ async fn a_service_that_closes_in_the_request_is_asked_again() {
     let hook = hook(service.url("/"));
     let (answer, ()) = exchange(&hook, large_call(20_000_000), async {
         let mut stream = service.accept().await;
-        stream.read_exact(&mut [0; 1_000]).await.expect("a beginning");
+        stream
+            .read_exact(&mut [0; 1_000])
+            .await
+            .expect("a beginning");
     })
     .await;
     is_later(answer, "no answer from");
@@ -114,7 +123,10 @@ async fn headers_without_end_are_not_kept() {
     let hook = hook(service.url("/"));
     let (answer, sent) = exchange(&hook, call(), async {
         let (_, mut stream) = service.take().await;
-        stream.write_all(b"HTTP/1.1 200 OK\r\nx-long: ").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nx-long: ")
+            .await
+            .unwrap();
         let mut sent = 0_u64;
         while stream.write_all(&[b'x'; 10_000]).await.is_ok() {
             sent += 10_000;
@@ -132,7 +144,10 @@ async fn a_service_that_is_not_there_is_asked_again() {
     let url = service.url("/hook?token=hunter2");
     drop(service);
     is_later(deliver(&hook(url), call()).await, "refused");
-    is_later(deliver(&hook("http://nowhere.invalid/"), call()).await, "http://nowhere.invalid/");
+    is_later(
+        deliver(&hook("http://nowhere.invalid/"), call()).await,
+        "http://nowhere.invalid/",
+    );
 }
 
 #[tokio::test]

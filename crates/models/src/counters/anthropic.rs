@@ -30,10 +30,17 @@ impl AnthropicCounter {
             path: "/v1/messages/count_tokens",
             headers: http::anthropic(config.api_key.as_ref()),
             api_key: config.api_key.clone(),
-            tries: Tries { max: 1, limit: TimeLimit::All(config.timeout) },
+            tries: Tries {
+                max: 1,
+                limit: TimeLimit::All(config.timeout),
+            },
         })?;
         let name = format!("anthropic:{}", config.model);
-        Ok(Self { provider, name, model: config.model.clone() })
+        Ok(Self {
+            provider,
+            name,
+            model: config.model.clone(),
+        })
     }
 
     async fn tokens(&self, ask: &CountAsk) -> Result<u64, Fault> {

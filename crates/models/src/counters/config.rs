@@ -125,12 +125,31 @@ mod tests {
         let two = OpenAiCounterConfig::new("http://a.example", "m");
         assert!(one.check().is_ok() && two.check().is_ok());
         for outcome in [
-            AnthropicCounterConfig { timeout: short, ..one.clone() }.check(),
-            AnthropicCounterConfig { model: String::new(), ..one }.check(),
-            OpenAiCounterConfig { timeout: short, ..two.clone() }.check(),
-            OpenAiCounterConfig { model: String::new(), ..two }.check(),
+            AnthropicCounterConfig {
+                timeout: short,
+                ..one.clone()
+            }
+            .check(),
+            AnthropicCounterConfig {
+                model: String::new(),
+                ..one
+            }
+            .check(),
+            OpenAiCounterConfig {
+                timeout: short,
+                ..two.clone()
+            }
+            .check(),
+            OpenAiCounterConfig {
+                model: String::new(),
+                ..two
+            }
+            .check(),
         ] {
-            assert!(matches!(outcome, Err(ModelError::SettingOutOfRange { .. })), "{outcome:?}");
+            assert!(
+                matches!(outcome, Err(ModelError::SettingOutOfRange { .. })),
+                "{outcome:?}"
+            );
         }
     }
 
@@ -143,12 +162,18 @@ mod tests {
             api_key: api_key.clone(),
             ..AnthropicCounterConfig::new("m")
         };
-        let two = OpenAiCounterConfig { api_key, ..OpenAiCounterConfig::new(base_url, "m") };
+        let two = OpenAiCounterConfig {
+            api_key,
+            ..OpenAiCounterConfig::new(base_url, "m")
+        };
         let made = (
             AnthropicCounter::new(&one).expect("a good configuration"),
             OpenAiCounter::new(&two).expect("a good configuration"),
         );
         let shown = format!("{one:?} {two:?} {made:?}");
-        assert!(shown.contains("a.example/v1") && !shown.contains("hunter2"), "{shown}");
+        assert!(
+            shown.contains("a.example/v1") && !shown.contains("hunter2"),
+            "{shown}"
+        );
     }
 }

@@ -43,10 +43,18 @@ impl OpenAiCounter {
             path,
             headers: http::bearer(config.api_key.as_ref()),
             api_key: config.api_key.clone(),
-            tries: Tries { max: 1, limit: TimeLimit::All(config.timeout) },
+            tries: Tries {
+                max: 1,
+                limit: TimeLimit::All(config.timeout),
+            },
         })?;
         let name = format!("openai:{}", config.model);
-        Ok(Self { provider, name, model: config.model.clone(), is_responses })
+        Ok(Self {
+            provider,
+            name,
+            model: config.model.clone(),
+            is_responses,
+        })
     }
 
     async fn tokens(&self, ask: &CountAsk) -> Result<u64, Fault> {
@@ -144,7 +152,9 @@ fn nested(tool: Value) -> Value {
 }
 
 fn no_list(name: &str) -> Fault {
-    Fault::Refused { problem: format!("{name} of the request are no JSON list") }
+    Fault::Refused {
+        problem: format!("{name} of the request are no JSON list"),
+    }
 }
 
 #[cfg(test)]
@@ -156,7 +166,10 @@ mod tests {
         let at = |endpoint, url: &str| is_responses(endpoint, &http::base(url).expect(url));
         assert!(at(CountEndpoint::Auto, "https://api.openai.com/v1"));
         assert!(!at(CountEndpoint::Auto, "http://127.0.0.1:8000/v1"));
-        assert!(at(CountEndpoint::ResponsesInputTokens, "http://127.0.0.1:8000/v1"));
+        assert!(at(
+            CountEndpoint::ResponsesInputTokens,
+            "http://127.0.0.1:8000/v1"
+        ));
         assert!(!at(CountEndpoint::Tokenize, "https://api.openai.com/v1"));
     }
 
@@ -168,7 +181,11 @@ mod tests {
         assert_eq!(flat(beside.clone()), beside);
         assert_eq!(nested(beside), inside);
         assert_eq!(nested(inside.clone()), inside);
-        for odd in [json!({"type": "web_search"}), json!(1), json!({"function": 1})] {
+        for odd in [
+            json!({"type": "web_search"}),
+            json!(1),
+            json!({"function": 1}),
+        ] {
             assert_eq!((flat(odd.clone()), nested(odd.clone())), (odd.clone(), odd));
         }
     }

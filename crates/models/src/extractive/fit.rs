@@ -24,7 +24,11 @@ pub(super) struct Room<'a> {
 impl<'a> Room<'a> {
     pub(super) fn new(counter: &'a Estimate, ask: &'a SummaryAsk) -> Self {
         let tokens_max = usize::try_from(ask.tokens_max).unwrap_or(usize::MAX / 256);
-        Self { counter, ask, tokens_max: tokens_max.min(usize::MAX / 256) }
+        Self {
+            counter,
+            ask,
+            tokens_max: tokens_max.min(usize::MAX / 256),
+        }
     }
 
     /// Tokens of a body as windows show it.
@@ -51,8 +55,16 @@ impl<'a> Room<'a> {
         let bare = self.tokens(&Body::default());
         let most = bare + self.tokens_max.saturating_sub(bare) * FIXED_PERCENT_MAX / 100;
         while self.tokens(&body) > most {
-            let lists = [&mut body.next_steps, &mut body.files_touched, &mut body.decisions];
-            match lists.into_iter().max_by_key(|list| list.len()).filter(|list| !list.is_empty()) {
+            let lists = [
+                &mut body.next_steps,
+                &mut body.files_touched,
+                &mut body.decisions,
+            ];
+            match lists
+                .into_iter()
+                .max_by_key(|list| list.len())
+                .filter(|list| !list.is_empty())
+            {
                 Some(longest) => drop(longest.drain(..longest.len().div_ceil(4))),
                 None if body.session_intent.is_empty() => break,
                 None => body.session_intent = shorter(&body.session_intent),
@@ -63,7 +75,8 @@ impl<'a> Room<'a> {
 
     /// Tokens that are left beside a body.
     pub(super) fn free(&self, body: &Body) -> usize {
-        self.tokens_max.saturating_sub(self.tokens(body) + TITLES_TOKENS)
+        self.tokens_max
+            .saturating_sub(self.tokens(body) + TITLES_TOKENS)
     }
 
     /// Tokens of a list of identifiers.
@@ -88,7 +101,9 @@ impl<'a> Room<'a> {
         let mut lines = Vec::new();
         for place in ranked {
             let line = &sentences[*place];
-            let tokens = self.counter.count(&format!("\n  {}{}", line.who, line.text));
+            let tokens = self
+                .counter
+                .count(&format!("\n  {}{}", line.who, line.text));
             if tokens <= left {
                 left -= tokens;
                 lines.push(*place);

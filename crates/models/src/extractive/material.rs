@@ -69,16 +69,32 @@ impl Material {
     pub(super) fn of(ask: &SummaryAsk) -> Self {
         let mut gather = Gather::default();
         let previous = ask.previous.as_deref();
-        for body in previous.map(|summary| &summary.body).into_iter().chain(&ask.pieces) {
+        for body in previous
+            .map(|summary| &summary.body)
+            .into_iter()
+            .chain(&ask.pieces)
+        {
             gather.body(body);
         }
         if let Some(previous) = previous {
-            gather.material.files.extend(previous.notes.files.iter().cloned());
-            gather.material.decisions.extend(previous.notes.decisions.iter().cloned());
+            gather
+                .material
+                .files
+                .extend(previous.notes.files.iter().cloned());
+            gather
+                .material
+                .decisions
+                .extend(previous.notes.decisions.iter().cloned());
         }
         ask.turns.iter().for_each(|turn| gather.turn(turn));
-        gather.material.files.extend(ask.notes.files.iter().cloned());
-        gather.material.decisions.extend(ask.notes.decisions.iter().cloned());
+        gather
+            .material
+            .files
+            .extend(ask.notes.files.iter().cloned());
+        gather
+            .material
+            .decisions
+            .extend(ask.notes.decisions.iter().cloned());
         gather.finish(&ask.turns)
     }
 
@@ -95,7 +111,10 @@ impl Material {
     /// These identifiers, oldest first.
     pub(super) fn in_order(&self, taken: &[&str]) -> Vec<String> {
         let taken: HashSet<&str> = taken.iter().copied().collect();
-        let found = self.identifiers.iter().filter(|found| taken.contains(&*found.text));
+        let found = self
+            .identifiers
+            .iter()
+            .filter(|found| taken.contains(&*found.text));
         found.map(|found| found.text.clone()).collect()
     }
 }
@@ -105,7 +124,10 @@ pub(super) fn narrative(sentences: &[Sentence], taken: &[usize]) -> String {
     let mut places = taken.to_vec();
     places.sort_unstable();
     let lines = places.into_iter().filter_map(|place| sentences.get(place));
-    lines.map(|line| format!("{}{}", line.who, line.text)).collect::<Vec<_>>().join("\n")
+    lines
+        .map(|line| format!("{}{}", line.who, line.text))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[derive(Default)]
@@ -122,22 +144,38 @@ impl Gather {
         if !body.session_intent.trim().is_empty() && self.material.intent.is_empty() {
             self.material.intent = body.session_intent.clone();
         }
-        let lists =
-            [&body.files_touched, &body.decisions, &body.pending_questions, &body.next_steps];
-        lists.into_iter().flatten().for_each(|line| self.identifiers(line));
+        let lists = [
+            &body.files_touched,
+            &body.decisions,
+            &body.pending_questions,
+            &body.next_steps,
+        ];
+        lists
+            .into_iter()
+            .flatten()
+            .for_each(|line| self.identifiers(line));
         self.identifiers(&body.session_intent);
-        self.material.files.extend(body.files_touched.iter().cloned());
-        self.material.decisions.extend(body.decisions.iter().cloned());
+        self.material
+            .files
+            .extend(body.files_touched.iter().cloned());
+        self.material
+            .decisions
+            .extend(body.decisions.iter().cloned());
         self.material.next_steps.clone_from(&body.next_steps);
         body.narrative.lines().for_each(|line| self.line(line));
-        body.identifiers.iter().for_each(|listed| self.listed(listed));
+        body.identifiers
+            .iter()
+            .for_each(|listed| self.listed(listed));
     }
 
     /// An identifier of a list, without what stood around it: a bare number was an amount,
     /// capitals alone an id.
     fn listed(&mut self, text: &str) {
         let found = identifiers(text);
-        let kind = found.first().filter(|found| found.text == text).map(|found| found.kind);
+        let kind = found
+            .first()
+            .filter(|found| found.text == text)
+            .map(|found| found.kind);
         let is_code = text.len() >= 5 && text.bytes().all(|b| b.is_ascii_uppercase());
         self.found(
             text,
@@ -153,7 +191,10 @@ impl Gather {
     /// A line of a narrative.
     fn line(&mut self, line: &str) {
         let line = line.trim();
-        let who = WHO.into_iter().find(|who| line.starts_with(who)).unwrap_or("");
+        let who = WHO
+            .into_iter()
+            .find(|who| line.starts_with(who))
+            .unwrap_or("");
         for text in sentences(&line[who.len()..]) {
             self.sentence(who, text);
         }
@@ -168,11 +209,16 @@ impl Gather {
         };
         let is_call = |line: &str| {
             turn.calls.iter().any(|(name, _)| {
-                line.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('('))
+                line.strip_prefix(name.as_str())
+                    .is_some_and(|rest| rest.starts_with('('))
             })
         };
         let is_data = |line: &str| line.starts_with(['{', '[']) || line.starts_with("failed: ");
-        for line in turn.text.lines().filter(|line| !is_call(line) && !is_data(line)) {
+        for line in turn
+            .text
+            .lines()
+            .filter(|line| !is_call(line) && !is_data(line))
+        {
             sentences(line).for_each(|text| self.sentence(who, text));
         }
         self.identifiers(&turn.text);
@@ -180,12 +226,16 @@ impl Gather {
 
     fn sentence(&mut self, who: &'static str, text: &str) {
         // Marks of lists and emphasis say nothing here.
-        let text = text.trim_start_matches(['-', '*', '•', '#', ' ']).replace("**", "");
+        let text = text
+            .trim_start_matches(['-', '*', '•', '#', ' '])
+            .replace("**", "");
         self.material.sentences.push(Sentence { who, text });
     }
 
     fn identifiers(&mut self, text: &str) {
-        identifiers(text).into_iter().for_each(|found| self.found(found.text, found.kind));
+        identifiers(text)
+            .into_iter()
+            .for_each(|found| self.found(found.text, found.kind));
     }
 
     fn found(&mut self, text: &str, kind: Kind) {
@@ -206,7 +256,11 @@ impl Gather {
     fn finish(self, turns: &[Spoken]) -> Material {
         let mut material = self.material;
         material.intent = intent(&material.intent, turns);
-        let lists = [&mut material.files, &mut material.decisions, &mut material.next_steps];
+        let lists = [
+            &mut material.files,
+            &mut material.decisions,
+            &mut material.next_steps,
+        ];
         lists.into_iter().for_each(newest_once);
         material.identifiers = ordered(self.last);
         material
@@ -227,12 +281,18 @@ fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
             *of_whole = (*of_whole).max(of_part);
         }
     }
-    let wholes: HashSet<String> =
-        last.keys().filter_map(|whole| part(whole)).map(str::to_owned).collect();
+    let wholes: HashSet<String> = last
+        .keys()
+        .filter_map(|whole| part(whole))
+        .map(str::to_owned)
+        .collect();
     last.retain(|text, _| !wholes.contains(text));
     let mut found: Vec<_> = last.into_iter().collect();
     found.sort_unstable_by(|(a, (_, a_last)), (b, (_, b_last))| (a_last, a).cmp(&(b_last, b)));
-    found.into_iter().map(|(text, (kind, _))| Found { text, kind }).collect()
+    found
+        .into_iter()
+        .map(|(text, (kind, _))| Found { text, kind })
+        .collect()
 }
 
 /// The piece of an identifier that stands for itself elsewhere.
@@ -257,7 +317,9 @@ fn newest_once(list: &mut Vec<String>) {
 
 /// What the user wants: what the conversation began with, and what they asked for last.
 fn intent(previous: &str, turns: &[Spoken]) -> String {
-    let wishes = turns.iter().filter(|turn| turn.role == Role::User && !turn.text.is_empty());
+    let wishes = turns
+        .iter()
+        .filter(|turn| turn.role == Role::User && !turn.text.is_empty());
     let wishes = wishes.filter(|turn| !turn.text.starts_with(['{', '[']));
     let is_long = |text: &str| text.len() >= INTENT_BYTES_MIN;
     let (mut first, mut lately) = match previous.split_once(LATELY) {
@@ -269,16 +331,27 @@ fn intent(previous: &str, turns: &[Spoken]) -> String {
     }
     if first.is_empty() {
         let mut texts = wishes.clone().map(|turn| turn.text.as_str());
-        let text = texts.clone().find(|text| is_long(text)).or_else(|| texts.next());
+        let text = texts
+            .clone()
+            .find(|text| is_long(text))
+            .or_else(|| texts.next());
         first = text.map(beginning).unwrap_or_default();
     }
-    if let Some(last) = wishes.rev().map(|turn| beginning(&turn.text)).find(|text| is_long(text)) {
+    if let Some(last) = wishes
+        .rev()
+        .map(|turn| beginning(&turn.text))
+        .find(|text| is_long(text))
+    {
         lately = last;
     }
     if first.is_empty() && !turns.is_empty() {
         first = NOT_SAID.to_owned();
     }
-    if lately.is_empty() || lately == first { first } else { format!("{first} {LATELY}{lately}") }
+    if lately.is_empty() || lately == first {
+        first
+    } else {
+        format!("{first} {LATELY}{lately}")
+    }
 }
 
 /// The first sentences of a text, in one line.

@@ -57,7 +57,9 @@ const SILENT: &str = "Only tools were called.";
 
 impl Default for ExtractiveSummarizer {
     fn default() -> Self {
-        Self { counter: Estimate::new(Provider::Open) }
+        Self {
+            counter: Estimate::new(Provider::Open),
+        }
     }
 }
 

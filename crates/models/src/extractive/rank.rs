@@ -26,7 +26,9 @@ pub(super) fn ranked(sentences: &[Sentence], taken_max: usize) -> Vec<usize> {
     let (mut left, mut probabilities) = candidates(sentences);
     // How often each word stands in what is left.
     let mut uses = vec![0_u32; probabilities.len()];
-    left.iter().flat_map(|one| &one.words).for_each(|word| uses[*word] += 1);
+    left.iter()
+        .flat_map(|one| &one.words)
+        .for_each(|word| uses[*word] += 1);
     let mut ranked = Vec::new();
     while ranked.len() < taken_max
         && let Some(word) = most_probable(&probabilities, &uses)
@@ -68,7 +70,11 @@ fn candidates(sentences: &[Sentence]) -> (Vec<Candidate>, Vec<f64>) {
         let is_sentence = (WORDS_MIN..=WORDS_MAX).contains(&words.len());
         if is_sentence && seen.insert(&*sentence.text) {
             let recency = 0.5 + 0.5 * (place - skipped) as f64 / newest;
-            candidates.push(Candidate { place, words, recency });
+            candidates.push(Candidate {
+                place,
+                words,
+                recency,
+            });
         }
     }
     let all: f64 = counts.iter().sum();
@@ -79,16 +85,27 @@ fn candidates(sentences: &[Sentence]) -> (Vec<Candidate>, Vec<f64>) {
 /// The most probable word that is left; of equal ones the one that was said last.
 fn most_probable(probabilities: &[f64], uses: &[u32]) -> Option<usize> {
     let left = (0..probabilities.len()).filter(|word| uses[*word] > 0);
-    left.max_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]).then(b.cmp(a)))
+    left.max_by(|a, b| {
+        probabilities[*a]
+            .total_cmp(&probabilities[*b])
+            .then(b.cmp(a))
+    })
 }
 
 /// Of the sentences with a word the one that is worth most; of equal ones the newest.
 fn best(left: &[Candidate], word: usize, probabilities: &[f64]) -> Option<usize> {
     let worth = |candidate: &Candidate| {
-        let sum: f64 = candidate.words.iter().map(|word| probabilities[*word]).sum();
+        let sum: f64 = candidate
+            .words
+            .iter()
+            .map(|word| probabilities[*word])
+            .sum();
         sum / candidate.words.len() as f64 * candidate.recency
     };
-    let having = left.iter().enumerate().filter(|(_, one)| one.words.contains(&word));
+    let having = left
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| one.words.contains(&word));
     let best =
         having.max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b)).then(a.place.cmp(&b.place)));
     best.map(|(at, _)| at)

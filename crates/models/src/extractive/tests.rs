@@ -12,7 +12,15 @@ use super::*;
 
 fn said(seq: u64, role: Role, text: &str) -> Spoken {
     let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-    Spoken { seq, role, text: text.to_owned(), calls, errors, decisions, bytes: text.len() }
+    Spoken {
+        seq,
+        role,
+        text: text.to_owned(),
+        calls,
+        errors,
+        decisions,
+        bytes: text.len(),
+    }
 }
 
 fn ask(turns: Vec<Spoken>, previous: Option<Body>, tokens_max: u64) -> SummaryAsk {
@@ -57,7 +65,10 @@ fn conversation(first: u64, exchanges: u64) -> Vec<Spoken> {
             n % 28 + 1,
             1_000 + n,
         );
-        let answer = format!("I found flight HAT{n:03} for ${}. Shall I book it?", 1_000 + n);
+        let answer = format!(
+            "I found flight HAT{n:03} for ${}. Shall I book it?",
+            1_000 + n
+        );
         turns.push(said(seq, Role::User, &question));
         turns.push(said(seq + 1, Role::Tool, &found));
         turns.push(said(seq + 2, Role::Assistant, &answer));
@@ -69,8 +80,16 @@ fn conversation(first: u64, exchanges: u64) -> Vec<Spoken> {
 fn a_summary_says_who_wanted_what_and_keeps_identifiers_to_the_letter() {
     let ask = ask(conversation(1, 8), None, 1_000);
     let body = ExtractiveSummarizer::default().body(&ask);
-    assert!(body.session_intent.starts_with("Please find me flight HAT001"), "{body:?}");
-    assert!(body.session_intent.ends_with("HAT008 to Seattle. What does it cost?"), "{body:?}");
+    assert!(
+        body.session_intent
+            .starts_with("Please find me flight HAT001"),
+        "{body:?}"
+    );
+    assert!(
+        body.session_intent
+            .ends_with("HAT008 to Seattle. What does it cost?"),
+        "{body:?}"
+    );
     assert!(
         body.narrative
             .lines()
@@ -79,11 +98,21 @@ fn a_summary_says_who_wanted_what_and_keeps_identifiers_to_the_letter() {
     assert_eq!(body.pending_questions, ["assistant: Shall I book it?"]);
     let text = body.text(24, &ask.notes);
     for n in 1..=8 {
-        let texts =
-            [format!("HAT{n:03}"), format!("2024-05-{:02}", n + 1), format!("${}", 1_000 + n)];
-        assert!(texts.iter().all(|found| text.contains(found)), "{texts:?} in {text}");
+        let texts = [
+            format!("HAT{n:03}"),
+            format!("2024-05-{:02}", n + 1),
+            format!("${}", 1_000 + n),
+        ];
+        assert!(
+            texts.iter().all(|found| text.contains(found)),
+            "{texts:?} in {text}"
+        );
     }
-    assert_eq!(body, ExtractiveSummarizer::default().body(&ask), "the same again");
+    assert_eq!(
+        body,
+        ExtractiveSummarizer::default().body(&ask),
+        "the same again"
+    );
 }
 
 #[test]
@@ -95,10 +124,19 @@ fn a_summary_has_at_most_the_tokens_that_it_may_have() {
         let bare = tokens(&Body::default(), &ask);
         let tokens = tokens(&body, &ask);
         // The first line, notes and questions are not the summarizer's to leave out.
-        assert!(tokens <= tokens_max.max(bare), "{tokens} of {tokens_max}, bare {bare}");
-        assert!(tokens_max < 150 || !body.narrative.is_empty(), "{tokens_max}: {body:?}");
+        assert!(
+            tokens <= tokens_max.max(bare),
+            "{tokens} of {tokens_max}, bare {bare}"
+        );
+        assert!(
+            tokens_max < 150 || !body.narrative.is_empty(),
+            "{tokens_max}: {body:?}"
+        );
         if (700..=5_000).contains(&tokens_max) {
-            assert!(tokens >= tokens_max * 8 / 10, "{tokens} of {tokens_max}: room is left");
+            assert!(
+                tokens >= tokens_max * 8 / 10,
+                "{tokens} of {tokens_max}: room is left"
+            );
         }
     }
 }
@@ -110,7 +148,11 @@ fn where_room_is_short_newer_identifiers_win() {
     let listed = |n: u64| body.identifiers.contains(&format!("HAT{n:03}"));
     assert!((111..=120).all(listed), "{body:?}");
     assert!(!(2..=50).any(listed), "{body:?}");
-    assert_eq!(body.identifiers.last().map(String::as_str), Some("$1120"), "newest last");
+    assert_eq!(
+        body.identifiers.last().map(String::as_str),
+        Some("$1120"),
+        "newest last"
+    );
 }
 
 #[test]
@@ -122,7 +164,11 @@ fn what_the_last_summary_said_is_carried_on() {
     for round in 1..5 {
         let next = ask(conversation(10 * round + 1, 10), Some(body), 3_000);
         body = ExtractiveSummarizer::default().body(&next);
-        assert!(body.session_intent.starts_with("Please find me flight HAT001"), "{body:?}");
+        assert!(
+            body.session_intent
+                .starts_with("Please find me flight HAT001"),
+            "{body:?}"
+        );
         assert_eq!(body.decisions, ["Window seats only"]);
         let text = body.text(9, &next.notes);
         for n in 1..=10 * round + 10 {
@@ -141,11 +187,21 @@ fn pieces_become_one_summary() {
             ExtractiveSummarizer::default().body(&ask)
         })
         .collect();
-    let merged = SummaryAsk { pieces, ..ask(Vec::new(), None, 2_500) };
+    let merged = SummaryAsk {
+        pieces,
+        ..ask(Vec::new(), None, 2_500)
+    };
     let body = ExtractiveSummarizer::default().body(&merged);
     let text = body.text(90, &merged.notes);
-    assert!((1..=30).all(|n| text.contains(&format!("HAT{n:03}"))), "{text}");
-    assert!(body.session_intent.starts_with("Please find me flight HAT001"), "{body:?}");
+    assert!(
+        (1..=30).all(|n| text.contains(&format!("HAT{n:03}"))),
+        "{text}"
+    );
+    assert!(
+        body.session_intent
+            .starts_with("Please find me flight HAT001"),
+        "{body:?}"
+    );
 }
 
 #[test]
@@ -166,7 +222,10 @@ fn nothing_gives_nothing_and_calls_are_no_sentences() {
 #[tokio::test]
 async fn it_answers_with_data_under_its_name() {
     let summarizer = ExtractiveSummarizer::default();
-    assert_eq!((summarizer.name(), summarizer.is_remote()), ("extractive", false));
+    assert_eq!(
+        (summarizer.name(), summarizer.is_remote()),
+        ("extractive", false)
+    );
     let ask = Arc::new(ask(conversation(1, 3), None, 500));
     let expected = Answer::Body(summarizer.body(&ask));
     assert_eq!(summarizer.summarize(ask).await, Ok(expected));

@@ -51,12 +51,16 @@ fn tls(is_https: bool) -> Result<ClientConfig, rustls::Error> {
         .with_safe_default_protocol_versions()?;
     Ok(match is_https {
         true => config.with_platform_verifier()?.with_no_client_auth(),
-        false => config.with_root_certificates(RootCertStore::empty()).with_no_client_auth(),
+        false => config
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth(),
     })
 }
 
 fn no_tls(error: impl std::error::Error) -> ModelError {
-    ModelError::TlsUnavailable { problem: error.to_string() }
+    ModelError::TlsUnavailable {
+        problem: error.to_string(),
+    }
 }
 
 /// Where a provider is.
@@ -70,10 +74,15 @@ pub(crate) fn base(base_url: &str) -> Result<Url, ModelError> {
     }
     let mut url = Url::parse(base_url).map_err(|error| invalid(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(invalid(format!("it begins with {}; it takes http and https", url.scheme())));
+        return Err(invalid(format!(
+            "it begins with {}; it takes http and https",
+            url.scheme()
+        )));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(invalid("it has a user or a password; use api_key".to_owned()));
+        return Err(invalid(
+            "it has a user or a password; use api_key".to_owned(),
+        ));
     }
     url.set_fragment(None);
     Ok(url)
@@ -106,7 +115,10 @@ pub(super) fn below(base: &Url, path: &str) -> Url {
 /// Host, port and path of a base. A token may stand in the query.
 pub(crate) fn shown(base: &Url) -> String {
     let host = base.host_str().unwrap_or_default();
-    let port = base.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let port = base
+        .port()
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
     format!("{host}{port}{}", base.path().trim_end_matches('/'))
 }
 
@@ -141,18 +153,37 @@ mod tests {
         ] {
             let base = base(given).expect(given);
             assert_eq!(below(&base, "/embeddings").as_str(), expected);
-            assert_eq!((shown(&base), shown_base(given)), (seen.to_owned(), seen.to_owned()));
+            assert_eq!(
+                (shown(&base), shown_base(given)),
+                (seen.to_owned(), seen.to_owned())
+            );
             assert_eq!(below(&base, ""), base);
         }
-        for given in ["http://a.example/x", "http://a.example/x/v1", "http://a.example/x/v1/"] {
+        for given in [
+            "http://a.example/x",
+            "http://a.example/x/v1",
+            "http://a.example/x/v1/",
+        ] {
             let base = above_v1(base(given).expect(given));
-            assert_eq!(below(&base, "/v1/messages").as_str(), "http://a.example/x/v1/messages");
+            assert_eq!(
+                below(&base, "/v1/messages").as_str(),
+                "http://a.example/x/v1/messages"
+            );
         }
         let long = format!("http://a.example/{}", "x".repeat(URL_BYTES_MAX));
-        for bad in ["", "api.openai.com/v1", "ftp://a.example", "http://ann:pw@a.example", &long] {
+        for bad in [
+            "",
+            "api.openai.com/v1",
+            "ftp://a.example",
+            "http://ann:pw@a.example",
+            &long,
+        ] {
             assert_eq!(shown_base(bad), "");
             let error = base(bad).expect_err(bad);
-            assert!(matches!(error, ModelError::BaseUrlInvalid { .. }), "{error}");
+            assert!(
+                matches!(error, ModelError::BaseUrlInvalid { .. }),
+                "{error}"
+            );
             assert!(!error.to_string().contains("pw"), "{error}");
         }
     }

@@ -30,7 +30,11 @@ impl ApiKey {
             Ok(value)
         };
         let bearer = value(format!("Bearer {key}"))?;
-        Ok(Self { key: key.to_owned(), bearer, bare: value(key.to_owned())? })
+        Ok(Self {
+            key: key.to_owned(),
+            bearer,
+            bare: value(key.to_owned())?,
+        })
     }
 
     /// For `authorization`.
@@ -66,7 +70,10 @@ mod tests {
         assert_eq!(key.bearer(), HeaderValue::from_static("Bearer sk-hunter2"));
         assert_eq!(key.bare(), HeaderValue::from_static("sk-hunter2"));
         for bad in ["", " ", "a\nb", "schlüssel"] {
-            assert!(matches!(ApiKey::parse(bad), Err(ModelError::ApiKeyInvalid)), "{bad:?}");
+            assert!(
+                matches!(ApiKey::parse(bad), Err(ModelError::ApiKeyInvalid)),
+                "{bad:?}"
+            );
         }
         let shown = format!("{key:?} {:?} {:?}", key.bearer(), key.bare());
         assert!(!shown.contains("hunter2"), "{shown}");

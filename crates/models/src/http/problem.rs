@@ -82,11 +82,22 @@ impl Fault {
     /// The same with another problem.
     pub(crate) fn map(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
-            Self::Later { problem, after } => Self::Later { problem: change(problem), after },
-            Self::Strange { problem } => Self::Strange { problem: change(problem) },
-            Self::Misconfigured { problem } => Self::Misconfigured { problem: change(problem) },
-            Self::TooLong { problem } => Self::TooLong { problem: change(problem) },
-            Self::Refused { problem } => Self::Refused { problem: change(problem) },
+            Self::Later { problem, after } => Self::Later {
+                problem: change(problem),
+                after,
+            },
+            Self::Strange { problem } => Self::Strange {
+                problem: change(problem),
+            },
+            Self::Misconfigured { problem } => Self::Misconfigured {
+                problem: change(problem),
+            },
+            Self::TooLong { problem } => Self::TooLong {
+                problem: change(problem),
+            },
+            Self::Refused { problem } => Self::Refused {
+                problem: change(problem),
+            },
         }
     }
 }
@@ -110,7 +121,10 @@ pub(crate) fn refusal<'a>(
     }
     match status.as_u16() {
         400 | 413 | 422 | 429 | 500 if said.is_too_long() => Fault::TooLong { problem },
-        408 | 409 | 425 | 429 | 500..=599 => Fault::Later { problem, after: pause(headers) },
+        408 | 409 | 425 | 429 | 500..=599 => Fault::Later {
+            problem,
+            after: pause(headers),
+        },
         413 => Fault::TooLong { problem },
         400 | 422 if !said.is_wrong() => Fault::Refused { problem },
         number => {
@@ -121,7 +135,9 @@ pub(crate) fn refusal<'a>(
                 400 | 422 => "check model, api_key, the account and what is asked of the model",
                 _ => "check base_url, model and api_key",
             };
-            Fault::Misconfigured { problem: format!("{problem}; {hint}") }
+            Fault::Misconfigured {
+                problem: format!("{problem}; {hint}"),
+            }
         }
     }
 }
@@ -148,14 +164,26 @@ impl Said {
     fn read(body: &[u8]) -> Self {
         let Ok(answer) = serde_json::from_slice::<Value>(body) else {
             let message = String::from_utf8_lossy(body).to_lowercase();
-            return Self { codes: Vec::new(), message };
+            return Self {
+                codes: Vec::new(),
+                message,
+            };
         };
-        let inner = answer.get("error").filter(|error| error.is_object()).unwrap_or(&answer);
+        let inner = answer
+            .get("error")
+            .filter(|error| error.is_object())
+            .unwrap_or(&answer);
         let word = |name| inner.get(name).and_then(Value::as_str);
         let codes = ["type", "error_type", "code"].into_iter().filter_map(word);
-        let codes = codes.filter(|word| is_code(word)).map(str::to_owned).collect();
+        let codes = codes
+            .filter(|word| is_code(word))
+            .map(str::to_owned)
+            .collect();
         let message = ["message", "error", "detail"].into_iter().find_map(word);
-        Self { codes, message: message.unwrap_or_default().to_lowercase() }
+        Self {
+            codes,
+            message: message.unwrap_or_default().to_lowercase(),
+        }
     }
 
     /// Its codes, such as `invalid_request_error, model_not_found`, without what is private.
@@ -166,12 +194,18 @@ impl Said {
     }
 
     fn is_too_long(&self) -> bool {
-        self.codes.iter().any(|code| TOO_LONG_CODES.contains(&code.as_str()))
-            || TOO_LONG_WORDS.iter().any(|words| self.message.contains(words))
+        self.codes
+            .iter()
+            .any(|code| TOO_LONG_CODES.contains(&code.as_str()))
+            || TOO_LONG_WORDS
+                .iter()
+                .any(|words| self.message.contains(words))
     }
 
     fn is_wrong(&self) -> bool {
-        self.codes.iter().any(|code| WRONG_CODES.contains(&code.as_str()))
+        self.codes
+            .iter()
+            .any(|code| WRONG_CODES.contains(&code.as_str()))
             || self.message.contains(WRONG_WORDS)
     }
 }
@@ -233,7 +267,12 @@ mod tests {
 
     fn refused(number: u16, body: &str) -> Fault {
         let status = StatusCode::from_u16(number).expect("a status");
-        refusal(status, &HeaderMap::new(), body.as_bytes(), &std::iter::empty())
+        refusal(
+            status,
+            &HeaderMap::new(),
+            body.as_bytes(),
+            &std::iter::empty(),
+        )
     }
 
     fn kind(fault: &Fault) -> &'static str {
@@ -252,7 +291,10 @@ mod tests {
             ("later", &[408, 409, 425, 429, 500, 502, 503, 504, 529][..]),
             ("refused", &[400, 422]),
             ("too long", &[413]),
-            ("misconfigured", &[101, 301, 308, 401, 402, 403, 404, 405, 410, 600]),
+            (
+                "misconfigured",
+                &[101, 301, 308, 401, 402, 403, 404, 405, 410, 600],
+            ),
         ] {
             for number in numbers {
                 assert_eq!(kind(&refused(*number, "{}")), expected, "{number}");
@@ -264,17 +306,50 @@ mod tests {
     fn every_provider_s_way_to_say_too_long_is_known() {
         let message = |words: &str| format!(r#"{{"error":{{"message":"{words}","code":null}}}}"#);
         for (number, body) in [
-            (400, r#"{"error":{"type":"x","code":"context_length_exceeded"}}"#.to_owned()),
-            (500, r#"{"error":{"code":500,"type":"exceed_context_size_error"}}"#.to_owned()),
-            (400, message("This model's maximum context length is 8192 tokens. However")),
-            (400, message("prompt is too long: 213462 tokens > 200000 maximum")),
-            (400, message("input length and `max_tokens` exceed context limit: 188240 + 21333")),
-            (400, message("the request exceeds the available context size. try increasing")),
-            (400, message("The prompt is longer than the maximum model length of 4096")),
-            (429, message("Request too large for gpt-4o on tokens per min (TPM): Limit 30000")),
-            (400, r#"{"error":"the input length exceeds the context length"}"#.to_owned()),
-            (400, r#"{"object":"error","message":"maximum context length is 9"}"#.to_owned()),
-            (422, "The input token count (9) exceeds the maximum number of tokens".to_owned()),
+            (
+                400,
+                r#"{"error":{"type":"x","code":"context_length_exceeded"}}"#.to_owned(),
+            ),
+            (
+                500,
+                r#"{"error":{"code":500,"type":"exceed_context_size_error"}}"#.to_owned(),
+            ),
+            (
+                400,
+                message("This model's maximum context length is 8192 tokens. However"),
+            ),
+            (
+                400,
+                message("prompt is too long: 213462 tokens > 200000 maximum"),
+            ),
+            (
+                400,
+                message("input length and `max_tokens` exceed context limit: 188240 + 21333"),
+            ),
+            (
+                400,
+                message("the request exceeds the available context size. try increasing"),
+            ),
+            (
+                400,
+                message("The prompt is longer than the maximum model length of 4096"),
+            ),
+            (
+                429,
+                message("Request too large for gpt-4o on tokens per min (TPM): Limit 30000"),
+            ),
+            (
+                400,
+                r#"{"error":"the input length exceeds the context length"}"#.to_owned(),
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"maximum context length is 9"}"#.to_owned(),
+            ),
+            (
+                422,
+                "The input token count (9) exceeds the maximum number of tokens".to_owned(),
+            ),
         ] {
             assert_eq!(kind(&refused(number, &body)), "too long", "{body}");
         }
@@ -311,23 +386,47 @@ mod tests {
             |body: &str, private: &str| Said::read(body.as_bytes()).shown(&[private].into_iter());
         let openai = r#"{"error":{"message":"Incorrect key: sk-123","type":"invalid_request_error",
             "param":null,"code":"invalid_api_key"}}"#;
-        assert_eq!(of(openai, "sk-123"), "invalid_request_error, invalid_api_key");
         assert_eq!(
-            of(r#"{"error":"too long: hello","error_type":"Validation"}"#, ""),
+            of(openai, "sk-123"),
+            "invalid_request_error, invalid_api_key"
+        );
+        assert_eq!(
+            of(
+                r#"{"error":"too long: hello","error_type":"Validation"}"#,
+                ""
+            ),
             "Validation"
         );
         assert_eq!(
-            of(r#"{"object":"error","type":"BadRequestError","code":400}"#, ""),
+            of(
+                r#"{"object":"error","type":"BadRequestError","code":400}"#,
+                ""
+            ),
             "BadRequestError"
         );
         for word in ["two words", "", "a\\u001b[2J", "grün", &"x".repeat(65)] {
-            assert_eq!(of(&format!(r#"{{"error":{{"code":"{word}"}}}}"#), ""), "", "{word}");
+            assert_eq!(
+                of(&format!(r#"{{"error":{{"code":"{word}"}}}}"#), ""),
+                "",
+                "{word}"
+            );
         }
         assert_eq!(of(openai, "a"), "invalid_request_error, invalid_api_key");
         for private in ["hunter2", "my password is hunter2!", "hunter"] {
-            assert_eq!(of(r#"{"error":{"code":"hunter2"}}"#, private), "", "{private}");
+            assert_eq!(
+                of(r#"{"error":{"code":"hunter2"}}"#, private),
+                "",
+                "{private}"
+            );
         }
-        for body in ["", "null", "[]", "{", r#"{"error":null}"#, r#"{"error":{"code":{}}}"#] {
+        for body in [
+            "",
+            "null",
+            "[]",
+            "{",
+            r#"{"error":null}"#,
+            r#"{"error":{"code":{}}}"#,
+        ] {
             assert_eq!(of(body, ""), "", "{body}");
         }
     }

@@ -85,7 +85,10 @@ impl Tries {
 }
 
 fn late(limit: Duration) -> Fault {
-    Fault::Later { problem: format!("no answer within {limit:?}"), after: None }
+    Fault::Later {
+        problem: format!("no answer within {limit:?}"),
+        after: None,
+    }
 }
 
 #[cfg(test)]
@@ -99,15 +102,24 @@ mod tests {
 
     fn later(after_ms: Option<u64>) -> Outcome {
         let after = after_ms.map(Duration::from_millis);
-        Err(Fault::Later { problem: "busy".to_owned(), after })
+        Err(Fault::Later {
+            problem: "busy".to_owned(),
+            after,
+        })
     }
 
     fn each(max: u32) -> Tries {
-        Tries { max, limit: TimeLimit::Each(Duration::from_secs(60)) }
+        Tries {
+            max,
+            limit: TimeLimit::Each(Duration::from_secs(60)),
+        }
     }
 
     fn all(max: u32, limit_ms: u64) -> Tries {
-        Tries { max, limit: TimeLimit::All(Duration::from_millis(limit_ms)) }
+        Tries {
+            max,
+            limit: TimeLimit::All(Duration::from_millis(limit_ms)),
+        }
     }
 
     /// When the attempts were made, in milliseconds, and what came of them.
@@ -159,8 +171,14 @@ mod tests {
         ] {
             let start = Instant::now();
             let outcome: Outcome = tries.make(std::future::pending).await;
-            let late = Fault::Later { problem: problem.to_owned(), after: None };
-            assert_eq!((outcome, start.elapsed().as_millis()), (Err(late), waited_ms));
+            let late = Fault::Later {
+                problem: problem.to_owned(),
+                after: None,
+            };
+            assert_eq!(
+                (outcome, start.elapsed().as_millis()),
+                (Err(late), waited_ms)
+            );
         }
     }
 
@@ -176,6 +194,9 @@ mod tests {
             let (times, outcome) = run(each(3), &[Err(fault.clone()), Ok(())]).await;
             assert_eq!((times, outcome), (vec![0], Err(fault)));
         }
-        assert_eq!(run(each(1), &[later(None), Ok(())]).await, (vec![0], later(None)));
+        assert_eq!(
+            run(each(1), &[later(None), Ok(())]).await,
+            (vec![0], later(None))
+        );
     }
 }

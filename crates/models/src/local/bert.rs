@@ -85,11 +85,17 @@ impl Bert {
     pub(super) fn forward(&self, ids: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let (_, tokens) = ids.dims2()?;
         let last = u32::try_from(tokens).map_err(candle_core::Error::wrap)?;
-        let positions = self.positions.forward(&Tensor::arange(0, last, &Device::Cpu)?)?;
+        let positions = self
+            .positions
+            .forward(&Tensor::arange(0, last, &Device::Cpu)?)?;
         // Every token is of the first sentence.
-        let kind = self.types.forward(&Tensor::zeros(1, DType::U32, &Device::Cpu)?)?;
+        let kind = self
+            .types
+            .forward(&Tensor::zeros(1, DType::U32, &Device::Cpu)?)?;
         let places = positions.broadcast_add(&kind)?;
-        let mut hidden = self.norm.forward(&self.words.forward(ids)?.broadcast_add(&places)?)?;
+        let mut hidden = self
+            .norm
+            .forward(&self.words.forward(ids)?.broadcast_add(&places)?)?;
         for layer in &self.layers {
             hidden = layer.forward(&hidden, bias)?;
         }
@@ -125,14 +131,17 @@ impl Layer {
             Activation::GeluOfTanh => wide.gelu()?,
             Activation::Relu => wide.relu()?,
         };
-        self.norm.forward(&(self.narrow.forward(&wide)? + attended)?)
+        self.norm
+            .forward(&(self.narrow.forward(&wide)? + attended)?)
     }
 
     fn attend(&self, hidden: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let (texts, tokens, width) = hidden.dims3()?;
         let part = width / self.heads;
         let by_head = |linear: &Linear| {
-            let all = linear.forward(hidden)?.reshape((texts, tokens, self.heads, part))?;
+            let all = linear
+                .forward(hidden)?
+                .reshape((texts, tokens, self.heads, part))?;
             all.transpose(1, 2)?.contiguous()
         };
         // Small once is cheaper than every score divided.

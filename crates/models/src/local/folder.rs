@@ -50,7 +50,10 @@ impl Folder {
     /// # Errors
     /// [`ModelError`] for a folder that is none of a model, or not of this family.
     pub(super) fn read(dir: &Path) -> Result<Self, ModelError> {
-        let mut reader = Reader { dir, digest: Sha256::new() };
+        let mut reader = Reader {
+            dir,
+            digest: Sha256::new(),
+        };
         let config = reader.needed("config.json", JSON_BYTES_MAX)?;
         let shape = shape(&reader.parsed("config.json", &config)?)?;
         let place = match reader.json("modules.json")? {
@@ -63,7 +66,9 @@ impl Folder {
         };
         let own = reader.json("sentence_bert_config.json")?;
         let own = own.and_then(|own| own.value["max_seq_length"].as_u64());
-        let own = own.and_then(|own| usize::try_from(own).ok()).filter(|own| *own >= TOKENS_LEAST);
+        let own = own
+            .and_then(|own| usize::try_from(own).ok())
+            .filter(|own| *own >= TOKENS_LEAST);
         let prompts = match reader.json("config_sentence_transformers.json")? {
             Some(config) => Prompts::read(&config)?,
             None => Prompts::default(),
@@ -72,18 +77,36 @@ impl Folder {
         let tokenizer = reader.needed("tokenizer.json", FILE_BYTES_MAX)?;
         let tokens_max = own.unwrap_or(shape.positions).min(shape.positions);
         let digest = reader.digest.finalize();
-        let digest = digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { shape, pooling, prompts, tokens_max, weights, tokenizer, digest })
+        let digest = digest
+            .iter()
+            .take(DIGEST_BYTES)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Ok(Self {
+            shape,
+            pooling,
+            prompts,
+            tokens_max,
+            weights,
+            tokenizer,
+            digest,
+        })
     }
 }
 
 impl Json {
     pub(super) fn invalid(&self, problem: String) -> ModelError {
-        ModelError::ModelInvalid { path: self.path.clone(), problem }
+        ModelError::ModelInvalid {
+            path: self.path.clone(),
+            problem,
+        }
     }
 
     pub(super) fn unsupported(&self, what: String) -> ModelError {
-        ModelError::ModelUnsupported { path: self.path.clone(), what }
+        ModelError::ModelUnsupported {
+            path: self.path.clone(),
+            what,
+        }
     }
 }
 
@@ -91,17 +114,26 @@ impl Reader<'_> {
     /// A file; nothing where there is none.
     fn file(&mut self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ModelError> {
         let path = self.dir.join(name);
-        let unreadable = |error| ModelError::ModelUnreadable { path: path.clone(), error };
+        let unreadable = |error| ModelError::ModelUnreadable {
+            path: path.clone(),
+            error,
+        };
         let file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             file => file.map_err(unreadable)?,
         };
         let bytes = file.metadata().map_err(unreadable)?.len();
         if bytes > bytes_max {
-            return Err(ModelError::ModelTooLarge { path, bytes, bytes_max });
+            return Err(ModelError::ModelTooLarge {
+                path,
+                bytes,
+                bytes_max,
+            });
         }
         let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
-        file.take(bytes_max).read_to_end(&mut content).map_err(unreadable)?;
+        file.take(bytes_max)
+            .read_to_end(&mut content)
+            .map_err(unreadable)?;
         self.digest.update(name);
         self.digest.update(content.len().to_le_bytes());
         self.digest.update(&content);
@@ -110,19 +142,25 @@ impl Reader<'_> {
 
     fn needed(&mut self, name: &str, bytes_max: u64) -> Result<Vec<u8>, ModelError> {
         let path = self.dir.join(name);
-        self.file(name, bytes_max)?.ok_or(ModelError::ModelIncomplete { path })
+        self.file(name, bytes_max)?
+            .ok_or(ModelError::ModelIncomplete { path })
     }
 
     fn json(&mut self, name: &str) -> Result<Option<Json>, ModelError> {
         let content = self.file(name, JSON_BYTES_MAX)?;
-        content.map(|content| self.parsed(name, &content)).transpose()
+        content
+            .map(|content| self.parsed(name, &content))
+            .transpose()
     }
 
     fn parsed(&self, name: &str, content: &[u8]) -> Result<Json, ModelError> {
         let path = self.dir.join(name);
         match serde_json::from_slice(content) {
             Ok(value) => Ok(Json { path, value }),
-            Err(error) => Err(ModelError::ModelInvalid { path, problem: error.to_string() }),
+            Err(error) => Err(ModelError::ModelInvalid {
+                path,
+                problem: error.to_string(),
+            }),
         }
     }
 }

@@ -45,11 +45,25 @@ impl Model {
         let tokenizer = tokenizer(&folder)?;
         let bert = Bert::load(&folder.weights, &folder.shape)
             .map_err(|error| unusable(format!("its weights: {error}")))?;
-        let Folder { pooling, prompts, tokens_max, .. } = folder;
-        let model = Self { tokenizer, bert, pooling, prompts, tokens_max };
+        let Folder {
+            pooling,
+            prompts,
+            tokens_max,
+            ..
+        } = folder;
+        let model = Self {
+            tokenizer,
+            bert,
+            pooling,
+            prompts,
+            tokens_max,
+        };
         let probe = model.passes(Purpose::Query, &[PROBE.to_owned()]);
         let probe = probe.and_then(|passes| {
-            passes.iter().map(|pass| model.compute(pass)).collect::<Result<Vec<_>, _>>()
+            passes
+                .iter()
+                .map(|pass| model.compute(pass))
+                .collect::<Result<Vec<_>, _>>()
         });
         probe.map_err(|error| unusable(error.to_string()))?;
         Ok(model)
@@ -88,7 +102,9 @@ impl Model {
         let text = text.trim_start();
         let cut = text.floor_char_boundary(self.tokens_max * TOKEN_BYTES_MAX);
         // What the library says may repeat the text.
-        let encoding = self.tokenizer.encode_fast(format!("{prompt}{}", &text[..cut]), true);
+        let encoding = self
+            .tokenizer
+            .encode_fast(format!("{prompt}{}", &text[..cut]), true);
         let encoding = encoding.map_err(|_| refused("its tokenizer fails on a text"))?;
         match encoding.get_ids() {
             [] => Err(refused("its tokenizer makes no tokens of a text")),
@@ -98,7 +114,9 @@ impl Model {
 
     /// The vectors of a pass, each with its place.
     pub(super) fn compute(&self, pass: &Pass) -> Result<Vec<(usize, Vec<f32>)>, EmbedError> {
-        let pooled = self.pooled(pass).map_err(|error| refused(&error.to_string()))?;
+        let pooled = self
+            .pooled(pass)
+            .map_err(|error| refused(&error.to_string()))?;
         let vectors = pass.texts.iter().zip(pooled).map(|((place, _), vector)| {
             let vector = unit(vector).ok_or_else(|| refused("it makes no usable vector"))?;
             Ok((*place, vector))
@@ -108,7 +126,12 @@ impl Model {
 
     fn pooled(&self, pass: &Pass) -> CandleResult<Vec<Vec<f32>>> {
         let texts = pass.texts.len();
-        let longest = pass.texts.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
+        let longest = pass
+            .texts
+            .iter()
+            .map(|(_, tokens)| tokens.len())
+            .max()
+            .unwrap_or(0);
         let rest = |tokens: &Vec<u32>| longest - tokens.len();
         let mut ids = Vec::with_capacity(texts * longest);
         let mut seen: Vec<f32> = Vec::with_capacity(texts * longest);
@@ -148,8 +171,13 @@ fn tokenizer(folder: &Folder) -> Result<Tokenizer, ModelError> {
             folder.shape.vocabulary
         )));
     }
-    let cut = TruncationParams { max_length: folder.tokens_max, ..TruncationParams::default() };
-    tokenizer.with_truncation(Some(cut)).map_err(|error| invalid(error.to_string()))?;
+    let cut = TruncationParams {
+        max_length: folder.tokens_max,
+        ..TruncationParams::default()
+    };
+    tokenizer
+        .with_truncation(Some(cut))
+        .map_err(|error| invalid(error.to_string()))?;
     tokenizer.with_padding(None);
     // What a user writes is text, also where it looks like a mark of the model.
     tokenizer.set_encode_special_tokens(true);
@@ -161,5 +189,7 @@ fn unusable(problem: String) -> ModelError {
 }
 
 fn refused(problem: &str) -> EmbedError {
-    EmbedError::Refused { problem: format!("the local model: {problem}") }
+    EmbedError::Refused {
+        problem: format!("the local model: {problem}"),
+    }
 }

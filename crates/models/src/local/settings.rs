@@ -46,10 +46,14 @@ pub(super) fn shape(config: &Json) -> Result<Shape, ModelError> {
         other => return Err(config.unsupported(format!("hidden_act is {other}"))),
     };
     let number = |name: &str, range: RangeInclusive<usize>| {
-        let number = config.value[name].as_u64().and_then(|number| usize::try_from(number).ok());
+        let number = config.value[name]
+            .as_u64()
+            .and_then(|number| usize::try_from(number).ok());
         let (least, most) = (range.start(), range.end());
         let outside = || config.invalid(format!("{name} is no number from {least} to {most}"));
-        number.filter(|number| range.contains(number)).ok_or_else(outside)
+        number
+            .filter(|number| range.contains(number))
+            .ok_or_else(outside)
     };
     let shape = Shape {
         activation,
@@ -79,7 +83,9 @@ pub(super) fn pooling_place(modules: &Json) -> Result<String, ModelError> {
             _ => return Err(modules.unsupported(format!("it has a module {kind:?}"))),
         }
     }
-    place.map(str::to_owned).ok_or_else(|| modules.invalid("it has no pooling".to_owned()))
+    place
+        .map(str::to_owned)
+        .ok_or_else(|| modules.invalid("it has no pooling".to_owned()))
 }
 
 /// What the pooling's `config.json` says.
@@ -109,11 +115,15 @@ impl Prompts {
         let usual = config.value["default_prompt_name"].as_str();
         let prompt = |names: &[&str]| {
             let names = names.iter().copied().chain(usual);
-            let found = names.filter_map(|name| config.value["prompts"][name].as_str()).next();
+            let found = names
+                .filter_map(|name| config.value["prompts"][name].as_str())
+                .next();
             found.unwrap_or_default().to_owned()
         };
-        let prompts =
-            Self { query: prompt(&["query"]), memory: prompt(&["document", "passage", "corpus"]) };
+        let prompts = Self {
+            query: prompt(&["query"]),
+            memory: prompt(&["document", "passage", "corpus"]),
+        };
         match prompts.query.len().max(prompts.memory.len()) {
             0..=PROMPT_BYTES_MAX => Ok(prompts),
             _ => Err(config.invalid(format!("a prompt has more than {PROMPT_BYTES_MAX} bytes"))),

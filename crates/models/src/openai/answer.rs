@@ -27,10 +27,15 @@ pub(super) fn bytes_max(texts: usize) -> usize {
 /// The vectors of so many texts, in their order, of one dimension and of length 1.
 pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, Fault> {
     let answer: Object = serde_json::from_slice(body).map_err(|_| strange("is no JSON object"))?;
-    let data = answer.get("data").and_then(|data| from_str::<Vec<Object>>(data.get()).ok());
+    let data = answer
+        .get("data")
+        .and_then(|data| from_str::<Vec<Object>>(data.get()).ok());
     let data = data.ok_or_else(|| strange("has no list named data"))?;
     if data.len() != texts {
-        return Err(strange(&format!("has {} vectors for {texts} texts", data.len())));
+        return Err(strange(&format!(
+            "has {} vectors for {texts} texts",
+            data.len()
+        )));
     }
     let mut vectors = vec![None; texts];
     for (position, item) in data.iter().enumerate() {
@@ -67,7 +72,10 @@ fn vector(item: &Object) -> Result<Vec<f32>, Fault> {
 /// Not what the contract says; proxies and starting servers do that.
 fn strange(what: &str) -> Fault {
     let problem = format!("the answer {what}; is base_url the one of an OpenAI-compatible server?");
-    Fault::Later { problem, after: None }
+    Fault::Later {
+        problem,
+        after: None,
+    }
 }
 
 #[cfg(test)]
@@ -76,7 +84,10 @@ mod tests {
 
     fn problem(body: &str, texts: usize) -> String {
         match vectors(body.as_bytes(), texts).expect_err(body) {
-            Fault::Later { problem, after: None } => problem,
+            Fault::Later {
+                problem,
+                after: None,
+            } => problem,
             other => panic!("{body}: {other:?}"),
         }
     }
@@ -86,14 +97,24 @@ mod tests {
         let body = r#"{"object":"list","usage":{"total_tokens":2},"data":[
             {"index":1,"object":"embedding","embedding":[0,-2e0]},
             {"index":0,"object":"embedding","embedding":[3.0,4]}]}"#;
-        assert_eq!(vectors(body.as_bytes(), 2), Ok(vec![vec![0.6, 0.8], vec![0.0, -1.0]]));
+        assert_eq!(
+            vectors(body.as_bytes(), 2),
+            Ok(vec![vec![0.6, 0.8], vec![0.0, -1.0]])
+        );
         let body = r#"{"data":[{"embedding":[1]},{"embedding":[-1]}]}"#;
         assert_eq!(vectors(body.as_bytes(), 2), Ok(vec![vec![1.0], vec![-1.0]]));
     }
 
     #[test]
     fn an_answer_that_is_none_may_be_better_later() {
-        for body in ["", "<html>", "[]", "null", "{\"data\":[{\"embedding\":[NaN]}]}", "\u{0}"] {
+        for body in [
+            "",
+            "<html>",
+            "[]",
+            "null",
+            "{\"data\":[{\"embedding\":[NaN]}]}",
+            "\u{0}",
+        ] {
             assert!(problem(body, 1).contains("no JSON object"), "{body}");
         }
         for body in ["{}", r#"{"data":1}"#, r#"{"data":[1]}"#] {
@@ -106,14 +127,26 @@ mod tests {
         };
         assert!(problem(&of(&["0"]), 2).contains("1 vectors for 2 texts"));
         assert!(problem(&of(&["0", "1", "2"]), 2).contains("3 vectors for 2 texts"));
-        for indexes in [["0", "0"], ["0", "2"], ["0", "-1"], ["0", "null"], ["0", "\"1\""]] {
-            assert!(problem(&of(&indexes), 2).contains("numbers its vectors"), "{indexes:?}");
+        for indexes in [
+            ["0", "0"],
+            ["0", "2"],
+            ["0", "-1"],
+            ["0", "null"],
+            ["0", "\"1\""],
+        ] {
+            assert!(
+                problem(&of(&indexes), 2).contains("numbers its vectors"),
+                "{indexes:?}"
+            );
         }
         for embedding in ["\"AACAPw==\"", "[]", "[\"1\"]", "null", "[[1]]", "{}"] {
             let body = format!(r#"{{"data":[{{"embedding":{embedding}}}]}}"#);
             assert!(problem(&body, 1).contains("no list of numbers"), "{body}");
         }
-        let long = format!(r#"{{"data":[{{"embedding":[1{}]}}]}}"#, ",1".repeat(DIMENSIONS_MAX));
+        let long = format!(
+            r#"{{"data":[{{"embedding":[1{}]}}]}}"#,
+            ",1".repeat(DIMENSIONS_MAX)
+        );
         assert!(problem(&long, 1).contains("no list of numbers"));
         let mixed = r#"{"data":[{"embedding":[1]},{"embedding":[1,2]}]}"#;
         assert!(problem(mixed, 2).contains("different dimensions"));

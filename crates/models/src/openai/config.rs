@@ -74,11 +74,19 @@ impl OpenAiEmbedderConfig {
             http::model(&self.model),
             (dimensions, "dimensions", "1 to 8192"),
             ((1..=BATCH_MAX).contains(&self.batch), "batch", "1 to 2048"),
-            ((1..=BATCH_BYTES_MAX).contains(&self.batch_bytes), "batch_bytes", "1 to 16 MiB"),
+            (
+                (1..=BATCH_BYTES_MAX).contains(&self.batch_bytes),
+                "batch_bytes",
+                "1 to 16 MiB",
+            ),
             (text, "text_bytes_max", "256 bytes to 1 MiB"),
             http::timeout_limit(self.timeout),
             http::tries_limit(self.tries_max),
-            (prefix <= PREFIX_BYTES_MAX, "query_prefix, memory_prefix", "at most 4 KiB"),
+            (
+                prefix <= PREFIX_BYTES_MAX,
+                "query_prefix, memory_prefix",
+                "at most 4 KiB",
+            ),
         ])
     }
 }
@@ -125,7 +133,9 @@ mod tests {
             ("timeout", |c| c.timeout = Duration::from_secs(601)),
             ("tries_max", |c| c.tries_max = 0),
             ("tries_max", |c| c.tries_max = 11),
-            ("query_prefix, memory_prefix", |c| c.memory_prefix = "x".repeat(4_097)),
+            ("query_prefix, memory_prefix", |c| {
+                c.memory_prefix = "x".repeat(4_097)
+            }),
         ];
         let good = OpenAiEmbedderConfig::new("http://a.example", "m");
         assert!(good.check().is_ok());
@@ -143,10 +153,15 @@ mod tests {
     fn nothing_shows_a_key_or_a_token() {
         let key = ApiKey::parse("sk-hunter2").expect("a key");
         let base_url = "https://a.example/v1?token=hunter2";
-        let config =
-            OpenAiEmbedderConfig { api_key: Some(key), ..OpenAiEmbedderConfig::new(base_url, "m") };
+        let config = OpenAiEmbedderConfig {
+            api_key: Some(key),
+            ..OpenAiEmbedderConfig::new(base_url, "m")
+        };
         let embedder = OpenAiEmbedder::new(&config).expect("a good configuration");
         let shown = format!("{config:?} {embedder:?}");
-        assert!(shown.contains("a.example/v1") && !shown.contains("hunter2"), "{shown}");
+        assert!(
+            shown.contains("a.example/v1") && !shown.contains("hunter2"),
+            "{shown}"
+        );
     }
 }

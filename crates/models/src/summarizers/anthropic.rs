@@ -35,7 +35,10 @@ impl AnthropicSummarizer {
             path: "/v1/messages",
             headers: http::anthropic(config.api_key.as_ref()),
             api_key: config.api_key.clone(),
-            tries: Tries { max: config.tries_max, limit: TimeLimit::All(config.timeout) },
+            tries: Tries {
+                max: config.tries_max,
+                limit: TimeLimit::All(config.timeout),
+            },
         })?;
         Ok(Self {
             provider,
@@ -91,5 +94,8 @@ fn read(body: &[u8]) -> Result<Answer, Fault> {
         Some("refusal") => Stop::Refused,
         _ => Stop::Complete,
     };
-    Ok(Answer::Text { text: super::texts(&answer["content"]), stop })
+    Ok(Answer::Text {
+        text: super::texts(&answer["content"]),
+        stop,
+    })
 }

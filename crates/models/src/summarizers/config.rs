@@ -124,7 +124,10 @@ impl OpenAiSummarizerConfig {
     pub(super) fn check(&self) -> Result<(), ModelError> {
         check(self.timeout, self.tries_max, self.input_tokens_max)?;
         let thinking = self.thinking_tokens <= THINKING_TOKENS_MAX;
-        http::check([http::model(&self.model), (thinking, "thinking_tokens", "at most 1000000")])
+        http::check([
+            http::model(&self.model),
+            (thinking, "thinking_tokens", "at most 1000000"),
+        ])
     }
 }
 
@@ -237,11 +240,17 @@ mod tests {
         let good = AnthropicSummarizerConfig::new("m");
         assert!(good.check().is_ok());
         is_out_of_range(AnthropicSummarizerConfig::new("").check(), "model");
-        let config = AnthropicSummarizerConfig { tries_max: 0, ..good };
+        let config = AnthropicSummarizerConfig {
+            tries_max: 0,
+            ..good
+        };
         is_out_of_range(config.check(), "tries_max");
         let good = WebhookSummarizerConfig::new("http://a.example");
         assert!(good.check().is_ok());
-        let config = WebhookSummarizerConfig { input_tokens_max: 0, ..good };
+        let config = WebhookSummarizerConfig {
+            input_tokens_max: 0,
+            ..good
+        };
         is_out_of_range(config.check(), "input_tokens_max");
     }
 
@@ -258,13 +267,19 @@ mod tests {
             api_key: api_key.clone(),
             ..OpenAiSummarizerConfig::new(&base_url, "m")
         };
-        let three = WebhookSummarizerConfig { api_key, ..WebhookSummarizerConfig::new(&base_url) };
+        let three = WebhookSummarizerConfig {
+            api_key,
+            ..WebhookSummarizerConfig::new(&base_url)
+        };
         let made = (
             AnthropicSummarizer::new(&one).expect("a good configuration"),
             OpenAiSummarizer::new(&two).expect("a good configuration"),
             WebhookSummarizer::new(&three).expect("a good configuration"),
         );
         let shown = format!("{one:?} {two:?} {three:?} {made:?}");
-        assert!(shown.contains("a.example/v1") && !shown.contains("hunter2"), "{shown}");
+        assert!(
+            shown.contains("a.example/v1") && !shown.contains("hunter2"),
+            "{shown}"
+        );
     }
 }

@@ -41,11 +41,19 @@ impl OpenAiSummarizer {
             path: "/chat/completions",
             headers: http::bearer(config.api_key.as_ref()),
             api_key: config.api_key.clone(),
-            tries: Tries { max: config.tries_max, limit: TimeLimit::All(config.timeout) },
+            tries: Tries {
+                max: config.tries_max,
+                limit: TimeLimit::All(config.timeout),
+            },
         })?;
         let name = format!("openai:{}", config.model);
         let limit = limit(config.token_limit, &base);
-        Ok(Self { provider, name, config: config.clone(), limit })
+        Ok(Self {
+            provider,
+            name,
+            config: config.clone(),
+            limit,
+        })
     }
 
     async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
@@ -95,12 +103,18 @@ fn limit(configured: TokenLimit, base: &Url) -> &'static str {
         TokenLimit::MaxTokens => false,
         TokenLimit::MaxCompletionTokens => true,
     };
-    if is_new { "max_completion_tokens" } else { "max_tokens" }
+    if is_new {
+        "max_completion_tokens"
+    } else {
+        "max_tokens"
+    }
 }
 
 fn read(body: &[u8]) -> Result<Answer, Fault> {
     let answer = super::fields(body, WHOSE)?;
-    let choice = answer["choices"].get(0).filter(|choice| choice["message"].is_object());
+    let choice = answer["choices"]
+        .get(0)
+        .filter(|choice| choice["message"].is_object());
     let choice = choice.ok_or_else(|| super::strange("has no choice with a message", WHOSE))?;
     let refusal = choice["message"]["refusal"].as_str().unwrap_or_default();
     // A reason that is not known yet, or none, is judged by what was written.
@@ -138,13 +152,19 @@ mod tests {
         let at = |configured, url: &str| limit(configured, &http::base(url).expect(url));
         for (url, expected) in [
             ("https://api.openai.com/v1", "max_completion_tokens"),
-            ("https://me.openai.azure.com/openai/v1", "max_completion_tokens"),
+            (
+                "https://me.openai.azure.com/openai/v1",
+                "max_completion_tokens",
+            ),
             ("http://127.0.0.1:11434/v1", "max_tokens"),
             ("https://openrouter.ai/api/v1", "max_tokens"),
         ] {
             assert_eq!(at(TokenLimit::Auto, url), expected, "{url}");
             assert_eq!(at(TokenLimit::MaxTokens, url), "max_tokens");
-            assert_eq!(at(TokenLimit::MaxCompletionTokens, url), "max_completion_tokens");
+            assert_eq!(
+                at(TokenLimit::MaxCompletionTokens, url),
+                "max_completion_tokens"
+            );
         }
     }
 

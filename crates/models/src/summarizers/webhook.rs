@@ -55,9 +55,15 @@ impl WebhookSummarizer {
             path: "",
             headers: http::bearer(config.api_key.as_ref()),
             api_key: config.api_key.clone(),
-            tries: Tries { max: config.tries_max, limit: TimeLimit::All(config.timeout) },
+            tries: Tries {
+                max: config.tries_max,
+                limit: TimeLimit::All(config.timeout),
+            },
         })?;
-        Ok(Self { provider, input_tokens_max: config.input_tokens_max })
+        Ok(Self {
+            provider,
+            input_tokens_max: config.input_tokens_max,
+        })
     }
 
     async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
@@ -145,9 +151,12 @@ fn notes(notes: &Notes) -> Value {
 /// Text: who reads what models answer reads and checks this, too.
 fn read(body: &[u8]) -> Result<Answer, Fault> {
     match str::from_utf8(body) {
-        Ok(text) => Ok(Answer::Text { text: text.to_owned(), stop: Stop::Complete }),
-        Err(_) => {
-            Err(Fault::Strange { problem: "the answer is no text; it takes JSON".to_owned() })
-        }
+        Ok(text) => Ok(Answer::Text {
+            text: text.to_owned(),
+            stop: Stop::Complete,
+        }),
+        Err(_) => Err(Fault::Strange {
+            problem: "the answer is no text; it takes JSON".to_owned(),
+        }),
     }
 }

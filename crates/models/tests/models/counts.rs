@@ -100,7 +100,11 @@ async fn a_request_is_counted_as_its_provider_takes_it() {
     assert_eq!(responses.format(), MessageFormat::OpenAiResponses);
     let got = counted(&responses, &service, two).await;
     assert_eq!(got.line, "POST /v1/responses/input_tokens");
-    assert!(got.head.contains("authorization: bearer sk-hunter2"), "{}", got.head);
+    assert!(
+        got.head.contains("authorization: bearer sk-hunter2"),
+        "{}",
+        got.head
+    );
     let expected = json!({
         "model": "small", "instructions": "Be \"kind\".", "input": messages,
         "tools": [{"type": "function", "name": "f", "parameters": parameters}],
@@ -122,14 +126,28 @@ async fn a_request_is_counted_as_its_provider_takes_it() {
 async fn what_is_not_there_is_not_sent_and_what_is_no_json_neither() {
     let service = Service::bind().await;
     for (counter, said) in all(&service) {
-        let bare = CountAsk { messages_json: MESSAGES.to_owned(), ..CountAsk::default() };
+        let bare = CountAsk {
+            messages_json: MESSAGES.to_owned(),
+            ..CountAsk::default()
+        };
         let (outcome, got) = exchange(&counter, bare, service.answer("200 OK", "", said)).await;
         assert_eq!(outcome, Ok(42));
-        assert_eq!(got.body.as_object().expect("an object").len(), 2, "{}", got.body);
-        let half = CountAsk { messages_json: "[{swordfish".to_owned(), ..ask() };
+        assert_eq!(
+            got.body.as_object().expect("an object").len(),
+            2,
+            "{}",
+            got.body
+        );
+        let half = CountAsk {
+            messages_json: "[{swordfish".to_owned(),
+            ..ask()
+        };
         let (outcome, ()) = exchange(&counter, half, async {}).await;
         let problem = outcome.expect_err("no JSON").problem;
-        assert!(problem.contains("of the request") && !problem.contains("swordfish"), "{problem}");
+        assert!(
+            problem.contains("of the request") && !problem.contains("swordfish"),
+            "{problem}"
+        );
     }
 }
 
@@ -142,7 +160,11 @@ async fn nobody_is_asked_twice_and_a_problem_tells_nothing() {
         ("401 Unauthorized", CHATTY, "check api_key"),
         ("307 Temporary Redirect", "", "it redirects"),
         ("200 OK", "{}", "no number named"),
-        ("200 OK", r#"{"input_tokens":-1,"count":"9"}"#, "no number named"),
+        (
+            "200 OK",
+            r#"{"input_tokens":-1,"count":"9"}"#,
+            "no number named",
+        ),
         ("200 OK", r#"{"input_tokens":4"#, "no number named"),
         ("200 OK", &long, "more than 16777216 bytes"),
     ] {
@@ -153,7 +175,10 @@ async fn nobody_is_asked_twice_and_a_problem_tells_nothing() {
             let problem = outcome.expect_err("a failure").problem;
             assert!(problem.starts_with("counts of 127.0.0.1:"), "{problem}");
             assert!(problem.contains(expected), "{problem}");
-            assert!(!problem.contains("swordfish") && !problem.contains("hunter2"), "{problem}");
+            assert!(
+                !problem.contains("swordfish") && !problem.contains("hunter2"),
+                "{problem}"
+            );
         }
     }
 }
@@ -171,5 +196,10 @@ async fn who_does_not_count_within_two_seconds_is_given_up() {
     }
     let [(counter, _), ..] = all(&service);
     let (outcome, _) = exchange(&counter, ask(), service.say(b"")).await;
-    assert!(outcome.expect_err("nothing").problem.contains("no answer: "));
+    assert!(
+        outcome
+            .expect_err("nothing")
+            .problem
+            .contains("no answer: ")
+    );
 }

@@ -8,7 +8,10 @@ use crate::kit::strings;
 use crate::made::{HIDDEN, POSITIONS, WORDS, folder, weights, write};
 
 async fn vectors(embedder: &dyn Embedder, texts: &[String]) -> Vec<Vec<f32>> {
-    embedder.embed(Purpose::Memory, texts.to_vec()).await.expect("vectors")
+    embedder
+        .embed(Purpose::Memory, texts.to_vec())
+        .await
+        .expect("vectors")
 }
 
 async fn vector(embedder: &dyn Embedder, text: &str) -> Vec<f32> {
@@ -38,7 +41,10 @@ async fn a_text_has_the_same_vector_alone_and_among_many_in_their_order() {
     for (text, vector_among_many) in texts.iter().zip(&together) {
         let alone = vector(&*embedder, text).await;
         assert_eq!(alone.len(), HIDDEN);
-        assert!((cosine(&alone, &alone) - 1.0).abs() < 1e-5, "{text}: {alone:?}");
+        assert!(
+            (cosine(&alone, &alone) - 1.0).abs() < 1e-5,
+            "{text}: {alone:?}"
+        );
         let cosine_of = cosine(&alone, vector_among_many);
         assert!(cosine_of > 0.9999, "{text}: {cosine_of}");
         differing += usize::from(cosine(&alone, &together[0]) < 0.99);
@@ -59,11 +65,22 @@ async fn a_long_text_is_cut_where_the_model_ends_and_not_before() {
     let short = vector(&embedder, &words(POSITIONS - 4)).await;
     assert!(cosine(&full, &long) > 0.9999, "{full:?} {long:?}");
     assert!(cosine(&full, &short) < 0.999, "{full:?} {short:?}");
-    let odd = ["", " ", "\u{0}", &"é".repeat(100_000), &"x".repeat(100_000), "[CLS] tea [MASK]"];
+    let odd = [
+        "",
+        " ",
+        "\u{0}",
+        &"é".repeat(100_000),
+        &"x".repeat(100_000),
+        "[CLS] tea [MASK]",
+    ];
     for vector in vectors(&embedder, &strings(&odd)).await {
         assert!((cosine(&vector, &vector) - 1.0).abs() < 1e-5, "{vector:?}");
     }
-    write(dir.path(), "sentence_bert_config.json", &json!({"max_seq_length": 10}));
+    write(
+        dir.path(),
+        "sentence_bert_config.json",
+        &json!({"max_seq_length": 10}),
+    );
     let shorter = LocalEmbedder::open(dir.path()).expect("a model");
     let eight = vector(&shorter, &words(8)).await;
     assert!(cosine(&eight, &vector(&shorter, &words(30)).await) > 0.9999);
@@ -85,14 +102,20 @@ async fn the_folder_says_how_tokens_become_one_vector_and_what_stands_before_a_t
     let pooling = json!({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false});
     write(dir.path(), "1_Pooling/config.json", &pooling);
     let cls = LocalEmbedder::open(dir.path()).expect("a model");
-    let (by_mean, by_cls) =
-        (vector(&mean, "ann likes tea").await, vector(&cls, "ann likes tea").await);
+    let (by_mean, by_cls) = (
+        vector(&mean, "ann likes tea").await,
+        vector(&cls, "ann likes tea").await,
+    );
     assert!(cosine(&by_mean, &by_cls) < 0.99, "{by_mean:?} {by_cls:?}");
     let prompts = json!({"prompts": {"query": "where ", "passage": "in "}});
     write(dir.path(), "config_sentence_transformers.json", &prompts);
     let prompted = LocalEmbedder::open(dir.path()).expect("a model");
     for (purpose, same) in [(Purpose::Query, "where tea"), (Purpose::Memory, "in tea")] {
-        let found = prompted.embed(purpose, strings(&["tea"])).await.expect("vectors").remove(0);
+        let found = prompted
+            .embed(purpose, strings(&["tea"]))
+            .await
+            .expect("vectors")
+            .remove(0);
         assert!(cosine(&found, &vector(&cls, same).await) > 0.9999, "{same}");
     }
     let names = [mean.model(), cls.model(), prompted.model()];
@@ -103,10 +126,16 @@ async fn the_folder_says_how_tokens_become_one_vector_and_what_stands_before_a_t
 fn a_name_tells_models_apart_and_not_where_they_lie() {
     let (here, there) = (folder(), folder());
     let name = |dir: &tempfile::TempDir| {
-        LocalEmbedder::open(dir.path()).expect("a model").model().to_owned()
+        LocalEmbedder::open(dir.path())
+            .expect("a model")
+            .model()
+            .to_owned()
     };
     let first = name(&here);
-    assert!(first.starts_with("local:bert:") && first.len() == 27, "{first}");
+    assert!(
+        first.starts_with("local:bert:") && first.len() == 27,
+        "{first}"
+    );
     assert_eq!(first, name(&there));
     std::fs::write(there.path().join("model.safetensors"), weights(1)).expect("a file");
     assert_ne!(first, name(&there));

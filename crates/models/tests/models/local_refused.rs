@@ -25,15 +25,27 @@ fn each_file_has_to_be_there_and_of_a_size() {
         assert!(matches!(large, ModelError::ModelTooLarge { .. }), "{large}");
         fs::remove_file(&path).expect("a file");
         let missing = refused(dir.path());
-        assert!(matches!(missing, ModelError::ModelIncomplete { .. }), "{missing}");
-        assert!(missing.to_string().contains(&format!("{name} is missing")), "{missing}");
+        assert!(
+            matches!(missing, ModelError::ModelIncomplete { .. }),
+            "{missing}"
+        );
+        assert!(
+            missing.to_string().contains(&format!("{name} is missing")),
+            "{missing}"
+        );
         fs::create_dir(&path).expect("a directory");
         let unreadable = refused(dir.path());
-        assert!(matches!(unreadable, ModelError::ModelUnreadable { .. }), "{unreadable}");
+        assert!(
+            matches!(unreadable, ModelError::ModelUnreadable { .. }),
+            "{unreadable}"
+        );
     }
     let dir = folder();
     let nowhere = refused(&dir.path().join("nowhere"));
-    assert!(matches!(nowhere, ModelError::ModelIncomplete { .. }), "{nowhere}");
+    assert!(
+        matches!(nowhere, ModelError::ModelIncomplete { .. }),
+        "{nowhere}"
+    );
 }
 
 #[test]
@@ -49,10 +61,22 @@ fn another_family_is_refused_with_what_to_take() {
         {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]);
     let prompt = json!({"pooling_mode_mean_tokens": true, "include_prompt": false});
     for (name, value, what) in [
-        ("config.json", change(&config(), "model_type", json!("roberta")), "roberta"),
+        (
+            "config.json",
+            change(&config(), "model_type", json!("roberta")),
+            "roberta",
+        ),
         ("config.json", json!({}), "model_type is nothing"),
-        ("config.json", change(&config(), "hidden_act", json!("swish")), "swish"),
-        ("config.json", change(&config(), "position_embedding_type", json!("relative_key")), "key"),
+        (
+            "config.json",
+            change(&config(), "hidden_act", json!("swish")),
+            "swish",
+        ),
+        (
+            "config.json",
+            change(&config(), "position_embedding_type", json!("relative_key")),
+            "key",
+        ),
         ("1_Pooling/config.json", both, "cls_token"),
         ("1_Pooling/config.json", max, "max_tokens"),
         ("1_Pooling/config.json", prompt, "without the prompt"),
@@ -61,9 +85,15 @@ fn another_family_is_refused_with_what_to_take() {
         let dir = folder();
         write(dir.path(), name, &value);
         let error = refused(dir.path());
-        assert!(matches!(error, ModelError::ModelUnsupported { .. }), "{what}: {error}");
+        assert!(
+            matches!(error, ModelError::ModelUnsupported { .. }),
+            "{what}: {error}"
+        );
         let said = error.to_string();
-        assert!(said.contains(what) && said.contains("all-MiniLM-L6-v2"), "{said}");
+        assert!(
+            said.contains(what) && said.contains("all-MiniLM-L6-v2"),
+            "{said}"
+        );
     }
 }
 
@@ -83,18 +113,33 @@ fn files_that_say_nothing_or_do_not_fit_are_refused() {
         config[name] = value;
         write(dir.path(), "config.json", &config);
         let error = refused(dir.path());
-        assert!(matches!(error, ModelError::ModelInvalid { .. }), "{name}: {error}");
+        assert!(
+            matches!(error, ModelError::ModelInvalid { .. }),
+            "{name}: {error}"
+        );
     }
     // More words than the model has, or weights of another size.
-    for (name, value) in [("vocab_size", 10), ("hidden_size", 32), ("num_hidden_layers", 3)] {
+    for (name, value) in [
+        ("vocab_size", 10),
+        ("hidden_size", 32),
+        ("num_hidden_layers", 3),
+    ] {
         let dir = folder();
         let mut config = config();
         config[name] = json!(value);
         write(dir.path(), "config.json", &config);
         let error = refused(dir.path());
-        assert!(matches!(error, ModelError::ModelUnusable { .. }), "{name}: {error}");
+        assert!(
+            matches!(error, ModelError::ModelUnusable { .. }),
+            "{name}: {error}"
+        );
     }
-    for name in ["config.json", "modules.json", "model.safetensors", "tokenizer.json"] {
+    for name in [
+        "config.json",
+        "modules.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ] {
         for content in ["", "{", "\u{0}"] {
             let dir = folder();
             fs::write(dir.path().join(name), content).expect("a file");

@@ -15,8 +15,9 @@ const INTERMEDIATE: usize = 32;
 const SEED: u64 = 7_117;
 
 /// What it knows beside the marks.
-pub(crate) const WORDS: [&str; 10] =
-    ["tea", "milk", "ann", "likes", "seattle", "live", "where", "do", "i", "in"];
+pub(crate) const WORDS: [&str; 10] = [
+    "tea", "milk", "ann", "likes", "seattle", "live", "where", "do", "i", "in",
+];
 const MARKS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
 /// A good folder.
@@ -109,21 +110,30 @@ pub(crate) fn weights(seed: u64) -> Vec<u8> {
 fn names() -> Vec<(String, Vec<usize>)> {
     let mut names = Vec::new();
     let mut add = |name: String, shape: &[usize]| names.push((name, shape.to_vec()));
-    for (name, count) in
-        [("word", MARKS.len() + WORDS.len()), ("position", POSITIONS), ("token_type", 2)]
-    {
-        add(format!("embeddings.{name}_embeddings.weight"), &[count, HIDDEN]);
+    for (name, count) in [
+        ("word", MARKS.len() + WORDS.len()),
+        ("position", POSITIONS),
+        ("token_type", 2),
+    ] {
+        add(
+            format!("embeddings.{name}_embeddings.weight"),
+            &[count, HIDDEN],
+        );
     }
     let mut norms = vec!["embeddings.LayerNorm".to_owned()];
     for layer in 0..2 {
         let layer = format!("encoder.layer.{layer}");
         for name in ["self.query", "self.key", "self.value", "output.dense"] {
-            add(format!("{layer}.attention.{name}.weight"), &[HIDDEN, HIDDEN]);
+            add(
+                format!("{layer}.attention.{name}.weight"),
+                &[HIDDEN, HIDDEN],
+            );
             add(format!("{layer}.attention.{name}.bias"), &[HIDDEN]);
         }
-        for (name, from, to) in
-            [("intermediate", HIDDEN, INTERMEDIATE), ("output", INTERMEDIATE, HIDDEN)]
-        {
+        for (name, from, to) in [
+            ("intermediate", HIDDEN, INTERMEDIATE),
+            ("output", INTERMEDIATE, HIDDEN),
+        ] {
             add(format!("{layer}.{name}.dense.weight"), &[to, from]);
             add(format!("{layer}.{name}.dense.bias"), &[to]);
         }

@@ -19,6 +19,9 @@ mod summaries;
 fn without_the_feature_a_local_model_says_how_to_get_it() {
     let error = memoird_models::open_local(std::path::Path::new("a/model")).expect_err("no model");
     let problem = error.to_string();
-    assert!(problem.contains("built without local-embedder"), "{problem}");
+    assert!(
+        problem.contains("built without local-embedder"),
+        "{problem}"
+    );
     assert!(problem.contains("--features local-embedder"), "{problem}");
 }

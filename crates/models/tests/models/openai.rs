@@ -19,7 +19,9 @@ fn assert_of(vectors: &[Vec<f32>], texts: &[&str]) {
     assert_eq!(vectors.len(), texts.len());
     for (vector, text) in vectors.iter().zip(texts) {
         let pairs = vector.iter().zip(unit(text));
-        let is_near = pairs.map(|(a, b)| (a - b).abs()).all(|distance| distance < 1e-6);
+        let is_near = pairs
+            .map(|(a, b)| (a - b).abs())
+            .all(|distance| distance < 1e-6);
         assert!(is_near && vector.len() == 2, "{text}: {vector:?}");
     }
 }
@@ -32,11 +34,20 @@ async fn a_provider_gets_the_texts_and_its_vectors_get_length_one() {
     let (vectors, got) = exchange(&embedder, &texts, service.good()).await;
     assert_of(&vectors.expect("vectors"), &texts);
     assert_eq!(got.line, "POST /v1/embeddings");
-    assert_eq!(got.body, json!({"model": "small", "input": texts, "encoding_format": "float"}));
-    for line in ["authorization: bearer sk-hunter2", "content-type: application/json"] {
+    assert_eq!(
+        got.body,
+        json!({"model": "small", "input": texts, "encoding_format": "float"})
+    );
+    for line in [
+        "authorization: bearer sk-hunter2",
+        "content-type: application/json",
+    ] {
         assert!(got.head.lines().any(|found| found == line), "{}", got.head);
     }
-    assert_eq!(embedder.model(), format!("openai:{}:small:-", service.place()));
+    assert_eq!(
+        embedder.model(),
+        format!("openai:{}:small:-", service.place())
+    );
     let (none, ()) = exchange(&embedder, &[], async {}).await;
     assert_eq!(none, Ok(Vec::new()));
 }
@@ -54,16 +65,32 @@ async fn a_server_without_keys_gets_none_and_dimensions_are_asked_for() {
     assert_eq!(got.line, "POST /v1/embeddings");
     assert_eq!(got.body["dimensions"], json!(2));
     assert!(!got.head.contains("authorization"), "{}", got.head);
-    assert_eq!(embedder.model(), format!("openai:{}:small:2", service.place()));
+    assert_eq!(
+        embedder.model(),
+        format!("openai:{}:small:2", service.place())
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_texts_go_in_batches_of_so_many_texts_and_bytes_in_their_order() {
     let service = Service::bind().await;
-    let config = OpenAiEmbedderConfig { batch: 3, batch_bytes: 10, ..config(service.url()) };
+    let config = OpenAiEmbedderConfig {
+        batch: 3,
+        batch_bytes: 10,
+        ..config(service.url())
+    };
     let embedder = embedder(&config);
     assert_eq!(embedder.batch_max(), 3);
-    let texts = ["a", "bb", "ccc", "dddd", "eeeee", "ff", "gggggggggggggggg", "h"];
+    let texts = [
+        "a",
+        "bb",
+        "ccc",
+        "dddd",
+        "eeeee",
+        "ff",
+        "gggggggggggggggg",
+        "h",
+    ];
     let (vectors, batches) = exchange(&embedder, &texts, async {
         let mut batches = Vec::new();
         for _ in 0..5 {
@@ -83,7 +110,11 @@ async fn vectors_in_another_order_find_their_texts() {
     let embedder = embedder(&config(service.url()));
     let texts = ["a", "bb", "ccc", "dddd"];
     let vectors: Vec<Vec<f32>> = texts.iter().map(|text| vector(text)).collect();
-    let body = data([2, 0, 3, 1].into_iter().map(|index| (index, &vectors[index])));
+    let body = data(
+        [2, 0, 3, 1]
+            .into_iter()
+            .map(|index| (index, &vectors[index])),
+    );
     let (vectors, _) = exchange(&embedder, &texts, service.answer("200 OK", "", &body)).await;
     assert_of(&vectors.expect("vectors"), &texts);
 }
@@ -98,7 +129,10 @@ async fn a_purpose_has_its_prefix_and_the_model_s_name_tells_prefixes_apart() {
         ..plain.clone()
     };
     let embedder = embedder(&config);
-    for (purpose, expected) in [(Purpose::Query, "query: tea"), (Purpose::Memory, "passage: tea")] {
+    for (purpose, expected) in [
+        (Purpose::Query, "query: tea"),
+        (Purpose::Memory, "passage: tea"),
+    ] {
         let asked = embedder.embed(purpose, strings(&["tea"]));
         let (vectors, got) = tokio::join!(asked, service.good());
         assert_eq!(got.texts(), [expected]);
@@ -109,7 +143,12 @@ async fn a_purpose_has_its_prefix_and_the_model_s_name_tells_prefixes_apart() {
         memory_prefix: config.query_prefix.clone(),
         ..plain.clone()
     };
-    let name = |config| OpenAiEmbedder::new(config).expect("a good one").model().to_owned();
+    let name = |config| {
+        OpenAiEmbedder::new(config)
+            .expect("a good one")
+            .model()
+            .to_owned()
+    };
     let names = [name(&plain), name(&config), name(&swapped)];
     assert!(names[1].starts_with(&format!("{}:", names[0])), "{names:?}");
     assert!(names[1] != names[2], "{names:?}");
@@ -118,7 +157,10 @@ async fn a_purpose_has_its_prefix_and_the_model_s_name_tells_prefixes_apart() {
 #[tokio::test(start_paused = true)]
 async fn a_long_text_is_cut_between_characters() {
     let service = Service::bind().await;
-    let config = OpenAiEmbedderConfig { text_bytes_max: 1_000, ..config(service.url()) };
+    let config = OpenAiEmbedderConfig {
+        text_bytes_max: 1_000,
+        ..config(service.url())
+    };
     let text = format!("a{}", "é".repeat(600));
     let (vectors, got) = exchange(&embedder(&config), &[&text], service.good()).await;
     assert_eq!(got.texts(), [&text[..999]]);

@@ -30,7 +30,9 @@ async fn a_busy_provider_is_asked_again_after_the_pause_that_it_wants() {
     let embedder = embedder(&config(service.url()));
     let start = now();
     let (vectors, got) = exchange(&embedder, &[TEXT], async {
-        service.answer("429 Slow", "retry-after: 7\r\n", CHATTY).await;
+        service
+            .answer("429 Slow", "retry-after: 7\r\n", CHATTY)
+            .await;
         service.good().await
     })
     .await;
@@ -50,7 +52,10 @@ async fn a_long_pause_is_left_to_the_caller() {
     let is_so = matches!(&outcome, Err(EmbedError::Later { after: found, .. }) if *found == after);
     assert!(is_so, "{outcome:?}");
     let problem = later(outcome);
-    assert!(problem.ends_with("429 Too Many Requests (some_error)"), "{problem}");
+    assert!(
+        problem.ends_with("429 Too Many Requests (some_error)"),
+        "{problem}"
+    );
     tells_nothing(&problem);
 }
 
@@ -82,10 +87,17 @@ async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
     ] {
         let service = Service::bind().await;
         let embedder = embedder(&config(service.url()));
-        let (outcome, _) =
-            exchange(&embedder, &[TEXT], service.answer(status, "location: /\r\n", CHATTY)).await;
+        let (outcome, _) = exchange(
+            &embedder,
+            &[TEXT],
+            service.answer(status, "location: /\r\n", CHATTY),
+        )
+        .await;
         let problem = misconfigured(outcome);
-        assert!(problem.contains(&format!("{status} (some_error); ")), "{problem}");
+        assert!(
+            problem.contains(&format!("{status} (some_error); ")),
+            "{problem}"
+        );
         assert!(problem.contains(hint), "{problem}");
         tells_nothing(&problem);
     }
@@ -96,18 +108,39 @@ async fn the_text_that_is_refused_is_looked_for_and_then_a_harmless_word_is_trie
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let (outcome, sizes) = exchange(&embedder, &["a", "b", TEXT], async {
-        let mut sizes = vec![service.answer("400 Bad Request", "", CHATTY).await.texts().len()];
+        let mut sizes = vec![
+            service
+                .answer("400 Bad Request", "", CHATTY)
+                .await
+                .texts()
+                .len(),
+        ];
         sizes.push(service.good().await.texts().len());
-        sizes.push(service.answer("422 Too Many", "", CHATTY).await.texts().len());
+        sizes.push(
+            service
+                .answer("422 Too Many", "", CHATTY)
+                .await
+                .texts()
+                .len(),
+        );
         sizes.push(service.good().await.texts().len());
-        sizes.push(service.answer("400 Bad Request", "", CHATTY).await.texts().len());
+        sizes.push(
+            service
+                .answer("400 Bad Request", "", CHATTY)
+                .await
+                .texts()
+                .len(),
+        );
         assert_eq!(service.good().await.texts(), ["memory"]);
         sizes
     })
     .await;
     assert_eq!(sizes, [3, 1, 2, 1, 1]);
     let problem = refused(outcome);
-    assert!(problem.ends_with("400 Bad Request (some_error)"), "{problem}");
+    assert!(
+        problem.ends_with("400 Bad Request (some_error)"),
+        "{problem}"
+    );
     tells_nothing(&problem);
 }
 
@@ -121,7 +154,10 @@ async fn who_refuses_a_harmless_word_is_configured_wrongly() {
     })
     .await;
     let problem = misconfigured(outcome);
-    assert!(problem.contains("also for a harmless word; check model"), "{problem}");
+    assert!(
+        problem.contains("also for a harmless word; check model"),
+        "{problem}"
+    );
     tells_nothing(&problem);
 }
 
@@ -137,13 +173,21 @@ async fn what_a_server_finds_too_much_is_sent_in_halves_and_shorter() {
                 true => service.good().await,
                 false => service.answer("413 Too Large", "", CHATTY).await,
             };
-            sizes.push(got.texts().iter().map(|text| text.len()).collect::<Vec<_>>());
+            sizes.push(
+                got.texts()
+                    .iter()
+                    .map(|text| text.len())
+                    .collect::<Vec<_>>(),
+            );
         }
         sizes
     })
     .await;
     assert_eq!(vectors.expect("vectors").len(), 2);
-    assert_eq!(sizes, [vec![3_000, 1], vec![3_000], vec![750], vec![256], vec![1]]);
+    assert_eq!(
+        sizes,
+        [vec![3_000, 1], vec![3_000], vec![750], vec![256], vec![1]]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,12 +197,18 @@ async fn an_answer_that_is_none_is_a_failure_that_may_pass() {
     let large = format!("{{\"data\":[],\"x\":\"{}\"}}", "x".repeat(500_000));
     for (body, expected) in [
         (TEXT, "no JSON object"),
-        (r#"{"data":[{"index":0,"embedding":[NaN]}]}"#, "no JSON object"),
+        (
+            r#"{"data":[{"index":0,"embedding":[NaN]}]}"#,
+            "no JSON object",
+        ),
         (&twice, "2 vectors for 1 texts"),
         (&large, "more than 393216 bytes"),
     ] {
         let service = Service::bind().await;
-        let config = OpenAiEmbedderConfig { tries_max: 1, ..config(service.url()) };
+        let config = OpenAiEmbedderConfig {
+            tries_max: 1,
+            ..config(service.url())
+        };
         let answer = service.answer("200 OK", "", body);
         let (outcome, _) = exchange(&embedder(&config), &[TEXT], answer).await;
         let problem = later(outcome);
@@ -188,25 +238,41 @@ async fn a_vector_that_is_none_is_the_fault_of_its_text() {
 async fn another_dimension_than_asked_for_or_than_before_is_another_model() {
     let service = Service::bind().await;
     let body = data([(0, &vec![1.0, 2.0, 3.0])].into_iter());
-    let asking = OpenAiEmbedderConfig { dimensions: Some(2), ..config(service.url()) };
+    let asking = OpenAiEmbedderConfig {
+        dimensions: Some(2),
+        ..config(service.url())
+    };
     let answer = service.answer("200 OK", "", &body);
     let (outcome, _) = exchange(&embedder(&asking), &[TEXT], answer).await;
     let problem = misconfigured(outcome);
-    assert!(problem.contains("makes 3 dimensions where 2 are asked for"), "{problem}");
+    assert!(
+        problem.contains("makes 3 dimensions where 2 are asked for"),
+        "{problem}"
+    );
     let embedder = embedder(&config(service.url()));
     let (outcome, _) = exchange(&embedder, &[TEXT], service.good()).await;
     outcome.expect("two dimensions");
     let (outcome, _) = exchange(&embedder, &[TEXT], service.answer("200 OK", "", &body)).await;
     let problem = misconfigured(outcome);
-    assert!(problem.contains("makes 3 dimensions and made 2 before"), "{problem}");
+    assert!(
+        problem.contains("makes 3 dimensions and made 2 before"),
+        "{problem}"
+    );
     tells_nothing(&problem);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_hangs_is_given_up_before_and_within_its_answer() {
-    for said in ["", "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", "HTTP/1.1 200"] {
+    for said in [
+        "",
+        "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{",
+        "HTTP/1.1 200",
+    ] {
         let service = Service::bind().await;
-        let config = OpenAiEmbedderConfig { tries_max: 1, ..config(service.url()) };
+        let config = OpenAiEmbedderConfig {
+            tries_max: 1,
+            ..config(service.url())
+        };
         let embedder = embedder(&config);
         let start = now();
         let (outcome, _held) = exchange(&embedder, &[TEXT], async {
@@ -228,7 +294,11 @@ async fn who_is_not_there_or_goes_away_may_be_back_later() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let (outcome, ()) = exchange(&embedder, &[TEXT], async {
-        for said in ["", "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", "nonsense\r\n\r\n"] {
+        for said in [
+            "",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{",
+            "nonsense\r\n\r\n",
+        ] {
             let (_, mut stream) = service.take().await;
             stream.write_all(said.as_bytes()).await.expect("a reader");
         }
@@ -241,6 +311,9 @@ async fn who_is_not_there_or_goes_away_may_be_back_later() {
     let problem = later(outcome);
     assert!(problem.contains("refused"), "{problem}");
     tells_nothing(&problem);
-    assert!(start.elapsed() >= Duration::from_millis(1_500), "it was not tried again");
+    assert!(
+        start.elapsed() >= Duration::from_millis(1_500),
+        "it was not tried again"
+    );
     assert!(!format!("{embedder:?} {}", embedder.model()).contains(SECRET));
 }

@@ -21,11 +21,16 @@ pub(crate) struct Request {
 
 impl Service {
     pub(crate) async fn bind() -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").await.expect("a port") }
+        Self {
+            listener: TcpListener::bind("127.0.0.1:0").await.expect("a port"),
+        }
     }
 
     pub(crate) fn place(&self) -> String {
-        format!("127.0.0.1:{}/v1", self.listener.local_addr().expect("an address").port())
+        format!(
+            "127.0.0.1:{}/v1",
+            self.listener.local_addr().expect("an address").port()
+        )
     }
 
     pub(crate) fn url(&self) -> String {
@@ -45,7 +50,9 @@ impl Service {
         let length = body.len();
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close");
         // Whoever has read enough of it goes away.
-        let _ = stream.write_all(format!("{head}\r\n{more}\r\n{body}").as_bytes()).await;
+        let _ = stream
+            .write_all(format!("{head}\r\n{more}\r\n{body}").as_bytes())
+            .await;
         let _ = stream.shutdown().await;
         request
     }
@@ -61,11 +68,18 @@ impl Service {
     /// Takes one request and answers it with the vectors of its texts.
     pub(crate) async fn good(&self) -> Request {
         let (request, mut stream) = self.take().await;
-        let vectors = request.texts().iter().map(|text| vector(text)).collect::<Vec<_>>();
+        let vectors = request
+            .texts()
+            .iter()
+            .map(|text| vector(text))
+            .collect::<Vec<_>>();
         let body = data(vectors.iter().enumerate());
         let length = body.len();
         let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}");
-        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.expect("a reader");
+        stream
+            .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
+            .await
+            .expect("a reader");
         request
     }
 }
@@ -73,7 +87,10 @@ impl Service {
 impl Request {
     pub(crate) fn texts(&self) -> Vec<&str> {
         let texts = self.body["input"].as_array().expect("texts");
-        texts.iter().map(|text| text.as_str().expect("a text")).collect()
+        texts
+            .iter()
+            .map(|text| text.as_str().expect("a text"))
+            .collect()
     }
 }
 
@@ -98,16 +115,35 @@ async fn read_request(stream: &mut TcpStream) -> Request {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
         }
-        assert_ne!(stream.read_buf(&mut bytes).await.expect("a head"), 0, "a head broke off");
+        assert_ne!(
+            stream.read_buf(&mut bytes).await.expect("a head"),
+            0,
+            "a head broke off"
+        );
     };
     let mut body = bytes.split_off(end + 4);
     let head = String::from_utf8(bytes).expect("a head of text");
-    let line = head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
+    let line = head
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(" HTTP/1.1")
+        .to_owned();
     let head = head.to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
     let length: usize = length.expect("a length").parse().expect("a number");
     while body.len() < length {
-        assert_ne!(stream.read_buf(&mut body).await.expect("a body"), 0, "a body broke off");
+        assert_ne!(
+            stream.read_buf(&mut body).await.expect("a body"),
+            0,
+            "a body broke off"
+        );
     }
-    Request { line, head, body: serde_json::from_slice(&body).expect("JSON") }
+    Request {
+        line,
+        head,
+        body: serde_json::from_slice(&body).expect("JSON"),
+    }
 }

@@ -71,9 +71,15 @@ pub(crate) fn run(json: bool, command: CheckpointsCommand) -> Result<(), CliErro
 }
 
 fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
-    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let limit = if args.limit == 0 {
+        usize::MAX
+    } else {
+        args.limit
+    };
     let checkpoints = args.place.open()?;
-    let found = checkpoints.list(limit, args.session.as_ref()).map_err(CliError::Checkpoints)?;
+    let found = checkpoints
+        .list(limit, args.session.as_ref())
+        .map_err(CliError::Checkpoints)?;
     match json {
         true => {
             let found: Vec<Value> = found.iter().map(entry).collect();
@@ -85,12 +91,17 @@ fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
 
 fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let checkpoints = args.place.open()?;
-    let found = checkpoints.show(&args.session, args.generation).map_err(CliError::Checkpoints)?;
+    let found = checkpoints
+        .show(&args.session, args.generation)
+        .map_err(CliError::Checkpoints)?;
     let markdown = found.ok_or_else(|| CliError::NoCheckpoint {
         problem: match args.generation {
             None => format!("there is no checkpoint of {}", args.session),
             Some(generation) => {
-                format!("there is no checkpoint of {}, generation {generation}", args.session)
+                format!(
+                    "there is no checkpoint of {}, generation {generation}",
+                    args.session
+                )
             }
         },
     })?;
@@ -108,7 +119,9 @@ pub(super) fn table(found: &[CheckpointEntry]) -> comfy_table::Table {
     let mut table = output::plain_table();
     table.set_header(["ENDED AT (UTC)", "REASON", "TURNS", "SESSION", "GENERATION"]);
     for entry in found {
-        let ended_at = entry.ended_at.map(|at| transcript::short_time(&rfc3339(at)));
+        let ended_at = entry
+            .ended_at
+            .map(|at| transcript::short_time(&rfc3339(at)));
         table.add_row([
             ended_at.unwrap_or_else(|| "-".to_owned()),
             output::printable(&entry.reason),
@@ -127,7 +140,10 @@ pub(super) fn table(found: &[CheckpointEntry]) -> comfy_table::Table {
 impl Place {
     fn open(&self) -> Result<Checkpoints, CliError> {
         let git = match &self.config {
-            None => GitConfig { dir: self.dir.clone(), ..GitConfig::default() },
+            None => GitConfig {
+                dir: self.dir.clone(),
+                ..GitConfig::default()
+            },
             Some(path) => {
                 let git = config::first_git_hook(path)?;
                 git.ok_or_else(|| CliError::NoCheckpoint {
@@ -155,7 +171,11 @@ fn entry(entry: &CheckpointEntry) -> Value {
 
 fn rfc3339(at: Timestamp) -> String {
     let nanos = i32::try_from(at.nanos()).unwrap_or_default();
-    prost_types::Timestamp { seconds: at.seconds(), nanos }.to_string()
+    prost_types::Timestamp {
+        seconds: at.seconds(),
+        nanos,
+    }
+    .to_string()
 }
 
 fn tenant(text: &str) -> Result<TenantId, String> {
@@ -167,5 +187,6 @@ fn session(text: &str) -> Result<SessionId, String> {
 }
 
 fn generation(text: &str) -> Result<Generation, String> {
-    text.parse().map_err(|error: memoird_core::CoreError| error.to_string())
+    text.parse()
+        .map_err(|error: memoird_core::CoreError| error.to_string())
 }

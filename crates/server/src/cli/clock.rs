@@ -4,13 +4,19 @@
 use std::time::{Duration, Instant, SystemTime};
 
 /// For spans: never goes backwards.
-#[allow(clippy::disallowed_methods, reason = "a client has no clock handed to it; this is it")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a client has no clock handed to it; this is it"
+)]
 pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }
 
 /// For ages of what the daemon dated.
-#[allow(clippy::disallowed_methods, reason = "a client has no clock handed to it; this is it")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a client has no clock handed to it; this is it"
+)]
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }

@@ -34,7 +34,10 @@ pub(super) async fn compact(
     args: CompactArgs,
     json: bool,
 ) -> Result<(), CliError> {
-    let request = CompactSessionRequest { session_id: args.id, keep_exchanges: args.keep };
+    let request = CompactSessionRequest {
+        session_id: args.id,
+        keep_exchanges: args.keep,
+    };
     let reply = target.sessions().compact_session(request).await;
     let reply = reply.map_err(|error| target.explain(error))?.into_inner();
     match json {
@@ -59,7 +62,9 @@ pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Res
         true => "the summary before it stands again",
         false => "there is no summary any more",
     };
-    output::print(&format!("taken back: windows show {turns} again, and {now}"))
+    output::print(&format!(
+        "taken back: windows show {turns} again, and {now}"
+    ))
 }
 
 /// What a summary stands for, in a line.
@@ -82,7 +87,10 @@ pub(super) fn health(info: &CompactionInfo) -> Option<String> {
         words.push("one is being made".to_owned());
     }
     if info.breaker != "closed" && !info.breaker.is_empty() {
-        words.push(format!("breaker {}", output::printable(&info.breaker).replace('_', " ")));
+        words.push(format!(
+            "breaker {}",
+            output::printable(&info.breaker).replace('_', " ")
+        ));
     }
     match info.consecutive_failures {
         0 => {}
@@ -106,8 +114,18 @@ pub(super) fn noted(notes: &SessionNotes) -> Vec<(&'static str, String)> {
     let line = |text: &String| output::one_line(text, LINE_CHARS_MAX);
     let mut rows = Vec::new();
     rows.extend(notes.files.iter().map(|file| ("file", line(file))));
-    rows.extend(notes.decisions.iter().map(|decision| ("decision", line(decision))));
-    rows.extend(notes.pending_questions.iter().map(|question| ("question", line(question))));
+    rows.extend(
+        notes
+            .decisions
+            .iter()
+            .map(|decision| ("decision", line(decision))),
+    );
+    rows.extend(
+        notes
+            .pending_questions
+            .iter()
+            .map(|question| ("question", line(question))),
+    );
     if !notes.last_error.is_empty() {
         rows.push(("last error", line(&notes.last_error)));
     }

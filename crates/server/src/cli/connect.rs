@@ -47,7 +47,13 @@ pub(crate) struct ConnectArgs {
 
     // Only for its environment variable: `parse` refuses it on the command line,
     // where every process of the machine could read it.
-    #[arg(long = "key", id = "key", global = true, hide = true, env = "MEMOIRD_KEY")]
+    #[arg(
+        long = "key",
+        id = "key",
+        global = true,
+        hide = true,
+        env = "MEMOIRD_KEY"
+    )]
     #[arg(hide_env_values = true)]
     key: Option<String>,
 
@@ -85,10 +91,14 @@ impl ConnectArgs {
     /// The key that was given: that of the file before that of the environment.
     pub(crate) fn auth(&self) -> Result<Auth, CliError> {
         let key = match &self.key_file {
-            Some(path) => Some(
-                std::fs::read_to_string(path)
-                    .map_err(|source| CliError::NoInput { path: path.clone(), source })?,
-            ),
+            Some(path) => {
+                Some(
+                    std::fs::read_to_string(path).map_err(|source| CliError::NoInput {
+                        path: path.clone(),
+                        source,
+                    })?,
+                )
+            }
             None => self.key.clone(),
         };
         let key = key.as_deref().map(str::trim).filter(|key| !key.is_empty());
@@ -129,7 +139,9 @@ impl Auth {
 impl Interceptor for Auth {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(value) = &self.0 {
-            request.metadata_mut().insert("authorization", value.clone());
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
         }
         Ok(request)
     }
@@ -139,7 +151,11 @@ impl Target {
     /// Connects on the first call, and again whenever the connection broke.
     pub(crate) fn new(addr: Address, auth: Auth) -> Result<Self, CliError> {
         let channel = addr.channel()?;
-        Ok(Self { addr, auth, channel })
+        Ok(Self {
+            addr,
+            auth,
+            channel,
+        })
     }
 
     /// A client of the sessions.
@@ -248,8 +264,15 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", ":7717", "host:port", "host:70000", "https://host", "http://a/b", "u@h:1"]
-        {
+        for text in [
+            "",
+            ":7717",
+            "host:port",
+            "host:70000",
+            "https://host",
+            "http://a/b",
+            "u@h:1",
+        ] {
             assert!(normal(text).is_err(), "{text}");
         }
     }

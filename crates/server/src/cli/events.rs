@@ -33,13 +33,20 @@ pub(super) fn json_line(told: &WatchEventsResponse) -> String {
 }
 
 fn event_line(event: &Event, columns: Columns) -> String {
-    let mut line = event.time.as_ref().map(|time| shown_time(&time.to_string(), columns.whole));
+    let mut line = event
+        .time
+        .as_ref()
+        .map(|time| shown_time(&time.to_string(), columns.whole));
     let line = line.get_or_insert_default();
     if columns.tenant {
         let _ = write!(line, "  {:<10}", output::printable(&event.tenant));
     }
     let kind = output::printable(&event.kind);
-    let _ = write!(line, "  {kind:<14}  {}", output::printable(&event.session_id));
+    let _ = write!(
+        line,
+        "  {kind:<14}  {}",
+        output::printable(&event.session_id)
+    );
     match detail(event, columns.whole) {
         detail if detail.is_empty() => {}
         detail => line.extend(["  ", &detail]),
@@ -62,13 +69,21 @@ fn detail(event: &Event, whole: bool) -> String {
     let number = |name: &str| detail[name].as_u64().unwrap_or(0);
     match &*event.kind {
         "created" if whole => format!("generation {}", output::printable(&event.generation)),
-        "appended" => appended(number("first_seq"), number("last_seq"), number("dropped_turns")),
+        "appended" => appended(
+            number("first_seq"),
+            number("last_seq"),
+            number("dropped_turns"),
+        ),
         "created" | "expired" | "evicted" => String::new(),
         "ended" if event.reason() == EndReason::Ended => "by command".to_owned(),
         "ended" => format!("by {}", json::reason_name(event.reason)),
         "hook_delivered" => hook(&detail, number("tries")),
         "hook_failed" => {
-            let verdict = if detail["gave_up"] == true { ", given up" } else { "" };
+            let verdict = if detail["gave_up"] == true {
+                ", given up"
+            } else {
+                ""
+            };
             let error = detail["error"].as_str().unwrap_or_default();
             let error = output::one_line(error, ERROR_CHARS_MAX);
             format!("{}{verdict}: {error}", hook(&detail, number("tries")))
@@ -120,25 +135,40 @@ mod tests {
     use prost_types::Timestamp;
     use serde_json::json;
 
-    const WATCH: Columns = Columns { whole: true, tenant: false };
+    const WATCH: Columns = Columns {
+        whole: true,
+        tenant: false,
+    };
 
     fn told(kind: &str, reason: EndReason, detail: &Value) -> WatchEventsResponse {
         let event = Event {
             event_id: 7,
-            time: Some(Timestamp { seconds: 1_767_323_045, nanos: 67_800_000 }),
+            time: Some(Timestamp {
+                seconds: 1_767_323_045,
+                nanos: 67_800_000,
+            }),
             kind: kind.to_owned(),
             tenant: "acme".to_owned(),
             session_id: "telegram:4711".to_owned(),
             generation: "01K".to_owned(),
             reason: reason.into(),
-            detail_json: if detail.is_null() { String::new() } else { detail.to_string() },
+            detail_json: if detail.is_null() {
+                String::new()
+            } else {
+                detail.to_string()
+            },
         };
-        WatchEventsResponse { event: Some(event), ..Default::default() }
+        WatchEventsResponse {
+            event: Some(event),
+            ..Default::default()
+        }
     }
 
     fn shown(kind: &str, reason: EndReason, detail: &Value) -> String {
         let line = line(&told(kind, reason, detail), WATCH);
-        let rest = line.strip_prefix("2026-01-02T03:04:05.067Z  ").expect("begins with its time");
+        let rest = line
+            .strip_prefix("2026-01-02T03:04:05.067Z  ")
+            .expect("begins with its time");
         rest.to_owned()
     }
 
@@ -159,13 +189,48 @@ mod tests {
                           "breaker": "half_open"});
         let dead = json!({"hook": "crm", "tries": 20, "error": "404", "gave_up": true});
         let cases = [
-            ("created", none, Value::Null, "created         telegram:4711  generation 01K"),
-            ("appended", none, turns, "appended        telegram:4711  turns 13-14, 2 dropped"),
-            ("appended", none, turn, "appended        telegram:4711  turn 13"),
-            ("expired", EndReason::Expired, Value::Null, "expired         telegram:4711"),
-            ("ended", EndReason::Ended, Value::Null, "ended           telegram:4711  by command"),
-            ("ended", EndReason::Reset, Value::Null, "ended           telegram:4711  by reset"),
-            ("hook_delivered", none, done, "hook_delivered  telegram:4711  checkpoint"),
+            (
+                "created",
+                none,
+                Value::Null,
+                "created         telegram:4711  generation 01K",
+            ),
+            (
+                "appended",
+                none,
+                turns,
+                "appended        telegram:4711  turns 13-14, 2 dropped",
+            ),
+            (
+                "appended",
+                none,
+                turn,
+                "appended        telegram:4711  turn 13",
+            ),
+            (
+                "expired",
+                EndReason::Expired,
+                Value::Null,
+                "expired         telegram:4711",
+            ),
+            (
+                "ended",
+                EndReason::Ended,
+                Value::Null,
+                "ended           telegram:4711  by command",
+            ),
+            (
+                "ended",
+                EndReason::Reset,
+                Value::Null,
+                "ended           telegram:4711  by reset",
+            ),
+            (
+                "hook_delivered",
+                none,
+                done,
+                "hook_delivered  telegram:4711  checkpoint",
+            ),
             (
                 "hook_failed",
                 none,
@@ -197,8 +262,18 @@ mod tests {
                 json!({"number": 2}),
                 "compaction_undone  telegram:4711  summary 2",
             ),
-            ("compacting", none, json!({"of": 1}), "compacting      telegram:4711  {\"of\":1}"),
-            ("dreamt", none, json!({"of": 1}), "dreamt          telegram:4711  {\"of\":1}"),
+            (
+                "compacting",
+                none,
+                json!({"of": 1}),
+                "compacting      telegram:4711  {\"of\":1}",
+            ),
+            (
+                "dreamt",
+                none,
+                json!({"of": 1}),
+                "dreamt          telegram:4711  {\"of\":1}",
+            ),
         ];
         for (kind, reason, detail, expected) in cases {
             assert_eq!(shown(kind, reason, &detail), expected);
@@ -208,7 +283,10 @@ mod tests {
     #[test]
     fn columns_come_and_go() {
         let told = told("evicted", EndReason::Evicted, &Value::Null);
-        let all = Columns { whole: false, tenant: true };
+        let all = Columns {
+            whole: false,
+            tenant: true,
+        };
         let expected = "03:04:05.067  acme        evicted         telegram:4711";
         assert_eq!(line(&told, all), expected);
     }
@@ -221,9 +299,15 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(line(&missed(1_200), WATCH), "… 1,200 events missed");
-        let all = Columns { tenant: true, ..WATCH };
+        let all = Columns {
+            tenant: true,
+            ..WATCH
+        };
         assert_eq!(line(&missed(1), all), "… 1 event missed of acme");
-        assert_eq!(json_line(&missed(3)), r#"{"missed":3,"missed_tenant":"acme"}"#);
+        assert_eq!(
+            json_line(&missed(3)),
+            r#"{"missed":3,"missed_tenant":"acme"}"#
+        );
     }
 
     #[test]
@@ -234,6 +318,9 @@ mod tests {
             "tenant": "acme", "session_id": "telegram:4711", "generation": "01K",
             "reason": "END_REASON_EXPIRED",
         }});
-        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON"), expected);
+        assert_eq!(
+            serde_json::from_str::<Value>(&line).expect("JSON"),
+            expected
+        );
     }
 }

@@ -183,7 +183,10 @@ impl CliError {
     pub(crate) fn of_call(addr: &str, status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         if is_transport(status) || (status.code() == Code::Unavailable && reason.is_none()) {
-            return Self::Unavailable { addr: addr.to_owned(), problem: transport_problem(status) };
+            return Self::Unavailable {
+                addr: addr.to_owned(),
+                problem: transport_problem(status),
+            };
         }
         let message = match status.message() {
             "" => status.code().description().to_owned(),
@@ -200,15 +203,18 @@ impl CliError {
     /// The same error, saying first where it happened.
     pub(crate) fn at(self, place: &str) -> Self {
         match self {
-            Self::Unavailable { addr, problem } => {
-                Self::Unavailable { addr, problem: format!("{problem} ({place})") }
-            }
-            Self::NoPermission { message, reason } => {
-                Self::NoPermission { message: format!("{place}: {message}"), reason }
-            }
-            Self::Refused { message, reason } => {
-                Self::Refused { message: format!("{place}: {message}"), reason }
-            }
+            Self::Unavailable { addr, problem } => Self::Unavailable {
+                addr,
+                problem: format!("{problem} ({place})"),
+            },
+            Self::NoPermission { message, reason } => Self::NoPermission {
+                message: format!("{place}: {message}"),
+                reason,
+            },
+            Self::Refused { message, reason } => Self::Refused {
+                message: format!("{place}: {message}"),
+                reason,
+            },
             other => other,
         }
     }
@@ -217,7 +223,10 @@ impl CliError {
     pub(crate) fn of_output(source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Io { what: "cannot write the output".to_owned(), source },
+            _ => Self::Io {
+                what: "cannot write the output".to_owned(),
+                source,
+            },
         }
     }
 
@@ -314,7 +323,9 @@ fn say(error: &CliError) -> io::Result<()> {
 }
 
 fn in_parentheses(reason: Option<&str>) -> String {
-    reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
+    reason
+        .map(|reason| format!(" ({reason})"))
+        .unwrap_or_default()
 }
 
 /// The transport's own words and their innermost cause, which is the one that helps.
@@ -349,18 +360,33 @@ mod tests {
         assert_eq!(error.to_string(), "no such session (SESSION_NOT_FOUND)");
         assert_eq!(error.exit(), Exit::Refused);
         let placed = error.at("line 3");
-        assert_eq!(placed.to_string(), "line 3: no such session (SESSION_NOT_FOUND)");
+        assert_eq!(
+            placed.to_string(),
+            "line 3: no such session (SESSION_NOT_FOUND)"
+        );
     }
 
     #[test]
     fn codes_decide_the_exit() {
-        assert_eq!(refused(Code::Unauthenticated, "NO_KEY").exit(), Exit::NoPermission);
-        assert_eq!(refused(Code::PermissionDenied, "ROLE").exit(), Exit::NoPermission);
-        assert_eq!(refused(Code::ResourceExhausted, "QUEUE_FULL").exit(), Exit::Refused);
+        assert_eq!(
+            refused(Code::Unauthenticated, "NO_KEY").exit(),
+            Exit::NoPermission
+        );
+        assert_eq!(
+            refused(Code::PermissionDenied, "ROLE").exit(),
+            Exit::NoPermission
+        );
+        assert_eq!(
+            refused(Code::ResourceExhausted, "QUEUE_FULL").exit(),
+            Exit::Refused
+        );
         let gone = CliError::of_call("http://x", &Status::unavailable("tcp connect error"));
         assert_eq!(gone.exit(), Exit::Unavailable);
         let broken = Status::from_error(Box::new(io::Error::other("reset")));
-        assert_eq!(CliError::of_call("http://x", &broken).exit(), Exit::Unavailable);
+        assert_eq!(
+            CliError::of_call("http://x", &broken).exit(),
+            Exit::Unavailable
+        );
     }
 
     #[test]

@@ -20,7 +20,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
 pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
     let addr = &client.connect.addr;
     let mut health = HealthClient::new(addr.channel()?);
-    let request = HealthCheckRequest { service: SERVICE.to_owned() };
+    let request = HealthCheckRequest {
+        service: SERVICE.to_owned(),
+    };
     let answer = tokio::time::timeout(ANSWER_TIME_MAX, health.check(request)).await;
     let answer = answer.map_err(|_| CliError::Unavailable {
         addr: addr.to_string(),
@@ -35,6 +37,8 @@ pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
     }
     match status {
         ServingStatus::Serving => Ok(()),
-        _ => Err(CliError::NotServing { addr: addr.to_string() }),
+        _ => Err(CliError::NotServing {
+            addr: addr.to_string(),
+        }),
     }
 }

@@ -105,7 +105,11 @@ pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<()
 }
 
 async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
-    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let limit = if args.limit == 0 {
+        usize::MAX
+    } else {
+        args.limit
+    };
     let mut pages = Pages::new(target, args.filter, args.state);
     let mut found: Vec<HookDelivery> = Vec::new();
     while found.len() < limit
@@ -195,7 +199,10 @@ async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(),
 }
 
 async fn retry(target: &Target, id: String) -> Result<HookDelivery, Status> {
-    let reply = target.admin().retry_hook_delivery(RetryHookDeliveryRequest { id }).await?;
+    let reply = target
+        .admin()
+        .retry_hook_delivery(RetryHookDeliveryRequest { id })
+        .await?;
     Ok(reply.into_inner().delivery.unwrap_or_default())
 }
 
@@ -221,10 +228,16 @@ impl<'a> Pages<'a> {
         let request = ListHookDeliveriesRequest {
             tenant: filter.tenant.unwrap_or_default(),
             hook: filter.hook.unwrap_or_default(),
-            state: state.map_or(DeliveryState::Unspecified, State::number).into(),
+            state: state
+                .map_or(DeliveryState::Unspecified, State::number)
+                .into(),
             ..ListHookDeliveriesRequest::default()
         };
-        Self { target, request, is_over: false }
+        Self {
+            target,
+            request,
+            is_over: false,
+        }
     }
 
     /// The next ones, at most so many; `None` after the last.
@@ -233,7 +246,11 @@ impl<'a> Pages<'a> {
             return Ok(None);
         }
         self.request.page_size = u32::try_from(max.min(PAGE_MAX)).unwrap_or(u32::MAX);
-        let reply = self.target.admin().list_hook_deliveries(self.request.clone()).await;
+        let reply = self
+            .target
+            .admin()
+            .list_hook_deliveries(self.request.clone())
+            .await;
         let page = reply.map_err(|e| self.target.explain(e))?.into_inner();
         self.is_over = page.next_page_token.is_empty();
         self.request.page_token = page.next_page_token;
@@ -257,7 +274,16 @@ fn print_json(deliveries: &[HookDelivery]) -> Result<(), CliError> {
 }
 
 fn table(deliveries: &[HookDelivery]) -> Table {
-    let header = ["ID", "TENANT", "SESSION", "REASON", "STATE", "TRIES", "WHEN", "LAST ERROR"];
+    let header = [
+        "ID",
+        "TENANT",
+        "SESSION",
+        "REASON",
+        "STATE",
+        "TRIES",
+        "WHEN",
+        "LAST ERROR",
+    ];
     let mut table = output::plain_table();
     table.set_header(header);
     for delivery in deliveries {
@@ -279,7 +305,9 @@ fn table(deliveries: &[HookDelivery]) -> Table {
     }
     output::flush_left(&mut table);
     if table.is_tty() {
-        table.set_truncation_indicator("…").set_content_arrangement(ContentArrangement::Dynamic);
+        table
+            .set_truncation_indicator("…")
+            .set_content_arrangement(ContentArrangement::Dynamic);
         for column in table.column_iter_mut().take(header.len() - 1) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }

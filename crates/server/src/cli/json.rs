@@ -254,9 +254,13 @@ mod tests {
 
     #[test]
     fn bytes_are_base64() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
         assert_eq!(base64(&[255, 254, 253, 0]), "//79AA==");
@@ -264,21 +268,35 @@ mod tests {
 
     #[test]
     fn a_turn_keeps_all_it_has() {
-        let call = ToolUse { id: "c1".into(), name: "f".into(), input_json: "{ }".into() };
+        let call = ToolUse {
+            id: "c1".into(),
+            name: "f".into(),
+            input_json: "{ }".into(),
+        };
         let image = Media {
             media_type: "image/png".into(),
             source: Some(Source::Data(vec![1].into())),
             name: String::new(),
         };
-        let parts = [Kind::Text("a\nb".into()), Kind::ToolUse(call), Kind::Media(image)];
+        let parts = [
+            Kind::Text("a\nb".into()),
+            Kind::ToolUse(call),
+            Kind::Media(image),
+        ];
         let shown = turn(&Turn {
             seq: 3,
             role: Role::Assistant as i32,
             parts: parts
                 .into_iter()
-                .map(|part| Part { part: Some(part), extra_json: String::new() })
+                .map(|part| Part {
+                    part: Some(part),
+                    extra_json: String::new(),
+                })
                 .collect(),
-            timestamp: Some(Timestamp { seconds: 0, nanos: 0 }),
+            timestamp: Some(Timestamp {
+                seconds: 0,
+                nanos: 0,
+            }),
             ..Turn::default()
         });
         let expected = json!({

@@ -23,13 +23,26 @@ impl Lines {
     /// Opens a file, or stdin for `-`.
     pub(crate) fn open(path: &Path, line_bytes_max: u64) -> Result<Self, CliError> {
         if path == Path::new("-") {
-            return Ok(Self::of("stdin", BufReader::new(io::stdin()), line_bytes_max));
+            return Ok(Self::of(
+                "stdin",
+                BufReader::new(io::stdin()),
+                line_bytes_max,
+            ));
         }
-        let file = File::open(path)
-            .map_err(|source| CliError::NoInput { path: path.to_owned(), source })?;
-        let bytes = file.metadata().ok().filter(Metadata::is_file).map(|data| data.len());
+        let file = File::open(path).map_err(|source| CliError::NoInput {
+            path: path.to_owned(),
+            source,
+        })?;
+        let bytes = file
+            .metadata()
+            .ok()
+            .filter(Metadata::is_file)
+            .map(|data| data.len());
         let name = path.display().to_string();
-        Ok(Self { bytes, ..Self::of(&name, BufReader::new(file), line_bytes_max) })
+        Ok(Self {
+            bytes,
+            ..Self::of(&name, BufReader::new(file), line_bytes_max)
+        })
     }
 
     /// The lines of a reader.
@@ -39,7 +52,13 @@ impl Lines {
         line_bytes_max: u64,
     ) -> Self {
         let reader = Box::new(reader);
-        Self { name: name.to_owned(), bytes: None, reader, line_bytes_max, line: 0 }
+        Self {
+            name: name.to_owned(),
+            bytes: None,
+            reader,
+            line_bytes_max,
+            line: 0,
+        }
     }
 
     /// What they are called.
@@ -51,10 +70,14 @@ impl Lines {
     /// is a terminal.
     pub(crate) fn progress_bar(&self) -> ProgressBar {
         let (bar, template) = match self.bytes {
-            Some(bytes) => {
-                (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {elapsed_precise}  {msg}")
-            }
-            None => (ProgressBar::new_spinner(), "{spinner} {elapsed_precise}  {msg}"),
+            Some(bytes) => (
+                ProgressBar::new(bytes),
+                "{bar:30} {percent:>3} %  {elapsed_precise}  {msg}",
+            ),
+            None => (
+                ProgressBar::new_spinner(),
+                "{spinner} {elapsed_precise}  {msg}",
+            ),
         };
         let style = ProgressStyle::with_template(template);
         bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
@@ -66,10 +89,12 @@ impl Lines {
             text.clear();
             self.line += 1;
             let mut bounded = self.reader.by_ref().take(self.line_bytes_max + 1);
-            let read = bounded.read_until(b'\n', text).map_err(|source| CliError::Io {
-                what: format!("cannot read {}", self.name),
-                source,
-            })?;
+            let read = bounded
+                .read_until(b'\n', text)
+                .map_err(|source| CliError::Io {
+                    what: format!("cannot read {}", self.name),
+                    source,
+                })?;
             if read as u64 > self.line_bytes_max {
                 let limit = self.line_bytes_max >> 20;
                 return Err(self.bad(self.line, format!("the line is longer than {limit} MiB")));
@@ -84,7 +109,10 @@ impl Lines {
 
     /// What is wrong with a line.
     pub(crate) fn bad(&self, line: usize, problem: String) -> CliError {
-        CliError::Data { place: format!("{}, line {line}", self.name), problem }
+        CliError::Data {
+            place: format!("{}, line {line}", self.name),
+            problem,
+        }
     }
 
     /// What the parser said of a line; its own line number would be 1, always.

@@ -31,8 +31,10 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
         let page = page(&program, &[]).map_err(CliError::of_output)?;
         return output::print(&page);
     };
-    fs::create_dir_all(dir)
-        .map_err(|source| CliError::CannotCreate { path: dir.to_owned(), source })?;
+    fs::create_dir_all(dir).map_err(|source| CliError::CannotCreate {
+        path: dir.to_owned(),
+        source,
+    })?;
     write_pages(&program, &[], dir)
 }
 
@@ -81,7 +83,9 @@ fn exit_status() -> Roff {
     roff.control("SH", ["EXIT STATUS"]);
     for line in CODES_HELP.lines().skip(1) {
         if let Some((code, meaning)) = line.trim().split_once("  ") {
-            roff.control("TP", []).text([bold(code)]).text([roman(meaning)]);
+            roff.control("TP", [])
+                .text([bold(code)])
+                .text([roman(meaning)]);
         }
     }
     roff
@@ -100,7 +104,10 @@ fn see_also(above: &[&str]) -> Roff {
 
 /// Without what the help hides, which completions would offer all the same.
 fn visible(command: &Command) -> Command {
-    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
+    let arguments = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set())
+        .cloned();
     Command::new(command.get_name().to_owned())
         .about(command.get_about().cloned().unwrap_or_default())
         .version(command.get_version().unwrap_or_default().to_owned())
@@ -110,15 +117,21 @@ fn visible(command: &Command) -> Command {
 
 /// With the words that the help has for what stands below a command.
 fn worded(command: Command) -> Command {
-    let command = command.subcommand_value_name("COMMAND").subcommand_help_heading("COMMANDS");
+    let command = command
+        .subcommand_value_name("COMMAND")
+        .subcommand_help_heading("COMMANDS");
     command.mut_subcommands(worded)
 }
 
 fn shown(command: &Command) -> impl Iterator<Item = &Command> {
-    command.get_subcommands().filter(|command| !command.is_hide_set())
+    command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
 }
 
 /// `memoird-sessions-list`, once the command is built.
 fn name_of(command: &Command) -> &str {
-    command.get_display_name().unwrap_or_else(|| command.get_name())
+    command
+        .get_display_name()
+        .unwrap_or_else(|| command.get_name())
 }

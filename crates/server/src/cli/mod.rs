@@ -55,7 +55,12 @@ use window::WindowArgs;
 ///
 /// Bounded histories over gRPC, durable, with time to live and caps.
 #[derive(Parser)]
-#[command(name = "memoird", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "memoird",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
 #[command(after_long_help = exit::CODES_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -189,7 +194,10 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|source| CliError::Io { what: "cannot start the runtime".to_owned(), source })?;
+        .map_err(|source| CliError::Io {
+            what: "cannot start the runtime".to_owned(),
+            source,
+        })?;
     let result = runtime.block_on(async {
         tokio::select! {
             result = client => result,
@@ -232,17 +240,29 @@ mod tests {
 
     #[test]
     fn an_address_is_typed_wherever_it_stands() {
-        for args in [["memoird", "--addr", "h:1", "stats"], ["memoird", "stats", "--addr", "h:1"]] {
+        for args in [
+            ["memoird", "--addr", "h:1", "stats"],
+            ["memoird", "stats", "--addr", "h:1"],
+        ] {
             let cli = parsed(&args).expect("fine arguments");
             assert!(cli.client.connect.addr_typed);
             assert_eq!(cli.client.connect.addr.to_string(), "http://h:1");
         }
-        assert!(!parsed(&["memoird", "stats"]).expect("fine").client.connect.addr_typed);
+        assert!(
+            !parsed(&["memoird", "stats"])
+                .expect("fine")
+                .client
+                .connect
+                .addr_typed
+        );
     }
 
     #[test]
     fn a_key_is_refused_on_the_command_line() {
-        for args in [["memoird", "--key", "k", "stats"], ["memoird", "stats", "--key", "k"]] {
+        for args in [
+            ["memoird", "--key", "k", "stats"],
+            ["memoird", "stats", "--key", "k"],
+        ] {
             let error = parsed(&args).err().expect("refused");
             assert!(!error.to_string().contains("--key k"), "{error}");
         }

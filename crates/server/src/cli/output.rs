@@ -18,7 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Writes to stdout.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).map_err(CliError::of_output)?;
+    stdout
+        .write_all(text.as_bytes())
+        .map_err(CliError::of_output)?;
     if !text.ends_with('\n') {
         stdout.write_all(b"\n").map_err(CliError::of_output)?;
     }
@@ -30,7 +32,10 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 pub(crate) async fn reader_gone() {
     loop {
         // Asked for nothing, poll still tells of errors: of a pipe, that its reader is gone.
-        let mut stdout = [PollFd::from_borrowed_fd(rustix::stdio::stdout(), PollFlags::empty())];
+        let mut stdout = [PollFd::from_borrowed_fd(
+            rustix::stdio::stdout(),
+            PollFlags::empty(),
+        )];
         let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
         if told.is_ok() && stdout[0].revents().contains(PollFlags::ERR) {
             return;
@@ -68,7 +73,9 @@ pub(crate) fn table(header: &[&str]) -> Table {
 /// A table without lines, which pipes and eyes both read well.
 pub(crate) fn plain_table() -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table
 }
 
@@ -109,7 +116,11 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// A figure with so many decimals; a dash where nothing was counted that could make one.
 pub(crate) fn figure(value: f64, decimals: usize) -> String {
-    if value.is_finite() { format!("{value:.decimals$}") } else { "-".to_owned() }
+    if value.is_finite() {
+        format!("{value:.decimals$}")
+    } else {
+        "-".to_owned()
+    }
 }
 
 /// A span in its two largest units, such as `3h 20m`.
@@ -139,7 +150,10 @@ pub(crate) fn printable(text: &str) -> String {
 /// Text on one line: blanks of any kind become one blank. Looks no further than
 /// `chars_max`, because a text may have a megabyte.
 pub(crate) fn flat(text: &str, chars_max: usize) -> String {
-    let end = text.char_indices().nth(chars_max).map_or(text.len(), |(end, _)| end);
+    let end = text
+        .char_indices()
+        .nth(chars_max)
+        .map_or(text.len(), |(end, _)| end);
     let words: Vec<&str> = text[..end].split_whitespace().collect();
     printable(&words.join(" "))
 }
@@ -148,7 +162,11 @@ pub(crate) fn flat(text: &str, chars_max: usize) -> String {
 pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_owned(),
-        Some(_) => text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect(),
+        Some(_) => text
+            .chars()
+            .take(chars_max.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
     }
 }
 

@@ -56,7 +56,11 @@ impl Daemon {
         let yaml = yaml(dir.path());
         write_config(dir.path(), &yaml)?;
         let config = config_in(dir.path());
-        let args = vec!["serve".into(), "--config".into(), config.display().to_string()];
+        let args = vec![
+            "serve".into(),
+            "--config".into(),
+            config.display().to_string(),
+        ];
         let endpoints = data_in(dir.path()).join("endpoints.json");
         Self::start(Launch { args, endpoints }, dir).await
     }
@@ -66,8 +70,10 @@ impl Daemon {
         let found = self.endpoints()?.ok_or_else(|| CliError::NotStarted {
             problem: "the server has taken its endpoints away".to_owned(),
         })?;
-        let addr: Address =
-            found.grpc.parse().map_err(|problem| CliError::NotStarted { problem })?;
+        let addr: Address = found
+            .grpc
+            .parse()
+            .map_err(|problem| CliError::NotStarted { problem })?;
         Target::new(addr, Auth::none())
     }
 
@@ -77,7 +83,10 @@ impl Daemon {
             .kill()
             .and_then(|()| self.child.wait())
             .map(|_| ())
-            .map_err(|source| CliError::Io { what: "cannot kill the server".to_owned(), source })
+            .map_err(|source| CliError::Io {
+                what: "cannot kill the server".to_owned(),
+                source,
+            })
     }
 
     /// Starts it again on the same data. Gives the instant when it was started.
@@ -99,14 +108,22 @@ impl Daemon {
     pub(crate) async fn start(launch: Launch, dir: TempDir) -> Result<Self, CliError> {
         let Launch { args, endpoints } = launch;
         let child = spawn(&args, &dir.path().join("log"))?;
-        let mut daemon = Self { child, args, endpoints, dir };
+        let mut daemon = Self {
+            child,
+            args,
+            endpoints,
+            dir,
+        };
         daemon.wait().await?;
         Ok(daemon)
     }
 
     /// Asks it to stop and waits until it has: what it owes is written then.
     pub(crate) async fn stop(&mut self) -> Result<(), CliError> {
-        let failed = |source| CliError::Io { what: "cannot stop the server".to_owned(), source };
+        let failed = |source| CliError::Io {
+            what: "cannot stop the server".to_owned(),
+            source,
+        };
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
             kill_process(pid, Signal::TERM).map_err(|error| failed(error.into()))?;
@@ -114,7 +131,9 @@ impl Daemon {
         let asked = clock::monotonic();
         while self.child.try_wait().map_err(failed)?.is_none() {
             if clock::since(asked) > STOP_TIME_MAX {
-                return Err(CliError::NotStarted { problem: "the server does not stop".into() });
+                return Err(CliError::NotStarted {
+                    problem: "the server does not stop".into(),
+                });
             }
             sleep(POLL_EVERY).await;
         }
@@ -195,8 +214,10 @@ pub(crate) fn config_in(dir: &Path) -> PathBuf {
 /// Writes its configuration, also while it runs.
 pub(crate) fn write_config(dir: &Path, yaml: &str) -> Result<(), CliError> {
     let config = config_in(dir);
-    let failed =
-        |source| CliError::Io { what: format!("cannot write {}", config.display()), source };
+    let failed = |source| CliError::Io {
+        what: format!("cannot write {}", config.display()),
+        source,
+    };
     fs::write(&config, yaml).map_err(failed)
 }
 
@@ -207,15 +228,26 @@ pub(crate) fn quoted(path: &Path) -> String {
 
 /// A directory for a server of our own, which goes with the value.
 pub(crate) fn temp_dir(prefix: &str, parent: &Path) -> Result<TempDir, CliError> {
-    tempfile::Builder::new().prefix(prefix).tempdir_in(parent).map_err(|source| {
-        CliError::CannotCreate { path: parent.join(format!("{prefix}…")), source }
-    })
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(parent)
+        .map_err(|source| CliError::CannotCreate {
+            path: parent.join(format!("{prefix}…")),
+            source,
+        })
 }
 
 fn spawn(args: &[String], log: &Path) -> Result<Child, CliError> {
-    let failed = |source| CliError::Io { what: "cannot start a server".to_owned(), source };
+    let failed = |source| CliError::Io {
+        what: "cannot start a server".to_owned(),
+        source,
+    };
     let executable = std::env::current_exe().map_err(failed)?;
-    let log = File::options().create(true).append(true).open(log).map_err(failed)?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .map_err(failed)?;
     Command::new(executable)
         .args(args)
         .stdin(Stdio::null())

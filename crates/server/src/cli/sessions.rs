@@ -84,7 +84,15 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
         return output::print_json(&json!({ "sessions": sessions }));
     }
     let now = clock::wall();
-    let header = ["SESSION", "TURNS", "SIZE", "TOKENS", "LAST SEQ", "IDLE", "EXPIRES IN"];
+    let header = [
+        "SESSION",
+        "TURNS",
+        "SIZE",
+        "TOKENS",
+        "LAST SEQ",
+        "IDLE",
+        "EXPIRES IN",
+    ];
     let mut table = output::table(&header);
     for info in &sessions {
         table.add_row([
@@ -112,7 +120,10 @@ async fn listed(target: &Target, limit: usize) -> Result<Vec<SessionInfo>, CliEr
             page_size: u32::try_from(page_size).unwrap_or(u32::MAX),
             page_token: page_token.clone(),
         };
-        let reply = client.list_sessions(request).await.map_err(|e| target.explain(e))?;
+        let reply = client
+            .list_sessions(request)
+            .await
+            .map_err(|e| target.explain(e))?;
         let page = reply.into_inner();
         sessions.extend(page.sessions);
         if page.next_page_token.is_empty() || sessions.len() >= limit {
@@ -125,7 +136,9 @@ async fn listed(target: &Target, limit: usize) -> Result<Vec<SessionInfo>, CliEr
 
 async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let journal = args.journal || args.generation.is_some();
-    let request = GetSessionRequest { session_id: args.id.clone() };
+    let request = GetSessionRequest {
+        session_id: args.id.clone(),
+    };
     let detail = match target.sessions().get_session(request).await {
         Ok(reply) => Some(reply.into_inner()),
         // What has ended is still in the journal.
@@ -148,7 +161,9 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
 }
 
 fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Value {
-    let info = detail.and_then(|detail| detail.session.as_ref()).map(json::session);
+    let info = detail
+        .and_then(|detail| detail.session.as_ref())
+        .map(json::session);
     let turns: Vec<Value> = turns.iter().map(json::turn).collect();
     let mut shown = json!({ "session": info, "turns": turns });
     if let Some(detail) = detail {
@@ -170,7 +185,9 @@ fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
     if noted.is_empty() {
         return Ok(());
     }
-    let lines = noted.iter().map(|(name, text)| format!("\n  {name:<11} {text}"));
+    let lines = noted
+        .iter()
+        .map(|(name, text)| format!("\n  {name:<11} {text}"));
     output::print(&format!("\nnotes{}", lines.collect::<String>()))
 }
 
@@ -180,7 +197,11 @@ async fn history(
     args: &ShowArgs,
     journal: bool,
 ) -> Result<VecDeque<Turn>, CliError> {
-    let scope = if journal { HistoryScope::Journal } else { HistoryScope::Live };
+    let scope = if journal {
+        HistoryScope::Journal
+    } else {
+        HistoryScope::Live
+    };
     let kept_max = args.turns.unwrap_or(usize::MAX);
     let mut client = target.sessions();
     let mut turns = VecDeque::new();
@@ -192,7 +213,10 @@ async fn history(
         limit: 0,
     };
     loop {
-        let reply = client.get_history(request.clone()).await.map_err(|e| target.explain(e))?;
+        let reply = client
+            .get_history(request.clone())
+            .await
+            .map_err(|e| target.explain(e))?;
         let page = reply.into_inner();
         turns.extend(page.turns);
         turns.drain(..turns.len().saturating_sub(kept_max));
@@ -205,7 +229,11 @@ async fn history(
 
 async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
     let request = EndSessionRequest { session_id };
-    let reply = target.sessions().end_session(request).await.map_err(|e| target.explain(e))?;
+    let reply = target
+        .sessions()
+        .end_session(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     let info = reply.into_inner().session.unwrap_or_default();
     if json {
         return output::print_json(&json!({ "session": json::session(&info) }));
@@ -229,8 +257,14 @@ fn described(detail: &GetSessionResponse) -> comfy_table::Table {
         ("generation", info.generation.clone()),
         ("history", history),
         ("last seq", output::count(info.last_seq)),
-        ("created", format!("{} ago", since(info.created_at.as_ref(), now))),
-        ("last access", format!("{} ago", since(info.last_access.as_ref(), now))),
+        (
+            "created",
+            format!("{} ago", since(info.created_at.as_ref(), now)),
+        ),
+        (
+            "last access",
+            format!("{} ago", since(info.last_access.as_ref(), now)),
+        ),
         ("expires in", until(info.expires_at.as_ref(), now)),
         ("state version", output::count(info.state_version)),
     ];
@@ -270,7 +304,10 @@ mod tests {
 
     #[test]
     fn ages_do_not_go_below_nothing() {
-        let time = Timestamp { seconds: 1_000, nanos: 0 };
+        let time = Timestamp {
+            seconds: 1_000,
+            nanos: 0,
+        };
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(since(Some(&time), at(1_090)), "1m 30s");
         assert_eq!(since(Some(&time), at(10)), "0s");

@@ -17,8 +17,14 @@ pub(crate) struct StatsArgs {
 /// Asks and prints.
 pub(crate) async fn run(client: &ClientArgs, args: StatsArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    let request = GetStatsRequest { tenant: args.tenant.unwrap_or_default() };
-    let reply = target.admin().get_stats(request).await.map_err(|e| target.explain(e))?;
+    let request = GetStatsRequest {
+        tenant: args.tenant.unwrap_or_default(),
+    };
+    let reply = target
+        .admin()
+        .get_stats(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     let stats = reply.into_inner();
     if client.json {
         return output::print_json(&json::stats(&stats));
@@ -32,7 +38,10 @@ pub(crate) async fn run(client: &ClientArgs, args: StatsArgs) -> Result<(), CliE
 }
 
 fn process(stats: &GetStatsResponse) -> comfy_table::Table {
-    let started = stats.started_at.as_ref().map_or("-".to_owned(), ToString::to_string);
+    let started = stats
+        .started_at
+        .as_ref()
+        .map_or("-".to_owned(), ToString::to_string);
     let per_commit = stats.commit_sets as f64 / stats.commits.max(1) as f64;
     let rows = [
         ("started", started),

@@ -15,7 +15,10 @@ const LINE_CHARS_MAX: usize = 400;
 pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
     let mut table = output::plain_table();
     for turn in turns {
-        let time = turn.timestamp.as_ref().map(|time| short_time(&time.to_string()));
+        let time = turn
+            .timestamp
+            .as_ref()
+            .map(|time| short_time(&time.to_string()));
         let mut row = Row::from([
             turn.seq.to_string(),
             role_name(turn.role),
@@ -27,7 +30,9 @@ pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
     }
     output::flush_left(&mut table);
     if table.is_tty() {
-        table.set_truncation_indicator("…").set_content_arrangement(ContentArrangement::Dynamic);
+        table
+            .set_truncation_indicator("…")
+            .set_content_arrangement(ContentArrangement::Dynamic);
         for column in table.column_iter_mut().take(3) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
@@ -88,21 +93,48 @@ mod tests {
     fn turn(seq: u64, role: Role, parts: Vec<Kind>) -> Turn {
         let parts = parts
             .into_iter()
-            .map(|part| Part { part: Some(part), extra_json: String::new() })
+            .map(|part| Part {
+                part: Some(part),
+                extra_json: String::new(),
+            })
             .collect();
-        Turn { seq, role: role as i32, parts, ..Turn::default() }
+        Turn {
+            seq,
+            role: role as i32,
+            parts,
+            ..Turn::default()
+        }
     }
 
     #[test]
     fn turns_become_lines() {
-        let call = ToolUse { id: "1".into(), name: "book".into(), input_json: "{\n}".into() };
-        let result =
-            ToolResult { content: "no\tseat".into(), is_error: true, ..Default::default() };
+        let call = ToolUse {
+            id: "1".into(),
+            name: "book".into(),
+            input_json: "{\n}".into(),
+        };
+        let result = ToolResult {
+            content: "no\tseat".into(),
+            is_error: true,
+            ..Default::default()
+        };
         let cases = [
-            (turn(1, Role::User, vec![Kind::Text(" Hi\n\nthere ".into())]), "Hi there"),
-            (turn(2, Role::Assistant, vec![Kind::ToolUse(call)]), "→ book({ })"),
-            (turn(3, Role::Tool, vec![Kind::ToolResult(result)]), "← error: no seat"),
-            (turn(4, Role::User, vec![Kind::Text("\u{1b}[31mred".into())]), "\\u{1b}[31mred"),
+            (
+                turn(1, Role::User, vec![Kind::Text(" Hi\n\nthere ".into())]),
+                "Hi there",
+            ),
+            (
+                turn(2, Role::Assistant, vec![Kind::ToolUse(call)]),
+                "→ book({ })",
+            ),
+            (
+                turn(3, Role::Tool, vec![Kind::ToolResult(result)]),
+                "← error: no seat",
+            ),
+            (
+                turn(4, Role::User, vec![Kind::Text("\u{1b}[31mred".into())]),
+                "\\u{1b}[31mred",
+            ),
         ];
         for (turn, expected) in cases {
             assert_eq!(one_line(&turn), expected);
@@ -119,6 +151,9 @@ mod tests {
 
     #[test]
     fn times_are_cut_to_the_second() {
-        assert_eq!(short_time("2026-01-02T03:04:05.678Z"), "2026-01-02 03:04:05");
+        assert_eq!(
+            short_time("2026-01-02T03:04:05.678Z"),
+            "2026-01-02 03:04:05"
+        );
     }
 }

@@ -85,8 +85,16 @@ impl Watch<'_> {
     async fn connect(&mut self) -> Result<Streaming<WatchEventsResponse>, Status> {
         // Of all tenants there is no place in the stream to go on from.
         let after_event_id = if self.all { 0 } else { self.last_id };
-        let request = WatchEventsRequest { after_event_id, all_tenants: self.all };
-        let events = self.target.sessions().watch_events(request).await?.into_inner();
+        let request = WatchEventsRequest {
+            after_event_id,
+            all_tenants: self.all,
+        };
+        let events = self
+            .target
+            .sessions()
+            .watch_events(request)
+            .await?
+            .into_inner();
         self.was_connected = true;
         if self.is_away {
             self.is_away = false;
@@ -120,7 +128,10 @@ impl Watch<'_> {
             }
             self.last_id = event.event_id;
         }
-        let columns = Columns { whole: true, tenant: self.all };
+        let columns = Columns {
+            whole: true,
+            tenant: self.all,
+        };
         let line = match self.json {
             true => events::json_line(told),
             false => events::line(told, columns),

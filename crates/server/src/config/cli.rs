@@ -18,5 +18,8 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
 /// Prints the default configuration with its comments.
 pub(crate) fn print_default() -> Result<(), CliError> {
     let text = super::default_yaml();
-    std::io::stdout().lock().write_all(text.as_bytes()).map_err(CliError::of_output)
+    std::io::stdout()
+        .lock()
+        .write_all(text.as_bytes())
+        .map_err(CliError::of_output)
 }

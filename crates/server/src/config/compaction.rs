@@ -103,7 +103,11 @@ impl CompactionShape {
             problems.unless(good, &at(field), "must be 1% to 99%");
         }
         let below = self.soft_watermark.0 < self.hard_watermark.0;
-        problems.unless(below, &at("soft_watermark"), "must be less than hard_watermark");
+        problems.unless(
+            below,
+            &at("soft_watermark"),
+            "must be less than hard_watermark",
+        );
         let below = self.floor.0 < self.soft_watermark.0;
         problems.unless(below, &at("floor"), "must be less than soft_watermark");
         let lost = self.lost_identifiers.0 <= 100;
@@ -119,22 +123,39 @@ impl CompactionShape {
             ("breaker.failures", u64::from(own.failures), 1..=100),
             ("breaker.turns", own.turns, 1..=1_000),
             ("concurrency", self.concurrency as u64, 1..=256),
-            ("tenant_concurrency", self.tenant_concurrency as u64, 1..=256),
-            ("provider_breaker.failures", u64::from(provider.failures), 1..=100),
+            (
+                "tenant_concurrency",
+                self.tenant_concurrency as u64,
+                1..=256,
+            ),
+            (
+                "provider_breaker.failures",
+                u64::from(provider.failures),
+                1..=100,
+            ),
         ];
         for (field, number, range) in numbers {
             let problem = format!("must be {} to {}", range.start(), range.end());
             problems.unless(range.contains(&number), &at(field), &problem);
         }
         let fits = self.tenant_concurrency <= self.concurrency;
-        problems.unless(fits, &at("tenant_concurrency"), "must be at most concurrency");
+        problems.unless(
+            fits,
+            &at("tenant_concurrency"),
+            "must be at most concurrency",
+        );
     }
 
     fn check_spans(&self, problems: &mut Problems) {
         let (second, ms) = (Duration::from_secs(1), Duration::from_millis(1));
         let spans = [
             ("defer_max", self.defer_max, ms..=DAY, "must be 1ms to 24h"),
-            ("breaker.cool_down", self.breaker.cool_down, ms..=DAY, "must be 1ms to 24h"),
+            (
+                "breaker.cool_down",
+                self.breaker.cool_down,
+                ms..=DAY,
+                "must be 1ms to 24h",
+            ),
             ("timeout", self.timeout, second..=HOUR, "must be 1s to 1h"),
             (
                 "provider_breaker.cool_down",
@@ -159,8 +180,13 @@ fn ms(span: Span) -> u64 {
 
 impl Default for CompactionShape {
     fn default() -> Self {
-        let CompactionConfig { policy, concurrency, tenant_concurrency, timeout, .. } =
-            CompactionConfig::default();
+        let CompactionConfig {
+            policy,
+            concurrency,
+            tenant_concurrency,
+            timeout,
+            ..
+        } = CompactionConfig::default();
         Self {
             enabled: policy.enabled,
             soft_watermark: Percent(policy.soft_watermark_percent),
@@ -195,7 +221,10 @@ impl Default for BreakerShape {
 impl Default for ProviderBreakerShape {
     fn default() -> Self {
         let config = CompactionConfig::default();
-        Self { failures: config.provider_failures_max, cool_down: Span(config.provider_cool_down) }
+        Self {
+            failures: config.provider_failures_max,
+            cool_down: Span(config.provider_cool_down),
+        }
     }
 }
 

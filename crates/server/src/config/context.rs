@@ -80,10 +80,16 @@ impl ContextShape {
     pub(super) fn engine(&self, problems: &mut Problems) -> ContextConfig {
         let settings = self.settings(problems);
         let profiles = self.profiles(problems);
-        if !profiles.iter().any(|profile| profile.name == self.default_model) {
+        if !profiles
+            .iter()
+            .any(|profile| profile.name == self.default_model)
+        {
             let names: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
-            let problem =
-                format!("{:?} is not known; known are {}", self.default_model, names.join(", "));
+            let problem = format!(
+                "{:?} is not known; known are {}",
+                self.default_model,
+                names.join(", ")
+            );
             problems.add("context.default_model", problem);
         }
         let mut tokenizers = Tokenizers::default();
@@ -91,7 +97,11 @@ impl ContextShape {
             let at = format!("context.models.{}", profile.name);
             let counter = self.counter(&profile.name, problems);
             match tokenizers.get(&profile.tokenizer, profile.provider) {
-                Ok(tokenizer) => Some(ContextModel { profile, tokenizer, counter }),
+                Ok(tokenizer) => Some(ContextModel {
+                    profile,
+                    tokenizer,
+                    counter,
+                }),
                 Err(problem) => {
                     problems.add(&format!("{at}.tokenizer"), problem);
                     None
@@ -99,12 +109,18 @@ impl ContextShape {
             }
         };
         let models = profiles.into_iter().filter_map(model).collect();
-        ContextConfig { settings, models, default_model: self.default_model.clone() }
+        ContextConfig {
+            settings,
+            models,
+            default_model: self.default_model.clone(),
+        }
     }
 
     /// The files that the keys of counters are in.
     pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
-        self.models.values().filter_map(|shape| shape.counter.as_ref()?.file())
+        self.models
+            .values()
+            .filter_map(|shape| shape.counter.as_ref()?.file())
     }
 
     /// Who counts for the model of this name where its provider does; mostly nobody.
@@ -129,8 +145,10 @@ impl ContextShape {
             "context.trim_over_tokens",
             "must be 0, or more than trim_head_tokens and trim_tail_tokens together",
         );
-        let counts_turns =
-            matches!(self.policy, PolicyShape::SlidingWindow | PolicyShape::HeadTail);
+        let counts_turns = matches!(
+            self.policy,
+            PolicyShape::SlidingWindow | PolicyShape::HeadTail
+        );
         problems.unless(
             counts_turns || self.turns == 0,
             "context.turns",
@@ -165,7 +183,10 @@ impl ContextShape {
     fn profiles(&self, problems: &mut Problems) -> Vec<ModelProfile> {
         let count = self.models.len();
         if count > MODELS_MAX {
-            problems.add("context.models", format!("are {count}, the limit is {MODELS_MAX}"));
+            problems.add(
+                "context.models",
+                format!("are {count}, the limit is {MODELS_MAX}"),
+            );
         }
         let mut profiles = catalogue();
         for (name, shape) in &self.models {
@@ -177,10 +198,14 @@ impl ContextShape {
             let place = place.unwrap_or_else(|| {
                 let says = shape.context_window.is_some();
                 problems.unless(says, &at, "is no built-in model: say its context_window");
-                let base = profiles.iter().find(|profile| profile.name == DEFAULT_MODEL);
+                let base = profiles
+                    .iter()
+                    .find(|profile| profile.name == DEFAULT_MODEL);
                 // The catalogue always has it; a test says so.
-                profiles
-                    .extend(base.cloned().map(|base| ModelProfile { name: name.clone(), ..base }));
+                profiles.extend(base.cloned().map(|base| ModelProfile {
+                    name: name.clone(),
+                    ..base
+                }));
                 profiles.len() - 1
             });
             let profile = &mut profiles[place];
@@ -248,7 +273,15 @@ impl Default for ContextShape {
 /// The models that are built in, a line each, as the default file shows them. Each line
 /// begins with `start`.
 pub(super) fn table_of_models(start: &str) -> String {
-    let header = ["model", "provider", "tokenizer", "window", "reply", "safety", "results"];
+    let header = [
+        "model",
+        "provider",
+        "tokenizer",
+        "window",
+        "reply",
+        "safety",
+        "results",
+    ];
     let mut rows = vec![header.map(str::to_owned)];
     rows.extend(catalogue().into_iter().map(|profile| {
         let budget = profile.budget;

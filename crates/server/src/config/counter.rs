@@ -95,7 +95,9 @@ impl AnthropicShape {
             timeout: self.timeout.0,
             ..AnthropicCounterConfig::new(self.model.as_deref().unwrap_or(name))
         });
-        Ok(Arc::new(counter.map_err(|error| (".anthropic", error.to_string()))?))
+        Ok(Arc::new(
+            counter.map_err(|error| (".anthropic", error.to_string()))?,
+        ))
     }
 }
 
@@ -113,7 +115,9 @@ impl OpenAiShape {
             },
             ..OpenAiCounterConfig::new(self.base_url.clone(), model)
         });
-        Ok(Arc::new(counter.map_err(|error| (".openai", error.to_string()))?))
+        Ok(Arc::new(
+            counter.map_err(|error| (".openai", error.to_string()))?,
+        ))
     }
 }
 
@@ -131,7 +135,10 @@ mod tests {
     fn a_counter_counts_for_its_model_unless_told_another_name() {
         for (shape, name) in [
             (json!({"anthropic": {}}), "ours"),
-            (json!({"anthropic": {"model": "claude-opus-5-5"}}), "claude-opus-5-5"),
+            (
+                json!({"anthropic": {"model": "claude-opus-5-5"}}),
+                "claude-opus-5-5",
+            ),
             (json!({"openai": {}}), "ours"),
             (
                 json!({"openai": {
@@ -152,7 +159,10 @@ mod tests {
         for (shape, place) in [
             (json!({"anthropic": {"base_url": "nowhere"}}), ".anthropic"),
             (json!({"openai": {"timeout": "1h"}}), ".openai"),
-            (json!({"openai": {"api_key": {"file": "/proc/no-such-key"}}}), ".openai.api_key"),
+            (
+                json!({"openai": {"api_key": {"file": "/proc/no-such-key"}}}),
+                ".openai.api_key",
+            ),
         ] {
             let shape: CounterShape = from_value(shape).expect("a shape");
             let (found, problem) = shape.build("ours").expect_err(place);

@@ -94,7 +94,9 @@ impl OpenAiShape {
             ..OpenAiEmbedderConfig::new(self.base_url.clone(), self.model.clone())
         };
         let embedder = OpenAiEmbedder::new(&config);
-        Ok(Arc::new(embedder.map_err(|error| (".openai", error.to_string()))?))
+        Ok(Arc::new(
+            embedder.map_err(|error| (".openai", error.to_string()))?,
+        ))
     }
 }
 

@@ -146,16 +146,28 @@ impl FileConfig {
         }
         let counts = [
             ("server.max_connections", self.server.max_connections),
-            ("server.max_calls_in_flight", self.server.max_calls_in_flight),
+            (
+                "server.max_calls_in_flight",
+                self.server.max_calls_in_flight,
+            ),
             ("server.max_request_bytes", self.server.max_request_bytes.0),
-            ("short_term.max_history_turns", self.short_term.max_history_turns),
-            ("short_term.max_history_bytes", self.short_term.max_history_bytes.0),
+            (
+                "short_term.max_history_turns",
+                self.short_term.max_history_turns,
+            ),
+            (
+                "short_term.max_history_bytes",
+                self.short_term.max_history_bytes.0,
+            ),
             ("limits.turn_bytes", self.limits.turn_bytes.0),
             ("limits.turns_per_append", self.limits.turns_per_append),
             ("limits.parts_per_turn", self.limits.parts_per_turn),
             ("limits.state_bytes", self.limits.state_bytes.0),
             ("limits.hooks_under_way", self.limits.hooks_under_way),
-            ("limits.hook_content_bytes", self.limits.hook_content_bytes.0),
+            (
+                "limits.hook_content_bytes",
+                self.limits.hook_content_bytes.0,
+            ),
             ("limits.hook_memory_bytes", self.limits.hook_memory_bytes.0),
             ("journal.queue_bytes", self.journal.queue_bytes.0),
         ];
@@ -163,7 +175,11 @@ impl FileConfig {
             problems.unless(count > 0, place, at_least_one);
         }
         let streams = self.server.max_streams_per_connection;
-        problems.unless(streams > 0, "server.max_streams_per_connection", at_least_one);
+        problems.unless(
+            streams > 0,
+            "server.max_streams_per_connection",
+            at_least_one,
+        );
         for (place, tenant) in self.tenants.iter().enumerate() {
             tenant.check(place, problems);
         }
@@ -271,7 +287,9 @@ impl Default for ServerShape {
 
 impl Default for LogShape {
     fn default() -> Self {
-        Self { filter: "info".to_owned() }
+        Self {
+            filter: "info".to_owned(),
+        }
     }
 }
 

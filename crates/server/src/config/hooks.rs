@@ -103,7 +103,10 @@ pub(super) fn hooks(shapes: &[HookShape], problems: &mut Problems) -> Vec<HookCo
     let mut built = Vec::new();
     for (place, shape) in shapes.iter().enumerate() {
         if let Some(first) = names.insert(&shape.name, place) {
-            problems.add(&format!("hooks[{place}].name"), format!("is that of hooks[{first}]"));
+            problems.add(
+                &format!("hooks[{place}].name"),
+                format!("is that of hooks[{first}]"),
+            );
         }
         built.extend(shape.build(place, problems));
     }
@@ -131,14 +134,22 @@ impl HookShape {
             tell(".on", "is empty: the hook would never be called".to_owned());
         }
         if self.concurrency == 0 || self.timeout.0.is_zero() {
-            tell("", "concurrency must be at least 1, timeout more than zero".to_owned());
+            tell(
+                "",
+                "concurrency must be at least 1, timeout more than zero".to_owned(),
+            );
         }
         if self.retry.tries == 0 || self.retry.pause.0 > self.retry.pause_max.0 {
-            tell(".retry", "tries must be at least 1, pause at most pause_max".to_owned());
+            tell(
+                ".retry",
+                "tries must be at least 1, pause at most pause_max".to_owned(),
+            );
         }
         let tenants = self.tenants.iter().map(|id| TenantId::parse(id));
         let tenants: Result<Vec<TenantId>, _> = tenants.collect();
-        let tenants = tenants.map_err(|error| tell(".tenants", error.to_string())).ok();
+        let tenants = tenants
+            .map_err(|error| tell(".tenants", error.to_string()))
+            .ok();
         let name = HookName::parse(&self.name);
         let name = name.map_err(|error| tell(".name", error.to_string())).ok();
         let hook = match (&self.git, &self.exec, &self.webhook) {
@@ -151,7 +162,11 @@ impl HookShape {
         let (hook, tenants) = (hook?, tenants?);
         let on = self.on.iter().map(|end| end.reason()).collect();
         Some(HookConfig {
-            subscription: Subscription { hook: name?, on, tenants },
+            subscription: Subscription {
+                hook: name?,
+                on,
+                tenants,
+            },
             timeout: self.timeout.0,
             concurrency: self.concurrency,
             retry: self.retry.policy(),
@@ -211,7 +226,11 @@ impl ExecShape {
     fn build(&self) -> Built {
         let named = |name: &String| Some((name.into(), environment(name)?));
         let env = self.env.iter().filter_map(named).collect();
-        let config = ExecConfig { argv: self.argv.clone(), env, dir: self.dir.clone() };
+        let config = ExecConfig {
+            argv: self.argv.clone(),
+            env,
+            dir: self.dir.clone(),
+        };
         let hook = ExecHook::new(config).map_err(|error| error.to_string())?;
         Ok(Arc::new(hook))
     }
@@ -222,12 +241,17 @@ impl WebhookShape {
         let secret = match &self.secret {
             None => None,
             Some(shape) => {
-                let text = shape.read().map_err(|problem| format!("secret: {problem}"))?;
+                let text = shape
+                    .read()
+                    .map_err(|problem| format!("secret: {problem}"))?;
                 Some(WebhookSecret::parse(&text).map_err(|error| error.to_string())?)
             }
         };
-        let mut headers: Vec<(String, String)> =
-            self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let mut headers: Vec<(String, String)> = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
         for (name, shape) in &self.secret_headers {
             let value = shape.read();
             let value = value.map_err(|problem| format!("secret_headers.{name}: {problem}"))?;
@@ -245,7 +269,13 @@ impl WebhookShape {
 }
 
 fn every_end() -> Vec<EndShape> {
-    vec![EndShape::Expired, EndShape::Evicted, EndShape::Ended, EndShape::Reset, EndShape::Shutdown]
+    vec![
+        EndShape::Expired,
+        EndShape::Evicted,
+        EndShape::Ended,
+        EndShape::Reset,
+        EndShape::Shutdown,
+    ]
 }
 
 fn timeout() -> Span {

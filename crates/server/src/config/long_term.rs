@@ -120,8 +120,10 @@ impl LongTermShape {
             true => data_dir.join(DIR),
             false => self.dir.clone(),
         };
-        let options =
-            LongTermOptions { files_open_max: self.open_files, ..LongTermOptions::default() };
+        let options = LongTermOptions {
+            files_open_max: self.open_files,
+            ..LongTermOptions::default()
+        };
         (LongTerm { dir, options }, self.engine(embedder))
     }
 
@@ -137,7 +139,10 @@ impl LongTermShape {
             window_tokens: self.window_tokens,
             #[allow(clippy::cast_possible_truncation)]
             near_cosine: self.near_duplicate_cosine as f32,
-            fusion: Fusion { half_lives: self.half_lives.days(), ..Fusion::default() },
+            fusion: Fusion {
+                half_lives: self.half_lives.days(),
+                ..Fusion::default()
+            },
             secrets: match self.secrets {
                 Secrets::Redact => SecretPolicy::Redact,
                 Secrets::Block => SecretPolicy::Block,
@@ -174,13 +179,20 @@ impl LongTermShape {
         for (field, is_good) in counts {
             problems.unless(is_good, &format!("long_term.{field}"), "must be at least 1");
         }
-        let spans = [("extraction_lease", self.extraction_lease), ("query_wait", self.query_wait)];
+        let spans = [
+            ("extraction_lease", self.extraction_lease),
+            ("query_wait", self.query_wait),
+        ];
         let half_lives = self.half_lives.by_kind();
         let half_lives = half_lives.map(|(kind, span)| (format!("half_lives.{kind}"), span));
         let spans = spans.map(|(field, span)| (field.to_owned(), span));
         for (field, span) in spans.into_iter().chain(half_lives) {
             let is_good = !span.0.is_zero();
-            problems.unless(is_good, &format!("long_term.{field}"), "must be more than zero");
+            problems.unless(
+                is_good,
+                &format!("long_term.{field}"),
+                "must be more than zero",
+            );
         }
     }
 }
@@ -218,7 +230,10 @@ impl DreamShape {
             days_min: self.min_days,
             score_min: self.min_score,
             unpin_after_days: whole_days(self.unpin_after),
-            retention_days: self.retention.by_kind().map(|(_, span)| span.map(whole_days)),
+            retention_days: self
+                .retention
+                .by_kind()
+                .map(|(_, span)| span.map(whole_days)),
         }
     }
 
@@ -238,8 +253,10 @@ impl DreamShape {
             OffSpan::Off => None,
             OffSpan::Span(span) => Some(Span(span)),
         };
-        let spans =
-            [("interval".to_owned(), interval), ("unpin_after".into(), Some(self.unpin_after))];
+        let spans = [
+            ("interval".to_owned(), interval),
+            ("unpin_after".into(), Some(self.unpin_after)),
+        ];
         let kept = self.retention.by_kind();
         let kept = kept.map(|(kind, span)| (format!("retention.{}", kind.as_str()), span));
         for (field, span) in spans.into_iter().chain(kept) {
@@ -294,7 +311,12 @@ impl Default for LongTermShape {
 impl Default for HalfLivesShape {
     fn default() -> Self {
         let days = |days| Span(DAY * days);
-        Self { user: days(10_000), feedback: days(365), project: days(90), reference: days(10_000) }
+        Self {
+            user: days(10_000),
+            feedback: days(365),
+            project: days(90),
+            reference: days(10_000),
+        }
     }
 }
 

@@ -111,16 +111,20 @@ pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError>
 }
 
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| CliError::NoInput { path: path.to_owned(), source })?;
-    parse(&text)
-        .map_err(|problem| CliError::Config { problem: format!("{}: {problem}", path.display()) })
+    let text = std::fs::read_to_string(path).map_err(|source| CliError::NoInput {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(&text).map_err(|problem| CliError::Config {
+        problem: format!("{}: {problem}", path.display()),
+    })
 }
 
 /// The configuration of a daemon that was given none.
 pub(crate) fn embedded() -> Result<Config, CliError> {
-    check(&FileConfig::default())
-        .map_err(|problem| CliError::Config { problem: format!("embedded default: {problem}") })
+    check(&FileConfig::default()).map_err(|problem| CliError::Config {
+        problem: format!("embedded default: {problem}"),
+    })
 }
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -163,12 +167,17 @@ fn check(file: &FileConfig) -> Result<Config, String> {
     engine.long_term = memories;
     let default = TenantId::default_tenant();
     if keys.is_empty() && engine.tenants.iter().all(|tenant| tenant.id != default) {
-        engine.tenants.push(TenantConfig { id: default, limits: TenantLimits::default() });
+        engine.tenants.push(TenantConfig {
+            id: default,
+            limits: TenantLimits::default(),
+        });
     }
     problems.or(Config {
         data_dir: file.data_dir.clone(),
         server: file.server(),
-        log: LogConfig { filter: file.log.filter.clone() },
+        log: LogConfig {
+            filter: file.log.filter.clone(),
+        },
         engine,
         long_term,
         keys,
@@ -182,13 +191,21 @@ fn check(file: &FileConfig) -> Result<Config, String> {
 fn files_of(file: &FileConfig) -> Vec<PathBuf> {
     let of_tenants = file.tenants.iter().flat_map(TenantShape::files);
     let of_hooks = file.hooks.iter().flat_map(hooks::HookShape::files);
-    let of_models = file.compaction.summarizer.file().into_iter().chain(file.context.files());
+    let of_models = file
+        .compaction
+        .summarizer
+        .file()
+        .into_iter()
+        .chain(file.context.files());
     of_tenants.chain(of_hooks).chain(of_models).collect()
 }
 
 fn tenant(place: usize, shape: &TenantShape, problems: &mut Problems) -> Option<TenantConfig> {
     match TenantId::parse(&shape.id) {
-        Ok(id) => Some(TenantConfig { id, limits: shape.limits.engine() }),
+        Ok(id) => Some(TenantConfig {
+            id,
+            limits: shape.limits.engine(),
+        }),
         Err(error) => {
             problems.add(&format!("tenants[{place}].id"), error.to_string());
             None

@@ -295,5 +295,8 @@ pub(crate) fn default_yaml() -> String {
     let fill =
         |text: String, (name, value): (&str, String)| text.replace(&format!("${{{name}}}"), &value);
     let template = TEMPLATE.replace("${compaction}", compaction::TEMPLATE);
-    values.into_iter().chain(compaction::values()).fold(template, fill)
+    values
+        .into_iter()
+        .chain(compaction::values())
+        .fold(template, fill)
 }

@@ -45,7 +45,10 @@ impl Secret<'_> {
             Self::Env(name) => {
                 let text = environment(name).and_then(|value| value.into_string().ok());
                 let none = || format!("the environment has no variable {name}, or it is no text");
-                (text.ok_or_else(none)?, format!("the variable {name} is empty"))
+                (
+                    text.ok_or_else(none)?,
+                    format!("the variable {name} is empty"),
+                )
             }
             Self::File(path) => {
                 let text = std::fs::read_to_string(path)
@@ -75,9 +78,20 @@ pub(super) fn digest_of_text(key: &str) -> KeyDigest {
 pub(super) fn digest_of_hex(hex: &str) -> Result<KeyDigest, String> {
     let digits: Option<Vec<u8>> = hex
         .chars()
-        .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .map(|digit| {
+            digit
+                .to_digit(16)
+                .and_then(|digit| u8::try_from(digit).ok())
+        })
         .collect();
-    let digits = digits.filter(|digits| digits.len() == 64).unwrap_or_default();
-    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    bytes.try_into().map_err(|_| "sha256 takes 64 hexadecimal digits".to_owned())
+    let digits = digits
+        .filter(|digits| digits.len() == 64)
+        .unwrap_or_default();
+    let bytes: Vec<u8> = digits
+        .chunks_exact(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect();
+    bytes
+        .try_into()
+        .map_err(|_| "sha256 takes 64 hexadecimal digits".to_owned())
 }

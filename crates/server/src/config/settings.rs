@@ -76,14 +76,21 @@ impl Settings {
     pub(super) fn of(shape: &impl Serialize) -> Self {
         let mut settings = BTreeMap::new();
         // A shape of plain fields is always a JSON value.
-        flatten(String::new(), serde_json::to_value(shape).unwrap_or_default(), &mut settings);
+        flatten(
+            String::new(),
+            serde_json::to_value(shape).unwrap_or_default(),
+            &mut settings,
+        );
         Self(settings)
     }
 
     /// What `newer` changes.
     pub(crate) fn difference(&self, newer: &Self) -> Difference {
         let mut difference = Difference::default();
-        let paths = newer.0.keys().chain(self.0.keys().filter(|path| !newer.0.contains_key(*path)));
+        let paths = newer
+            .0
+            .keys()
+            .chain(self.0.keys().filter(|path| !newer.0.contains_key(*path)));
         for path in paths {
             let (was, is) = (self.0.get(path), newer.0.get(path));
             if was == is {
@@ -119,7 +126,11 @@ fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) 
     match value {
         Value::Object(fields) if path != EMBEDDER && path != SUMMARIZER => {
             for (name, value) in fields {
-                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                let path = if path.is_empty() {
+                    name
+                } else {
+                    format!("{path}.{name}")
+                };
                 flatten(path, value, settings);
             }
         }
@@ -141,7 +152,10 @@ mod tests {
     fn of_every_setting_it_is_known_whether_it_can_change() {
         for path in settings("{}").0.keys() {
             let at_once = AT_ONCE.iter().any(|start| path.starts_with(start));
-            assert!(is_at_start(path) != at_once, "{path}: can it change at run time, or not?");
+            assert!(
+                is_at_start(path) != at_once,
+                "{path}: can it change at run time, or not?"
+            );
         }
     }
 
@@ -164,7 +178,11 @@ mod tests {
              summarizer: { openai: { model: m } } }",
         );
         let difference = settings("{}").difference(&newer);
-        let paths = ["compaction.breaker.turns", "compaction.floor", "compaction.summarizer"];
+        let paths = [
+            "compaction.breaker.turns",
+            "compaction.floor",
+            "compaction.summarizer",
+        ];
         assert_eq!(difference.at_once, paths);
         assert_eq!(difference.at_start, []);
     }
@@ -182,6 +200,10 @@ mod tests {
         assert_eq!(difference.at_start, [stays]);
         let applied = newer.clone().applied_to(&running);
         assert_eq!(applied.difference(&newer).at_once, [""; 0]);
-        assert_eq!(applied.difference(&newer).at_start, difference.at_start, "it still differs");
+        assert_eq!(
+            applied.difference(&newer).at_start,
+            difference.at_start,
+            "it still differs"
+        );
     }
 }

@@ -135,7 +135,9 @@ impl AnthropicShape {
             input_tokens_max: self.input_tokens,
             ..AnthropicSummarizerConfig::new(self.model.clone())
         });
-        Ok(Arc::new(summarizer.map_err(|error| (".anthropic", error.to_string()))?))
+        Ok(Arc::new(
+            summarizer.map_err(|error| (".anthropic", error.to_string()))?,
+        ))
     }
 }
 
@@ -156,7 +158,9 @@ impl OpenAiShape {
             json_object: self.json_object,
             ..OpenAiSummarizerConfig::new(self.base_url.clone(), self.model.clone())
         });
-        Ok(Arc::new(summarizer.map_err(|error| (".openai", error.to_string()))?))
+        Ok(Arc::new(
+            summarizer.map_err(|error| (".openai", error.to_string()))?,
+        ))
     }
 }
 
@@ -170,13 +174,17 @@ impl WebhookShape {
             input_tokens_max: self.input_tokens,
             ..WebhookSummarizerConfig::new(self.url.clone())
         });
-        Ok(Arc::new(summarizer.map_err(|error| (".webhook", error.to_string()))?))
+        Ok(Arc::new(
+            summarizer.map_err(|error| (".webhook", error.to_string()))?,
+        ))
     }
 }
 
 /// The key, if the file says where it is.
 pub(super) fn key(secret: Option<&SecretShape>) -> Result<Option<ApiKey>, String> {
-    let Some(secret) = secret else { return Ok(None) };
+    let Some(secret) = secret else {
+        return Ok(None);
+    };
     let key = ApiKey::parse(&secret.read()?);
     key.map(Some).map_err(|error| error.to_string())
 }

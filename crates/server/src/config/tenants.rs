@@ -90,7 +90,10 @@ pub(super) fn keys(tenants: &[TenantShape], problems: &mut Problems) -> Vec<Key>
     let any_has_keys = tenants.iter().any(|tenant| !tenant.keys.is_empty());
     for (place, tenant) in tenants.iter().enumerate() {
         if let Some(first) = ids.insert(&tenant.id, place) {
-            problems.add(&format!("tenants[{place}].id"), format!("is that of tenants[{first}]"));
+            problems.add(
+                &format!("tenants[{place}].id"),
+                format!("is that of tenants[{first}]"),
+            );
         }
         let id = TenantId::parse(&tenant.id).ok();
         let is_open = !any_has_keys && id == Some(TenantId::default_tenant());

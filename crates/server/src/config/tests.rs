@@ -30,14 +30,26 @@ fn a_shape_error_names_line_and_column() {
     for (text, part) in [
         ("version: 1\nshort_term:\n  max_turns: 5\n", "max_turns"),
         ("server: { listen: nowhere }\n", "socket"),
-        ("short_term: { session_ttl: 5 parsecs }\n", "a duration such as 90s or 24h"),
-        ("limits: { turn_bytes: big }\n", "a size such as 512KiB or 4MiB"),
+        (
+            "short_term: { session_ttl: 5 parsecs }\n",
+            "a duration such as 90s or 24h",
+        ),
+        (
+            "limits: { turn_bytes: big }\n",
+            "a size such as 512KiB or 4MiB",
+        ),
         ("journal: { durability: maybe }\n", "maybe"),
-        ("tenants: [ { id: a, keys: [ { password: x } ] } ]\n", "password"),
+        (
+            "tenants: [ { id: a, keys: [ { password: x } ] } ]\n",
+            "password",
+        ),
     ] {
         let problem = problem(text);
         assert!(problem.contains(part), "{problem}");
-        assert!(problem.contains("line") && problem.contains("column"), "{problem}");
+        assert!(
+            problem.contains("line") && problem.contains("column"),
+            "{problem}"
+        );
     }
 }
 
@@ -71,7 +83,10 @@ tenants:
 #[test]
 fn without_keys_only_this_machine_is_served() {
     let problem = problem("server: { listen: 0.0.0.0:7717 }\n");
-    assert!(problem.contains("server.listen") && problem.contains("keys"), "{problem}");
+    assert!(
+        problem.contains("server.listen") && problem.contains("keys"),
+        "{problem}"
+    );
     assert!(parse("server: { listen: '[::1]:7717' }\n").is_ok());
     let keyed = format!(
         "server: {{ listen: 0.0.0.0:7717 }}\ntenants: [ {{ id: a, keys: [ {{ sha256: '{}' }} ] }} ]",
@@ -83,10 +98,18 @@ fn without_keys_only_this_machine_is_served() {
 #[test]
 fn durability_off_is_a_word_and_no_cap_is_warned_of() {
     for word in ["sync", "interval", "off", "'off'"] {
-        assert!(parse(&format!("journal: {{ durability: {word} }}")).is_ok(), "{word}");
+        assert!(
+            parse(&format!("journal: {{ durability: {word} }}")).is_ok(),
+            "{word}"
+        );
     }
     let config = parse("short_term: { max_sessions: 0 }").unwrap();
-    assert!(config.warnings.iter().any(|warning| warning.contains("max_sessions is 0")));
+    assert!(
+        config
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("max_sessions is 0"))
+    );
 }
 
 #[test]

@@ -64,16 +64,20 @@ impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let size: Option<ByteSize> = text.parse().ok();
-        size.and_then(|size| usize::try_from(size.0).ok()).map(Self).ok_or_else(|| {
-            D::Error::invalid_value(Unexpected::Str(&text), &"a size such as 512KiB or 4MiB")
-        })
+        size.and_then(|size| usize::try_from(size.0).ok())
+            .map(Self)
+            .ok_or_else(|| {
+                D::Error::invalid_value(Unexpected::Str(&text), &"a size such as 512KiB or 4MiB")
+            })
     }
 }
 
 impl<'de> Deserialize<'de> for Percent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+        let percent = text
+            .strip_suffix('%')
+            .and_then(|number| number.trim_end().parse().ok());
         percent
             .map(Self)
             .ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&text), &"a share such as 50%"))
@@ -140,6 +144,8 @@ pub(super) fn span(duration: Duration) -> String {
         24..168 if is_whole_hours => format!("{hours}h"),
         // Longer ones are said in days: of months and years nobody knows how long they are.
         168.. if is_whole_hours && hours.is_multiple_of(24) => format!("{}d", hours / 24),
-        _ => humantime::format_duration(duration).to_string().replace("days", "d"),
+        _ => humantime::format_duration(duration)
+            .to_string()
+            .replace("days", "d"),
     }
 }

@@ -13,14 +13,34 @@ use prometheus_client::metrics::gauge::ConstGauge;
 type Counter = (&'static str, &'static str, fn(&CompactionSnapshot) -> u64);
 
 const COUNTERS: [Counter; 6] = [
-    ("compaction_tokens_before", "Tokens of what was summarized", |c| c.tokens_before),
-    ("compaction_tokens_after", "Tokens of the summaries", |c| c.tokens_after),
-    ("compaction_identifiers", "Identifiers in what was summarized", |c| c.identifiers),
-    ("compaction_identifiers_found", "Of these, those in summary, notes or tail afterwards", |c| {
-        c.identifiers_found
+    (
+        "compaction_tokens_before",
+        "Tokens of what was summarized",
+        |c| c.tokens_before,
+    ),
+    ("compaction_tokens_after", "Tokens of the summaries", |c| {
+        c.tokens_after
     }),
-    ("compaction_breakers_opened", "Times that a session was left alone", |c| c.breakers_opened),
-    ("compactions_undone", "Summaries that were taken back", |c| c.undone),
+    (
+        "compaction_identifiers",
+        "Identifiers in what was summarized",
+        |c| c.identifiers,
+    ),
+    (
+        "compaction_identifiers_found",
+        "Of these, those in summary, notes or tail afterwards",
+        |c| c.identifiers_found,
+    ),
+    (
+        "compaction_breakers_opened",
+        "Times that a session was left alone",
+        |c| c.breakers_opened,
+    ),
+    (
+        "compactions_undone",
+        "Summaries that were taken back",
+        |c| c.undone,
+    ),
 ];
 
 /// What stands for the summarizer's name where none is remote.
@@ -52,7 +72,10 @@ pub(super) fn encode(
             ConstCounter::new(read(&tenant.compaction)).encode(metric)?;
         }
     }
-    let (name, help) = ("compaction_breakers_open", "Live sessions that are left alone now");
+    let (name, help) = (
+        "compaction_breakers_open",
+        "Live sessions that are left alone now",
+    );
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for tenant in tenants {
         let labels = [("tenant", tenant.id.as_str())];

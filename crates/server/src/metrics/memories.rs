@@ -85,7 +85,11 @@ pub(super) fn encode(
         for tenant in tenants {
             for (value, read) in counter.values {
                 let labels = [("tenant", tenant.id.as_str()), (counter.label, value)];
-                let labels = if counter.label.is_empty() { &labels[..1] } else { &labels[..] };
+                let labels = if counter.label.is_empty() {
+                    &labels[..1]
+                } else {
+                    &labels[..]
+                };
                 let metric = family.encode_family(&labels)?;
                 ConstCounter::new(read(&tenant.memories)).encode(metric)?;
             }

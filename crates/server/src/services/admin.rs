@@ -24,7 +24,11 @@ pub(crate) struct AdminApi {
 
 impl AdminApi {
     pub(crate) fn new(engine: Engine, reloader: Arc<Reloader>, started_at: Timestamp) -> Self {
-        Self { engine, reloader, started_at }
+        Self {
+            engine,
+            reloader,
+            started_at,
+        }
     }
 
     /// A tenant that exists; `None` for all of them.
@@ -47,7 +51,9 @@ impl AdminService for AdminApi {
     ) -> Answer<v1::GetStatsResponse> {
         let filter = self.tenant(&request.into_inner().tenant)?;
         let mut stats = self.engine.stats();
-        stats.tenants.retain(|tenant| filter.as_ref().is_none_or(|id| *id == tenant.id));
+        stats
+            .tenants
+            .retain(|tenant| filter.as_ref().is_none_or(|id| *id == tenant.id));
         let counts = self.engine.count_deliveries().await;
         let counts = counts.map_err(|error| status::engine(&error))?;
         let is_wanted =
@@ -71,7 +77,9 @@ impl AdminService for AdminApi {
     ) -> Answer<v1::SweepNowResponse> {
         let filter = self.tenant(&request.into_inner().tenant)?;
         let ended = self.engine.sweep(filter.as_ref()).await;
-        Ok(Response::new(to::swept(&ended.map_err(|error| status::engine(&error))?)))
+        Ok(Response::new(to::swept(
+            &ended.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn run_dream(
@@ -104,7 +112,9 @@ impl AdminService for AdminApi {
         let id = from::delivery_id(&request.into_inner().id)?;
         let retried = self.engine.retry_delivery(id).await;
         let delivery = to::delivery(&retried.map_err(|error| status::engine(&error))?);
-        Ok(Response::new(v1::RetryHookDeliveryResponse { delivery: Some(delivery) }))
+        Ok(Response::new(v1::RetryHookDeliveryResponse {
+            delivery: Some(delivery),
+        }))
     }
 
     async fn drop_hook_delivery(
@@ -121,7 +131,9 @@ impl AdminService for AdminApi {
         &self,
         _: Request<v1::ReloadConfigRequest>,
     ) -> Answer<v1::ReloadConfigResponse> {
-        let reloaded = Arc::clone(&self.reloader).reload_aside("ReloadConfig").await;
+        let reloaded = Arc::clone(&self.reloader)
+            .reload_aside("ReloadConfig")
+            .await;
         let Reloaded { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
     }

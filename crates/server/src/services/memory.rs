@@ -30,14 +30,24 @@ impl MemoryService for MemoryApi {
         request: Request<v1::RememberRequest>,
     ) -> Answer<v1::RememberResponse> {
         let (caller, request) = split(request)?;
-        let outcome = self.engine.remember(&caller.tenant, from::remember(request)?).await;
-        Ok(Response::new(to::remembered(&outcome.map_err(|error| status::engine(&error))?)))
+        let outcome = self
+            .engine
+            .remember(&caller.tenant, from::remember(request)?)
+            .await;
+        Ok(Response::new(to::remembered(
+            &outcome.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
         let (caller, request) = split(request)?;
-        let outcome = self.engine.recall(&caller.tenant, from::recall(request)?).await;
-        Ok(Response::new(to::recalled(outcome.map_err(|error| status::engine(&error))?)))
+        let outcome = self
+            .engine
+            .recall(&caller.tenant, from::recall(request)?)
+            .await;
+        Ok(Response::new(to::recalled(
+            outcome.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn get_memory(
@@ -48,7 +58,9 @@ impl MemoryService for MemoryApi {
         let (id, subject) = from::get(&request)?;
         let memory = self.engine.memory(&caller.tenant, id, subject).await;
         let memory = to::memory(&memory.map_err(|error| status::engine(&error))?);
-        Ok(Response::new(v1::GetMemoryResponse { memory: Some(memory) }))
+        Ok(Response::new(v1::GetMemoryResponse {
+            memory: Some(memory),
+        }))
     }
 
     async fn list_memories(
@@ -56,8 +68,13 @@ impl MemoryService for MemoryApi {
         request: Request<v1::ListMemoriesRequest>,
     ) -> Answer<v1::ListMemoriesResponse> {
         let (caller, request) = split(request)?;
-        let page = self.engine.memories(&caller.tenant, from::list(request)?).await;
-        Ok(Response::new(to::memories(&page.map_err(|error| status::engine(&error))?)))
+        let page = self
+            .engine
+            .memories(&caller.tenant, from::list(request)?)
+            .await;
+        Ok(Response::new(to::memories(
+            &page.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn update_memory(
@@ -66,7 +83,10 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::UpdateMemoryResponse> {
         let (caller, request) = split(request)?;
         let (id, subject, patch) = from::update(request)?;
-        let changed = self.engine.update_memory(&caller.tenant, id, subject, patch).await;
+        let changed = self
+            .engine
+            .update_memory(&caller.tenant, id, subject, patch)
+            .await;
         let (memory, redacted) = changed.map_err(|error| status::engine(&error))?;
         Ok(Response::new(to::updated(&memory, redacted)))
     }
@@ -74,8 +94,13 @@ impl MemoryService for MemoryApi {
     async fn forget(&self, request: Request<v1::ForgetRequest>) -> Answer<v1::ForgetResponse> {
         let (caller, request) = split(request)?;
         let target = from::forget(request.target)?;
-        let outcome = self.engine.forget(&caller.tenant, target, request.dry_run).await;
-        Ok(Response::new(to::forgotten(&outcome.map_err(|error| status::engine(&error))?)))
+        let outcome = self
+            .engine
+            .forget(&caller.tenant, target, request.dry_run)
+            .await;
+        Ok(Response::new(to::forgotten(
+            &outcome.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn get_manifest(
@@ -84,7 +109,10 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::GetManifestResponse> {
         let (caller, request) = split(request)?;
         let (subject, lines, bytes) = from::manifest(&request)?;
-        let manifest = self.engine.manifest(&caller.tenant, subject, lines, bytes).await;
+        let manifest = self
+            .engine
+            .manifest(&caller.tenant, subject, lines, bytes)
+            .await;
         let manifest = manifest.map_err(|error| status::engine(&error))?;
         Ok(Response::new(to::manifest(&manifest)))
     }
@@ -95,9 +123,13 @@ impl MemoryService for MemoryApi {
     ) -> Answer<spliced::LeaseExtractionResponse> {
         let (caller, request) = split(request)?;
         let (session, generation, subject) = from::lease(&request)?;
-        let lease =
-            self.engine.lease_extraction(&caller.tenant, &session, generation, subject).await;
-        Ok(Response::new(to::leased(lease.map_err(|error| status::engine(&error))?)))
+        let lease = self
+            .engine
+            .lease_extraction(&caller.tenant, &session, generation, subject)
+            .await;
+        Ok(Response::new(to::leased(
+            lease.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn commit_extraction(
@@ -106,8 +138,13 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::CommitExtractionResponse> {
         let (caller, request) = split(request)?;
         let (lease, facts) = from::commit(request)?;
-        let outcome = self.engine.commit_extraction(&caller.tenant, lease, facts).await;
-        Ok(Response::new(to::committed(&outcome.map_err(|error| status::engine(&error))?)))
+        let outcome = self
+            .engine
+            .commit_extraction(&caller.tenant, lease, facts)
+            .await;
+        Ok(Response::new(to::committed(
+            &outcome.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn import_memories(
@@ -115,9 +152,15 @@ impl MemoryService for MemoryApi {
         request: Request<v1::ImportMemoriesRequest>,
     ) -> Answer<v1::ImportMemoriesResponse> {
         let (caller, request) = split(request)?;
-        let done = self.engine.import_memories(&caller.tenant, from::import(request)?).await;
+        let done = self
+            .engine
+            .import_memories(&caller.tenant, from::import(request)?)
+            .await;
         let (imported, skipped) = done.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(v1::ImportMemoriesResponse { imported, skipped }))
+        Ok(Response::new(v1::ImportMemoriesResponse {
+            imported,
+            skipped,
+        }))
     }
 
     async fn get_memory_stats(
@@ -126,7 +169,9 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::GetMemoryStatsResponse> {
         let (caller, _) = split(request)?;
         let stats = self.engine.memory_stats(&caller.tenant).await;
-        Ok(Response::new(to::stats(stats.map_err(|error| status::engine(&error))?)))
+        Ok(Response::new(to::stats(
+            stats.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn reindex_memories(

@@ -18,6 +18,8 @@ pub(crate) use watch::Watching;
 /// A request's message and who sent it.
 fn split<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let (_, mut extensions, message) = request.into_parts();
-    let caller = extensions.remove::<Caller>().ok_or_else(status::no_caller)?;
+    let caller = extensions
+        .remove::<Caller>()
+        .ok_or_else(status::no_caller)?;
     Ok((caller, message))
 }

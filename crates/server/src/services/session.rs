@@ -45,9 +45,14 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let asked = context::asked(request, &caller.tenant.policy().limits)?;
-        let window = self.engine.context(&caller.tenant, &session, asked.request).await;
+        let window = self
+            .engine
+            .context(&caller.tenant, &session, asked.request)
+            .await;
         let window = window.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(context::answered(window, asked.wanted).await?))
+        Ok(Response::new(
+            context::answered(window, asked.wanted).await?,
+        ))
     }
 
     async fn get_history(
@@ -58,7 +63,9 @@ impl SessionService for SessionApi {
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
         let page = self.engine.history(&caller.tenant, &session, query).await;
-        Ok(Response::new(to::history(page.map_err(|error| status::engine(&error))?)))
+        Ok(Response::new(to::history(
+            page.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn get_session(
@@ -68,7 +75,9 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let detail = self.engine.session_detail(&caller.tenant, &session).await;
-        Ok(Response::new(compaction::detail(detail.map_err(|error| status::engine(&error))?)))
+        Ok(Response::new(compaction::detail(
+            detail.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn list_sessions(
@@ -89,8 +98,13 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let (patch, version) = (&request.merge_patch_json, request.expected_version);
-        let state = self.engine.patch_state(&caller.tenant, &session, patch, version).await;
-        Ok(Response::new(to::state(&state.map_err(|error| status::engine(&error))?)))
+        let state = self
+            .engine
+            .patch_state(&caller.tenant, &session, patch, version)
+            .await;
+        Ok(Response::new(to::state(
+            &state.map_err(|error| status::engine(&error))?,
+        )))
     }
 
     async fn reset_session(
@@ -99,7 +113,10 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::ResetSessionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let reset = self.engine.reset_session(&caller.tenant, &session, request.run_hooks).await;
+        let reset = self
+            .engine
+            .reset_session(&caller.tenant, &session, request.run_hooks)
+            .await;
         let (view, ended) = reset.map_err(|error| status::engine(&error))?;
         Ok(Response::new(v1::ResetSessionResponse {
             session: Some(to::session_info(&view)),
@@ -115,7 +132,9 @@ impl SessionService for SessionApi {
         let session = from::session_id(&request.session_id)?;
         let view = self.engine.end_session(&caller.tenant, &session).await;
         let session = to::session_info(&view.map_err(|error| status::engine(&error))?);
-        Ok(Response::new(v1::EndSessionResponse { session: Some(session) }))
+        Ok(Response::new(v1::EndSessionResponse {
+            session: Some(session),
+        }))
     }
 
     async fn compact_session(
@@ -125,7 +144,10 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let keep = compaction::keep_exchanges(request.keep_exchanges)?;
-        let outcome = self.engine.compact_session(&caller.tenant, &session, keep).await;
+        let outcome = self
+            .engine
+            .compact_session(&caller.tenant, &session, keep)
+            .await;
         let outcome = outcome.map_err(|error| status::engine(&error))?;
         Ok(Response::new(compaction::compacted(&outcome)))
     }
@@ -139,7 +161,10 @@ impl SessionService for SessionApi {
         let undone = self.engine.undo_compaction(&caller.tenant, &session).await;
         let (view, restored_turns) = undone.map_err(|error| status::engine(&error))?;
         let session = Some(to::session_info(&view));
-        Ok(Response::new(v1::UndoCompactionResponse { session, restored_turns }))
+        Ok(Response::new(v1::UndoCompactionResponse {
+            session,
+            restored_turns,
+        }))
     }
 
     async fn watch_events(

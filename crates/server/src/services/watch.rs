@@ -54,7 +54,12 @@ pub(crate) struct EventStream {
 
 impl Watching {
     pub(crate) fn new(engine: Engine, tasks: TaskTracker, stop: CancellationToken) -> Self {
-        Self { engine, tasks, stop, counts: Arc::default() }
+        Self {
+            engine,
+            tasks,
+            stop,
+            counts: Arc::default(),
+        }
     }
 
     /// How many watch.
@@ -86,7 +91,12 @@ impl Watching {
             drop(sender);
         });
         let is_over = AtomicBool::new(false);
-        Ok(EventStream { events, farewell, is_over, _place: place })
+        Ok(EventStream {
+            events,
+            farewell,
+            is_over,
+            _place: place,
+        })
     }
 
     fn take_place(&self, tenant: &TenantId) -> Result<Place, Status> {
@@ -96,7 +106,10 @@ impl Watching {
             return Err(status::too_many_watchers());
         }
         *count += 1;
-        Ok(Place { tenant: tenant.clone(), counts: Arc::clone(&self.counts) })
+        Ok(Place {
+            tenant: tenant.clone(),
+            counts: Arc::clone(&self.counts),
+        })
     }
 }
 

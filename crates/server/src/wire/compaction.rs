@@ -30,9 +30,18 @@ pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Status> 
 pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
     let breaker = view.breaker.name().to_owned();
     let Some(status) = view.head.compaction.as_deref() else {
-        return v1::CompactionInfo { breaker, ..Default::default() };
+        return v1::CompactionInfo {
+            breaker,
+            ..Default::default()
+        };
     };
-    let CompactionStatus { summaries, through_seq, failures, running, .. } = *status;
+    let CompactionStatus {
+        summaries,
+        through_seq,
+        failures,
+        running,
+        ..
+    } = *status;
     v1::CompactionInfo {
         breaker,
         consecutive_failures: failures,
@@ -45,7 +54,10 @@ pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
 
 /// True when a summary stands for the oldest exchanges.
 pub(super) fn has_summary(view: &SessionView) -> bool {
-    view.head.compaction.as_ref().is_some_and(|status| status.through_seq > 0)
+    view.head
+        .compaction
+        .as_ref()
+        .is_some_and(|status| status.through_seq > 0)
 }
 
 /// What a summary stands for.
@@ -66,7 +78,9 @@ pub(crate) fn detail(detail: SessionDetail) -> v1::GetSessionResponse {
     v1::GetSessionResponse {
         session: Some(to::session_info(&detail.session)),
         summary: summary.map(summary_info),
-        summary_text: summary.map(|summary| summary.text.to_string()).unwrap_or_default(),
+        summary_text: summary
+            .map(|summary| summary.text.to_string())
+            .unwrap_or_default(),
         notes: Some(notes(detail.notes)),
     }
 }
@@ -78,7 +92,9 @@ pub(crate) fn compacted(outcome: &CompactionOutcome) -> v1::CompactSessionRespon
         session: Some(to::session_info(&outcome.session)),
         first_seq: summary.map_or(0, |summary| summary.first_seq),
         last_seq: summary.map_or(0, |summary| summary.through_seq),
-        summary: summary.map(|summary| summary.text.to_string()).unwrap_or_default(),
+        summary: summary
+            .map(|summary| summary.text.to_string())
+            .unwrap_or_default(),
         summary_info: summary.map(summary_info),
         tokens_before: outcome.tokens_before,
         tokens_after: outcome.tokens_after,
@@ -105,7 +121,12 @@ pub(super) fn told(kind: &EventKind) -> Option<Value> {
             "tokens_after": tokens_after, "identifiers": identifiers,
             "identifiers_found": found, "probe_score": probe.score(),
         }),
-        EventKind::CompactionFailed { trigger, reason, problem, breaker } => json!({
+        EventKind::CompactionFailed {
+            trigger,
+            reason,
+            problem,
+            breaker,
+        } => json!({
             "trigger": trigger, "reason": reason, "error": problem, "breaker": breaker,
         }),
         EventKind::CompactionUndone { number } => json!({ "number": number }),

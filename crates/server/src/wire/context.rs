@@ -64,8 +64,12 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         _ => Some(from::format(request.format)?),
     };
     let memories = request.memories;
-    let memories = memories.map(|asked| memories::asked(asked, &request.session_id)).transpose()?;
-    let append = append.map(|append| from::append(append, limits)).transpose()?;
+    let memories = memories
+        .map(|asked| memories::asked(asked, &request.session_id))
+        .transpose()?;
+    let append = append
+        .map(|append| from::append(append, limits))
+        .transpose()?;
     let wanted = Wanted {
         format,
         system: request.system.clone(),
@@ -94,7 +98,11 @@ pub(crate) async fn answered(
     let session = to::session_info(&outcome.session);
     let mut report = report(outcome.report, &outcome.turns);
     let mut response = spliced::GetContextResponse {
-        turns: outcome.turns.iter().map(|turn| spliced(&turn.content)).collect(),
+        turns: outcome
+            .turns
+            .iter()
+            .map(|turn| spliced(&turn.content))
+            .collect(),
         memories: outcome.memories.iter().map(memory::to::hit).collect(),
         memories_text: outcome.memories_text.clone(),
         session: Some(session),
@@ -107,7 +115,11 @@ pub(crate) async fn answered(
         }
         Some(format) => {
             let breakpoints = outcome.cache_breakpoints.clone();
-            let window = Shown { turns: outcome.turns, breakpoints, block: outcome.memories_text };
+            let window = Shown {
+                turns: outcome.turns,
+                breakpoints,
+                block: outcome.memories_text,
+            };
             let rendered = written(format, window, wanted).await?;
             response.system = rendered.system;
             response.messages_json = rendered.messages_json;
@@ -148,14 +160,20 @@ fn check_tools(tools_json: &str) -> Result<(), Status> {
 
 fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Status> {
     use v1::window_policy::Policy as Proto;
-    let Some(policy) = policy.and_then(|policy| policy.policy) else { return Ok(None) };
+    let Some(policy) = policy.and_then(|policy| policy.policy) else {
+        return Ok(None);
+    };
     Ok(Some(match policy {
         Proto::SlidingWindow(v1::SlidingWindow { turns: 0 }) => {
             let problem = "policy.sliding_window takes at least 1 of turns".to_owned();
             return Err(status::invalid("POLICY_INVALID", problem));
         }
-        Proto::SlidingWindow(window) => Policy::SlidingWindow { turns: window.turns },
-        Proto::HeadTail(window) => Policy::HeadTail { turns: window.turns },
+        Proto::SlidingWindow(window) => Policy::SlidingWindow {
+            turns: window.turns,
+        },
+        Proto::HeadTail(window) => Policy::HeadTail {
+            turns: window.turns,
+        },
         Proto::TokenBudget(_) => Policy::TokenBudget,
         Proto::Salience(_) => Policy::Salience,
     }))
@@ -190,16 +208,30 @@ async fn written(format: MessageFormat, window: Shown, wanted: Wanted) -> Result
 
 /// `None` when the bytes of a turn are damaged.
 fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Rendered> {
-    let Shown { turns, mut breakpoints, block } = window;
-    let opened = turns.iter().map(|turn| encoding::open_placed(&turn.content));
+    let Shown {
+        turns,
+        mut breakpoints,
+        block,
+    } = window;
+    let opened = turns
+        .iter()
+        .map(|turn| encoding::open_placed(&turn.content));
     let (seqs, mut turns): (Vec<u64>, Vec<Turn>) =
         opened.collect::<Option<Vec<_>>>()?.into_iter().unzip();
     let mut behind_gap = behind_gap(&seqs);
     let block = (!block.is_empty()).then(|| memories::put(&mut turns, &mut breakpoints, block));
-    let cache_after = if wanted.set_cache_control { &breakpoints[..] } else { &[] };
+    let cache_after = if wanted.set_cache_control {
+        &breakpoints[..]
+    } else {
+        &[]
+    };
     let later = |turn: &mut usize| *turn += usize::from(block.is_some_and(|place| place <= *turn));
     behind_gap.iter_mut().for_each(later);
-    let options = RenderOptions { system: &wanted.system, cache_after, behind_gap: &behind_gap };
+    let options = RenderOptions {
+        system: &wanted.system,
+        cache_after,
+        behind_gap: &behind_gap,
+    };
     let mut rendered = render(format, &turns, &options);
     if let Some(place) = block {
         // Nobody else knows of that turn.
@@ -218,7 +250,9 @@ fn behind_gap(seqs: &[u64]) -> Vec<usize> {
 
 /// The messages that these turns end in, each once.
 fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
-    let ends = turns.iter().filter_map(|turn| ends.get(*turn)?.checked_sub(1));
+    let ends = turns
+        .iter()
+        .filter_map(|turn| ends.get(*turn)?.checked_sub(1));
     let mut messages: Vec<u32> = ends.map(count).collect();
     messages.dedup();
     messages

@@ -35,7 +35,9 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
 pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
     match text {
         "" => Ok(None),
-        text => TenantId::parse(text).map(Some).map_err(|error| status::core(&error)),
+        text => TenantId::parse(text)
+            .map(Some)
+            .map_err(|error| status::core(&error)),
     }
 }
 
@@ -89,9 +91,14 @@ pub(crate) fn page(
         return Ok((size, None));
     }
     let parsed = request.page_token.split_once(':').and_then(|(time, id)| {
-        Some((SessionId::parse(id).ok()?, Steady(u64::from_str_radix(time, 16).ok()?)))
+        Some((
+            SessionId::parse(id).ok()?,
+            Steady(u64::from_str_radix(time, 16).ok()?),
+        ))
     });
-    parsed.map(|after| (size, Some(after))).ok_or_else(page_token_invalid)
+    parsed
+        .map(|after| (size, Some(after)))
+        .ok_or_else(page_token_invalid)
 }
 
 /// Which hook deliveries, behind which one, and how many.
@@ -118,7 +125,15 @@ pub(crate) fn deliveries(
         token => Some(token.parse().map_err(|_| page_token_invalid())?),
     };
     let size = page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX);
-    Ok((DeliveryFilter { tenant, hook, state }, after, size))
+    Ok((
+        DeliveryFilter {
+            tenant,
+            hook,
+            state,
+        },
+        after,
+        size,
+    ))
 }
 
 /// The id of a hook delivery.
@@ -158,13 +173,25 @@ fn append_command(
         "" => None,
         subject => Some(Subject::parse(subject)?),
     };
-    if let Some(usage) = request.usage.as_ref().filter(|usage| usage.model.len() > ID_BYTES_MAX) {
+    if let Some(usage) = request
+        .usage
+        .as_ref()
+        .filter(|usage| usage.model.len() > ID_BYTES_MAX)
+    {
         let bytes = usage.model.len();
-        return Err(CoreError::IdInvalid { field: "usage.model", bytes }.into());
+        return Err(CoreError::IdInvalid {
+            field: "usage.model",
+            bytes,
+        }
+        .into());
     }
     let key = request.idempotency_key;
     if key.len() > ID_BYTES_MAX {
-        return Err(CoreError::IdInvalid { field: "idempotency_key", bytes: key.len() }.into());
+        return Err(CoreError::IdInvalid {
+            field: "idempotency_key",
+            bytes: key.len(),
+        }
+        .into());
     }
     let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
         (false, false) => {
@@ -198,8 +225,10 @@ fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> 
     check_count(turns.len(), limits)?;
     let read = |(index, turn)| {
         let problem = |malformed: encoding::Malformed| malformed.to_string();
-        encoding::from_proto(turn)
-            .map_err(|malformed| CoreError::TurnInvalid { index, problem: problem(malformed) })
+        encoding::from_proto(turn).map_err(|malformed| CoreError::TurnInvalid {
+            index,
+            problem: problem(malformed),
+        })
     };
     turns.into_iter().enumerate().map(read).collect()
 }
@@ -213,7 +242,12 @@ fn encoded(turns: Vec<Turn>, limits: &Limits) -> Result<Vec<NewTurn>, CoreError>
         let actual = turn.body.len();
         match actual <= limit {
             true => Ok(turn),
-            false => Err(CoreError::TurnTooLarge { index, what: "encoded bytes", actual, limit }),
+            false => Err(CoreError::TurnTooLarge {
+                index,
+                what: "encoded bytes",
+                actual,
+                limit,
+            }),
         }
     };
     turns.into_iter().enumerate().map(encode).collect()
@@ -222,7 +256,10 @@ fn encoded(turns: Vec<Turn>, limits: &Limits) -> Result<Vec<NewTurn>, CoreError>
 fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
     match (1..=limits.turns_per_append).contains(&actual) {
         true => Ok(()),
-        false => Err(CoreError::TurnCountInvalid { actual, limit: limits.turns_per_append }),
+        false => Err(CoreError::TurnCountInvalid {
+            actual,
+            limit: limits.turns_per_append,
+        }),
     }
 }
 
@@ -244,7 +281,11 @@ pub(super) fn page_size(asked: u32, default: usize, max: usize) -> usize {
 /// its labels in another order.
 fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerprint {
     let subject = subject.map_or(&[][..], |subject| subject.as_str().as_bytes());
-    fingerprint([subject].into_iter().chain(turns.iter().map(|turn| &turn.body[..])))
+    fingerprint(
+        [subject]
+            .into_iter()
+            .chain(turns.iter().map(|turn| &turn.body[..])),
+    )
 }
 
 /// A digest of some texts, each with its length, so that their borders count.

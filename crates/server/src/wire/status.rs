@@ -111,13 +111,19 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
 fn facts_of(refusal: &CoreError) -> HashMap<String, String> {
     let facts = match refusal {
         CoreError::CurrentTurnTooLarge { budget, tokens, .. } => {
-            vec![("tokens", tokens.to_string()), ("budget", budget.to_string())]
+            vec![
+                ("tokens", tokens.to_string()),
+                ("budget", budget.to_string()),
+            ]
         }
         CoreError::MemoryDuplicate { id } => vec![("id", id.to_string())],
         CoreError::MemorySuperseded { by, .. } => vec![("superseded_by", by.to_string())],
         _ => Vec::new(),
     };
-    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    facts
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// A request that does not make sense.
@@ -140,8 +146,14 @@ pub(crate) fn unimplemented(what: &str) -> Status {
 /// A caller who is not let in.
 pub(crate) fn denied(denied: Denied) -> Status {
     let (reason, problem) = match denied {
-        Denied::NoKey => ("NO_KEY", "send your key as metadata, `authorization: Bearer <key>`"),
-        Denied::WrongKey => ("WRONG_KEY", "the key is not known; ask your operator for one"),
+        Denied::NoKey => (
+            "NO_KEY",
+            "send your key as metadata, `authorization: Bearer <key>`",
+        ),
+        Denied::WrongKey => (
+            "WRONG_KEY",
+            "the key is not known; ask your operator for one",
+        ),
     };
     status(Code::Unauthenticated, reason, problem.to_owned(), None)
 }
@@ -161,7 +173,12 @@ pub(crate) fn tenant_not_found() -> Status {
 /// More calls at once than configured.
 pub(crate) fn too_many_calls() -> Status {
     let problem = "too many calls at once; try again".to_owned();
-    status(Code::ResourceExhausted, "TOO_MANY_CALLS", problem, Some(RETRY_SOON))
+    status(
+        Code::ResourceExhausted,
+        "TOO_MANY_CALLS",
+        problem,
+        Some(RETRY_SOON),
+    )
 }
 
 /// A configuration that was not read again.
@@ -176,7 +193,12 @@ pub(crate) fn reload(error: &ReloadError) -> Status {
 /// More watchers at once than there are places for.
 pub(crate) fn too_many_watchers() -> Status {
     let problem = "too many watch this tenant; end another WatchEvents first".to_owned();
-    status(Code::ResourceExhausted, "TOO_MANY_WATCHERS", problem, Some(RETRY_LATER))
+    status(
+        Code::ResourceExhausted,
+        "TOO_MANY_WATCHERS",
+        problem,
+        Some(RETRY_LATER),
+    )
 }
 
 /// A watcher that took nothing.
@@ -188,7 +210,12 @@ pub(crate) fn watcher_too_slow() -> Status {
 /// A watcher whose key may be gone.
 pub(crate) fn keys_changed() -> Status {
     let problem = "other keys apply; watch again with after_event_id".to_owned();
-    status(Code::Unauthenticated, "KEYS_CHANGED", problem, Some(RETRY_SOON))
+    status(
+        Code::Unauthenticated,
+        "KEYS_CHANGED",
+        problem,
+        Some(RETRY_SOON),
+    )
 }
 
 /// A stream that the stop of the daemon ends.
@@ -219,7 +246,12 @@ pub(crate) fn turn_damaged() -> Status {
 
 /// A call that came past the edge without a caller: a mistake of ours.
 pub(crate) fn no_caller() -> Status {
-    status(Code::Internal, "NO_CALLER", "the call has no caller".to_owned(), None)
+    status(
+        Code::Internal,
+        "NO_CALLER",
+        "the call has no caller".to_owned(),
+        None,
+    )
 }
 
 fn status(code: Code, reason: &'static str, message: String, retry: Option<Duration>) -> Status {

@@ -69,7 +69,10 @@ pub(crate) fn history(page: HistoryPage) -> spliced::GetHistoryResponse {
 
 /// A page of live sessions.
 pub(crate) fn sessions(page: &SessionPage) -> v1::ListSessionsResponse {
-    let next = page.next.as_ref().map(|(session, time)| format!("{:x}:{session}", time.0));
+    let next = page
+        .next
+        .as_ref()
+        .map(|(session, time)| format!("{:x}:{session}", time.0));
     v1::ListSessionsResponse {
         sessions: page.sessions.iter().map(session_info).collect(),
         next_page_token: next.unwrap_or_default(),
@@ -78,7 +81,10 @@ pub(crate) fn sessions(page: &SessionPage) -> v1::ListSessionsResponse {
 
 /// A state after its patch.
 pub(crate) fn state(state: &State) -> v1::PatchStateResponse {
-    v1::PatchStateResponse { state_json: state.json.to_string(), version: state.version }
+    v1::PatchStateResponse {
+        state_json: state.json.to_string(),
+        version: state.version,
+    }
 }
 
 /// Counts; the sums are those of the tenants that are shown.
@@ -155,7 +161,9 @@ pub(crate) fn deliveries(listed: &[DeliveryView], size: usize) -> v1::ListHookDe
     let next = listed.last().filter(|_| listed.len() == size);
     v1::ListHookDeliveriesResponse {
         deliveries: listed.iter().map(delivery).collect(),
-        next_page_token: next.map(|last| last.delivery.id.to_string()).unwrap_or_default(),
+        next_page_token: next
+            .map(|last| last.delivery.id.to_string())
+            .unwrap_or_default(),
     }
 }
 
@@ -201,7 +209,10 @@ pub(crate) fn event(seen: Seen) -> v1::WatchEventsResponse {
                 reason: reason.into(),
                 detail_json: detail.map(|detail| detail.to_string()).unwrap_or_default(),
             };
-            v1::WatchEventsResponse { event: Some(event), ..Default::default() }
+            v1::WatchEventsResponse {
+                event: Some(event),
+                ..Default::default()
+            }
         }
     }
 }
@@ -211,7 +222,11 @@ fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json:
     let delivery = |hook: &HookName| format!("{}/{hook}", event.generation);
     match &event.kind {
         EventKind::Created => ("created", none, None),
-        EventKind::Appended { first_seq, last_seq, dropped_turns } => {
+        EventKind::Appended {
+            first_seq,
+            last_seq,
+            dropped_turns,
+        } => {
             let detail = json!({
                 "first_seq": first_seq, "last_seq": last_seq, "dropped_turns": dropped_turns,
             });
@@ -238,7 +253,12 @@ fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json:
             });
             ("hook_delivered", none, Some(detail))
         }
-        EventKind::HookFailed { hook, tries, problem, gave_up } => {
+        EventKind::HookFailed {
+            hook,
+            tries,
+            problem,
+            gave_up,
+        } => {
             let detail = json!({
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
                 "error": problem, "gave_up": gave_up,

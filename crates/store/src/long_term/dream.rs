@@ -34,8 +34,11 @@ impl MemoryReader<'_> {
                     ifnull(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
         let mut fold = self.connection.prepare_cached(fold)?;
         let mut page = Vec::new();
-        for MemoryRow { memory, pin_changed, .. } in
-            MemoryRow::all(self.connection, rest, parameters)?
+        for MemoryRow {
+            memory,
+            pin_changed,
+            ..
+        } in MemoryRow::all(self.connection, rest, parameters)?
         {
             page.push(fold.query_row(params![memory.id.to_bytes(), DAY], |row| {
                 let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);

@@ -39,8 +39,14 @@ struct Walk {
     left: &'static str,
 }
 
-const BACKFILL: Walk = Walk { at: "backfill_at", left: "backfill_left" };
-const REINDEX: Walk = Walk { at: "reindex_at", left: "reindex_left" };
+const BACKFILL: Walk = Walk {
+    at: "backfill_at",
+    left: "backfill_left",
+};
+const REINDEX: Walk = Walk {
+    at: "reindex_at",
+    left: "reindex_left",
+};
 
 impl MemoryReader<'_> {
     /// The model whose vectors are used; `None`: none are made.
@@ -58,7 +64,9 @@ impl MemoryReader<'_> {
     pub fn embedding_counts(&self, model: &str, now: Timestamp) -> Answer<EmbeddingCounts> {
         let count = |sql: &str, parameter: i64| -> Answer<u64> {
             let mut statement = self.connection.prepare_cached(sql)?;
-            Ok(statement.query_row([parameter], |row| row.get::<_, i64>(0))?.unsigned_abs())
+            Ok(statement
+                .query_row([parameter], |row| row.get::<_, i64>(0))?
+                .unsigned_abs())
         };
         let current = "SELECT count(*) FROM memories
              WHERE superseded_by IS NULL AND (expires IS NULL OR expires > ?)";
@@ -67,9 +75,10 @@ impl MemoryReader<'_> {
             memories: count(current, moment(now))?,
             embedded: match vectors::find_model(self.connection, model)? {
                 None => 0,
-                Some(model) => {
-                    count("SELECT count(*) FROM vectors WHERE model = ?", model.no.into())?
-                }
+                Some(model) => count(
+                    "SELECT count(*) FROM vectors WHERE model = ?",
+                    model.no.into(),
+                )?,
             },
             queued: count(queued, 0)? + self.left_to_queue()?,
             failed: count(queued, 1)?,
@@ -102,7 +111,12 @@ impl MemoryReader<'_> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let due = statement.query_map(params![moment(now), limit(max)], |row| {
             let id = MemoryId::from_bytes(row.get(0)?);
-            Ok(Due { id, content: row.get(1)?, revision: row.get(2)?, tries: row.get(3)? })
+            Ok(Due {
+                id,
+                content: row.get(1)?,
+                revision: row.get(2)?,
+                tries: row.get(3)?,
+            })
         })?;
         Ok(due.collect::<Result<_, _>>()?)
     }
@@ -132,15 +146,28 @@ impl MemoryReader<'_> {
     ) -> Answer<Option<MemoryId>> {
         let row = MemoryRow::by_id(self.connection, id)?;
         let is_free = |row: &MemoryRow| row.memory.is_current(now) && !row.apart;
-        let Some(row) = row.filter(is_free) else { return Ok(None) };
-        let Some(name) = self.embedding_model()? else { return Ok(None) };
-        let Some(model) = vectors::find_model(self.connection, &name)? else { return Ok(None) };
+        let Some(row) = row.filter(is_free) else {
+            return Ok(None);
+        };
+        let Some(name) = self.embedding_model()? else {
+            return Ok(None);
+        };
+        let Some(model) = vectors::find_model(self.connection, &name)? else {
+            return Ok(None);
+        };
         if vectors::model_of(self.connection, row.no)? != Some(model.no) {
             return Ok(None);
         }
         let values = vectors::vector_of(self.connection, row.no)?.unwrap_or_default();
         let (partition, kind) = (partition_of(row.no), row.memory.kind);
-        let ask = Near { model, partition, kind, values: &values, cosine_min, now };
+        let ask = Near {
+            model,
+            partition,
+            kind,
+            values: &values,
+            cosine_min,
+            now,
+        };
         let near = self.near(&ask, |other| {
             other.no != row.no
                 && !other.apart
@@ -164,9 +191,20 @@ impl MemoryReader<'_> {
             now: moment(ask.now),
             among: None,
         };
-        let Near { model, partition, values, .. } = *ask;
-        let near =
-            vectors::nearest(self.connection, model, &[partition], &filter, values, NEAR_MAX)?;
+        let Near {
+            model,
+            partition,
+            values,
+            ..
+        } = *ask;
+        let near = vectors::nearest(
+            self.connection,
+            model,
+            &[partition],
+            &filter,
+            values,
+            NEAR_MAX,
+        )?;
         for (no, cosine) in near {
             if cosine < f64::from(ask.cosine_min) {
                 break;
@@ -190,7 +228,10 @@ impl MemoryReader<'_> {
     pub(super) fn has_vector(&self, id: MemoryId, model: Model) -> Answer<bool> {
         let sql = "SELECT 1 FROM memories JOIN vectors ON vectors.no = memories.no
                    WHERE id = ? AND model = ?";
-        Ok(self.connection.prepare_cached(sql)?.exists(params![id.to_bytes(), model.no])?)
+        Ok(self
+            .connection
+            .prepare_cached(sql)?
+            .exists(params![id.to_bytes(), model.no])?)
     }
 }
 
@@ -248,7 +289,8 @@ impl MemoryWriter<'_> {
     /// When the file cannot be written.
     pub fn reindex_begin(&self) -> Answer<()> {
         self.settle_index()?;
-        self.connection.execute("INSERT INTO words (words) VALUES ('rebuild')", [])?;
+        self.connection
+            .execute("INSERT INTO words (words) VALUES ('rebuild')", [])?;
         self.retry_failed()?;
         self.begin(&REINDEX)
     }
@@ -267,8 +309,12 @@ impl MemoryWriter<'_> {
         self.walk(&REINDEX, max, |row| {
             if row.memory.superseded_by.is_none() {
                 let says = says(&row.memory.content);
-                self.connection.prepare_cached(say)?.execute([row.no, says])?;
-                self.connection.prepare_cached(queue)?.execute([row.no, moment(at)])?;
+                self.connection
+                    .prepare_cached(say)?
+                    .execute([row.no, says])?;
+                self.connection
+                    .prepare_cached(queue)?
+                    .execute([row.no, moment(at)])?;
             }
             Ok(())
         })
@@ -281,10 +327,14 @@ impl MemoryWriter<'_> {
     /// [`crate::StoreError::DimensionMismatch`]; as [`crate::StoreError::Refused`]:
     /// `MemoryInvalid` of a vector that is zero or not finite.
     pub fn embedded(&self, id: MemoryId, revision: i64, vector: &Embedding) -> Answer<bool> {
-        let Some(model) = self.model_in_use(&vector.model)? else { return Ok(false) };
+        let Some(model) = self.model_in_use(&vector.model)? else {
+            return Ok(false);
+        };
         let row = MemoryRow::by_id(self.connection, id)?;
         let fits = |row: &MemoryRow| row.revision == revision && row.memory.superseded_by.is_none();
-        let Some(row) = row.filter(fits) else { return Ok(false) };
+        let Some(row) = row.filter(fits) else {
+            return Ok(false);
+        };
         vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
         self.dequeue(row.no)?;
         Ok(true)
@@ -319,7 +369,10 @@ impl MemoryWriter<'_> {
 
     fn begin(&self, walk: &Walk) -> Answer<()> {
         let sql = "SELECT memories FROM state";
-        let count: i64 = self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        let count: i64 = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row([], |row| row.get(0))?;
         self.set_meta(walk.at, 0)?;
         self.set_meta(walk.left, count)
     }
@@ -336,7 +389,9 @@ impl MemoryWriter<'_> {
         max: usize,
         mut visit: impl FnMut(&MemoryRow) -> Answer<()>,
     ) -> Answer<u64> {
-        let Some(at) = self.meta::<i64>(walk.at)? else { return Ok(0) };
+        let Some(at) = self.meta::<i64>(walk.at)? else {
+            return Ok(0);
+        };
         let left: i64 = self.meta(walk.left)?.unwrap_or(0);
         let max = max.max(1);
         let rest = "WHERE memories.no > ? ORDER BY memories.no LIMIT ?";
@@ -364,7 +419,10 @@ impl MemoryWriter<'_> {
     /// When the file cannot be read.
     pub fn is_backfilling(&self) -> Answer<bool> {
         let sql = "SELECT 1 FROM meta WHERE name = ?";
-        let found = self.connection.prepare_cached(sql)?.query_row([BACKFILL.at], |_| Ok(()));
+        let found = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row([BACKFILL.at], |_| Ok(()));
         Ok(found.optional()?.is_some())
     }
 }

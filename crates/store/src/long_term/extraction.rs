@@ -35,8 +35,9 @@ impl MemoryReader<'_> {
     /// # Errors
     /// When the file cannot be read.
     pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT at FROM forgotten WHERE subject = ?")?;
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT at FROM forgotten WHERE subject = ?")?;
         let digest = self.digest(subject.as_str())?;
         let at: Option<i64> = statement.query_row([digest], |row| row.get(0)).optional()?;
         Ok(at.map(timestamp))
@@ -50,7 +51,9 @@ impl MemoryReader<'_> {
         let sql = format!("{SELECT} WHERE lease = ?");
         let mut statement = self.connection.prepare_cached(&sql)?;
         let found = statement.query_row([id.to_bytes()], read).optional()?;
-        let lease = found.and_then(|cursor| cursor.lease).filter(|lease| now < lease.until);
+        let lease = found
+            .and_then(|cursor| cursor.lease)
+            .filter(|lease| now < lease.until);
         lease.ok_or_else(|| CoreError::LeaseLost.into())
     }
 
@@ -68,10 +71,10 @@ impl MemoryReader<'_> {
                    WHERE generation = ? AND session = ? AND seq > ? ORDER BY seq";
         let session = self.digest(session.as_str())?;
         let mut statement = self.connection.prepare_cached(sql)?;
-        let seqs = statement
-            .query_map(params![generation.to_bytes(), session, whole(after_seq)], |row| {
-                Ok(row.get::<_, i64>(0)?.unsigned_abs())
-            })?;
+        let seqs = statement.query_map(
+            params![generation.to_bytes(), session, whole(after_seq)],
+            |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()),
+        )?;
         Ok(seqs.collect::<Result<_, _>>()?)
     }
 }
@@ -107,7 +110,13 @@ impl MemoryWriter<'_> {
     /// As [`crate::StoreError::Refused`]: `LeaseLost`.
     pub fn commit_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<Lease> {
         let lease = self.lease(lease, now)?;
-        let Lease { session, generation, subject, to_seq, .. } = &lease;
+        let Lease {
+            session,
+            generation,
+            subject,
+            to_seq,
+            ..
+        } = &lease;
         let mut cursor = self.cursor(session, *generation)?;
         cursor.lease = None;
         (cursor.seq, cursor.failures, cursor.failed_at) = (cursor.seq.max(*to_seq), 0, None);
@@ -155,7 +164,10 @@ impl MemoryWriter<'_> {
         let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
             (SELECT generation, session, seq FROM remembered WHERE generation < ? LIMIT ?)";
         let parameters = params![moment(before), limit(max)];
-        let pruned = self.connection.prepare_cached(cursors)?.execute(parameters)?;
+        let pruned = self
+            .connection
+            .prepare_cached(cursors)?
+            .execute(parameters)?;
         let oldest = Generation::new(before.as_ms(), 0).to_bytes();
         let parameters = params![oldest, limit(max)];
         Ok(pruned + self.connection.prepare_cached(seqs)?.execute(parameters)?)
@@ -170,7 +182,9 @@ impl MemoryWriter<'_> {
         until: Timestamp,
     ) -> Answer<ExtractionCursor> {
         let mut cursor = self.cursor(session, generation)?;
-        let Some(lease) = cursor.lease.take() else { return Ok(cursor) };
+        let Some(lease) = cursor.lease.take() else {
+            return Ok(cursor);
+        };
         let left_ms = lease.until.as_ms() - now.as_ms();
         // No lease runs that long: the clock went back.
         let asked_ms = (until.as_ms() - now.as_ms()).max(LEASE_MS_MAX);
@@ -240,7 +254,10 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ExtractionCursor> {
         }),
         _ => None,
     };
-    let at = |column| row.get::<_, Option<i64>>(column).map(|at| at.map(timestamp));
+    let at = |column| {
+        row.get::<_, Option<i64>>(column)
+            .map(|at| at.map(timestamp))
+    };
     Ok(ExtractionCursor {
         seq,
         lease,

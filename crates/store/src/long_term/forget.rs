@@ -122,12 +122,16 @@ impl MemoryReader<'_> {
 
     fn number(&self, sql: &str, parameter: impl rusqlite::ToSql) -> Answer<u64> {
         let mut statement = self.connection.prepare_cached(sql)?;
-        Ok(statement.query_row([parameter], |row| row.get::<_, i64>(0))?.unsigned_abs())
+        Ok(statement
+            .query_row([parameter], |row| row.get::<_, i64>(0))?
+            .unsigned_abs())
     }
 
     fn criteria(&self, filter: &ForgetFilter) -> Answer<Criteria> {
         let all = Criteria {
-            born: self.number("SELECT born FROM state WHERE id = ?", 1)?.cast_signed(),
+            born: self
+                .number("SELECT born FROM state WHERE id = ?", 1)?
+                .cast_signed(),
             whole: false,
             owner: None,
             memory: None,
@@ -137,35 +141,49 @@ impl MemoryReader<'_> {
             before: None,
         };
         let owner_of = |subject: &Subject| -> Answer<Option<i64>> {
-            Ok(Some(find_partition(self.connection, subject)?.unwrap_or(NOBODY)))
+            Ok(Some(
+                find_partition(self.connection, subject)?.unwrap_or(NOBODY),
+            ))
         };
         Ok(match filter {
             ForgetFilter::One { id, subject } => {
                 let found = MemoryRow::by_id(self.connection, *id)?;
                 let is_theirs = |row: &MemoryRow| {
-                    subject.as_ref().is_none_or(|subject| row.memory.subject == *subject)
+                    subject
+                        .as_ref()
+                        .is_none_or(|subject| row.memory.subject == *subject)
                 };
                 let Some(row) = found.filter(is_theirs) else {
                     return Err(CoreError::MemoryNotFound { id: *id }.into());
                 };
-                Criteria { memory: Some(id.to_bytes()), owner: Some(row.owner), ..all }
-            }
-            ForgetFilter::Subject(subject) => {
-                Criteria { whole: true, owner: owner_of(subject)?, ..all }
-            }
-            ForgetFilter::Matching { subject, kinds, tags, observed_after, observed_before } => {
                 Criteria {
-                    owner: match subject {
-                        None => None,
-                        Some(subject) => owner_of(subject)?,
-                    },
-                    kinds: kind_bits(kinds),
-                    tags: tags.clone(),
-                    after: observed_after.map(moment),
-                    before: observed_before.map(moment),
+                    memory: Some(id.to_bytes()),
+                    owner: Some(row.owner),
                     ..all
                 }
             }
+            ForgetFilter::Subject(subject) => Criteria {
+                whole: true,
+                owner: owner_of(subject)?,
+                ..all
+            },
+            ForgetFilter::Matching {
+                subject,
+                kinds,
+                tags,
+                observed_after,
+                observed_before,
+            } => Criteria {
+                owner: match subject {
+                    None => None,
+                    Some(subject) => owner_of(subject)?,
+                },
+                kinds: kind_bits(kinds),
+                tags: tags.clone(),
+                after: observed_after.map(moment),
+                before: observed_before.map(moment),
+                ..all
+            },
         })
     }
 
@@ -178,13 +196,20 @@ impl MemoryReader<'_> {
         looked_at_max: usize,
         found_max: usize,
     ) -> Answer<Page> {
-        let mut page = Page { position, ..Page::default() };
+        let mut page = Page {
+            position,
+            ..Page::default()
+        };
         if let Some(id) = criteria.memory {
             page.doomed = self.doomed("id = ?", [id])?;
             page.is_last = true;
             return Ok(page);
         }
-        let owned = if criteria.owner.is_some() { "owner = ?3" } else { "?3 IS NULL" };
+        let owned = if criteria.owner.is_some() {
+            "owner = ?3"
+        } else {
+            "?3 IS NULL"
+        };
         let sql = format!(
             "SELECT no, id, born, kind, observed, tags FROM memories
              WHERE id > ?1 AND {owned} ORDER BY id LIMIT ?2"
@@ -200,7 +225,8 @@ impl MemoryReader<'_> {
             looked_at += 1;
             page.position = row.get(1)?;
             if criteria.covers(row)? {
-                page.doomed.extend(self.doomed("no = ?", [row.get::<_, i64>(0)?])?);
+                page.doomed
+                    .extend(self.doomed("no = ?", [row.get::<_, i64>(0)?])?);
             }
         }
         page.is_last = looked_at < looked_at_max;
@@ -223,14 +249,20 @@ impl MemoryWriter<'_> {
         let criteria = self.criteria(filter)?;
         let leases = "UPDATE cursors SET lease = NULL
                       WHERE lease IS NOT NULL AND (owner = ?1 OR ?1 IS NULL)";
-        self.connection.prepare_cached(leases)?.execute([criteria.owner])?;
+        self.connection
+            .prepare_cached(leases)?
+            .execute([criteria.owner])?;
         if let ForgetFilter::Subject(subject) = filter {
             let sql = "DELETE FROM partitions WHERE no = ?";
-            self.connection.prepare_cached(sql)?.execute([criteria.owner])?;
+            self.connection
+                .prepare_cached(sql)?
+                .execute([criteria.owner])?;
             let sql = "INSERT INTO forgotten (subject, at) VALUES (?, ?)
                        ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
             let digest = self.digest(subject.as_str())?;
-            self.connection.prepare_cached(sql)?.execute(params![digest, moment(at)])?;
+            self.connection
+                .prepare_cached(sql)?
+                .execute(params![digest, moment(at)])?;
         }
         let sql = "INSERT INTO forget_jobs (job, at, born, whole, owner, memory, kinds, tags,
             after, before, position, counts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
@@ -250,7 +282,11 @@ impl MemoryWriter<'_> {
             pack(&counts),
         ];
         self.connection.prepare_cached(sql)?.execute(parameters)?;
-        Ok(ForgetJob { id: job, at, counts })
+        Ok(ForgetJob {
+            id: job,
+            at,
+            counts,
+        })
     }
 
     /// Goes on with a job: removes about so many rows. A job that is not there is done.
@@ -261,14 +297,28 @@ impl MemoryWriter<'_> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
                    counts FROM forget_jobs WHERE job = ?";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let found = statement.query_row([job.to_bytes()], Job::read).optional()?;
-        let Some(Job { at, criteria, position, mut counts }) = found else {
-            return Ok(ForgetProgress { counts: ForgetCounts::default(), is_done: true });
+        let found = statement
+            .query_row([job.to_bytes()], Job::read)
+            .optional()?;
+        let Some(Job {
+            at,
+            criteria,
+            position,
+            mut counts,
+        }) = found
+        else {
+            return Ok(ForgetProgress {
+                counts: ForgetCounts::default(),
+                is_done: true,
+            });
         };
         let rows_max = rows_max.max(1);
         let looked_at_max = rows_max.saturating_mul(LOOKED_AT_PER_ROW);
-        let Page { doomed, position, is_last } =
-            self.page(&criteria, position, looked_at_max, rows_max)?;
+        let Page {
+            doomed,
+            position,
+            is_last,
+        } = self.page(&criteria, position, looked_at_max, rows_max)?;
         let mut removed = 0;
         for doomed in doomed {
             // One before it may have taken it along.
@@ -283,7 +333,9 @@ impl MemoryWriter<'_> {
         }
         if is_done {
             let sql = "DELETE FROM forget_jobs WHERE job = ?";
-            self.connection.prepare_cached(sql)?.execute([job.to_bytes()])?;
+            self.connection
+                .prepare_cached(sql)?
+                .execute([job.to_bytes()])?;
         } else {
             let sql = "UPDATE forget_jobs SET position = ?, counts = ? WHERE job = ?";
             let parameters = params![position, pack(&counts), job.to_bytes()];
@@ -297,7 +349,10 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
             WHERE generation IN (SELECT generation FROM cursors WHERE owner = ?2 LIMIT ?3)";
-        Ok(self.connection.prepare_cached(sql)?.execute(params![at, owner, limit(max)])?)
+        Ok(self
+            .connection
+            .prepare_cached(sql)?
+            .execute(params![at, owner, limit(max)])?)
     }
 }
 
@@ -340,14 +395,31 @@ impl Job {
 }
 
 fn pack(counts: &ForgetCounts) -> Vec<u8> {
-    let ForgetCounts { memories, superseded, vectors, recall_events, queued_embeddings, cursors } =
-        *counts;
-    let all = [memories, superseded, vectors, recall_events, queued_embeddings, cursors];
+    let ForgetCounts {
+        memories,
+        superseded,
+        vectors,
+        recall_events,
+        queued_embeddings,
+        cursors,
+    } = *counts;
+    let all = [
+        memories,
+        superseded,
+        vectors,
+        recall_events,
+        queued_embeddings,
+        cursors,
+    ];
     all.iter().flat_map(|count| count.to_le_bytes()).collect()
 }
 
 fn unpack(bytes: &[u8]) -> ForgetCounts {
-    let mut all = bytes.as_chunks::<8>().0.iter().map(|count| u64::from_le_bytes(*count));
+    let mut all = bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|count| u64::from_le_bytes(*count));
     let mut next = || all.next().unwrap_or(0);
     ForgetCounts {
         memories: next(),

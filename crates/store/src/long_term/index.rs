@@ -40,7 +40,10 @@ impl Pending {
     }
 
     pub(super) fn mark(&self) -> Mark {
-        Mark { changes: self.changes.len(), applied: self.applied }
+        Mark {
+            changes: self.changes.len(),
+            applied: self.applied,
+        }
     }
 
     /// Goes back to where it stood; the caller takes back what was written since.

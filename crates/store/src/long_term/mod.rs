@@ -50,6 +50,10 @@ pub struct LongTermOptions {
 
 impl Default for LongTermOptions {
     fn default() -> Self {
-        Self { files_open_max: 64, readers_max: 2, pages_max: None }
+        Self {
+            files_open_max: 64,
+            readers_max: 2,
+            pages_max: None,
+        }
     }
 }

@@ -25,7 +25,10 @@ pub(super) fn file_name(tenant: &TenantId) -> String {
         name.truncate(STEM_BYTES);
         name.push('~');
         let digest = Sha256::digest(tenant.as_str().as_bytes());
-        digest.iter().take(16).for_each(|byte| name.push_str(&format!("{byte:02x}")));
+        digest
+            .iter()
+            .take(16)
+            .for_each(|byte| name.push_str(&format!("{byte:02x}")));
     }
     name + EXTENSION
 }
@@ -43,13 +46,32 @@ mod tests {
     fn no_id_leaves_the_directory_and_no_two_share_a_name() {
         let long = "x".repeat(256);
         let wide = "\u{1f600}".repeat(64);
-        let ids = ["a", "A", "..", "../a", "a/b", "a%2Fb", ".a", "a.b", &long, &long[1..], &wide];
-        let names: Vec<String> =
-            ids.iter().map(|id| file_name(&TenantId::parse(id).unwrap())).collect();
+        let ids = [
+            "a",
+            "A",
+            "..",
+            "../a",
+            "a/b",
+            "a%2Fb",
+            ".a",
+            "a.b",
+            &long,
+            &long[1..],
+            &wide,
+        ];
+        let names: Vec<String> = ids
+            .iter()
+            .map(|id| file_name(&TenantId::parse(id).unwrap()))
+            .collect();
         for (place, name) in names.iter().enumerate() {
-            assert!(name.len() <= 200 && !name.contains('/') && !name.starts_with('.'), "{name}");
+            assert!(
+                name.len() <= 200 && !name.contains('/') && !name.starts_with('.'),
+                "{name}"
+            );
             let lower = name.to_lowercase();
-            let twin = names[..place].iter().find(|other| other.to_lowercase() == lower);
+            let twin = names[..place]
+                .iter()
+                .find(|other| other.to_lowercase() == lower);
             assert_eq!(twin, None, "{name}");
         }
         assert_eq!(names[0], "a.db");

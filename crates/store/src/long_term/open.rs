@@ -31,7 +31,10 @@ pub(super) fn writer(
     pages_max: Option<u32>,
 ) -> Result<Connection, StoreError> {
     let dir = path.parent().unwrap_or(path).to_owned();
-    let unusable = |source| StoreError::DirUnusable { dir: dir.clone(), source };
+    let unusable = |source| StoreError::DirUnusable {
+        dir: dir.clone(),
+        source,
+    };
     let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
     let log_bytes = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |meta| meta.len());
     let found = match (size, log_bytes) {
@@ -39,11 +42,18 @@ pub(super) fn writer(
         // SQLite would throw away the log, and with it the newest memories.
         (0, _) => {
             let detail = "it is empty or missing, but its -wal is there".to_owned();
-            return Err(StoreError::Corrupt { path: path.to_owned(), detail });
+            return Err(StoreError::Corrupt {
+                path: path.to_owned(),
+                detail,
+            });
         }
         _ => look(path, tenant)?,
     };
-    private::file_options().create(true).append(true).open(path).map_err(unusable)?;
+    private::file_options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(unusable)?;
     let mut connection = Connection::open_with_flags(path, flags(false))?;
     prepare(&connection)?;
     if found == 0 {
@@ -76,7 +86,10 @@ pub(super) fn tenant_of(path: &Path) -> Result<Option<String>, StoreError> {
 
 /// Looks at an existing file without changing it; gives its schema's version.
 fn look(path: &Path, wanted: &str) -> Result<i64, StoreError> {
-    let corrupt = |detail: String| StoreError::Corrupt { path: path.to_owned(), detail };
+    let corrupt = |detail: String| StoreError::Corrupt {
+        path: path.to_owned(),
+        detail,
+    };
     let mut magic = [0; MAGIC.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     if read.is_err() || magic != *MAGIC {
@@ -92,17 +105,29 @@ fn look(path: &Path, wanted: &str) -> Result<i64, StoreError> {
     let connection = look_only(path)?;
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let empty = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)";
-    let not_ours = || StoreError::NotOfTenant { path: path.to_owned(), tenant: wanted.to_owned() };
+    let not_ours = || StoreError::NotOfTenant {
+        path: path.to_owned(),
+        tenant: wanted.to_owned(),
+    };
     match pragma("application_id").map_err(damaged)? {
         schema::APPLICATION_ID => {}
         // A first start that was cut off before it made a table.
-        0 if connection.query_row(empty, [], |row| row.get(0)).map_err(damaged)? => return Ok(0),
+        0 if connection
+            .query_row(empty, [], |row| row.get(0))
+            .map_err(damaged)? =>
+        {
+            return Ok(0);
+        }
         _ => return Err(not_ours()),
     }
     let found = pragma("user_version").map_err(damaged)?;
     if found > schema::known() {
         let known = schema::known();
-        return Err(StoreError::TooNew { path: path.to_owned(), found, known });
+        return Err(StoreError::TooNew {
+            path: path.to_owned(),
+            found,
+            known,
+        });
     }
     match tenant(&connection).map_err(damaged)? {
         Some(found_tenant) if found_tenant == wanted => Ok(found),

@@ -33,12 +33,18 @@ impl<'a> MemoryReader<'a> {
         pending: Option<&'a RefCell<Pending>>,
         path: &'a Path,
     ) -> Self {
-        Self { connection, pending, path }
+        Self {
+            connection,
+            pending,
+            path,
+        }
     }
 
     /// Lets the index know what this transaction wrote.
     pub(super) fn settle_index(&self) -> Answer<()> {
-        self.pending.map_or(Ok(()), |pending| pending.borrow_mut().apply(self.connection))
+        self.pending.map_or(Ok(()), |pending| {
+            pending.borrow_mut().apply(self.connection)
+        })
     }
 }
 
@@ -75,8 +81,11 @@ impl MemoryReader<'_> {
             parameters.push((":tag", tag));
         }
         if let Some(owner) = &owner {
-            sql +=
-                if filter.tag.is_some() { " AND +owner = :owner" } else { " AND owner = :owner" };
+            sql += if filter.tag.is_some() {
+                " AND +owner = :owner"
+            } else {
+                " AND owner = :owner"
+            };
             parameters.push((":owner", owner));
         }
         if let Some(kind) = &kind {
@@ -117,7 +126,8 @@ impl MemoryReader<'_> {
                 ":partition": partition, ":now": moment(now), ":max": limit(max),
             };
             let found = MemoryRow::all(self.connection, rest, parameters)?;
-            rows.memories.extend(found.into_iter().map(|row| row.memory));
+            rows.memories
+                .extend(found.into_iter().map(|row| row.memory));
             let mut statement = self.connection.prepare_cached(count)?;
             let (total, expires) = statement.query_row([partition, moment(now)], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
@@ -145,7 +155,9 @@ impl MemoryReader<'_> {
     pub fn counts(&self, now: Timestamp) -> Answer<Counts> {
         let count = |sql: &str| -> Answer<u64> {
             let mut statement = self.connection.prepare_cached(sql)?;
-            Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
+            Ok(statement
+                .query_row([], |row| row.get::<_, i64>(0))?
+                .unsigned_abs())
         };
         let expired = "SELECT count(*) FROM memories WHERE expires <= ? AND superseded_by IS NULL";
         let mut expired = self.connection.prepare_cached(expired)?;
@@ -162,19 +174,23 @@ impl MemoryReader<'_> {
     }
 
     pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> Answer<Option<T>> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT value FROM meta WHERE name = ?")?;
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT value FROM meta WHERE name = ?")?;
         Ok(statement.query_row([name], |row| row.get(0)).optional()?)
     }
 
     /// How many of a partition's memories were ever numbered, and when numbering began anew:
     /// close to how many there are.
     pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<BTreeMap<i64, u64>> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT next - 1 FROM partitions WHERE no = ?")?;
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT next - 1 FROM partitions WHERE no = ?")?;
         let mut numbered = BTreeMap::new();
         for partition in partitions {
-            let found = statement.query_row([partition], |row| row.get::<_, i64>(0)).optional()?;
+            let found = statement
+                .query_row([partition], |row| row.get::<_, i64>(0))
+                .optional()?;
             numbered.insert(*partition, found.unwrap_or(0).unsigned_abs());
         }
         Ok(numbered)

@@ -88,7 +88,10 @@ impl MemoryReader<'_> {
             return Ok(());
         }
         let numbered = self.numbered(partitions)?;
-        let mut statistics = Statistics { memories: numbered.values().sum(), found_in: Vec::new() };
+        let mut statistics = Statistics {
+            memories: numbered.values().sum(),
+            found_in: Vec::new(),
+        };
         statistics.found_in.resize(query.terms().len(), 0);
         let mut candidates: Vec<(i64, Found)> = Vec::new();
         for (partition, numbers) in numbered.into_iter().filter(|(_, numbers)| *numbers > 0) {
@@ -103,8 +106,10 @@ impl MemoryReader<'_> {
             matches.into_candidates(first, &mut candidates);
         }
         let scorer = Scorer::new(&query, &statistics);
-        let mut ranked: Vec<(f64, i64, Found)> =
-            candidates.into_iter().map(|(no, found)| (scorer.coverage(found), no, found)).collect();
+        let mut ranked: Vec<(f64, i64, Found)> = candidates
+            .into_iter()
+            .map(|(no, found)| (scorer.coverage(found), no, found))
+            .collect();
         ranked.sort_unstable_by(|(one, no, _), (other, other_no, _)| {
             other.total_cmp(one).then(other_no.cmp(no))
         });
@@ -118,7 +123,11 @@ impl MemoryReader<'_> {
             }
             let mut rows = statement.query([no])?;
             let Some(row) = rows.next()? else { continue };
-            let glance = Glance { kind: row.get(0)?, observed: row.get(1)?, expires: row.get(2)? };
+            let glance = Glance {
+                kind: row.get(0)?,
+                observed: row.get(1)?,
+                expires: row.get(2)?,
+            };
             if filter.passes(no, glance) {
                 let content = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
                 let score = scorer.score(found, content);
@@ -132,7 +141,12 @@ impl MemoryReader<'_> {
             other.total_cmp(one).then(other_id.cmp(id))
         });
         scored.truncate(ask.depth);
-        lists.lexical.extend(scored.iter().map(|(score, id, _)| Scored { id: *id, score: *score }));
+        lists
+            .lexical
+            .extend(scored.iter().map(|(score, id, _)| Scored {
+                id: *id,
+                score: *score,
+            }));
         self.fetch(scored.into_iter().map(|(_, _, no)| no), lists)?;
         Ok(())
     }
@@ -143,13 +157,16 @@ impl MemoryReader<'_> {
         nos: impl Iterator<Item = i64>,
         lists: &mut RecallLists,
     ) -> Answer<Vec<Option<MemoryId>>> {
-        let mut statement =
-            self.connection.prepare_cached(&format!("{SELECT} WHERE memories.no = ?"))?;
+        let mut statement = self
+            .connection
+            .prepare_cached(&format!("{SELECT} WHERE memories.no = ?"))?;
         let mut ids = Vec::new();
         for no in nos {
             let row = statement.query_row([no], row::read).optional()?;
             ids.push(row.as_ref().map(|row| row.memory.id));
-            lists.memories.extend(row.map(|row| (row.memory.id, row.memory)));
+            lists
+                .memories
+                .extend(row.map(|row| (row.memory.id, row.memory)));
         }
         Ok(ids)
     }
@@ -161,8 +178,12 @@ impl MemoryReader<'_> {
         filter: &Filter,
         lists: &mut RecallLists,
     ) -> Answer<()> {
-        let Some(vector) = &ask.vector else { return Ok(()) };
-        let Some(model) = self.model_in_use(&vector.model)? else { return Ok(()) };
+        let Some(vector) = &ask.vector else {
+            return Ok(());
+        };
+        let Some(model) = self.model_in_use(&vector.model)? else {
+            return Ok(());
+        };
         vectors::check(model, vector)?;
         let found = vectors::nearest(
             self.connection,
@@ -173,7 +194,10 @@ impl MemoryReader<'_> {
             ask.depth,
         )?;
         let ids = self.fetch(found.iter().map(|(no, _)| *no), lists)?;
-        let found = ids.into_iter().zip(found).filter_map(|(id, (_, score))| Some((id?, score)));
+        let found = ids
+            .into_iter()
+            .zip(found)
+            .filter_map(|(id, (_, score))| Some((id?, score)));
         for (id, score) in found {
             lists.vector.push(Scored { id, score });
             lists.embedded.insert(id);
@@ -219,7 +243,9 @@ impl Looked {
         if self.found < MATCHES_MAX {
             return found;
         }
-        let seen = numbers.saturating_sub((self.last - first).unsigned_abs()).max(1);
+        let seen = numbers
+            .saturating_sub((self.last - first).unsigned_abs())
+            .max(1);
         (found.saturating_mul(numbers) / seen).min(numbers)
     }
 }
@@ -261,7 +287,11 @@ impl Matches {
     fn into_candidates(self, first: i64, candidates: &mut Vec<(i64, Found)>) {
         match self {
             Self::Sparse(found) => {
-                candidates.extend(found.into_iter().map(|(local, found)| (first | local, found)));
+                candidates.extend(
+                    found
+                        .into_iter()
+                        .map(|(local, found)| (first | local, found)),
+                );
             }
             Self::Dense(found, touched) => {
                 candidates.extend(touched.into_iter().filter_map(|local| {

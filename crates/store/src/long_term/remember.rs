@@ -50,7 +50,11 @@ impl MemoryWriter<'_> {
         let (memory, outcome) = self.take_fact(order, limits)?;
         self.keep_key(order, memory.id, outcome, limits)?;
         self.mark_turns(order)?;
-        Ok(Remembered { memory, outcome, is_repetition: false })
+        Ok(Remembered {
+            memory,
+            outcome,
+            is_repetition: false,
+        })
     }
 
     fn take_fact(&self, order: &Remembering, limits: &MemoryLimits) -> Answer<(Memory, Outcome)> {
@@ -58,7 +62,9 @@ impl MemoryWriter<'_> {
         // Whatever is refused is refused before anything is written.
         let vector = match &order.vector {
             None => None,
-            Some(vector) => self.model_in_use(&vector.model)?.map(|model| (model, vector)),
+            Some(vector) => self
+                .model_in_use(&vector.model)?
+                .map(|model| (model, vector)),
         };
         if let Some((model, vector)) = vector {
             vectors::check(model, vector)?;
@@ -101,14 +107,23 @@ impl MemoryWriter<'_> {
 
     /// The answer that this key got before.
     fn repeated(&self, order: &Remembering, limits: &MemoryLimits) -> Answer<Option<Remembered>> {
-        let Some(key) = order.key else { return Ok(None) };
+        let Some(key) = order.key else {
+            return Ok(None);
+        };
         let sql = "SELECT content, memory, outcome, at FROM keys WHERE key = ?";
         let mut statement = self.connection.prepare_cached(sql)?;
         let found = statement.query_row([key.key], |row| {
             let id = MemoryId::from_bytes(row.get(1)?);
-            Ok((row.get::<_, [u8; 16]>(0)?, id, outcome_of(row.get(2)?), timestamp(row.get(3)?)))
+            Ok((
+                row.get::<_, [u8; 16]>(0)?,
+                id,
+                outcome_of(row.get(2)?),
+                timestamp(row.get(3)?),
+            ))
         });
-        let Some((content, id, outcome, at)) = found.optional()? else { return Ok(None) };
+        let Some((content, id, outcome, at)) = found.optional()? else {
+            return Ok(None);
+        };
         if at < ms_before(order.at, limits.idempotency_ms) {
             return Ok(None);
         }
@@ -116,7 +131,11 @@ impl MemoryWriter<'_> {
             return Self::refuse(CoreError::IdempotencyKeyReused);
         }
         let memory = self.get(id)?;
-        Ok(memory.map(|memory| Remembered { memory, outcome, is_repetition: true }))
+        Ok(memory.map(|memory| Remembered {
+            memory,
+            outcome,
+            is_repetition: true,
+        }))
     }
 
     /// Remembers a key and forgets those that are too old or too many.
@@ -128,7 +147,9 @@ impl MemoryWriter<'_> {
         limits: &MemoryLimits,
     ) -> Answer<()> {
         let Some(key) = order.key else { return Ok(()) };
-        self.connection.prepare_cached("DELETE FROM keys WHERE key = ?")?.execute([key.key])?;
+        self.connection
+            .prepare_cached("DELETE FROM keys WHERE key = ?")?
+            .execute([key.key])?;
         let sql = "INSERT INTO keys (key, content, memory, outcome, at) VALUES (?, ?, ?, ?, ?)";
         let parameters = params![
             key.key,
@@ -143,14 +164,20 @@ impl MemoryWriter<'_> {
                      AND (at < ?2 OR no <= ?3)";
         let since = moment(ms_before(order.at, limits.idempotency_ms));
         let last = newest - whole(limits.idempotency_keys);
-        self.connection.prepare_cached(prune)?.execute([KEYS_PRUNED, since, last])?;
+        self.connection
+            .prepare_cached(prune)?
+            .execute([KEYS_PRUNED, since, last])?;
         Ok(())
     }
 
     /// Notes in which turns the bot itself remembered.
     fn mark_turns(&self, order: &Remembering) -> Answer<()> {
-        let Some(source) = order.fact.source.as_ref() else { return Ok(()) };
-        let Some(generation) = source.generation else { return Ok(()) };
+        let Some(source) = order.fact.source.as_ref() else {
+            return Ok(());
+        };
+        let Some(generation) = source.generation else {
+            return Ok(());
+        };
         if order.fact.origin != Origin::Bot {
             return Ok(());
         }
@@ -178,7 +205,9 @@ impl MemoryWriter<'_> {
     /// The memory that a recall told this session a while ago, if the fact is that or a
     /// piece of it.
     fn echo(&self, fact: &Fact, at: Timestamp, limits: &MemoryLimits) -> Answer<Option<Memory>> {
-        let Some(source) = &fact.source else { return Ok(None) };
+        let Some(source) = &fact.source else {
+            return Ok(None);
+        };
         let since = ms_before(at, ECHO_MS);
         let told = self.echoes(&source.session, since, limits.echoes)?;
         if told.is_empty() {
@@ -208,7 +237,9 @@ impl MemoryWriter<'_> {
         replaced: Option<MemoryId>,
     ) -> Answer<Option<(MemoryRow, Alike)>> {
         let fact = &order.fact;
-        let Some(owner) = find_partition(self.connection, &fact.subject)? else { return Ok(None) };
+        let Some(owner) = find_partition(self.connection, &fact.subject)? else {
+            return Ok(None);
+        };
         // The plus keeps SQLite from walking all of the owner's in the order of their ids.
         let rest = "WHERE owner = ? AND says = ? AND superseded_by IS NULL ORDER BY +id DESC";
         let says_the_same =
@@ -232,7 +263,9 @@ impl MemoryWriter<'_> {
         if alike.is_some() {
             return Ok(alike);
         }
-        let Some((model, vector)) = vector else { return Ok(None) };
+        let Some((model, vector)) = vector else {
+            return Ok(None);
+        };
         let partition = match fact.visibility {
             Visibility::Private => owner,
             Visibility::Team => TEAM,

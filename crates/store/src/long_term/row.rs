@@ -44,7 +44,10 @@ pub(super) const SELECT: &str = "SELECT memories.no, owner, born, revision, id, 
 
 /// The numbers of a partition, the last one included.
 pub(super) fn range(partition: i64) -> (i64, i64) {
-    (partition << LOCAL_BITS, (partition << LOCAL_BITS) | ((1 << LOCAL_BITS) - 1))
+    (
+        partition << LOCAL_BITS,
+        (partition << LOCAL_BITS) | ((1 << LOCAL_BITS) - 1),
+    )
 }
 
 pub(super) fn partition_of(no: i64) -> i64 {
@@ -58,7 +61,9 @@ pub(super) fn find_partition(
 ) -> Result<Option<i64>, StoreError> {
     let sql = "SELECT no FROM partitions WHERE subject = ?";
     let mut statement = connection.prepare_cached(sql)?;
-    Ok(statement.query_row([subject.as_str()], |row| row.get(0)).optional()?)
+    Ok(statement
+        .query_row([subject.as_str()], |row| row.get(0))
+        .optional()?)
 }
 
 /// The partition of a subject; gives it one where it has none.
@@ -71,23 +76,31 @@ pub(super) fn make_partition(
     }
     let next = "UPDATE state SET next_partition = next_partition + 1
                 RETURNING next_partition - 1";
-    let partition: i64 = connection.prepare_cached(next)?.query_row([], |row| row.get(0))?;
+    let partition: i64 = connection
+        .prepare_cached(next)?
+        .query_row([], |row| row.get(0))?;
     let insert = "INSERT INTO partitions (no, subject, next) VALUES (?, ?, 1)";
-    connection.prepare_cached(insert)?.execute(params![partition, subject.as_str()])?;
+    connection
+        .prepare_cached(insert)?
+        .execute(params![partition, subject.as_str()])?;
     Ok(partition)
 }
 
 /// A number in this partition that no memory had.
 pub(super) fn next_no(connection: &Connection, partition: i64) -> Result<i64, StoreError> {
     let sql = "UPDATE partitions SET next = next + 1 WHERE no = ? RETURNING next - 1";
-    let local: i64 = connection.prepare_cached(sql)?.query_row([partition], |row| row.get(0))?;
+    let local: i64 = connection
+        .prepare_cached(sql)?
+        .query_row([partition], |row| row.get(0))?;
     Ok((partition << LOCAL_BITS) | local)
 }
 
 /// Counts a memory that is about to be inserted; gives its `born`.
 pub(super) fn count_birth(connection: &Connection) -> Result<i64, StoreError> {
     let sql = "UPDATE state SET memories = memories + 1, born = born + 1 RETURNING born";
-    Ok(connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+    Ok(connection
+        .prepare_cached(sql)?
+        .query_row([], |row| row.get(0))?)
 }
 
 impl MemoryRow {
@@ -116,7 +129,9 @@ impl MemoryRow {
         parameters: impl rusqlite::Params,
     ) -> Result<Vec<Self>, StoreError> {
         let mut statement = connection.prepare_cached(&format!("{SELECT} {rest}"))?;
-        Ok(statement.query_map(parameters, read)?.collect::<Result<_, _>>()?)
+        Ok(statement
+            .query_map(parameters, read)?
+            .collect::<Result<_, _>>()?)
     }
 
     pub(super) fn by_id(connection: &Connection, id: MemoryId) -> Result<Option<Self>, StoreError> {
@@ -165,7 +180,9 @@ impl MemoryRow {
             self.born,
             self.revision,
             kind_number(memory.kind),
-            memory.polarity.map(|polarity| number(&POLARITIES, polarity)),
+            memory
+                .polarity
+                .map(|polarity| number(&POLARITIES, polarity)),
             f64::from(memory.importance),
             moment(memory.observed_at),
             moment(memory.created_at),
@@ -181,7 +198,9 @@ impl MemoryRow {
             number(&ORIGINS, memory.origin),
             says(&memory.content),
             source.map(|source| source.session.as_str()),
-            source.and_then(|source| source.generation).map(Generation::to_bytes),
+            source
+                .and_then(|source| source.generation)
+                .map(Generation::to_bytes),
             source.map(|source| pack_seqs(&source.seqs)),
             (!memory.tags.is_empty()).then(|| pack_tags(&memory.tags)),
             memory.content,
@@ -189,7 +208,10 @@ impl MemoryRow {
         match was {
             None => statement.execute(parameters)?,
             Some(was) => {
-                let all = parameters.iter().copied().chain([&was as &dyn rusqlite::ToSql]);
+                let all = parameters
+                    .iter()
+                    .copied()
+                    .chain([&was as &dyn rusqlite::ToSql]);
                 statement.execute(rusqlite::params_from_iter(all))?
             }
         };
@@ -213,9 +235,15 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
         None => Vec::new(),
         Some(packed) => unpack_tags(packed).ok_or(damaged(22, "list of tags"))?,
     };
-    #[allow(clippy::cast_possible_truncation, reason = "it was an f32 when it was written")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "it was an f32 when it was written"
+    )]
     let importance = row.get::<_, f64>(8)? as f32;
-    let moment = |column| row.get::<_, Option<i64>>(column).map(|at| at.map(timestamp));
+    let moment = |column| {
+        row.get::<_, Option<i64>>(column)
+            .map(|at| at.map(timestamp))
+    };
     let at = |column| row.get::<_, i64>(column).map(timestamp);
     let memory = Memory {
         id: MemoryId::from_bytes(row.get(4)?),
@@ -225,7 +253,9 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
             TEAM => Visibility::Team,
             _ => Visibility::Private,
         },
-        polarity: row.get::<_, Option<_>>(7)?.and_then(|found| named(&POLARITIES, found)),
+        polarity: row
+            .get::<_, Option<_>>(7)?
+            .and_then(|found| named(&POLARITIES, found)),
         content: row.get(23)?,
         tags,
         importance,
@@ -238,7 +268,9 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
         reinforced: row.get::<_, i64>(14)?.unsigned_abs(),
         recalls: row.get::<_, i64>(15)?.unsigned_abs(),
         recalled_at: moment(16)?,
-        pin: row.get::<_, Option<_>>(17)?.and_then(|found| named(&PINS, found)),
+        pin: row
+            .get::<_, Option<_>>(17)?
+            .and_then(|found| named(&PINS, found)),
         origin: named(&ORIGINS, row.get(18)?).ok_or(damaged(18, "origin"))?,
     };
     Ok(MemoryRow {
@@ -270,10 +302,17 @@ pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
 /// What stands for a value is never changed.
 const POLARITIES: [(Polarity, i64); 2] = [(Polarity::Correction, 0), (Polarity::Confirmation, 1)];
 const PINS: [(Pin, i64); 2] = [(Pin::Bot, 0), (Pin::Dream, 1)];
-const ORIGINS: [(Origin, i64); 3] =
-    [(Origin::Bot, 0), (Origin::Extraction, 1), (Origin::Import, 2)];
-const OUTCOMES: [(Outcome, i64); 4] =
-    [(Outcome::Created, 0), (Outcome::Reinforced, 1), (Outcome::Merged, 2), (Outcome::Recalled, 3)];
+const ORIGINS: [(Origin, i64); 3] = [
+    (Origin::Bot, 0),
+    (Origin::Extraction, 1),
+    (Origin::Import, 2),
+];
+const OUTCOMES: [(Outcome, i64); 4] = [
+    (Outcome::Created, 0),
+    (Outcome::Reinforced, 1),
+    (Outcome::Merged, 2),
+    (Outcome::Recalled, 3),
+];
 const KINDS: [(MemoryKind, u8); 4] = [
     (MemoryKind::User, 0),
     (MemoryKind::Feedback, 1),
@@ -282,11 +321,17 @@ const KINDS: [(MemoryKind, u8); 4] = [
 ];
 
 fn number<T: Copy + PartialEq>(names: &[(T, i64)], value: T) -> i64 {
-    names.iter().find(|(known, _)| *known == value).map_or(0, |(_, number)| *number)
+    names
+        .iter()
+        .find(|(known, _)| *known == value)
+        .map_or(0, |(_, number)| *number)
 }
 
 fn named<T: Copy>(names: &[(T, i64)], number: i64) -> Option<T> {
-    names.iter().find(|(_, known)| *known == number).map(|(value, _)| *value)
+    names
+        .iter()
+        .find(|(_, known)| *known == number)
+        .map(|(value, _)| *value)
 }
 
 pub(super) fn pin_number(pin: Pin) -> i64 {
@@ -302,18 +347,26 @@ pub(super) fn outcome_of(number: i64) -> Outcome {
 }
 
 pub(super) fn kind_number(kind: MemoryKind) -> u8 {
-    KINDS.iter().find(|(known, _)| *known == kind).map_or(0, |(_, number)| *number)
+    KINDS
+        .iter()
+        .find(|(known, _)| *known == kind)
+        .map_or(0, |(_, number)| *number)
 }
 
 fn kind_of(number: u8) -> Option<MemoryKind> {
-    KINDS.iter().find(|(_, known)| *known == number).map(|(kind, _)| *kind)
+    KINDS
+        .iter()
+        .find(|(_, known)| *known == number)
+        .map(|(kind, _)| *kind)
 }
 
 /// Kinds as a set of bits; no kinds are all.
 pub(super) fn kind_bits(kinds: &[MemoryKind]) -> u8 {
     match kinds.is_empty() {
         true => u8::MAX,
-        false => kinds.iter().fold(0, |bits, kind| bits | 1 << kind_number(*kind)),
+        false => kinds
+            .iter()
+            .fold(0, |bits, kind| bits | 1 << kind_number(*kind)),
     }
 }
 
@@ -375,10 +428,18 @@ mod tests {
 
     #[test]
     fn lists_read_back_as_they_were_packed() {
-        for seqs in [vec![], vec![1], vec![1, 2, 127, 128, 300, 1 << 40, u64::MAX]] {
+        for seqs in [
+            vec![],
+            vec![1],
+            vec![1, 2, 127, 128, 300, 1 << 40, u64::MAX],
+        ] {
             assert_eq!(unpack_seqs(&pack_seqs(&seqs)), Some(seqs));
         }
-        for tags in [vec![], vec!["a"], vec!["", "b\n\0", "ä".repeat(90).as_str()]] {
+        for tags in [
+            vec![],
+            vec!["a"],
+            vec!["", "b\n\0", "ä".repeat(90).as_str()],
+        ] {
             let tags: Vec<String> = tags.into_iter().map(str::to_owned).collect();
             assert_eq!(unpack_tags(&pack_tags(&tags)), Some(tags));
         }

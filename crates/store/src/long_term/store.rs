@@ -42,12 +42,23 @@ impl LongTermStore {
     /// # Errors
     /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
     pub fn open(dir: &Path, options: &LongTermOptions) -> Result<Self, StoreError> {
-        let unusable = |source| StoreError::DirUnusable { dir: dir.to_owned(), source };
+        let unusable = |source| StoreError::DirUnusable {
+            dir: dir.to_owned(),
+            source,
+        };
         let lock = DirLock::take(dir)?;
         let (dir, open) = (dir.to_owned(), Mutex::default());
-        let store = Self { dir, options: options.clone(), open, _lock: lock };
+        let store = Self {
+            dir,
+            options: options.clone(),
+            open,
+            _lock: lock,
+        };
         for path in store.files().map_err(unusable)? {
-            if path.extension().is_some_and(|extension| extension == DELETED) {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == DELETED)
+            {
                 remove_rest(&path.with_extension("db"), &path).map_err(unusable)?;
             }
         }
@@ -91,10 +102,16 @@ impl LongTermStore {
     /// # Errors
     /// When the directory cannot be read.
     pub fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        let unusable = |source| StoreError::DirUnusable { dir: self.dir.clone(), source };
+        let unusable = |source| StoreError::DirUnusable {
+            dir: self.dir.clone(),
+            source,
+        };
         let mut tenants = Vec::new();
         for path in self.files().map_err(unusable)? {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             if is_file_name(name)
                 && let Ok(Some(tenant)) = open::tenant_of(&path)
                 && let Ok(tenant) = TenantId::parse(&tenant)
@@ -113,7 +130,10 @@ impl LongTermStore {
     /// # Errors
     /// When the file cannot be deleted.
     pub fn delete(&self, tenant: &TenantId) -> Result<bool, StoreError> {
-        let unusable = |source| StoreError::DirUnusable { dir: self.dir.clone(), source };
+        let unusable = |source| StoreError::DirUnusable {
+            dir: self.dir.clone(),
+            source,
+        };
         let slot = self.slot(tenant);
         let mut file = relock(&slot);
         if let Some(memories) = file.take() {
@@ -122,7 +142,9 @@ impl LongTermStore {
         let path = self.path(tenant);
         let leaving = path.with_extension(DELETED);
         match std::fs::rename(&path, &leaving) {
-            Ok(()) => remove_rest(&path, &leaving).map(|()| true).map_err(unusable),
+            Ok(()) => remove_rest(&path, &leaving)
+                .map(|()| true)
+                .map_err(unusable),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(unusable(error)),
         }
@@ -133,7 +155,9 @@ impl LongTermStore {
     }
 
     fn files(&self) -> std::io::Result<Vec<PathBuf>> {
-        std::fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.path())).collect()
+        std::fs::read_dir(&self.dir)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
     }
 
     /// The place of a tenant's file, which counts as used.
@@ -153,7 +177,10 @@ impl LongTermStore {
             // Closing moves the log into the file: that takes time, and holds up only who
             // wants this very file.
             let mut file = relock(&slot);
-            if file.as_ref().is_some_and(|memories| Arc::strong_count(memories) == 1) {
+            if file
+                .as_ref()
+                .is_some_and(|memories| Arc::strong_count(memories) == 1)
+            {
                 *file = None;
             }
             let is_closed = file.is_none();
@@ -174,7 +201,8 @@ impl LongTermStore {
         let idle = open.slots.iter().filter(|(_, (slot, _))| {
             Arc::strong_count(slot) == 1
                 && slot.try_lock().is_ok_and(|file| {
-                    file.as_ref().is_none_or(|memories| Arc::strong_count(memories) == 1)
+                    file.as_ref()
+                        .is_none_or(|memories| Arc::strong_count(memories) == 1)
                 })
         });
         let least = idle.min_by_key(|(_, (_, last_use))| *last_use)?;

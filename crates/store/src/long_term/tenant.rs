@@ -100,7 +100,8 @@ impl TenantMemories {
         })])?;
         answers.into_iter().collect::<Result<Vec<()>, _>>()?;
         // A job that was done has given something.
-        take.recv().map_err(|_| rusqlite::Error::QueryReturnedNoRows.into())
+        take.recv()
+            .map_err(|_| rusqlite::Error::QueryReturnedNoRows.into())
     }
 
     /// Does one job within a savepoint. What it changes of the index waits until all jobs
@@ -170,7 +171,9 @@ impl TenantMemories {
     }
 
     fn deleted(&self) -> StoreError {
-        StoreError::TenantDeleted { tenant: self.tenant.to_string() }
+        StoreError::TenantDeleted {
+            tenant: self.tenant.to_string(),
+        }
     }
 
     fn take_reader(&self) -> Result<TakenReader<'_>, StoreError> {
@@ -186,7 +189,10 @@ impl TenantMemories {
         let idle = readers.idle.pop();
         drop(readers);
         // From here on it is given back, also where it cannot be opened.
-        let mut taken = TakenReader { memories: self, connection: idle };
+        let mut taken = TakenReader {
+            memories: self,
+            connection: idle,
+        };
         if taken.connection.is_none() {
             taken.connection = Some(open::reader(&self.path)?);
         }

@@ -26,14 +26,20 @@ pub(super) fn timestamp(moment: i64) -> Timestamp {
     let coarse = moment - COARSE_FROM_SECONDS * NANOS;
     let (seconds, nanos) = match coarse < 0 {
         true => (moment.div_euclid(NANOS), moment.rem_euclid(NANOS)),
-        false => (COARSE_FROM_SECONDS + coarse / MICROS, coarse % MICROS * 1_000),
+        false => (
+            COARSE_FROM_SECONDS + coarse / MICROS,
+            coarse % MICROS * 1_000,
+        ),
     };
     Timestamp::new(seconds, u32::try_from(nanos).unwrap_or(0)).unwrap_or_default()
 }
 
 /// So many milliseconds before.
 pub(super) fn ms_before(at: Timestamp, ms: u64) -> Timestamp {
-    Timestamp::from_ms(at.as_ms().saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX)))
+    Timestamp::from_ms(
+        at.as_ms()
+            .saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX)),
+    )
 }
 
 #[cfg(test)]
@@ -43,10 +49,19 @@ mod tests {
     #[test]
     fn a_moment_reads_back_and_sorts_as_it_was() {
         let last = Timestamp::SECONDS_MAX;
-        let moments = [(0, 0), (0, 1), (1, 999_999_999), (8_899_999_999, 999_999_999)]
-            .into_iter()
-            .chain([(8_900_000_000, 0), (8_900_000_000, 7_000), (last, 999_999_000)])
-            .map(|(seconds, nanos)| Timestamp::new(seconds, nanos).unwrap());
+        let moments = [
+            (0, 0),
+            (0, 1),
+            (1, 999_999_999),
+            (8_899_999_999, 999_999_999),
+        ]
+        .into_iter()
+        .chain([
+            (8_900_000_000, 0),
+            (8_900_000_000, 7_000),
+            (last, 999_999_000),
+        ])
+        .map(|(seconds, nanos)| Timestamp::new(seconds, nanos).unwrap());
         let moments: Vec<Timestamp> = moments.collect();
         for pair in moments.windows(2) {
             assert!(moment(pair[0]) < moment(pair[1]), "{pair:?}");

@@ -27,11 +27,18 @@ impl MemoryWriter<'_> {
     ) -> Answer<Memory> {
         let found = MemoryRow::by_id(self.connection, id)?;
         let mine = found.filter(|row| subject.is_none_or(|subject| row.memory.subject == *subject));
-        let Some(was) = mine else { return Self::refuse(CoreError::MemoryNotFound { id }) };
+        let Some(was) = mine else {
+            return Self::refuse(CoreError::MemoryNotFound { id });
+        };
         if let Some(by) = was.memory.superseded_by {
             return Self::refuse(CoreError::MemorySuperseded { id, by });
         }
-        let Memory { kind, visibility, polarity, .. } = was.memory;
+        let Memory {
+            kind,
+            visibility,
+            polarity,
+            ..
+        } = was.memory;
         let patch = patch.clone().checked(limits, kind, visibility, polarity)?;
         let mut row = was.clone();
         apply(&mut row.memory, patch);
@@ -73,7 +80,9 @@ impl MemoryWriter<'_> {
             let row = MemoryRow::by_id(self.connection, id)?;
             Ok(row.filter(|row| row.memory.is_current(at)))
         };
-        let (Some(old), Some(was)) = (current(older)?, current(newer)?) else { return Ok(false) };
+        let (Some(old), Some(was)) = (current(older)?, current(newer)?) else {
+            return Ok(false);
+        };
         if old.no == was.no || old.owner != was.owner || old.memory.kind != was.memory.kind {
             return Ok(false);
         }
@@ -111,5 +120,8 @@ fn apply(memory: &mut Memory, patch: Patch) {
     set(&mut memory.importance, importance);
     set(&mut memory.observed_at, observed_at);
     set(&mut memory.expires_at, expires_at);
-    set(&mut memory.pin, pinned.map(|pinned| pinned.then_some(Pin::Bot)));
+    set(
+        &mut memory.pin,
+        pinned.map(|pinned| pinned.then_some(Pin::Bot)),
+    );
 }

@@ -64,8 +64,12 @@ struct Entry<'a> {
 impl Filter {
     pub(super) fn passes(&self, no: i64, glance: Glance) -> bool {
         self.kinds >> glance.kind & 1 == 1
-            && self.observed_after.is_none_or(|after| glance.observed >= after)
-            && self.observed_before.is_none_or(|before| glance.observed < before)
+            && self
+                .observed_after
+                .is_none_or(|after| glance.observed >= after)
+            && self
+                .observed_before
+                .is_none_or(|before| glance.observed < before)
             && glance.expires.is_none_or(|expires| expires > self.now)
             && self.among.as_ref().is_none_or(|among| among.contains(&no))
     }
@@ -76,7 +80,10 @@ pub(super) fn find_model(connection: &Connection, name: &str) -> Result<Option<M
     let sql = "SELECT no, dimension FROM models WHERE name = ?";
     let mut statement = connection.prepare_cached(sql)?;
     let model = statement.query_row([name], |row| {
-        Ok(Model { no: row.get(0)?, dimension: row.get::<_, u32>(1)? as usize })
+        Ok(Model {
+            no: row.get(0)?,
+            dimension: row.get::<_, u32>(1)? as usize,
+        })
     });
     Ok(model.optional()?)
 }
@@ -84,7 +91,10 @@ pub(super) fn find_model(connection: &Connection, name: &str) -> Result<Option<M
 pub(super) fn make_model(connection: &Connection, name: &str) -> Result<Model, StoreError> {
     let sql = "INSERT INTO models (name, dimension) VALUES (?, 0) ON CONFLICT DO NOTHING";
     connection.prepare_cached(sql)?.execute([name])?;
-    Ok(find_model(connection, name)?.unwrap_or(Model { no: 0, dimension: 0 }))
+    Ok(find_model(connection, name)?.unwrap_or(Model {
+        no: 0,
+        dimension: 0,
+    }))
 }
 
 /// Says whether a vector fits its model; the first one of a model says how many dimensions
@@ -93,14 +103,21 @@ pub(super) fn check(model: Model, vector: &Embedding) -> Result<(), StoreError> 
     let found = vector.values.len();
     if found == 0 || model.dimension != 0 && found != model.dimension {
         let (model_name, expected) = (vector.model.to_string(), model.dimension);
-        return Err(StoreError::DimensionMismatch { model: model_name, found, expected });
+        return Err(StoreError::DimensionMismatch {
+            model: model_name,
+            found,
+            expected,
+        });
     }
     let is_finite = vector.values.iter().all(|value| value.is_finite());
     match is_finite && vector.values.iter().any(|value| *value != 0.0) {
         true => Ok(()),
         false => {
             let problem = "is zero or not finite; is the model's server healthy?".to_owned();
-            Err(StoreError::Refused(CoreError::MemoryInvalid { field: "vector", problem }))
+            Err(StoreError::Refused(CoreError::MemoryInvalid {
+                field: "vector",
+                problem,
+            }))
         }
     }
 }
@@ -122,10 +139,20 @@ pub(super) fn put(
     }
     let sql = "INSERT INTO vectors (no, model, vector) VALUES (?, ?, ?)
                ON CONFLICT DO UPDATE SET model = excluded.model, vector = excluded.vector";
-    connection.prepare_cached(sql)?.execute(params![no, model.no, bytes(&vector.values)])?;
+    connection
+        .prepare_cached(sql)?
+        .execute(params![no, model.no, bytes(&vector.values)])?;
     let bits = signs(&vector.values);
     change_block(connection, no, |block, slot| {
-        push(block, &Entry { slot, model: model.no, glance, bits: &bits });
+        push(
+            block,
+            &Entry {
+                slot,
+                model: model.no,
+                glance,
+                bits: &bits,
+            },
+        );
     })
 }
 
@@ -146,14 +173,24 @@ pub(super) fn carry(
     no: i64,
     glance: Glance,
 ) -> Result<(), StoreError> {
-    let Some((model, bits)) = find_bits(connection, was)? else { return Ok(()) };
+    let Some((model, bits)) = find_bits(connection, was)? else {
+        return Ok(());
+    };
     if was != no {
         change_block(connection, was, |_, _| {})?;
         let sql = "UPDATE vectors SET no = ? WHERE no = ?";
         connection.prepare_cached(sql)?.execute([no, was])?;
     }
     change_block(connection, no, |block, slot| {
-        push(block, &Entry { slot, model, glance, bits: &bits });
+        push(
+            block,
+            &Entry {
+                slot,
+                model,
+                glance,
+                bits: &bits,
+            },
+        );
     })
 }
 
@@ -168,7 +205,12 @@ pub(super) fn vector_of(connection: &Connection, no: i64) -> Result<Option<Vec<f
     let mut statement = connection.prepare_cached("SELECT vector FROM vectors WHERE no = ?")?;
     let vector = statement.query_row([no], |row| {
         let bytes = row.get_ref(0)?.as_blob()?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect())
+        Ok(bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|value| f32::from_le_bytes(*value))
+            .collect())
     });
     Ok(vector.optional()?)
 }
@@ -184,7 +226,14 @@ pub(super) fn nearest(
     wanted: usize,
 ) -> Result<Vec<(i64, f64)>, StoreError> {
     let chosen_max = wanted.saturating_mul(CHOSEN_PER_WANTED).max(CHOSEN_MIN);
-    nearest_of(connection, model, partitions, filter, query, (wanted, chosen_max))
+    nearest_of(
+        connection,
+        model,
+        partitions,
+        filter,
+        query,
+        (wanted, chosen_max),
+    )
 }
 
 /// The same with so many chosen.
@@ -256,7 +305,9 @@ fn find_bits(connection: &Connection, no: i64) -> Result<Option<(u16, Vec<u8>)>,
     let mut statement =
         connection.prepare_cached("SELECT block FROM vector_blocks WHERE no = ?")?;
     let mut blocks = statement.query([no >> SLOT_BITS])?;
-    let Some(found) = blocks.next()? else { return Ok(None) };
+    let Some(found) = blocks.next()? else {
+        return Ok(None);
+    };
     let slot = slot_of(no);
     let mut entries = entries(found.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
     let entry = entries.find(|entry| entry.slot == slot);
@@ -288,7 +339,9 @@ fn change_block(
         (false, _) => {
             let sql = "INSERT INTO vector_blocks (no, block) VALUES (?, ?)
                        ON CONFLICT DO UPDATE SET block = excluded.block";
-            connection.prepare_cached(sql)?.execute(params![key, block])?;
+            connection
+                .prepare_cached(sql)?
+                .execute(params![key, block])?;
         }
     }
     Ok(())
@@ -299,7 +352,11 @@ fn slot_of(no: i64) -> u8 {
 }
 
 fn push(block: &mut Vec<u8>, entry: &Entry<'_>) {
-    let Glance { kind, observed, expires } = entry.glance;
+    let Glance {
+        kind,
+        observed,
+        expires,
+    } = entry.glance;
     let length = u16::try_from(entry.bits.len()).unwrap_or(u16::MAX);
     block.extend_from_slice(&[entry.slot, kind]);
     block.extend_from_slice(&entry.model.to_le_bytes());
@@ -318,8 +375,17 @@ fn entries(mut block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
         let (bits, rest) = rest.split_at_checked(usize::from(two(4)))?;
         block = rest;
         let expires = Some(eight(14)).filter(|expires| *expires != i64::MAX);
-        let glance = Glance { kind: head[1], observed: eight(6), expires };
-        Some(Entry { slot: head[0], model: two(2), glance, bits })
+        let glance = Glance {
+            kind: head[1],
+            observed: eight(6),
+            expires,
+        };
+        Some(Entry {
+            slot: head[0],
+            model: two(2),
+            glance,
+            bits,
+        })
     })
 }
 
@@ -335,7 +401,9 @@ fn signs(values: &[f32]) -> Vec<u8> {
 /// Eight bytes at a time, the last ones filled up with zeros.
 fn words(bits: &[u8]) -> Vec<u64> {
     let whole = |bytes: &[u8]| {
-        u64::from_le_bytes(std::array::from_fn(|byte| bytes.get(byte).copied().unwrap_or(0)))
+        u64::from_le_bytes(std::array::from_fn(|byte| {
+            bytes.get(byte).copied().unwrap_or(0)
+        }))
     };
     bits.chunks(8).map(whole).collect()
 }
@@ -344,9 +412,13 @@ fn words(bits: &[u8]) -> Vec<u64> {
 fn hamming(query: &[u64], bits: &[u8]) -> u32 {
     let (chunks, rest) = bits.as_chunks::<8>();
     let whole = query.iter().zip(chunks);
-    let whole: u32 = whole.map(|(q, chunk)| (q ^ u64::from_le_bytes(*chunk)).count_ones()).sum();
+    let whole: u32 = whole
+        .map(|(q, chunk)| (q ^ u64::from_le_bytes(*chunk)).count_ones())
+        .sum();
     let last = match (rest.is_empty(), query.get(chunks.len())) {
-        (false, Some(q)) => words(rest).first().map_or(0, |word| (q ^ word).count_ones()),
+        (false, Some(q)) => words(rest)
+            .first()
+            .map_or(0, |word| (q ^ word).count_ones()),
         _ => 0,
     };
     whole + last
@@ -354,7 +426,10 @@ fn hamming(query: &[u64], bits: &[u8]) -> u32 {
 
 /// A vector as sqlite-vec reads it.
 fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 #[cfg(test)]

@@ -20,7 +20,11 @@ struct Clusters {
 impl Clusters {
     fn new(seed: u64, count: usize, spread: f32) -> Self {
         println!("seed {seed}");
-        let mut clusters = Self { dice: seed, centres: Vec::new(), spread };
+        let mut clusters = Self {
+            dice: seed,
+            centres: Vec::new(),
+            spread,
+        };
         clusters.centres = (0..count).map(|_| clusters.noise()).collect();
         clusters
     }
@@ -36,14 +40,18 @@ impl Clusters {
     /// About normal: the sum of four even ones.
     fn noise(&mut self) -> Vec<f32> {
         let even = |roll: u64| (roll >> 40) as f32 / (1_u64 << 24) as f32 - 0.5;
-        (0..DIMENSION).map(|_| (0..4).map(|_| even(self.roll())).sum()).collect()
+        (0..DIMENSION)
+            .map(|_| (0..4).map(|_| even(self.roll())).sum())
+            .collect()
     }
 
     fn vector(&mut self) -> Vec<f32> {
         let place = usize::try_from(self.roll()).unwrap() % self.centres.len();
         let noise = self.noise();
         let centre = self.centres[place].iter().zip(noise);
-        let raw: Vec<f32> = centre.map(|(value, noise)| value + noise * self.spread).collect();
+        let raw: Vec<f32> = centre
+            .map(|(value, noise)| value + noise * self.spread)
+            .collect();
         let length = raw.iter().map(|value| value * value).sum::<f32>().sqrt();
         raw.iter().map(|value| value / length).collect()
     }
@@ -57,10 +65,17 @@ fn open_one() -> (TempDir, Connection) {
 
 fn fill(connection: &mut Connection, clusters: &mut Clusters, count: i64) -> Model {
     let transaction = connection.transaction().unwrap();
-    let glance = Glance { kind: 0, observed: 1, expires: None };
+    let glance = Glance {
+        kind: 0,
+        observed: 1,
+        expires: None,
+    };
     for local in 1..=count {
         let model = make_model(&transaction, "m").unwrap();
-        let vector = Embedding { model: "m".into(), values: clusters.vector() };
+        let vector = Embedding {
+            model: "m".into(),
+            values: clusters.vector(),
+        };
         let no = row::range(PARTITION).0 + local;
         put(&transaction, no, model, glance, &vector).unwrap();
     }
@@ -69,7 +84,13 @@ fn fill(connection: &mut Connection, clusters: &mut Clusters, count: i64) -> Mod
 }
 
 fn filter() -> Filter {
-    Filter { kinds: u8::MAX, observed_after: None, observed_before: None, now: 0, among: None }
+    Filter {
+        kinds: u8::MAX,
+        observed_after: None,
+        observed_before: None,
+        now: 0,
+        among: None,
+    }
 }
 
 fn exactly(connection: &Connection, query: &[f32]) -> Vec<i64> {
@@ -91,7 +112,10 @@ fn by_bits(connection: &Connection, model: Model, query: &[f32]) -> Vec<i64> {
 fn recall(connection: &Connection, model: Model, queries: &[Vec<f32>]) -> f64 {
     let hits = queries.iter().map(|query| {
         let exact = exactly(connection, query);
-        by_bits(connection, model, query).iter().filter(|no| exact.contains(no)).count()
+        by_bits(connection, model, query)
+            .iter()
+            .filter(|no| exact.contains(no))
+            .count()
     });
     hits.sum::<usize>() as f64 / (queries.len() * WANTED) as f64
 }
@@ -110,11 +134,17 @@ fn a_look_by_bits_finds_what_an_exact_one_finds() {
 
 #[test]
 fn hamming_counts_every_bit_also_the_last_ones() {
-    let one: Vec<f32> = (0..77).map(|place| if place % 3 == 0 { 1.0 } else { -1.0 }).collect();
+    let one: Vec<f32> = (0..77)
+        .map(|place| if place % 3 == 0 { 1.0 } else { -1.0 })
+        .collect();
     for flipped in 0..77 {
         let mut other = one.clone();
         other[flipped] = -other[flipped];
-        assert_eq!(hamming(&words(&signs(&one)), &signs(&other)), 1, "{flipped}");
+        assert_eq!(
+            hamming(&words(&signs(&one)), &signs(&other)),
+            1,
+            "{flipped}"
+        );
     }
 }
 
@@ -122,9 +152,16 @@ fn hamming_counts_every_bit_also_the_last_ones() {
 fn a_block_holds_its_numbers_apart() {
     let (_dir, connection) = open_one();
     let model = make_model(&connection, "m").unwrap();
-    let vector = Embedding { model: "m".into(), values: vec![1.0; 8] };
+    let vector = Embedding {
+        model: "m".into(),
+        values: vec![1.0; 8],
+    };
     let no = |local: i64| row::range(PARTITION).0 + local;
-    let glance = |kind| Glance { kind, observed: 5, expires: Some(9) };
+    let glance = |kind| Glance {
+        kind,
+        observed: 5,
+        expires: Some(9),
+    };
     for local in [1, 31, 32, 33] {
         put(&connection, no(local), model, glance(1), &vector).unwrap();
     }
@@ -139,10 +176,28 @@ fn a_block_holds_its_numbers_apart() {
     assert!(remove(&connection, no(31)).unwrap() && !remove(&connection, no(31)).unwrap());
     carry(&connection, no(32), no(70), glance(2)).unwrap();
     assert_eq!(seen(&filter()), [1, 33, 70]);
-    assert_eq!(seen(&Filter { kinds: 1 << 2, ..filter() }), [70]);
+    assert_eq!(
+        seen(&Filter {
+            kinds: 1 << 2,
+            ..filter()
+        }),
+        [70]
+    );
     assert_eq!(seen(&Filter { now: 9, ..filter() }), [0; 0], "all expired");
-    assert_eq!(seen(&Filter { observed_before: Some(5), ..filter() }), [0; 0]);
-    assert_eq!(seen(&Filter { among: Some([no(33)].into()), ..filter() }), [33]);
+    assert_eq!(
+        seen(&Filter {
+            observed_before: Some(5),
+            ..filter()
+        }),
+        [0; 0]
+    );
+    assert_eq!(
+        seen(&Filter {
+            among: Some([no(33)].into()),
+            ..filter()
+        }),
+        [33]
+    );
 }
 
 /// `cargo test --release -p memoird-store --lib -- --ignored --nocapture measure`.
@@ -161,7 +216,11 @@ fn measure_ways_to_look() {
     for no in first + 1..=first + 10_000 {
         let bits = signs(&vector_of(&transaction, no).unwrap().unwrap());
         let insert = "INSERT INTO rows VALUES (?, 0, 1, NULL, ?)";
-        transaction.prepare_cached(insert).unwrap().execute(params![no, bits]).unwrap();
+        transaction
+            .prepare_cached(insert)
+            .unwrap()
+            .execute(params![no, bits])
+            .unwrap();
     }
     transaction.commit().unwrap();
     let queries: Vec<_> = (0..100).map(|_| clusters.vector()).collect();
@@ -171,13 +230,17 @@ fn measure_ways_to_look() {
         queries.iter().for_each(|query| look(query));
         println!("{name}: {:?} each", start.elapsed() / 100);
     };
-    time("exact over all", &|query| assert_eq!(exactly(&connection, query).len(), WANTED));
+    time("exact over all", &|query| {
+        assert_eq!(exactly(&connection, query).len(), WANTED)
+    });
     time("bits in rows, hamming in SQL", &|query| {
         let sql = "SELECT no FROM rows WHERE no BETWEEN ? AND ? AND kind = 0 AND observed >= 0
              ORDER BY vec_distance_hamming(vec_bit(bits), vec_bit(?)) LIMIT 128";
         let mut statement = connection.prepare_cached(sql).unwrap();
         let parameters = params![first, last, signs(query)];
-        let nos = statement.query_map(parameters, |row| row.get::<_, i64>(0)).unwrap();
+        let nos = statement
+            .query_map(parameters, |row| row.get::<_, i64>(0))
+            .unwrap();
         let found = measure(&connection, nos.map(Result::unwrap), query).unwrap();
         assert_eq!(found.len(), 128);
     });
@@ -214,8 +277,18 @@ fn measure_which_part_of_the_best_is_found() {
         let (_dir, mut connection) = open_one();
         let model = fill(&mut connection, &mut clusters, 10_000);
         let queries: Vec<_> = (0..50).map(|_| clusters.vector()).collect();
-        println!("spread {spread}: recall@10 {}", recall(&connection, model, &queries));
-        for (wanted, chosen) in [(10, 32), (10, 64), (10, 128), (50, 128), (50, 200), (50, 500)] {
+        println!(
+            "spread {spread}: recall@10 {}",
+            recall(&connection, model, &queries)
+        );
+        for (wanted, chosen) in [
+            (10, 32),
+            (10, 64),
+            (10, 128),
+            (50, 128),
+            (50, 200),
+            (50, 500),
+        ] {
             let hits = queries.iter().map(|query| {
                 let find = |chosen| {
                     let bounds = (wanted, chosen);
@@ -223,7 +296,10 @@ fn measure_which_part_of_the_best_is_found() {
                     nearest_of(&connection, model, &[PARTITION], &filter(), query, bounds).unwrap()
                 };
                 let exact: Vec<i64> = find(10_000).into_iter().map(|(no, _)| no).collect();
-                find(chosen).iter().filter(|(no, _)| exact.contains(no)).count()
+                find(chosen)
+                    .iter()
+                    .filter(|(no, _)| exact.contains(no))
+                    .count()
             });
             let part = hits.sum::<usize>() as f64 / (queries.len() * wanted) as f64;
             println!("spread {spread}: recall@{wanted} of {chosen} chosen {part}");

@@ -51,7 +51,10 @@ impl<'a> MemoryWriter<'a> {
         pending: &'a RefCell<Pending>,
         path: &'a Path,
     ) -> Self {
-        Self { reader: MemoryReader::new(connection, Some(pending), path), pending }
+        Self {
+            reader: MemoryReader::new(connection, Some(pending), path),
+            pending,
+        }
     }
 
     pub(super) fn refuse<T>(error: CoreError) -> Answer<T> {
@@ -67,13 +70,25 @@ impl<'a> MemoryWriter<'a> {
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
         let sql = "SELECT memories FROM state";
-        let count: i64 = self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        let count: i64 = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row([], |row| row.get(0))?;
         if count >= whole(limits.memories) {
-            return Self::refuse(CoreError::MemoriesFull { limit: limits.memories });
+            return Self::refuse(CoreError::MemoriesFull {
+                limit: limits.memories,
+            });
         }
         let owner = make_partition(self.connection, &memory.subject)?;
-        let mut row =
-            MemoryRow { no: 0, owner, born: 0, revision: 1, pin_changed: None, apart, memory };
+        let mut row = MemoryRow {
+            no: 0,
+            owner,
+            born: 0,
+            revision: 1,
+            pin_changed: None,
+            apart,
+            memory,
+        };
         row.no = next_no(self.connection, row.partition())?;
         row.born = count_birth(self.connection)?;
         row.insert(self.connection)?;
@@ -140,7 +155,12 @@ impl<'a> MemoryWriter<'a> {
 
     /// Removes a memory from everywhere, and counts what went.
     pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetCounts) -> Answer<()> {
-        let Doomed { no, id, is_history, content } = doomed;
+        let Doomed {
+            no,
+            id,
+            is_history,
+            content,
+        } = doomed;
         match is_history {
             true => counts.superseded += 1,
             false => {
@@ -160,10 +180,14 @@ impl<'a> MemoryWriter<'a> {
             .connection
             .prepare_cached("SELECT tags FROM memories WHERE no = ?")?
             .query_row([no], |row| row.get(0))?;
-        let tags = tags.and_then(|packed| super::row::unpack_tags(&packed)).unwrap_or_default();
+        let tags = tags
+            .and_then(|packed| super::row::unpack_tags(&packed))
+            .unwrap_or_default();
         self.remove_tags(*no, &tags)?;
         change("DELETE FROM memories WHERE no = ?", no)?;
-        self.connection.prepare_cached("UPDATE state SET memories = memories - 1")?.execute([])?;
+        self.connection
+            .prepare_cached("UPDATE state SET memories = memories - 1")?
+            .execute([])?;
         Ok(())
     }
 
@@ -189,7 +213,9 @@ impl<'a> MemoryWriter<'a> {
             JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
             AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
             ON CONFLICT DO NOTHING";
-        self.connection.prepare_cached(sql)?.execute(params![no, moment(at)])?;
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![no, moment(at)])?;
         Ok(())
     }
 
@@ -201,12 +227,16 @@ impl<'a> MemoryWriter<'a> {
     pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
         let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
                    ON CONFLICT DO UPDATE SET value = excluded.value";
-        self.connection.prepare_cached(sql)?.execute(params![name, value])?;
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![name, value])?;
         Ok(())
     }
 
     pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
-        self.connection.prepare_cached("DELETE FROM meta WHERE name = ?")?.execute([name])?;
+        self.connection
+            .prepare_cached("DELETE FROM meta WHERE name = ?")?
+            .execute([name])?;
         Ok(())
     }
 
@@ -229,7 +259,10 @@ impl<'a> MemoryWriter<'a> {
     }
 
     fn is_stored(&self, no: i64) -> Answer<bool> {
-        Ok(self.connection.prepare_cached("SELECT 1 FROM memories WHERE no = ?")?.exists([no])?)
+        Ok(self
+            .connection
+            .prepare_cached("SELECT 1 FROM memories WHERE no = ?")?
+            .exists([no])?)
     }
 }
 
@@ -258,7 +291,10 @@ impl MemoryReader<'_> {
     /// A digest that only this file gives a name: what is looked up by it is not told by it.
     pub(super) fn digest(&self, name: &str) -> Answer<[u8; 16]> {
         let salt: Vec<u8> = self.meta("salt")?.unwrap_or_default();
-        let digest = Sha256::new().chain_update(&salt).chain_update(name).finalize();
+        let digest = Sha256::new()
+            .chain_update(&salt)
+            .chain_update(name)
+            .finalize();
         Ok(std::array::from_fn(|place| digest[place]))
     }
 }

@@ -19,7 +19,10 @@ pub(super) fn owed(
     due: Steady,
 ) -> Delivery {
     Delivery {
-        id: DeliveryId { generation, hook: hook.clone() },
+        id: DeliveryId {
+            generation,
+            hook: hook.clone(),
+        },
         key: key.clone(),
         reason,
         state: DeliveryState::Pending,
@@ -31,7 +34,9 @@ pub(super) fn owed(
 
 /// The generations whose content a delivery still needs.
 pub(super) fn owing(outbox: &Outbox) -> BTreeSet<Generation> {
-    let open = outbox.values().filter(|delivery| delivery.state != DeliveryState::Done);
+    let open = outbox
+        .values()
+        .filter(|delivery| delivery.state != DeliveryState::Done);
     open.map(|delivery| delivery.id.generation).collect()
 }
 
@@ -43,8 +48,14 @@ pub(super) fn list(
 ) -> Vec<Delivery> {
     let passes = |delivery: &&Delivery| {
         after.is_none_or(|after| delivery.id > *after)
-            && filter.tenant.as_ref().is_none_or(|tenant| *tenant == delivery.key.tenant)
-            && filter.hook.as_ref().is_none_or(|hook| *hook == delivery.id.hook)
+            && filter
+                .tenant
+                .as_ref()
+                .is_none_or(|tenant| *tenant == delivery.key.tenant)
+            && filter
+                .hook
+                .as_ref()
+                .is_none_or(|hook| *hook == delivery.id.hook)
             && filter.state.is_none_or(|state| state == delivery.state)
     };
     outbox.values().filter(passes).take(max).cloned().collect()
@@ -55,11 +66,16 @@ pub(super) fn due(outbox: &Outbox, hook: &HookName, now: Steady, max: usize) -> 
         delivery.id.hook == *hook && delivery.state == DeliveryState::Pending
     };
     let pending = || outbox.values().filter(is_pending);
-    let mut due: Vec<Delivery> =
-        pending().filter(|delivery| delivery.due <= now).cloned().collect();
+    let mut due: Vec<Delivery> = pending()
+        .filter(|delivery| delivery.due <= now)
+        .cloned()
+        .collect();
     due.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
     due.truncate(max);
-    let next = pending().map(|delivery| delivery.due).filter(|due| *due > now).min();
+    let next = pending()
+        .map(|delivery| delivery.due)
+        .filter(|due| *due > now)
+        .min();
     DueDeliveries { due, next }
 }
 
@@ -68,12 +84,25 @@ pub(super) fn counts(outbox: &Outbox) -> Vec<DeliveryCount> {
     let is_open = |delivery: &&Delivery| delivery.state != DeliveryState::Done;
     for delivery in outbox.values().filter(is_open) {
         let is_dead = delivery.state == DeliveryState::Dead;
-        let of = (delivery.key.tenant.clone(), delivery.id.hook.clone(), is_dead);
+        let of = (
+            delivery.key.tenant.clone(),
+            delivery.id.hook.clone(),
+            is_dead,
+        );
         *counts.entry(of).or_insert(0) += 1;
     }
     let counted = counts.into_iter().map(|((tenant, hook, is_dead), count)| {
-        let state = if is_dead { DeliveryState::Dead } else { DeliveryState::Pending };
-        DeliveryCount { tenant, hook, state, count }
+        let state = if is_dead {
+            DeliveryState::Dead
+        } else {
+            DeliveryState::Pending
+        };
+        DeliveryCount {
+            tenant,
+            hook,
+            state,
+            count,
+        }
     });
     counted.collect()
 }

@@ -62,7 +62,9 @@ impl Row {
 
     /// What stands for its oldest exchanges.
     pub(super) fn summary(&self) -> Option<Arc<Summary>> {
-        self.summaries.last_key_value().map(|(_, summary)| Arc::clone(summary))
+        self.summaries
+            .last_key_value()
+            .map(|(_, summary)| Arc::clone(summary))
     }
 
     fn take_summary(&mut self, status: &Arc<CompactionStatus>, summary: &SummaryChange) {
@@ -106,9 +108,16 @@ impl Tables {
     /// Makes a change, or leaves all as it was.
     pub(super) fn apply(&mut self, change: &Change) -> Result<(), Refused> {
         match change {
-            Change::Begin { key, generation, created_at, last_access } => {
+            Change::Begin {
+                key,
+                generation,
+                created_at,
+                last_access,
+            } => {
                 if self.live.contains_key(key) || self.generations.contains_key(generation) {
-                    return Err(Refused { generation: *generation });
+                    return Err(Refused {
+                        generation: *generation,
+                    });
                 }
                 let head = Head::begin(*generation, *created_at, *last_access);
                 let row = Row::begin(key.clone(), head);
@@ -120,31 +129,62 @@ impl Tables {
                 row.turns.extend(appended.turns.iter().cloned());
                 row.kept = appended.kept.clone();
                 row.take_cuts(appended.cuts.as_deref());
-                row.head.last_seq =
-                    appended.turns.last().map_or(row.head.last_seq, |(seq, _)| *seq);
+                row.head.last_seq = appended
+                    .turns
+                    .last()
+                    .map_or(row.head.last_seq, |(seq, _)| *seq);
                 row.head.totals = appended.totals;
                 row.head.partial = appended.partial;
                 row.head.last_access = appended.last_access;
                 row.head.subject = appended.subject.clone().or(row.head.subject.take());
                 if let Some((name, record)) = appended.idempotency {
-                    self.keys.entry(appended.key.clone()).or_default().insert(name, record);
+                    self.keys
+                        .entry(appended.key.clone())
+                        .or_default()
+                        .insert(name, record);
                 }
             }
-            Change::PatchState { expected_revision, state_json, version, last_access, .. } => {
+            Change::PatchState {
+                expected_revision,
+                state_json,
+                version,
+                last_access,
+                ..
+            } => {
                 let row = self.expected(change, *expected_revision)?;
-                row.state = Some(State { json: Arc::clone(state_json), version: *version });
+                row.state = Some(State {
+                    json: Arc::clone(state_json),
+                    version: *version,
+                });
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
             }
-            Change::Touch { expected_revision, last_access, cuts, .. } => {
+            Change::Touch {
+                expected_revision,
+                last_access,
+                cuts,
+                ..
+            } => {
                 let row = self.expected(change, *expected_revision)?;
                 row.head.last_access = *last_access;
                 row.take_cuts(cuts.as_deref());
             }
-            Change::Compact { expected_revision, status, summary, .. } => {
-                self.expected(change, *expected_revision)?.take_summary(status, summary);
+            Change::Compact {
+                expected_revision,
+                status,
+                summary,
+                ..
+            } => {
+                self.expected(change, *expected_revision)?
+                    .take_summary(status, summary);
             }
-            Change::End { generation, expected_revision, reason, at, owed } => {
+            Change::End {
+                generation,
+                expected_revision,
+                reason,
+                at,
+                owed,
+            } => {
                 let row = self.expected(change, *expected_revision)?;
                 row.ended = Some((*at, *reason));
                 let key = row.key.clone();
@@ -160,7 +200,12 @@ impl Tables {
 
     /// Forgets the generations that ended before this moment and that nobody is owed.
     pub(super) fn forget(&mut self, before: Steady) {
-        let Self { generations, outbox, kept_bytes, .. } = self;
+        let Self {
+            generations,
+            outbox,
+            kept_bytes,
+            ..
+        } = self;
         let owing = outbox::owing(outbox);
         generations.retain(|generation, row| {
             let is_old = row.ended.is_some_and(|(at, _)| at.steady < before);
@@ -175,8 +220,10 @@ impl Tables {
 
     pub(super) fn keys_of(&self, key: &SessionKey, since: Steady) -> Keys {
         let known = self.keys.get(key).into_iter().flatten();
-        let mut records: Vec<(Fingerprint, KeyRecord)> =
-            known.filter(|(_, record)| record.at >= since).map(|(k, r)| (*k, *r)).collect();
+        let mut records: Vec<(Fingerprint, KeyRecord)> = known
+            .filter(|(_, record)| record.at >= since)
+            .map(|(k, r)| (*k, *r))
+            .collect();
         records.sort_by_key(|(_, record)| (record.at, record.generation, record.last_seq));
         let surplus = records.len().saturating_sub(KEYS_MAX);
         Keys::restore(records.into_iter().skip(surplus))

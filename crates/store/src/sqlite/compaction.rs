@@ -72,5 +72,8 @@ pub(super) fn forget(
             "DELETE FROM summaries WHERE generation = ?1 AND number IN
                  (SELECT number FROM summaries WHERE generation = ?1 ORDER BY number LIMIT ?2)",
         )?
-        .execute(params![generation, i64::try_from(rows_max).unwrap_or(i64::MAX)])
+        .execute(params![
+            generation,
+            i64::try_from(rows_max).unwrap_or(i64::MAX)
+        ])
 }

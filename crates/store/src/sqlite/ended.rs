@@ -34,7 +34,12 @@ pub(super) fn ended(
 ) -> Result<Vec<EndedRecord>, StoreError> {
     let view = connection.unchecked_transaction()?;
     let (mut records, mut bytes) = (Vec::new(), 0);
-    for Wanted { generation, row, turns } in wanted {
+    for Wanted {
+        generation,
+        row,
+        turns,
+    } in wanted
+    {
         if bytes >= bytes_max && !records.is_empty() {
             break;
         }
@@ -42,18 +47,38 @@ pub(super) fn ended(
             Some(row) => Some(row),
             None => folded_row(&view, generation)?,
         };
-        let Some(GenerationRow { key, head, ended: Some((at, reason)), .. }) = row else {
+        let Some(GenerationRow {
+            key,
+            head,
+            ended: Some((at, reason)),
+            ..
+        }) = row
+        else {
             continue;
         };
         let turns = newest_turns(&view, generation, &turns, bytes_max)?;
-        bytes += turns.iter().map(|(_, content)| content.len()).sum::<usize>();
+        bytes += turns
+            .iter()
+            .map(|(_, content)| content.len())
+            .sum::<usize>();
         let state = view
             .prepare_cached("SELECT json FROM states WHERE generation = ?")?
             .query_row([generation.to_bytes()], |row| row.get::<_, String>(0))
             .optional()?
-            .map(|json| State { json: json.into(), version: head.state_version });
+            .map(|json| State {
+                json: json.into(),
+                version: head.state_version,
+            });
         let summary = compaction::newest(&view, generation)?;
-        records.push(EndedRecord { key, head, at, reason, turns, state, summary });
+        records.push(EndedRecord {
+            key,
+            head,
+            at,
+            reason,
+            turns,
+            state,
+            summary,
+        });
     }
     Ok(records)
 }

@@ -147,7 +147,9 @@ pub(super) fn folded_row(
 ) -> Result<Option<GenerationRow>, StoreError> {
     let sql = format!("{} WHERE generation = ?", select_from("generations"));
     let mut statement = connection.prepare_cached(&sql)?;
-    Ok(statement.query_row([generation.to_bytes()], GenerationRow::read).optional()?)
+    Ok(statement
+        .query_row([generation.to_bytes()], GenerationRow::read)
+        .optional()?)
 }
 
 /// The live generation of a session, where it is found once it was folded.
@@ -159,7 +161,9 @@ pub(super) fn folded_live(
                WHERE tenant = ? AND session = ? AND ended_at IS NULL";
     let found = connection
         .prepare_cached(sql)?
-        .query_row(params![key.tenant.as_str(), key.session.as_str()], |row| row.get(0))
+        .query_row(params![key.tenant.as_str(), key.session.as_str()], |row| {
+            row.get(0)
+        })
         .optional()?;
     Ok(found.map(Generation::from_bytes))
 }

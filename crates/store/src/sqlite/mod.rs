@@ -50,7 +50,11 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { check_bytes_max: 1 << 30, intake_changes: 8_192, pages_max: None }
+        Self {
+            check_bytes_max: 1 << 30,
+            intake_changes: 8_192,
+            pages_max: None,
+        }
     }
 }
 
@@ -146,7 +150,9 @@ impl Store for SqliteStore {
         if writer.intake_changes() >= self.intake_changes {
             self.fold(&mut writer)?;
         }
-        writer.commit(clock, sets, |touched| relock(&self.unfolded).extend(touched))
+        writer.commit(clock, sets, |touched| {
+            relock(&self.unfolded).extend(touched)
+        })
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
@@ -230,7 +236,11 @@ impl Store for SqliteStore {
             let writer = self.writer();
             let wanted = wanted.iter().map(|(_, generation)| {
                 let (row, turns) = writer.in_intake(*generation);
-                ended::Wanted { generation: *generation, row, turns }
+                ended::Wanted {
+                    generation: *generation,
+                    row,
+                    turns,
+                }
             });
             wanted.collect::<Vec<_>>()
         };

@@ -30,7 +30,10 @@ pub(super) fn writer(
     path: &Path,
     options: SqliteOptions,
 ) -> Result<Connection, StoreError> {
-    let unusable = |source| StoreError::DirUnusable { dir: dir.to_owned(), source };
+    let unusable = |source| StoreError::DirUnusable {
+        dir: dir.to_owned(),
+        source,
+    };
     let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
     let log_bytes = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |meta| meta.len());
     let found = match (size, log_bytes) {
@@ -38,13 +41,20 @@ pub(super) fn writer(
         // SQLite would throw away the log, and with it the newest turns.
         (0, _) => {
             let detail = "it is empty or missing, but its -wal is there".to_owned();
-            return Err(StoreError::Corrupt { path: path.to_owned(), detail });
+            return Err(StoreError::Corrupt {
+                path: path.to_owned(),
+                detail,
+            });
         }
         _ => look(dir, path, log_bytes == 0, size <= options.check_bytes_max)?,
     };
 
     // The system says best why a file cannot be written.
-    private::file_options().create(true).append(true).open(path).map_err(unusable)?;
+    private::file_options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(unusable)?;
     let mut connection = Connection::open_with_flags(path, flags(false))?;
     prepare(&connection)?;
     if found == 0 {
@@ -70,7 +80,10 @@ pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
 
 /// Looks at an existing file without changing it; gives its schema's version.
 fn look(dir: &Path, path: &Path, is_alone: bool, whole: bool) -> Result<i64, StoreError> {
-    let corrupt = |detail: String| StoreError::Corrupt { path: path.to_owned(), detail };
+    let corrupt = |detail: String| StoreError::Corrupt {
+        path: path.to_owned(),
+        detail,
+    };
     let mut header = [0; HEADER_BYTES];
     let length = File::open(path).and_then(|mut file| {
         file.read_exact(&mut header)?;
@@ -79,7 +92,10 @@ fn look(dir: &Path, path: &Path, is_alone: bool, whole: bool) -> Result<i64, Sto
     let length = match length {
         Ok(length) if header.starts_with(MAGIC) => length,
         Err(source) if source.kind() != ErrorKind::UnexpectedEof => {
-            return Err(StoreError::DirUnusable { dir: dir.to_owned(), source });
+            return Err(StoreError::DirUnusable {
+                dir: dir.to_owned(),
+                source,
+            });
         }
         _ => return Err(corrupt("it does not begin like a SQLite file".to_owned())),
     };
@@ -99,7 +115,11 @@ fn look(dir: &Path, path: &Path, is_alone: bool, whole: bool) -> Result<i64, Sto
         schema::APPLICATION_ID => {}
         // A first start that was cut off before it made a table.
         0 if schema::is_empty(&connection).map_err(damaged)? => return Ok(0),
-        _ => return Err(StoreError::NotAJournal { path: path.to_owned() }),
+        _ => {
+            return Err(StoreError::NotAJournal {
+                path: path.to_owned(),
+            });
+        }
     }
     // While there is a log, the file may lack what the log still holds.
     if is_alone && length < length_of(&header) {
@@ -108,11 +128,16 @@ fn look(dir: &Path, path: &Path, is_alone: bool, whole: bool) -> Result<i64, Sto
     let found = pragma("user_version").map_err(damaged)?;
     if found > schema::known() {
         let known = schema::known();
-        return Err(StoreError::TooNew { path: path.to_owned(), found, known });
+        return Err(StoreError::TooNew {
+            path: path.to_owned(),
+            found,
+            known,
+        });
     }
     if whole {
-        let verdict: String =
-            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(damaged)?;
+        let verdict: String = connection
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(damaged)?;
         if verdict != "ok" {
             return Err(corrupt(verdict));
         }

@@ -58,7 +58,10 @@ pub(super) fn deliveries(
         values.push(value);
     };
     if let Some(after) = after {
-        put(" AND (generation, hook) > (?", Box::new(after.generation.to_bytes()));
+        put(
+            " AND (generation, hook) > (?",
+            Box::new(after.generation.to_bytes()),
+        );
         put(", ?)", Box::new(after.hook.as_str().to_owned()));
     }
     if let Some(tenant) = &filter.tenant {
@@ -70,10 +73,16 @@ pub(super) fn deliveries(
     match filter.state {
         // What is not done is in an index of its own; what is, is the rest.
         Some(DeliveryState::Done) => put(" AND state = ?", Box::new("done")),
-        Some(state) => put(" AND state <> 'done' AND state = ?", Box::new(state_name(state))),
+        Some(state) => put(
+            " AND state <> 'done' AND state = ?",
+            Box::new(state_name(state)),
+        ),
         None => {}
     }
-    put(" ORDER BY generation, hook LIMIT ?", Box::new(i64::try_from(max).unwrap_or(i64::MAX)));
+    put(
+        " ORDER BY generation, hook LIMIT ?",
+        Box::new(i64::try_from(max).unwrap_or(i64::MAX)),
+    );
     let mut statement = connection.prepare_cached(&sql)?;
     let values: Vec<&dyn ToSql> = values.iter().map(|value| &**value).collect();
     let rows = statement.query_map(&values[..], read)?;
@@ -106,7 +115,10 @@ pub(super) fn due(
     let sql = format!("SELECT due {pending} AND due > ?2 ORDER BY due LIMIT 1");
     let mut statement = view.prepare_cached(&sql)?;
     let next = statement.query_row(params![hook.as_str(), whole(now.0)], |row| count(row, 0));
-    Ok(DueDeliveries { due, next: next.optional()?.map(Steady) })
+    Ok(DueDeliveries {
+        due,
+        next: next.optional()?.map(Steady),
+    })
 }
 
 pub(super) fn open_deliveries(connection: &Connection) -> Result<Vec<DeliveryCount>, StoreError> {
@@ -173,9 +185,14 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Delivery> {
 fn state(row: &Row<'_>, column: usize) -> rusqlite::Result<DeliveryState> {
     let name = row.get_ref(column)?.as_str()?;
     let known = STATES.iter().find(|(_, known)| *known == name);
-    known.map(|(state, _)| *state).ok_or_else(|| damaged(column, "delivery state"))
+    known
+        .map(|(state, _)| *state)
+        .ok_or_else(|| damaged(column, "delivery state"))
 }
 
 fn state_name(state: DeliveryState) -> &'static str {
-    STATES.iter().find(|(known, _)| *known == state).map_or("pending", |(_, name)| name)
+    STATES
+        .iter()
+        .find(|(known, _)| *known == state)
+        .map_or("pending", |(_, name)| name)
 }

@@ -28,7 +28,9 @@ pub(super) fn prune(
          ORDER BY ended_at LIMIT ?",
     )?;
     let generations = oldest
-        .query_map(params![whole(before.ended.0), rows_max_sql], |row| row.get::<_, [u8; 16]>(0))?
+        .query_map(params![whole(before.ended.0), rows_max_sql], |row| {
+            row.get::<_, [u8; 16]>(0)
+        })?
         .collect::<Result<Vec<_>, _>>()?;
     drop(oldest);
     let mut rows = keys;

@@ -86,9 +86,14 @@ pub(super) fn load(
     Ok(Some(SavedSession {
         summary: compaction::newest(&view, head.generation)?,
         // Without them the next window is decided anew.
-        cuts: cuts.and_then(|row| windows::decode(&row)).unwrap_or_default(),
+        cuts: cuts
+            .and_then(|row| windows::decode(&row))
+            .unwrap_or_default(),
         turns: kept_turns(&view, reach, head.generation, &kept)?,
-        state: state.map(|json| State { json: json.into(), version: head.state_version }),
+        state: state.map(|json| State {
+            json: json.into(),
+            version: head.state_version,
+        }),
         keys: keys(&view, reach, key, keys_since)?,
         head,
         kept,
@@ -104,8 +109,12 @@ pub(super) fn keys(
     let order = "ORDER BY at DESC, generation DESC, last_seq DESC LIMIT ?4";
     let sql = both(reach, FOLDED_KEYS, INTAKE_KEYS, order);
     let mut statement = connection.prepare_cached(&sql)?;
-    let parameters =
-        params![key.tenant.as_str(), key.session.as_str(), whole(since.0), KEYS_MAX as i64];
+    let parameters = params![
+        key.tenant.as_str(),
+        key.session.as_str(),
+        whole(since.0),
+        KEYS_MAX as i64
+    ];
     let records = statement.query_map(parameters, |row| {
         let record = KeyRecord {
             content: row.get(1)?,
@@ -137,7 +146,11 @@ pub(super) fn journal(
     let from = whole(range.after_seq.saturating_add(1));
     let mut rows = statement.query(params![generation.to_bytes(), from])?;
     let subject = subject_of(&view, reach, generation)?;
-    let page = JournalPage { generation: Some(generation), subject, ..JournalPage::default() };
+    let page = JournalPage {
+        generation: Some(generation),
+        subject,
+        ..JournalPage::default()
+    };
     let (mut page, mut bytes) = (page, 0);
     while let Some(row) = rows.next()? {
         if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
@@ -157,14 +170,21 @@ fn kept_turns(
     generation: Generation,
     kept: &LiveSet,
 ) -> Result<Vec<SavedTurn>, StoreError> {
-    let damaged = |seq| StoreError::TurnDamaged { generation: generation.to_string(), seq };
+    let damaged = |seq| StoreError::TurnDamaged {
+        generation: generation.to_string(),
+        seq,
+    };
     let sql = both(reach, FOLDED_TURNS, INTAKE_TURNS, "ORDER BY 1");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut turns = Vec::new();
     let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
     for &seq in apart.filter(|seq| **seq < kept.floor) {
         let mut rows = statement.query(params![generation.to_bytes(), whole(seq)])?;
-        let found = rows.next()?.map(turn).transpose()?.filter(|(found, _)| *found == seq);
+        let found = rows
+            .next()?
+            .map(turn)
+            .transpose()?
+            .filter(|(found, _)| *found == seq);
         let (seq, content) = found.ok_or_else(|| damaged(seq))?;
         turns.push(encoding::read_back(seq, content).ok_or_else(|| damaged(seq))?);
     }
@@ -193,7 +213,10 @@ fn live_row(
             select_from("intake_heads")
         );
         let mut statement = connection.prepare_cached(&sql)?;
-        if let Some(row) = statement.query_row(session, GenerationRow::read).optional()? {
+        if let Some(row) = statement
+            .query_row(session, GenerationRow::read)
+            .optional()?
+        {
             return Ok(Some(row).filter(|row| row.ended.is_none()));
         }
     }
@@ -202,7 +225,9 @@ fn live_row(
         select_from("generations")
     );
     let mut statement = connection.prepare_cached(&sql)?;
-    Ok(statement.query_row(session, GenerationRow::read).optional()?)
+    Ok(statement
+        .query_row(session, GenerationRow::read)
+        .optional()?)
 }
 
 /// The generation, if it is one of this session; without one, the live one or else the
@@ -231,7 +256,9 @@ fn find_generation(
                   WHERE tenant = ?1 AND session = ?2 AND ended_at IS NOT NULL";
     let intake = "SELECT generation FROM intake_heads WHERE tenant = ?1 AND session = ?2";
     let sql = both(reach, folded, intake, "ORDER BY 1 DESC LIMIT 1");
-    let newest = connection.prepare_cached(&sql)?.query_row(session, |row| row.get(0));
+    let newest = connection
+        .prepare_cached(&sql)?
+        .query_row(session, |row| row.get(0));
     Ok(newest.optional()?.map(Generation::from_bytes))
 }
 
@@ -245,7 +272,9 @@ fn subject_of(
     let intake = "SELECT id, subject FROM intake_heads WHERE generation = ?1";
     let sql = both(reach, folded, intake, "ORDER BY 1 DESC LIMIT 1");
     let mut statement = connection.prepare_cached(&sql)?;
-    let subject = statement.query_row([generation.to_bytes()], |row| row.get(1)).optional()?;
+    let subject = statement
+        .query_row([generation.to_bytes()], |row| row.get(1))
+        .optional()?;
     let subject: Option<String> = subject.flatten();
     Ok(subject.and_then(|subject| Subject::parse(&subject).ok()))
 }

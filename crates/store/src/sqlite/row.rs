@@ -46,16 +46,28 @@ impl GenerationRow {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let subject: Option<String> = row.get(4)?;
         let kept = encoding::decode_live_set(row.get_ref(9)?.as_blob()?);
-        let ended = match (row.get::<_, Option<i64>>(15)?, row.get::<_, Option<i64>>(16)?) {
+        let ended = match (
+            row.get::<_, Option<i64>>(15)?,
+            row.get::<_, Option<i64>>(16)?,
+        ) {
             (Some(wall), Some(steady)) => {
                 let steady = Steady(steady.unsigned_abs());
                 let reason = reason_of(row.get_ref(17)?.as_str()?).ok_or(damaged(17, "reason"))?;
-                Some((Now { wall: Timestamp::from_ms(wall), steady }, reason))
+                Some((
+                    Now {
+                        wall: Timestamp::from_ms(wall),
+                        steady,
+                    },
+                    reason,
+                ))
             }
             _ => None,
         };
         // Without it the session compacts as if it never had.
-        let status = row.get_ref(18)?.as_blob_or_null()?.and_then(summaries::decode_status);
+        let status = row
+            .get_ref(18)?
+            .as_blob_or_null()?
+            .and_then(summaries::decode_status);
         Ok(Self {
             key: SessionKey {
                 tenant: id(row, 2, TenantId::parse)?,
@@ -144,9 +156,15 @@ const REASONS: [(EndReason, &str); 5] = [
 ];
 
 pub(super) fn reason_name(reason: EndReason) -> &'static str {
-    REASONS.iter().find(|(known, _)| *known == reason).map_or("ended", |(_, name)| name)
+    REASONS
+        .iter()
+        .find(|(known, _)| *known == reason)
+        .map_or("ended", |(_, name)| name)
 }
 
 pub(super) fn reason_of(name: &str) -> Option<EndReason> {
-    REASONS.iter().find(|(_, known)| *known == name).map(|(reason, _)| *reason)
+    REASONS
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map(|(reason, _)| *reason)
 }

@@ -178,7 +178,11 @@ pub(super) fn known() -> i64 {
 
 /// True as long as nobody made a table.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.query_row("SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
+    connection.query_row(
+        "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)",
+        [],
+        |row| row.get(0),
+    )
 }
 
 /// Takes the steps that are missing, each in a transaction of its own.

@@ -46,7 +46,11 @@ impl Writer {
         let intake = Intake::restore(&connection)?;
         let sql = "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) + 1 FROM progress";
         let next_turn = connection.query_row(sql, [], |row| row.get(0))?;
-        let mut writer = Self { connection, intake, next_turn };
+        let mut writer = Self {
+            connection,
+            intake,
+            next_turn,
+        };
         match writer.fold() {
             // There is no room, but there is a journal, and it can be read.
             Ok(()) | Err(StoreError::Full) => Ok(writer),
@@ -57,7 +61,10 @@ impl Writer {
     /// What the intake has of a generation: its newest state, and the ids of its turns that
     /// have no place yet.
     pub(super) fn in_intake(&self, generation: Generation) -> (Option<GenerationRow>, Vec<i64>) {
-        (self.intake.row(generation).cloned(), self.intake.turns(generation).to_vec())
+        (
+            self.intake.row(generation).cloned(),
+            self.intake.turns(generation).to_vec(),
+        )
     }
 
     /// The newest state of every generation in the intake.
@@ -88,8 +95,11 @@ impl Writer {
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        let mut decider =
-            Decider { transaction: &transaction, intake: &self.intake, taken: Intake::default() };
+        let mut decider = Decider {
+            transaction: &transaction,
+            intake: &self.intake,
+            taken: Intake::default(),
+        };
         let mut answers = Vec::with_capacity(sets.len());
         let mut next_turn = self.next_turn;
         for set in sets {
@@ -169,14 +179,27 @@ impl Decider<'_> {
             draft.rows.insert(generation, row);
         }
         for generation in draft.order {
-            draft.rows.remove(&generation).into_iter().for_each(|row| self.taken.put(row));
+            draft
+                .rows
+                .remove(&generation)
+                .into_iter()
+                .for_each(|row| self.taken.put(row));
         }
         Ok(())
     }
 
     /// Writes what an end owes to hooks.
     fn owe(&self, change: &Change) -> Result<(), StoreError> {
-        let Change::End { generation, reason, at, owed, .. } = change else { return Ok(()) };
+        let Change::End {
+            generation,
+            reason,
+            at,
+            owed,
+            ..
+        } = change
+        else {
+            return Ok(());
+        };
         match self.taken.row(*generation) {
             Some(row) => outbox::owe(self.transaction, row, *reason, at.steady, owed),
             None => Ok(()),
@@ -187,12 +210,22 @@ impl Decider<'_> {
     fn changed(&self, draft: &Draft, change: &Change) -> Result<GenerationRow, Fault> {
         let generation = change.generation();
         let refused = || Fault::Refused(Refused { generation });
-        if let Change::Begin { key, created_at, last_access, .. } = change {
+        if let Change::Begin {
+            key,
+            created_at,
+            last_access,
+            ..
+        } = change
+        {
             let is_free = self.live(draft, key)?.is_none();
             let is_new = self.row(draft, generation)?.is_none();
             let head = Head::begin(generation, *created_at, *last_access);
-            let row =
-                GenerationRow { key: key.clone(), head, kept: LiveSet::default(), ended: None };
+            let row = GenerationRow {
+                key: key.clone(),
+                head,
+                kept: LiveSet::default(),
+                ended: None,
+            };
             return (is_free && is_new).then_some(row).ok_or_else(refused);
         }
         let row = self.row(draft, generation)?;
@@ -204,7 +237,11 @@ impl Decider<'_> {
         match change {
             Change::Begin { .. } => {}
             Change::Append(appended) => take_turns(&mut row, appended).ok_or_else(refused)?,
-            Change::PatchState { version, last_access, .. } => {
+            Change::PatchState {
+                version,
+                last_access,
+                ..
+            } => {
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
             }
@@ -267,18 +304,25 @@ fn write_content(
             write_cuts(transaction, appended.generation, appended.cuts.as_deref())?;
             write_turns(transaction, appended, next_turn, taken)
         }
-        Change::Touch { generation, cuts, .. } => {
-            write_cuts(transaction, *generation, cuts.as_deref())
-        }
-        Change::PatchState { generation, state_json, .. } => {
+        Change::Touch {
+            generation, cuts, ..
+        } => write_cuts(transaction, *generation, cuts.as_deref()),
+        Change::PatchState {
+            generation,
+            state_json,
+            ..
+        } => {
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
                 .execute(params![generation.to_bytes(), &**state_json])?;
             Ok(())
         }
-        Change::Compact { generation, status, summary, .. } => {
-            compaction::write(transaction, *generation, status, summary)
-        }
+        Change::Compact {
+            generation,
+            status,
+            summary,
+            ..
+        } => compaction::write(transaction, *generation, status, summary),
         Change::Begin { .. } | Change::End { .. } => Ok(()),
     }
 }
@@ -309,7 +353,9 @@ fn write_turns(
         taken.put_turn(appended.generation, *next_turn);
         *next_turn += 1;
     }
-    let Some((key, record)) = &appended.idempotency else { return Ok(()) };
+    let Some((key, record)) = &appended.idempotency else {
+        return Ok(());
+    };
     transaction
         .prepare_cached(
             "INSERT INTO intake_keys

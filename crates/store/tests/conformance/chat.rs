@@ -33,7 +33,14 @@ impl Chat {
             departed_calls: 2,
             ..Limits::default()
         };
-        (Self { key: key.clone(), session, limits }, change)
+        (
+            Self {
+                key: key.clone(),
+                session,
+                limits,
+            },
+            change,
+        )
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -45,7 +52,8 @@ impl Chat {
         command: &AppendCommand,
         at: u64,
     ) -> Result<Decision, CoreError> {
-        self.session.append(&self.key, command, &self.limits, now(at), encoding::seal)
+        self.session
+            .append(&self.key, command, &self.limits, now(at), encoding::seal)
     }
 
     /// What an append of these words changes; it must be taken.
@@ -61,7 +69,10 @@ impl Chat {
     }
 
     pub(crate) fn patch(&mut self, patch: &str, at: u64) -> Change {
-        self.session.patch_state(patch, None, &self.limits, now(at)).unwrap().1
+        self.session
+            .patch_state(patch, None, &self.limits, now(at))
+            .unwrap()
+            .1
     }
 
     pub(crate) fn touch(&mut self, at: u64) -> Change {
@@ -69,18 +80,27 @@ impl Chat {
     }
 
     pub(crate) fn end(&self, at: u64) -> Change {
-        self.session.head().end(EndReason::Ended, now(at), Arc::default())
+        self.session
+            .head()
+            .end(EndReason::Ended, now(at), Arc::default())
     }
 
     /// The same chat as the store knows it.
     pub(crate) fn reloaded(&self, store: &dyn Store) -> Self {
         let saved = load(store, &self.key).expect("a live session");
-        Self { session: Session::restore(saved), ..self.clone() }
+        Self {
+            session: Session::restore(saved),
+            ..self.clone()
+        }
     }
 
     /// The seqs of what the history keeps.
     pub(crate) fn kept(&self) -> Vec<u64> {
-        self.session.history().turns_after(0).map(|record| record.seq).collect()
+        self.session
+            .history()
+            .turns_after(0)
+            .map(|record| record.seq)
+            .collect()
     }
 }
 
@@ -94,16 +114,25 @@ pub(crate) fn begun(store: &dyn Store, session: &str, at: u64) -> Chat {
 }
 
 pub(crate) fn command(words: &str) -> AppendCommand {
-    AppendCommand { turns: words.split_whitespace().map(turn).collect(), ..Default::default() }
+    AppendCommand {
+        turns: words.split_whitespace().map(turn).collect(),
+        ..Default::default()
+    }
 }
 
 /// An append under the idempotency key that `name` numbers.
 pub(crate) fn named(words: &str, name: u64, content: u8) -> AppendCommand {
-    AppendCommand { idempotency: Some(idempotency_key(name, content)), ..command(words) }
+    AppendCommand {
+        idempotency: Some(idempotency_key(name, content)),
+        ..command(words)
+    }
 }
 
 pub(crate) fn idempotency_key(name: u64, content: u8) -> IdempotencyKey {
-    IdempotencyKey { key: u128::from(name).to_be_bytes(), content: [content; 16] }
+    IdempotencyKey {
+        key: u128::from(name).to_be_bytes(),
+        content: [content; 16],
+    }
 }
 
 pub(crate) fn turn(word: &str) -> NewTurn {
@@ -119,7 +148,12 @@ pub(crate) fn turn(word: &str) -> NewTurn {
         let mut id = || marks.next().map(String::from).unwrap_or_default();
         match mark {
             '+' => turn.parts.push(
-                PartKind::ToolUse { id: id(), name: "look".into(), input_json: "{}".into() }.into(),
+                PartKind::ToolUse {
+                    id: id(),
+                    name: "look".into(),
+                    input_json: "{}".into(),
+                }
+                .into(),
             ),
             '-' => {
                 let result = PartKind::ToolResult {

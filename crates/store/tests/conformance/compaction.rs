@@ -38,7 +38,11 @@ pub(crate) fn compact(chat: &Chat, status: CompactionStatus, summary: SummaryCha
 /// Some summary, another one for each number.
 pub(crate) fn summary_of(number: u32) -> Summary {
     let seq = u64::from(number) * 10;
-    let lines = |what: &str| (0..number % 4).map(|line| format!("{what} {line}")).collect();
+    let lines = |what: &str| {
+        (0..number % 4)
+            .map(|line| format!("{what} {line}"))
+            .collect()
+    };
     Summary {
         number,
         first_seq: seq - 9,
@@ -46,8 +50,14 @@ pub(crate) fn summary_of(number: u32) -> Summary {
         turns: seq - 1,
         made_at: wall(u64::from(number)),
         by: format!("extractive {number}").into(),
-        body: Body { decisions: lines("decided"), ..Body::default() },
-        notes: Notes { files: lines("/src/file"), ..Notes::default() },
+        body: Body {
+            decisions: lines("decided"),
+            ..Body::default()
+        },
+        notes: Notes {
+            files: lines("/src/file"),
+            ..Notes::default()
+        },
         text: format!("what was said up to {seq}").into(),
     }
 }
@@ -58,7 +68,11 @@ pub(crate) fn made(number: u32) -> SummaryChange {
 
 pub(crate) fn status_of(number: u32) -> CompactionStatus {
     let through_seq = u64::from(number) * 10;
-    CompactionStatus { summaries: number, through_seq, ..CompactionStatus::default() }
+    CompactionStatus {
+        summaries: number,
+        through_seq,
+        ..CompactionStatus::default()
+    }
 }
 
 /// Every field with a value that no other one has, and at the ends of its range.
@@ -104,13 +118,18 @@ pub(crate) fn whole_status() -> CompactionStatus {
 }
 
 fn saved(store: &dyn Store, chat: &Chat) -> Option<Summary> {
-    known(store, &chat.key).unwrap().summary.map(Arc::unwrap_or_clone)
+    known(store, &chat.key)
+        .unwrap()
+        .summary
+        .map(Arc::unwrap_or_clone)
 }
 
 /// The status, as everybody who reads a head is given it.
 fn status(store: &dyn Store, chat: &Chat) -> Option<CompactionStatus> {
     let loaded = known(store, &chat.key).unwrap().head;
-    let mut heads = live_heads(store).into_iter().filter(|(key, _)| *key == chat.key);
+    let mut heads = live_heads(store)
+        .into_iter()
+        .filter(|(key, _)| *key == chat.key);
     assert_eq!(heads.next().unwrap().1, loaded);
     loaded.compaction.map(Arc::unwrap_or_clone)
 }
@@ -122,7 +141,10 @@ fn must_compact(store: &dyn Store, chat: &mut Chat, status: CompactionStatus, wi
 }
 
 fn ended(store: &dyn Store, chat: &Chat) -> EndedRecord {
-    store.ended(&[(chat.key.clone(), chat.generation())], usize::MAX).unwrap().remove(0)
+    store
+        .ended(&[(chat.key.clone(), chat.generation())], usize::MAX)
+        .unwrap()
+        .remove(0)
 }
 
 fn a_summary_reads_back_with_every_field(store: &dyn Store) {
@@ -135,7 +157,10 @@ fn a_summary_reads_back_with_every_field(store: &dyn Store) {
         must_compact(store, &mut chat, status_of(summary.number), with);
         assert_eq!(saved(store, &chat), Some(summary.clone()));
         // What says nothing of it leaves it alone.
-        must_write(store, [chat.append("u a", at), chat.touch(at), chat.patch("{}", at)]);
+        must_write(
+            store,
+            [chat.append("u a", at), chat.touch(at), chat.patch("{}", at)],
+        );
         assert_eq!(saved(store, &chat), Some(summary));
     }
 }
@@ -143,10 +168,17 @@ fn a_summary_reads_back_with_every_field(store: &dyn Store) {
 fn a_status_reads_back_with_every_field_but_that_it_runs(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     assert_eq!(status(store, &chat), None);
-    for (at, new) in [(2, CompactionStatus::default()), (9, whole_status()), (16, status_of(2))] {
+    for (at, new) in [
+        (2, CompactionStatus::default()),
+        (9, whole_status()),
+        (16, status_of(2)),
+    ] {
         must_compact(store, &mut chat, new.clone(), SummaryChange::Stays);
         assert_eq!(status(store, &chat), Some(new.clone()));
-        let runs = CompactionStatus { running: true, ..new.clone() };
+        let runs = CompactionStatus {
+            running: true,
+            ..new.clone()
+        };
         must_compact(store, &mut chat, runs, SummaryChange::Stays);
         assert_eq!(status(store, &chat), Some(new.clone()));
         // Through the intake and back again.
@@ -161,7 +193,10 @@ fn a_status_reads_back_with_every_field_but_that_it_runs(store: &dyn Store) {
 fn a_compaction_leaves_turns_keys_and_last_access_as_they_are(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for at in 2..6 {
-        must_write(store, [chat.append_command(&crate::chat::named("u a", at, 1), at)]);
+        must_write(
+            store,
+            [chat.append_command(&crate::chat::named("u a", at, 1), at)],
+        );
     }
     must_write(store, [chat.patch(r#"{"a":1}"#, 6)]);
     let mut before = known(store, &chat.key).unwrap();
@@ -182,8 +217,16 @@ fn what_is_undone_gives_the_summary_before_back(store: &dyn Store) {
     must_compact(store, &mut chat, status_of(4), SummaryChange::Stays);
     for number in (1..=3).rev() {
         assert_eq!(saved(store, &chat), Some(summary_of(number)));
-        let undone = CompactionStatus { at_seq: 9, ..status_of(3) };
-        must_compact(store, &mut chat, undone.clone(), SummaryChange::Undone(number));
+        let undone = CompactionStatus {
+            at_seq: 9,
+            ..status_of(3)
+        };
+        must_compact(
+            store,
+            &mut chat,
+            undone.clone(),
+            SummaryChange::Undone(number),
+        );
         assert_eq!(status(store, &chat), Some(undone));
     }
     assert_eq!(saved(store, &chat), None);
@@ -195,7 +238,10 @@ fn what_is_undone_gives_the_summary_before_back(store: &dyn Store) {
     let status = || status_of(5);
     let make = compact(&chat, status(), made(5));
     let mut undo = compact(&chat, status(), SummaryChange::Undone(4));
-    if let Change::Compact { expected_revision, .. } = &mut undo {
+    if let Change::Compact {
+        expected_revision, ..
+    } = &mut undo
+    {
         *expected_revision += 1;
     }
     must_write(store, [make, undo]);
@@ -211,7 +257,10 @@ fn a_number_that_comes_again_forgets_what_was_after_it(store: &dyn Store) {
     for number in 1..=4 {
         must_compact(store, &mut chat, status_of(number), made(number));
     }
-    let again = Summary { text: "another".into(), ..summary_of(2) };
+    let again = Summary {
+        text: "another".into(),
+        ..summary_of(2)
+    };
     let with = SummaryChange::Made(Arc::new(again.clone()));
     must_compact(store, &mut chat, status_of(2), with);
     assert_eq!(saved(store, &chat), Some(again));
@@ -274,14 +323,34 @@ fn summaries_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
     }
     let (mut second, begin) = Chat::begin(&first.key, Generation::new(20, 20), 20);
     must_write(store, [first.end(20), begin]);
-    assert_eq!((saved(store, &second), status(store, &second)), (None, None));
+    assert_eq!(
+        (saved(store, &second), status(store, &second)),
+        (None, None)
+    );
     must_compact(store, &mut second, status_of(1), made(1));
-    assert_eq!(ended(store, &first).summary.as_deref(), Some(&summary_of(9)));
-    prune_all(store, PruneBefore { ended: Steady(30), keys: Steady(0) }, 2);
+    assert_eq!(
+        ended(store, &first).summary.as_deref(),
+        Some(&summary_of(9))
+    );
+    prune_all(
+        store,
+        PruneBefore {
+            ended: Steady(30),
+            keys: Steady(0),
+        },
+        2,
+    );
     assert_eq!(saved(store, &second), Some(summary_of(1)));
     assert_eq!(status(store, &second), Some(status_of(1)));
     must_write(store, [second.end(31)]);
-    prune_all(store, PruneBefore { ended: Steady(40), keys: Steady(0) }, 1);
+    prune_all(
+        store,
+        PruneBefore {
+            ended: Steady(40),
+            keys: Steady(0),
+        },
+        1,
+    );
     // Nothing of it is left in the way of its own name.
     for forgotten in [&first, &second] {
         let (again, begin) = Chat::begin(&first.key, forgotten.generation(), 50);

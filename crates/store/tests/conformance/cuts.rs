@@ -32,35 +32,73 @@ pub(crate) fn with_cuts(mut change: Change, new: Option<Vec<SavedCut>>) -> Chang
 
 /// Some cuts, others for each number; none for 0.
 pub(crate) fn cuts_of(number: u64) -> Vec<SavedCut> {
-    let cut =
-        |turn: u64| Cut { seq: turn, budget: number * 1_000, made_at: turn + 3, ..Cut::default() };
-    let key = |model: u64| CutKey { model: format!("m{model}").into(), policy: Policy::Salience };
-    (0..number).map(|place| SavedCut { key: key(place), cut: cut(number * 10 + place) }).collect()
+    let cut = |turn: u64| Cut {
+        seq: turn,
+        budget: number * 1_000,
+        made_at: turn + 3,
+        ..Cut::default()
+    };
+    let key = |model: u64| CutKey {
+        model: format!("m{model}").into(),
+        policy: Policy::Salience,
+    };
+    (0..number)
+        .map(|place| SavedCut {
+            key: key(place),
+            cut: cut(number * 10 + place),
+        })
+        .collect()
 }
 
 fn shown(text: &str) -> Option<Shown> {
-    Some(Shown { content: text.as_bytes().into(), tokens: 9 })
+    Some(Shown {
+        content: text.as_bytes().into(),
+        tokens: 9,
+    })
 }
 
 /// Every field with a value that no other one has, and at the ends of its range.
 fn every_field() -> Vec<SavedCut> {
-    let trimmed = |head_bytes, tail_bytes| How::Trimmed { head_bytes, tail_bytes };
+    let trimmed = |head_bytes, tail_bytes| How::Trimmed {
+        head_bytes,
+        tail_bytes,
+    };
     let results = vec![
-        (0, How::Superseded { by: "call ü\0".into() }),
+        (
+            0,
+            How::Superseded {
+                by: "call ü\0".into(),
+            },
+        ),
         (1, trimmed(0, 0)),
         (127, trimmed(u32::MAX, 7)),
         (usize::MAX, How::Superseded { by: "".into() }),
     ];
     let reduced = [
-        (2, Reduced { results, shown: shown("a") }),
-        (u64::MAX, Reduced { results: vec![(3, trimmed(1, 2))], shown: None }),
+        (
+            2,
+            Reduced {
+                results,
+                shown: shown("a"),
+            },
+        ),
+        (
+            u64::MAX,
+            Reduced {
+                results: vec![(3, trimmed(1, 2))],
+                shown: None,
+            },
+        ),
     ];
     let whole = Cut {
         seq: 4,
         kept: vec![1, 3, u64::MAX],
         holes: vec![(5, 6), (9, 9), (u64::MAX - 1, u64::MAX)],
         reduced: reduced.into_iter().collect(),
-        excerpt: Some(Excerpt { bytes: u32::MAX, shown: shown("b") }),
+        excerpt: Some(Excerpt {
+            bytes: u32::MAX,
+            shown: shown("b"),
+        }),
         budget: u64::MAX,
         made_at: 8,
         summary: 9,
@@ -75,20 +113,46 @@ fn every_field() -> Vec<SavedCut> {
         Policy::TokenBudget,
         Policy::Salience,
     ];
-    let cuts = policies.into_iter().enumerate().map(|(place, policy)| SavedCut {
-        key: CutKey { model: format!("model/{place} \u{1f600}").into(), policy },
-        cut: if place % 2 == 0 { whole.clone() } else { Cut::default() },
-    });
-    let none_of_its_text =
-        Cut { excerpt: Some(Excerpt { bytes: 0, shown: None }), ..Cut::default() };
-    let key = CutKey { model: "".into(), policy: Policy::TokenBudget };
-    cuts.chain([SavedCut { key, cut: none_of_its_text }]).collect()
+    let cuts = policies
+        .into_iter()
+        .enumerate()
+        .map(|(place, policy)| SavedCut {
+            key: CutKey {
+                model: format!("model/{place} \u{1f600}").into(),
+                policy,
+            },
+            cut: if place % 2 == 0 {
+                whole.clone()
+            } else {
+                Cut::default()
+            },
+        });
+    let none_of_its_text = Cut {
+        excerpt: Some(Excerpt {
+            bytes: 0,
+            shown: None,
+        }),
+        ..Cut::default()
+    };
+    let key = CutKey {
+        model: "".into(),
+        policy: Policy::TokenBudget,
+    };
+    cuts.chain([SavedCut {
+        key,
+        cut: none_of_its_text,
+    }])
+    .collect()
 }
 
 fn without_shown(mut cuts: Vec<SavedCut>) -> Vec<SavedCut> {
     for SavedCut { cut, .. } in &mut cuts {
-        cut.reduced.values_mut().for_each(|reduced| reduced.shown = None);
-        cut.excerpt.iter_mut().for_each(|excerpt| excerpt.shown = None);
+        cut.reduced
+            .values_mut()
+            .for_each(|reduced| reduced.shown = None);
+        cut.excerpt
+            .iter_mut()
+            .for_each(|excerpt| excerpt.shown = None);
     }
     cuts
 }
@@ -105,7 +169,10 @@ fn cuts_read_back_with_every_field_but_what_is_shown(store: &dyn Store) {
     must_write(store, [with_cuts(chat.touch(3), Some(every_field()))]);
     assert_eq!(saved(store, &chat), without_shown(every_field()));
     let mut other = begun(store, "other", 4);
-    must_write(store, [with_cuts(other.append("u", 5), Some(every_field()))]);
+    must_write(
+        store,
+        [with_cuts(other.append("u", 5), Some(every_field()))],
+    );
     assert_eq!(saved(store, &other), without_shown(every_field()));
 }
 
@@ -120,7 +187,13 @@ fn newer_cuts_take_the_place_of_older_ones(store: &dyn Store) {
         must_write(store, [chat.append("u a", at + 1), chat.touch(at + 2)]);
         must_write(store, [chat.patch("{}", at + 3)]);
         assert_eq!(saved(store, &chat), expected);
-        must_write(store, [with_cuts(chat.append("u", at + 4), Some(cuts_of(number + 1)))]);
+        must_write(
+            store,
+            [with_cuts(
+                chat.append("u", at + 4),
+                Some(cuts_of(number + 1)),
+            )],
+        );
         expected.clone_from(&cuts_of(number + 1));
         assert_eq!(saved(store, &chat), expected);
     }
@@ -140,7 +213,10 @@ fn refused_cuts_leave_no_trace(store: &dyn Store) {
     must_write(store, [with_cuts(chat.touch(3), Some(cuts_of(2)))]);
     let before = known(store, &chat.key);
     must_refuse(store, with_cuts(stale.clone().touch(4), Some(cuts_of(3))));
-    must_refuse(store, with_cuts(stale.clone().append("u", 4), Some(cuts_of(3))));
+    must_refuse(
+        store,
+        with_cuts(stale.clone().append("u", 4), Some(cuts_of(3))),
+    );
     // Right by itself, but not what comes with it.
     let mut doomed = chat.clone();
     let right = with_cuts(doomed.touch(5), Some(cuts_of(4)));
@@ -153,16 +229,33 @@ fn refused_cuts_leave_no_trace(store: &dyn Store) {
 
 fn cuts_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
     let mut first = begun(store, "s", 10);
-    must_write(store, [with_cuts(first.append("u a", 11), Some(cuts_of(2)))]);
+    must_write(
+        store,
+        [with_cuts(first.append("u a", 11), Some(cuts_of(2)))],
+    );
     let generation = memoird_core::ids::Generation::new(20, 20);
     let (mut second, begin) = Chat::begin(&first.key, generation, 20);
     must_write(store, [first.end(20), begin]);
     assert_eq!(saved(store, &second), [], "another life starts without");
     must_write(store, [with_cuts(second.touch(21), Some(cuts_of(1)))]);
-    prune_all(store, PruneBefore { ended: Steady(30), keys: Steady(0) }, 100);
+    prune_all(
+        store,
+        PruneBefore {
+            ended: Steady(30),
+            keys: Steady(0),
+        },
+        100,
+    );
     assert_eq!(saved(store, &second), cuts_of(1));
     must_write(store, [second.end(31)]);
-    prune_all(store, PruneBefore { ended: Steady(40), keys: Steady(0) }, 1);
+    prune_all(
+        store,
+        PruneBefore {
+            ended: Steady(40),
+            keys: Steady(0),
+        },
+        1,
+    );
     // Nothing of it is left in the way of its own name.
     for forgotten in [&first, &second] {
         let (again, begin) = Chat::begin(&first.key, forgotten.generation(), 50);
@@ -176,7 +269,10 @@ fn cuts_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
 fn turns_that_stand_apart_are_read_back(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("s s u a", 2)]);
-    assert_eq!(known(store, &chat.key).unwrap().kept.preamble, Vec::<u64>::new());
+    assert_eq!(
+        known(store, &chat.key).unwrap().kept.preamble,
+        Vec::<u64>::new()
+    );
     for at in 3..15 {
         must_write(store, [chat.append("u a", at)]);
         let last_seq = chat.session.head().last_seq;
@@ -185,11 +281,18 @@ fn turns_that_stand_apart_are_read_back(store: &dyn Store) {
         assert_eq!(kept, chat.session.history().live_set(last_seq));
         assert_eq!(kept, reloaded.session.history().live_set(last_seq));
         assert_eq!(reloaded.session.head(), chat.session.head());
-        assert_eq!(reloaded.session.history().totals(), chat.session.history().totals());
+        assert_eq!(
+            reloaded.session.history().totals(),
+            chat.session.history().totals()
+        );
         assert_eq!(reloaded.kept(), chat.kept());
         let told = known(store, &chat.key).unwrap();
-        let apart: Vec<u64> =
-            told.turns.iter().map(|(seq, ..)| *seq).filter(|seq| *seq < told.kept.floor).collect();
+        let apart: Vec<u64> = told
+            .turns
+            .iter()
+            .map(|(seq, ..)| *seq)
+            .filter(|seq| *seq < told.kept.floor)
+            .collect();
         assert_eq!(apart, if at < 5 { apart.clone() } else { vec![1, 2, 3] });
     }
     assert_eq!(known(store, &chat.key).unwrap().kept.preamble, [1, 2]);
@@ -198,5 +301,8 @@ fn turns_that_stand_apart_are_read_back(store: &dyn Store) {
         Arc::clone(&all.iter().find(|(found, _)| *found == seq).unwrap().1)
     };
     let told = known(store, &chat.key).unwrap();
-    assert_eq!((&told.turns[0].1, &told.turns[1].1), (&content(1), &content(2)));
+    assert_eq!(
+        (&told.turns[0].1, &told.turns[1].1),
+        (&content(1), &content(2))
+    );
 }

@@ -49,15 +49,23 @@ fn an_ended_generation_is_given_whole_with_what_its_history_dropped(store: &dyn 
         let mut chat = begun(store, &format!("s{turns}"), at);
         for turn in 1..=turns {
             let subject = memoird_core::ids::Subject::parse(&format!("subject {turn}")).ok();
-            let append = AppendCommand { subject, ..command("u") };
+            let append = AppendCommand {
+                subject,
+                ..command("u")
+            };
             must_write(store, [chat.append_command(&append, at + turn)]);
         }
         if turns % 3 == 0 {
-            must_write(store, [chat.patch(r#"{"a":1}"#, at), chat.patch(r#"{"b":2}"#, at)]);
+            must_write(
+                store,
+                [chat.patch(r#"{"a":1}"#, at), chat.patch(r#"{"b":2}"#, at)],
+            );
         }
         must_write(store, [owing_end(&chat, at + 50, &["a"])]);
         let records = ended(store, &[&chat], usize::MAX);
-        let [record] = &records[..] else { panic!("{turns}: {records:?}") };
+        let [record] = &records[..] else {
+            panic!("{turns}: {records:?}")
+        };
         let mut head = chat.session.head().clone();
         // Its end is a change as well.
         head.revision += 1;
@@ -82,9 +90,16 @@ fn generations_come_in_the_order_in_which_they_are_wanted(store: &dyn Store) {
     chats.push(owing(store, "another", 50, &["a"]));
     for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1]] {
         let records = ended(store, &order.map(|place: usize| &chats[place]), usize::MAX);
-        let found: Vec<_> = records.iter().map(|record| record.head.generation).collect();
+        let found: Vec<_> = records
+            .iter()
+            .map(|record| record.head.generation)
+            .collect();
         assert_eq!(found, order.map(|place: usize| chats[place].generation()));
-        assert!(records.iter().all(|record| record.turns.len() as u64 == record.head.last_seq));
+        assert!(
+            records
+                .iter()
+                .all(|record| record.turns.len() as u64 == record.head.last_seq)
+        );
     }
 }
 
@@ -94,9 +109,15 @@ fn what_has_not_ended_or_is_unknown_is_left_out(store: &dyn Store) {
     must_write(store, [living.append("u a", 21)]);
     let (nobody, _) = Chat::begin(&first.key, Generation::new(99, 99), 1);
     let last = owing(store, "t", 30, &["a"]);
-    for chats in [[&living, &first, &nobody, &last], [&first, &nobody, &living, &last]] {
+    for chats in [
+        [&living, &first, &nobody, &last],
+        [&first, &nobody, &living, &last],
+    ] {
         let records = ended(store, &chats, usize::MAX);
-        let found: Vec<_> = records.iter().map(|record| record.head.generation).collect();
+        let found: Vec<_> = records
+            .iter()
+            .map(|record| record.head.generation)
+            .collect();
         assert_eq!(found, [first.generation(), last.generation()]);
     }
     assert!(ended(store, &[&living, &nobody], usize::MAX).is_empty());
@@ -110,13 +131,23 @@ fn further_generations_come_as_long_as_there_is_room_but_one_always(store: &dyn 
     let chats = [10, 20, 30, 40].map(|at| owing(store, &format!("s{at}"), at, &["a"]));
     let chats = chats.each_ref();
     let bytes = bytes_of(&ended(store, &chats, usize::MAX)[0]);
-    for (bytes_max, count) in
-        [(0, 1), (1, 1), (bytes, 1), (bytes + 1, 2), (3 * bytes, 3), (3 * bytes + 1, 4)]
-    {
+    for (bytes_max, count) in [
+        (0, 1),
+        (1, 1),
+        (bytes, 1),
+        (bytes + 1, 2),
+        (3 * bytes, 3),
+        (3 * bytes + 1, 4),
+    ] {
         let records = ended(store, &chats, bytes_max);
         assert_eq!(records.len(), count, "{bytes_max} of {bytes}");
         let is_whole = |record: &EndedRecord| record.turns.len() == 3;
-        assert!(records.iter().skip(usize::from(bytes_max < bytes)).all(is_whole));
+        assert!(
+            records
+                .iter()
+                .skip(usize::from(bytes_max < bytes))
+                .all(is_whole)
+        );
     }
     // What does not exist does not count as the first.
     let (nobody, _) = Chat::begin(&chats[0].key, Generation::new(99, 99), 1);
@@ -131,7 +162,11 @@ fn one_that_is_too_large_gives_its_newest_turns(store: &dyn Store) {
     }
     must_write(store, [owing_end(&chat, 30, &["a"])]);
     let whole = ended(store, &[&chat], usize::MAX).remove(0);
-    let sizes: Vec<usize> = whole.turns.iter().map(|(_, content)| content.len()).collect();
+    let sizes: Vec<usize> = whole
+        .turns
+        .iter()
+        .map(|(_, content)| content.len())
+        .collect();
     for count in 1..=12 {
         let bytes: usize = sizes.iter().rev().take(count).sum();
         for bytes_max in [bytes, bytes + 1] {
@@ -158,7 +193,11 @@ fn what_is_due_has_its_content_from_that_very_moment() {
         let generation = Generation::new(1, u128::from(batch << 32 | number));
         let (mut chat, begin) = Chat::begin(&session, generation, 1);
         let append = chat.append("u", 1);
-        set([begin, append, owing_end(&chat, 2, &[&format!("hook-{batch}")])])
+        set([
+            begin,
+            append,
+            owing_end(&chat, 2, &[&format!("hook-{batch}")]),
+        ])
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -186,18 +225,25 @@ fn what_is_due_has_its_content_from_that_very_moment() {
 #[test]
 fn a_crash_and_a_restart_keep_the_outbox() {
     let dir = tempfile::tempdir().unwrap();
-    let options = SqliteOptions { intake_changes: 7, ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        intake_changes: 7,
+        ..SqliteOptions::default()
+    };
     let store = SqliteStore::open(dir.path(), options).unwrap();
     let mut chats = Vec::new();
     for at in (10..100).step_by(10) {
         chats.push(owing(&store, &format!("s{at}"), at, &["a", "b"]));
         let done = id(chats[0].generation(), "a");
-        store.settle(&[settled(&done, DeliveryState::Done, at)]).unwrap();
+        store
+            .settle(&[settled(&done, DeliveryState::Done, at)])
+            .unwrap();
         let crashed = tempfile::tempdir().unwrap();
         copy(dir.path(), crashed.path());
         let recovered = open(crashed.path());
         let list = |store: &dyn Store| {
-            store.deliveries(&DeliveryFilter::default(), None, usize::MAX).unwrap()
+            store
+                .deliveries(&DeliveryFilter::default(), None, usize::MAX)
+                .unwrap()
         };
         assert_eq!(list(&recovered), list(&store));
         assert_eq!(list(&store).len(), 2 * chats.len());
@@ -216,7 +262,10 @@ fn memory_keeps_what_is_owed_as_long_as_there_is_room() {
     let owed: [HookName; 2] = [hook("a"), hook("b")];
     let keep = |at: u64, bytes_max| {
         let mut chat = begun(&journal, &format!("s{at}"), at);
-        let append = AppendCommand { turns: vec![crate::chat::large(2_000)], ..command("") };
+        let append = AppendCommand {
+            turns: vec![crate::chat::large(2_000)],
+            ..command("")
+        };
         must_write(&journal, [chat.append_command(&append, at), chat.end(at)]);
         let record = ended(&journal, &[&chat], usize::MAX).remove(0);
         (store.keep(record, &owed, bytes_max), chat)
@@ -224,14 +273,25 @@ fn memory_keeps_what_is_owed_as_long_as_there_is_room() {
     let (kept, first) = keep(1, 10_000);
     assert!(kept);
     let record = ended(&store, &[&first], usize::MAX).remove(0);
-    assert_eq!((record.key, record.turns.len(), record.at), (first.key.clone(), 1, now(1)));
+    assert_eq!(
+        (record.key, record.turns.len(), record.at),
+        (first.key.clone(), 1, now(1))
+    );
     assert_eq!(store.due(&hook("b"), Steady(1), 9).unwrap().due.len(), 1);
     assert!(keep(2, 10_000).0);
     assert!(!keep(3, 6_000).0, "two of them are owed");
-    assert_eq!(store.deliveries(&DeliveryFilter::default(), None, 9).unwrap().len(), 4);
+    assert_eq!(
+        store
+            .deliveries(&DeliveryFilter::default(), None, 9)
+            .unwrap()
+            .len(),
+        4
+    );
     // One delivery of two is made: it is still owed to the other hook.
     let settle = |name, state| {
-        store.settle(&[settled(&id(first.generation(), name), state, 5)]).unwrap();
+        store
+            .settle(&[settled(&id(first.generation(), name), state, 5)])
+            .unwrap();
     };
     settle("a", DeliveryState::Done);
     assert!(!keep(4, 6_100).0);
@@ -239,8 +299,22 @@ fn memory_keeps_what_is_owed_as_long_as_there_is_room() {
     assert!(!keep(5, 6_100).0, "somebody may retry it");
     settle("b", DeliveryState::Done);
     assert!(keep(6, 6_300).0, "nobody is owed the first one");
-    store.prune(PruneBefore { ended: Steady(9), keys: Steady(9) }, 9).unwrap();
-    assert_eq!(store.deliveries(&DeliveryFilter::default(), None, 9).unwrap().len(), 4);
+    store
+        .prune(
+            PruneBefore {
+                ended: Steady(9),
+                keys: Steady(9),
+            },
+            9,
+        )
+        .unwrap();
+    assert_eq!(
+        store
+            .deliveries(&DeliveryFilter::default(), None, 9)
+            .unwrap()
+            .len(),
+        4
+    );
     let shared: Arc<dyn Store> = Arc::new(store);
     assert!(shared.ended(&[wanted(&first)], 9).unwrap().is_empty());
 }

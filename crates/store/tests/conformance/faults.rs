@@ -86,7 +86,10 @@ pub(crate) fn after_a_crash(dir: &Path) {
 pub(crate) fn refusal(dir: &Path) -> StoreError {
     let before = bytes(dir);
     let error = try_open(dir).expect_err("it must not open");
-    assert!(bytes(dir) == before, "a refused journal is left as it was: {error}");
+    assert!(
+        bytes(dir) == before,
+        "a refused journal is left as it was: {error}"
+    );
     // Asked again, it says the same and still changes nothing.
     assert_eq!(try_open(dir).unwrap_err().to_string(), error.to_string());
     assert!(bytes(dir) == before, "the second look changed it: {error}");

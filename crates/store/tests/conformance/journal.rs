@@ -18,7 +18,10 @@ for_every_store!(
 /// The journal of a chat with ten turns.
 fn ten_turns(store: &dyn Store) -> Chat {
     let mut chat = begun(store, "s", 1);
-    must_write(store, [chat.append("u a u a u", 2), chat.append("a u a u a", 3)]);
+    must_write(
+        store,
+        [chat.append("u a u a u", 2), chat.append("a u a u a", 3)],
+    );
     chat
 }
 
@@ -55,7 +58,10 @@ fn a_page_stops_once_it_has_read_its_bytes(store: &dyn Store) {
         // The turn that reaches the bound is the last one; at the bound no other begins.
         for bytes_max in [bytes_before + 1, bytes_before + content.len()] {
             let page = page(store, &chat.key, None, JournalRange { bytes_max, ..ALL }).unwrap();
-            assert_eq!((page.turns.len(), page.more), (place + 1, place + 1 < whole.len()));
+            assert_eq!(
+                (page.turns.len(), page.more),
+                (place + 1, place + 1 < whole.len())
+            );
         }
         bytes_before += content.len();
     }
@@ -68,11 +74,31 @@ fn a_range_at_the_edge_gives_an_empty_page(store: &dyn Store) {
         (page.turns, page.more)
     };
     for after_seq in [10, 11, i64::MAX as u64, u64::MAX - 1, u64::MAX] {
-        assert_eq!(read(JournalRange { after_seq, ..ALL }), (vec![], false), "{after_seq}");
+        assert_eq!(
+            read(JournalRange { after_seq, ..ALL }),
+            (vec![], false),
+            "{after_seq}"
+        );
     }
-    assert_eq!(read(JournalRange { turns_max: 0, ..ALL }), (vec![], true));
-    assert_eq!(read(JournalRange { bytes_max: 0, ..ALL }), (vec![], true));
-    let after_all = JournalRange { after_seq: 10, turns_max: 0, bytes_max: 0 };
+    assert_eq!(
+        read(JournalRange {
+            turns_max: 0,
+            ..ALL
+        }),
+        (vec![], true)
+    );
+    assert_eq!(
+        read(JournalRange {
+            bytes_max: 0,
+            ..ALL
+        }),
+        (vec![], true)
+    );
+    let after_all = JournalRange {
+        after_seq: 10,
+        turns_max: 0,
+        bytes_max: 0,
+    };
     assert_eq!(read(after_all), (vec![], false));
 }
 
@@ -81,9 +107,13 @@ fn a_foreign_generation_is_none(store: &dyn Store) {
     must_write(store, [ended.append("u a", 3)]);
     must_write(store, [ended.end(4)]);
     for owner in [&live, &ended] {
-        for (tenant, session) in
-            [("t", "live"), ("t", "ended"), ("t", "none"), ("T", "live"), ("live", "t")]
-        {
+        for (tenant, session) in [
+            ("t", "live"),
+            ("t", "ended"),
+            ("t", "none"),
+            ("T", "live"),
+            ("live", "t"),
+        ] {
             let key = key(tenant, session);
             let found = page(store, &key, Some(owner.generation()), ALL).is_some();
             assert_eq!(found, key == owner.key, "{key:?}");
@@ -102,11 +132,19 @@ fn without_a_generation_the_newest_is_read(store: &dyn Store) {
         let (mut chat, begin) = Chat::begin(&key, Generation::new(started, 0), 1);
         must_write(store, [begin, chat.append(words, 2)]);
         let turns = chat.session.head().last_seq;
-        assert_eq!(seqs(store, &key, None), lengths(turns), "the live one is the newest");
+        assert_eq!(
+            seqs(store, &key, None),
+            lengths(turns),
+            "the live one is the newest"
+        );
         must_write(store, [chat.end(3)]);
         chats.push((chat.generation(), turns));
     }
-    assert_eq!(seqs(store, &key, None), lengths(2), "among the ended, the last to start");
+    assert_eq!(
+        seqs(store, &key, None),
+        lengths(2),
+        "among the ended, the last to start"
+    );
     for (generation, turns) in chats {
         assert_eq!(seqs(store, &key, Some(generation)), lengths(turns));
     }

@@ -21,7 +21,12 @@ for_every_store!(
 
 fn find(keys: &Keys, name: u64) -> Option<KeyRecord> {
     let IdempotencyKey { key, content } = idempotency_key(name, 1);
-    keys.find(IdempotencyKey { key, content }, &Limits::default(), Steady(0)).unwrap()
+    keys.find(
+        IdempotencyKey { key, content },
+        &Limits::default(),
+        Steady(0),
+    )
+    .unwrap()
 }
 
 fn all(store: &dyn Store, chat: &Chat) -> Keys {
@@ -32,18 +37,34 @@ fn keys_live_across_generations(store: &dyn Store) {
     let mut first = begun(store, "s", 1);
     must_write(store, [first.append_command(&named("u a", 1, 1), 10)]);
     must_write(store, [first.end(11)]);
-    assert!(find(&all(store, &first), 1).is_some(), "known also while nothing is live");
+    assert!(
+        find(&all(store, &first), 1).is_some(),
+        "known also while nothing is live"
+    );
 
     let (mut second, begin) = Chat::begin(&first.key, Generation::new(12, 0), 12);
     second.session.set_keys(all(store, &first));
-    must_write(store, [begin, second.append_command(&named("u a u", 2, 1), 20)]);
+    must_write(
+        store,
+        [begin, second.append_command(&named("u a u", 2, 1), 20)],
+    );
     let keys = all(store, &first);
     let (one, two) = (find(&keys, 1).unwrap(), find(&keys, 2).unwrap());
-    assert_eq!((one.generation, one.first_seq, one.last_seq), (first.generation(), 1, 2));
-    assert_eq!((two.generation, two.first_seq, two.last_seq), (second.generation(), 1, 3));
+    assert_eq!(
+        (one.generation, one.first_seq, one.last_seq),
+        (first.generation(), 1, 2)
+    );
+    assert_eq!(
+        (two.generation, two.first_seq, two.last_seq),
+        (second.generation(), 1, 3)
+    );
     assert_eq!((one.at, two.at), (Steady(10), Steady(20)));
     assert_eq!(Some(&keys), second.session.keys());
-    assert_eq!(keys, known(store, &first.key).unwrap().keys, "a load tells the same");
+    assert_eq!(
+        keys,
+        known(store, &first.key).unwrap().keys,
+        "a load tells the same"
+    );
 }
 
 fn keys_are_those_of_one_session(store: &dyn Store) {
@@ -68,9 +89,15 @@ fn keys_before_the_given_moment_are_left_out(store: &dyn Store) {
     }
     for (since, expected) in [(0, 3), (10, 3), (11, 2), (30, 1), (31, 0), (u64::MAX, 0)] {
         let keys = store.keys(&chat.key, Steady(since)).unwrap();
-        let found = [10, 20, 30].iter().filter(|name| find(&keys, **name).is_some()).count();
+        let found = [10, 20, 30]
+            .iter()
+            .filter(|name| find(&keys, **name).is_some())
+            .count();
         assert_eq!(found, expected, "since {since}");
-        assert_eq!(store.load(&chat.key, Steady(since)).unwrap().unwrap().keys, keys);
+        assert_eq!(
+            store.load(&chat.key, Steady(since)).unwrap().unwrap().keys,
+            keys
+        );
     }
 }
 
@@ -80,7 +107,10 @@ fn a_key_that_is_used_anew_stands_for_the_new_append(store: &dyn Store) {
     must_write(store, [chat.append_command(&named("u", 1, 9), 10)]);
     must_write(store, [chat.append_command(&named("u a", 1, 1), 10 + day)]);
     let record = find(&all(store, &chat), 1).unwrap();
-    assert_eq!((record.first_seq, record.last_seq, record.at), (2, 3, Steady(10 + day)));
+    assert_eq!(
+        (record.first_seq, record.last_seq, record.at),
+        (2, 3, Steady(10 + day))
+    );
 }
 
 /// Two more than fit, in one batch; the first three of them in one moment.
@@ -91,9 +121,15 @@ fn the_newest_1024_keys_are_read_back(store: &dyn Store) {
         .collect();
     assert!(write(store, &sets).iter().all(Result::is_ok));
     let keys = all(store, &chat);
-    let missing: Vec<u64> = (1..=1_026).filter(|name| find(&keys, *name).is_none()).collect();
+    let missing: Vec<u64> = (1..=1_026)
+        .filter(|name| find(&keys, *name).is_none())
+        .collect();
     assert_eq!(missing, [1, 2]);
-    assert_eq!(Some(&keys), chat.session.keys(), "the rules forget the same ones");
+    assert_eq!(
+        Some(&keys),
+        chat.session.keys(),
+        "the rules forget the same ones"
+    );
 }
 
 /// What is forgotten first must not depend on the store that remembered it.

@@ -42,8 +42,11 @@ macro_rules! for_every_store {
 pub(crate) use for_every_store;
 
 /// All that a journal has.
-pub(crate) const ALL: JournalRange =
-    JournalRange { after_seq: 0, turns_max: usize::MAX, bytes_max: usize::MAX };
+pub(crate) const ALL: JournalRange = JournalRange {
+    after_seq: 0,
+    turns_max: usize::MAX,
+    bytes_max: usize::MAX,
+};
 
 pub(crate) fn key(tenant: &str, session: &str) -> SessionKey {
     SessionKey {
@@ -53,7 +56,10 @@ pub(crate) fn key(tenant: &str, session: &str) -> SessionKey {
 }
 
 pub(crate) fn now(at: u64) -> Now {
-    Now { wall: wall(at), steady: Steady(at) }
+    Now {
+        wall: wall(at),
+        steady: Steady(at),
+    }
 }
 
 pub(crate) fn wall(at: u64) -> Timestamp {
@@ -61,11 +67,18 @@ pub(crate) fn wall(at: u64) -> Timestamp {
 }
 
 pub(crate) fn clock(at: u64) -> ClockAnchor {
-    ClockAnchor { steady: Steady(at), wall: wall(at), boot_id: "boot".into(), boot_ms: at + 7 }
+    ClockAnchor {
+        steady: Steady(at),
+        wall: wall(at),
+        boot_id: "boot".into(),
+        boot_ms: at + 7,
+    }
 }
 
 pub(crate) fn set(changes: impl IntoIterator<Item = Change>) -> ChangeSet {
-    ChangeSet { changes: changes.into_iter().collect() }
+    ChangeSet {
+        changes: changes.into_iter().collect(),
+    }
 }
 
 /// Writes the sets in one batch.
@@ -80,7 +93,9 @@ pub(crate) fn must_write(store: &dyn Store, changes: impl IntoIterator<Item = Ch
 
 /// Writes one set of one change, which must be refused.
 pub(crate) fn must_refuse(store: &dyn Store, change: Change) {
-    let refused = Refused { generation: change.generation() };
+    let refused = Refused {
+        generation: change.generation(),
+    };
     assert_eq!(write(store, &[set([change])]), [Err(refused)]);
 }
 
@@ -102,7 +117,14 @@ pub(crate) struct Known {
 impl From<SavedSession> for Known {
     fn from(saved: SavedSession) -> Self {
         let turns = saved.turns.into_iter().map(|(turn, results)| {
-            (turn.seq, turn.content, turn.role, turn.tokens, turn.pinned, results)
+            (
+                turn.seq,
+                turn.content,
+                turn.role,
+                turn.tokens,
+                turn.pinned,
+                results,
+            )
         });
         Self {
             turns: turns.collect(),
@@ -144,7 +166,9 @@ pub(crate) fn seqs(
 
 pub(crate) fn live_heads(store: &dyn Store) -> Vec<(SessionKey, Head)> {
     let mut heads = Vec::new();
-    store.live_heads(&mut |key, head| heads.push((key, head))).unwrap();
+    store
+        .live_heads(&mut |key, head| heads.push((key, head)))
+        .unwrap();
     heads.sort_by(|(left, _), (right, _)| left.cmp(right));
     heads
 }

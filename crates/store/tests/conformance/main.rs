@@ -2,7 +2,10 @@
 //! the journal on disk must survive. The engine trusts a store blindly, so whatever it
 //! relies on stands here: a store that passes may replace another.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
 
 mod chat;
 mod compaction;

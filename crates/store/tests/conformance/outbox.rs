@@ -30,7 +30,10 @@ pub(crate) fn hook(name: &str) -> HookName {
 }
 
 pub(crate) fn id(generation: Generation, name: &str) -> DeliveryId {
-    DeliveryId { generation, hook: hook(name) }
+    DeliveryId {
+        generation,
+        hook: hook(name),
+    }
 }
 
 /// The end of a chat that owes these hooks a delivery.
@@ -56,12 +59,21 @@ fn list(store: &dyn Store, filter: &DeliveryFilter) -> Vec<Delivery> {
 }
 
 fn ids(deliveries: &[Delivery]) -> Vec<DeliveryId> {
-    deliveries.iter().map(|delivery| delivery.id.clone()).collect()
+    deliveries
+        .iter()
+        .map(|delivery| delivery.id.clone())
+        .collect()
 }
 
 pub(crate) fn settled(id: &DeliveryId, state: DeliveryState, due: u64) -> Settlement {
     let (last_error, tries) = (format!("{state:?}"), 3);
-    Settlement { id: id.clone(), state, tries, last_error, due: Steady(due) }
+    Settlement {
+        id: id.clone(),
+        state,
+        tries,
+        last_error,
+        due: Steady(due),
+    }
 }
 
 fn an_end_owes_each_hook_that_it_names_and_no_other(store: &dyn Store) {
@@ -76,7 +88,10 @@ fn an_end_owes_each_hook_that_it_names_and_no_other(store: &dyn Store) {
         let chat = begun(store, &format!("s{at}"), at);
         let owed: Arc<[HookName]> = [hook("b"), hook("a-1_")].into();
         let quiet = begun(store, &format!("quiet{at}"), at + 1);
-        let ends = [chat.session.head().end(reason, now(at + 5), owed), quiet.end(at + 5)];
+        let ends = [
+            chat.session.head().end(reason, now(at + 5), owed),
+            quiet.end(at + 5),
+        ];
         must_write(store, ends);
         let expected = ["a-1_", "b"].map(|name| Delivery {
             id: id(chat.generation(), name),
@@ -88,10 +103,15 @@ fn an_end_owes_each_hook_that_it_names_and_no_other(store: &dyn Store) {
             due: Steady(at + 5),
         });
         for delivery in &expected {
-            assert_eq!(store.delivery(&delivery.id).unwrap().as_ref(), Some(delivery));
+            assert_eq!(
+                store.delivery(&delivery.id).unwrap().as_ref(),
+                Some(delivery)
+            );
         }
         assert_eq!(store.delivery(&id(chat.generation(), "a")).unwrap(), None);
-        let listed = store.deliveries(&DeliveryFilter::default(), None, usize::MAX).unwrap();
+        let listed = store
+            .deliveries(&DeliveryFilter::default(), None, usize::MAX)
+            .unwrap();
         assert_eq!(listed[listed.len() - 2..], expected);
     }
     assert_eq!(all(store).len(), 10);
@@ -108,7 +128,10 @@ fn a_refused_set_owes_nothing(store: &dyn Store) {
     must_write(store, [other.touch(5)]);
     let mixed = set([owing_end(&chat, 6, &["a"]), owing_end(&stale, 6, &["a"])]);
     let (good, generation) = (set([owing_end(&other, 6, &["b"])]), other.generation());
-    assert_eq!(write(store, &[mixed, good]), [Err(Refused { generation }), Ok(())]);
+    assert_eq!(
+        write(store, &[mixed, good]),
+        [Err(Refused { generation }), Ok(())]
+    );
     assert_eq!(ids(&all(store)), [id(generation, "b")]);
     // An end that comes again is refused, and owes nothing more.
     must_refuse(store, owing_end(&other, 7, &["c"]));
@@ -127,23 +150,41 @@ fn deliveries_are_listed_by_id_and_by_each_filter(store: &dyn Store) {
     }
     let [third, first, second] = [0, 1, 2].map(|place: usize| chats[place].generation());
     for (generation, state) in [(first, DeliveryState::Done), (second, DeliveryState::Dead)] {
-        store.settle(&[settled(&id(generation, "a"), state, 99)]).unwrap();
+        store
+            .settle(&[settled(&id(generation, "a"), state, 99)])
+            .unwrap();
     }
     let filter = |tenant: Option<&str>, name: Option<&str>, state| {
         let tenant = tenant.map(|tenant| key(tenant, "s").tenant);
-        let filter = DeliveryFilter { tenant, hook: name.map(hook), state };
+        let filter = DeliveryFilter {
+            tenant,
+            hook: name.map(hook),
+            state,
+        };
         ids(&list(store, &filter))
     };
     let every = [first, second, third].into_iter();
     let every: Vec<_> = every.flat_map(|of| [id(of, "a"), id(of, "b")]).collect();
     assert_eq!(filter(None, None, None), every);
     assert_eq!(filter(Some("u"), None, None), every[..2]);
-    assert_eq!(filter(None, Some("a"), None), [first, second, third].map(|of| id(of, "a")));
+    assert_eq!(
+        filter(None, Some("a"), None),
+        [first, second, third].map(|of| id(of, "a"))
+    );
     let pending = Some(DeliveryState::Pending);
     assert_eq!(filter(None, Some("a"), pending), [id(third, "a")]);
-    assert_eq!(filter(None, None, Some(DeliveryState::Done)), [id(first, "a")]);
-    assert_eq!(filter(None, None, Some(DeliveryState::Dead)), [id(second, "a")]);
-    assert_eq!(filter(Some("t"), Some("b"), pending), [id(second, "b"), id(third, "b")]);
+    assert_eq!(
+        filter(None, None, Some(DeliveryState::Done)),
+        [id(first, "a")]
+    );
+    assert_eq!(
+        filter(None, None, Some(DeliveryState::Dead)),
+        [id(second, "a")]
+    );
+    assert_eq!(
+        filter(Some("t"), Some("b"), pending),
+        [id(second, "b"), id(third, "b")]
+    );
     assert_eq!(filter(Some("nobody"), None, None), []);
     assert_eq!(filter(Some("u"), Some("b"), Some(DeliveryState::Dead)), []);
 }
@@ -152,7 +193,10 @@ fn pages_of_deliveries_hold_each_of_them_once(store: &dyn Store) {
     for at in 1..=7 {
         owing(store, &format!("s{at}"), at, &["a", "b", "c"]);
     }
-    let filters = [None, Some(hook("b"))].map(|hook| DeliveryFilter { hook, ..Default::default() });
+    let filters = [None, Some(hook("b"))].map(|hook| DeliveryFilter {
+        hook,
+        ..Default::default()
+    });
     for filter in filters {
         let whole = ids(&list(store, &filter));
         for size in 1..=8 {
@@ -160,7 +204,9 @@ fn pages_of_deliveries_hold_each_of_them_once(store: &dyn Store) {
             loop {
                 let page = ids(&store.deliveries(&filter, after.as_ref(), size).unwrap());
                 assert!(page.len() <= size);
-                let Some(last) = page.last().cloned() else { break };
+                let Some(last) = page.last().cloned() else {
+                    break;
+                };
                 after = Some(last);
                 found.extend(page);
             }
@@ -170,7 +216,9 @@ fn pages_of_deliveries_hold_each_of_them_once(store: &dyn Store) {
     // A page also goes on behind one that is gone.
     let list = all(store);
     assert!(store.drop_delivery(&list[4].id).unwrap());
-    let rest = store.deliveries(&DeliveryFilter::default(), Some(&list[4].id), 2).unwrap();
+    let rest = store
+        .deliveries(&DeliveryFilter::default(), Some(&list[4].id), 2)
+        .unwrap();
     assert_eq!(rest, list[5..7]);
 }
 
@@ -185,7 +233,11 @@ fn what_is_due_comes_in_the_order_in_which_it_became_due(store: &dyn Store) {
     assert_eq!(due(10, 9), (vec![], Some(11)));
     assert_eq!(due(11, 9), (vec![ten], Some(21)));
     assert_eq!(due(31, 9), (vec![ten, twenty, thirty], Some(41)));
-    assert_eq!(due(31, 2), (vec![ten, twenty], Some(41)), "the next one is not due yet");
+    assert_eq!(
+        due(31, 2),
+        (vec![ten, twenty], Some(41)),
+        "the next one is not due yet"
+    );
     assert_eq!(due(99, 0), (vec![], None));
     assert_eq!(due(u64::MAX, 9), (vec![ten, twenty, thirty, forty], None));
     // What failed comes later, what is done or dead not at all.
@@ -198,23 +250,42 @@ fn what_is_due_comes_in_the_order_in_which_it_became_due(store: &dyn Store) {
     assert_eq!(due(34, 9), (vec![], Some(35)));
     assert_eq!(due(50, 9), (vec![ten, forty], None));
     assert_eq!(store.due(&hook("b"), Steady(99), 9).unwrap().due.len(), 4);
-    assert_eq!(store.due(&hook("none"), Steady(99), 9).unwrap(), Default::default());
+    assert_eq!(
+        store.due(&hook("none"), Steady(99), 9).unwrap(),
+        Default::default()
+    );
 }
 
 fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
     let chats = [1, 5].map(|at| owing(store, &format!("s{at}"), at, &["a", "b"]));
     let before = all(store);
-    let states = [DeliveryState::Pending, DeliveryState::Dead, DeliveryState::Done];
+    let states = [
+        DeliveryState::Pending,
+        DeliveryState::Dead,
+        DeliveryState::Done,
+    ];
     // Also one that was made or given up is owed again, and a due time may be any.
-    for (state, due) in states.into_iter().chain(states).zip([7, 8, 9, 1, 2, i64::MAX as u64]) {
+    for (state, due) in states
+        .into_iter()
+        .chain(states)
+        .zip([7, 8, 9, 1, 2, i64::MAX as u64])
+    {
         let changed = id(chats[0].generation(), "b");
         store.settle(&[settled(&changed, state, due)]).unwrap();
         let delivery = store.delivery(&changed).unwrap().unwrap();
-        let Delivery { tries, last_error, .. } = delivery.clone();
-        assert_eq!((delivery.state, tries, delivery.due), (state, 3, Steady(due)));
+        let Delivery {
+            tries, last_error, ..
+        } = delivery.clone();
+        assert_eq!(
+            (delivery.state, tries, delivery.due),
+            (state, 3, Steady(due))
+        );
         assert_eq!(last_error, format!("{state:?}"));
         let others = |deliveries: Vec<Delivery>| {
-            deliveries.into_iter().filter(|other| other.id != changed).collect::<Vec<_>>()
+            deliveries
+                .into_iter()
+                .filter(|other| other.id != changed)
+                .collect::<Vec<_>>()
         };
         assert_eq!(others(all(store)), others(before.clone()));
     }
@@ -226,7 +297,11 @@ fn a_dropped_delivery_stays_dropped(store: &dyn Store) {
     let [dropped, kept] = ["a", "b"].map(|name| id(chat.generation(), name));
     assert!(store.drop_delivery(&dropped).unwrap());
     assert!(!store.drop_delivery(&dropped).unwrap());
-    assert!(!store.drop_delivery(&id(Generation::new(9, 9), "a")).unwrap());
+    assert!(
+        !store
+            .drop_delivery(&id(Generation::new(9, 9), "a"))
+            .unwrap()
+    );
     let both = [&dropped, &kept].map(|id| settled(id, DeliveryState::Done, 5));
     store.settle(&both).unwrap();
     assert_eq!(store.delivery(&dropped).unwrap(), None);
@@ -238,13 +313,22 @@ fn open_deliveries_are_counted_by_tenant_hook_and_state(store: &dyn Store) {
     assert_eq!(store.open_deliveries().unwrap(), []);
     let chats = [1, 5, 9].map(|at| owing(store, &format!("s{at}"), at, &["a", "b"]));
     let [one, two, _] = chats.each_ref().map(Chat::generation);
-    store.settle(&[settled(&id(one, "a"), DeliveryState::Done, 5)]).unwrap();
-    store.settle(&[settled(&id(two, "a"), DeliveryState::Dead, 5)]).unwrap();
+    store
+        .settle(&[settled(&id(one, "a"), DeliveryState::Done, 5)])
+        .unwrap();
+    store
+        .settle(&[settled(&id(two, "a"), DeliveryState::Dead, 5)])
+        .unwrap();
     let mut counts = store.open_deliveries().unwrap();
     counts.sort_by_key(|of| (of.hook.clone(), of.state == DeliveryState::Dead));
     let count = |name, state, count| {
         let tenant = key("t", "s").tenant;
-        DeliveryCount { tenant, hook: hook(name), state, count }
+        DeliveryCount {
+            tenant,
+            hook: hook(name),
+            state,
+            count,
+        }
     };
     assert_eq!(
         counts,
@@ -267,18 +351,39 @@ fn what_is_owed_is_not_forgotten_and_what_was_done_goes_with_its_generation(stor
         (2, "b", DeliveryState::Dead),
     ];
     for (place, name, state) in states {
-        store.settle(&[settled(&id(names[place], name), state, 50)]).unwrap();
+        store
+            .settle(&[settled(&id(names[place], name), state, 50)])
+            .unwrap();
     }
-    let before = PruneBefore { ended: Steady(13), keys: Steady(0) };
-    let left = || chats.each_ref().map(|chat| seqs(store, &chat.key, None).map(|all| all.len()));
+    let before = PruneBefore {
+        ended: Steady(13),
+        keys: Steady(0),
+    };
+    let left = || {
+        chats
+            .each_ref()
+            .map(|chat| seqs(store, &chat.key, None).map(|all| all.len()))
+    };
     prune_all(store, before, 2);
     assert_eq!(left(), [None, Some(3), Some(3), Some(3)]);
     assert!(all(store).iter().all(|owed| owed.id.generation != names[0]));
-    assert_eq!(all(store).len(), 6, "also what was done, where something else is owed");
-    assert_eq!(store.ended(&[(chats[2].key.clone(), names[2])], 1 << 20).unwrap().len(), 1);
+    assert_eq!(
+        all(store).len(),
+        6,
+        "also what was done, where something else is owed"
+    );
+    assert_eq!(
+        store
+            .ended(&[(chats[2].key.clone(), names[2])], 1 << 20)
+            .unwrap()
+            .len(),
+        1
+    );
     // What is given up by somebody is no longer in the way.
     store.drop_delivery(&id(names[2], "b")).unwrap();
-    store.settle(&[settled(&id(names[1], "b"), DeliveryState::Done, 60)]).unwrap();
+    store
+        .settle(&[settled(&id(names[1], "b"), DeliveryState::Done, 60)])
+        .unwrap();
     prune_all(store, before, 2);
     assert_eq!(left(), [None, None, None, Some(3)]);
     assert_eq!(all(store).len(), 2);

@@ -15,7 +15,10 @@ for_every_store!(
     a_forgotten_generation_does_not_take_its_successor_along,
 );
 
-const NOTHING: PruneBefore = PruneBefore { ended: Steady(0), keys: Steady(0) };
+const NOTHING: PruneBefore = PruneBefore {
+    ended: Steady(0),
+    keys: Steady(0),
+};
 
 /// Prunes until nothing is left to do; gives the number of steps.
 pub(crate) fn prune_all(store: &dyn Store, before: PruneBefore, rows_max: usize) -> usize {
@@ -29,19 +32,47 @@ pub(crate) fn prune_all(store: &dyn Store, before: PruneBefore, rows_max: usize)
 
 fn ended(store: &dyn Store, session: &str, at: u64) -> Chat {
     let mut chat = begun(store, session, at);
-    must_write(store, [chat.append("u a u a u a u a u", at), chat.patch(r#"{"a":1}"#, at)]);
+    must_write(
+        store,
+        [
+            chat.append("u a u a u a u a u", at),
+            chat.patch(r#"{"a":1}"#, at),
+        ],
+    );
     must_write(store, [chat.end(at)]);
     chat
 }
 
 fn generations_are_forgotten_by_the_moment_of_their_end(store: &dyn Store) {
     let chats = [10, 20, 30].map(|at| ended(store, &format!("s{at}"), at));
-    let left = || chats.each_ref().map(|chat| page(store, &chat.key, None, ALL).is_some());
+    let left = || {
+        chats
+            .each_ref()
+            .map(|chat| page(store, &chat.key, None, ALL).is_some())
+    };
     assert!(!store.prune(NOTHING, 100).unwrap());
     assert_eq!(left(), [true; 3]);
-    prune_all(store, PruneBefore { ended: Steady(20), ..NOTHING }, 100);
-    assert_eq!(left(), [false, true, true], "what ended at that very moment stays");
-    prune_all(store, PruneBefore { ended: Steady(31), ..NOTHING }, 100);
+    prune_all(
+        store,
+        PruneBefore {
+            ended: Steady(20),
+            ..NOTHING
+        },
+        100,
+    );
+    assert_eq!(
+        left(),
+        [false, true, true],
+        "what ended at that very moment stays"
+    );
+    prune_all(
+        store,
+        PruneBefore {
+            ended: Steady(31),
+            ..NOTHING
+        },
+        100,
+    );
     assert_eq!(left(), [false; 3]);
     // Nothing of it is left in the way of its own name.
     let (mut again, begin) = Chat::begin(&chats[0].key, chats[0].generation(), 40);
@@ -52,9 +83,22 @@ fn generations_are_forgotten_by_the_moment_of_their_end(store: &dyn Store) {
 
 fn the_living_are_never_forgotten(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
-    must_write(store, [chat.append("u a u a u a u a", 2), chat.patch(r#"{"a":1}"#, 3)]);
+    must_write(
+        store,
+        [
+            chat.append("u a u a u a u a", 2),
+            chat.patch(r#"{"a":1}"#, 3),
+        ],
+    );
     let before = known(store, &chat.key);
-    prune_all(store, PruneBefore { ended: Steady(u64::MAX), keys: Steady(u64::MAX) }, 1);
+    prune_all(
+        store,
+        PruneBefore {
+            ended: Steady(u64::MAX),
+            keys: Steady(u64::MAX),
+        },
+        1,
+    );
     assert_eq!(known(store, &chat.key), before);
     assert_eq!(seqs(store, &chat.key, None), Some((1..=8).collect()));
 }
@@ -67,27 +111,52 @@ fn keys_are_forgotten_by_the_moment_of_their_use(store: &dyn Store) {
     let gone = begun(store, "gone", 10);
     must_write(store, [gone.end(10)]);
     let later = store.keys(&chat.key, Steady(6)).unwrap();
-    prune_all(store, PruneBefore { keys: Steady(6), ..NOTHING }, 2);
+    prune_all(
+        store,
+        PruneBefore {
+            keys: Steady(6),
+            ..NOTHING
+        },
+        2,
+    );
     assert_eq!(store.keys(&chat.key, Steady(0)).unwrap(), later);
-    assert_eq!(seqs(store, &chat.key, None), Some((1..=9).collect()), "their turns stay");
+    assert_eq!(
+        seqs(store, &chat.key, None),
+        Some((1..=9).collect()),
+        "their turns stay"
+    );
     assert!(page(store, &gone.key, None, ALL).is_some());
 }
 
 fn small_steps_forget_the_same_and_come_to_an_end(store: &dyn Store) {
-    for (round, rows_max) in [1, 2, 3, 7, 9, 10, 11, 1_000, usize::MAX].into_iter().enumerate() {
+    for (round, rows_max) in [1, 2, 3, 7, 9, 10, 11, 1_000, usize::MAX]
+        .into_iter()
+        .enumerate()
+    {
         let start = 100 * (round as u64 + 1);
-        let chats: Vec<_> =
-            (start..start + 3).map(|at| ended(store, &format!("s{at}"), at)).collect();
+        let chats: Vec<_> = (start..start + 3)
+            .map(|at| ended(store, &format!("s{at}"), at))
+            .collect();
         let mut living = begun(store, &format!("l{start}"), start + 50);
         for at in start..start + 4 {
             must_write(store, [living.append_command(&named("u a", at, 1), at)]);
         }
-        let before = PruneBefore { ended: Steady(start + 2), keys: Steady(start + 2) };
+        let before = PruneBefore {
+            ended: Steady(start + 2),
+            keys: Steady(start + 2),
+        };
         prune_all(store, before, rows_max);
-        assert!(!store.prune(before, rows_max).unwrap(), "nothing is left at {rows_max}");
+        assert!(
+            !store.prune(before, rows_max).unwrap(),
+            "nothing is left at {rows_max}"
+        );
         let left = chats.iter().map(|chat| seqs(store, &chat.key, None));
         let whole = Some((1..=9).collect::<Vec<u64>>());
-        assert_eq!(left.collect::<Vec<_>>(), [None, None, whole], "{rows_max} at a time");
+        assert_eq!(
+            left.collect::<Vec<_>>(),
+            [None, None, whole],
+            "{rows_max} at a time"
+        );
         let keys = store.keys(&living.key, Steady(0)).unwrap();
         assert_eq!(keys, store.keys(&living.key, Steady(start + 2)).unwrap());
         assert_eq!(seqs(store, &living.key, None), Some((1..=8).collect()));
@@ -99,7 +168,14 @@ fn a_forgotten_generation_does_not_take_its_successor_along(store: &dyn Store) {
     let (mut second, begin) = Chat::begin(&first.key, Generation::new(20, 0), 20);
     must_write(store, [begin, second.append("u", 21)]);
     let before = known(store, &first.key);
-    prune_all(store, PruneBefore { ended: Steady(50), ..NOTHING }, 3);
+    prune_all(
+        store,
+        PruneBefore {
+            ended: Steady(50),
+            ..NOTHING
+        },
+        3,
+    );
     assert_eq!(known(store, &first.key), before);
     assert!(page(store, &first.key, Some(first.generation()), ALL).is_none());
     assert_eq!(seqs(store, &first.key, None), Some(vec![1]));

@@ -39,8 +39,11 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
     assert_eq!((fresh.kept, fresh.state), (LiveSet::default(), None));
 
     let anna = Subject::parse("anna").unwrap();
-    let first =
-        AppendCommand { subject: Some(anna.clone()), partial: true, ..named("s u a+x", 1, 1) };
+    let first = AppendCommand {
+        subject: Some(anna.clone()),
+        partial: true,
+        ..named("s u a+x", 1, 1)
+    };
     must_write(store, [chat.append_command(&first, 110)]);
     let saved = known(store, &chat.key).unwrap();
     let expected = Head {
@@ -51,28 +54,59 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
         last_seq: 3,
         revision: 1,
         state_version: 0,
-        totals: Totals { turns: 3, ..saved.head.totals },
+        totals: Totals {
+            turns: 3,
+            ..saved.head.totals
+        },
         partial: true,
         compaction: None,
     };
     assert_eq!((&saved.head, &saved.head), (&expected, chat.session.head()));
-    assert_eq!(saved.kept, LiveSet { anchor: Some(2), floor: 1, ..LiveSet::default() });
-    let bytes: usize = saved.turns.iter().map(|(_, content, ..)| content.len()).sum();
+    assert_eq!(
+        saved.kept,
+        LiveSet {
+            anchor: Some(2),
+            floor: 1,
+            ..LiveSet::default()
+        }
+    );
+    let bytes: usize = saved
+        .turns
+        .iter()
+        .map(|(_, content, ..)| content.len())
+        .sum();
     assert_eq!(saved.head.totals.bytes, bytes as u64);
     assert_eq!(Some(&saved.keys), chat.session.keys());
 
     // Without a subject the old one stays, and the reply is complete.
     must_write(store, [chat.append("t-x a", 120)]);
-    must_write(store, [chat.patch(r#"{"a":"\u0000é"}"#, 130), chat.patch(r#"{"b":1.50}"#, 140)]);
+    must_write(
+        store,
+        [
+            chat.patch(r#"{"a":"\u0000é"}"#, 130),
+            chat.patch(r#"{"b":1.50}"#, 140),
+        ],
+    );
     must_write(store, [chat.touch(150)]);
     let saved = known(store, &chat.key).unwrap();
-    assert_eq!((&saved.head, &saved.head.subject), (chat.session.head(), &Some(anna)));
-    assert_eq!((saved.head.partial, saved.head.last_access), (false, Steady(150)));
+    assert_eq!(
+        (&saved.head, &saved.head.subject),
+        (chat.session.head(), &Some(anna))
+    );
+    assert_eq!(
+        (saved.head.partial, saved.head.last_access),
+        (false, Steady(150))
+    );
     assert_eq!((saved.head.revision, saved.head.state_version), (5, 2));
     assert_eq!(saved.state, Some(chat.session.state()));
     let in_memory = chat.session.history().turns_after(0);
-    let in_memory: Vec<_> = in_memory.map(|turn| (turn.seq, turn.content.clone())).collect();
-    let loaded = saved.turns.into_iter().map(|(seq, content, ..)| (seq, content));
+    let in_memory: Vec<_> = in_memory
+        .map(|turn| (turn.seq, turn.content.clone()))
+        .collect();
+    let loaded = saved
+        .turns
+        .into_iter()
+        .map(|(seq, content, ..)| (seq, content));
     assert_eq!(loaded.collect::<Vec<_>>(), in_memory);
     assert_eq!(page(store, &chat.key, None, ALL).unwrap().turns, in_memory);
 }
@@ -106,7 +140,17 @@ fn a_reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
         "t-z",
         "u",
     ];
-    let probes = ["u", "a+x t-x", "t-x", "t-y", "t-z", "u-w", "a! u!", "u a u a u a", "t-p"];
+    let probes = [
+        "u",
+        "a+x t-x",
+        "t-x",
+        "t-y",
+        "t-z",
+        "u-w",
+        "a! u!",
+        "u a u a u a",
+        "t-p",
+    ];
     let mut chat = begun(store, "s", 1);
     let mut seen = LiveSet::default();
     for (line, at) in story.iter().zip(2..) {
@@ -118,7 +162,13 @@ fn a_reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
         }
         let reloaded = chat.reloaded(store);
         let kept = known(store, &chat.key).unwrap().kept;
-        assert_eq!(kept, chat.session.history().live_set(chat.session.head().last_seq), "{line}");
+        assert_eq!(
+            kept,
+            chat.session
+                .history()
+                .live_set(chat.session.head().last_seq),
+            "{line}"
+        );
         assert_eq!(reloaded.session.head(), chat.session.head(), "{line}");
         assert_eq!(reloaded.kept(), chat.kept(), "{line}");
         for probe in probes {
@@ -141,12 +191,21 @@ fn a_reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
         && seen.floor > 1
         && seen.departed_overflow
         && !(seen.pinned.is_empty() || seen.holes.is_empty() || seen.departed.is_empty());
-    assert!(told_all, "the story must lead through every field: {seen:?}");
+    assert!(
+        told_all,
+        "the story must lead through every field: {seen:?}"
+    );
 }
 
 fn an_end_leaves_the_journal_and_nothing_else(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
-    must_write(store, [chat.append("u a u a u a u a", 2), chat.patch(r#"{"a":1}"#, 3)]);
+    must_write(
+        store,
+        [
+            chat.append("u a u a u a u a", 2),
+            chat.patch(r#"{"a":1}"#, 3),
+        ],
+    );
     must_write(store, [chat.end(4)]);
     assert!(load(store, &chat.key).is_none());
     assert_eq!(live_heads(store), []);
@@ -157,32 +216,55 @@ fn an_end_leaves_the_journal_and_nothing_else(store: &dyn Store) {
 
 fn a_new_generation_starts_empty(store: &dyn Store) {
     let mut first = begun(store, "s", 1);
-    let owned =
-        AppendCommand { subject: Some(Subject::parse("anna").unwrap()), ..named("u a", 1, 1) };
-    must_write(store, [first.append_command(&owned, 2), first.patch(r#"{"a":1}"#, 3)]);
+    let owned = AppendCommand {
+        subject: Some(Subject::parse("anna").unwrap()),
+        ..named("u a", 1, 1)
+    };
+    must_write(
+        store,
+        [
+            first.append_command(&owned, 2),
+            first.patch(r#"{"a":1}"#, 3),
+        ],
+    );
     let (mut second, begin) = Chat::begin(&first.key, Generation::new(9, 9), 9);
     must_write(store, [first.end(9), begin]);
     let saved = known(store, &first.key).unwrap();
     assert_eq!((&saved.head, saved.turns.len()), (second.session.head(), 0));
     assert_eq!((saved.kept, saved.state), (LiveSet::default(), None));
-    assert_eq!(Some(&saved.keys), first.session.keys(), "keys belong to the session id");
+    assert_eq!(
+        Some(&saved.keys),
+        first.session.keys(),
+        "keys belong to the session id"
+    );
     must_write(store, [second.append("u", 10)]);
     assert_eq!(seqs(store, &first.key, None), Some(vec![1]));
-    assert_eq!(seqs(store, &first.key, Some(first.generation())), Some(vec![1, 2]));
+    assert_eq!(
+        seqs(store, &first.key, Some(first.generation())),
+        Some(vec![1, 2])
+    );
     let subject = |generation| page(store, &first.key, generation, ALL).unwrap().subject;
-    assert_eq!(subject(Some(first.generation())), Subject::parse("anna").ok(), "each has its own");
+    assert_eq!(
+        subject(Some(first.generation())),
+        Subject::parse("anna").ok(),
+        "each has its own"
+    );
     assert_eq!(subject(None), None);
 }
 
 fn live_heads_are_those_of_the_live_generations(store: &dyn Store) {
-    let mut chats: Vec<Chat> = (1..=5).map(|at| begun(store, &format!("s{at}"), at)).collect();
+    let mut chats: Vec<Chat> = (1..=5)
+        .map(|at| begun(store, &format!("s{at}"), at))
+        .collect();
     let ended = chats.remove(2);
     must_write(store, [ended.end(9)]);
     for (chat, at) in chats.iter_mut().zip(10..) {
         must_write(store, [chat.append("u a", at), chat.touch(at + 1)]);
     }
-    let expected: Vec<_> =
-        chats.iter().map(|chat| (chat.key.clone(), chat.session.head().clone())).collect();
+    let expected: Vec<_> = chats
+        .iter()
+        .map(|chat| (chat.key.clone(), chat.session.head().clone()))
+        .collect();
     assert_eq!(live_heads(store), expected);
 }
 
@@ -207,7 +289,10 @@ fn the_clock_is_that_of_the_last_commit(store: &dyn Store) {
     }
     // A refused set does not hold the clock back.
     let (chat, _) = Chat::begin(&key("t", "s"), Generation::new(1, 1), 1);
-    let nameless = memoird_store::ClockAnchor { boot_id: String::new(), ..clock(11) };
+    let nameless = memoird_store::ClockAnchor {
+        boot_id: String::new(),
+        ..clock(11)
+    };
     let answers = store.commit(&nameless, &[set([chat.end(1)])]).unwrap();
     assert!(answers[0].is_err());
     assert_eq!(store.clock().unwrap(), Some(nameless));
@@ -215,23 +300,45 @@ fn the_clock_is_that_of_the_last_commit(store: &dyn Store) {
 
 fn ids_may_hold_any_characters(store: &dyn Store) {
     let long = "x".repeat(256);
-    let odd =
-        ["a", "a/b", "../../etc", "a\nb", "\u{1f600}", "a\0", "a\0b", "\0", "'; --", "%", &long];
-    let keys: Vec<_> =
-        odd.iter().flat_map(|tenant| odd.iter().map(|session| key(tenant, session))).collect();
+    let odd = [
+        "a",
+        "a/b",
+        "../../etc",
+        "a\nb",
+        "\u{1f600}",
+        "a\0",
+        "a\0b",
+        "\0",
+        "'; --",
+        "%",
+        &long,
+    ];
+    let keys: Vec<_> = odd
+        .iter()
+        .flat_map(|tenant| odd.iter().map(|session| key(tenant, session)))
+        .collect();
     let mut chats = Vec::new();
     for (key, number) in keys.iter().zip(1..) {
         let (mut chat, begin) = Chat::begin(key, Generation::new(1, number), 1);
         let subject = Subject::parse(key.session.as_str()).unwrap();
         let name = u64::try_from(number).unwrap();
-        let append = AppendCommand { subject: Some(subject), ..named("u", name, 1) };
+        let append = AppendCommand {
+            subject: Some(subject),
+            ..named("u", name, 1)
+        };
         must_write(store, [begin, chat.append_command(&append, 2)]);
         chats.push(chat);
     }
     for chat in &chats {
         let saved = known(store, &chat.key).unwrap();
-        assert_eq!((&saved.head, Some(&saved.keys)), (chat.session.head(), chat.session.keys()));
-        assert_eq!(seqs(store, &chat.key, Some(chat.generation())), Some(vec![1]));
+        assert_eq!(
+            (&saved.head, Some(&saved.keys)),
+            (chat.session.head(), chat.session.keys())
+        );
+        assert_eq!(
+            seqs(store, &chat.key, Some(chat.generation())),
+            Some(vec![1])
+        );
     }
     let shown: Vec<_> = live_heads(store).into_iter().map(|(key, _)| key).collect();
     assert_eq!(shown, {
@@ -243,7 +350,10 @@ fn ids_may_hold_any_characters(store: &dyn Store) {
 
 fn a_turn_of_a_mebibyte_keeps_every_byte(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
-    let command = AppendCommand { turns: vec![large(1 << 20), large(1 << 20)], ..command("") };
+    let command = AppendCommand {
+        turns: vec![large(1 << 20), large(1 << 20)],
+        ..command("")
+    };
     must_write(store, [chat.append_command(&command, 2)]);
     let in_memory: Vec<_> = chat
         .session
@@ -253,7 +363,11 @@ fn a_turn_of_a_mebibyte_keeps_every_byte(store: &dyn Store) {
         .collect();
     assert!(in_memory[1].1.len() > 1 << 20);
     let loaded = known(store, &chat.key).unwrap().turns.into_iter();
-    assert!(loaded.map(|(seq, content, ..)| (seq, content)).eq(in_memory.iter().cloned()));
+    assert!(
+        loaded
+            .map(|(seq, content, ..)| (seq, content))
+            .eq(in_memory.iter().cloned())
+    );
     assert!(page(store, &chat.key, None, ALL).unwrap().turns == in_memory);
 }
 

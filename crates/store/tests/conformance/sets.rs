@@ -38,7 +38,10 @@ fn the_name_of_a_generation_is_used_once(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u", 2)]);
     for session in ["s", "another"] {
-        must_refuse(store, Chat::begin(&key("t", session), chat.generation(), 3).1);
+        must_refuse(
+            store,
+            Chat::begin(&key("t", session), chat.generation(), 3).1,
+        );
     }
     must_write(store, [chat.end(4)]);
     must_refuse(store, Chat::begin(&chat.key, chat.generation(), 5).1);
@@ -81,12 +84,18 @@ fn an_ended_generation_takes_no_change(store: &dyn Store) {
     must_write(store, [chat.end(3)]);
     let mut after = chat.clone();
     after.touch(4);
-    for change in every_kind(&chat, 50).into_iter().chain(every_kind(&after, 60)) {
+    for change in every_kind(&chat, 50)
+        .into_iter()
+        .chain(every_kind(&after, 60))
+    {
         must_refuse(store, change);
     }
     assert!(load(store, &chat.key).is_none());
     assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
-    assert_eq!(store.keys(&chat.key, Steady(0)).unwrap(), Default::default());
+    assert_eq!(
+        store.keys(&chat.key, Steady(0)).unwrap(),
+        Default::default()
+    );
 }
 
 fn a_refused_set_leaves_no_trace_among_its_neighbours(store: &dyn Store) {
@@ -103,15 +112,34 @@ fn a_refused_set_leaves_no_trace_among_its_neighbours(store: &dyn Store) {
     let patched = victim.clone().patch(r#"{"a":1}"#, 8);
     let mut doomed = victim.clone();
     doomed.patch("{}", 8);
-    let refused = set([patched, doomed.end(9), begin, append, fresh.patch("{}", 9), stale]);
+    let refused = set([
+        patched,
+        doomed.end(9),
+        begin,
+        append,
+        fresh.patch("{}", 9),
+        stale,
+    ]);
     let last = set([left.append("u a", 10), left.patch(r#"{"b":2}"#, 10)]);
     let answers = write(store, &[first, refused, last]);
-    assert_eq!(answers, [Ok(()), Err(Refused { generation: right.generation() }), Ok(())]);
+    assert_eq!(
+        answers,
+        [
+            Ok(()),
+            Err(Refused {
+                generation: right.generation()
+            }),
+            Ok(())
+        ]
+    );
 
     assert_eq!(known(store, &victim.key), before);
     assert!(load(store, &fresh.key).is_none());
     assert!(page(store, &fresh.key, None, ALL).is_none());
-    assert_eq!(store.keys(&fresh.key, Steady(0)).unwrap(), Default::default());
+    assert_eq!(
+        store.keys(&fresh.key, Steady(0)).unwrap(),
+        Default::default()
+    );
     for chat in [&left, &right] {
         assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
     }
@@ -130,8 +158,14 @@ fn sets_of_a_batch_build_on_each_other(store: &dyn Store) {
         set([second.append("u a", 2)]),
     ];
     assert_eq!(write(store, &sets), [Ok(()); 5]);
-    assert_eq!(known(store, &first.key).unwrap().head, *second.session.head());
-    assert_eq!(seqs(store, &first.key, Some(first.generation())), Some(vec![1, 2, 3]));
+    assert_eq!(
+        known(store, &first.key).unwrap().head,
+        *second.session.head()
+    );
+    assert_eq!(
+        seqs(store, &first.key, Some(first.generation())),
+        Some(vec![1, 2, 3])
+    );
 }
 
 fn what_was_built_on_a_refused_set_is_refused(store: &dyn Store) {
@@ -158,7 +192,14 @@ fn a_set_without_changes_is_taken(store: &dyn Store) {
 /// would refuse every batch with a later one.
 fn an_append_without_turns_moves_no_seq(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
-    must_write(store, [chat.append("u a", 2), chat.append("", 3), chat.append("u", 4)]);
+    must_write(
+        store,
+        [
+            chat.append("u a", 2),
+            chat.append("", 3),
+            chat.append("u", 4),
+        ],
+    );
     must_write(store, [chat.append("", 5)]);
     assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
     assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2, 3]));
@@ -175,7 +216,15 @@ fn turns_that_do_not_follow_the_last_one_are_refused_alone(store: &dyn Store) {
         let (mut twin, _) = Chat::begin(&chat.key, chat.generation(), 1);
         twin.append(words, 4);
         let sets = [set([twin.append("u", 5)]), set([other.append("u", 5)])];
-        assert_eq!(write(store, &sets), [Err(Refused { generation: chat.generation() }), Ok(())]);
+        assert_eq!(
+            write(store, &sets),
+            [
+                Err(Refused {
+                    generation: chat.generation()
+                }),
+                Ok(())
+            ]
+        );
         assert_eq!(known(store, &chat.key), before);
     }
     must_write(store, [chat.append("u", 6)]);

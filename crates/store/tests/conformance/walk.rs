@@ -20,14 +20,18 @@ use crate::prune::prune_all;
 
 const SEEDS: std::ops::Range<u64> = 1..9;
 const BATCHES: usize = 60;
-const WORDS: [&str; 14] =
-    ["u", "u", "a", "s", "a+x", "a+y", "a+x+y", "t-x", "t-y", "u-x", "a!", "u!", "a+z!", "t-z"];
+const WORDS: [&str; 14] = [
+    "u", "u", "a", "s", "a+x", "a+y", "a+x+y", "t-x", "t-y", "u-x", "a!", "u!", "a+z!", "t-z",
+];
 /// Idempotency keys are drawn from so many, so that they come again.
 const NAMES: u64 = 12;
 
 /// The intake is folded again and again.
 fn options() -> SqliteOptions {
-    SqliteOptions { intake_changes: 7, ..SqliteOptions::default() }
+    SqliteOptions {
+        intake_changes: 7,
+        ..SqliteOptions::default()
+    }
 }
 
 #[test]
@@ -46,7 +50,10 @@ fn both_stores_answer_and_know_the_same() {
         drop(sqlite);
         let reopened = SqliteStore::open(dir.path(), options()).unwrap();
         walk.compare(&reopened, &memory);
-        assert!(taken > 20 && refused > 20, "seed {seed}: {taken} taken, {refused} refused");
+        assert!(
+            taken > 20 && refused > 20,
+            "seed {seed}: {taken} taken, {refused} refused"
+        );
     }
 }
 
@@ -105,18 +112,29 @@ impl Walk {
     fn step(&mut self, sqlite: &dyn Store, memory: &dyn Store) -> (usize, usize) {
         // Some batches fall into one moment.
         self.at += self.random.below(4) * 3;
-        let sets: Vec<ChangeSet> =
-            (0..=self.random.below(4)).map(|_| self.change_set(memory)).collect();
+        let sets: Vec<ChangeSet> = (0..=self.random.below(4))
+            .map(|_| self.change_set(memory))
+            .collect();
         let answers = sqlite.commit(&clock(self.at), &sets).unwrap();
-        assert_eq!(answers, memory.commit(&clock(self.at), &sets).unwrap(), "{sets:#?}");
-        let taken = sets.into_iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+        assert_eq!(
+            answers,
+            memory.commit(&clock(self.at), &sets).unwrap(),
+            "{sets:#?}"
+        );
+        let taken = sets
+            .into_iter()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.is_ok());
         self.written.extend(taken.flat_map(|(set, _)| set.changes));
         let refused = answers.iter().filter(|answer| answer.is_err()).count();
 
         if self.random.below(8) == 0 {
             let ago = self.random.below(60);
             let before = Steady(self.at.saturating_sub(ago));
-            let before = PruneBefore { ended: before, keys: before };
+            let before = PruneBefore {
+                ended: before,
+                keys: before,
+            };
             let rows_max = 1 + usize::try_from(self.random.below(9)).unwrap();
             prune_all(sqlite, before, rows_max);
             prune_all(memory, before, rows_max);
@@ -150,7 +168,9 @@ impl Walk {
                 }
                 6 | 7 => {
                     let patch = format!(r#"{{"{}":{}}}"#, self.random.below(3), self.at);
-                    self.live.get_mut(&key).map(|chat| chat.patch(&patch, self.at))
+                    self.live
+                        .get_mut(&key)
+                        .map(|chat| chat.patch(&patch, self.at))
                 }
                 8 | 9 => self.compact(&key),
                 _ => self.append(&key),
@@ -168,7 +188,10 @@ impl Walk {
             _ => Generation::new(i64::try_from(self.at).unwrap(), self.random.next().into()),
         };
         let (mut chat, change) = Chat::begin(key, generation, self.at);
-        let live = self.live.get_mut(key).and_then(|chat| chat.session.take_keys());
+        let live = self
+            .live
+            .get_mut(key)
+            .and_then(|chat| chat.session.take_keys());
         let keys = live
             .or_else(|| self.left.remove(key))
             .unwrap_or_else(|| store.keys(key, Steady(0)).unwrap());
@@ -187,8 +210,13 @@ impl Walk {
             EndReason::Shutdown,
         ]);
         let mut chat = self.live.remove(key)?;
-        self.left.extend(chat.session.take_keys().map(|keys| (key.clone(), keys)));
-        Some(chat.session.head().end(reason, now(self.at), Arc::default()))
+        self.left
+            .extend(chat.session.take_keys().map(|keys| (key.clone(), keys)));
+        Some(
+            chat.session
+                .head()
+                .end(reason, now(self.at), Arc::default()),
+        )
     }
 
     fn compact(&mut self, key: &SessionKey) -> Option<Change> {
@@ -201,13 +229,16 @@ impl Walk {
         let mut status = status_of(number);
         status.running = self.random.below(2) == 0;
         self.is_compacted = true;
-        self.live.get(key).map(|chat| compact(chat, status, summary))
+        self.live
+            .get(key)
+            .map(|chat| compact(chat, status, summary))
     }
 
     /// `None` where the rules refuse the words.
     fn append(&mut self, key: &SessionKey) -> Option<Change> {
-        let words: Vec<&str> =
-            (0..=self.random.below(3)).map(|_| *self.random.pick(&WORDS)).collect();
+        let words: Vec<&str> = (0..=self.random.below(3))
+            .map(|_| *self.random.pick(&WORDS))
+            .collect();
         let mut append = command(&words.join(" "));
         if self.random.below(3) == 0 {
             append = named(&words.join(" "), self.random.below(NAMES), 1);
@@ -233,7 +264,14 @@ impl Walk {
         for key in &self.keys {
             if let Some(saved) = load(store, key) {
                 let session = Session::restore(saved);
-                self.live.insert(key.clone(), Chat { key: key.clone(), session, ..sample.clone() });
+                self.live.insert(
+                    key.clone(),
+                    Chat {
+                        key: key.clone(),
+                        session,
+                        ..sample.clone()
+                    },
+                );
             }
         }
     }
@@ -241,11 +279,21 @@ impl Walk {
     fn compare_ended(&self, sqlite: &dyn Store, memory: &dyn Store) {
         // A generation is found by its name alone.
         let key = &self.keys[0];
-        let wanted: Vec<_> = self.generations.iter().map(|name| (key.clone(), *name)).collect();
+        let wanted: Vec<_> = self
+            .generations
+            .iter()
+            .map(|name| (key.clone(), *name))
+            .collect();
         let [one, two] = [sqlite, memory].map(|store| {
             let records = store.ended(&wanted, usize::MAX).unwrap().into_iter();
             let parts = records.map(|ended| {
-                (ended.key, ended.head, ended.turns.len(), ended.state, ended.summary)
+                (
+                    ended.key,
+                    ended.head,
+                    ended.turns.len(),
+                    ended.state,
+                    ended.summary,
+                )
             });
             parts.collect::<Vec<_>>()
         });
@@ -258,7 +306,10 @@ impl Walk {
         self.compare_ended(sqlite, memory);
         for key in &self.keys {
             let since = Steady(self.at.saturating_sub(self.random.below(40)));
-            assert_eq!(sqlite.keys(key, since).unwrap(), memory.keys(key, since).unwrap());
+            assert_eq!(
+                sqlite.keys(key, since).unwrap(),
+                memory.keys(key, since).unwrap()
+            );
             let stored = known(sqlite, key);
             assert_eq!(stored, known(memory, key));
             assert_eq!(stored.is_some(), self.live.contains_key(key));
@@ -284,15 +335,27 @@ fn is_what_the_session_knows(stored: &Known, chat: &Chat) {
     assert_eq!(stored.head, *chat.session.head());
     // What stands before the history was loaded for windows alone.
     let seqs = stored.turns.iter().map(|(seq, ..)| *seq);
-    let kept: Vec<u64> = seqs.filter(|seq| !stored.kept.preamble.contains(seq)).collect();
+    let kept: Vec<u64> = seqs
+        .filter(|seq| !stored.kept.preamble.contains(seq))
+        .collect();
     assert_eq!(kept, chat.kept());
     if stored.head.last_seq > 0 {
-        assert_eq!(stored.kept, chat.session.history().live_set(stored.head.last_seq));
+        assert_eq!(
+            stored.kept,
+            chat.session.history().live_set(stored.head.last_seq)
+        );
     }
-    assert_eq!(stored.state.clone().unwrap_or_default(), chat.session.state());
+    assert_eq!(
+        stored.state.clone().unwrap_or_default(),
+        chat.session.state()
+    );
     for name in 0..NAMES {
         let find = |keys: &Keys| {
-            keys.find(idempotency_key(name, 1), &chat.limits, stored.head.last_access)
+            keys.find(
+                idempotency_key(name, 1),
+                &chat.limits,
+                stored.head.last_access,
+            )
         };
         // The session remembers keys that were pruned on disk until it is loaded again.
         let in_memory = chat.session.keys().map(find);

@@ -16,7 +16,9 @@ fn tenants_have_files_of_their_own_that_only_the_daemon_reads() {
     for (number, name) in (1..).zip(ids) {
         let memories = kit.store.tenant(&tenant(name)).unwrap();
         let said = order(number, fact("ann", MemoryKind::User, "the same fact"));
-        memories.write_one(move |writer| writer.remember(&said, &limits())).unwrap();
+        memories
+            .write_one(move |writer| writer.remember(&said, &limits()))
+            .unwrap();
         let counts = memories.read(|reader| reader.counts(at(0))).unwrap();
         assert_eq!((counts.memories, counts.superseded), (1, 0));
         assert!(counts.file_bytes > 0);
@@ -41,13 +43,20 @@ fn tenants_have_files_of_their_own_that_only_the_daemon_reads() {
 fn a_file_of_another_tenant_is_refused_and_left_as_it_is() {
     let kit = Kit::new();
     kit.say(1, "ann", "a secret of acme");
-    let Kit { dir, store, memories } = kit;
+    let Kit {
+        dir,
+        store,
+        memories,
+    } = kit;
     drop((store, memories));
     std::fs::rename(dir.path().join("acme.db"), dir.path().join("evil.db")).unwrap();
     let before = bytes(dir.path());
     let store = LongTermStore::open(dir.path(), &LongTermOptions::default()).unwrap();
     let refused = store.tenant(&tenant("evil"));
-    assert!(matches!(refused, Err(StoreError::NotOfTenant { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::NotOfTenant { .. })),
+        "{refused:?}"
+    );
     assert_eq!(store.tenants().unwrap(), []);
     assert!(bytes(dir.path()) == before, "it was changed");
 }
@@ -58,7 +67,10 @@ fn a_damaged_file_hides_no_other_tenant() {
     kit.say(1, "ann", "a fact");
     std::fs::write(kit.dir.path().join("broken.db"), b"not a database").unwrap();
     assert_eq!(kit.store.tenants().unwrap(), [tenant("acme")]);
-    assert!(kit.store.tenant(&tenant("broken")).is_err(), "who asks for it is told");
+    assert!(
+        kit.store.tenant(&tenant("broken")).is_err(),
+        "who asks for it is told"
+    );
 }
 
 #[test]
@@ -67,19 +79,29 @@ fn what_is_no_file_of_ours_is_left_as_it_is() {
         let dir = TempDir::new().unwrap();
         std::fs::write(dir.path().join("acme.db"), content).unwrap();
         let store = LongTermStore::open(dir.path(), &LongTermOptions::default()).unwrap();
-        assert!(matches!(store.tenant(&tenant("acme")), Err(StoreError::Corrupt { .. })));
+        assert!(matches!(
+            store.tenant(&tenant("acme")),
+            Err(StoreError::Corrupt { .. })
+        ));
         assert_eq!(std::fs::read(dir.path().join("acme.db")).unwrap(), content);
     }
     let kit = Kit::new();
     let path = kit.path();
-    let Kit { dir, store, memories } = kit;
+    let Kit {
+        dir,
+        store,
+        memories,
+    } = kit;
     drop((store, memories));
     let newer = rusqlite::Connection::open(&path).unwrap();
     newer.pragma_update(None, "user_version", 99).unwrap();
     drop(newer);
     let store = LongTermStore::open(dir.path(), &LongTermOptions::default()).unwrap();
     let refused = store.tenant(&tenant("acme"));
-    assert!(matches!(refused, Err(StoreError::TooNew { found: 99, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::TooNew { found: 99, .. })),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -89,7 +111,10 @@ fn a_deleted_tenant_is_gone_for_whoever_still_holds_it() {
     assert!(kit.store.delete(&tenant("acme")).unwrap());
     assert!(!kit.store.delete(&tenant("acme")).unwrap(), "once");
     let read = kit.memories.read(|reader| reader.get(id(1)));
-    assert!(matches!(read, Err(StoreError::TenantDeleted { .. })), "{read:?}");
+    assert!(
+        matches!(read, Err(StoreError::TenantDeleted { .. })),
+        "{read:?}"
+    );
     assert!(kit.memories.write(vec![]).is_err());
     assert!(kit.memories.truncate_log().is_err());
     assert_eq!(bytes(kit.dir.path()).len(), 0);
@@ -102,7 +127,11 @@ fn a_deleted_tenant_is_gone_for_whoever_still_holds_it() {
 fn a_deletion_that_was_cut_off_is_finished() {
     let kit = Kit::new();
     kit.say(1, "ann", "a word like marzipan");
-    let Kit { dir, store, memories } = kit;
+    let Kit {
+        dir,
+        store,
+        memories,
+    } = kit;
     drop((store, memories));
     std::fs::rename(dir.path().join("acme.db"), dir.path().join("acme.deleted")).unwrap();
     std::fs::write(dir.path().join("acme.db-wal"), b"marzipan").unwrap();
@@ -113,7 +142,10 @@ fn a_deletion_that_was_cut_off_is_finished() {
 
 #[test]
 fn a_full_disk_writes_nothing_of_a_group_and_what_is_there_stays() {
-    let kit = Kit::with(&LongTermOptions { pages_max: Some(90), ..LongTermOptions::default() });
+    let kit = Kit::with(&LongTermOptions {
+        pages_max: Some(90),
+        ..LongTermOptions::default()
+    });
     kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
     let mut stored = 0;
     let refused = loop {
@@ -137,7 +169,10 @@ fn a_full_disk_writes_nothing_of_a_group_and_what_is_there_stays() {
     assert!(matches!(refused, StoreError::Full), "{refused}");
     let counts = kit.memories.read(|reader| reader.counts(at(0))).unwrap();
     assert_eq!(counts.memories, stored);
-    assert_eq!(kit.found("ann", "fact").len(), 10.min(usize::try_from(stored).unwrap()));
+    assert_eq!(
+        kit.found("ann", "fact").len(),
+        10.min(usize::try_from(stored).unwrap())
+    );
     kit.check_indexes();
     let kit = kit.reopened();
     kit.say(5_000, "ann", "there is room again");
@@ -156,7 +191,8 @@ fn a_panic_in_a_job_undoes_the_group_and_the_file_goes_on() {
     }));
     assert!(panicked.is_err());
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        kit.memories.read(|_| -> Result<(), StoreError> { panic!("a look that panics") })
+        kit.memories
+            .read(|_| -> Result<(), StoreError> { panic!("a look that panics") })
     }));
     assert!(panicked.is_err());
     assert_eq!(kit.get(id(1)), None);
@@ -167,7 +203,10 @@ fn a_panic_in_a_job_undoes_the_group_and_the_file_goes_on() {
 
 #[test]
 fn few_files_stay_open_and_none_that_is_in_use_is_closed() {
-    let options = LongTermOptions { files_open_max: 2, ..LongTermOptions::default() };
+    let options = LongTermOptions {
+        files_open_max: 2,
+        ..LongTermOptions::default()
+    };
     let dir = TempDir::new().unwrap();
     let store = LongTermStore::open(dir.path(), &options).unwrap();
     std::thread::scope(|scope| {
@@ -180,7 +219,9 @@ fn few_files_stay_open_and_none_that_is_in_use_is_closed() {
                     let number = 1 + thread * 100 + round;
                     let text = format!("fact {number} of {name}");
                     let said = order(number, fact("ann", MemoryKind::User, &text));
-                    memories.write_one(move |w| w.remember(&said, &limits())).unwrap();
+                    memories
+                        .write_one(move |w| w.remember(&said, &limits()))
+                        .unwrap();
                     let found = memories.read(|reader| reader.get(id(number))).unwrap();
                     assert_eq!(found.unwrap().content, text);
                 }
@@ -195,14 +236,20 @@ fn few_files_stay_open_and_none_that_is_in_use_is_closed() {
     let all = store.tenants().unwrap();
     let counts = all.iter().map(|tenant| {
         let memories = store.tenant(tenant).unwrap();
-        memories.read(|reader| reader.counts(at(0))).unwrap().memories
+        memories
+            .read(|reader| reader.counts(at(0)))
+            .unwrap()
+            .memories
     });
     assert_eq!((all.len(), counts.sum::<u64>()), (10, 40));
 }
 
 #[test]
 fn readers_wait_for_each_other_and_not_for_the_writer() {
-    let kit = Kit::with(&LongTermOptions { readers_max: 1, ..LongTermOptions::default() });
+    let kit = Kit::with(&LongTermOptions {
+        readers_max: 1,
+        ..LongTermOptions::default()
+    });
     kit.say(1, "ann", "before");
     let said = order(2, fact("ann", MemoryKind::User, "after"));
     let memories = &kit.memories;
@@ -211,7 +258,11 @@ fn readers_wait_for_each_other_and_not_for_the_writer() {
             let memories = memories.clone();
             move |writer| {
                 writer.remember(&said, &limits())?;
-                assert_eq!(memories.read(|reader| reader.get(id(2)))?, None, "not yet true");
+                assert_eq!(
+                    memories.read(|reader| reader.get(id(2)))?,
+                    None,
+                    "not yet true"
+                );
                 Ok(())
             }
         })

@@ -34,16 +34,28 @@ impl Kit {
         let dir = TempDir::new().unwrap();
         let store = LongTermStore::open(dir.path(), options).unwrap();
         let memories = store.tenant(&tenant("acme")).unwrap();
-        Self { dir, store, memories }
+        Self {
+            dir,
+            store,
+            memories,
+        }
     }
 
     /// As after a crash or a restart.
     pub(crate) fn reopened(self) -> Self {
-        let Self { dir, store, memories } = self;
+        let Self {
+            dir,
+            store,
+            memories,
+        } = self;
         drop((store, memories));
         let store = LongTermStore::open(dir.path(), &LongTermOptions::default()).unwrap();
         let memories = store.tenant(&tenant("acme")).unwrap();
-        Self { dir, store, memories }
+        Self {
+            dir,
+            store,
+            memories,
+        }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -77,7 +89,11 @@ impl Kit {
     pub(crate) fn say(&self, number: u64, who: &str, text: &str) -> MemoryId {
         let order = order(number, fact(who, MemoryKind::Project, text));
         let done = self.remember(order);
-        assert_eq!((done.outcome, done.memory.id), (Outcome::Created, id(number)), "{text}");
+        assert_eq!(
+            (done.outcome, done.memory.id),
+            (Outcome::Created, id(number)),
+            "{text}"
+        );
         id(number)
     }
 
@@ -92,7 +108,11 @@ impl Kit {
     /// The numbers of what a subject finds by words, best first.
     pub(crate) fn found(&self, who: &str, query: &str) -> Vec<u64> {
         let lists = self.recall(&ask(&[who], query));
-        lists.lexical.iter().map(|scored| number(scored.id)).collect()
+        lists
+            .lexical
+            .iter()
+            .map(|scored| number(scored.id))
+            .collect()
     }
 
     pub(crate) fn forget(&self, job: u64, filter: &ForgetFilter) -> ForgetCounts {
@@ -132,10 +152,15 @@ impl Kit {
             "SELECT (SELECT ifnull(sum(length(block)), 0) FROM vector_blocks) / 23
                  - (SELECT count(*) FROM vectors)",
         ] {
-            assert_eq!(connection.query_row(stray, [], |row| row.get(0)), Ok(0_i64), "{stray}");
+            assert_eq!(
+                connection.query_row(stray, [], |row| row.get(0)),
+                Ok(0_i64),
+                "{stray}"
+            );
         }
-        let verdict: String =
-            connection.query_row("PRAGMA quick_check", [], |row| row.get(0)).unwrap();
+        let verdict: String = connection
+            .query_row("PRAGMA quick_check", [], |row| row.get(0))
+            .unwrap();
         assert_eq!(verdict, "ok");
     }
 }
@@ -187,7 +212,11 @@ pub(crate) fn order(number: u64, fact: Fact) -> Remembering {
 }
 
 pub(crate) fn source(name: &str) -> Source {
-    Source { session: session(name), generation: None, seqs: vec![] }
+    Source {
+        session: session(name),
+        generation: None,
+        seqs: vec![],
+    }
 }
 
 pub(crate) fn ask(who: &[&str], query: &str) -> RecallAsk {
@@ -205,7 +234,10 @@ pub(crate) fn ask(who: &[&str], query: &str) -> RecallAsk {
 }
 
 pub(crate) fn vector(values: [f32; 8]) -> Embedding {
-    Embedding { model: MODEL.into(), values: values.to_vec() }
+    Embedding {
+        model: MODEL.into(),
+        values: values.to_vec(),
+    }
 }
 
 /// All bytes of the files in a directory.
@@ -218,5 +250,7 @@ pub(crate) fn bytes(dir: &Path) -> Vec<u8> {
 }
 
 pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
-    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    bytes
+        .windows(text.len())
+        .any(|window| window == text.as_bytes())
 }

@@ -1,7 +1,10 @@
 //! What a tenant's file of memories must do, and what it must survive. Asked through its
 //! public face; where it is about bytes at rest, the file itself is looked at.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic in its helpers, too")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
 #![allow(
     clippy::redundant_closure_for_method_calls,
     reason = "a method of a reader of one lifetime is none of a reader of any"

@@ -37,7 +37,12 @@ struct Saying {
 #[derive(Clone, Debug)]
 enum Step {
     Say(Saying),
-    Change { place: usize, text: Option<usize>, is_team: Option<bool>, expires_in: Option<i64> },
+    Change {
+        place: usize,
+        text: Option<usize>,
+        is_team: Option<bool>,
+        expires_in: Option<i64>,
+    },
     Merge(usize, usize),
     ForgetOne(usize),
     ForgetSubject(usize),
@@ -60,9 +65,19 @@ fn step() -> impl Strategy<Value = Step> {
         proptest::option::weighted(0.2, place.clone()),
         any::<bool>(),
     );
-    let say = say.prop_map(|(who, text, kind, is_team, expires_in, supersedes, keeps)| {
-        Step::Say(Saying { who, text, kind, is_team, expires_in, supersedes, keeps })
-    });
+    let say = say.prop_map(
+        |(who, text, kind, is_team, expires_in, supersedes, keeps)| {
+            Step::Say(Saying {
+                who,
+                text,
+                kind,
+                is_team,
+                expires_in,
+                supersedes,
+                keeps,
+            })
+        },
+    );
     let change = (
         place.clone(),
         proptest::option::of(0..TEXTS.len()),
@@ -108,13 +123,21 @@ impl Both {
     }
 
     fn pick(&self, place: usize) -> Option<u64> {
-        self.known.keys().nth(place % self.known.len().max(1)).copied()
+        self.known
+            .keys()
+            .nth(place % self.known.len().max(1))
+            .copied()
     }
 
     fn take(&mut self, step: Step) {
         match step {
             Step::Say(saying) => self.say(&saying),
-            Step::Change { place, text, is_team, expires_in } => {
+            Step::Change {
+                place,
+                text,
+                is_team,
+                expires_in,
+            } => {
                 if let Some(place) = self.pick(place) {
                     let patch = Patch {
                         content: text.map(|text| TEXTS[text].to_owned()),
@@ -132,14 +155,20 @@ impl Both {
             }
             Step::ForgetOne(place) => {
                 if let Some(place) = self.pick(place) {
-                    self.forget(&ForgetFilter::One { id: id(place), subject: None }, |memory| {
-                        number(memory.id) == place
-                    });
+                    self.forget(
+                        &ForgetFilter::One {
+                            id: id(place),
+                            subject: None,
+                        },
+                        |memory| number(memory.id) == place,
+                    );
                 }
             }
             Step::ForgetSubject(who) => {
                 let who = subject(WHO[who]);
-                self.forget(&ForgetFilter::Subject(who.clone()), |memory| memory.subject == who);
+                self.forget(&ForgetFilter::Subject(who.clone()), |memory| {
+                    memory.subject == who
+                });
             }
             Step::ForgetKind(who, kind) => {
                 let (who, kind) = (subject(WHO[who]), KINDS[kind]);
@@ -150,11 +179,14 @@ impl Both {
                     observed_after: None,
                     observed_before: None,
                 };
-                self.forget(&filter, |memory| memory.subject == who && memory.kind == kind);
+                self.forget(&filter, |memory| {
+                    memory.subject == who && memory.kind == kind
+                });
             }
             Step::Expire => {
                 let now = self.now();
-                self.kit().write(move |writer| writer.expire_step(now, 1_000));
+                self.kit()
+                    .write(move |writer| writer.expire_step(now, 1_000));
                 self.remove(|memory| memory.expires_at.is_some_and(|expires| expires < now));
             }
             Step::Wait(hours) => self.hours += hours,
@@ -187,7 +219,10 @@ impl Both {
     }
 
     fn try_remember(&self, order: Remembering) -> Result<Remembered, CoreError> {
-        let done = self.kit().memories.write_one(move |w| w.remember(&order, &limits()));
+        let done = self
+            .kit()
+            .memories
+            .write_one(move |w| w.remember(&order, &limits()));
         done.map_err(|error| match error {
             StoreError::Refused(refusal) => refusal,
             error => panic!("{error}"),
@@ -242,10 +277,15 @@ impl Both {
 
     fn merge(&mut self, older: u64, newer: u64) {
         let now = self.now();
-        let done = self.kit().write(move |w| w.merge(id(older), id(newer), now));
+        let done = self
+            .kit()
+            .write(move |w| w.merge(id(older), id(newer), now));
         let (one, other) = (&self.known[&older], &self.known[&newer]);
         let may = older != newer && one.is_current(now) && other.is_current(now);
-        assert_eq!(done, may && (&one.subject, one.kind) == (&other.subject, other.kind));
+        assert_eq!(
+            done,
+            may && (&one.subject, one.kind) == (&other.subject, other.kind)
+        );
         if done {
             self.supersede(older, newer);
             let merged = self.kit().get(id(newer)).unwrap();
@@ -255,23 +295,35 @@ impl Both {
 
     fn forget(&mut self, filter: &ForgetFilter, covers: impl Fn(&Memory) -> bool) {
         let before = self.known.len() as u64;
-        let planned = self.kit().memories.read(|reader| reader.forget_count(filter)).unwrap();
+        let planned = self
+            .kit()
+            .memories
+            .read(|reader| reader.forget_count(filter))
+            .unwrap();
         let counts = self.kit().forget(1_000_000 + self.next, filter);
         self.next += 1;
         assert_eq!(counts, planned);
         self.remove(covers);
-        assert_eq!(before - self.known.len() as u64, counts.memories + counts.superseded);
+        assert_eq!(
+            before - self.known.len() as u64,
+            counts.memories + counts.superseded
+        );
     }
 
     /// Removes memories with the history that leads to them.
     fn remove(&mut self, covers: impl Fn(&Memory) -> bool) {
-        let mut gone: BTreeSet<u64> =
-            self.known.values().filter(|memory| covers(memory)).map(|m| number(m.id)).collect();
+        let mut gone: BTreeSet<u64> = self
+            .known
+            .values()
+            .filter(|memory| covers(memory))
+            .map(|m| number(m.id))
+            .collect();
         loop {
-            let leads = self
-                .known
-                .values()
-                .filter(|memory| memory.superseded_by.is_some_and(|by| gone.contains(&number(by))));
+            let leads = self.known.values().filter(|memory| {
+                memory
+                    .superseded_by
+                    .is_some_and(|by| gone.contains(&number(by)))
+            });
             let leads: Vec<u64> = leads.map(|memory| number(memory.id)).collect();
             let count = gone.len();
             gone.extend(leads);
@@ -297,9 +349,15 @@ impl Both {
 
     fn check(&self) {
         let (kit, now) = (self.kit(), self.now());
-        let filter =
-            ListFilter { include_superseded: true, include_expired: true, ..Default::default() };
-        let listed = kit.memories.read(|reader| reader.list(&filter, 10_000, now)).unwrap();
+        let filter = ListFilter {
+            include_superseded: true,
+            include_expired: true,
+            ..Default::default()
+        };
+        let listed = kit
+            .memories
+            .read(|reader| reader.list(&filter, 10_000, now))
+            .unwrap();
         assert_eq!(listed, self.known.values().cloned().collect::<Vec<_>>());
         for who in WHO.map(subject) {
             let expected: BTreeSet<u64> = self
@@ -322,9 +380,15 @@ impl Both {
                 true => assert_eq!(near, expected, "{who} by meaning"),
                 false => assert!(near.is_subset(&expected), "{who} by meaning"),
             }
-            let manifest = kit.memories.read(|reader| reader.manifest(&who, now, 1_000)).unwrap();
+            let manifest = kit
+                .memories
+                .read(|reader| reader.manifest(&who, now, 1_000))
+                .unwrap();
             let told: BTreeSet<u64> = manifest.memories.iter().map(|m| number(m.id)).collect();
-            assert_eq!((told, manifest.total), (expected.clone(), expected.len() as u64));
+            assert_eq!(
+                (told, manifest.total),
+                (expected.clone(), expected.len() as u64)
+            );
         }
         kit.check_indexes();
     }

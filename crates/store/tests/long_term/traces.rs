@@ -24,26 +24,43 @@ fn everything_about_zoe(kit: &Kit, number: u64) {
         let mut fact = fact("zoe-subject", MemoryKind::Project, text);
         fact.tags = vec!["label-of-zoe".into()];
         let generation = Some(Generation::new(1, 1));
-        fact.source = Some(Source { session: session("telegram:zoe"), generation, seqs: vec![3] });
+        fact.source = Some(Source {
+            session: session("telegram:zoe"),
+            generation,
+            seqs: vec![3],
+        });
         fact
     };
     kit.remember(order(number, zoe("went to zanzibar")));
     kit.remember(order(
         number + 1,
-        Fact { supersedes: Some(id(number)), ..zoe("plays the xylophone") },
+        Fact {
+            supersedes: Some(id(number)),
+            ..zoe("plays the xylophone")
+        },
     ));
     kit.remember(order(number + 2, zoe("saw a quokka")));
-    let patch = Patch { content: Some("eats marzipan".into()), ..Patch::default() };
+    let patch = Patch {
+        content: Some("eats marzipan".into()),
+        ..Patch::default()
+    };
     kit.write(move |writer| writer.update(id(number + 2), None, &patch, at(0), &limits()));
     kit.remember(order(
         number + 3,
-        Fact { visibility: memoird_core::memory::Visibility::Team, ..zoe("stands at the obelisk") },
+        Fact {
+            visibility: memoird_core::memory::Visibility::Team,
+            ..zoe("stands at the obelisk")
+        },
     ));
     let event = RecallEvent {
         at: at(0),
         session: Some(session("telegram:zoe")),
         query: [7; 16],
-        hits: vec![Hit { id: id(number + 1), rank: 1, score: 1.0 }],
+        hits: vec![Hit {
+            id: id(number + 1),
+            rank: 1,
+            score: 1.0,
+        }],
     };
     kit.write(move |writer| writer.record_recall(&event, &limits()));
     kit.write(move |writer| {
@@ -67,7 +84,11 @@ fn everything_about_zoe(kit: &Kit, number: u64) {
 fn crowd(kit: &Kit, from: u64, count: u64) {
     for number in from..from + count {
         let who = format!("subject-{}", number % 7);
-        let text = format!("note {number} about thing {} and {}", number % 13, number * 7_919);
+        let text = format!(
+            "note {number} about thing {} and {}",
+            number % 13,
+            number * 7_919
+        );
         kit.say(number, &who, &text);
     }
 }
@@ -79,7 +100,10 @@ fn assert_gone(kit: &Kit, traces: &[&str]) {
         }
     }
     let bytes = bytes(kit.dir.path());
-    let found: Vec<_> = traces.iter().filter(|trace| contains(&bytes, trace)).collect();
+    let found: Vec<_> = traces
+        .iter()
+        .filter(|trace| contains(&bytes, trace))
+        .collect();
     assert!(found.is_empty(), "{found:?} in {} bytes", bytes.len());
 }
 
@@ -92,10 +116,16 @@ fn a_forgotten_subject_leaves_no_byte() {
     crowd(&kit, 100, 40);
     let before = bytes(kit.dir.path());
     for trace in TRACES {
-        assert!(contains(&before, trace), "{trace} must be there to be forgotten");
+        assert!(
+            contains(&before, trace),
+            "{trace} must be there to be forgotten"
+        );
     }
     let counts = kit.forget(5_000, &ForgetFilter::Subject(subject("zoe-subject")));
-    assert_eq!((counts.memories, counts.superseded, counts.cursors), (3, 1, 1));
+    assert_eq!(
+        (counts.memories, counts.superseded, counts.cursors),
+        (3, 1, 1)
+    );
     assert_gone(&kit, &TRACES);
     kit.check_indexes();
 }
@@ -116,7 +146,10 @@ fn a_forgotten_filter_leaves_no_byte_of_itself() {
         },
     );
     // The subject, and how far its turns were extracted, may stay.
-    let texts: Vec<&str> = TRACES.into_iter().filter(|trace| !trace.contains("zoe")).collect();
+    let texts: Vec<&str> = TRACES
+        .into_iter()
+        .filter(|trace| !trace.contains("zoe"))
+        .collect();
     assert_gone(&kit, &texts);
     assert_gone(&kit, &["label-of-zoe"]);
 }
@@ -128,7 +161,9 @@ fn whatever_else_is_written_and_forgotten_no_copy_stays_behind() {
     println!("seed {seed}");
     let mut dice = seed;
     let mut roll = |sides: u64| {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        dice = dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (dice >> 33) % sides
     };
     let kit = Kit::new();
@@ -139,7 +174,11 @@ fn whatever_else_is_written_and_forgotten_no_copy_stays_behind() {
         for _ in 0..60 {
             let word = format!("rare{}x{}", round, roll(1_000_000_000));
             let filler = "lorem ipsum dolor ".repeat(usize::try_from(roll(40)).unwrap());
-            let mut said = fact(&who, MemoryKind::Project, &format!("{word} {filler}{number}"));
+            let mut said = fact(
+                &who,
+                MemoryKind::Project,
+                &format!("{word} {filler}{number}"),
+            );
             said.tags = vec![format!("{word}-tag")];
             kit.remember(order(number, said));
             let other = format!("stays {number} {}", roll(1_000_000));

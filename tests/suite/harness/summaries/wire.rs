@@ -35,8 +35,14 @@ impl Wire {
     /// What stands in a configuration.
     pub(super) fn summarizer(self, port: u16, key: &str, own: &str) -> String {
         let (name, what) = match self {
-            Self::Anthropic => ("anthropic", "model: small, base_url: 'http://127.0.0.1:PORT',"),
-            Self::OpenAi => ("openai", "model: small, base_url: 'http://127.0.0.1:PORT/v1',"),
+            Self::Anthropic => (
+                "anthropic",
+                "model: small, base_url: 'http://127.0.0.1:PORT',",
+            ),
+            Self::OpenAi => (
+                "openai",
+                "model: small, base_url: 'http://127.0.0.1:PORT/v1',",
+            ),
             Self::Webhook => ("webhook", "url: 'http://127.0.0.1:PORT/summarize',"),
         };
         let what = what.replace("PORT", &port.to_string());
@@ -70,7 +76,9 @@ impl Wire {
             Self::OpenAi => &body["messages"][1]["content"],
             Self::Webhook => &body["prompt"],
         };
-        prompt.as_str().unwrap_or_else(|| panic!("no prompt in {body}"))
+        prompt
+            .as_str()
+            .unwrap_or_else(|| panic!("no prompt in {body}"))
     }
 
     /// The bytes of an answer.
@@ -84,9 +92,11 @@ impl Wire {
                 let header = format!("retry-after: {seconds}\r\n");
                 reply("429 Too Many Requests", &header, &body)
             }
-            Says::Broken => {
-                reply("500 Internal Server Error", "", "<html>Internal Server Error</html>")
-            }
+            Says::Broken => reply(
+                "500 Internal Server Error",
+                "",
+                "<html>Internal Server Error</html>",
+            ),
             Says::Echoes => self.error("400 Bad Request", key, &format!("{key} said {prompt}")),
             Says::HalfSummary => self.good(&summary[..summary.len() / 2]),
             Says::HalfAnswer => {
@@ -179,17 +189,26 @@ pub(super) fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
 
 /// The words with a digit, each once, the newest as far as there is room for them.
 fn identifiers(prompt: &str) -> Vec<&str> {
-    let tokens = prompt.rsplit("at most ").next().and_then(|rest| rest.split(' ').next());
-    let tokens: usize = tokens.and_then(|tokens| tokens.parse().ok()).expect("its limit");
+    let tokens = prompt
+        .rsplit("at most ")
+        .next()
+        .and_then(|rest| rest.split(' ').next());
+    let tokens: usize = tokens
+        .and_then(|tokens| tokens.parse().ok())
+        .expect("its limit");
     let mut left = tokens * TOKEN_BYTES;
     let mut found: Vec<&str> = Vec::new();
-    let given = prompt.rsplit_once("Summarize all").map_or("", |(given, _)| given);
+    let given = prompt
+        .rsplit_once("Summarize all")
+        .map_or("", |(given, _)| given);
     for word in given.rsplit(|c: char| !(c.is_alphanumeric() || c == '-')) {
         let is_one = word.len() >= IDENTIFIER_BYTES_MIN && word.contains(|c: char| c.is_numeric());
         if !is_one || found.contains(&word) {
             continue;
         }
-        let Some(rest) = left.checked_sub(word.len() + 1) else { break };
+        let Some(rest) = left.checked_sub(word.len() + 1) else {
+            break;
+        };
         left = rest;
         found.push(word);
     }

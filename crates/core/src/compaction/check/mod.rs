@@ -98,7 +98,10 @@ pub fn check(
     facts: &Facts<'_>,
     policy: &CompactionPolicy,
 ) -> Result<(), Rejection> {
-    let fields = [("session_intent", &body.session_intent), ("narrative", &body.narrative)];
+    let fields = [
+        ("session_intent", &body.session_intent),
+        ("narrative", &body.narrative),
+    ];
     if says_nothing(body) {
         return Err(Rejection::Empty);
     }
@@ -106,7 +109,9 @@ pub fn check(
         return Err(Rejection::Refusal);
     }
     let summarized = facts.previous.map_or(0, |previous| previous.turns);
-    let turns = u64::try_from(facts.span.len()).unwrap_or(u64::MAX).saturating_add(summarized);
+    let turns = u64::try_from(facts.span.len())
+        .unwrap_or(u64::MAX)
+        .saturating_add(summarized);
     let missing = fields.iter().find(|(_, field)| field.trim().is_empty());
     if let Some((field, _)) = missing.filter(|_| turns > TURNS_FEW as u64) {
         return Err(Rejection::FieldMissing { field });
@@ -135,7 +140,11 @@ fn lost_of(turns: &[Spoken], text: &str) -> Probe {
 
 /// True of a body without a word in it.
 fn says_nothing(body: &Body) -> bool {
-    let Body { session_intent, narrative, .. } = body;
+    let Body {
+        session_intent,
+        narrative,
+        ..
+    } = body;
     let lists = [
         &body.files_touched,
         &body.decisions,
@@ -143,6 +152,9 @@ fn says_nothing(body: &Body) -> bool {
         &body.next_steps,
         &body.identifiers,
     ];
-    let mut texts = lists.into_iter().flatten().chain([session_intent, narrative]);
+    let mut texts = lists
+        .into_iter()
+        .flatten()
+        .chain([session_intent, narrative]);
     !texts.any(|text| text.contains(char::is_alphanumeric))
 }

@@ -61,17 +61,24 @@ const BEGINNINGS: &[&str] = &[
 /// errors, so only a short text that begins as such is one: a summary begins with what the
 /// user wants or did, in the third person.
 pub fn is_refusal(text: &str) -> bool {
-    let text = text.trim().trim_start_matches(['"', '\'', '*', '#', '`', ' ']);
+    let text = text
+        .trim()
+        .trim_start_matches(['"', '\'', '*', '#', '`', ' ']);
     if text.is_empty() || text.len() > REFUSAL_BYTES_MAX {
         return false;
     }
     let text = text.replace('’', "'").to_lowercase();
-    BEGINNINGS.iter().any(|beginning| text.starts_with(beginning)) && !goes_on(&text)
+    BEGINNINGS
+        .iter()
+        .any(|beginning| text.starts_with(beginning))
+        && !goes_on(&text)
 }
 
 /// True where a summary begins with an error's name and then says what was done about it.
 fn goes_on(text: &str) -> bool {
-    ["the user", "the assistant", "user:", "assistant:"].iter().any(|who| text.contains(who))
+    ["the user", "the assistant", "user:", "assistant:"]
+        .iter()
+        .any(|who| text.contains(who))
         && !text.starts_with("i ")
         && !text.starts_with("i'")
         && !text.starts_with("sorry")

@@ -6,22 +6,45 @@ use super::*;
 
 fn span(turns: usize, last: &str) -> Vec<Spoken> {
     let said = |number: usize| {
-        let text = if number + 1 == turns { last } else { "It goes on." }.to_owned();
+        let text = if number + 1 == turns {
+            last
+        } else {
+            "It goes on."
+        }
+        .to_owned();
         let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
         let seq = number as u64 + 1;
-        Spoken { seq, role: Role::User, bytes: text.len(), text, calls, errors, decisions }
+        Spoken {
+            seq,
+            role: Role::User,
+            bytes: text.len(),
+            text,
+            calls,
+            errors,
+            decisions,
+        }
     };
     (0..turns).map(said).collect()
 }
 
 fn body(intent: &str, narrative: &str) -> Body {
-    Body { session_intent: intent.into(), narrative: narrative.into(), ..Body::default() }
+    Body {
+        session_intent: intent.into(),
+        narrative: narrative.into(),
+        ..Body::default()
+    }
 }
 
 fn checked(body: &Body, text: &str, turns: usize, last: &str, tokens: (u64, u64, u64)) -> String {
     let span = span(turns, last);
     let (tokens, span_tokens, room) = tokens;
-    let facts = Facts { span: &span, previous: None, span_tokens, tokens, room };
+    let facts = Facts {
+        span: &span,
+        previous: None,
+        span_tokens,
+        tokens,
+        room,
+    };
     match check(body, text, &facts, &CompactionPolicy::default()) {
         Ok(()) => "ok".to_owned(),
         Err(rejection) => rejection.reason().to_owned(),
@@ -30,7 +53,10 @@ fn checked(body: &Body, text: &str, turns: usize, last: &str, tokens: (u64, u64,
 
 #[test]
 fn an_answer_must_say_what_was_wanted_and_what_happened() {
-    let one_step = Body { next_steps: vec!["Pay".into()], ..Body::default() };
+    let one_step = Body {
+        next_steps: vec!["Pay".into()],
+        ..Body::default()
+    };
     for (body, turns, expected) in [
         (body("Fly", "They flew."), 30, "ok"),
         (Body::default(), 3, "empty"),
@@ -39,13 +65,32 @@ fn an_answer_must_say_what_was_wanted_and_what_happened() {
         (body("Fly", ""), 21, "field_missing"),
         (body("", "They flew."), 21, "field_missing"),
         (one_step, 21, "field_missing"),
-        (body("Fly", "I'm sorry, but I can't help with that."), 3, "refusal"),
+        (
+            body("Fly", "I'm sorry, but I can't help with that."),
+            3,
+            "refusal",
+        ),
         (body("I cannot summarize this.", "They flew."), 3, "refusal"),
         (body("Fly", "Error: 503 Service Unavailable"), 30, "refusal"),
-        (body("Find an error", "Error E0308 came up; the user fixed it in a.rs."), 30, "ok"),
-        (body("Refund", "The assistant was sorry and could not refund."), 30, "ok"),
+        (
+            body(
+                "Find an error",
+                "Error E0308 came up; the user fixed it in a.rs.",
+            ),
+            30,
+            "ok",
+        ),
+        (
+            body("Refund", "The assistant was sorry and could not refund."),
+            30,
+            "ok",
+        ),
     ] {
-        assert_eq!(checked(&body, "", turns, "", (10, 100, 50)), expected, "{body:?} of {turns}");
+        assert_eq!(
+            checked(&body, "", turns, "", (10, 100, 50)),
+            expected,
+            "{body:?} of {turns}"
+        );
     }
 }
 
@@ -66,25 +111,60 @@ fn an_answer_may_lose_few_identifiers_of_the_last_turns() {
     let body = body("Fly", "They flew.");
     let ten = "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007 HAT008 HAT009 $10 for Ann Li";
     for (last, text, expected) in [
-        (ten, "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007 HAT008 HAT009 $10", "ok"),
-        (ten, "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007 HAT008", "ok"),
-        (ten, "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007", "identifiers_lost"),
+        (
+            ten,
+            "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007 HAT008 HAT009 $10",
+            "ok",
+        ),
+        (
+            ten,
+            "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007 HAT008",
+            "ok",
+        ),
+        (
+            ten,
+            "HAT001 HAT002 HAT003 HAT004 HAT005 HAT006 HAT007",
+            "identifiers_lost",
+        ),
         (ten, "", "identifiers_lost"),
         ("HAT001 HAT002", "", "identifiers_lost"),
         ("HAT001 HAT002", "HAT002", "ok"),
         ("HAT001", "", "ok"),
         ("we met Ann Li, Bo Ek, Cy Orr and Di Poe", "", "ok"),
     ] {
-        assert_eq!(checked(&body, text, 5, last, (10, 100, 50)), expected, "{last} in {text}");
+        assert_eq!(
+            checked(&body, text, 5, last, (10, 100, 50)),
+            expected,
+            "{last} in {text}"
+        );
     }
     let mut old = span(30, "");
     old[3].text = ten.to_owned();
-    let facts = Facts { span: &old, previous: None, span_tokens: 100, tokens: 10, room: 50 };
-    assert_eq!(check(&body, "", &facts, &CompactionPolicy::default()), Ok(()), "long ago");
+    let facts = Facts {
+        span: &old,
+        previous: None,
+        span_tokens: 100,
+        tokens: 10,
+        room: 50,
+    };
+    assert_eq!(
+        check(&body, "", &facts, &CompactionPolicy::default()),
+        Ok(()),
+        "long ago"
+    );
     let lost = Rejection::IdentifiersLost { lost: 10, of: 10 };
     let last = span(2, ten);
-    let facts = Facts { span: &last, ..facts };
-    assert_eq!(check(&body, "", &facts, &CompactionPolicy::default()), Err(lost));
-    let any = CompactionPolicy { lost_identifiers_percent_max: 100, ..CompactionPolicy::default() };
+    let facts = Facts {
+        span: &last,
+        ..facts
+    };
+    assert_eq!(
+        check(&body, "", &facts, &CompactionPolicy::default()),
+        Err(lost)
+    );
+    let any = CompactionPolicy {
+        lost_identifiers_percent_max: 100,
+        ..CompactionPolicy::default()
+    };
     assert_eq!(check(&body, "", &facts, &any), Ok(()));
 }

@@ -21,7 +21,10 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
             c => (mark(c), end),
         };
         if let Some(what) = what {
-            tokens.push(Token { what, place: place..end });
+            tokens.push(Token {
+                what,
+                place: place..end,
+            });
         }
         place = end.max(place + c.len_utf8());
     }
@@ -61,7 +64,12 @@ fn escape(text: &str, place: usize) -> (Option<What>, usize) {
         Some(b'n' | b'r') => (Some(What::Stop), place + 2),
         Some(b'"') => (Some(What::Quote), place + 2),
         Some(b't' | b'b' | b'f' | b'/' | b'\\') => (Some(What::Mark), place + 2),
-        Some(b'u') if text.as_bytes().get(place + 2..place + 6).is_some_and(is_hex) => {
+        Some(b'u')
+            if text
+                .as_bytes()
+                .get(place + 2..place + 6)
+                .is_some_and(is_hex) =>
+        {
             (Some(What::Mark), place + 6)
         }
         _ => (Some(What::Mark), place + 1),
@@ -150,9 +158,14 @@ fn address_end(text: &str, place: usize) -> usize {
     let is_path = text[place..].starts_with(":\\");
     let ends =
         |c: char| c.is_whitespace() || "\"'`<>|*){}[]“”".contains(c) || c == '\\' && !is_path;
-    let end = text[place..].find(ends).map_or(text.len(), |length| place + length);
+    let end = text[place..]
+        .find(ends)
+        .map_or(text.len(), |length| place + length);
     let address = &text[..end];
-    address.trim_end_matches(['.', ',', ';', ':', '!', '?', '\\']).len().max(place + 1)
+    address
+        .trim_end_matches(['.', ',', ';', ':', '!', '?', '\\'])
+        .len()
+        .max(place + 1)
 }
 
 /// True where this mark stands inside a word.
@@ -196,10 +209,19 @@ fn recent(bytes: &[u8], start: usize, place: usize) -> &[u8] {
 
 /// True of the comma in `1,234`; not in a list of numbers.
 fn is_thousands(bytes: &[u8], start: usize, place: usize, before: Option<&Token>) -> bool {
-    let digits = bytes[place + 1..].iter().take(4).take_while(|b| b.is_ascii_digit()).count();
+    let digits = bytes[place + 1..]
+        .iter()
+        .take(4)
+        .take_while(|b| b.is_ascii_digit())
+        .count();
     let is_listed = before.is_some_and(|before| {
         before.place.end == start && matches!(before.what, What::Comma | What::Open)
     });
-    let is_number = bytes[start..place].iter().rev().take(4).filter(|b| b.is_ascii_digit()).count();
+    let is_number = bytes[start..place]
+        .iter()
+        .rev()
+        .take(4)
+        .filter(|b| b.is_ascii_digit())
+        .count();
     digits == 3 && is_number <= 3 && !is_listed
 }

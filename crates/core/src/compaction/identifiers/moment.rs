@@ -40,12 +40,18 @@ fn date(word: &[u8]) -> Option<&[u8]> {
 }
 
 fn is_time(word: &[u8]) -> bool {
-    let Some((hour, 1 | 2, rest)) = number(word) else { return false };
+    let Some((hour, 1 | 2, rest)) = number(word) else {
+        return false;
+    };
     if hour > 24 {
         return false;
     }
-    let Some(rest) = rest.strip_prefix(b":") else { return is_half(rest) };
-    let Some((minute, 2, mut rest)) = number(rest) else { return false };
+    let Some(rest) = rest.strip_prefix(b":") else {
+        return is_half(rest);
+    };
+    let Some((minute, 2, mut rest)) = number(rest) else {
+        return false;
+    };
     if let Some((_, 2, behind)) = rest.strip_prefix(b":").and_then(number) {
         rest = behind;
         if let Some((_, _, behind)) = rest.strip_prefix(b".").and_then(number) {
@@ -57,7 +63,9 @@ fn is_time(word: &[u8]) -> bool {
 
 /// True of the half of a day.
 pub(super) fn is_half(word: &[u8]) -> bool {
-    [b"am".as_slice(), b"pm"].iter().any(|half| word.eq_ignore_ascii_case(half))
+    [b"am".as_slice(), b"pm"]
+        .iter()
+        .any(|half| word.eq_ignore_ascii_case(half))
 }
 
 fn is_zone(word: &[u8]) -> bool {
@@ -74,18 +82,25 @@ fn is_zone(word: &[u8]) -> bool {
 fn number(word: &[u8]) -> Option<(u32, usize, &[u8])> {
     let digits = word.iter().take_while(|b| b.is_ascii_digit()).count();
     let value = std::str::from_utf8(word.get(..digits)?).ok()?.parse().ok();
-    value.map(|value| (value, digits, &word[digits..])).filter(|_| digits <= 9)
+    value
+        .map(|value| (value, digits, &word[digits..]))
+        .filter(|_| digits <= 9)
 }
 
 /// True of a day of a month: `5`, `15th`.
 pub(super) fn is_day(word: &str) -> bool {
-    let Some((day, 1 | 2, rest)) = number(word.as_bytes()) else { return false };
+    let Some((day, 1 | 2, rest)) = number(word.as_bytes()) else {
+        return false;
+    };
     (1..=31).contains(&day) && matches!(rest, b"" | b"st" | b"nd" | b"rd" | b"th")
 }
 
 /// True of a year that people talk of.
 pub(super) fn is_year(word: &str) -> bool {
-    word.len() == 4 && word.parse().is_ok_and(|year: u32| (1900..2200).contains(&year))
+    word.len() == 4
+        && word
+            .parse()
+            .is_ok_and(|year: u32| (1900..2200).contains(&year))
 }
 
 /// True of a month's name.

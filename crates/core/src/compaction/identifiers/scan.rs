@@ -77,7 +77,10 @@ impl<'a> Scan<'a, '_> {
 
     /// The word at this place, where one is.
     fn at(&self, at: usize) -> Option<&'a str> {
-        let token = self.tokens.get(at).filter(|token| token.what == What::Word)?;
+        let token = self
+            .tokens
+            .get(at)
+            .filter(|token| token.what == What::Word)?;
         Some(&self.text[token.place.clone()])
     }
 
@@ -156,7 +159,10 @@ impl<'a> Scan<'a, '_> {
         if CODES.contains(&word) && is_number(next) && next.len() <= 6 {
             return Some((Kind::Code, 2));
         }
-        let is_worded = matches!(word, "exit" | "status" | "error" | "Exit" | "Status" | "Error");
+        let is_worded = matches!(
+            word,
+            "exit" | "status" | "error" | "Exit" | "Status" | "Error"
+        );
         let third = self.next(at + 1)?;
         (is_worded && next == "code" && is_number(third)).then_some((Kind::Code, 3))
     }
@@ -213,8 +219,11 @@ impl<'a> Scan<'a, '_> {
             return 0;
         }
         let value = &self.text[self.tokens[first].place.start..self.tokens[last].place.end];
-        let is_value =
-            at == 0 || matches!(self.tokens[at - 1].what, What::Colon | What::Comma | What::Open);
+        let is_value = at == 0
+            || matches!(
+                self.tokens[at - 1].what,
+                What::Colon | What::Comma | What::Open
+            );
         let is_capital = (first..=last).all(|at| self.at(at).is_some_and(is_capitalised));
         let kind = match words {
             1 if shape::kind(value).is_some() || is_number(value) => return 0,
@@ -230,10 +239,14 @@ impl<'a> Scan<'a, '_> {
     /// A name: capitalised words inside a sentence, or several at its start.
     fn name(&mut self, at: usize, is_start: bool) -> usize {
         let is_part = |at: usize| self.at(at).filter(|word| is_capitalised(word));
-        let Some(word) = is_part(at).filter(|word| !is_common(word)) else { return 1 };
+        let Some(word) = is_part(at).filter(|word| !is_common(word)) else {
+            return 1;
+        };
         let mut last = at;
         while last + 1 < at + NAME_WORDS_MAX {
-            let Some(next) = self.next(last).filter(|word| is_capitalised(word)) else { break };
+            let Some(next) = self.next(last).filter(|word| is_capitalised(word)) else {
+                break;
+            };
             // What follows may be a key's name, a date or an identifier by itself.
             if is_common(next) || shape::kind(next).is_some() || is_month(next) {
                 break;
@@ -255,7 +268,9 @@ fn is_money_label(label: &str) -> bool {
 /// True of a word that begins with a capital and is of letters.
 fn is_capitalised(word: &str) -> bool {
     word.chars().next().is_some_and(char::is_uppercase)
-        && word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’' | '-'))
+        && word
+            .chars()
+            .all(|c| c.is_alphabetic() || matches!(c, '\'' | '’' | '-'))
 }
 
 /// True of capitals that stand alone as a value and are too many for a word: `IFOYYZ`.

@@ -39,7 +39,9 @@ fn is_plain(bytes: &[u8]) -> bool {
 pub(super) fn is_number(word: &str) -> bool {
     let bytes = word.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_digit)
-        && bytes.iter().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b','))
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b','))
         && bytes.iter().filter(|b| **b == b'.').count() <= 1
 }
 
@@ -50,11 +52,16 @@ fn is_amount(word: &str) -> bool {
         let number = number.trim_end_matches(['k', 'K', 'M', 'B']);
         return is_number(number);
     }
-    if let Some(number) = word.strip_suffix(currency).or_else(|| word.strip_suffix('%')) {
+    if let Some(number) = word
+        .strip_suffix(currency)
+        .or_else(|| word.strip_suffix('%'))
+    {
         return is_number(number);
     }
     let end = word.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ',');
-    let Some(end) = end.filter(|end| *end > 0) else { return false };
+    let Some(end) = end.filter(|end| *end > 0) else {
+        return false;
+    };
     let (number, unit) = word.split_at(end);
     is_number(number) && (is_unit(unit) || matches!(unit, "k" | "K" | "M" | "x"))
 }
@@ -76,7 +83,9 @@ pub(super) fn is_path(word: &str) -> bool {
         return false;
     }
     let slashes = bytes.iter().filter(|b| **b == b'/').count();
-    let is_rooted = ["/", "./", "../", "~/"].iter().any(|root| word.starts_with(root));
+    let is_rooted = ["/", "./", "../", "~/"]
+        .iter()
+        .any(|root| word.starts_with(root));
     let last = word.rsplit('/').next().unwrap_or(word);
     is_rooted && slashes > 0 && word.len() > 2
         || has_extension(last)
@@ -87,7 +96,9 @@ pub(super) fn is_path(word: &str) -> bool {
 
 /// True of the name of a file, and of a host.
 fn has_extension(name: &str) -> bool {
-    let Some((stem, extension)) = name.rsplit_once('.') else { return false };
+    let Some((stem, extension)) = name.rsplit_once('.') else {
+        return false;
+    };
     let is_known = EXTENSIONS.contains(&extension) || HOSTS.contains(&extension);
     let has_stem =
         stem.contains(char::is_alphabetic) || stem.contains(|c: char| c.is_ascii_digit());
@@ -115,7 +126,11 @@ fn mixed(word: &str) -> Option<Kind> {
     if is_code {
         return Some(Kind::Code);
     }
-    Some(if is_constant(bare) { Kind::Code } else { Kind::Id })
+    Some(if is_constant(bare) {
+        Kind::Code
+    } else {
+        Kind::Id
+    })
 }
 
 /// Long numbers are ids: of an order, a card, a telephone.
@@ -141,7 +156,8 @@ fn is_error(word: &str) -> bool {
     let is_upper = word.bytes().all(|b| b.is_ascii_uppercase());
     let is_errno = word.len() >= 5 && ERRNOS.iter().any(|begin| word.starts_with(begin));
     let is_named = ["Error", "Exception"].iter().any(|end| {
-        word.strip_suffix(end).is_some_and(|name| name.bytes().any(|b| b.is_ascii_lowercase()))
+        word.strip_suffix(end)
+            .is_some_and(|name| name.bytes().any(|b| b.is_ascii_lowercase()))
     });
     is_upper && (is_errno || word.starts_with("SIG") && word.len() >= 6) || is_named
 }
@@ -156,7 +172,9 @@ const ERRNOS: &[&str] = &[
 /// `MAX_RETRIES`, `RESOURCE_EXHAUSTED`.
 fn is_constant(word: &str) -> bool {
     word.contains('_')
-        && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        && word
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
         && word.bytes().filter(u8::is_ascii_uppercase).count() >= 2
 }
 
@@ -164,5 +182,7 @@ fn is_camel(word: &str) -> bool {
     let bytes = word.as_bytes();
     let is_letters = bytes.iter().all(u8::is_ascii_alphanumeric);
     is_letters
-        && bytes.windows(2).any(|two| two[0].is_ascii_lowercase() && two[1].is_ascii_uppercase())
+        && bytes
+            .windows(2)
+            .any(|two| two[0].is_ascii_lowercase() && two[1].is_ascii_uppercase())
 }

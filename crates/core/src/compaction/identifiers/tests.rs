@@ -6,12 +6,19 @@ use super::Kind::{Amount, Code, Date, Id, Name, Path};
 use super::*;
 
 fn found(text: &str) -> Vec<(Kind, &str)> {
-    identifiers(text).into_iter().map(|found| (found.kind, found.text)).collect()
+    identifiers(text)
+        .into_iter()
+        .map(|found| (found.kind, found.text))
+        .collect()
 }
 
 fn check(cases: &[(&str, &[(Kind, &str)])]) {
-    let wrong = cases.iter().filter(|(text, expected)| found(text) != *expected);
-    let wrong: Vec<_> = wrong.map(|(text, expected)| (text, found(text), expected)).collect();
+    let wrong = cases
+        .iter()
+        .filter(|(text, expected)| found(text) != *expected);
+    let wrong: Vec<_> = wrong
+        .map(|(text, expected)| (text, found(text), expected))
+        .collect();
     assert!(wrong.is_empty(), "text, found, expected: {wrong:#?}");
 }
 
@@ -19,21 +26,37 @@ fn check(cases: &[(&str, &[(Kind, &str)])]) {
 fn paths_and_ids_are_found_to_the_letter() {
     let cases: &[(&str, &[(Kind, &str)])] = &[
         ("", &[]),
-        ("Nothing to see here, and/or there. It is a one-way trip for he/she.", &[]),
+        (
+            "Nothing to see here, and/or there. It is a one-way trip for he/she.",
+            &[],
+        ),
         (
             "see src/main.rs:12 and ./a or ../b/c",
             &[(Path, "src/main.rs"), (Path, "./a"), (Path, "../b/c")],
         ),
         (
             "open /etc/hosts, ~/notes.md and config.yaml.",
-            &[(Path, "/etc/hosts"), (Path, "~/notes.md"), (Path, "config.yaml")],
+            &[
+                (Path, "/etc/hosts"),
+                (Path, "~/notes.md"),
+                (Path, "config.yaml"),
+            ],
         ),
-        (r"in C:\Users\ann\new.txt today", &[(Path, r"C:\Users\ann\new.txt")]),
+        (
+            r"in C:\Users\ann\new.txt today",
+            &[(Path, r"C:\Users\ann\new.txt")],
+        ),
         (
             "at https://example.com/a?b=1&c=2#d. Yes (http://x.org/y)",
-            &[(Path, "https://example.com/a?b=1&c=2#d"), (Path, "http://x.org/y")],
+            &[
+                (Path, "https://example.com/a?b=1&c=2#d"),
+                (Path, "http://x.org/y"),
+            ],
         ),
-        ("a .env in the folder target/ here", &[(Path, ".env"), (Path, "target/")]),
+        (
+            "a .env in the folder target/ here",
+            &[(Path, ".env"), (Path, "target/")],
+        ),
         (
             "flight HAT170, reservation 4WQ150, order #W123",
             &[(Id, "HAT170"), (Id, "4WQ150"), (Id, "#W123")],
@@ -42,7 +65,10 @@ fn paths_and_ids_are_found_to_the_letter() {
             "user mia_li_3668 pays with credit_card_4421486",
             &[(Id, "mia_li_3668"), (Id, "credit_card_4421486")],
         ),
-        ("commit 94fb3ce fixes ABC-123", &[(Id, "94fb3ce"), (Id, "ABC-123")]),
+        (
+            "commit 94fb3ce fixes ABC-123",
+            &[(Id, "94fb3ce"), (Id, "ABC-123")],
+        ),
         (
             "id 0197f0a2-58f1-7c3e-9d35-5b1f6f0f8a11 done",
             &[(Id, "0197f0a2-58f1-7c3e-9d35-5b1f6f0f8a11")],
@@ -51,7 +77,10 @@ fn paths_and_ids_are_found_to_the_letter() {
             "mail ann.b@example.com from 10.0.0.1, v1.2.3",
             &[(Id, "ann.b@example.com"), (Id, "10.0.0.1"), (Id, "v1.2.3")],
         ),
-        ("call 5551234567 for ticket #42", &[(Id, "5551234567"), (Id, "#42")]),
+        (
+            "call 5551234567 for ticket #42",
+            &[(Id, "5551234567"), (Id, "#42")],
+        ),
     ];
     check(cases);
 }
@@ -75,45 +104,82 @@ fn amounts_dates_codes_and_names_are_found_to_the_letter() {
         ),
         (
             "wait 24 hours or 5 minutes, 50 dollars",
-            &[(Amount, "24 hours"), (Amount, "5 minutes"), (Amount, "50 dollars")],
+            &[
+                (Amount, "24 hours"),
+                (Amount, "5 minutes"),
+                (Amount, "50 dollars"),
+            ],
         ),
-        ("a 24-hour stay, 2-bag limit, 3 bags", &[(Amount, "24-hour")]),
+        (
+            "a 24-hour stay, 2-bag limit, 3 bags",
+            &[(Amount, "24-hour")],
+        ),
         (
             "on 2024-05-15 at 15:00 or 06:00 AM or 3pm",
-            &[(Date, "2024-05-15"), (Date, "15:00"), (Date, "06:00 AM"), (Date, "3pm")],
+            &[
+                (Date, "2024-05-15"),
+                (Date, "15:00"),
+                (Date, "06:00 AM"),
+                (Date, "3pm"),
+            ],
         ),
         (
             "on May 15, May 15th, 2024 or 15 May 2024",
-            &[(Date, "May 15"), (Date, "May 15th, 2024"), (Date, "15 May 2024")],
+            &[
+                (Date, "May 15"),
+                (Date, "May 15th, 2024"),
+                (Date, "15 May 2024"),
+            ],
         ),
         (
             "2024-05-15T15:00:00.5+02:00, 15.5.2024, 5/15/2024",
-            &[(Date, "2024-05-15T15:00:00.5+02:00"), (Date, "15.5.2024"), (Date, "5/15/2024")],
+            &[
+                (Date, "2024-05-15T15:00:00.5+02:00"),
+                (Date, "15.5.2024"),
+                (Date, "5/15/2024"),
+            ],
         ),
-        ("until 03:00:00+1 in May 2024", &[(Date, "03:00:00+1"), (Date, "May 2024")]),
+        (
+            "until 03:00:00+1 in May 2024",
+            &[(Date, "03:00:00+1"), (Date, "May 2024")],
+        ),
         (
             "got ECONNREFUSED and E0308, HTTP 503",
             &[(Code, "ECONNREFUSED"), (Code, "E0308"), (Code, "HTTP 503")],
         ),
         (
             "ended with exit code 101: a KeyError, SIGSEGV",
-            &[(Code, "exit code 101"), (Code, "KeyError"), (Code, "SIGSEGV")],
+            &[
+                (Code, "exit code 101"),
+                (Code, "KeyError"),
+                (Code, "SIGSEGV"),
+            ],
         ),
         (
             "set MAX_RETRIES, not RESOURCE_EXHAUSTED",
             &[(Code, "MAX_RETRIES"), (Code, "RESOURCE_EXHAUSTED")],
         ),
-        ("Yes, I flew to New York with Mia Li. Thanks", &[(Name, "New York"), (Name, "Mia Li")]),
+        (
+            "Yes, I flew to New York with Mia Li. Thanks",
+            &[(Name, "New York"), (Name, "Mia Li")],
+        ),
         (
             "Mia said hello. Mia Li said so. From JFK to SEA",
             &[(Name, "Mia Li"), (Name, "JFK"), (Name, "SEA")],
         ),
         (
             "the fn parse_answer in toolUse of std::fmt",
-            &[(Name, "parse_answer"), (Name, "toolUse"), (Name, "std::fmt")],
+            &[
+                (Name, "parse_answer"),
+                (Name, "toolUse"),
+                (Name, "std::fmt"),
+            ],
         ),
         ("run `cargo` now", &[(Name, "cargo")]),
-        ("der Flug nach Zürich kostet 350€", &[(Name, "Flug"), (Name, "Zürich"), (Amount, "350€")]),
+        (
+            "der Flug nach Zürich kostet 350€",
+            &[(Name, "Flug"), (Name, "Zürich"), (Amount, "350€")],
+        ),
     ];
     check(cases);
 }
@@ -131,7 +197,10 @@ fn values_of_json_are_found_and_keys_are_not() {
             r#"[{"flight_number":"HAT123","date":"2024-05-20"}]"#,
             &[(Id, "HAT123"), (Date, "2024-05-20")],
         ),
-        (r#"{"total_baggages":2,"total":90,"order_id":7}"#, &[(Amount, "90"), (Id, "7")]),
+        (
+            r#"{"total_baggages":2,"total":90,"order_id":7}"#,
+            &[(Amount, "90"), (Id, "7")],
+        ),
         (
             r#"{"credit_card_4421486":{"last_four":"7447"}}"#,
             &[(Id, "credit_card_4421486"), (Id, "7447")],
@@ -148,8 +217,14 @@ fn values_of_json_are_found_and_keys_are_not() {
             r#"{"log":"line one\nHAT123 \"4WQ150\"","n":[1,200,300]}"#,
             &[(Id, "HAT123"), (Id, "4WQ150")],
         ),
-        (r#"{\"path\":\"src/a.rs\",\"price\":12}"#, &[(Path, "src/a.rs"), (Amount, "12")]),
-        ("read({\"path\":\"a b/c.rs\"})\nTotal: 152", &[(Path, "b/c.rs"), (Amount, "152")]),
+        (
+            r#"{\"path\":\"src/a.rs\",\"price\":12}"#,
+            &[(Path, "src/a.rs"), (Amount, "12")],
+        ),
+        (
+            "read({\"path\":\"a b/c.rs\"})\nTotal: 152",
+            &[(Path, "b/c.rs"), (Amount, "152")],
+        ),
     ];
     check(cases);
 }
@@ -181,12 +256,17 @@ fn lists_that_are_searched_are_sorted() {
 #[test]
 fn monotonous_text_takes_no_longer_than_other_text() {
     // Each of these is half a megabyte; were the scan not linear, the test would not end.
-    for piece in
-        ["a", "a-", "1,", "a/", "//", "\"", "a::", "\\u0041", "{", "é", "A ", "http://", ".", "1:"]
-    {
+    for piece in [
+        "a", "a-", "1,", "a/", "//", "\"", "a::", "\\u0041", "{", "é", "A ", "http://", ".", "1:",
+    ] {
         let text = piece.repeat(500_000 / piece.len());
         let found = identifiers(&text);
-        assert!(found.iter().all(|found| found.text.len() <= IDENTIFIER_BYTES_MAX), "{piece:?}");
+        assert!(
+            found
+                .iter()
+                .all(|found| found.text.len() <= IDENTIFIER_BYTES_MAX),
+            "{piece:?}"
+        );
     }
 }
 

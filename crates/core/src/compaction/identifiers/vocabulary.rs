@@ -41,12 +41,14 @@ pub(super) const UNITS: &[&str] = &[
 ];
 
 /// Currencies that also stand before a number.
-pub(super) const CURRENCIES: &[&str] =
-    &["USD", "EUR", "GBP", "JPY", "CHF", "CAD", "AUD", "INR", "CNY"];
+pub(super) const CURRENCIES: &[&str] = &[
+    "USD", "EUR", "GBP", "JPY", "CHF", "CAD", "AUD", "INR", "CNY",
+];
 
 /// Words before the number of an error or status.
-pub(super) const CODES: &[&str] =
-    &["HTTP", "code", "status", "errno", "signal", "Error", "error", "Status", "Code"];
+pub(super) const CODES: &[&str] = &[
+    "HTTP", "code", "status", "errno", "signal", "Error", "error", "Status", "Code",
+];
 
 /// Extensions of files.
 pub(super) const EXTENSIONS: &[&str] = &[
@@ -60,8 +62,9 @@ pub(super) const EXTENSIONS: &[&str] = &[
 ];
 
 /// Ends of names of hosts.
-pub(super) const HOSTS: &[&str] =
-    &["com", "org", "net", "io", "dev", "app", "gov", "edu", "co", "uk", "de", "fr", "eu", "ai"];
+pub(super) const HOSTS: &[&str] = &[
+    "com", "org", "net", "io", "dev", "app", "gov", "edu", "co", "uk", "de", "fr", "eu", "ai",
+];
 
 /// In the name of a value: it is money.
 const MONEY: &[&str] = &[
@@ -84,9 +87,20 @@ pub(super) fn is_number_of(label: &str) -> bool {
     label.ends_with("id")
         || label.ends_with("Id")
         || label.ends_with("ID")
-        || ["number", "no", "zip", "last_four", "port", "pid", "phone", "sku", "version", "code"]
-            .iter()
-            .any(|word| label.eq_ignore_ascii_case(word))
+        || [
+            "number",
+            "no",
+            "zip",
+            "last_four",
+            "port",
+            "pid",
+            "phone",
+            "sku",
+            "version",
+            "code",
+        ]
+        .iter()
+        .any(|word| label.eq_ignore_ascii_case(word))
         || label.ends_with("_number")
         || label.ends_with("_code")
 }

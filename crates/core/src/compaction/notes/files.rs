@@ -48,9 +48,13 @@ fn look(value: &Value, key: &str, left: &mut usize, found: &mut Vec<String>) {
     *left -= 1;
     match value {
         Value::String(text) if is_file(text.trim(), key) => found.push(text.trim().to_owned()),
-        Value::Array(values) => values.iter().for_each(|value| look(value, key, left, found)),
+        Value::Array(values) => values
+            .iter()
+            .for_each(|value| look(value, key, left, found)),
         Value::Object(entries) => {
-            entries.iter().for_each(|(key, value)| look(value, key, left, found));
+            entries
+                .iter()
+                .for_each(|(key, value)| look(value, key, left, found));
         }
         _ => {}
     }
@@ -68,6 +72,8 @@ fn names_file(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     let words = key.split(['_', '-']);
     KEYS.contains(&key.as_str())
-        || words.clone().any(|word| matches!(word, "path" | "file" | "filename" | "filepath"))
+        || words
+            .clone()
+            .any(|word| matches!(word, "path" | "file" | "filename" | "filepath"))
         || key.ends_with("path")
 }

@@ -72,7 +72,8 @@ impl Notes {
         if turn.text.is_empty() {
             return;
         }
-        self.pending_questions.retain(|question| !question.starts_with(answering));
+        self.pending_questions
+            .retain(|question| !question.starts_with(answering));
         let questions = sentences(&turn.text).filter(|sentence| is_question(sentence));
         for question in questions {
             let question = bounded(&format!("{asking}{question}"));
@@ -118,13 +119,21 @@ impl Notes {
         list(text, "Files", &self.files, ", ");
         list(text, "Decided", &self.decisions, "; ");
         list(text, "Not answered yet", &self.pending_questions, " ");
-        list(text, "Last error", std::slice::from_ref(&self.last_error), "");
+        list(
+            text,
+            "Last error",
+            std::slice::from_ref(&self.last_error),
+            "",
+        );
     }
 
     /// The identifiers in them.
     pub fn identifiers(&self) -> impl Iterator<Item = Identifier<'_>> {
         let lists = [&self.files, &self.decisions, &self.pending_questions];
-        let notes = lists.into_iter().flatten().chain(std::iter::once(&self.last_error));
+        let notes = lists
+            .into_iter()
+            .flatten()
+            .chain(std::iter::once(&self.last_error));
         notes.flat_map(|note| identifiers(note))
     }
 }
@@ -140,7 +149,8 @@ fn is_call_only(turn: &Spoken) -> bool {
     !turn.calls.is_empty()
         && lines.clone().count() <= turn.calls.len()
         && lines.clone().zip(&turn.calls).all(|(line, (name, _))| {
-            line.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('('))
+            line.strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.starts_with('('))
         })
 }
 

@@ -16,11 +16,17 @@ fn turn(seq: u64, role: Role, text: &str) -> Spoken {
 
 fn call(seq: u64, arguments: &str) -> Spoken {
     let calls = vec![("f".to_owned(), arguments.to_owned())];
-    Spoken { calls, ..turn(seq, Role::Assistant, &format!("f({arguments})")) }
+    Spoken {
+        calls,
+        ..turn(seq, Role::Assistant, &format!("f({arguments})"))
+    }
 }
 
 fn decided(seq: u64, text: &str, decision: &str) -> Spoken {
-    Spoken { decisions: vec![decision.to_owned()], ..turn(seq, Role::Assistant, text) }
+    Spoken {
+        decisions: vec![decision.to_owned()],
+        ..turn(seq, Role::Assistant, text)
+    }
 }
 
 fn noted(turns: &[Spoken]) -> Notes {
@@ -33,19 +39,39 @@ fn noted(turns: &[Spoken]) -> Notes {
 fn files_are_taken_from_the_arguments_of_calls() {
     for (arguments, files) in [
         (r#"{"path": "src/main.rs"}"#, vec!["src/main.rs"]),
-        (r#"{"file_path": "my notes.txt", "limit": 3}"#, vec!["my notes.txt"]),
-        (r#"{"edits": [{"filename": "a.py"}, {"filename": "b.py"}]}"#, vec!["a.py", "b.py"]),
+        (
+            r#"{"file_path": "my notes.txt", "limit": 3}"#,
+            vec!["my notes.txt"],
+        ),
+        (
+            r#"{"edits": [{"filename": "a.py"}, {"filename": "b.py"}]}"#,
+            vec!["a.py", "b.py"],
+        ),
         (r#"{"paths": ["x/y", "plain words"]}"#, vec!["x/y"]),
-        (r#"{"command": "/usr/bin/env", "url": "https://a.com/b.rs"}"#, vec!["/usr/bin/env"]),
+        (
+            r#"{"command": "/usr/bin/env", "url": "https://a.com/b.rs"}"#,
+            vec!["/usr/bin/env"],
+        ),
         (r#"{"destination": "SEA", "date": "2024-05-20"}"#, vec![]),
         (r#"{"path": "#, vec![]),
         (r#"["#, vec![]),
     ] {
         assert_eq!(noted(&[call(1, arguments)]).files, files, "{arguments}");
     }
-    let again = [r#"{"path":"a.rs"}"#, r#"{"path":"b.rs"}"#, r#"{"path":"a.rs"}"#];
-    let turns: Vec<Spoken> = (1..).zip(again).map(|(seq, text)| call(seq, text)).collect();
-    assert_eq!(noted(&turns).files, ["b.rs", "a.rs"], "newest last, each once");
+    let again = [
+        r#"{"path":"a.rs"}"#,
+        r#"{"path":"b.rs"}"#,
+        r#"{"path":"a.rs"}"#,
+    ];
+    let turns: Vec<Spoken> = (1..)
+        .zip(again)
+        .map(|(seq, text)| call(seq, text))
+        .collect();
+    assert_eq!(
+        noted(&turns).files,
+        ["b.rs", "a.rs"],
+        "newest last, each once"
+    );
 }
 
 #[test]
@@ -56,10 +82,19 @@ fn a_question_is_pending_until_the_other_speaks() {
     let yours = turn(2, bot, "It is $121. Shall I book it?");
     for (turns, pending) in [
         (vec![ask(1)], asked.to_vec()),
-        (vec![ask(1), call(2, "{}"), turn(3, Role::Tool, "Who?")], asked.to_vec()),
-        (vec![ask(1), yours.clone()], vec!["assistant: Shall I book it?"]),
+        (
+            vec![ask(1), call(2, "{}"), turn(3, Role::Tool, "Who?")],
+            asked.to_vec(),
+        ),
+        (
+            vec![ask(1), yours.clone()],
+            vec!["assistant: Shall I book it?"],
+        ),
         (vec![ask(1), yours.clone(), turn(3, user, "Yes")], vec![]),
-        (vec![ask(1), yours.clone(), turn(3, user, "")], vec!["assistant: Shall I book it?"]),
+        (
+            vec![ask(1), yours.clone(), turn(3, user, "")],
+            vec!["assistant: Shall I book it?"],
+        ),
         (
             vec![yours, ask(3), turn(4, user, "(Hello?)")],
             [&asked[..], &["user: (Hello?)"]].concat(),
@@ -78,10 +113,21 @@ fn notes_are_bounded_and_keep_the_newest() {
         let text = format!("What is {seq}, {}?", "é".repeat(200));
         let errors = vec![format!("error {seq} {}", "ü ".repeat(1_000))];
         let decisions = vec![format!("Do {seq}")];
-        notes.note(&Spoken { errors, decisions, text, ..call(seq, &arguments) });
+        notes.note(&Spoken {
+            errors,
+            decisions,
+            text,
+            ..call(seq, &arguments)
+        });
     }
-    assert_eq!((notes.files.len(), notes.files.last().unwrap().as_str()), (64, "src/200.rs"));
-    assert_eq!((notes.decisions.len(), notes.decisions[31].as_str()), (32, "Do 200"));
+    assert_eq!(
+        (notes.files.len(), notes.files.last().unwrap().as_str()),
+        (64, "src/200.rs")
+    );
+    assert_eq!(
+        (notes.decisions.len(), notes.decisions[31].as_str()),
+        (32, "Do 200")
+    );
     assert_eq!(notes.pending_questions.len(), 16);
     assert!(notes.last_error.starts_with("error 200"));
     let is_cut = |note: &String| note.len() <= NOTE_BYTES_MAX && note.ends_with(CUT);
@@ -119,7 +165,10 @@ fn notes_cover_a_span_only_when_every_exchange_is_decided_and_nothing_is_lost() 
     assert!(!Notes::default().cover(&whole), "other notes");
     assert!(!noted(&whole).cover(&[]));
     let one_more = [&whole[..], &[user(5, "and?")]].concat();
-    assert!(!noted(&one_more).cover(&one_more), "the last exchange is not decided");
+    assert!(
+        !noted(&one_more).cover(&one_more),
+        "the last exchange is not decided"
+    );
     let lost = [user(1, "please book HAT001"), whole[1].clone()];
     assert!(!noted(&lost).cover(&lost), "HAT001 is in no note");
 }

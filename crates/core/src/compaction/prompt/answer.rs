@@ -73,7 +73,9 @@ fn body(fields: &Map<String, Value>) -> Result<Body, Rejection> {
     if fields.contains_key("error") || fields.contains_key("refusal") {
         return Err(Rejection::Refusal);
     }
-    Err(Rejection::FieldMissing { field: "session_intent" })
+    Err(Rejection::FieldMissing {
+        field: "session_intent",
+    })
 }
 
 fn wrong(problem: String) -> Rejection {
@@ -104,5 +106,7 @@ fn list(fields: &Map<String, Value>, name: &str) -> Result<Vec<String>, Rejectio
         _ => Err(wrong(format!("{name}[{place}] is no text"))),
     };
     let entries = entries.iter().enumerate().map(entry);
-    entries.filter(|entry| !entry.as_ref().is_ok_and(String::is_empty)).collect()
+    entries
+        .filter(|entry| !entry.as_ref().is_ok_and(String::is_empty))
+        .collect()
 }

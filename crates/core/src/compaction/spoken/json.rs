@@ -11,7 +11,11 @@ pub fn compact(text: &str) -> Cow<'_, str> {
     let trimmed = text.trim();
     let is_json =
         trimmed.starts_with(['{', '[']) && serde_json::from_str::<&RawValue>(trimmed).is_ok();
-    if is_json { Cow::Owned(without_blanks(trimmed)) } else { Cow::Borrowed(trimmed) }
+    if is_json {
+        Cow::Owned(without_blanks(trimmed))
+    } else {
+        Cow::Borrowed(trimmed)
+    }
 }
 
 fn without_blanks(json: &str) -> String {

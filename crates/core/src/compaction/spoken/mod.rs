@@ -65,11 +65,22 @@ pub fn spoken(seq: u64, turn: &Turn, bytes: usize) -> Spoken {
         text,
         calls: Vec::new(),
         errors: Vec::new(),
-        decisions: turn.metadata.get(DECISION).map(|decision| lines(decision)).unwrap_or_default(),
+        decisions: turn
+            .metadata
+            .get(DECISION)
+            .map(|decision| lines(decision))
+            .unwrap_or_default(),
         bytes,
     };
-    if !turn.metadata.get(LABEL).is_some_and(|label| NOT_SAID.contains(&label.as_str())) {
-        turn.parts.iter().filter(|part| was_said(part)).for_each(|part| spoken.hear(part));
+    if !turn
+        .metadata
+        .get(LABEL)
+        .is_some_and(|label| NOT_SAID.contains(&label.as_str()))
+    {
+        turn.parts
+            .iter()
+            .filter(|part| was_said(part))
+            .for_each(|part| spoken.hear(part));
     }
     spoken
 }
@@ -78,11 +89,18 @@ impl Spoken {
     fn hear(&mut self, part: &Part) {
         match &part.kind {
             PartKind::Text(text) => self.push(&without_memories(text)),
-            PartKind::ToolUse { name, input_json, .. } => {
+            PartKind::ToolUse {
+                name, input_json, ..
+            } => {
                 self.push(&format!("{name}({})", compact(input_json)));
                 self.calls.push((name.clone(), input_json.clone()));
             }
-            PartKind::ToolResult { content, parts, is_error, .. } => {
+            PartKind::ToolResult {
+                content,
+                parts,
+                is_error,
+                ..
+            } => {
                 let pieces = parts.iter().map(|part| match &part.kind {
                     PartKind::Text(text) => compact(text).into_owned(),
                     kind => media(kind),
@@ -115,7 +133,12 @@ impl Spoken {
 
 /// The marker of a media part; nothing for what else has no text.
 fn media(kind: &PartKind) -> String {
-    let PartKind::Media { media_type, name, .. } = kind else { return String::new() };
+    let PartKind::Media {
+        media_type, name, ..
+    } = kind
+    else {
+        return String::new();
+    };
     let marker = match media_type.split('/').next() {
         Some("image") => "[image]",
         Some("audio") => "[audio]",
@@ -123,7 +146,11 @@ fn media(kind: &PartKind) -> String {
         _ => "[document]",
     };
     let name: Vec<&str> = name.split_whitespace().collect();
-    if name.is_empty() { marker.to_owned() } else { format!("{marker} {}", name.join(" ")) }
+    if name.is_empty() {
+        marker.to_owned()
+    } else {
+        format!("{marker} {}", name.join(" "))
+    }
 }
 
 /// False for a part that the provider's fields mark as ours.
@@ -145,7 +172,9 @@ fn without_memories(text: &str) -> String {
     let mut rest = text;
     let mut said = String::with_capacity(text.len());
     while let Some((before, block)) = rest.split_once(begin) {
-        let Some((_, after)) = block.split_once(end) else { break };
+        let Some((_, after)) = block.split_once(end) else {
+            break;
+        };
         said.push_str(before);
         rest = after;
     }
@@ -155,6 +184,9 @@ fn without_memories(text: &str) -> String {
 
 /// A decision in each line.
 fn lines(decisions: &str) -> Vec<String> {
-    let lines = decisions.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = decisions
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
     lines.map(str::to_owned).collect()
 }

@@ -53,5 +53,6 @@ fn is_short(before: &str) -> bool {
     is_number || word.contains('.') && word.len() <= 4 || ABBREVIATIONS.contains(&word)
 }
 
-const ABBREVIATIONS: &[&str] =
-    &["Dr", "Mr", "Mrs", "Ms", "No", "Nr", "St", "approx", "etc", "vs", "bzw", "ca"];
+const ABBREVIATIONS: &[&str] = &[
+    "Dr", "Mr", "Mrs", "Ms", "No", "Nr", "St", "approx", "etc", "vs", "bzw", "ca",
+];

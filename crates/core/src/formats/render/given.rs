@@ -18,7 +18,12 @@ pub(super) fn content(
 ) -> Option<Option<Value>> {
     match mark {
         None => {
-            if let [Part { kind: PartKind::Text(text), extra_json }] = parts
+            if let [
+                Part {
+                    kind: PartKind::Text(text),
+                    extra_json,
+                },
+            ] = parts
                 && extra_json.is_empty()
             {
                 return Some(Some(text.as_str().into()));
@@ -84,5 +89,8 @@ pub(super) fn uri(source: &MediaSource) -> Option<&str> {
 
 /// The content of a URI that holds it.
 pub(super) fn base64<'a>(media_type: &str, source: &'a MediaSource) -> Option<&'a str> {
-    uri(source)?.strip_prefix("data:")?.strip_prefix(media_type)?.strip_prefix(";base64,")
+    uri(source)?
+        .strip_prefix("data:")?
+        .strip_prefix(media_type)?
+        .strip_prefix(";base64,")
 }

@@ -24,13 +24,19 @@ pub(super) struct Ids<'a> {
 impl<'a> Ids<'a> {
     pub(super) fn new(format: MessageFormat, turns: &'a [Turn]) -> Self {
         let given = turns.iter().filter(|turn| turn.format == Some(format));
-        let ids = given.flat_map(|turn| &turn.parts).filter_map(|part| match &part.kind {
-            PartKind::ToolUse { id, .. } | PartKind::ToolResult { tool_use_id: id, .. } => {
-                Some(id.as_str())
-            }
-            _ => None,
-        });
-        Self { format, given: ids.filter(|id| !fits(format, id)).collect() }
+        let ids = given
+            .flat_map(|turn| &turn.parts)
+            .filter_map(|part| match &part.kind {
+                PartKind::ToolUse { id, .. }
+                | PartKind::ToolResult {
+                    tool_use_id: id, ..
+                } => Some(id.as_str()),
+                _ => None,
+            });
+        Self {
+            format,
+            given: ids.filter(|id| !fits(format, id)).collect(),
+        }
     }
 
     /// The id as the provider takes it: the same for the same id, always.
@@ -38,7 +44,10 @@ impl<'a> Ids<'a> {
         if fits(self.format, id) || self.given.contains(id) {
             return id.into();
         }
-        let kept = id.chars().take(KEPT_CHARS).map(|c| if is_plain(c) { c } else { '_' });
+        let kept = id
+            .chars()
+            .take(KEPT_CHARS)
+            .map(|c| if is_plain(c) { c } else { '_' });
         format!("{}_{:016x}", kept.collect::<String>(), hash(id)).into()
     }
 }

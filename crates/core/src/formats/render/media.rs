@@ -53,7 +53,14 @@ impl<'a> Media<'a> {
         from: Option<MessageFormat>,
         to: MessageFormat,
     ) -> Option<Self> {
-        let PartKind::Media { media_type, source, name } = &part.kind else { return None };
+        let PartKind::Media {
+            media_type,
+            source,
+            name,
+        } = &part.kind
+        else {
+            return None;
+        };
         let (source, told) = match source {
             MediaSource::Data(data) => (Source::Base64(base64::encode(data).into()), ""),
             MediaSource::Uri(uri) => match data_url(uri) {
@@ -65,15 +72,28 @@ impl<'a> Media<'a> {
                 None => (Source::Elsewhere, ""),
             },
         };
-        let media_type = if media_type.is_empty() { told } else { media_type.as_str() };
+        let media_type = if media_type.is_empty() {
+            told
+        } else {
+            media_type.as_str()
+        };
         // The name that many programs give it, and that no provider takes.
-        let media_type = if media_type == "image/jpg" { "image/jpeg" } else { media_type };
+        let media_type = if media_type == "image/jpg" {
+            "image/jpeg"
+        } else {
+            media_type
+        };
         let kind = kind(media_type, extra, &part.kind);
         let source = match source {
             Source::Base64(data) if data.is_empty() => Source::Elsewhere,
             source => source,
         };
-        Some(Self { kind, media_type, source, name })
+        Some(Self {
+            kind,
+            media_type,
+            source,
+            name,
+        })
     }
 
     /// The line that stands for it where the provider does not take it.
@@ -118,7 +138,11 @@ impl<'a> Media<'a> {
 
     /// The name that a provider wants of a file.
     pub(super) fn file_name(&self) -> &'a str {
-        if self.name.is_empty() { "document" } else { self.name }
+        if self.name.is_empty() {
+            "document"
+        } else {
+            self.name
+        }
     }
 }
 
@@ -135,7 +159,11 @@ fn is_web(uri: &str) -> bool {
 
 /// True for OpenAI's files whose data has no head that says what it is.
 fn holds_raw_base64(extra: &Extra) -> bool {
-    let inner = extra.rest.get("file").and_then(Value::as_object).unwrap_or(&extra.rest);
+    let inner = extra
+        .rest
+        .get("file")
+        .and_then(Value::as_object)
+        .unwrap_or(&extra.rest);
     inner.get("file_data").is_some_and(Value::is_string)
 }
 
@@ -148,7 +176,11 @@ fn shares_files(from: Option<MessageFormat>, to: MessageFormat) -> bool {
 fn kind(media_type: &str, extra: &Extra, part: &PartKind) -> Kind {
     let of_web = |uri: &str| {
         let path = uri.split(['?', '#']).next().unwrap_or_default();
-        let ending = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+        let ending = path
+            .rsplit('.')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         match ending.as_str() {
             "png" | "jpg" | "jpeg" | "gif" | "webp" => Kind::Image,
             "mp3" | "wav" | "ogg" | "m4a" => Kind::Audio,
@@ -161,7 +193,14 @@ fn kind(media_type: &str, extra: &Extra, part: &PartKind) -> Kind {
         (_, Some("file" | "input_file" | "document"), _) => Kind::Document,
         (Some("image"), ..) => Kind::Image,
         (Some("audio"), ..) => Kind::Audio,
-        (Some(""), _, PartKind::Media { source: MediaSource::Uri(uri), .. }) => of_web(uri),
+        (
+            Some(""),
+            _,
+            PartKind::Media {
+                source: MediaSource::Uri(uri),
+                ..
+            },
+        ) => of_web(uri),
         _ => Kind::Document,
     }
 }

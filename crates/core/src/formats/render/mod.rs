@@ -72,7 +72,11 @@ pub fn render(format: MessageFormat, turns: &[Turn], options: &RenderOptions<'_>
     };
     // Writing values to a string has no way to fail: all keys are strings.
     let messages_json = serde_json::to_string(&messages).unwrap_or_default();
-    Rendered { system, messages_json, ends }
+    Rendered {
+        system,
+        messages_json,
+        ends,
+    }
 }
 
 /// System prompt, messages and the ends of the turns.

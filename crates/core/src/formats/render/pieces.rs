@@ -56,7 +56,12 @@ pub(super) struct ToolResult<'a> {
 
 impl<'a> Pieces<'a> {
     pub(super) fn read(turn: &'a Turn, to: MessageFormat, ids: &Ids<'a>) -> Self {
-        let reader = Reader { from: turn.format, to, role: turn.role, ids };
+        let reader = Reader {
+            from: turn.format,
+            to,
+            role: turn.role,
+            ids,
+        };
         let mut results = Vec::new();
         let mut rest = Vec::new();
         for part in &turn.parts {
@@ -71,7 +76,12 @@ impl<'a> Pieces<'a> {
             rest.push(text(EMPTY.into()));
         }
         let fields = reader.fields(Extra::read(&turn.extra_json));
-        Self { role: turn.role, fields, results, rest }
+        Self {
+            role: turn.role,
+            fields,
+            results,
+            rest,
+        }
     }
 }
 
@@ -158,11 +168,23 @@ impl<'a> Reader<'a, '_> {
             }
             PartKind::Text(text) => Some(Piece::Text(text.into(), self.fields(extra))),
             PartKind::Media { .. } => self.media(part, extra, false),
-            PartKind::ToolUse { id, name, input_json } if self.role == Role::Assistant => {
-                let call = ToolUse { id: self.ids.say(id), name, input_json };
+            PartKind::ToolUse {
+                id,
+                name,
+                input_json,
+            } if self.role == Role::Assistant => {
+                let call = ToolUse {
+                    id: self.ids.say(id),
+                    name,
+                    input_json,
+                };
                 Some(Piece::ToolUse(call, self.fields(extra)))
             }
-            PartKind::Thinking { signature, redacted, .. } => {
+            PartKind::Thinking {
+                signature,
+                redacted,
+                ..
+            } => {
                 let signed = *redacted || !signature.is_empty();
                 let shown = signed
                     && self.to == MessageFormat::Anthropic
@@ -184,7 +206,13 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn result(&self, part: &'a Part) -> Option<ToolResult<'a>> {
-        let PartKind::ToolResult { tool_use_id, content, parts, is_error } = &part.kind else {
+        let PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error,
+        } = &part.kind
+        else {
             return None;
         };
         if !matches!(self.role, Role::User | Role::Tool) {

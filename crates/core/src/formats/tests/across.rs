@@ -53,7 +53,10 @@ fn a_conversation_with_calls_goes_everywhere() {
     let turns = read(OpenAi, &openai);
     assert_eq!(give(Anthropic, &turns), anthropic);
     let rendered = render(Anthropic, &turns);
-    assert_eq!((rendered.system.as_str(), rendered.ends), ("Be brief.", vec![0, 1, 2, 3, 3, 3, 4]));
+    assert_eq!(
+        (rendered.system.as_str(), rendered.ends),
+        ("Be brief.", vec![0, 1, 2, 3, 3, 3, 4])
+    );
 
     let call = |id: &str| {
         json!({ "type": "function_call", "call_id": id, "name": "weather",
@@ -82,15 +85,27 @@ fn what_has_no_word_elsewhere_is_left_out() {
     let refusal = json!([{ "type": "refusal", "refusal": "No." }]);
     let cases = [
         (OpenAiResponses, json!([hi, reasoning, no])),
-        (OpenAiResponses, json!([hi, { "type": "web_search_call", "id": "w" }, no])),
+        (
+            OpenAiResponses,
+            json!([hi, { "type": "web_search_call", "id": "w" }, no]),
+        ),
         (
             OpenAiResponses,
             json!([hi, { "type": "message", "role": "assistant", "id": "m",
             "content": [{ "type": "output_text", "text": "No.", "annotations": [] }] }]),
         ),
-        (OpenAi, json!([hi, { "role": "assistant", "content": refusal }])),
-        (OpenAi, json!([hi, { "role": "assistant", "content": "No.", "reasoning": "why" }])),
-        (OpenAi, json!([hi, { "role": "assistant", "content": "" }, no])),
+        (
+            OpenAi,
+            json!([hi, { "role": "assistant", "content": refusal }]),
+        ),
+        (
+            OpenAi,
+            json!([hi, { "role": "assistant", "content": "No.", "reasoning": "why" }]),
+        ),
+        (
+            OpenAi,
+            json!([hi, { "role": "assistant", "content": "" }, no]),
+        ),
         (
             Anthropic,
             json!([hi, { "role": "assistant", "content": [
@@ -98,15 +113,25 @@ fn what_has_no_word_elsewhere_is_left_out() {
             { "type": "text", "text": "No.", "cache_control": { "type": "ephemeral" } },
         ] }]),
         ),
-        (Anthropic, json!([hi, { "role": "assistant", "content": [] }, no])),
+        (
+            Anthropic,
+            json!([hi, { "role": "assistant", "content": [] }, no]),
+        ),
     ];
     for (from, messages) in cases {
-        for to in [OpenAi, OpenAiResponses, Anthropic].into_iter().filter(|to| *to != from) {
+        for to in [OpenAi, OpenAiResponses, Anthropic]
+            .into_iter()
+            .filter(|to| *to != from)
+        {
             let expected = match to {
                 Anthropic => json!([said("user", "hi"), said("assistant", "No.")]),
                 _ => json!([hi, no]),
             };
-            assert_eq!(across(from, to, &messages), expected, "{messages} in {to:?}");
+            assert_eq!(
+                across(from, to, &messages),
+                expected,
+                "{messages} in {to:?}"
+            );
         }
     }
 }
@@ -141,7 +166,10 @@ fn media_is_said_as_each_provider_takes_it() {
         { "type": "input_file", "file_id": "file-1" },
     ]);
     assert_eq!(across(OpenAi, Anthropic, &user(&chat)), user(&anthropic));
-    assert_eq!(across(OpenAi, OpenAiResponses, &user(&chat)), user(&responses));
+    assert_eq!(
+        across(OpenAi, OpenAiResponses, &user(&chat)),
+        user(&responses)
+    );
 
     let blocks = json!([
         source("image", json!({ "type": "file", "file_id": "file_1" })),
@@ -149,7 +177,10 @@ fn media_is_said_as_each_provider_takes_it() {
             "document",
             json!({ "type": "text", "media_type": "text/plain", "data": "J\u{f6}rg" })
         ),
-        source("document", json!({ "type": "url", "url": "https://example.org/a" })),
+        source(
+            "document",
+            json!({ "type": "url", "url": "https://example.org/a" })
+        ),
     ]);
     let chat = json!([
         { "type": "text", "text": "[image]" },
@@ -245,7 +276,11 @@ fn input_is_what_each_provider_takes() {
         assert_eq!(chat[0]["tool_calls"][0]["function"]["arguments"], arguments);
         let anthropic = across(OpenAiResponses, Anthropic, &call);
         let text = anthropic[1]["content"][0]["input"].to_string();
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), object, "{input}");
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            object,
+            "{input}"
+        );
     }
 }
 
@@ -274,23 +309,39 @@ fn a_custom_call_has_a_custom_output() {
 #[test]
 fn ids_stay_with_their_other_half() {
     let long = "toolu_".repeat(12);
-    let call = PartKind::ToolUse { id: long.clone(), name: "f".into(), input_json: "{}".into() };
+    let call = PartKind::ToolUse {
+        id: long.clone(),
+        name: "f".into(),
+        input_json: "{}".into(),
+    };
     let result = PartKind::ToolResult {
         tool_use_id: long.clone(),
         content: "a".into(),
         parts: vec![],
         is_error: false,
     };
-    let mut turns =
-        [Turn::new(Role::Assistant, vec![call.into()]), Turn::new(Role::Tool, vec![result.into()])];
+    let mut turns = [
+        Turn::new(Role::Assistant, vec![call.into()]),
+        Turn::new(Role::Tool, vec![result.into()]),
+    ];
     let ids = |turns: &[Turn]| {
         let messages = give(OpenAi, turns);
-        (messages[0]["tool_calls"][0]["id"].clone(), messages[1]["tool_call_id"].clone())
+        (
+            messages[0]["tool_calls"][0]["id"].clone(),
+            messages[1]["tool_call_id"].clone(),
+        )
     };
     let (call, result) = ids(&turns);
-    assert!(call == result && call.as_str().unwrap().len() <= 40, "{call} {result}");
+    assert!(
+        call == result && call.as_str().unwrap().len() <= 40,
+        "{call} {result}"
+    );
     turns[0].format = Some(OpenAi);
-    assert_eq!(ids(&turns), (long.clone().into(), long.into()), "what is given back is the name");
+    assert_eq!(
+        ids(&turns),
+        (long.clone().into(), long.into()),
+        "what is given back is the name"
+    );
 }
 
 #[test]
@@ -303,12 +354,18 @@ fn the_systems_prompt_is_where_the_provider_wants_it() {
             { "role": "user", "content": "hi" },
         ]),
     );
-    let options = RenderOptions { system: "You are a bot.", ..RenderOptions::default() };
+    let options = RenderOptions {
+        system: "You are a bot.",
+        ..RenderOptions::default()
+    };
     let render = |format| crate::formats::render(format, &turns, &options);
     let chat = render(OpenAi);
     assert_eq!((chat.system.as_str(), &chat.ends[..]), ("", &[2, 3, 4][..]));
     let messages: Value = serde_json::from_str(&chat.messages_json).unwrap();
-    assert_eq!(messages[0], json!({ "role": "system", "content": "You are a bot." }));
+    assert_eq!(
+        messages[0],
+        json!({ "role": "system", "content": "You are a bot." })
+    );
     assert_eq!(messages[2]["role"], "developer");
 
     let anthropic = render(Anthropic);

@@ -143,18 +143,36 @@ pub(super) fn anthropic() -> Vec<Value> {
         json!({ "type": "web_search_tool_result", "tool_use_id": "s1", "content": [{}] }),
     ];
     messages.extend(
-        inner.iter().chain(&outer).map(|block| json!({ "role": "user", "content": [block] })),
+        inner
+            .iter()
+            .chain(&outer)
+            .map(|block| json!({ "role": "user", "content": [block] })),
     );
     messages
 }
 
 /// OpenAI arrays that are refused, and why.
 pub(super) const OPENAI_REFUSED: &[(&str, &str)] = &[
-    ("", ": not JSON: EOF while parsing a value at line 1 column 0"),
-    ("[\n{]", ": not JSON: key must be a string at line 2 column 2"),
-    (r#"{"messages":[]}"#, ": an object; expected a list of messages"),
-    (r#"[{"role":"user","content":"a"},"b"]"#, "[1]: a string; expected an object"),
-    (r#"[{"content":"a"}]"#, "[0].role: missing; expected a string"),
+    (
+        "",
+        ": not JSON: EOF while parsing a value at line 1 column 0",
+    ),
+    (
+        "[\n{]",
+        ": not JSON: key must be a string at line 2 column 2",
+    ),
+    (
+        r#"{"messages":[]}"#,
+        ": an object; expected a list of messages",
+    ),
+    (
+        r#"[{"role":"user","content":"a"},"b"]"#,
+        "[1]: a string; expected an object",
+    ),
+    (
+        r#"[{"content":"a"}]"#,
+        "[0].role: missing; expected a string",
+    ),
     (r#"[{"role":null}]"#, "[0].role: null; expected a string"),
     (
         r#"[{"role":"bot"}]"#,
@@ -165,12 +183,30 @@ pub(super) const OPENAI_REFUSED: &[(&str, &str)] = &[
         "[0].role: the legacy role \"function\" is not supported; \
          send a \"tool\" message with the call's tool_call_id",
     ),
-    (r#"[{"role":"user"}]"#, "[0].content: missing; expected a string or a list"),
-    (r#"[{"role":"system","content":null}]"#, "[0].content: null; expected a string or a list"),
-    (r#"[{"role":"user","content":{}}]"#, "[0].content: an object; expected a string or a list"),
-    (r#"[{"role":"user","content":[]}]"#, "[0].content: an empty list; expected at least one part"),
-    (r#"[{"role":"user","content":["a"]}]"#, "[0].content[0]: a string; expected an object"),
-    (r#"[{"role":"user","content":[{}]}]"#, "[0].content[0].type: missing; expected a string"),
+    (
+        r#"[{"role":"user"}]"#,
+        "[0].content: missing; expected a string or a list",
+    ),
+    (
+        r#"[{"role":"system","content":null}]"#,
+        "[0].content: null; expected a string or a list",
+    ),
+    (
+        r#"[{"role":"user","content":{}}]"#,
+        "[0].content: an object; expected a string or a list",
+    ),
+    (
+        r#"[{"role":"user","content":[]}]"#,
+        "[0].content: an empty list; expected at least one part",
+    ),
+    (
+        r#"[{"role":"user","content":["a"]}]"#,
+        "[0].content[0]: a string; expected an object",
+    ),
+    (
+        r#"[{"role":"user","content":[{}]}]"#,
+        "[0].content[0].type: missing; expected a string",
+    ),
     (
         r#"[{"role":"user","content":[{"type":"image_url","image_url":"u"}]}]"#,
         "[0].content[0].image_url: a string; expected an object",
@@ -179,8 +215,14 @@ pub(super) const OPENAI_REFUSED: &[(&str, &str)] = &[
         r#"[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]"#,
         "[0].content[0].image_url.url: missing; expected a string",
     ),
-    (r#"[{"role":"tool","content":"a"}]"#, "[0].tool_call_id: missing; expected a string"),
-    (r#"[{"role":"assistant","tool_calls":{}}]"#, "[0].tool_calls: an object; expected a list"),
+    (
+        r#"[{"role":"tool","content":"a"}]"#,
+        "[0].tool_call_id: missing; expected a string",
+    ),
+    (
+        r#"[{"role":"assistant","tool_calls":{}}]"#,
+        "[0].tool_calls: an object; expected a list",
+    ),
     (
         r#"[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{}}]}]"#,
         "[0].tool_calls[0].function.name: missing; expected a string",
@@ -210,8 +252,14 @@ pub(super) const ANTHROPIC_REFUSED: &[(&str, &str)] = &[
         "[0].role: a system message is not one of Anthropic's messages; \
          pass the system prompt apart, as its API wants it",
     ),
-    (r#"[{"role":"tool"}]"#, r#"[0].role: unknown: "tool"; expected user or assistant"#),
-    (r#"[{"role":"assistant"}]"#, "[0].content: missing; expected a string or a list"),
+    (
+        r#"[{"role":"tool"}]"#,
+        r#"[0].role: unknown: "tool"; expected user or assistant"#,
+    ),
+    (
+        r#"[{"role":"assistant"}]"#,
+        "[0].content: missing; expected a string or a list",
+    ),
     (
         r#"[{"role":"user","content":[{"type":"text"}]}]"#,
         "[0].content[0].text: missing; expected a string",

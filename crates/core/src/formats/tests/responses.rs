@@ -23,7 +23,11 @@ pub(super) fn items() -> Vec<Value> {
         json!({ "role": "assistant", "content": [] }),
         json!({ "role": "assistant", "content": [{ "type": "input_text", "text": "odd" }] }),
     ];
-    items.extend(parts().into_iter().map(|part| json!({ "role": "user", "content": [part] })));
+    items.extend(
+        parts()
+            .into_iter()
+            .map(|part| json!({ "role": "user", "content": [part] })),
+    );
     items.extend(output_messages());
     items.extend(reasonings());
     items.extend(calls());
@@ -58,7 +62,11 @@ fn output_messages() -> Vec<Value> {
         json!({ "type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
             "content": content })
     };
-    vec![message(json!([said])), message(json!([said, refused])), message(json!([refused]))]
+    vec![
+        message(json!([said])),
+        message(json!([said, refused])),
+        message(json!([refused])),
+    ]
 }
 
 fn reasonings() -> Vec<Value> {
@@ -66,7 +74,9 @@ fn reasonings() -> Vec<Value> {
     let content = json!([{ "type": "reasoning_text", "text": "why\n\nnot" }]);
     let reasoning = |rest: Value| {
         let mut item = json!({ "type": "reasoning", "id": "rs_1" });
-        item.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        item.as_object_mut()
+            .unwrap()
+            .extend(rest.as_object().unwrap().clone());
         item
     };
     vec![
@@ -75,8 +85,10 @@ fn reasonings() -> Vec<Value> {
         reasoning(json!({ "summary": [], "encrypted_content": "gAAA" })),
         reasoning(json!({ "summary": [], "encrypted_content": "" })),
         reasoning(json!({ "summary": [piece("J\u{f6}rg")], "encrypted_content": "gAAA" })),
-        reasoning(json!({ "summary": [piece("**A**\n\nb"), piece(""), piece("c")],
-            "content": content, "status": "completed", "memoird": { "bytes": [0] } })),
+        reasoning(
+            json!({ "summary": [piece("**A**\n\nb"), piece(""), piece("c")],
+            "content": content, "status": "completed", "memoird": { "bytes": [0] } }),
+        ),
         reasoning(json!({ "summary": [piece("")], "content": null, "encrypted_content": "g" })),
         reasoning(json!({ "summary": [piece("a"), "b", { "text": 1 }, { "text": "d" }] })),
         reasoning(json!({ "summary": "a" })),
@@ -115,8 +127,10 @@ fn calls() -> Vec<Value> {
         for output in [json!(""), json!("a"), json!([]), rich.clone()] {
             items.push(json!({ "type": kind, "call_id": "c1", "output": output }));
         }
-        items.push(json!({ "type": kind, "id": "o_1", "call_id": "c1", "output": "a",
-            "status": "completed", "memoird": {} }));
+        items.push(
+            json!({ "type": kind, "id": "o_1", "call_id": "c1", "output": "a",
+            "status": "completed", "memoird": {} }),
+        );
     }
     items
 }
@@ -158,8 +172,14 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     (r#"["a"]"#, "[0]: a string; expected an object"),
     ("[{}]", "[0].type: missing; expected a string"),
     (r#"[{"type":null}]"#, "[0].type: null; expected a string"),
-    (r#"[{"role":"user"}]"#, "[0].content: missing; expected a string or a list"),
-    (r#"[{"type":"message","content":"a"}]"#, "[0].role: missing; expected a string"),
+    (
+        r#"[{"role":"user"}]"#,
+        "[0].content: missing; expected a string or a list",
+    ),
+    (
+        r#"[{"type":"message","content":"a"}]"#,
+        "[0].role: missing; expected a string",
+    ),
     (
         r#"[{"role":"tool","content":"a"}]"#,
         r#"[0].role: unknown: "tool"; expected user, assistant, system or developer"#,
@@ -226,15 +246,27 @@ fn what_the_model_did_in_a_row_is_one_turn() {
     ]);
     let turns = read(OpenAiResponses, &messages);
     let roles: Vec<Role> = turns.iter().map(|turn| turn.role).collect();
-    let expected = [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::Assistant];
+    let expected = [
+        Role::User,
+        Role::Assistant,
+        Role::Tool,
+        Role::Tool,
+        Role::Assistant,
+    ];
     assert_eq!(roles, expected);
     assert_eq!(turns[1].links().uses, ["a".into(), "b".into()]);
     assert_eq!(turns[3].links().results, ["b".into()]);
     let thinking = &turns[1].parts[0].kind;
-    let expected =
-        PartKind::Thinking { text: "why".into(), signature: "gAAA".into(), redacted: false };
+    let expected = PartKind::Thinking {
+        text: "why".into(),
+        signature: "gAAA".into(),
+        redacted: false,
+    };
     assert_eq!(thinking, &expected);
-    assert_eq!(turns[1].extra_json, r#"{"type":"message","id":"msg_1","content":[]}"#);
+    assert_eq!(
+        turns[1].extra_json,
+        r#"{"type":"message","id":"msg_1","content":[]}"#
+    );
     assert_eq!(give(OpenAiResponses, &turns), messages);
 }
 
@@ -248,14 +280,21 @@ fn a_plain_conversation_leaves_nothing() {
         { "type": "function_call_output", "call_id": "c1", "output": "rain" },
     ]);
     let text = |text: &str| Part::from(PartKind::Text(text.into()));
-    let call = PartKind::ToolUse { id: "c1".into(), name: "f".into(), input_json: "{}".into() };
+    let call = PartKind::ToolUse {
+        id: "c1".into(),
+        name: "f".into(),
+        input_json: "{}".into(),
+    };
     let result = PartKind::ToolResult {
         tool_use_id: "c1".into(),
         content: "rain".into(),
         parts: vec![],
         is_error: false,
     };
-    let turn = |role, parts| Turn { format: Some(OpenAiResponses), ..Turn::new(role, parts) };
+    let turn = |role, parts| Turn {
+        format: Some(OpenAiResponses),
+        ..Turn::new(role, parts)
+    };
     let turns = [
         turn(Role::System, vec![text("Be brief.")]),
         turn(Role::User, vec![text("weather?")]),
@@ -273,19 +312,34 @@ fn items_come_back_in_any_company() {
             let messages = json!([one, other, one]);
             let turns = read(OpenAiResponses, &messages);
             assert_eq!(give(OpenAiResponses, &turns), messages, "{turns:?}");
-            turns.iter().for_each(|turn| turn.check(0, &Limits::default()).unwrap());
+            turns
+                .iter()
+                .for_each(|turn| turn.check(0, &Limits::default()).unwrap());
         }
     }
 }
 
 #[test]
 fn a_long_run_ends_before_reasoning_without_a_call() {
-    let pair = [json!({ "type": "reasoning", "summary": [] }), json!({ "type": "mcp_call" })];
+    let pair = [
+        json!({ "type": "reasoning", "summary": [] }),
+        json!({ "type": "mcp_call" }),
+    ];
     let mut items: Vec<Value> = pair.iter().cycle().take(300).cloned().collect();
     let turns = read(OpenAiResponses, &items.clone().into());
-    assert_eq!(turns.iter().map(|turn| turn.parts.len()).collect::<Vec<_>>(), [64, 64, 64, 64, 44]);
+    assert_eq!(
+        turns
+            .iter()
+            .map(|turn| turn.parts.len())
+            .collect::<Vec<_>>(),
+        [64, 64, 64, 64, 44]
+    );
     assert_eq!(give(OpenAiResponses, &turns), Value::from(items.clone()));
 
     items[1] = json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "" });
-    assert_eq!(read(OpenAiResponses, &items.into()).len(), 1, "a call keeps its company");
+    assert_eq!(
+        read(OpenAiResponses, &items.into()).len(),
+        1,
+        "a call keeps its company"
+    );
 }

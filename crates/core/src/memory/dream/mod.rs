@@ -168,20 +168,32 @@ impl Default for DreamSettings {
 /// as one and stays, so that a sweep which is taken up again, or planned again, does not go
 /// on to the next ones.
 pub fn plan(evidence: &[Evidence], now: Timestamp, settings: &DreamSettings) -> DreamPlan {
-    let mut judged: Vec<Explanation> =
-        evidence.iter().map(|one| settings.judge(one, now)).collect();
+    let mut judged: Vec<Explanation> = evidence
+        .iter()
+        .map(|one| settings.judge(one, now))
+        .collect();
     // Best first; equal ones by id, so that the same evidence gives the same plan.
     judged.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
-    let done = evidence.iter().filter(|one| one.is_promoted_at(now)).count();
+    let done = evidence
+        .iter()
+        .filter(|one| one.is_promoted_at(now))
+        .count();
     let mut left = settings.promotions_max.saturating_sub(done);
-    for one in judged.iter_mut().filter(|one| one.decision == Decision::Promote) {
+    for one in judged
+        .iter_mut()
+        .filter(|one| one.decision == Decision::Promote)
+    {
         if left == 0 {
             (one.decision, one.missed) = (Decision::Keep, vec![Gate::Full]);
         }
         left = left.saturating_sub(1);
     }
     let ids = |decision| -> Vec<MemoryId> {
-        judged.iter().filter(|one| one.decision == decision).map(|one| one.id).collect()
+        judged
+            .iter()
+            .filter(|one| one.decision == decision)
+            .map(|one| one.id)
+            .collect()
     };
     let sorted = |mut ids: Vec<MemoryId>| {
         ids.sort_unstable();
@@ -195,7 +207,10 @@ pub fn plan(evidence: &[Evidence], now: Timestamp, settings: &DreamSettings) -> 
         below: Below::default(),
         explanations: Vec::new(),
     };
-    judged.iter().flat_map(|one| &one.missed).for_each(|gate| plan.below.count(*gate));
+    judged
+        .iter()
+        .flat_map(|one| &one.missed)
+        .for_each(|gate| plan.below.count(*gate));
     // Stable: within each decision the best stay first.
     judged.sort_by_key(|one| one.decision);
     judged.truncate(EXPLANATIONS_MAX);
@@ -223,7 +238,13 @@ impl DreamSettings {
             None if self.is_over(one, now) => Decision::Delete,
             _ => Decision::Keep,
         };
-        Explanation { id: one.id, decision, score, components, missed }
+        Explanation {
+            id: one.id,
+            decision,
+            score,
+            components,
+            missed,
+        }
     }
 
     fn missed(&self, one: &Evidence, score: f64, now: Timestamp) -> Vec<Gate> {
@@ -235,7 +256,11 @@ impl DreamSettings {
             (score < self.score_min, Gate::Score),
             (self.is_unused(one, score, now), Gate::Unused),
         ];
-        gates.into_iter().filter(|(is_missed, _)| *is_missed).map(|(_, gate)| gate).collect()
+        gates
+            .into_iter()
+            .filter(|(is_missed, _)| *is_missed)
+            .map(|(_, gate)| gate)
+            .collect()
     }
 
     /// True where a pin of the dream would go: what is unused is neither pinned nor kept

@@ -35,7 +35,11 @@ const HALF_LIFE_DAYS: f64 = 14.0;
 pub fn components(one: &Evidence, now: Timestamp) -> Components {
     let ms = |at: Timestamp| now.as_ms().saturating_sub(at.as_ms()).max(0) as f64;
     let days = one.last_recall.map(|at| ms(at) / 86_400_000.0);
-    let relevance = if one.mean_score.is_nan() { 0.0 } else { one.mean_score.clamp(0.0, 1.0) };
+    let relevance = if one.mean_score.is_nan() {
+        0.0
+    } else {
+        one.mean_score.clamp(0.0, 1.0)
+    };
     Components {
         frequency: saturating(one.recalls, RECALLS_FULL),
         relevance,
@@ -54,9 +58,18 @@ fn saturating(count: u64, full: u32) -> f64 {
 impl Components {
     /// Their weighed mean, from 0 to 1.
     pub fn score(&self) -> f64 {
-        let parts =
-            [self.frequency, self.relevance, self.recency, self.diversity, self.consolidation];
-        let weighed: f64 = parts.iter().zip(WEIGHTS).map(|(part, weight)| part * weight).sum();
+        let parts = [
+            self.frequency,
+            self.relevance,
+            self.recency,
+            self.diversity,
+            self.consolidation,
+        ];
+        let weighed: f64 = parts
+            .iter()
+            .zip(WEIGHTS)
+            .map(|(part, weight)| part * weight)
+            .sum();
         (weighed / WEIGHTS.iter().sum::<f64>()).clamp(0.0, 1.0)
     }
 }
@@ -85,9 +98,15 @@ mod tests {
         };
         assert!((all(0.4).score() - 0.4).abs() < 1e-12);
         assert_eq!((all(0.0).score(), all(1.0).score()), (0.0, 1.0));
-        let relevant = Components { relevance: 1.0, ..all(0.0) };
+        let relevant = Components {
+            relevance: 1.0,
+            ..all(0.0)
+        };
         assert!((relevant.score() - 0.30 / 0.94).abs() < 1e-12);
-        let recent = Components { recency: 1.0, ..all(0.0) };
+        let recent = Components {
+            recency: 1.0,
+            ..all(0.0)
+        };
         assert!((recent.score() - 0.15 / 0.94).abs() < 1e-12);
     }
 }

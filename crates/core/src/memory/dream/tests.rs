@@ -47,7 +47,10 @@ fn carried_out(evidence: &[Evidence], plan: &DreamPlan, now: Timestamp) -> Vec<E
         }
         one
     };
-    let kept = evidence.iter().filter(|one| !plan.delete.contains(&one.id)).cloned();
+    let kept = evidence
+        .iter()
+        .filter(|one| !plan.delete.contains(&one.id))
+        .cloned();
     kept.map(pinned).collect()
 }
 
@@ -59,7 +62,9 @@ fn what_passes_every_gate_is_promoted_and_each_gate_keeps_out() {
         (Gate::Recalls, |one| one.recalls = 2),
         (Gate::Queries, |one| one.distinct_queries = 1),
         (Gate::Days, |one| one.distinct_days = 1),
-        (Gate::Score, |one| (one.mean_score, one.last_recall) = (f64::NAN, Some(days_ago(59)))),
+        (Gate::Score, |one| {
+            (one.mean_score, one.last_recall) = (f64::NAN, Some(days_ago(59)))
+        }),
         (Gate::Unused, |one| one.last_recall = Some(days_ago(60))),
         (Gate::Unused, |one| one.last_recall = None),
         (Gate::Pinned, |one| one.pin = Some(Pin::Bot)),
@@ -88,7 +93,12 @@ fn the_best_twenty_are_promoted_and_equal_ones_by_their_id() {
     let after = carried_out(&evidence, &plan, now());
     assert!(planned(&after).is_empty());
     let tomorrow = days_ago(-1);
-    assert_eq!(super::plan(&after, tomorrow, &DreamSettings::default()).promote.len(), 10);
+    assert_eq!(
+        super::plan(&after, tomorrow, &DreamSettings::default())
+            .promote
+            .len(),
+        10
+    );
 }
 
 #[test]
@@ -104,14 +114,25 @@ fn a_sweep_takes_only_its_own_pins_away_and_only_unused_ones() {
         pinned(2, Pin::Dream, Some(days_ago(59))),
         pinned(3, Pin::Bot, Some(days_ago(400))),
         pinned(4, Pin::Dream, None),
-        Evidence { recalls: 1, mean_score: 0.0, ..pinned(5, Pin::Dream, Some(days_ago(50))) },
+        Evidence {
+            recalls: 1,
+            mean_score: 0.0,
+            ..pinned(5, Pin::Dream, Some(days_ago(50)))
+        },
     ];
     let evidence = evidence.map(|one| match one.recalls {
-        1 => Evidence { distinct_queries: 0, distinct_days: 0, ..one },
+        1 => Evidence {
+            distinct_queries: 0,
+            distinct_days: 0,
+            ..one
+        },
         _ => one,
     });
     let plan = planned(&evidence);
-    assert_eq!(plan.demote, [1, 4, 5].map(|number| MemoryId::new(0, number)));
+    assert_eq!(
+        plan.demote,
+        [1, 4, 5].map(|number| MemoryId::new(0, number))
+    );
     assert!(plan.promote.is_empty() && plan.delete.is_empty());
 }
 
@@ -131,18 +152,37 @@ fn nothing_is_deleted_but_by_a_policy_of_its_kind() {
         unused(1, MemoryKind::Project, 30),
         unused(2, MemoryKind::Project, 29),
         unused(3, MemoryKind::User, 9_999),
-        Evidence { last_recall: Some(days_ago(5)), ..unused(4, MemoryKind::Project, 99) },
-        Evidence { updated_at: days_ago(5), ..unused(5, MemoryKind::Project, 99) },
-        Evidence { pin: Some(Pin::Bot), ..unused(6, MemoryKind::Project, 99) },
-        Evidence { pin: Some(Pin::Dream), ..unused(7, MemoryKind::Project, 99) },
-        Evidence { created_at: days_ago(-9), ..unused(8, MemoryKind::Project, 99) },
+        Evidence {
+            last_recall: Some(days_ago(5)),
+            ..unused(4, MemoryKind::Project, 99)
+        },
+        Evidence {
+            updated_at: days_ago(5),
+            ..unused(5, MemoryKind::Project, 99)
+        },
+        Evidence {
+            pin: Some(Pin::Bot),
+            ..unused(6, MemoryKind::Project, 99)
+        },
+        Evidence {
+            pin: Some(Pin::Dream),
+            ..unused(7, MemoryKind::Project, 99)
+        },
+        Evidence {
+            created_at: days_ago(-9),
+            ..unused(8, MemoryKind::Project, 99)
+        },
     ];
     assert!(planned(&evidence).delete.is_empty());
     let mut settings = DreamSettings::default();
     settings.retention_days[2] = Some(30);
     let first = plan(&evidence, now(), &settings);
     assert_eq!(first.delete, [MemoryId::new(0, 1)]);
-    assert_eq!(first.demote, [MemoryId::new(0, 7)], "unpinned, not deleted at once");
+    assert_eq!(
+        first.demote,
+        [MemoryId::new(0, 7)],
+        "unpinned, not deleted at once"
+    );
     evidence = carried_out(&evidence, &first, now());
     assert!(plan(&evidence, now(), &settings).is_empty());
     assert_eq!(plan(&evidence, days_ago(-30), &settings).delete.len(), 4);
@@ -158,13 +198,19 @@ fn a_report_says_every_decision_with_its_reasons() {
     assert_eq!(report["promoted"], 20);
     assert_eq!(report["not_promoted"]["too few days"], 1);
     assert_eq!(report["not_promoted"]["others were better"], 129);
-    assert_eq!(report["explanations"].as_array().unwrap().len(), EXPLANATIONS_MAX);
+    assert_eq!(
+        report["explanations"].as_array().unwrap().len(),
+        EXPLANATIONS_MAX
+    );
     assert_eq!(report["explanations_left_out"], 50);
     let first = &report["explanations"][0];
     assert_eq!(first["decision"], "promote");
     assert_eq!(first["components"]["relevance"].to_string(), "0.7");
     assert_eq!(first["score"].to_string(), "0.777");
-    assert_eq!(report["explanations"][20]["missed"][0], "others were better");
+    assert_eq!(
+        report["explanations"][20]["missed"][0],
+        "others were better"
+    );
     assert_eq!(report["date"], Date::of(now()).to_string());
 }
 
@@ -173,7 +219,12 @@ fn evidence() -> impl Strategy<Value = Vec<Evidence>> {
     let pin = prop_oneof![3 => Just(None), 1 => Just(Some(Pin::Bot)), 2 => Just(Some(Pin::Dream))];
     let counts = (0..12_u64, 0..7_u64, 0..9_u64);
     let kind = proptest::sample::select(MemoryKind::ALL.to_vec());
-    let times = (time(), time(), proptest::option::of(time()), proptest::option::of(time()));
+    let times = (
+        time(),
+        time(),
+        proptest::option::of(time()),
+        proptest::option::of(time()),
+    );
     let one = (kind, pin, counts, times, -0.5..1.5_f64);
     let made = |(place, (kind, pin, counts, times, mean_score)): (usize, _)| {
         let (created_at, updated_at, last_recall, pin_changed_at) = times;

@@ -60,7 +60,10 @@ pub fn parse_answer(text: &str, limits: &MemoryLimits) -> Result<Vec<ExtractedFa
 }
 
 fn invalid(problem: String) -> CoreError {
-    CoreError::MemoryInvalid { field: "memories", problem }
+    CoreError::MemoryInvalid {
+        field: "memories",
+        problem,
+    }
 }
 
 /// What stands in the first code fence; all of it where there is none.
@@ -70,23 +73,36 @@ fn unfenced(text: &str) -> &str {
     if text.starts_with('[') {
         return text;
     }
-    let Some((_, fenced)) = text.split_once(FENCE) else { return text };
+    let Some((_, fenced)) = text.split_once(FENCE) else {
+        return text;
+    };
     // Behind the fence stands the name of a language, or nothing.
     let body = fenced.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
-    body.rsplit_once(FENCE).map_or(body, |(body, _)| body).trim()
+    body.rsplit_once(FENCE)
+        .map_or(body, |(body, _)| body)
+        .trim()
 }
 
 fn fact(entry: &Value) -> Result<ExtractedFact, String> {
-    let Value::Object(entry) = entry else { return Err("kind: the entry is no object".to_owned()) };
+    let Value::Object(entry) = entry else {
+        return Err("kind: the entry is no object".to_owned());
+    };
     let kind = text(entry, "kind")?.ok_or("kind: is missing")?;
     let kind = MemoryKind::parse(kind)
         .ok_or("kind: takes `user`, `feedback`, `project` or `reference`; there are no others")?;
-    let content = text(entry, "content")?.map(str::trim).filter(|content| !content.is_empty());
-    let content = content.ok_or("content: is missing; say the fact in words")?.to_owned();
+    let content = text(entry, "content")?
+        .map(str::trim)
+        .filter(|content| !content.is_empty());
+    let content = content
+        .ok_or("content: is missing; say the fact in words")?
+        .to_owned();
     let polarity = one_of(
         entry,
         "polarity",
-        [("correction", Polarity::Correction), ("confirmation", Polarity::Confirmation)],
+        [
+            ("correction", Polarity::Correction),
+            ("confirmation", Polarity::Confirmation),
+        ],
     )?;
     let visibility = one_of(
         entry,
@@ -101,7 +117,9 @@ fn fact(entry: &Value) -> Result<ExtractedFact, String> {
         polarity: polarity.filter(|_| kind == MemoryKind::Feedback),
         observed_at: text(entry, "observed_at")?.map(moment).transpose()?,
         supersedes: text(entry, "supersedes_id")?.map(memory_id).transpose()?,
-        visibility: visibility.filter(|_| kind != MemoryKind::User).unwrap_or_default(),
+        visibility: visibility
+            .filter(|_| kind != MemoryKind::User)
+            .unwrap_or_default(),
         seqs: seqs(entry)?,
     })
 }
@@ -133,23 +151,38 @@ fn one_of<T: Copy>(
     name: &str,
     known: [(&str, T); 2],
 ) -> Result<Option<T>, String> {
-    let Some(given) = text(entry, name)? else { return Ok(None) };
-    let found = known.iter().find(|(known, _)| *known == given).map(|(_, value)| *value);
-    found.map(Some).ok_or_else(|| format!("{name}: takes `{}` or `{}`", known[0].0, known[1].0))
+    let Some(given) = text(entry, name)? else {
+        return Ok(None);
+    };
+    let found = known
+        .iter()
+        .find(|(known, _)| *known == given)
+        .map(|(_, value)| *value);
+    found
+        .map(Some)
+        .ok_or_else(|| format!("{name}: takes `{}` or `{}`", known[0].0, known[1].0))
 }
 
 fn tags(entry: &Map<String, Value>) -> Result<Vec<String>, String> {
     let tags = list(entry, "tags")?.iter().map(Value::as_str);
-    tags.map(|tag| tag.map(str::to_owned).ok_or_else(|| "tags: takes texts".to_owned())).collect()
+    tags.map(|tag| {
+        tag.map(str::to_owned)
+            .ok_or_else(|| "tags: takes texts".to_owned())
+    })
+    .collect()
 }
 
 fn importance(entry: &Map<String, Value>) -> Result<Option<f32>, String> {
-    let Some(value) = field(entry, "importance") else { return Ok(None) };
+    let Some(value) = field(entry, "importance") else {
+        return Ok(None);
+    };
     let number = value.as_f64().filter(|number| (0.0..=1.0).contains(number));
     // Nothing but digits is lost.
     #[allow(clippy::cast_possible_truncation)]
     let small = number.map(|number| number as f32);
-    small.map(Some).ok_or_else(|| "importance: takes a number from 0 to 1".to_owned())
+    small
+        .map(Some)
+        .ok_or_else(|| "importance: takes a number from 0 to 1".to_owned())
 }
 
 fn moment(text: &str) -> Result<Timestamp, String> {
@@ -164,8 +197,12 @@ fn memory_id(text: &str) -> Result<MemoryId, String> {
 
 fn seqs(entry: &Map<String, Value>) -> Result<Vec<u64>, String> {
     let problem = || "seqs: takes numbers of turns, from 1".to_owned();
-    let numbers = list(entry, "seqs")?.iter().map(|seq| seq.as_u64().filter(|seq| *seq > 0));
-    let mut seqs = numbers.map(|seq| seq.ok_or_else(problem)).collect::<Result<Vec<_>, _>>()?;
+    let numbers = list(entry, "seqs")?
+        .iter()
+        .map(|seq| seq.as_u64().filter(|seq| *seq > 0));
+    let mut seqs = numbers
+        .map(|seq| seq.ok_or_else(problem))
+        .collect::<Result<Vec<_>, _>>()?;
     seqs.sort_unstable();
     seqs.dedup();
     Ok(seqs)
@@ -176,7 +213,13 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<ExtractedFact>, CoreError> {
-        parse_answer(text, &MemoryLimits { extracted: 3, ..MemoryLimits::default() })
+        parse_answer(
+            text,
+            &MemoryLimits {
+                extracted: 3,
+                ..MemoryLimits::default()
+            },
+        )
     }
 
     const WHOLE: &str = r#"[{"kind": "feedback", "content": " No emoji ", "tags": ["style"],
@@ -199,7 +242,10 @@ mod tests {
         };
         assert_eq!(parsed(WHOLE).unwrap(), [expected]);
         let bare = parsed(r#"[{"kind": "user", "content": "Likes tea"}]"#).unwrap();
-        assert_eq!((bare[0].importance, bare[0].seqs.as_slice()), (None, &[][..]));
+        assert_eq!(
+            (bare[0].importance, bare[0].seqs.as_slice()),
+            (None, &[][..])
+        );
         let nulls = r#"[{"kind": "user", "content": "Likes tea", "tags": null, "seqs": null,
             "polarity": "", "observed_at": "", "supersedes_id": null, "importance": null}]"#;
         assert_eq!(parsed(nulls).unwrap(), bare);
@@ -218,7 +264,10 @@ mod tests {
             assert_eq!(parsed(&text).as_ref(), Ok(&facts), "{text}");
         }
         let code = r#"[{"kind": "user", "content": "writes ```rust\n``` blocks"}]"#;
-        assert_eq!(parsed(code).unwrap()[0].content, "writes ```rust\n``` blocks");
+        assert_eq!(
+            parsed(code).unwrap()[0].content,
+            "writes ```rust\n``` blocks"
+        );
         assert_eq!(parsed(&format!("```json\n{code}\n```")), parsed(code));
         assert_eq!(parsed("[]").unwrap(), []);
         assert_eq!(parsed("```json\n[]\n```").unwrap(), []);
@@ -229,7 +278,10 @@ mod tests {
         let text = r#"[{"kind": "user", "content": "a", "visibility": "team",
             "polarity": "correction"}]"#;
         let fact = &parsed(text).unwrap()[0];
-        assert_eq!((fact.visibility, fact.polarity), (Visibility::Private, None));
+        assert_eq!(
+            (fact.visibility, fact.polarity),
+            (Visibility::Private, None)
+        );
     }
 
     #[test]
@@ -241,16 +293,28 @@ mod tests {
             ("{}".to_owned(), "the answer is not"),
             (r#"["a"]"#.to_owned(), "[0].kind"),
             (r#"[{"content": "a"}]"#.to_owned(), "[0].kind"),
-            (r#"[{"kind": "user", "content": "a"}, {"kind": "fact"}]"#.to_owned(), "[1].kind"),
-            (r#"[{"kind": "User", "content": "a"}]"#.to_owned(), "[0].kind"),
-            (r#"[{"kind": "user", "content": " "}]"#.to_owned(), "[0].content"),
+            (
+                r#"[{"kind": "user", "content": "a"}, {"kind": "fact"}]"#.to_owned(),
+                "[1].kind",
+            ),
+            (
+                r#"[{"kind": "User", "content": "a"}]"#.to_owned(),
+                "[0].kind",
+            ),
+            (
+                r#"[{"kind": "user", "content": " "}]"#.to_owned(),
+                "[0].content",
+            ),
             (with(r#""tags": "a""#), "[0].tags"),
             (with(r#""tags": [1]"#), "[0].tags"),
             (with(r#""importance": 1.5"#), "[0].importance"),
             (with(r#""importance": "high""#), "[0].importance"),
             (with(r#""polarity": "praise""#), "[0].polarity"),
             (with(r#""observed_at": "next Thursday""#), "[0].observed_at"),
-            (with(r#""supersedes_id": "the tea one""#), "[0].supersedes_id"),
+            (
+                with(r#""supersedes_id": "the tea one""#),
+                "[0].supersedes_id",
+            ),
             (with(r#""visibility": "all""#), "[0].visibility"),
             (with(r#""seqs": [0]"#), "[0].seqs"),
             (with(r#""seqs": [1.5]"#), "[0].seqs"),
@@ -258,7 +322,10 @@ mod tests {
             ("[{},{},{},{}]".to_owned(), "4 entries are more than 3"),
         ] {
             let error = parsed(&text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("memories: {place}")), "{text}: {error}");
+            assert!(
+                error.starts_with(&format!("memories: {place}")),
+                "{text}: {error}"
+            );
         }
     }
 }

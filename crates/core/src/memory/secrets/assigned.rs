@@ -78,13 +78,21 @@ fn assigned(text: &str, captures: &Captures<'_>) -> Option<(usize, Option<Findin
         captures.get(3).is_some() || text[..key.start()].ends_with("--") || is_scheme(key.as_str());
     let is_told = is_told && !is_no_secret(key.as_str());
     let end = start + length(&text.as_bytes()[start..], quote, VALUE_BYTES_MAX);
-    let end = (start..=end).rev().find(|end| text.is_char_boundary(*end))?;
+    let end = (start..=end)
+        .rev()
+        .find(|end| text.is_char_boundary(*end))?;
     let value = said.secret(&text[start..end]).filter(|_| is_told);
     let finding = value.map(|value| {
         let is_cut = end - start > VALUE_BYTES_MAX - 4;
-        let length =
-            if is_cut { length(&text.as_bytes()[start..], quote, usize::MAX) } else { value.len() };
-        Finding { range: start..start + length, what: said.what() }
+        let length = if is_cut {
+            length(&text.as_bytes()[start..], quote, usize::MAX)
+        } else {
+            value.len()
+        };
+        Finding {
+            range: start..start + length,
+            what: said.what(),
+        }
     });
     Some((key.end(), finding))
 }
@@ -95,12 +103,22 @@ fn length(bytes: &[u8], quote: Option<u8>, bytes_max: usize) -> usize {
         Some(quote) => *byte == quote || byte.is_ascii_whitespace(),
         None => b"\"'`<>".contains(byte) || byte.is_ascii_whitespace(),
     };
-    bytes.iter().take(bytes_max).take_while(|byte| !is_end(byte)).count()
+    bytes
+        .iter()
+        .take(bytes_max)
+        .take_while(|byte| !is_end(byte))
+        .count()
 }
 
 fn phrase(_: &str, captures: &Captures<'_>) -> Option<(usize, Option<Finding>)> {
     let words = captures.get(1)?;
-    Some((words.end(), Some(Finding { range: words.range(), what: Said::Phrase.what() })))
+    Some((
+        words.end(),
+        Some(Finding {
+            range: words.range(),
+            what: Said::Phrase.what(),
+        }),
+    ))
 }
 
 /// Tries every place where the pattern fits: after a value that was none the search goes on
@@ -108,8 +126,9 @@ fn phrase(_: &str, captures: &Captures<'_>) -> Option<(usize, Option<Finding>)> 
 fn each(regex: &LazyLock<Option<Regex>>, text: &str, look: Look, found: &mut Vec<Finding>) {
     let Some(regex) = regex.as_ref() else { return };
     let mut from = 0;
-    while let Some((next, finding)) =
-        regex.captures_at(text, from).and_then(|captures| look(text, &captures))
+    while let Some((next, finding)) = regex
+        .captures_at(text, from)
+        .and_then(|captures| look(text, &captures))
     {
         from = finding.as_ref().map_or(next, |finding| finding.range.end);
         found.extend(finding);
@@ -193,10 +212,15 @@ fn is_password(value: &str) -> bool {
 /// than words have.
 fn is_token(value: &str) -> bool {
     let is_key = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+/=~-".contains(&byte);
-    let (letters, digits) = value.bytes().fold((0_u32, 0_u32), |(letters, digits), byte| {
-        let is_letter = byte.is_ascii_alphabetic();
-        (letters + u32::from(is_letter), digits + u32::from(byte.is_ascii_digit()))
-    });
+    let (letters, digits) = value
+        .bytes()
+        .fold((0_u32, 0_u32), |(letters, digits), byte| {
+            let is_letter = byte.is_ascii_alphabetic();
+            (
+                letters + u32::from(is_letter),
+                digits + u32::from(byte.is_ascii_digit()),
+            )
+        });
     let bits_min = if value.len() < 20 { 3.0 } else { 3.4 };
     (12..=VALUE_BYTES_MAX).contains(&value.len())
         && value.bytes().all(is_key)
@@ -208,8 +232,9 @@ fn is_token(value: &str) -> bool {
 /// True for letters whose case changes as it never does in words or in names of programs.
 fn is_random_word(value: &str) -> bool {
     let bytes = value.as_bytes();
-    let changes =
-        bytes.windows(2).filter(|two| two[0].is_ascii_lowercase() != two[1].is_ascii_lowercase());
+    let changes = bytes
+        .windows(2)
+        .filter(|two| two[0].is_ascii_lowercase() != two[1].is_ascii_lowercase());
     let is_letters = bytes.iter().all(u8::is_ascii_alphabetic);
     is_letters && bytes.len() >= 16 && changes.count() * 5 >= bytes.len() * 2
 }
@@ -224,7 +249,9 @@ fn is_identifier(value: &str) -> bool {
             || word.bytes().all(|byte| byte.is_ascii_digit())
     };
     let words: Vec<&str> = value.split(['_', '.', '-', '/', ':']).collect();
-    let is_mixed = words.iter().any(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_mixed = words
+        .iter()
+        .any(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
     words.len() > 1
         && words.iter().all(|word| is_plain(word) && word.len() < 16)
         && (is_mixed || value.contains(['.', '_']))

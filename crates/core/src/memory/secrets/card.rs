@@ -9,8 +9,9 @@ const DIGITS_MAX: usize = 19;
 const BEFORE_BYTES: usize = 40;
 
 /// Words after which a number is a card's also if it is of an unusual length.
-const CARD_WORDS: [&str; 9] =
-    ["card", "visa", "amex", "express", "credit", "debit", "karte", "carte", "tarjeta"];
+const CARD_WORDS: [&str; 9] = [
+    "card", "visa", "amex", "express", "credit", "debit", "karte", "carte", "tarjeta",
+];
 /// Words right before a number of another kind.
 const OTHER_WORDS: [&str; 14] = [
     "order",
@@ -36,7 +37,10 @@ pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
         let start = from + start;
         let run = run(bytes, start);
         if run.is_card_like() && stands_alone(bytes, start, run.end) && is_card(text, start, &run) {
-            found.push(Finding { range: start..run.end, what: WHAT });
+            found.push(Finding {
+                range: start..run.end,
+                what: WHAT,
+            });
         }
         from = run.end;
     }
@@ -54,7 +58,12 @@ struct Run {
 
 fn run(bytes: &[u8], start: usize) -> Run {
     let (mut end, mut group, mut separator) = (start, 0, None);
-    let mut run = Run { end, digits: Vec::new(), groups: Vec::new(), has_one_separator: true };
+    let mut run = Run {
+        end,
+        digits: Vec::new(),
+        groups: Vec::new(),
+        has_one_separator: true,
+    };
     while let Some(&byte) = bytes.get(end) {
         let is_followed = bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
         match byte {
@@ -104,7 +113,9 @@ fn stands_alone(bytes: &[u8], start: usize, end: usize) -> bool {
 }
 
 fn is_card(text: &str, start: usize, run: &Run) -> bool {
-    let Some(usual) = issued(&run.digits).filter(|_| luhn(&run.digits)) else { return false };
+    let Some(usual) = issued(&run.digits).filter(|_| luhn(&run.digits)) else {
+        return false;
+    };
     let before = before(text, start);
     let mut words = before.split(|c: char| !c.is_alphanumeric());
     let is_named = words.any(|word| CARD_WORDS.iter().any(|ends| word.ends_with(ends)));
@@ -114,7 +125,10 @@ fn is_card(text: &str, start: usize, run: &Run) -> bool {
 /// Some for a number that an issuer gives out; true when it is of his usual length. Others
 /// are as likely ids of something: 13 digits are an article's number, 17 to 19 a message's.
 fn issued(digits: &[u8]) -> Option<bool> {
-    let prefix = digits.iter().take(4).fold(0_u32, |number, digit| number * 10 + u32::from(*digit));
+    let prefix = digits
+        .iter()
+        .take(4)
+        .fold(0_u32, |number, digit| number * 10 + u32::from(*digit));
     let (lengths, usual) = match prefix {
         4000..=4999 => (&[13, 16, 19][..], 16),
         5100..=5599 | 2221..=2720 => (&[16][..], 16),
@@ -125,15 +139,21 @@ fn issued(digits: &[u8]) -> Option<bool> {
         5018 | 5020 | 5038 | 6304 | 6759 | 6761..=6763 => (&[13, 14, 15, 16, 18, 19][..], 0),
         _ => return None,
     };
-    lengths.contains(&digits.len()).then_some(digits.len() == usual)
+    lengths
+        .contains(&digits.len())
+        .then_some(digits.len() == usual)
 }
 
 /// The check digit of ISO/IEC 7812-1 (H. P. Luhn, 1954).
 fn luhn(digits: &[u8]) -> bool {
-    let weighed = digits.iter().rev().enumerate().map(|(place, &digit)| match place % 2 {
-        0 => u32::from(digit),
-        _ => u32::from(digit * 2 % 10 + digit * 2 / 10),
-    });
+    let weighed = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(place, &digit)| match place % 2 {
+            0 => u32::from(digit),
+            _ => u32::from(digit * 2 % 10 + digit * 2 / 10),
+        });
     weighed.sum::<u32>() % 10 == 0
 }
 
@@ -148,8 +168,13 @@ fn before(text: &str, start: usize) -> String {
 
 /// True after `order no. `, `tracking number: ` and the like.
 fn is_something_else(before: &str) -> bool {
-    let words = before.split(|c: char| !c.is_alphanumeric()).rev().filter(|word| !word.is_empty());
+    let words = before
+        .split(|c: char| !c.is_alphanumeric())
+        .rev()
+        .filter(|word| !word.is_empty());
     let mut words =
         words.skip_while(|w| matches!(*w, "number" | "no" | "nr" | "id" | "is" | "code"));
-    words.next().is_some_and(|word| OTHER_WORDS.contains(&word.trim_end_matches('s')))
+    words
+        .next()
+        .is_some_and(|word| OTHER_WORDS.contains(&word.trim_end_matches('s')))
 }

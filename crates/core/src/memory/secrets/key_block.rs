@@ -15,9 +15,14 @@ pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
     let mut from = 0;
     while let Some(begin) = next(text, from, BEGIN) {
         from = begin + BEGIN.len();
-        let Some((what, body)) = private(text, from) else { continue };
+        let Some((what, body)) = private(text, from) else {
+            continue;
+        };
         if let Some(end) = end(text, body) {
-            found.push(Finding { range: begin..end, what });
+            found.push(Finding {
+                range: begin..end,
+                what,
+            });
             from = end;
         }
     }
@@ -29,9 +34,16 @@ fn end(text: &str, body: usize) -> Option<usize> {
     // The next dashes end the block, or it was cut off: no key has any.
     let dashes = next(text, body, DASHES).unwrap_or(text.len());
     let is_whole = text[dashes..].starts_with(END);
-    let armour = text[body..dashes].bytes().take_while(|byte| is_armour(*byte)).count();
+    let armour = text[body..dashes]
+        .bytes()
+        .take_while(|byte| is_armour(*byte))
+        .count();
     let key = last_key_word(&text[body..body + armour])?;
-    Some(if is_whole { tail(text, dashes) } else { body + key })
+    Some(if is_whole {
+        tail(text, dashes)
+    } else {
+        body + key
+    })
 }
 
 /// Where the last word ends that is long enough for a line of a key.
@@ -55,7 +67,11 @@ fn next(text: &str, from: usize, pattern: &str) -> Option<usize> {
 fn private(text: &str, name_at: usize) -> Option<(&'static str, usize)> {
     let bytes = &text.as_bytes()[name_at..];
     let is_name = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b' ';
-    let length = bytes.iter().take(NAME_BYTES_MAX).take_while(|byte| is_name(byte)).count();
+    let length = bytes
+        .iter()
+        .take(NAME_BYTES_MAX)
+        .take_while(|byte| is_name(byte))
+        .count();
     let name = &text[name_at..name_at + length];
     let what = match name {
         "PGP PRIVATE KEY BLOCK" => "PGP private key",
@@ -63,7 +79,9 @@ fn private(text: &str, name_at: usize) -> Option<(&'static str, usize)> {
         _ => return None,
     };
     let body = name_at + length;
-    text[body..].starts_with(DASHES).then_some((what, body + DASHES.len()))
+    text[body..]
+        .starts_with(DASHES)
+        .then_some((what, body + DASHES.len()))
 }
 
 /// The end of the line that ends the block.
@@ -71,8 +89,16 @@ fn tail(text: &str, end: usize) -> usize {
     let name_at = end + END.len();
     let bytes = &text.as_bytes()[name_at..];
     let is_name = |byte: &u8| byte.is_ascii_uppercase() || *byte == b' ';
-    let length = bytes.iter().take(NAME_BYTES_MAX).take_while(|byte| is_name(byte)).count();
-    let dashes = bytes[length..].iter().take(5).take_while(|byte| **byte == b'-').count();
+    let length = bytes
+        .iter()
+        .take(NAME_BYTES_MAX)
+        .take_while(|byte| is_name(byte))
+        .count();
+    let dashes = bytes[length..]
+        .iter()
+        .take(5)
+        .take_while(|byte| **byte == b'-')
+        .count();
     name_at + length + dashes
 }
 

@@ -110,7 +110,11 @@ fn entropy_bits(text: &str) -> f64 {
     text.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
     let total = text.len() as f64;
     let share = |count: u32| f64::from(count) / total;
-    -counts.iter().filter(|count| **count > 0).map(|c| share(*c) * share(*c).log2()).sum::<f64>()
+    -counts
+        .iter()
+        .filter(|count| **count > 0)
+        .map(|c| share(*c) * share(*c).log2())
+        .sum::<f64>()
 }
 
 /// True for what stands where a secret would: in instructions, examples and templates.

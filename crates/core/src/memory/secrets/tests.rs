@@ -14,7 +14,9 @@ fn made_of(alphabet: &str, count: usize) -> String {
     let alphabet = alphabet.as_bytes();
     let mut state = 88_172_645_463_325_252_u64;
     let next = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         char::from(alphabet[(state >> 33) as usize % alphabet.len()])
     };
     (0..count).map(next).collect()
@@ -56,12 +58,27 @@ fn of_providers() -> Vec<(&'static str, String)> {
         ("GitHub token", format!("ghp_{}", key(36))),
         ("GitHub token", format!("gho_{}", key(36))),
         ("GitHub token", format!("ghs_{}", key(36))),
-        ("GitHub token", format!("github_pat_{}_{}", key(22), key(59))),
+        (
+            "GitHub token",
+            format!("github_pat_{}_{}", key(22), key(59)),
+        ),
         ("GitLab token", format!("glpat-{}", key(20))),
-        ("Slack token", format!("xoxb-{}-{}-{}", digits(12), digits(13), key(24))),
-        ("Slack token", format!("xoxp-{0}-{0}-{0}-{1}", digits(11), hex(32))),
-        ("Slack token", format!("xapp-1-A{}-{}-{}", digits(10), digits(13), hex(64))),
-        ("Discord token", format!("M{}.{}.{}", key(25), "G1abcd", key(38))),
+        (
+            "Slack token",
+            format!("xoxb-{}-{}-{}", digits(12), digits(13), key(24)),
+        ),
+        (
+            "Slack token",
+            format!("xoxp-{0}-{0}-{0}-{1}", digits(11), hex(32)),
+        ),
+        (
+            "Slack token",
+            format!("xapp-1-A{}-{}-{}", digits(10), digits(13), hex(64)),
+        ),
+        (
+            "Discord token",
+            format!("M{}.{}.{}", key(25), "G1abcd", key(38)),
+        ),
         ("Telegram bot token", format!("{}:A{}", digits(9), key(34))),
         ("Stripe key", format!("sk_{}_{}", "live", key(24))),
         ("Stripe key", format!("rk_{}_{}", "live", key(24))),
@@ -79,12 +96,18 @@ fn of_providers() -> Vec<(&'static str, String)> {
         ("Shopify token", format!("shpat_{}", hex(32))),
         ("Square token", format!("sq0csp-{}", key(43))),
         ("Vault token", format!("hvs.{}", key(90))),
-        ("Terraform token", format!("{}.atlasv1.{}", key(14), key(67))),
+        (
+            "Terraform token",
+            format!("{}.atlasv1.{}", key(14), key(67)),
+        ),
         ("Grafana token", format!("glsa_{}_{}", key(32), hex(8))),
         ("Linear key", format!("lin_api_{}", key(40))),
         ("Notion token", format!("ntn_{}", key(46))),
         ("Atlassian token", format!("ATATT3{}", key(186))),
-        ("age key", format!("AGE-SECRET-KEY-1{}", made_of(BASE32, 58))),
+        (
+            "age key",
+            format!("AGE-SECRET-KEY-1{}", made_of(BASE32, 58)),
+        ),
         ("JWT", format!("eyJ{jwt_head}.eyJ{jwt_body}.{}", key(43))),
     ]
 }
@@ -94,11 +117,20 @@ fn told() -> Vec<(&'static str, String)> {
     let pem = |name: &str| {
         let (begin, end) = (["-----BEGIN", name], ["-----END", name]);
         let body = [key(64), key(64), key(40)].join("\n");
-        format!("⟦{}-----\n{body}==\n{}-----⟧\nThanks!", begin.join(" "), end.join(" "))
+        format!(
+            "⟦{}-----\n{body}==\n{}-----⟧\nThanks!",
+            begin.join(" "),
+            end.join(" ")
+        )
     };
     let cut = format!("{} {}-----\n{}", "-----BEGIN", "RSA PRIVATE KEY", key(64));
-    let json = pem("PRIVATE KEY").replace('\n', "\\n").replace('⟧', "⟧\\n\", \"id\": 1");
-    let signed = format!("https://a.blob.core.windows.net/b?se=2026-11-22&sig=⟦{}%3D⟧", key(43));
+    let json = pem("PRIVATE KEY")
+        .replace('\n', "\\n")
+        .replace('⟧', "⟧\\n\", \"id\": 1");
+    let signed = format!(
+        "https://a.blob.core.windows.net/b?se=2026-11-22&sig=⟦{}%3D⟧",
+        key(43)
+    );
     let uuid = "0b5f4f5e-98c1-4d2f-9d0a-6a1f0c9f4b7e";
     let teams = format!("{uuid}@{uuid}/IncomingWebhook/{}/{uuid}", hex(32));
     vec![
@@ -108,25 +140,72 @@ fn told() -> Vec<(&'static str, String)> {
         ("PGP private key", pem("PGP PRIVATE KEY BLOCK")),
         ("private key", format!("my key: ⟦{cut}⟧")),
         ("private key", format!("{{\"private_key\": \"{json}")),
-        ("AWS secret key", format!("my aws secret access key is ⟦{}⟧", secret(40))),
-        ("AWS secret key", format!("AWS_SECRET_ACCESS_KEY=⟦{}⟧", secret(40))),
-        ("Azure account key", format!("AccountName=a;AccountKey=⟦{}==⟧;B=c", key(86))),
+        (
+            "AWS secret key",
+            format!("my aws secret access key is ⟦{}⟧", secret(40)),
+        ),
+        (
+            "AWS secret key",
+            format!("AWS_SECRET_ACCESS_KEY=⟦{}⟧", secret(40)),
+        ),
+        (
+            "Azure account key",
+            format!("AccountName=a;AccountKey=⟦{}==⟧;B=c", key(86)),
+        ),
         ("signed address", signed),
-        ("Slack webhook", format!("https://hooks.slack.com/services/⟦T{}/B{}⟧", key(20), key(23))),
+        (
+            "Slack webhook",
+            format!(
+                "https://hooks.slack.com/services/⟦T{}/B{}⟧",
+                key(20),
+                key(23)
+            ),
+        ),
         (
             "Discord webhook",
-            format!("https://discord.com/api/webhooks/⟦{}/{}⟧", digits(18), key(68)),
+            format!(
+                "https://discord.com/api/webhooks/⟦{}/{}⟧",
+                digits(18),
+                key(68)
+            ),
         ),
-        ("Teams webhook", format!("https://a.webhook.office.com/webhookb2/⟦{teams}⟧")),
-        ("Telegram bot token", format!("api.telegram.org/bot⟦{}:A{}⟧/getMe", digits(10), key(34))),
-        ("password in an address", format!("postgres://ann:⟦{}⟧@db.local:5432/app", "s3cr3t!pw")),
-        ("password in an address", format!("redis://:⟦{}⟧@10.0.0.1", key(12))),
-        ("token", format!("curl -H 'Authorization: Bearer ⟦{}⟧' host", key(32))),
+        (
+            "Teams webhook",
+            format!("https://a.webhook.office.com/webhookb2/⟦{teams}⟧"),
+        ),
+        (
+            "Telegram bot token",
+            format!("api.telegram.org/bot⟦{}:A{}⟧/getMe", digits(10), key(34)),
+        ),
+        (
+            "password in an address",
+            format!("postgres://ann:⟦{}⟧@db.local:5432/app", "s3cr3t!pw"),
+        ),
+        (
+            "password in an address",
+            format!("redis://:⟦{}⟧@10.0.0.1", key(12)),
+        ),
+        (
+            "token",
+            format!("curl -H 'Authorization: Bearer ⟦{}⟧' host", key(32)),
+        ),
         ("token", format!("Authorization: Basic ⟦{}=⟧", key(31))),
-        ("password", "The wifi password is ⟦Blue-Horse-42⟧.".to_owned()),
-        ("password", "my password is ⟦hunter22⟧, please keep it".to_owned()),
-        ("password", "password for the old router is ⟦pa$$word!⟧".to_owned()),
-        ("password", "Her passcode was changed to ⟦482913⟧.".replace("was ", "")),
+        (
+            "password",
+            "The wifi password is ⟦Blue-Horse-42⟧.".to_owned(),
+        ),
+        (
+            "password",
+            "my password is ⟦hunter22⟧, please keep it".to_owned(),
+        ),
+        (
+            "password",
+            "password for the old router is ⟦pa$$word!⟧".to_owned(),
+        ),
+        (
+            "password",
+            "Her passcode was changed to ⟦482913⟧.".replace("was ", ""),
+        ),
         ("password", "DB_PASSWORD=⟦Zx81_spectrum⟧".to_owned()),
         ("password", "\"password\": \"⟦tr0ub4dor&3⟧\"".to_owned()),
         ("password", "<password>⟦tr0ub4dor3⟧</password>".to_owned()),
@@ -138,15 +217,24 @@ fn told() -> Vec<(&'static str, String)> {
         ("token", format!("client-secret => '⟦{}⟧'", hex(40))),
         ("token", format!("export MY_TOKEN=⟦{}⟧", key(20))),
         ("token", format!("access token: ⟦{uuid}⟧")),
-        ("token", format!("token={{'a': 1}} token: \"⟦{}⟧\"", key(2_000))),
-        ("password", "passwords: [] password: '⟦p\"ss`w0rd⟧'".to_owned()),
+        (
+            "token",
+            format!("token={{'a': 1}} token: \"⟦{}⟧\"", key(2_000)),
+        ),
+        (
+            "password",
+            "passwords: [] password: '⟦p\"ss`w0rd⟧'".to_owned(),
+        ),
         (
             "recovery phrase",
             "seed phrase: ⟦army van defense carry jealous true garbage claim echo media make \
              crunch⟧"
                 .to_owned(),
         ),
-        ("card number", "my card is ⟦4111 1111 1111 1111⟧, exp 12/28".to_owned()),
+        (
+            "card number",
+            "my card is ⟦4111 1111 1111 1111⟧, exp 12/28".to_owned(),
+        ),
         ("card number", "pay with ⟦4012888888881881⟧".to_owned()),
         ("card number", "⟦5555-5555-5555-4444⟧".to_owned()),
         ("card number", "amex ⟦3782 822463 10005⟧".to_owned()),
@@ -160,7 +248,11 @@ fn told() -> Vec<(&'static str, String)> {
 
 /// What must be kept as it is.
 fn harmless() -> Vec<String> {
-    let image = format!("![x](data:image/png;base64,iVBORw0KGgo{}+/{}=)", key(900), key(3_000));
+    let image = format!(
+        "![x](data:image/png;base64,iVBORw0KGgo{}+/{}=)",
+        key(900),
+        key(3_000)
+    );
     let mut texts: Vec<String> = HARMLESS.iter().map(|text| (*text).to_owned()).collect();
     texts.extend([
         image,
@@ -170,8 +262,16 @@ fn harmless() -> Vec<String> {
             "{} is a public key",
             format_args!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{}", key(43))
         ),
-        format!("{0} PUBLIC KEY-----\n{1}\n{2} PUBLIC KEY-----", "-----BEGIN", key(64), "-----END"),
-        format!("A key starts with {} PRIVATE KEY----- and so on.", "-----BEGIN"),
+        format!(
+            "{0} PUBLIC KEY-----\n{1}\n{2} PUBLIC KEY-----",
+            "-----BEGIN",
+            key(64),
+            "-----END"
+        ),
+        format!(
+            "A key starts with {} PRIVATE KEY----- and so on.",
+            "-----BEGIN"
+        ),
         format!("AKIA{}EXAMPLE", made_of(BASE32, 9)),
         format!("ghp_{}", "x".repeat(36)),
     ]);
@@ -248,7 +348,12 @@ fn all() -> Vec<(&'static str, String)> {
 #[track_caller]
 fn none(mistakes: impl Iterator<Item = String>) {
     let mistakes: Vec<String> = mistakes.collect();
-    assert!(mistakes.is_empty(), "{} mistakes:\n{}", mistakes.len(), mistakes.join("\n\n"));
+    assert!(
+        mistakes.is_empty(),
+        "{} mistakes:\n{}",
+        mistakes.len(),
+        mistakes.join("\n\n")
+    );
 }
 
 #[test]
@@ -273,7 +378,10 @@ fn every_rule_finds_something() {
 fn what_is_no_secret_passes() {
     let taken = harmless().into_iter().filter_map(|text| {
         let found = find(&text);
-        let shown: Vec<&str> = found.iter().map(|found| &text[found.range.clone()]).collect();
+        let shown: Vec<&str> = found
+            .iter()
+            .map(|found| &text[found.range.clone()])
+            .collect();
         (!found.is_empty()).then(|| format!("{text}\n{found:?} {shown:?}"))
     });
     none(taken);
@@ -284,10 +392,18 @@ fn a_policy_blocks_redacts_or_allows() {
     let token = format!("ghp_{}", key(36));
     let text = format!("é {token} and password=hunter22");
     let error = admit(&text, SecretPolicy::Block).unwrap_err();
-    assert_eq!(error, CoreError::SecretFound { what: "GitHub token" });
+    assert_eq!(
+        error,
+        CoreError::SecretFound {
+            what: "GitHub token"
+        }
+    );
     assert!(!error.to_string().contains(&token[4..12]));
     let (kept, count) = admit(&text, SecretPolicy::Redact).unwrap();
-    assert_eq!(kept, "é [redacted: GitHub token] and password=[redacted: password]");
+    assert_eq!(
+        kept,
+        "é [redacted: GitHub token] and password=[redacted: password]"
+    );
     assert_eq!(count, 2);
     assert_eq!(admit(&text, SecretPolicy::Allow).unwrap(), (text, 0));
     let plain = "nothing here".to_owned();
@@ -348,10 +464,16 @@ fn hostile_texts_are_read_to_their_end() {
     ];
     let token = format!("\nghp_{}", key(36));
     let all = pieces.concat();
-    let texts = pieces.iter().map(|piece| (*piece, 1 << 18)).chain([(all.as_str(), 1 << 20)]);
+    let texts = pieces
+        .iter()
+        .map(|piece| (*piece, 1 << 18))
+        .chain([(all.as_str(), 1 << 20)]);
     for (piece, bytes) in texts {
         let text = piece.repeat(bytes / piece.len()) + &token;
-        let expected = Finding { range: text.len() - 40..text.len(), what: "GitHub token" };
+        let expected = Finding {
+            range: text.len() - 40..text.len(),
+            what: "GitHub token",
+        };
         assert_eq!(find(&text).last(), Some(&expected), "{piece}");
     }
 }

@@ -28,11 +28,18 @@ impl<'a> Content<'a> {
     }
 
     fn of_data_uri(uri: &'a str) -> Option<Self> {
-        let scheme = uri.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("data:"))?;
-        let comma = uri.bytes().take(PREFIX_BYTES_MAX).position(|byte| byte == b',')?;
+        let scheme = uri
+            .get(..5)
+            .filter(|scheme| scheme.eq_ignore_ascii_case("data:"))?;
+        let comma = uri
+            .bytes()
+            .take(PREFIX_BYTES_MAX)
+            .position(|byte| byte == b',')?;
         let (prefix, data) = (uri.get(scheme.len()..comma)?, uri.get(comma + 1..)?);
         let media_type = prefix.split(';').next().unwrap_or_default();
-        let is_base64 = prefix.split(';').any(|word| word.trim().eq_ignore_ascii_case("base64"));
+        let is_base64 = prefix
+            .split(';')
+            .any(|word| word.trim().eq_ignore_ascii_case("base64"));
         Some(match is_base64 {
             true => Self::Base64 { media_type, data },
             false => Self::Plain { media_type, data },
@@ -75,7 +82,9 @@ impl<'a> Content<'a> {
 
     /// What follows the last point of a URL's path.
     pub(super) fn extension(&self) -> Option<&'a str> {
-        let Self::Elsewhere(uri) = self else { return None };
+        let Self::Elsewhere(uri) = self else {
+            return None;
+        };
         let path = uri.split(['?', '#']).next()?;
         let name = path.rsplit('/').next()?;
         name.rsplit_once('.').map(|(_, extension)| extension)

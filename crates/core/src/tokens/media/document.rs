@@ -53,9 +53,11 @@ fn pages_seen(pdf: &[u8]) -> u64 {
             continue;
         };
         let value = value.trim_ascii_start();
-        let is_page = value
-            .strip_prefix(b"/Page")
-            .is_some_and(|after| after.first().is_none_or(|byte| !byte.is_ascii_alphanumeric()));
+        let is_page = value.strip_prefix(b"/Page").is_some_and(|after| {
+            after
+                .first()
+                .is_none_or(|byte| !byte.is_ascii_alphanumeric())
+        });
         pages += u64::from(is_page);
         rest = &rest[TYPE.len()..];
     }
@@ -67,7 +69,9 @@ fn pages_stated(pdf: &[u8]) -> Option<u64> {
     let head = String::from_utf8_lossy(&pdf[..pdf.len().min(LINEARIZED_BYTES)]);
     let object = head.split_once("/Linearized")?.1;
     let number = object.split_once("/N ")?.1.trim_start();
-    let digits = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
+    let digits = number
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(number.len());
     number[..digits].parse().ok()
 }
 
@@ -78,7 +82,10 @@ mod tests {
     #[test]
     fn pages_are_counted_where_they_can_be_seen() {
         let cases: [(&[u8], u64); 7] = [
-            (b"%PDF-1.4 <</Type /Pages /Count 2>> <</Type/Page>> <</Type /Page/Parent 1>>", 2),
+            (
+                b"%PDF-1.4 <</Type /Pages /Count 2>> <</Type/Page>> <</Type /Page/Parent 1>>",
+                2,
+            ),
             (b"%PDF-1.4 <</Type\n/Page\n>>", 1),
             (b"%PDF-1.5 <</Linearized 1/L 9/N 12/T 8>> stream", 12),
             (b"%PDF-1.5 <</Linearized 1/N x>>", 1),

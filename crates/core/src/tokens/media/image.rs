@@ -27,8 +27,13 @@ const SIDE_PX_MAX: u64 = 65_535;
 impl Detail {
     /// As an OpenAI part says it, in chat completions or in responses.
     pub(super) fn of(object: &Value) -> Self {
-        let inner = object.get("image_url").and_then(|image| image.get("detail"));
-        match inner.or_else(|| object.get("detail")).and_then(Value::as_str) {
+        let inner = object
+            .get("image_url")
+            .and_then(|image| image.get("detail"));
+        match inner
+            .or_else(|| object.get("detail"))
+            .and_then(Value::as_str)
+        {
             Some("low") => Self::Low,
             Some("high") => Self::High,
             Some("original") => Self::Original,
@@ -41,8 +46,10 @@ impl Detail {
 pub(super) fn size(head: &[u8]) -> Option<Size> {
     let size = imagesize::blob_size(head).ok()?;
     let side = |px: usize| (px as u64).clamp(1, SIDE_PX_MAX);
-    (size.width > 0 && size.height > 0)
-        .then(|| Size { width: side(size.width), height: side(size.height) })
+    (size.width > 0 && size.height > 0).then(|| Size {
+        width: side(size.width),
+        height: side(size.height),
+    })
 }
 
 /// Tokens of one image; of an unknown size, the provider's maximum for one.
@@ -99,7 +106,9 @@ fn open_ai(size: Option<Size>, detail: Detail) -> u64 {
 /// models before Claude Opus 4.7 to 1,568 of both.
 fn anthropic(size: Option<Size>) -> u64 {
     const TOKENS_MAX: u64 = 4_784;
-    size.map_or(TOKENS_MAX, |size| size.within(2_576).pieces(28).min(TOKENS_MAX))
+    size.map_or(TOKENS_MAX, |size| {
+        size.within(2_576).pieces(28).min(TOKENS_MAX)
+    })
 }
 
 /// Gemini 3 ("Media resolution"): up to 1,120 tokens an image, 2,240 at the highest
@@ -107,7 +116,9 @@ fn anthropic(size: Option<Size>) -> u64 {
 fn google(size: Option<Size>) -> u64 {
     const AT_HIGH: u64 = 1_120;
     const AT_ULTRA_HIGH: u64 = 2_240;
-    size.map_or(AT_ULTRA_HIGH, |size| (258 * size.within(3_072).pieces(768)).max(AT_HIGH))
+    size.map_or(AT_ULTRA_HIGH, |size| {
+        (258 * size.within(3_072).pieces(768)).max(AT_HIGH)
+    })
 }
 
 /// Qwen-VL, which takes the most of the common ones: one token for each 28 px, at most
@@ -126,12 +137,19 @@ impl Size {
     /// Scaled down, where need be, to this long side.
     fn within(self, long_px: u64) -> Self {
         let long = self.width.max(self.height);
-        if long <= long_px { self } else { self.scaled(long_px, long) }
+        if long <= long_px {
+            self
+        } else {
+            self.scaled(long_px, long)
+        }
     }
 
     fn scaled(self, to: u64, from: u64) -> Self {
         let side = |px: u64| (px * to).div_ceil(from.max(1)).max(1);
-        Self { width: side(self.width), height: side(self.height) }
+        Self {
+            width: side(self.width),
+            height: side(self.height),
+        }
     }
 
     /// Squares of this side that cover it.
@@ -181,7 +199,12 @@ mod tests {
 
     #[test]
     fn no_size_breaks_the_rules() {
-        let providers = [Provider::OpenAi, Provider::Anthropic, Provider::Google, Provider::Open];
+        let providers = [
+            Provider::OpenAi,
+            Provider::Anthropic,
+            Provider::Google,
+            Provider::Open,
+        ];
         for provider in providers {
             for (width, height) in [(1, 1), (1, SIDE_PX_MAX), (SIDE_PX_MAX, SIDE_PX_MAX), (3, 2)] {
                 for detail in [Detail::Auto, Detail::Low, Detail::High, Detail::Original] {

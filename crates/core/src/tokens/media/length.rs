@@ -6,7 +6,9 @@ const SECONDS_MAX: u64 = 24 * 60 * 60;
 /// Seconds, rounded up, at least one.
 pub(super) fn seconds(media_type: &str, bytes: &[u8]) -> u64 {
     let stated = wave(bytes).or_else(|| movie(bytes));
-    stated.unwrap_or_else(|| by_size(media_type, bytes.len())).clamp(1, SECONDS_MAX)
+    stated
+        .unwrap_or_else(|| by_size(media_type, bytes.len()))
+        .clamp(1, SECONDS_MAX)
 }
 
 /// By the least that is common for a second: voice messages in Opus take 2 kB, other
@@ -15,7 +17,12 @@ fn by_size(media_type: &str, bytes: usize) -> u64 {
     let (family, format) = media_type.split_once('/').unwrap_or((media_type, ""));
     let second_bytes = match family {
         "video" => 64_000,
-        _ if ["ogg", "opus", "webm", "amr"].iter().any(|name| format.contains(name)) => 2_000,
+        _ if ["ogg", "opus", "webm", "amr"]
+            .iter()
+            .any(|name| format.contains(name)) =>
+        {
+            2_000
+        }
         _ => 4_000,
     };
     (bytes as u64).div_ceil(second_bytes)
@@ -38,7 +45,10 @@ fn movie(bytes: &[u8]) -> Option<u64> {
     let long = *fields.first()? == 1;
     let number = |at: usize| Some(u32::from_be_bytes(fields.get(at..at + 4)?.try_into().ok()?));
     let (ticks_per_second, ticks) = match long {
-        true => (number(20)?, u64::from(number(24)?) << 32 | u64::from(number(28)?)),
+        true => (
+            number(20)?,
+            u64::from(number(24)?) << 32 | u64::from(number(28)?),
+        ),
         false => (number(12)?, u64::from(number(16)?)),
     };
     // A file that is still written states no length, or the largest.
@@ -51,7 +61,12 @@ mod tests {
     use super::*;
 
     fn mp4(version: u8, fields: &[u8]) -> Vec<u8> {
-        [b"\0\0\0\x08ftyp....moov....mvhd".as_slice(), &[version, 0, 0, 0], fields].concat()
+        [
+            b"\0\0\0\x08ftyp....moov....mvhd".as_slice(),
+            &[version, 0, 0, 0],
+            fields,
+        ]
+        .concat()
     }
 
     #[test]

@@ -24,7 +24,10 @@ fn a_window_with_room_is_the_history() {
         result("x", "42"),
         text(Role::Assistant, "42"),
     ]);
-    for policy in POLICIES.into_iter().filter(|p| *p != Policy::SlidingWindow { turns: 1 }) {
+    for policy in POLICIES
+        .into_iter()
+        .filter(|p| *p != Policy::SlidingWindow { turns: 1 })
+    {
         let seen = chat.see(policy, 10_000).unwrap();
         assert_eq!(seen.words(), "s1 u2 a3 t4 a5", "{policy:?}");
         assert_eq!(seen.window.report.omissions, []);
@@ -34,13 +37,22 @@ fn a_window_with_room_is_the_history() {
 
 #[test]
 fn an_unanswered_call_is_pending_at_the_end_and_abandoned_before_it() {
-    let mut chat = chat([text(Role::User, "hello"), call(&["x", "y"], "{}"), result("x", "1")]);
+    let mut chat = chat([
+        text(Role::User, "hello"),
+        call(&["x", "y"], "{}"),
+        result("x", "1"),
+    ]);
     let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
     assert_eq!(seen.words(), "u1 a2 t3");
     chat.say(text(Role::User, "never mind"));
     let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
     assert_eq!(seen.words(), "u1 a2 t3 [abandoned] u4");
-    let PartKind::ToolResult { tool_use_id, is_error, .. } = &seen.turns[3].parts[0].kind else {
+    let PartKind::ToolResult {
+        tool_use_id,
+        is_error,
+        ..
+    } = &seen.turns[3].parts[0].kind
+    else {
         panic!("no result")
     };
     assert_eq!((tool_use_id.as_str(), *is_error), ("y", true));
@@ -69,7 +81,10 @@ fn a_turn_with_results_for_two_turns_is_shown_in_two() {
         let mut turn = result("x", x);
         turn.parts.extend(result("y", y).parts);
         turn.parts.push(PartKind::Text("both".into()).into());
-        Turn { role: Role::User, ..turn }
+        Turn {
+            role: Role::User,
+            ..turn
+        }
     };
     let mut chat = chat([
         text(Role::User, "hello"),
@@ -79,8 +94,11 @@ fn a_turn_with_results_for_two_turns_is_shown_in_two() {
         text(Role::Assistant, "done"),
     ]);
     let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
-    let links: Vec<String> =
-        seen.turns.iter().map(|turn| format!("{:?}", turn.links().results)).collect();
+    let links: Vec<String> = seen
+        .turns
+        .iter()
+        .map(|turn| format!("{:?}", turn.links().results))
+        .collect();
     assert_eq!(links, ["[]", "[]", "[\"x\"]", "[]", "[\"y\"]", "[]", "[]"]);
     assert_eq!(seen.turns[5].parts[0].kind, PartKind::Text("both".into()));
 }
@@ -94,7 +112,11 @@ fn a_cut_goes_to_the_floor_at_an_exchange_and_is_kept() {
     }
     let seen = chat.see(Policy::HeadTail { turns: 0 }, 820).unwrap();
     assert!(seen.window.has_new_cut);
-    assert!(seen.window.report.blocks.total() <= 410, "{:?}", seen.window.report.blocks);
+    assert!(
+        seen.window.report.blocks.total() <= 410,
+        "{:?}",
+        seen.window.report.blocks
+    );
     assert_eq!(seen.words(), "u1 [elision] u15 a16 u17 a18 u19 a20 u21 a22");
     let elision = PartKind::Text("[memoird: 13 turns are left out here]".into());
     assert_eq!(seen.turns[1].parts[0].kind, elision);
@@ -113,8 +135,13 @@ fn a_current_turn_that_does_not_fit_is_refused_with_its_tokens() {
     chat.say(long(Role::User, 500));
     for policy in POLICIES {
         let refused = chat.see(policy, 400).unwrap_err();
-        let CoreError::CurrentTurnTooLarge { budget: 400, tokens, system: 20, turn: 500, .. } =
-            refused
+        let CoreError::CurrentTurnTooLarge {
+            budget: 400,
+            tokens,
+            system: 20,
+            turn: 500,
+            ..
+        } = refused
         else {
             panic!("{policy:?}: {refused:?}")
         };
@@ -153,13 +180,26 @@ fn a_result_that_was_asked_for_again_becomes_a_line() {
         chat.say(result(&id, "y".repeat(600)));
     }
     let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
-    assert_eq!(seen.turns.len(), 13, "no turn was dropped: {}", seen.words());
+    assert_eq!(
+        seen.turns.len(),
+        13,
+        "no turn was dropped: {}",
+        seen.words()
+    );
     assert_eq!(seen.window.report.results_trimmed, 5);
-    let PartKind::ToolResult { content, tool_use_id, .. } = &seen.turns[2].parts[0].kind else {
+    let PartKind::ToolResult {
+        content,
+        tool_use_id,
+        ..
+    } = &seen.turns[2].parts[0].kind
+    else {
         panic!("no result")
     };
     assert_eq!(tool_use_id, "c0");
-    assert_eq!(content, "[memoird: superseded by the result of the later call c5]");
+    assert_eq!(
+        content,
+        "[memoird: superseded by the result of the later call c5]"
+    );
     assert_eq!(seen.turns[12], result("c5", "y".repeat(600)));
 }
 
@@ -174,7 +214,11 @@ fn long_results_are_trimmed_before_a_turn_is_dropped() {
     let seen = chat.see(Policy::TokenBudget, 1_580).unwrap();
     assert_eq!(seen.turns.len(), 7, "{}", seen.words());
     assert_eq!(seen.window.report.results_trimmed, 2);
-    assert_eq!(seen.turns[6], result("c2", "z".repeat(2_000)), "the current turn stays whole");
+    assert_eq!(
+        seen.turns[6],
+        result("c2", "z".repeat(2_000)),
+        "the current turn stays whole"
+    );
 }
 
 #[test]
@@ -187,18 +231,34 @@ fn salience_drops_what_the_bot_finds_least_important() {
     }
     let seen = chat.see(Policy::Salience, 800).unwrap();
     let kept: Vec<f32> = seen.turns.iter().filter_map(|turn| turn.salience).collect();
-    assert!(kept.iter().filter(|salience| **salience == 1.0).count() >= 2, "{}", seen.words());
-    assert!(seen.words().matches("[elision]").count() >= 2, "{}", seen.words());
+    assert!(
+        kept.iter().filter(|salience| **salience == 1.0).count() >= 2,
+        "{}",
+        seen.words()
+    );
+    assert!(
+        seen.words().matches("[elision]").count() >= 2,
+        "{}",
+        seen.words()
+    );
 }
 
 #[test]
 fn a_sliding_window_is_the_last_turns_and_nothing_else() {
-    let mut chat =
-        chat((0..9).map(|n| {
-            text(if n % 2 == 0 { Role::User } else { Role::Assistant }, format!("turn {n}"))
-        }));
+    let mut chat = chat((0..9).map(|n| {
+        text(
+            if n % 2 == 0 {
+                Role::User
+            } else {
+                Role::Assistant
+            },
+            format!("turn {n}"),
+        )
+    }));
     assert_eq!(
-        chat.see(Policy::SlidingWindow { turns: 3 }, 900).unwrap().words(),
+        chat.see(Policy::SlidingWindow { turns: 3 }, 900)
+            .unwrap()
+            .words(),
         "[elision] u7 a8 u9"
     );
     let all = chat.see(Policy::SlidingWindow { turns: 8 }, 900).unwrap();
@@ -213,7 +273,14 @@ fn a_sliding_window_is_the_last_turns_and_nothing_else() {
 fn a_first_turn_outside_a_sliding_window_takes_no_room_in_it() {
     let mut chat = chat([long(Role::User, 500)]);
     for n in 0..9 {
-        chat.say(text(if n % 2 == 0 { Role::Assistant } else { Role::User }, format!("turn {n}")));
+        chat.say(text(
+            if n % 2 == 0 {
+                Role::Assistant
+            } else {
+                Role::User
+            },
+            format!("turn {n}"),
+        ));
     }
     let seen = chat.see(Policy::SlidingWindow { turns: 8 }, 400).unwrap();
     assert_eq!(seen.words(), "[elision] u3 a4 u5 a6 u7 a8 u9 a10");
@@ -234,17 +301,31 @@ fn where_results_in_other_words_are_enough_no_turn_leaves() {
 
 #[test]
 fn a_system_turn_from_before_the_first_user_turn_outlives_fifo() {
-    let limits = Limits { max_history_turns: 4, ..Limits::default() };
+    let limits = Limits {
+        max_history_turns: 4,
+        ..Limits::default()
+    };
     let mut chat = Chat::new(limits);
     chat.say(text(Role::System, "be kind"));
     for n in 0..9 {
-        chat.say(text(if n % 2 == 0 { Role::User } else { Role::Assistant }, format!("turn {n}")));
+        chat.say(text(
+            if n % 2 == 0 {
+                Role::User
+            } else {
+                Role::Assistant
+            },
+            format!("turn {n}"),
+        ));
     }
     for policy in POLICIES {
         let words = chat.see(policy, 900).unwrap().words();
         assert!(words.starts_with("s1 "), "{policy:?}: {words}");
     }
-    assert_eq!(chat.history.turns_after(0).next().unwrap().seq, 2, "but it left the history");
+    assert_eq!(
+        chat.history.turns_after(0).next().unwrap().seq,
+        2,
+        "but it left the history"
+    );
 }
 
 /// The tail has no place then at which it could begin: a unit reaches out of it.
@@ -259,11 +340,17 @@ fn a_first_user_turn_that_comes_late_tears_no_unit_apart() {
     let seen = chat.see(Policy::TokenBudget, 150).unwrap();
     assert_eq!(seen.words(), "[elision] a4");
     chat.say(result("y", "1"));
-    assert!(chat.see(Policy::TokenBudget, 150).is_err(), "it has to bring a long one along");
+    assert!(
+        chat.see(Policy::TokenBudget, 150).is_err(),
+        "it has to bring a long one along"
+    );
     chat.say(text(Role::User, "hello"));
     for policy in POLICIES {
         let words = chat.see(policy, 150).unwrap().words();
-        assert!(!words.contains('t') && words.ends_with("[elision] u6"), "{policy:?}: {words}");
+        assert!(
+            !words.contains('t') && words.ends_with("[elision] u6"),
+            "{policy:?}: {words}"
+        );
     }
 }
 
@@ -277,5 +364,8 @@ fn an_attempt_that_is_not_kept_changes_nothing() {
     let before = chat.see(Policy::TokenBudget, 1_000).unwrap();
     let smaller = chat.see_with(Policy::TokenBudget, 300, false).unwrap();
     assert!(smaller.turns.len() < before.turns.len());
-    assert_eq!(chat.see(Policy::TokenBudget, 1_000).unwrap().turns, before.turns);
+    assert_eq!(
+        chat.see(Policy::TokenBudget, 1_000).unwrap().turns,
+        before.turns
+    );
 }

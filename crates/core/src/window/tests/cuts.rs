@@ -9,12 +9,19 @@ fn exchange(chat: &mut Chat, n: usize) {
 
 /// Seqs of the stored turns at the front that stay the same from call to call.
 fn first_of_tail(seen: &Seen) -> String {
-    seen.words().split(' ').find(|word| !word.contains('[') && *word != "u1").unwrap().to_owned()
+    seen.words()
+        .split(' ')
+        .find(|word| !word.contains('[') && *word != "u1")
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
 fn when_first_in_first_out_overtakes_the_cut_it_jumps_ahead() {
-    let mut chat = Chat::new(Limits { max_history_turns: 20, ..Limits::default() });
+    let mut chat = Chat::new(Limits {
+        max_history_turns: 20,
+        ..Limits::default()
+    });
     let (mut cuts, mut firsts) = (0, Vec::new());
     for n in 0..100 {
         exchange(&mut chat, n);
@@ -38,7 +45,12 @@ fn a_cap_on_the_tail_is_kept_with_room_to_grow() {
         exchange(&mut chat, n);
         let seen = chat.see(Policy::HeadTail { turns: 10 }, 100_000).unwrap();
         cuts += usize::from(seen.window.has_new_cut);
-        let tail = seen.turns.iter().skip(1).filter(|turn| turn.metadata.is_empty()).count();
+        let tail = seen
+            .turns
+            .iter()
+            .skip(1)
+            .filter(|turn| turn.metadata.is_empty())
+            .count();
         assert!(tail <= 10, "{}", seen.words());
     }
     assert!(cuts <= 20, "{cuts}");
@@ -78,23 +90,40 @@ fn what_a_provider_charged_belongs_to_the_last_window_of_its_model_once() {
     let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
     assert_eq!(chat.windows.charged(|model| model == "other"), None);
     let counted = seen.window.report.blocks.total();
-    assert_eq!(chat.windows.charged(|model| model == "m"), Some(("m".into(), counted)));
+    assert_eq!(
+        chat.windows.charged(|model| model == "m"),
+        Some(("m".into(), counted))
+    );
     assert_eq!(chat.windows.charged(|model| model == "m"), None);
 }
 
 #[test]
 fn by_salience_a_window_of_a_long_history_is_not_next_to_nothing() {
-    let mut chat = Chat::new(Limits { max_history_turns: 10_000, ..Limits::default() });
+    let mut chat = Chat::new(Limits {
+        max_history_turns: 10_000,
+        ..Limits::default()
+    });
     for n in 0..1_500 {
         chat.say(text(Role::User, format!("question {n}")));
         chat.say(call(&["c"], "{}"));
         chat.say(result("c", format!("result {n} {}", "x".repeat(160))));
         chat.say(text(Role::Assistant, format!("answer {n}")));
     }
-    let all = chat.see(Policy::TokenBudget, 1_000_000).unwrap().window.counted;
+    let all = chat
+        .see(Policy::TokenBudget, 1_000_000)
+        .unwrap()
+        .window
+        .counted;
     for percent in [20, 40] {
-        let seen = chat.clone().see(Policy::Salience, all * percent / 100).unwrap();
+        let seen = chat
+            .clone()
+            .see(Policy::Salience, all * percent / 100)
+            .unwrap();
         let least = all * percent / 400;
-        assert!(seen.window.counted >= least, "{percent} %: {} of {all}", seen.window.counted);
+        assert!(
+            seen.window.counted >= least,
+            "{percent} %: {} of {all}",
+            seen.window.counted
+        );
     }
 }

@@ -61,16 +61,30 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 
 /// What the bot says in a step; nothing where no call waits.
 pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize) -> Option<Turn> {
-    let words = |bytes: usize| "lorem ipsum ".chars().cycle().take(bytes).collect::<String>();
+    let words = |bytes: usize| {
+        "lorem ipsum "
+            .chars()
+            .cycle()
+            .take(bytes)
+            .collect::<String>()
+    };
     Some(match step {
-        Step::User { bytes, pinned, salience } => Turn {
+        Step::User {
+            bytes,
+            pinned,
+            salience,
+        } => Turn {
             pinned: *pinned,
             salience: salience.map(|tenths| f32::from(tenths) / 10.0),
             ..text(Role::User, words(*bytes))
         },
         Step::Assistant { bytes } => text(Role::Assistant, words(*bytes)),
         Step::System { bytes } => text(Role::System, words(*bytes)),
-        Step::Calls { count, input, thinks } => {
+        Step::Calls {
+            count,
+            input,
+            thinks,
+        } => {
             let ids: Vec<String> = (0..*count).map(|n| format!("c{}", *calls + n)).collect();
             *calls += count;
             waiting.extend(ids.iter().cloned());
@@ -78,12 +92,24 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
             let mut turn = call(&ids, &format!("{{\"of\":{input}}}"));
             if *thinks {
                 let (text, signature) = ("hm".into(), "s".into());
-                turn.parts
-                    .insert(0, PartKind::Thinking { text, signature, redacted: false }.into());
+                turn.parts.insert(
+                    0,
+                    PartKind::Thinking {
+                        text,
+                        signature,
+                        redacted: false,
+                    }
+                    .into(),
+                );
             }
             turn
         }
-        Step::Answer { place, bytes, as_user, is_json } => {
+        Step::Answer {
+            place,
+            bytes,
+            as_user,
+            is_json,
+        } => {
             let id = waiting.remove((waiting.len().checked_sub(1)?).min(*place));
             let content = match is_json {
                 true => serde_json::json!({ "rows": vec![words(40); bytes / 40] }).to_string(),
@@ -98,19 +124,38 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
         }
         Step::AnswerAll { bytes } => {
             waiting.first()?;
-            let parts = waiting.drain(..).flat_map(|id| result(&id, words(*bytes)).parts);
+            let parts = waiting
+                .drain(..)
+                .flat_map(|id| result(&id, words(*bytes)).parts);
             Turn::new(Role::User, parts.collect())
         }
         Step::Media => {
             let source = MediaSource::Data(vec![7; 100]);
             let (media_type, name) = ("image/png".into(), String::new());
-            Turn::new(Role::User, vec![PartKind::Media { media_type, source, name }.into()])
+            Turn::new(
+                Role::User,
+                vec![
+                    PartKind::Media {
+                        media_type,
+                        source,
+                        name,
+                    }
+                    .into(),
+                ],
+            )
         }
     })
 }
 
 fn budget() -> impl Strategy<Value = u64> {
-    prop_oneof![Just(60), Just(150), Just(400), Just(1_500), Just(8_000), Just(1_000_000)]
+    prop_oneof![
+        Just(60),
+        Just(150),
+        Just(400),
+        Just(1_500),
+        Just(8_000),
+        Just(1_000_000)
+    ]
 }
 
 pub(super) fn limits() -> impl Strategy<Value = Limits> {
@@ -192,11 +237,23 @@ pub(super) fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
         let links = turn.links();
         for id in &links.results {
             let found = open.iter().position(|open| **open == **id);
-            prop_assert!(found.is_some(), "{}: {} answers nothing: {}", place, id, seen.words());
+            prop_assert!(
+                found.is_some(),
+                "{}: {} answers nothing: {}",
+                place,
+                id,
+                seen.words()
+            );
             open.remove(found.unwrap_or(0));
         }
         if links.results.is_empty() {
-            prop_assert!(open.is_empty(), "{}: {:?} wait: {}", place, open, seen.words());
+            prop_assert!(
+                open.is_empty(),
+                "{}: {:?} wait: {}",
+                place,
+                open,
+                seen.words()
+            );
         }
         open.extend(links.uses.iter().map(ToString::to_string));
     }
@@ -223,16 +280,27 @@ pub(super) fn check_survivors(
     current: &Turn,
 ) -> Result<(), TestCaseError> {
     let has = |wanted: &Turn| {
-        let said: Vec<&PartKind> =
-            seen.turns.iter().flat_map(|turn| &turn.parts).map(|part| &part.kind).collect();
+        let said: Vec<&PartKind> = seen
+            .turns
+            .iter()
+            .flat_map(|turn| &turn.parts)
+            .map(|part| &part.kind)
+            .collect();
         wanted.parts.iter().all(|part| said.contains(&&part.kind))
     };
     // A result that came too late for a call that had left has left with it.
     let is_kept = chat.history.turns_after(chat.last_seq - 1).next().is_some();
     // A reply may be summarized; what the model is to answer next never is.
     let is_summarized = matches!(current.role, Role::Assistant | Role::System)
-        && chat.summary.as_ref().is_some_and(|summary| summary.through_seq >= chat.last_seq);
-    prop_assert!(!is_kept || is_summarized || has(current), "the current turn: {}", seen.words());
+        && chat
+            .summary
+            .as_ref()
+            .is_some_and(|summary| summary.through_seq >= chat.last_seq);
+    prop_assert!(
+        !is_kept || is_summarized || has(current),
+        "the current turn: {}",
+        seen.words()
+    );
     let first = chat
         .history
         .turns_after(0)
@@ -268,12 +336,25 @@ fn check_prefix(chat: &Chat, before: &Seen, seen: &Seen) -> Result<(), TestCaseE
         same += 1;
     }
     prop_assert_eq!(tokens, stable, "a whole number of turns");
-    prop_assert!(before.turns.len() >= same, "{} then {}", before.words(), seen.words());
+    prop_assert!(
+        before.turns.len() >= same,
+        "{} then {}",
+        before.words(),
+        seen.words()
+    );
     prop_assert_eq!(&seen.turns[..same], &before.turns[..same]);
-    let is_late = seen.turns[same..].first().is_some_and(|turn| !turn.links().results.is_empty());
+    let is_late = seen.turns[same..]
+        .first()
+        .is_some_and(|turn| !turn.links().results.is_empty());
     let is_sliding = matches!(seen.window.report.policy, Policy::SlidingWindow { .. });
     if !seen.window.has_new_cut && !is_late && !is_sliding {
-        prop_assert_eq!(same, before.turns.len(), "{} then {}", before.words(), seen.words());
+        prop_assert_eq!(
+            same,
+            before.turns.len(),
+            "{} then {}",
+            before.words(),
+            seen.words()
+        );
     }
     Ok(())
 }

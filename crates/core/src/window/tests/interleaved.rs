@@ -85,15 +85,28 @@ struct Sent {
 
 impl Session {
     fn new(limits: Limits) -> Self {
-        Self { chat: Chat::new(limits), saved: Vec::new(), sent: BTreeMap::new(), current: None }
+        Self {
+            chat: Chat::new(limits),
+            saved: Vec::new(),
+            sent: BTreeMap::new(),
+            current: None,
+        }
     }
 
     fn save(&mut self) {
         if let Some(changes) = self.chat.windows.take_changes() {
             self.saved = changes.to_vec();
             for saved in &mut self.saved {
-                saved.cut.reduced.values_mut().for_each(|reduced| reduced.shown = None);
-                saved.cut.excerpt.iter_mut().for_each(|excerpt| excerpt.shown = None);
+                saved
+                    .cut
+                    .reduced
+                    .values_mut()
+                    .for_each(|reduced| reduced.shown = None);
+                saved
+                    .cut
+                    .excerpt
+                    .iter_mut()
+                    .for_each(|excerpt| excerpt.shown = None);
             }
         }
     }
@@ -110,14 +123,23 @@ impl Session {
     fn see(&mut self, terms: &Terms) -> Result<(), TestCaseError> {
         let key = (terms.model, terms.policy);
         let mut restarted = self.restarted();
-        let mut fresh = Chat { windows: Windows::default(), ..self.chat.clone() };
-        let later = restarted.see_on(&Terms { keep: false, ..*terms });
+        let mut fresh = Chat {
+            windows: Windows::default(),
+            ..self.chat.clone()
+        };
+        let later = restarted.see_on(&Terms {
+            keep: false,
+            ..*terms
+        });
         let seen = match self.chat.see_on(terms) {
             Ok(seen) => seen,
             Err(CoreError::CurrentTurnTooLarge { budget, tokens, .. }) => {
                 prop_assert_eq!(budget, terms.budget);
                 prop_assert!(tokens > budget, "{} fit in {}", tokens, budget);
-                prop_assert!(fresh.see_on(terms).is_err(), "it is not the cut that is too large");
+                prop_assert!(
+                    fresh.see_on(terms).is_err(),
+                    "it is not the cut that is too large"
+                );
                 return Ok(());
             }
             Err(other) => return Err(TestCaseError::fail(other.to_string())),
@@ -137,12 +159,21 @@ impl Session {
             check_prefix(before, &seen)?;
         }
         if terms.keep {
-            self.sent.insert(key, Sent { seen, is_remembered: true });
+            self.sent.insert(
+                key,
+                Sent {
+                    seen,
+                    is_remembered: true,
+                },
+            );
         }
         // What was forgotten for another one is decided anew.
         let windows = &self.chat.windows;
         self.sent.retain(|&(model, policy), sent| {
-            let terms = Terms { model, ..Terms::default() };
+            let terms = Terms {
+                model,
+                ..Terms::default()
+            };
             !sent.is_remembered || windows.knows(terms.name(), policy)
         });
         self.save();
@@ -165,7 +196,11 @@ fn check_budget(chat: &Chat, seen: &Seen, terms: &Terms) -> Result<(), TestCaseE
     prop_assert!(report.blocks.total() <= terms.budget, "{:?}", report.blocks);
     let turns: u64 = seen.window.turns.iter().map(|turn| turn.tokens).sum();
     prop_assert_eq!(turns + shown(chat.fixed), report.blocks.total());
-    prop_assert!(report.stable_prefix_tokens <= report.blocks.total(), "{:?}", report);
+    prop_assert!(
+        report.stable_prefix_tokens <= report.blocks.total(),
+        "{:?}",
+        report
+    );
     for (turn, told) in seen.turns.iter().zip(&seen.window.turns) {
         prop_assert!(shown(terms.weigh()(turn)) <= told.tokens, "{:?}", turn);
     }
@@ -176,8 +211,10 @@ fn check_budget(chat: &Chat, seen: &Seen, terms: &Terms) -> Result<(), TestCaseE
 
 /// What was JSON is JSON where it was trimmed.
 fn check_json(seen: &Seen) -> Result<(), TestCaseError> {
-    let trimmed =
-        seen.turns.iter().filter(|turn| turn.metadata.get(LABEL).is_some_and(|l| l == "trimmed"));
+    let trimmed = seen
+        .turns
+        .iter()
+        .filter(|turn| turn.metadata.get(LABEL).is_some_and(|l| l == "trimmed"));
     for part in trimmed.flat_map(|turn| &turn.parts) {
         if let PartKind::ToolResult { content, .. } = &part.kind
             && content.starts_with('{')
@@ -192,9 +229,16 @@ fn check_json(seen: &Seen) -> Result<(), TestCaseError> {
 /// Invariant 4, of the windows themselves and of what the report says of them.
 fn check_prefix(before: &Sent, seen: &Seen) -> Result<(), TestCaseError> {
     let (old, new) = (&before.seen.turns, &seen.turns);
-    let same = new.iter().zip(old).take_while(|(new, old)| new == old).count();
+    let same = new
+        .iter()
+        .zip(old)
+        .take_while(|(new, old)| new == old)
+        .count();
     let report = &seen.window.report;
-    let tokens: u64 = seen.window.turns[..same].iter().map(|turn| turn.tokens).sum();
+    let tokens: u64 = seen.window.turns[..same]
+        .iter()
+        .map(|turn| turn.tokens)
+        .sum();
     prop_assert!(
         report.stable_prefix_tokens <= tokens + report.blocks.system,
         "{} then {}: {} of {} tokens",
@@ -206,10 +250,18 @@ fn check_prefix(before: &Sent, seen: &Seen) -> Result<(), TestCaseError> {
     if before.is_remembered && same > 0 {
         prop_assert!(report.stable_prefix_tokens > 0);
     }
-    let is_late = new.get(same).is_some_and(|turn| !turn.links().results.is_empty());
+    let is_late = new
+        .get(same)
+        .is_some_and(|turn| !turn.links().results.is_empty());
     let is_sliding = matches!(report.policy, Policy::SlidingWindow { .. });
     if !seen.window.has_new_cut && !is_late && !is_sliding {
-        prop_assert_eq!(same, old.len(), "{} then {}", before.seen.words(), seen.words());
+        prop_assert_eq!(
+            same,
+            old.len(),
+            "{} then {}",
+            before.seen.words(),
+            seen.words()
+        );
     }
     Ok(())
 }

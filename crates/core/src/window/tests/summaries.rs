@@ -5,7 +5,10 @@ use super::*;
 const HEAD_TAIL: Policy = Policy::HeadTail { turns: 0 };
 
 fn long_chat(exchanges: usize) -> Chat {
-    let mut chat = Chat::new(Limits { max_history_turns: 1_000, ..Limits::default() });
+    let mut chat = Chat::new(Limits {
+        max_history_turns: 1_000,
+        ..Limits::default()
+    });
     chat.say(text(Role::System, "be kind"));
     chat.say(text(Role::User, "the task"));
     for _ in 0..exchanges {
@@ -18,23 +21,37 @@ fn long_chat(exchanges: usize) -> Chat {
 #[test]
 fn a_summary_stands_behind_the_system_prompt_and_is_acknowledged() {
     let mut chat = long_chat(4);
-    assert_eq!(chat.see(HEAD_TAIL, 5_000).unwrap().words(), "s1 u2 a3 u4 a5 u6 a7 u8 a9 u10");
+    assert_eq!(
+        chat.see(HEAD_TAIL, 5_000).unwrap().words(),
+        "s1 u2 a3 u4 a5 u6 a7 u8 a9 u10"
+    );
     assert!(chat.summarize(2));
     let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(seen.words(), "s1 [summary] [acknowledgement] u2 u8 a9 u10");
     let report = &seen.window.report;
     assert!(seen.window.has_new_cut && report.blocks.summary > 0);
     assert_eq!(report.summary, chat.summary);
-    let summarized = Omission { first_seq: 3, last_seq: 7, reason: OmissionReason::Summarized };
+    let summarized = Omission {
+        first_seq: 3,
+        last_seq: 7,
+        reason: OmissionReason::Summarized,
+    };
     assert_eq!(report.omissions, [summarized]);
     let system = weigh(&seen.turns[0]);
-    assert_eq!(report.stable_prefix_tokens, chat.fixed + system, "the summary breaks the cache");
+    assert_eq!(
+        report.stable_prefix_tokens,
+        chat.fixed + system,
+        "the summary breaks the cache"
+    );
 
     chat.say(text(Role::Assistant, "done"));
     let next = chat.see(HEAD_TAIL, 5_000).unwrap();
     assert!(!next.window.has_new_cut);
     assert_eq!(next.turns[..seen.turns.len()], seen.turns);
-    assert_eq!(next.window.report.stable_prefix_tokens, report.blocks.total());
+    assert_eq!(
+        next.window.report.stable_prefix_tokens,
+        report.blocks.total()
+    );
 }
 
 #[test]
@@ -42,7 +59,12 @@ fn a_summary_that_is_taken_back_gives_the_turns_back() {
     let mut chat = long_chat(4);
     let before = chat.see(HEAD_TAIL, 5_000).unwrap();
     chat.summarize(1);
-    assert!(chat.see(HEAD_TAIL, 5_000).unwrap().words().contains("[summary]"));
+    assert!(
+        chat.see(HEAD_TAIL, 5_000)
+            .unwrap()
+            .words()
+            .contains("[summary]")
+    );
     chat.summary = None;
     let after = chat.see(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(after.turns, before.turns);
@@ -52,12 +74,18 @@ fn a_summary_that_is_taken_back_gives_the_turns_back() {
 #[test]
 fn system_and_pinned_turns_are_shown_whatever_a_summary_stands_for() {
     let mut chat = long_chat(1);
-    chat.say(Turn { pinned: true, ..text(Role::Assistant, "pinned") });
+    chat.say(Turn {
+        pinned: true,
+        ..text(Role::Assistant, "pinned")
+    });
     chat.say(text(Role::System, "from now on be brief"));
     chat.say(text(Role::User, "and then?"));
     chat.say(text(Role::Assistant, "then that"));
     assert!(chat.summarize(0));
-    assert_eq!(chat.summary.as_ref().map(|summary| summary.through_seq), Some(8));
+    assert_eq!(
+        chat.summary.as_ref().map(|summary| summary.through_seq),
+        Some(8)
+    );
     let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(seen.words(), "s1 [summary] [acknowledgement] u2 a5 s6");
 }
@@ -67,7 +95,10 @@ fn a_window_that_is_too_small_for_the_summary_goes_without_and_says_so() {
     let mut chat = long_chat(4);
     chat.summarize(1);
     let text = "x".repeat(4_000);
-    let summary = Summary { text: text.into(), ..(**chat.summary.as_ref().unwrap()).clone() };
+    let summary = Summary {
+        text: text.into(),
+        ..(**chat.summary.as_ref().unwrap()).clone()
+    };
     chat.summary = Some(Arc::new(summary));
     let seen = chat.see(HEAD_TAIL, 200).unwrap();
     assert!(!seen.words().contains("[summary]"), "{}", seen.words());
@@ -85,7 +116,10 @@ fn sliding_windows_show_no_summary() {
 #[test]
 fn results_in_other_words_come_before_any_summary() {
     let mut chat = long_chat(1);
-    chat.soft = Some(SoftMark { watermark_percent: 70, floor_percent: 50 });
+    chat.soft = Some(SoftMark {
+        watermark_percent: 70,
+        floor_percent: 50,
+    });
     for place in 0..3 {
         let id = format!("c{place}");
         chat.say(call(&[&id], "{}"));
@@ -98,7 +132,11 @@ fn results_in_other_words_come_before_any_summary() {
     let mut small = chat.clone();
     small.windows = Windows::default();
     let seen = small.see(HEAD_TAIL, total * 10 / 8).unwrap();
-    assert!(seen.window.report.results_trimmed > 0, "{:?}", seen.window.report);
+    assert!(
+        seen.window.report.results_trimmed > 0,
+        "{:?}",
+        seen.window.report
+    );
     assert!(!seen.words().contains("[elision]"), "{}", seen.words());
     let again = small.see(HEAD_TAIL, total * 10 / 8).unwrap();
     assert!(!again.window.has_new_cut);

@@ -18,12 +18,21 @@ pub(super) fn bad() -> Vec<(Does, &'static str)> {
     let apology = "I'm sorry, but I can't help with that.";
     vec![
         (Does::Never, "timeout"),
-        (Does::Fails(SummarizeError::Later { problem: problem(), after: None }), "provider_failed"),
+        (
+            Does::Fails(SummarizeError::Later {
+                problem: problem(),
+                after: None,
+            }),
+            "provider_failed",
+        ),
         (
             Does::Fails(SummarizeError::Misconfigured { problem: problem() }),
             "provider_misconfigured",
         ),
-        (Does::Fails(SummarizeError::Refused { problem: problem() }), "provider_refused"),
+        (
+            Does::Fails(SummarizeError::Refused { problem: problem() }),
+            "provider_refused",
+        ),
         (Does::Writes(""), "empty"),
         (Does::Writes("{\"session_intent\": \"to ta"), "cut_off"),
         (Does::Writes("{}"), "field_missing"),
@@ -31,7 +40,10 @@ pub(super) fn bad() -> Vec<(Does, &'static str)> {
         (Does::Writes(apology), "refusal"),
         (Does::Writes("Internal Server Error"), "refusal"),
         (Does::Says(apology.to_owned()), "refusal"),
-        (Does::Says("Error: upstream request timed out".to_owned()), "refusal"),
+        (
+            Does::Says("Error: upstream request timed out".to_owned()),
+            "refusal",
+        ),
         (Does::CutOff, "cut_off"),
         (Does::Says("x".repeat(100_000)), "longer_than_the_span"),
         (Does::Panics, "panicked"),
@@ -78,10 +90,17 @@ async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_o
         for longer in [&during, &after] {
             let sent = longer.turns.iter().zip(&before.turns);
             assert!(sent.clone().count() == before.turns.len());
-            assert!(sent.clone().all(|(new, old)| new.content == old.content), "{does:?}");
+            assert!(
+                sent.clone().all(|(new, old)| new.content == old.content),
+                "{does:?}"
+            );
         }
         assert_eq!(talk.breaker().await, (BreakerView::Closed, 1), "{does:?}");
-        assert!(talk.status().await.last_error.starts_with(reason), "{:?}", talk.status().await);
+        assert!(
+            talk.status().await.last_error.starts_with(reason),
+            "{:?}",
+            talk.status().await
+        );
         assert!(!talk.status().await.running);
         talk.check_journal().await;
         // The next good answer is believed.
@@ -115,7 +134,11 @@ async fn a_summarizer_that_is_never_any_good_never_makes_a_window_wrong() {
         assert!(most > 0, "a cut was made");
         assert_ne!(talk.breaker().await.0, BreakerView::Closed, "{does:?}");
         talk.check_journal().await;
-        assert!(script.times() < 25, "{does:?}: it was asked {} times", script.times());
+        assert!(
+            script.times() < 25,
+            "{does:?}: it was asked {} times",
+            script.times()
+        );
     }
 }
 
@@ -127,7 +150,8 @@ async fn a_summary_that_lost_what_the_last_turns_use_is_not_believed() {
     talk.exchanges(3).await;
     for number in 0..4 {
         let text = format!("book HAT17{number} on 2024-05-1{number} for $12{number}, please");
-        talk.add(vec![said(Role::User, &text), said(Role::Assistant, "yes")]).await;
+        talk.add(vec![said(Role::User, &text), said(Role::Assistant, "yes")])
+            .await;
     }
     talk.exchanges(2).await;
     assert_eq!(talk.fails(Some(2)).await, "identifiers_lost");

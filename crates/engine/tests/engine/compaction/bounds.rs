@@ -15,7 +15,10 @@ use crate::kit::{World, begun, settle, soon, tenant};
 
 async fn tenants(script: &Arc<Script>, ids: &[&str]) -> (World, Vec<Bot>) {
     let mut config = compacting(script);
-    config.tenants = ids.iter().map(|id| tenant(id, TenantLimits::default())).collect();
+    config.tenants = ids
+        .iter()
+        .map(|id| tenant(id, TenantLimits::default()))
+        .collect();
     config.compaction.provider_failures_max = u32::MAX;
     let world = World::new(config);
     let engine = world.open().await;
@@ -70,7 +73,11 @@ async fn of_tenants_that_wait_the_one_with_the_fewest_under_way_is_next() {
     assert_eq!(script.times(), 4, "all places are taken");
     // The first of them are given up after two minutes.
     sleep(Duration::from_secs(125)).await;
-    assert_eq!(asked_by(&script, "other"), 1, "it does not wait behind the crowds");
+    assert_eq!(
+        asked_by(&script, "other"),
+        1,
+        "it does not wait behind the crowds"
+    );
 }
 
 #[tokio::test(start_paused = true)]

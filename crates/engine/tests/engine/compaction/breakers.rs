@@ -18,11 +18,16 @@ use crate::bot::Bot;
 use crate::kit::{ACME, World, begun, settle, tenant};
 
 fn refused() -> Does {
-    Does::Fails(SummarizeError::Refused { problem: "no".into() })
+    Does::Fails(SummarizeError::Refused {
+        problem: "no".into(),
+    })
 }
 
 fn later() -> Does {
-    Does::Fails(SummarizeError::Later { problem: "down".into(), after: None })
+    Does::Fails(SummarizeError::Later {
+        problem: "down".into(),
+        after: None,
+    })
 }
 
 /// Talks until the breaker opens.
@@ -59,12 +64,19 @@ async fn three_failures_open_it_windows_are_cut_and_after_five_turns_one_trial_d
             if outcome.report.omissions.iter().any(cut) {
                 let turns = turns_of(&outcome.turns);
                 let labels = turns.iter().filter_map(|turn| turn.metadata.get(LABEL));
-                assert!(labels.into_iter().any(|label| label == "elision"), "it is marked");
+                assert!(
+                    labels.into_iter().any(|label| label == "elision"),
+                    "it is marked"
+                );
                 has_cut = true;
             }
         }
         assert_eq!(talk.breaker().await.0, Open);
-        assert_eq!(script.times(), 2 + trial, "nobody is asked while it is open");
+        assert_eq!(
+            script.times(),
+            2 + trial,
+            "nobody is asked while it is open"
+        );
         talk.exchange().await;
         assert_eq!(talk.breaker().await.0, HalfOpen);
         if trial == 4 {
@@ -139,7 +151,9 @@ async fn a_breaker_goes_with_its_session_however_that_goes() {
 /// The tenants `acme` and `other`, whose summarizer is the same.
 async fn two_tenants(script: &Arc<Script>) -> (World, Bot, Bot) {
     let mut config = compacting(script);
-    config.tenants = [ACME, "other"].map(|id| tenant(id, TenantLimits::default())).into();
+    config.tenants = [ACME, "other"]
+        .map(|id| tenant(id, TenantLimits::default()))
+        .into();
     let world = World::new(config);
     let engine = world.open().await;
     let bots = (Bot::acme(&engine), Bot::of(&engine, "other"));
@@ -160,7 +174,10 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
         assert_eq!(talk.fails(Some(2)).await, "provider_failed");
     }
     assert_eq!(script.times(), 3);
-    assert_eq!(acme.engine.summarizer_state(), Some(("script".to_owned(), BreakerState::Open)));
+    assert_eq!(
+        acme.engine.summarizer_state(),
+        Some(("script".to_owned(), BreakerState::Open))
+    );
     // Nobody asks any more, and nobody's session is blamed.
     let mut innocent = Talk::of(&other, "a");
     for _ in 0..40 {
@@ -204,7 +221,11 @@ async fn a_provider_that_hangs_is_left_alone_as_well_and_one_in_this_process_nev
         }
         let mut talk = Talk::of(&bot, "d");
         talk.exchanges(6).await;
-        let expected = if is_remote { "provider_down" } else { "timeout" };
+        let expected = if is_remote {
+            "provider_down"
+        } else {
+            "timeout"
+        };
         assert_eq!(talk.fails(Some(2)).await, expected);
         assert_eq!(bot.engine.summarizer_state().is_some(), is_remote);
     }
@@ -215,8 +236,16 @@ async fn commands_on_a_session_with_nothing_to_gain_do_not_stop_its_compaction()
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
-    talk.add(vec![super::talk::said(memoird_core::turn::Role::User, "hi")]).await;
-    talk.add(vec![super::talk::said(memoird_core::turn::Role::Assistant, "hello")]).await;
+    talk.add(vec![super::talk::said(
+        memoird_core::turn::Role::User,
+        "hi",
+    )])
+    .await;
+    talk.add(vec![super::talk::said(
+        memoird_core::turn::Role::Assistant,
+        "hello",
+    )])
+    .await;
     for _ in 0..4 {
         assert!(!talk.compact(Some(0)).await.unwrap().is_new);
     }

@@ -28,7 +28,10 @@ async fn a_summary_that_cannot_be_written_leaves_the_session_as_it_was() {
     assert!(matches!(failure, EngineError::JournalFull), "{failure}");
     assert_eq!(texts(&talk.window().await.turns), before);
     let status = talk.status().await;
-    assert_eq!((status.summaries, status.through_seq, status.running), (0, 0, false));
+    assert_eq!(
+        (status.summaries, status.through_seq, status.running),
+        (0, 0, false)
+    );
     talk.exchange().await;
     assert!(talk.compact(Some(2)).await.unwrap().is_new);
     talk.check_journal().await;
@@ -52,7 +55,11 @@ async fn a_summary_that_cannot_be_written_is_not_paid_for_again_and_again() {
     // Three times, and then once in five turns.
     assert!(script.times() <= 22, "{} times", script.times());
     assert_ne!(talk.breaker().await.0, BreakerView::Closed);
-    assert!(talk.status().await.last_error.starts_with("not_written"), "{:?}", talk.status().await);
+    assert!(
+        talk.status().await.last_error.starts_with("not_written"),
+        "{:?}",
+        talk.status().await
+    );
     world.store.forgive();
     for _ in 0..4 {
         talk.exchange().await;
@@ -119,7 +126,9 @@ async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others()
     freed.notify_one();
     let discarded = || {
         let outcomes = bot.stats().compaction.outcomes;
-        outcomes.iter().any(|(_, outcome, count)| *outcome == Outcome::Discarded && *count > 0)
+        outcomes
+            .iter()
+            .any(|(_, outcome, count)| *outcome == Outcome::Discarded && *count > 0)
     };
     until(discarded).await;
     for _ in 0..100 {
@@ -132,9 +141,14 @@ async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others()
     let outcome = compacting.await;
     let shown = texts(&talk.window().await.turns).join(" ");
     let summary = talk.window().await.report.summary;
-    let text = summary.map(|summary| summary.text.to_string()).unwrap_or_default();
+    let text = summary
+        .map(|summary| summary.text.to_string())
+        .unwrap_or_default();
     assert!(!text.contains("#666"), "nobody said that: {outcome:?}");
-    assert!(shown.contains("#777") || text.contains("#777"), "{outcome:?}: {shown} {text}");
+    assert!(
+        shown.contains("#777") || text.contains("#777"),
+        "{outcome:?}: {shown} {text}"
+    );
     talk.check_journal().await;
     script.will_now(Does::Well);
     talk.exchanges(2).await;
@@ -156,7 +170,11 @@ async fn until(holds: impl Fn() -> bool) {
 
 /// A runtime with a paused clock.
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
 }
 
 /// Dies while the summarizer waits, or so many steps after its answer; says whether the
@@ -200,13 +218,20 @@ fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
     runtime().block_on(async {
         world.machine = Arc::new(TestMachine::resume(world.machine.stopped(), 7));
         let bot = Bot::acme(&world.open().await);
-        let mut talk = Talk { said, ..Talk::of(&bot, "a") };
+        let mut talk = Talk {
+            said,
+            ..Talk::of(&bot, "a")
+        };
         talk.check_journal().await;
         let status = talk.status().await;
         let outcome = talk.window().await;
         let is_true = outcome.report.summary.is_some();
         let expected = if is_true { (1, 15) } else { (0, 0) };
-        assert_eq!((status.summaries, status.through_seq), expected, "{status:?}");
+        assert_eq!(
+            (status.summaries, status.through_seq),
+            expected,
+            "{status:?}"
+        );
         assert!(!status.running);
         talk.exchange().await;
         let made = talk.compact(Some(1)).await.unwrap().summary.unwrap();
@@ -222,8 +247,13 @@ fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
 fn whenever_the_daemon_dies_the_session_is_as_before_or_as_after() {
     for orderly in [true, false] {
         assert!(!dies_after(None, orderly), "while the summarizer waits");
-        let outcomes: Vec<bool> = (0..24).map(|steps| dies_after(Some(steps), orderly)).collect();
+        let outcomes: Vec<bool> = (0..24)
+            .map(|steps| dies_after(Some(steps), orderly))
+            .collect();
         println!("{outcomes:?}");
-        assert!(outcomes.is_sorted() && !outcomes[0] && outcomes[23], "{outcomes:?}");
+        assert!(
+            outcomes.is_sorted() && !outcomes[0] && outcomes[23],
+            "{outcomes:?}"
+        );
     }
 }

@@ -28,7 +28,11 @@ struct Teller {
 impl Teller {
     fn new(then: Option<u64>) -> Arc<Self> {
         let (tells, asked) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { tells, then: Mutex::new(then), asked })
+        Arc::new(Self {
+            tells,
+            then: Mutex::new(then),
+            asked,
+        })
     }
 
     fn will_now(&self, tokens: Option<u64>) {
@@ -51,8 +55,17 @@ impl TokenCounter for Teller {
 
     fn count(&self, ask: CountAsk) -> Counting<'_> {
         self.asked.lock().unwrap().push(ask);
-        let told = self.tells.lock().unwrap().pop_front().unwrap_or(*self.then.lock().unwrap());
-        Box::pin(async move { told.ok_or_else(|| CountError { problem: "down".into() }) })
+        let told = self
+            .tells
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or(*self.then.lock().unwrap());
+        Box::pin(async move {
+            told.ok_or_else(|| CountError {
+                problem: "down".into(),
+            })
+        })
     }
 }
 
@@ -174,5 +187,9 @@ async fn what_the_provider_counted_is_learnt_from() {
         settle().await;
     }
     let outcome = talk.window().await;
-    assert!(outcome.report.token_factor > 1.05, "{}", outcome.report.token_factor);
+    assert!(
+        outcome.report.token_factor > 1.05,
+        "{}",
+        outcome.report.token_factor
+    );
 }

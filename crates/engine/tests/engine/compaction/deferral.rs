@@ -33,7 +33,8 @@ async fn full(bot: &Bot) -> Talk {
 /// One that calls a tool, and whose window is over the soft watermark.
 async fn calls(talk: &mut Talk) -> Vec<String> {
     let ids = talk.ids(2);
-    talk.add(vec![said(Role::User, &format!("look {}", "x".repeat(200)))]).await;
+    talk.add(vec![said(Role::User, &format!("look {}", "x".repeat(200)))])
+        .await;
     talk.add(vec![calling("I look", &ids)]).await;
     ids
 }
@@ -103,7 +104,9 @@ async fn a_reply_that_has_streamed_to_its_end_defers_nothing() {
     let refused = talk.compact(None).await.expect_err("a reply is streaming");
     assert!(matches!(refused, EngineError::CallPending), "{refused}");
     assert_eq!(script.times(), 0);
-    bot.append("a", command(vec![said(Role::Assistant, "ink so")])).await.unwrap();
+    bot.append("a", command(vec![said(Role::Assistant, "ink so")]))
+        .await
+        .unwrap();
     settle().await;
     assert_eq!(script.times(), 1);
 }
@@ -145,7 +148,8 @@ async fn a_call_that_is_made_while_it_waits_for_its_turn_defers_it_too() {
     drop(hanging);
     sleep(Duration::from_secs(121)).await;
     assert_eq!(script.times(), 2, "never while a call is pending");
-    talk.add(vec![answering("one", &ids[0]), answering("two", &ids[1])]).await;
+    talk.add(vec![answering("one", &ids[0]), answering("two", &ids[1])])
+        .await;
     settle().await;
     assert_eq!(script.times(), 3);
 }
@@ -172,7 +176,10 @@ async fn between_two_of_them_are_so_many_turns_at_least() {
         }
     }
     assert!(made_at.len() > 3, "{made_at:?}");
-    assert!(made_at.windows(2).all(|pair| pair[1] - pair[0] >= 9), "{made_at:?}");
+    assert!(
+        made_at.windows(2).all(|pair| pair[1] - pair[0] >= 9),
+        "{made_at:?}"
+    );
     assert_eq!(made_at.len(), script.times(), "nobody is asked in between");
 }
 
@@ -197,13 +204,25 @@ async fn of_two_commands_at_once_one_is_done_and_one_is_told() {
     let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     let told =
         |outcome: &&Result<_, EngineError>| matches!(outcome, Err(EngineError::CompactionRunning));
-    assert_eq!((done, outcomes.iter().filter(told).count()), (1, 1), "{outcomes:?}");
+    assert_eq!(
+        (done, outcomes.iter().filter(told).count()),
+        (1, 1),
+        "{outcomes:?}"
+    );
     assert_eq!(talk.breaker().await.1, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn whatever_is_asked_to_be_kept_is_kept() {
-    for (keep, through) in [(0, 16), (1, 14), (2, 12), (7, 2), (8, 0), (1_000, 0), (u32::MAX, 0)] {
+    for (keep, through) in [
+        (0, 16),
+        (1, 14),
+        (2, 12),
+        (7, 2),
+        (8, 0),
+        (1_000, 0),
+        (u32::MAX, 0),
+    ] {
         let script = Script::of([]);
         let (_world, bot) = opened(&script).await;
         let mut talk = Talk::of(&bot, "a");

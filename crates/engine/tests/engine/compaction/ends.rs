@@ -82,7 +82,11 @@ async fn while_a_summary_is_made(way: Goes, waits_for_commit: bool) {
     }
     if matches!(way, Goes::Reset | Goes::ResetWithHooks | Goes::Succeeded) {
         let status = talk.status().await;
-        assert_eq!((status.summaries, status.failures, status.running), (0, 0, false), "{way:?}");
+        assert_eq!(
+            (status.summaries, status.failures, status.running),
+            (0, 0, false),
+            "{way:?}"
+        );
         let mut fresh = Talk::of(&bot, "a");
         fresh.exchanges(6).await;
         let made = fresh.compact(Some(2)).await.unwrap().summary.unwrap();
@@ -90,7 +94,10 @@ async fn while_a_summary_is_made(way: Goes, waits_for_commit: bool) {
         assert!(!made.text.contains("#14"), "of another life: {}", made.text);
         fresh.window().await;
     } else {
-        assert!(matches!(bot.view("a").await, Err(EngineError::SessionNotFound { .. })));
+        assert!(matches!(
+            bot.view("a").await,
+            Err(EngineError::SessionNotFound { .. })
+        ));
     }
     bot.recount().await;
 }
@@ -143,7 +150,10 @@ async fn commands_for_sessions_that_are_not_there_say_so() {
     let world = World::new(config);
     let bot = Bot::acme(&world.open().await);
     let not_found = |outcome: Result<_, EngineError>| {
-        matches!(outcome.map(|_: ()| ()), Err(EngineError::SessionNotFound { .. }))
+        matches!(
+            outcome.map(|_: ()| ()),
+            Err(EngineError::SessionNotFound { .. })
+        )
     };
     let mut talk = Talk::of(&bot, "a");
     assert!(not_found(talk.compact(None).await.map(drop)));
@@ -151,7 +161,10 @@ async fn commands_for_sessions_that_are_not_there_say_so() {
     talk.exchanges(8).await;
     talk.compact(Some(5)).await.unwrap();
     sleep(TTL).await;
-    assert!(not_found(talk.compact(Some(1)).await.map(drop)), "it expired");
+    assert!(
+        not_found(talk.compact(Some(1)).await.map(drop)),
+        "it expired"
+    );
     assert!(not_found(talk.undo().await.map(drop)), "it expired");
     assert_eq!(script.times(), 1);
 }
@@ -177,7 +190,10 @@ async fn what_expires_while_it_waits_to_be_compacted_is_dead() {
     assert_eq!(script.times(), 2, "two of a tenant at once");
     sleep(TTL * 3).await;
     let last = waiting.pop().unwrap().await;
-    assert!(matches!(last, Err(EngineError::SessionNotFound { .. })), "{last:?}");
+    assert!(
+        matches!(last, Err(EngineError::SessionNotFound { .. })),
+        "{last:?}"
+    );
     assert_eq!(script.times(), 2, "nobody pays for what is dead");
 }
 

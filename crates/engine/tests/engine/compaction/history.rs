@@ -19,7 +19,10 @@ async fn capped(script: &Arc<Script>, durability: Durability) -> (World, Bot) {
     config.limits.max_history_turns = CAP;
     config.compaction.policy.keep_exchanges = 2;
     config.journal.durability = durability;
-    let world = World::new(with_models(config, vec![model("m", 1_000_000, &Arc::default())]));
+    let world = World::new(with_models(
+        config,
+        vec![model("m", 1_000_000, &Arc::default())],
+    ));
     let bot = Bot::acme(&world.open().await);
     (world, bot)
 }
@@ -27,7 +30,10 @@ async fn capped(script: &Arc<Script>, durability: Durability) -> (World, Bot) {
 /// The seqs of all turns that the summarizer was given.
 fn given(script: &Script) -> Vec<u64> {
     let asked = script.asked.lock().unwrap();
-    asked.iter().flat_map(|ask| ask.turns.iter().map(|turn| turn.seq)).collect()
+    asked
+        .iter()
+        .flat_map(|ask| ask.turns.iter().map(|turn| turn.seq))
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +58,11 @@ async fn nothing_leaves_a_history_that_no_summary_holds() {
         }
         let through = talk.status().await.through_seq;
         assert!(script.times() > 3);
-        assert_eq!(given(&script), (2..=through).collect::<Vec<_>>(), "each once");
+        assert_eq!(
+            given(&script),
+            (2..=through).collect::<Vec<_>>(),
+            "each once"
+        );
         let outcome = talk.window().await;
         assert!(outcome.report.summary.unwrap().text.contains("call_0 "));
     }
@@ -67,17 +77,32 @@ async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
         for number in 0..20 {
             talk.exchange_with_tools(number % 3).await;
         }
-        assert_eq!(script.times(), 0, "who never asks for a window needs no summary");
+        assert_eq!(
+            script.times(),
+            0,
+            "who never asks for a window needs no summary"
+        );
         talk.window().await;
         settle().await;
         let seqs = given(&script);
         let through = talk.status().await.through_seq;
         let live = bot.live("a").await.unwrap().len() as u64 - 1;
         let oldest = talk.said.len() as u64 - live + 1;
-        let first = if durability == Durability::Off { oldest } else { 2 };
-        assert_eq!(seqs, (first..=through).collect::<Vec<_>>(), "{durability:?}");
+        let first = if durability == Durability::Off {
+            oldest
+        } else {
+            2
+        };
+        assert_eq!(
+            seqs,
+            (first..=through).collect::<Vec<_>>(),
+            "{durability:?}"
+        );
         let outcome = talk.window().await;
-        assert_eq!(outcome.report.summary.as_ref().unwrap().through_seq, through);
+        assert_eq!(
+            outcome.report.summary.as_ref().unwrap().through_seq,
+            through
+        );
         // Also when it is taken back and made again.
         talk.undo().await.unwrap();
         talk.window().await;

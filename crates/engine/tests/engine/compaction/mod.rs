@@ -51,14 +51,27 @@ async fn opened(script: &Arc<Script>) -> (World, Bot) {
 impl Bot {
     /// One exchange; the user names something that must not be lost.
     async fn exchange(&self, session: &str, number: usize) {
-        self.say_as(session, Role::User, &format!("what of #{number}? {}", "x".repeat(80))).await;
-        self.say_as(session, Role::Assistant, &format!("it is done {}", "y".repeat(80))).await;
+        self.say_as(
+            session,
+            Role::User,
+            &format!("what of #{number}? {}", "x".repeat(80)),
+        )
+        .await;
+        self.say_as(
+            session,
+            Role::Assistant,
+            &format!("it is done {}", "y".repeat(80)),
+        )
+        .await;
     }
 
     async fn say_as(&self, session: &str, role: Role, text: &str) {
         let part = PartKind::Text(format!("[[{text}]]"));
         let turns = vec![encoding::encode(Turn::new(role, vec![part.into()]))];
-        let command = memoird_core::session::AppendCommand { turns, ..Default::default() };
+        let command = memoird_core::session::AppendCommand {
+            turns,
+            ..Default::default()
+        };
         self.append(session, command).await.unwrap();
     }
 
@@ -67,7 +80,9 @@ impl Bot {
         session: &str,
         keep: Option<u32>,
     ) -> Result<CompactionOutcome, EngineError> {
-        self.engine.compact_session(&self.tenant, &session_id(session), keep).await
+        self.engine
+            .compact_session(&self.tenant, &session_id(session), keep)
+            .await
     }
 
     async fn summary_through(&self, session: &str) -> u64 {
@@ -77,14 +92,19 @@ impl Bot {
 
     async fn breaker(&self, session: &str) -> (BreakerView, u32) {
         let view = self.view(session).await.unwrap();
-        (view.breaker, view.head.compaction.map_or(0, |status| status.failures))
+        (
+            view.breaker,
+            view.head.compaction.map_or(0, |status| status.failures),
+        )
     }
 
     /// Asks for windows, and says something between them, until a condition holds.
     async fn talk_until(&self, session: &str, holds: impl AsyncFn() -> bool) {
         for number in 0..200 {
             self.exchange(session, number).await;
-            self.context(session, ContextRequest::default()).await.unwrap();
+            self.context(session, ContextRequest::default())
+                .await
+                .unwrap();
             settle().await;
             if holds().await {
                 return;
@@ -98,20 +118,42 @@ impl Bot {
 async fn a_window_that_fills_up_gets_a_summary_before_anything_is_cut() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
-    bot.talk_until("a", async || bot.summary_through("a").await > 0).await;
+    bot.talk_until("a", async || bot.summary_through("a").await > 0)
+        .await;
     let outcome = bot.context("a", ContextRequest::default()).await.unwrap();
     let said = texts(&outcome.turns);
-    assert_eq!(said[..2], ["...", "..."], "the summary and its acknowledgement");
-    assert!(said[2].contains("#0"), "the anchor is not summarized: {said:?}");
+    assert_eq!(
+        said[..2],
+        ["...", "..."],
+        "the summary and its acknowledgement"
+    );
+    assert!(
+        said[2].contains("#0"),
+        "the anchor is not summarized: {said:?}"
+    );
     assert!(outcome.report.blocks.summary > 0);
-    assert!(outcome.report.blocks.total() <= 2_000, "{:?}", outcome.report.blocks);
+    assert!(
+        outcome.report.blocks.total() <= 2_000,
+        "{:?}",
+        outcome.report.blocks
+    );
     let summary = outcome.report.summary.unwrap();
-    assert_eq!((summary.number, summary.first_seq, &*summary.by), (1, 1, "script"));
+    assert_eq!(
+        (summary.number, summary.first_seq, &*summary.by),
+        (1, 1, "script")
+    );
     // Five exchanges stay as they were said, and the anchor.
     assert_eq!(said.len(), 2 + 1 + 10, "{said:?}");
     // What stands for the oldest turns takes none of them away.
-    let live = bot.engine.history(&bot.tenant, &session_id("a"), ALL).await.unwrap();
-    assert_eq!(live.turns.len() as u64, bot.view("a").await.unwrap().head.last_seq);
+    let live = bot
+        .engine
+        .history(&bot.tenant, &session_id("a"), ALL)
+        .await
+        .unwrap();
+    assert_eq!(
+        live.turns.len() as u64,
+        bot.view("a").await.unwrap().head.last_seq
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +161,12 @@ async fn the_next_summary_holds_the_last_one() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     bot.talk_until("a", async || {
-        bot.view("a").await.unwrap().head.compaction.is_some_and(|status| status.summaries > 2)
+        bot.view("a")
+            .await
+            .unwrap()
+            .head
+            .compaction
+            .is_some_and(|status| status.summaries > 2)
     })
     .await;
     let asked = script.asked.lock().unwrap().clone();
@@ -128,12 +175,23 @@ async fn the_next_summary_holds_the_last_one() {
     for pair in asked.windows(2) {
         let previous = pair[1].previous.as_ref().unwrap();
         assert_eq!(previous.through_seq, pair[0].turns.last().unwrap().seq);
-        assert_eq!(pair[1].turns[0].seq, previous.through_seq + 1, "no turn between the two");
+        assert_eq!(
+            pair[1].turns[0].seq,
+            previous.through_seq + 1,
+            "no turn between the two"
+        );
         last = previous.number + 1;
     }
     assert_eq!(last, 3);
-    let detail = bot.engine.session_detail(&bot.tenant, &session_id("a")).await.unwrap();
-    assert!(detail.summary.unwrap().text.contains("#1"), "nothing before it is forgotten");
+    let detail = bot
+        .engine
+        .session_detail(&bot.tenant, &session_id("a"))
+        .await
+        .unwrap();
+    assert!(
+        detail.summary.unwrap().text.contains("#1"),
+        "nothing before it is forgotten"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +200,15 @@ async fn appends_go_on_while_a_summary_is_made_and_survive_it() {
     let script = Script::of([Does::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
     bot.talk_until("a", async || script.times() == 1).await;
-    assert!(bot.view("a").await.unwrap().head.compaction.unwrap().running);
+    assert!(
+        bot.view("a")
+            .await
+            .unwrap()
+            .head
+            .compaction
+            .unwrap()
+            .running
+    );
     for number in 500..505 {
         bot.exchange("a", number).await;
         bot.context("a", ContextRequest::default()).await.unwrap();
@@ -160,14 +226,22 @@ async fn appends_go_on_while_a_summary_is_made_and_survive_it() {
 
 #[tokio::test(start_paused = true)]
 async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
-    let later = SummarizeError::Later { problem: "down".into(), after: None };
-    let refused = SummarizeError::Refused { problem: "no".into() };
+    let later = SummarizeError::Later {
+        problem: "down".into(),
+        after: None,
+    };
+    let refused = SummarizeError::Refused {
+        problem: "no".into(),
+    };
     let bad = [
         (Does::Never, "timeout"),
         (Does::Writes(""), "empty"),
         (Does::Writes("{}"), "field_missing"),
         (Does::Writes("{\"session_intent\": \"to ta"), "cut_off"),
-        (Does::Writes("I'm sorry, but I can't help with that."), "refusal"),
+        (
+            Does::Writes("I'm sorry, but I can't help with that."),
+            "refusal",
+        ),
         (Does::CutOff, "cut_off"),
         (Does::Says("x".repeat(200_000)), "longer_than_the_span"),
         (Does::Fails(later), "provider_failed"),
@@ -187,7 +261,9 @@ async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
         assert_eq!(*told, reason, "{does:?}: {failure}");
         assert_eq!(bot.window("a").await.unwrap(), before, "{does:?}");
         assert_eq!(bot.breaker("a").await, (BreakerView::Closed, 1), "{does:?}");
-        bot.compact("a", Some(2)).await.expect("the next one is good");
+        bot.compact("a", Some(2))
+            .await
+            .expect("the next one is good");
         assert_eq!(bot.breaker("a").await, (BreakerView::Closed, 0), "{does:?}");
     }
 }
@@ -208,8 +284,15 @@ async fn what_is_kept_is_what_was_asked_for() {
     assert!(!again.is_new);
     assert_eq!(again.summary, done.summary);
     let all = bot.compact("a", Some(0)).await.unwrap();
-    assert_eq!(all.summary.map(|made| (made.number, made.through_seq)), Some((2, 16)));
-    assert_eq!(bot.window("a").await.unwrap().len(), 2 + 1, "but for the anchor");
+    assert_eq!(
+        all.summary.map(|made| (made.number, made.through_seq)),
+        Some((2, 16))
+    );
+    assert_eq!(
+        bot.window("a").await.unwrap().len(),
+        2 + 1,
+        "but for the anchor"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,11 +315,16 @@ async fn a_summary_that_is_taken_back_gives_the_turns_back_also_after_a_restart(
     assert_eq!(bot.undo("a").await.unwrap().1, 5);
     assert_eq!(bot.window("a").await.unwrap(), whole);
     let refused = bot.undo("a").await.expect_err("there is none");
-    assert!(matches!(refused, EngineError::NoSummary { .. }), "{refused}");
+    assert!(
+        matches!(refused, EngineError::NoSummary { .. }),
+        "{refused}"
+    );
 }
 
 impl Bot {
     async fn undo(&self, session: &str) -> Result<(memoird_engine::SessionView, u64), EngineError> {
-        self.engine.undo_compaction(&self.tenant, &session_id(session)).await
+        self.engine
+            .undo_compaction(&self.tenant, &session_id(session))
+            .await
     }
 }

@@ -26,7 +26,10 @@ fn taking(tokens: u64, says_so: bool) -> Arc<Script> {
 /// With windows of so many tokens that nothing is compacted unless it is asked for.
 async fn roomy(script: &Arc<Script>) -> (World, Bot) {
     let config = compacting(script);
-    let world = World::new(with_models(config, vec![model("m", 1_000_000, &Arc::default())]));
+    let world = World::new(with_models(
+        config,
+        vec![model("m", 1_000_000, &Arc::default())],
+    ));
     let bot = Bot::acme(&world.open().await);
     (world, bot)
 }
@@ -34,7 +37,10 @@ async fn roomy(script: &Arc<Script>) -> (World, Bot) {
 /// What was asked and not refused for its length.
 fn answered(script: &Script) -> Vec<Arc<SummaryAsk>> {
     let asked = script.asked.lock().unwrap().clone();
-    asked.into_iter().filter(|ask| weight(ask) <= script.too_long_over).collect()
+    asked
+        .into_iter()
+        .filter(|ask| weight(ask) <= script.too_long_over)
+        .collect()
 }
 
 /// How much of each turn the asks hold.
@@ -61,16 +67,27 @@ async fn every_turn_reaches_the_summarizer_exactly_once_in_whole_exchanges() {
     let summary = done.summary.unwrap();
     let bytes = bytes_by_turn(&asks);
     let expected: Vec<u64> = (2..=summary.through_seq).collect();
-    assert_eq!(bytes.keys().copied().collect::<Vec<_>>(), expected, "all but the anchor");
+    assert_eq!(
+        bytes.keys().copied().collect::<Vec<_>>(),
+        expected,
+        "all but the anchor"
+    );
     let parts: usize = asks.iter().map(|ask| ask.turns.len()).sum();
     assert_eq!(parts, expected.len(), "each once");
     for (place, ask) in asks.iter().filter(|ask| !ask.turns.is_empty()).enumerate() {
         let first = &ask.turns[0];
-        assert!(place == 0 || first.role == Role::User, "piece {place} begins with {first:?}");
+        assert!(
+            place == 0 || first.role == Role::User,
+            "piece {place} begins with {first:?}"
+        );
         assert!(weight(ask) <= 1_000);
     }
     for call in 0..talk.calls - 6 {
-        assert!(summary.text.contains(&format!("call_{call}")), "{call}: {}", summary.text);
+        assert!(
+            summary.text.contains(&format!("call_{call}")),
+            "{call}: {}",
+            summary.text
+        );
     }
     talk.window().await;
     // The last summary is part of the next one, once.
@@ -81,8 +98,15 @@ async fn every_turn_reaches_the_summarizer_exactly_once_in_whole_exchanges() {
     let next = talk.compact(Some(3)).await.unwrap().summary.unwrap();
     let asks = answered(&script);
     let with_previous = asks.iter().filter(|ask| ask.previous.is_some()).count();
-    assert!(asks.len() > 3 && with_previous == 1, "{with_previous} of {}", asks.len());
-    assert!(next.text.contains("call_0 "), "nothing before it is forgotten");
+    assert!(
+        asks.len() > 3 && with_previous == 1,
+        "{with_previous} of {}",
+        asks.len()
+    );
+    assert!(
+        next.text.contains("call_0 "),
+        "nothing before it is forgotten"
+    );
     assert_eq!(next.first_seq, summary.through_seq + 1);
     talk.check_journal().await;
 }
@@ -95,12 +119,18 @@ async fn one_turn_that_is_too_long_comes_in_parts_and_none_is_lost() {
     talk.exchanges(2).await;
     let long = format!("{} #999 ü{}", "ü ".repeat(6_000), "word ".repeat(2_000));
     talk.add(vec![super::talk::said(Role::User, &long)]).await;
-    talk.add(vec![super::talk::said(Role::Assistant, "much")]).await;
+    talk.add(vec![super::talk::said(Role::Assistant, "much")])
+        .await;
     talk.exchanges(3).await;
     let done = talk.compact(Some(2)).await.unwrap();
     let asks = answered(&script);
     let bytes = bytes_by_turn(&asks);
-    assert!(bytes[&5] >= long.trim().len(), "{} of {}", bytes[&5], long.len());
+    assert!(
+        bytes[&5] >= long.trim().len(),
+        "{} of {}",
+        bytes[&5],
+        long.len()
+    );
     assert!(asks.len() > 10 && asks.len() == script.times());
     assert!(done.summary.unwrap().text.contains("#999"));
 }
@@ -114,9 +144,16 @@ async fn a_summarizer_that_takes_less_than_it_says_is_asked_in_halves() {
         talk.exchange_with_tools(calls % 4).await;
     }
     let summary = talk.compact(Some(3)).await.unwrap().summary.unwrap();
-    assert!(answered(&script).len() < script.times(), "some were too long");
+    assert!(
+        answered(&script).len() < script.times(),
+        "some were too long"
+    );
     for call in 0..talk.calls - 6 {
-        assert!(summary.text.contains(&format!("call_{call}")), "{call}: {}", summary.text);
+        assert!(
+            summary.text.contains(&format!("call_{call}")),
+            "{call}: {}",
+            summary.text
+        );
     }
     assert_eq!(talk.breaker().await, (BreakerView::Closed, 0));
 }
@@ -137,7 +174,10 @@ async fn the_last_summary_finds_room_where_pieces_come_together() {
     let script = taking(1_400, true);
     let mut config = compacting(&script);
     config.compaction.policy.summary_tokens_max = 4_000;
-    let world = World::new(with_models(config, vec![model("m", 1_000_000, &Arc::default())]));
+    let world = World::new(with_models(
+        config,
+        vec![model("m", 1_000_000, &Arc::default())],
+    ));
     let bot = Bot::acme(&world.open().await);
     let mut talk = Talk::of(&bot, "a");
     let mut number = 0;
@@ -151,7 +191,14 @@ async fn the_last_summary_finds_room_where_pieces_come_together() {
         number += 1;
         assert_eq!(summary.number, number);
     }
-    assert!(script.asked.lock().unwrap().iter().all(|ask| weight(ask) <= script.too_long_over));
+    assert!(
+        script
+            .asked
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|ask| weight(ask) <= script.too_long_over)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,7 +208,11 @@ async fn a_span_that_would_take_too_many_calls_is_taken_as_far_as_it_goes() {
     let mut talk = Talk::of(&bot, "a");
     for _ in 0..100 {
         let turns = (0..10).map(|number| {
-            let role = if number % 2 == 0 { Role::User } else { Role::Assistant };
+            let role = if number % 2 == 0 {
+                Role::User
+            } else {
+                Role::Assistant
+            };
             super::talk::said(role, &"word and word ".repeat(40))
         });
         talk.add(turns.collect()).await;
@@ -189,26 +240,47 @@ async fn an_agent_that_works_alone_for_long_is_summarized_in_whole_units() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
     let mut talk = Talk::of(&bot, "a");
-    talk.add(vec![super::talk::said(Role::User, "do it all")]).await;
+    talk.add(vec![super::talk::said(Role::User, "do it all")])
+        .await;
     for number in 0..150 {
         let ids = talk.ids(2);
         let text = format!("I look {number} {}", "word ".repeat(100));
         let mut turns = vec![super::talk::calling(&text, &ids)];
-        let results = ids.iter().map(|id| format!("found {id} {}", "word ".repeat(60)));
+        let results = ids
+            .iter()
+            .map(|id| format!("found {id} {}", "word ".repeat(60)));
         let results: Vec<String> = results.collect();
-        turns.extend(ids.iter().zip(&results).map(|(id, text)| super::talk::answering(text, id)));
+        turns.extend(
+            ids.iter()
+                .zip(&results)
+                .map(|(id, text)| super::talk::answering(text, id)),
+        );
         talk.add(turns).await;
     }
-    talk.add(vec![super::talk::said(Role::Assistant, "it is done")]).await;
+    talk.add(vec![super::talk::said(Role::Assistant, "it is done")])
+        .await;
     let (mut through, last) = (0, talk.said.len() as u64);
     for _ in 0..20 {
-        through = talk.compact(Some(0)).await.unwrap().summary.unwrap().through_seq;
-        assert!(through == last || through % 3 == 1, "{through} tears a unit apart");
+        through = talk
+            .compact(Some(0))
+            .await
+            .unwrap()
+            .summary
+            .unwrap()
+            .through_seq;
+        assert!(
+            through == last || through % 3 == 1,
+            "{through} tears a unit apart"
+        );
         talk.window().await;
         if through == last {
             break;
         }
     }
     assert_eq!(through, last);
-    assert_eq!(bytes_by_turn(&answered(&script)).len() as u64, last - 1, "all but the anchor");
+    assert_eq!(
+        bytes_by_turn(&answered(&script)).len() as u64,
+        last - 1,
+        "all but the anchor"
+    );
 }

@@ -74,7 +74,10 @@ impl Script {
     /// The seqs of the turns of the last ask.
     pub(crate) fn last_seqs(&self) -> Vec<u64> {
         let asked = self.asked.lock().unwrap();
-        asked.last().map(|ask| ask.turns.iter().map(|turn| turn.seq).collect()).unwrap_or_default()
+        asked
+            .last()
+            .map(|ask| ask.turns.iter().map(|turn| turn.seq).collect())
+            .unwrap_or_default()
     }
 }
 
@@ -82,19 +85,33 @@ impl Script {
 pub(crate) fn weight(ask: &SummaryAsk) -> u64 {
     let texts = ask.previous.iter().map(|last| last.text.len());
     let texts = texts.chain(ask.turns.iter().map(|turn| turn.text.len()));
-    let pieces = ask.pieces.iter().map(|body| body.text(0, &Notes::default()).len());
+    let pieces = ask
+        .pieces
+        .iter()
+        .map(|body| body.text(0, &Notes::default()).len());
     (texts.chain(pieces).sum::<usize>() / 4) as u64
 }
 
 /// All that was said, in one body.
 pub(crate) fn all_of(ask: &SummaryAsk) -> Body {
     let mut identifiers_of: Vec<String> = Vec::new();
-    let before = ask.previous.iter().map(|last| &last.body).chain(&ask.pieces);
+    let before = ask
+        .previous
+        .iter()
+        .map(|last| &last.body)
+        .chain(&ask.pieces);
     identifiers_of.extend(before.flat_map(|body| body.identifiers.iter().cloned()));
     let found = ask.turns.iter().flat_map(|turn| identifiers(&turn.text));
     identifiers_of.extend(found.map(|found| found.text.to_owned()));
-    let words = ask.turns.iter().flat_map(|turn| turn.text.split([' ', '[', ']', '?']));
-    identifiers_of.extend(words.filter(|word| word.starts_with('#')).map(str::to_owned));
+    let words = ask
+        .turns
+        .iter()
+        .flat_map(|turn| turn.text.split([' ', '[', ']', '?']));
+    identifiers_of.extend(
+        words
+            .filter(|word| word.starts_with('#'))
+            .map(str::to_owned),
+    );
     let mut seen = HashSet::new();
     identifiers_of.retain(|text| seen.insert(text.clone()));
     Body {
@@ -129,7 +146,9 @@ impl Summarizer for Script {
         let is_too_long = weight(&ask) > self.too_long_over;
         Box::pin(async move {
             if is_too_long {
-                return Err(SummarizeError::TooLong { problem: "context_length_exceeded".into() });
+                return Err(SummarizeError::TooLong {
+                    problem: "context_length_exceeded".into(),
+                });
             }
             match does {
                 Does::Well => Ok(Answer::Body(all_of(&ask))),
@@ -138,15 +157,21 @@ impl Summarizer for Script {
                     Ok(Answer::Body(all_of(&ask)))
                 }
                 Does::Never => std::future::pending().await,
-                Does::Writes(text) => {
-                    Ok(Answer::Text { text: text.to_owned(), stop: Stop::Complete })
-                }
-                Does::CutOff => {
-                    Ok(Answer::Text { text: "{\"session".to_owned(), stop: Stop::CutOff })
-                }
+                Does::Writes(text) => Ok(Answer::Text {
+                    text: text.to_owned(),
+                    stop: Stop::Complete,
+                }),
+                Does::CutOff => Ok(Answer::Text {
+                    text: "{\"session".to_owned(),
+                    stop: Stop::CutOff,
+                }),
                 Does::Says(narrative) => {
                     let session_intent = "to talk".to_owned();
-                    Ok(Answer::Body(Body { session_intent, narrative, ..Body::default() }))
+                    Ok(Answer::Body(Body {
+                        session_intent,
+                        narrative,
+                        ..Body::default()
+                    }))
                 }
                 Does::Fails(error) => Err(error),
                 Does::Panics => panic!("as it was told"),

@@ -56,7 +56,11 @@ fn a_seed_that_nobody_chose_holds_too() {
 /// Gives how many summaries were made.
 fn run(seed: u64) -> u32 {
     let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
+    let runtime = { runtime }
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let mut simulation = Simulation::new(seed).await;
         for _ in 0..STEPS {
@@ -78,12 +82,22 @@ impl Simulation {
         }
         let script = Arc::new(script);
         let mut config = compacting(&script);
-        config.context.models.push(model("large", 12_000, &Arc::default()));
+        config
+            .context
+            .models
+            .push(model("large", 12_000, &Arc::default()));
         config.limits.max_history_turns = *dice.one_of(&[1_000, 30, 12]);
         config.compaction.provider_failures_max = *dice.one_of(&[3, 1_000]);
         let world = World::new(config);
         let talk = Talk::of(&Bot::acme(&world.open().await), "a");
-        Self { dice, world, script, talk, shown: BTreeMap::new(), summaries: 0 }
+        Self {
+            dice,
+            world,
+            script,
+            talk,
+            shown: BTreeMap::new(),
+            summaries: 0,
+        }
     }
 
     fn below(&mut self, sides: u64) -> usize {
@@ -97,7 +111,11 @@ impl Simulation {
         }
         if self.dice.once_in(4) {
             let does = bad().swap_remove(self.below(15)).0;
-            self.script.will_now(if self.dice.once_in(2) { does } else { Does::Well });
+            self.script.will_now(if self.dice.once_in(2) {
+                does
+            } else {
+                Does::Well
+            });
         }
         match self.dice.below(14) {
             0..=3 => self.converse().await,
@@ -142,10 +160,15 @@ impl Simulation {
             turns.push(vec![calling(&format!("I look {number}"), &ids)]);
         }
         turns.extend(
-            ids.iter().take(answers).map(|id| vec![answering(&format!("{id} {text}"), id)]),
+            ids.iter()
+                .take(answers)
+                .map(|id| vec![answering(&format!("{id} {text}"), id)]),
         );
         if answers >= calls {
-            turns.push(vec![said(Role::Assistant, &format!("it is {number} {text}"))]);
+            turns.push(vec![said(
+                Role::Assistant,
+                &format!("it is {number} {text}"),
+            )]);
         }
         if self.dice.once_in(4) {
             turns = vec![turns.concat()];
@@ -162,7 +185,9 @@ impl Simulation {
 
     /// Asks for a summary, and sometimes talks while it is made.
     async fn command(&mut self) {
-        let keep = *self.dice.one_of(&[None, Some(0), Some(1), Some(3), Some(1_000)]);
+        let keep = *self
+            .dice
+            .one_of(&[None, Some(0), Some(1), Some(3), Some(1_000)]);
         let other = self.talk.clone();
         let mut compacting = Box::pin(other.compact(keep));
         let is_done = begun(&mut compacting).await.is_some();
@@ -184,13 +209,20 @@ impl Simulation {
         let now: Shown = (
             number,
             report.omissions.clone(),
-            outcome.turns.iter().map(|turn| Arc::clone(&turn.content)).collect(),
+            outcome
+                .turns
+                .iter()
+                .map(|turn| Arc::clone(&turn.content))
+                .collect(),
         );
         if let Some(before) = self.shown.get(name)
             && (before.0, &before.1) == (now.0, &now.1)
         {
             let is_same = now.2.len() >= before.2.len() && now.2[..before.2.len()] == before.2[..];
-            assert!(is_same, "{name}: the front changed without a cut: {report:?}");
+            assert!(
+                is_same,
+                "{name}: the front changed without a cut: {report:?}"
+            );
         }
         self.shown.insert(name, now);
         self.check_account(&outcome).await;
@@ -198,10 +230,19 @@ impl Simulation {
 
     /// What the journal has, by seq.
     async fn journal(&self) -> Vec<Turn> {
-        let query = HistoryQuery { scope: HistoryScope::Journal, ..ALL };
+        let query = HistoryQuery {
+            scope: HistoryScope::Journal,
+            ..ALL
+        };
         let (engine, tenant) = (&self.talk.bot.engine, &self.talk.bot.tenant);
-        let page = engine.history(tenant, &session_id("a"), query).await.unwrap();
-        page.turns.iter().map(|turn| encoding::open(turn).unwrap()).collect()
+        let page = engine
+            .history(tenant, &session_id("a"), query)
+            .await
+            .unwrap();
+        page.turns
+            .iter()
+            .map(|turn| encoding::open(turn).unwrap())
+            .collect()
     }
 
     /// Every turn is shown, or stands before the end of the summary, or the report says that
@@ -209,12 +250,20 @@ impl Simulation {
     async fn check_account(&self, outcome: &ContextOutcome) {
         let journal = self.journal().await;
         let report = &outcome.report;
-        let through = report.summary.as_ref().map_or(0, |summary| summary.through_seq);
+        let through = report
+            .summary
+            .as_ref()
+            .map_or(0, |summary| summary.through_seq);
         let window = super::talk::opened(&outcome.turns);
-        let texts: Vec<String> = window.iter().map(|turn| format!("{:?}", turn.parts)).collect();
+        let texts: Vec<String> = window
+            .iter()
+            .map(|turn| format!("{:?}", turn.parts))
+            .collect();
         for (seq, turn) in (1..).zip(&journal) {
-            let is_told =
-                report.omissions.iter().any(|gap| (gap.first_seq..=gap.last_seq).contains(&seq));
+            let is_told = report
+                .omissions
+                .iter()
+                .any(|gap| (gap.first_seq..=gap.last_seq).contains(&seq));
             let text = format!("{:?}", turn.parts);
             let is_shown = is_told || seq <= through || texts.contains(&text);
             assert!(is_shown, "{seq} is nowhere: {turn:?} {report:?}");
@@ -225,7 +274,10 @@ impl Simulation {
             calls.extend(links.uses.into_iter().map(|id| (id, seq)));
             for id in links.results {
                 let call = calls[&id];
-                assert!(call > through || seq <= through, "{through} tears {call} and {seq} apart");
+                assert!(
+                    call > through || seq <= through,
+                    "{through} tears {call} and {seq} apart"
+                );
             }
         }
     }
@@ -238,7 +290,10 @@ impl Simulation {
         }
         self.talk.check_journal().await;
         let status = self.talk.status().await;
-        assert!(status.through_seq <= self.talk.said.len() as u64, "{status:?}");
+        assert!(
+            status.through_seq <= self.talk.said.len() as u64,
+            "{status:?}"
+        );
         self.summaries = self.summaries.max(status.summaries);
         for name in MODELS {
             let request = memoird_engine::ContextRequest {

@@ -34,7 +34,12 @@ pub(crate) fn calling(text: &str, ids: &[String]) -> Turn {
     let mut turn = said(Role::Assistant, text);
     turn.parts.extend(ids.iter().map(|id| {
         let (id, name, input_json) = (id.clone(), "look".to_owned(), "{}".to_owned());
-        PartKind::ToolUse { id, name, input_json }.into()
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        }
+        .into()
     }));
     turn
 }
@@ -42,23 +47,39 @@ pub(crate) fn calling(text: &str, ids: &[String]) -> Turn {
 /// A turn that brings the result of a call.
 pub(crate) fn answering(text: &str, id: &str) -> Turn {
     let (tool_use_id, content) = (id.to_owned(), format!("[[{text}]]"));
-    let part = PartKind::ToolResult { tool_use_id, content, parts: Vec::new(), is_error: false };
+    let part = PartKind::ToolResult {
+        tool_use_id,
+        content,
+        parts: Vec::new(),
+        is_error: false,
+    };
     Turn::new(Role::Tool, vec![part.into()])
 }
 
 pub(crate) fn command(turns: Vec<Turn>) -> AppendCommand {
     let turns = turns.into_iter().map(encoding::encode).collect();
-    AppendCommand { turns, ..AppendCommand::default() }
+    AppendCommand {
+        turns,
+        ..AppendCommand::default()
+    }
 }
 
 impl Talk {
     pub(crate) fn of(bot: &Bot, session: &str) -> Self {
-        Self { bot: bot.clone(), session: session.to_owned(), said: Vec::new(), calls: 0 }
+        Self {
+            bot: bot.clone(),
+            session: session.to_owned(),
+            said: Vec::new(),
+            calls: 0,
+        }
     }
 
     /// The same conversation with an engine that was opened anew.
     pub(crate) fn again(&self, bot: &Bot) -> Self {
-        Self { bot: bot.clone(), ..self.clone() }
+        Self {
+            bot: bot.clone(),
+            ..self.clone()
+        }
     }
 
     /// Says this; it has to be acknowledged.
@@ -91,7 +112,9 @@ impl Talk {
     /// Ids for so many calls that nobody made yet.
     pub(crate) fn ids(&mut self, count: usize) -> Vec<String> {
         self.calls += count;
-        (self.calls - count..self.calls).map(|number| format!("call_{number}")).collect()
+        (self.calls - count..self.calls)
+            .map(|number| format!("call_{number}"))
+            .collect()
     }
 
     /// An exchange with so many calls of tools at once.
@@ -100,11 +123,20 @@ impl Talk {
         let ids = self.ids(calls);
         let asked = format!("look for #{number} {}", "x".repeat(60));
         self.add(vec![said(Role::User, &asked)]).await;
-        self.add(vec![calling(&format!("I look {number}"), &ids)]).await;
+        self.add(vec![calling(&format!("I look {number}"), &ids)])
+            .await;
         for id in &ids {
-            self.add(vec![answering(&format!("found {id} {}", "z".repeat(60)), id)]).await;
+            self.add(vec![answering(
+                &format!("found {id} {}", "z".repeat(60)),
+                id,
+            )])
+            .await;
         }
-        self.add(vec![said(Role::Assistant, &format!("there it is {number}"))]).await;
+        self.add(vec![said(
+            Role::Assistant,
+            &format!("there it is {number}"),
+        )])
+        .await;
     }
 
     /// A window of the default model, which is as windows have to be.
@@ -113,7 +145,10 @@ impl Talk {
     }
 
     pub(crate) async fn window_of(&self, model: &str) -> ContextOutcome {
-        let request = ContextRequest { model: model.to_owned(), ..ContextRequest::default() };
+        let request = ContextRequest {
+            model: model.to_owned(),
+            ..ContextRequest::default()
+        };
         let outcome = self.bot.context(&self.session, request).await.unwrap();
         check_window(&outcome);
         outcome
@@ -123,7 +158,10 @@ impl Talk {
         &self,
         keep: Option<u32>,
     ) -> Result<CompactionOutcome, EngineError> {
-        self.bot.engine.compact_session(&self.bot.tenant, &session_id(&self.session), keep).await
+        self.bot
+            .engine
+            .compact_session(&self.bot.tenant, &session_id(&self.session), keep)
+            .await
     }
 
     /// Why a compaction failed.
@@ -136,7 +174,11 @@ impl Talk {
 
     pub(crate) async fn undo(&self) -> Result<u64, EngineError> {
         let session = session_id(&self.session);
-        let undone = self.bot.engine.undo_compaction(&self.bot.tenant, &session).await;
+        let undone = self
+            .bot
+            .engine
+            .undo_compaction(&self.bot.tenant, &session)
+            .await;
         undone.map(|(_, restored)| restored)
     }
 
@@ -147,7 +189,10 @@ impl Talk {
 
     pub(crate) async fn breaker(&self) -> (BreakerView, u32) {
         let view = self.bot.view(&self.session).await.unwrap();
-        (view.breaker, view.head.compaction.map_or(0, |status| status.failures))
+        (
+            view.breaker,
+            view.head.compaction.map_or(0, |status| status.failures),
+        )
     }
 
     /// Every acknowledged turn is in the journal, in order, and nothing else is.
@@ -157,7 +202,10 @@ impl Talk {
         let is_other = |(read, said): (&String, &String)| read.trim_start_matches('[') != said;
         let differs = journal.iter().zip(&self.said).position(is_other);
         let lengths = (journal.len(), self.said.len());
-        assert!(differs.is_none() && lengths.0 == lengths.1, "at {differs:?} of {lengths:?}");
+        assert!(
+            differs.is_none() && lengths.0 == lengths.1,
+            "at {differs:?} of {lengths:?}"
+        );
     }
 }
 
@@ -167,7 +215,10 @@ fn text_of_turn(turn: &Turn) -> String {
         PartKind::ToolResult { content, .. } => Some(content),
         _ => None,
     });
-    text.unwrap().trim_start_matches("[[").trim_end_matches("]]").to_owned()
+    text.unwrap()
+        .trim_start_matches("[[")
+        .trim_end_matches("]]")
+        .to_owned()
 }
 
 /// A window holds no call without its results, but for pending ones at its end, no result
@@ -186,7 +237,10 @@ fn check_account(outcome: &ContextOutcome) {
     if matches!(report.policy, Policy::SlidingWindow { .. }) {
         return;
     }
-    let through = report.summary.as_ref().map_or(0, |summary| summary.through_seq);
+    let through = report
+        .summary
+        .as_ref()
+        .map_or(0, |summary| summary.through_seq);
     assert!(through <= outcome.session.head.last_seq, "{report:?}");
     for omission in &report.omissions {
         assert!(omission.first_seq <= omission.last_seq, "{report:?}");
@@ -198,7 +252,10 @@ fn check_account(outcome: &ContextOutcome) {
 
 /// What the turns of a window are.
 pub(crate) fn opened(turns: &[WindowTurn]) -> Vec<Turn> {
-    turns.iter().map(|turn| encoding::open(&turn.content).unwrap()).collect()
+    turns
+        .iter()
+        .map(|turn| encoding::open(&turn.content).unwrap())
+        .collect()
 }
 
 fn check_pairs(turns: &[WindowTurn]) {

@@ -41,19 +41,35 @@ async fn summaries_are_taken_back_one_after_the_other_and_made_again_with_new_nu
         }
     }
     let refused = talk.undo().await.expect_err("there is none");
-    assert!(matches!(refused, EngineError::NoSummary { .. }), "{refused}");
-    assert_eq!((talk.status().await.summaries, talk.status().await.through_seq), (3, 0));
+    assert!(
+        matches!(refused, EngineError::NoSummary { .. }),
+        "{refused}"
+    );
+    assert_eq!(
+        (
+            talk.status().await.summaries,
+            talk.status().await.through_seq
+        ),
+        (3, 0)
+    );
     let made = talk.compact(Some(2)).await.unwrap().summary.unwrap();
     assert_eq!((made.number, made.first_seq), (4, 1));
     talk.exchanges(2).await;
     let made = talk.compact(Some(1)).await.unwrap().summary.unwrap();
     assert_eq!(made.number, 5);
     talk.undo().await.unwrap();
-    assert_eq!(talk.window().await.report.summary.as_ref().unwrap().number, 4);
+    assert_eq!(
+        talk.window().await.report.summary.as_ref().unwrap().number,
+        4
+    );
     let made = talk.compact(Some(1)).await.unwrap().summary.unwrap();
     assert_eq!(made.number, 6);
     // The anchor is not summarized.
-    assert!((1..=8).all(|half| made.text.contains(&format!("#{} ", half * 2))), "{}", made.text);
+    assert!(
+        (1..=8).all(|half| made.text.contains(&format!("#{} ", half * 2))),
+        "{}",
+        made.text
+    );
     talk.check_journal().await;
 }
 
@@ -74,7 +90,11 @@ async fn the_cut_of_a_summary_that_came_back_is_not_that_of_one_that_went() {
     bot.engine.close().await;
     let mut talk = talk.again(&Bot::acme(&world.open().await));
     let said = shown(&talk.window().await);
-    assert_eq!(said.len(), 2 + 1 + 12, "all but the first summary's: {said:?}");
+    assert_eq!(
+        said.len(),
+        2 + 1 + 12,
+        "all but the first summary's: {said:?}"
+    );
     talk.exchange().await;
     assert_eq!(shown(&talk.window().await)[..said.len()], said[..]);
 }
@@ -99,7 +119,10 @@ async fn without_a_journal_the_last_few_summaries_can_be_taken_back() {
     talk.undo().await.unwrap();
     talk.undo().await.unwrap();
     assert_eq!(shown(&talk.window().await), whole);
-    assert!(matches!(talk.undo().await, Err(EngineError::NoSummary { .. })));
+    assert!(matches!(
+        talk.undo().await,
+        Err(EngineError::NoSummary { .. })
+    ));
     // More of them than are remembered.
     talk.exchanges(8).await;
     for keep in [16, 14, 12, 10, 8, 6, 4] {
@@ -133,11 +156,17 @@ async fn nothing_is_taken_back_while_the_next_one_is_made() {
     assert!(begun(&mut second).await.is_none());
     settle().await;
     let refused = talk.undo().await.expect_err("one is being made");
-    assert!(matches!(refused, EngineError::CompactionRunning), "{refused}");
+    assert!(
+        matches!(refused, EngineError::CompactionRunning),
+        "{refused}"
+    );
     allowed.notify_one();
     assert_eq!(second.await.unwrap().summary.unwrap().number, 2);
     talk.undo().await.unwrap();
-    assert_eq!(talk.window().await.report.summary.as_ref().unwrap().number, 1);
+    assert_eq!(
+        talk.window().await.report.summary.as_ref().unwrap().number,
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +188,10 @@ async fn an_undo_that_cannot_be_written_takes_nothing_back() {
 async fn windows_of_two_models_show_the_same_turns_again() {
     let script = Script::of([]);
     let mut config = compacting(&script);
-    config.context.models.push(model("large", 100_000, &Arc::default()));
+    config
+        .context
+        .models
+        .push(model("large", 100_000, &Arc::default()));
     let world = World::new(config);
     let bot = Bot::acme(&world.open().await);
     let mut talk = Talk::of(&bot, "a");
@@ -168,7 +200,11 @@ async fn windows_of_two_models_show_the_same_turns_again() {
     let made = talk.compact(Some(3)).await.unwrap().summary.unwrap();
     for model in ["small", "large"] {
         let outcome = talk.window_of(model).await;
-        assert_eq!(outcome.report.summary.as_ref().unwrap().number, made.number, "{model}");
+        assert_eq!(
+            outcome.report.summary.as_ref().unwrap().number,
+            made.number,
+            "{model}"
+        );
         assert_eq!(outcome.turns.len(), 2 + 1 + 6, "{model}");
     }
     talk.undo().await.unwrap();

@@ -18,7 +18,9 @@ async fn swept(world: &World, sessions: usize) -> memoird_engine::Engine {
     for id in 0..sessions {
         let bot = Bot::acme(&engine);
         calls.spawn(async move {
-            bot.append(&id.to_string(), saying(&[&id.to_string(), "more"])).await.unwrap()
+            bot.append(&id.to_string(), saying(&[&id.to_string(), "more"]))
+                .await
+                .unwrap()
         });
     }
     calls.join_all().await;
@@ -36,7 +38,11 @@ async fn a_thousand_ends_of_one_sweep_come_in_few_calls() {
     let sizes: Vec<usize> = hook.batches().iter().map(Vec::len).collect();
     assert!(sizes.len() <= 12, "{sizes:?}");
     assert!(sizes.iter().all(|size| *size <= 100), "{sizes:?}");
-    let mut seen: Vec<String> = hook.seen().iter().map(|ended| said(ended).concat()).collect();
+    let mut seen: Vec<String> = hook
+        .seen()
+        .iter()
+        .map(|ended| said(ended).concat())
+        .collect();
     seen.sort_unstable();
     seen.dedup();
     assert_eq!((seen.len(), hook.count()), (1_000, 1_000));
@@ -89,15 +95,25 @@ async fn each_of_a_batch_has_an_answer_of_its_own() {
     let engine = swept(&world, 10).await;
     sleep(Duration::from_millis(200)).await;
     let all = deliveries(&engine).await;
-    let failed: Vec<_> = all.iter().filter(|owed| owed.state == DeliveryState::Pending).collect();
+    let failed: Vec<_> = all
+        .iter()
+        .filter(|owed| owed.state == DeliveryState::Pending)
+        .collect();
     assert_eq!(failed.len(), 6);
-    assert!(failed.iter().all(|owed| owed.tries == 1 && owed.last_error.contains("no answer")));
+    assert!(
+        failed
+            .iter()
+            .all(|owed| owed.tries == 1 && owed.last_error.contains("no answer"))
+    );
     sleep(Duration::from_secs(60)).await;
     assert_eq!(hook.count(), 16);
     let second: Vec<_> = hook.batches()[1..].concat();
     assert!(second.iter().all(|call| call.attempt == 2));
-    let first: Vec<_> =
-        hook.batches()[0].iter().take(4).map(|call| call.delivery.clone()).collect();
+    let first: Vec<_> = hook.batches()[0]
+        .iter()
+        .take(4)
+        .map(|call| call.delivery.clone())
+        .collect();
     assert!(second.iter().all(|call| !first.contains(&call.delivery)));
 }
 
@@ -111,7 +127,11 @@ async fn what_has_no_room_in_a_batch_comes_in_the_next_one_and_is_no_failed_try(
     sleep(Duration::from_secs(1)).await;
     assert_eq!(hook.count(), 50);
     assert!(hook.batches().iter().all(|batch| batch.len() < 10));
-    assert!(hook.calls().iter().all(|call| call.attempt == 1 && call.ended.turns_omitted == 0));
+    assert!(
+        hook.calls()
+            .iter()
+            .all(|call| call.attempt == 1 && call.ended.turns_omitted == 0)
+    );
     assert_eq!(states(&engine).await, [DeliveryState::Done; 50]);
 }
 
@@ -124,7 +144,10 @@ async fn a_batch_that_panics_or_hangs_fails_whole_and_comes_again() {
         sleep(Duration::from_secs(20)).await;
         settle().await;
         let all = deliveries(&engine).await;
-        assert!(all.iter().all(|owed| (owed.state, owed.tries) == (DeliveryState::Done, 2)));
+        assert!(
+            all.iter()
+                .all(|owed| (owed.state, owed.tries) == (DeliveryState::Done, 2))
+        );
         assert_eq!((all.len(), hook.count()), (10, 20), "{act:?}");
     }
 }

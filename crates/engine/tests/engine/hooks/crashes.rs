@@ -26,7 +26,11 @@ struct Daemon {
 
 impl Daemon {
     fn new(config: EngineConfig) -> Self {
-        Self { config, store: Arc::default(), now: Steady(0) }
+        Self {
+            config,
+            store: Arc::default(),
+            now: Steady(0),
+        }
     }
 
     fn live<T>(&mut self, life: impl AsyncFnOnce(&Engine) -> T) -> T {
@@ -107,7 +111,11 @@ fn a_delivery_that_was_made_and_not_written_down_is_made_again() {
         settle().await;
         assert_eq!(only(engine).await.state, DeliveryState::Done);
     });
-    assert_eq!((hook.count(), hook.calls()[1].attempt), (2, 1), "its first try was not counted");
+    assert_eq!(
+        (hook.count(), hook.calls()[1].attempt),
+        (2, 1),
+        "its first try was not counted"
+    );
 }
 
 #[test]
@@ -125,7 +133,10 @@ fn tries_and_pauses_go_on_where_they_were() {
         });
     }
     let times = hook.times_ms();
-    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 50_000), "{times:?}");
+    assert!(
+        times.windows(2).all(|pair| pair[1] - pair[0] >= 50_000),
+        "{times:?}"
+    );
 }
 
 #[test]
@@ -143,7 +154,11 @@ fn many_deaths_in_the_middle_of_many_deliveries_lose_none_of_them() {
         daemon.live(async |_| sleep(SECOND * 5 / 2).await);
     }
     daemon.live(async |engine| assert_eq!(states(engine).await, [DeliveryState::Done; 40]));
-    let mut seen: Vec<String> = hook.seen().iter().map(|ended| said(ended).concat()).collect();
+    let mut seen: Vec<String> = hook
+        .seen()
+        .iter()
+        .map(|ended| said(ended).concat())
+        .collect();
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), 40);

@@ -23,14 +23,19 @@ use crate::kit::{ACME, TTL, World, capped, config, session_id, settle, tenant_id
 #[tokio::test(start_paused = true)]
 async fn an_expired_session_is_delivered_by_the_sweep_that_finds_it() {
     let hook = ScriptedHook::new([]);
-    let engine = World::new(with_hooks(config(), [hooked("a", &hook)])).open().await;
+    let engine = World::new(with_hooks(config(), [hooked("a", &hook)]))
+        .open()
+        .await;
     let bot = Bot::acme(&engine);
     bot.say("s", "hello").await.unwrap();
     sleep(TTL).await;
     assert_eq!(hook.count(), 0, "nothing has ended");
     sleep(TTL / 4 + TTL / 100).await;
     let ended = hook.only();
-    assert_eq!((ended.reason, said(&ended)), (EndReason::Expired, vec!["hello".to_owned()]));
+    assert_eq!(
+        (ended.reason, said(&ended)),
+        (EndReason::Expired, vec!["hello".to_owned()])
+    );
     assert_eq!(only(&engine).await.state, DeliveryState::Done);
     sleep(10 * TTL).await;
     assert_eq!(hook.count(), 1, "and only once");
@@ -53,13 +58,18 @@ async fn a_session_that_expired_while_the_daemon_was_down_is_delivered_at_its_st
 #[tokio::test(start_paused = true)]
 async fn an_evicted_session_is_delivered() {
     let hook = ScriptedHook::new([]);
-    let engine = World::new(with_hooks(unswept_with_cap(1), [hooked("a", &hook)])).open().await;
+    let engine = World::new(with_hooks(unswept_with_cap(1), [hooked("a", &hook)]))
+        .open()
+        .await;
     let bot = Bot::acme(&engine);
     let first = bot.say("s", "hello").await.unwrap();
     bot.say("t", "make room").await.unwrap();
     settle().await;
     let ended = hook.only();
-    assert_eq!((ended.reason, &ended.session), (EndReason::Evicted, &session_id("s")));
+    assert_eq!(
+        (ended.reason, &ended.session),
+        (EndReason::Evicted, &session_id("s"))
+    );
     assert_eq!(ended.generation, first.record.generation);
     assert_eq!(said(&ended), ["hello"]);
 }
@@ -74,7 +84,15 @@ async fn an_ended_session_is_delivered_whole_with_what_its_history_had_dropped()
     let texts: Vec<String> = (0..20).map(|text| text.to_string()).collect();
     for text in &texts {
         let subject = Subject::parse("ann").ok();
-        bot.append("s", AppendCommand { subject, ..saying(&[text]) }).await.unwrap();
+        bot.append(
+            "s",
+            AppendCommand {
+                subject,
+                ..saying(&[text])
+            },
+        )
+        .await
+        .unwrap();
         sleep(TTL / 20).await;
     }
     bot.patch("s", r#"{"a":1}"#, None).await.unwrap();
@@ -84,7 +102,10 @@ async fn an_ended_session_is_delivered_whole_with_what_its_history_had_dropped()
     let (ended, call) = (hook.only(), hook.calls().remove(0));
     assert_eq!(said(&ended), texts);
     assert!(ended.turns.iter().map(|(seq, _)| *seq).eq(1..=20));
-    assert_eq!((&ended.tenant, &ended.session), (&tenant_id(ACME), &session_id("s")));
+    assert_eq!(
+        (&ended.tenant, &ended.session),
+        (&tenant_id(ACME), &session_id("s"))
+    );
     assert_eq!(ended.subject.as_ref().map(Subject::as_str), Some("ann"));
     assert_eq!((&*ended.state.json, ended.state.version), (r#"{"a":1}"#, 1));
     assert_eq!((ended.reason, ended.turns_omitted), (EndReason::Ended, 0));
@@ -98,17 +119,25 @@ async fn an_ended_session_is_delivered_whole_with_what_its_history_had_dropped()
 #[tokio::test(start_paused = true)]
 async fn a_reset_is_delivered_only_where_it_asks_for_that() {
     let hook = ScriptedHook::new([]);
-    let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)])).open().await;
+    let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)]))
+        .open()
+        .await;
     let bot = Bot::acme(&engine);
     bot.say("s", "plain").await.unwrap();
     bot.reset("s").await.unwrap();
     settle().await;
     assert_eq!((hook.count(), deliveries(&engine).await.len()), (0, 0));
     bot.say("s", "with hooks").await.unwrap();
-    let reset = engine.reset_session(&bot.tenant, &session_id("s"), true).await.unwrap();
+    let reset = engine
+        .reset_session(&bot.tenant, &session_id("s"), true)
+        .await
+        .unwrap();
     settle().await;
     let ended = hook.only();
-    assert_eq!((ended.generation, ended.reason), (reset.1, EndReason::Reset));
+    assert_eq!(
+        (ended.generation, ended.reason),
+        (reset.1, EndReason::Reset)
+    );
     assert_eq!(said(&ended), ["with hooks"]);
     // Nothing was said in the generation that it left.
     bot.end("s").await.unwrap();
@@ -119,14 +148,19 @@ async fn a_reset_is_delivered_only_where_it_asks_for_that() {
 #[tokio::test(start_paused = true)]
 async fn an_append_to_an_expired_session_delivers_the_generation_that_it_ends() {
     let hook = ScriptedHook::new([]);
-    let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)])).open().await;
+    let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)]))
+        .open()
+        .await;
     let bot = Bot::acme(&engine);
     let first = bot.say("s", "first").await.unwrap();
     sleep(TTL).await;
     bot.say("s", "second").await.unwrap();
     settle().await;
     let ended = hook.only();
-    assert_eq!((ended.generation, ended.reason), (first.record.generation, EndReason::Expired));
+    assert_eq!(
+        (ended.generation, ended.reason),
+        (first.record.generation, EndReason::Expired)
+    );
     assert_eq!(said(&ended), ["first"]);
     assert_eq!(bot.live("s").await.unwrap(), ["second"]);
 }
@@ -136,7 +170,10 @@ async fn a_session_that_nobody_loaded_since_the_start_is_delivered_whole() {
     let hook = ScriptedHook::new([]);
     let world = World::new(with_hooks(unswept_with_cap(1), [hooked("a", &hook)]));
     let engine = world.open().await;
-    Bot::acme(&engine).append("s", saying(&["one", "two"])).await.unwrap();
+    Bot::acme(&engine)
+        .append("s", saying(&["one", "two"]))
+        .await
+        .unwrap();
     engine.close().await;
     let engine = world.open().await;
     Bot::acme(&engine).say("t", "make room").await.unwrap();
@@ -159,7 +196,10 @@ async fn a_hook_is_called_for_the_ends_and_the_tenants_it_wants_and_no_others() 
     other.subscription.tenants = vec![tenant_id("other")];
     configs.push(other);
     let tenants = vec![capped(ACME, 2), capped("other", 0)];
-    let config = EngineConfig { tenants, ..with_hooks(unswept(), configs) };
+    let config = EngineConfig {
+        tenants,
+        ..with_hooks(unswept(), configs)
+    };
     let engine = World::new(config).open().await;
     let (bot, other) = (Bot::acme(&engine), Bot::of(&engine, "other"));
     for id in ["evicted", "ended", "expired"] {
@@ -172,7 +212,10 @@ async fn a_hook_is_called_for_the_ends_and_the_tenants_it_wants_and_no_others() 
     other.end("x").await.unwrap();
     settle().await;
     let seen = |hook: &ScriptedHook| {
-        hook.seen().iter().map(|ended| ended.session.to_string()).collect::<Vec<_>>()
+        hook.seen()
+            .iter()
+            .map(|ended| ended.session.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(seen(&hooks[0]), ["expired"]);
     assert_eq!(seen(&hooks[1]), ["evicted"]);
@@ -229,9 +272,15 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
         let hook = ScriptedHook::new([]);
         let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
         let engine = world.open().await;
-        Bot::acme(&engine).append("s", saying(&["one", "two", "three"])).await.unwrap();
+        Bot::acme(&engine)
+            .append("s", saying(&["one", "two", "three"]))
+            .await
+            .unwrap();
         engine.close().await;
-        let key = SessionKey { tenant: tenant_id(ACME), session: session_id("s") };
+        let key = SessionKey {
+            tenant: tenant_id(ACME),
+            session: session_id("s"),
+        };
         let head = world.store.load(&key, Steady(0)).unwrap().unwrap().head;
         let summary = Arc::new(Summary {
             number: 1,
@@ -247,11 +296,19 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
         let compact = Change::Compact {
             generation: head.generation,
             expected_revision: head.revision,
-            status: Arc::new(CompactionStatus { summaries: 1, ..CompactionStatus::default() }),
+            status: Arc::new(CompactionStatus {
+                summaries: 1,
+                ..CompactionStatus::default()
+            }),
             summary: SummaryChange::Made(Arc::clone(&summary)),
         };
-        let set = ChangeSet { changes: vec![compact] };
-        assert_eq!(world.store.commit(&ClockAnchor::default(), &[set]).unwrap(), [Ok(())]);
+        let set = ChangeSet {
+            changes: vec![compact],
+        };
+        assert_eq!(
+            world.store.commit(&ClockAnchor::default(), &[set]).unwrap(),
+            [Ok(())]
+        );
         let engine = world.open().await;
         let bot = Bot::acme(&engine);
         if is_loaded {

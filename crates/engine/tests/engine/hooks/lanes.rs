@@ -49,7 +49,10 @@ async fn all_hooks_together_have_as_many_calls_under_way_as_they_may() {
     for second in 0..3 {
         let under_way: usize = hooks.iter().map(|(_, hook)| hook.under_way()).sum();
         assert_eq!(under_way, 5, "second {second}");
-        assert!(hooks.iter().all(|(_, hook)| hook.under_way() > 0), "second {second}");
+        assert!(
+            hooks.iter().all(|(_, hook)| hook.under_way() > 0),
+            "second {second}"
+        );
         sleep(SECOND).await;
     }
     sleep(3 * SECOND).await;
@@ -78,7 +81,9 @@ async fn a_hook_that_hangs_holds_up_no_other_hook() {
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_hangs_holds_up_no_call_and_no_sweep() {
     let hanging = ScriptedHook::always(Act::Hang);
-    let engine = World::new(with_hooks(unswept(), [hooked("a", &hanging)])).open().await;
+    let engine = World::new(with_hooks(unswept(), [hooked("a", &hanging)]))
+        .open()
+        .await;
     end_many(&engine, 20).await;
     assert_eq!(hanging.under_way(), 4);
     let bot = Bot::acme(&engine);
@@ -125,19 +130,34 @@ async fn a_room_for_no_call_at_all_is_room_for_one() {
     config.hooks.concurrency = 0;
     let engine = World::new(config).open().await;
     end_many(&engine, 3).await;
-    assert!(hooks.iter().all(|(_, hook)| (hook.count(), hook.most()) == (3, 1)));
+    assert!(
+        hooks
+            .iter()
+            .all(|(_, hook)| (hook.count(), hook.most()) == (3, 1))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_with_a_long_queue_leaves_a_place_to_another_one_in_its_turn() {
     for names in [["a", "b"], ["b", "a"]] {
-        let (busy, other) = (ScriptedHook::always(Act::Slow(SECOND)), ScriptedHook::new([]));
-        let mut config = with_hooks(unswept(), [hooked(names[0], &busy), hooked(names[1], &other)]);
+        let (busy, other) = (
+            ScriptedHook::always(Act::Slow(SECOND)),
+            ScriptedHook::new([]),
+        );
+        let mut config = with_hooks(
+            unswept(),
+            [hooked(names[0], &busy), hooked(names[1], &other)],
+        );
         config.hooks.concurrency = 1;
         let engine = World::new(config).open().await;
         end_many(&engine, 50).await;
         sleep(50 * SECOND).await;
-        assert!(other.count() > 40, "{} while the other has {}", other.count(), busy.count());
+        assert!(
+            other.count() > 40,
+            "{} while the other has {}",
+            other.count(),
+            busy.count()
+        );
     }
 }
 

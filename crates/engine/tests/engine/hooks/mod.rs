@@ -50,7 +50,11 @@ pub(crate) fn hooked_as(name: &str, hook: Arc<dyn Hook>) -> HookConfig {
         },
         timeout: LIMIT,
         concurrency: 4,
-        retry: RetryPolicy { tries_max: 5, pause_ms_min: 1_000, pause_ms_max: 60_000 },
+        retry: RetryPolicy {
+            tries_max: 5,
+            pause_ms_min: 1_000,
+            pause_ms_max: 60_000,
+        },
         hook,
     }
 }
@@ -72,18 +76,28 @@ pub(crate) fn said(ended: &Ended) -> Vec<String> {
 
 fn text(turn: &Turn) -> String {
     match &turn.parts[0].kind {
-        PartKind::Text(text) => text.trim_start_matches("[[").trim_end_matches("]]").to_owned(),
+        PartKind::Text(text) => text
+            .trim_start_matches("[[")
+            .trim_end_matches("]]")
+            .to_owned(),
         other => panic!("a text was expected: {other:?}"),
     }
 }
 
 /// All deliveries, in the order of their ids.
 pub(crate) async fn deliveries(engine: &Engine) -> Vec<Delivery> {
-    views(engine).await.into_iter().map(|view| view.delivery).collect()
+    views(engine)
+        .await
+        .into_iter()
+        .map(|view| view.delivery)
+        .collect()
 }
 
 pub(crate) async fn views(engine: &Engine) -> Vec<DeliveryView> {
-    engine.deliveries(DeliveryFilter::default(), None, usize::MAX).await.unwrap()
+    engine
+        .deliveries(DeliveryFilter::default(), None, usize::MAX)
+        .await
+        .unwrap()
 }
 
 /// The only delivery.
@@ -94,5 +108,9 @@ pub(crate) async fn only(engine: &Engine) -> Delivery {
 }
 
 pub(crate) async fn states(engine: &Engine) -> Vec<DeliveryState> {
-    deliveries(engine).await.into_iter().map(|delivery| delivery.state).collect()
+    deliveries(engine)
+        .await
+        .into_iter()
+        .map(|delivery| delivery.state)
+        .collect()
 }

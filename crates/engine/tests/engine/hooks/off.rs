@@ -24,7 +24,9 @@ pub(super) fn off(hooks: impl IntoIterator<Item = HookConfig>) -> EngineConfig {
 
 pub(super) async fn open(config: EngineConfig) -> Engine {
     let machine = World::new(config.clone()).machine;
-    Engine::open(config, Stores::default(), machine, Blocking::Inline).await.unwrap()
+    Engine::open(config, Stores::default(), machine, Blocking::Inline)
+        .await
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,22 +37,36 @@ async fn every_end_is_delivered_with_what_its_history_still_kept() {
     config.tenants[0].limits.max_sessions = Some(1);
     let engine = open(config).await;
     let bot = Bot::acme(&engine);
-    bot.append("ended", saying(&["0", "1", "2", "3", "4"])).await.unwrap();
+    bot.append("ended", saying(&["0", "1", "2", "3", "4"]))
+        .await
+        .unwrap();
     bot.patch("ended", r#"{"a":1}"#, None).await.unwrap();
     bot.end("ended").await.unwrap();
     bot.say("evicted", "x").await.unwrap();
     bot.say("reset", "x").await.unwrap();
     bot.reset("reset").await.unwrap();
     bot.say("reset", "y").await.unwrap();
-    engine.reset_session(&bot.tenant, &session_id("reset"), true).await.unwrap();
+    engine
+        .reset_session(&bot.tenant, &session_id("reset"), true)
+        .await
+        .unwrap();
     bot.say("reset", "first").await.unwrap();
     sleep(TTL).await;
     bot.say("reset", "second").await.unwrap();
     sleep(TTL).await;
     engine.sweep(None).await.unwrap();
     settle().await;
-    let seen: Vec<_> = hook.seen().iter().map(|ended| (ended.reason, said(ended))).collect();
-    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let seen: Vec<_> = hook
+        .seen()
+        .iter()
+        .map(|ended| (ended.reason, said(ended)))
+        .collect();
+    let texts = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| (*text).to_owned())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(
         seen,
         [
@@ -77,12 +93,18 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
     for text in &texts {
         bot.say("s", text).await.unwrap();
     }
-    engine.compact_session(&bot.tenant, &session_id("s"), Some(2)).await.unwrap();
+    engine
+        .compact_session(&bot.tenant, &session_id("s"), Some(2))
+        .await
+        .unwrap();
     bot.end("s").await.unwrap();
     settle().await;
     let ended = hook.only();
     let summary = ended.summary.as_ref().expect("it was compacted");
-    assert_eq!((summary.number, &*summary.by, summary.through_seq), (1, "script", 6));
+    assert_eq!(
+        (summary.number, &*summary.by, summary.through_seq),
+        (1, "script", 6)
+    );
     assert_eq!(said(&ended), texts);
 }
 
@@ -95,11 +117,17 @@ async fn what_fails_is_tried_again_and_given_up_as_with_a_journal() {
     bot.end("s").await.unwrap();
     sleep(10 * SECOND).await;
     let dead = only(&engine).await;
-    assert_eq!((hook.count(), dead.state, dead.tries), (3, DeliveryState::Dead, 3));
+    assert_eq!(
+        (hook.count(), dead.state, dead.tries),
+        (3, DeliveryState::Dead, 3)
+    );
     sleep(1_000 * SECOND).await;
     engine.retry_delivery(dead.id).await.unwrap();
     settle().await;
-    assert_eq!((hook.count(), states(&engine).await), (4, vec![DeliveryState::Done]));
+    assert_eq!(
+        (hook.count(), states(&engine).await),
+        (4, vec![DeliveryState::Done])
+    );
     assert!(hook.seen().iter().all(|ended| said(ended) == ["hello"]));
 }
 
@@ -120,14 +148,23 @@ async fn what_is_owed_has_a_limit_in_memory_and_what_was_delivered_makes_room() 
     // They are cut off at their limit, and their next tries succeed.
     hook.will_now(Act::Ok);
     sleep(30 * SECOND).await;
-    assert!(states(&engine).await.iter().all(|state| *state == DeliveryState::Done));
+    assert!(
+        states(&engine)
+            .await
+            .iter()
+            .all(|state| *state == DeliveryState::Done)
+    );
     let before = hook.count();
     for id in 0..200 {
         bot.say(&id.to_string(), &large).await.unwrap();
         bot.end(&id.to_string()).await.unwrap();
         settle().await;
     }
-    assert_eq!(hook.count() - before, 200, "nothing was owed, so there was room for each");
+    assert_eq!(
+        hook.count() - before,
+        200,
+        "nothing was owed, so there was room for each"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,10 +181,16 @@ async fn states_and_sessions_without_turns_count_as_well() {
         bot.end(&id.to_string()).await.unwrap();
     }
     let owed = deliveries(&engine).await.len();
-    assert!((1..=4).contains(&owed), "{owed} states of 60 KiB are kept in 256 KiB");
+    assert!(
+        (1..=4).contains(&owed),
+        "{owed} states of 60 KiB are kept in 256 KiB"
+    );
     bot.say("empty", "hello").await.unwrap();
     for _ in 0..3_000 {
-        engine.reset_session(&bot.tenant, &session_id("empty"), true).await.unwrap();
+        engine
+            .reset_session(&bot.tenant, &session_id("empty"), true)
+            .await
+            .unwrap();
     }
     let owed = deliveries(&engine).await.len();
     assert!(owed < 1_000, "{owed} deliveries are kept in 256 KiB");
@@ -155,14 +198,21 @@ async fn states_and_sessions_without_turns_count_as_well() {
 
 #[tokio::test(start_paused = true)]
 async fn at_shutdown_every_live_session_is_delivered() {
-    let (hook, batched) = (ScriptedHook::new([Act::Later]), ScriptedHook::batched(100, []));
+    let (hook, batched) = (
+        ScriptedHook::new([Act::Later]),
+        ScriptedHook::batched(100, []),
+    );
     let engine = open(off([hooked("a", &hook), hooked("b", &batched)])).await;
     let bot = Bot::acme(&engine);
     for id in 0..250 {
         bot.say(&id.to_string(), &id.to_string()).await.unwrap();
     }
     soon(engine.close()).await;
-    assert_eq!((hook.count(), batched.count()), (251, 250), "one of them at its second try");
+    assert_eq!(
+        (hook.count(), batched.count()),
+        (251, 250),
+        "one of them at its second try"
+    );
     let mut seen: Vec<_> = hook.seen();
     seen.extend(batched.seen());
     assert!(seen.iter().all(|ended| ended.reason == EndReason::Shutdown));
@@ -170,7 +220,12 @@ async fn at_shutdown_every_live_session_is_delivered() {
     texts.sort_unstable();
     texts.dedup();
     assert_eq!(texts.len(), 250);
-    assert!(states(&engine).await.iter().all(|state| *state == DeliveryState::Done));
+    assert!(
+        states(&engine)
+            .await
+            .iter()
+            .all(|state| *state == DeliveryState::Done)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,5 +239,9 @@ async fn a_shutdown_that_may_take_no_time_delivers_what_takes_none() {
         bot.say(&id.to_string(), "hello").await.unwrap();
     }
     soon(engine.close()).await;
-    assert_eq!(hook.count(), 10, "nobody else will come to keep them company");
+    assert_eq!(
+        hook.count(),
+        10,
+        "nobody else will come to keep them company"
+    );
 }

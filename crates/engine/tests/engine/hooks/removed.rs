@@ -21,14 +21,19 @@ async fn a_hook_that_is_gone_is_owed_what_it_was_owed_until_it_is_back() {
     bot.say("s", "hello").await.unwrap();
     bot.end("s").await.unwrap();
     settle().await;
-    engine.reconfigure(with_hooks(unswept(), [hooked("b", &other)])).await;
+    engine
+        .reconfigure(with_hooks(unswept(), [hooked("b", &other)]))
+        .await;
     let tries = hook.count();
     bot.say("t", "hello").await.unwrap();
     bot.end("t").await.unwrap();
     sleep(1_000 * SECOND).await;
     assert_eq!((hook.count(), other.count()), (tries, 1));
     let owed = &deliveries(&engine).await[0];
-    assert_eq!((&owed.id.hook, owed.state), (&hook_name("a"), DeliveryState::Pending));
+    assert_eq!(
+        (&owed.id.hook, owed.state),
+        (&hook_name("a"), DeliveryState::Pending)
+    );
     assert_eq!(engine.count_deliveries().await.unwrap()[0].count, 1);
     engine.close().await;
 
@@ -36,9 +41,14 @@ async fn a_hook_that_is_gone_is_owed_what_it_was_owed_until_it_is_back() {
     world.config = with_hooks(unswept(), []);
     let engine = world.open().await;
     sleep(1_000 * SECOND).await;
-    assert_eq!(states(&engine).await, [DeliveryState::Pending, DeliveryState::Done]);
+    assert_eq!(
+        states(&engine).await,
+        [DeliveryState::Pending, DeliveryState::Done]
+    );
     let back = ScriptedHook::new([]);
-    engine.reconfigure(with_hooks(unswept(), [hooked("a", &back)])).await;
+    engine
+        .reconfigure(with_hooks(unswept(), [hooked("a", &back)]))
+        .await;
     settle().await;
     assert_eq!(back.only().session.as_str(), "s");
     assert_eq!(states(&engine).await, [DeliveryState::Done; 2]);
@@ -61,17 +71,26 @@ async fn a_call_under_way_when_its_hook_goes_ends_and_is_written_down() {
     // It comes back while nothing, and while something, is under way.
     for pause in [SECOND / 2, SECOND * 2] {
         hook.will_now(Act::Slow(SECOND));
-        engine.reconfigure(with_hooks(unswept(), [hooked("a", &hook)])).await;
+        engine
+            .reconfigure(with_hooks(unswept(), [hooked("a", &hook)]))
+            .await;
         bot.say("s", "hello").await.unwrap();
         bot.end("s").await.unwrap();
         settle().await;
         engine.reconfigure(unswept()).await;
         sleep(pause).await;
-        engine.reconfigure(with_hooks(unswept(), [hooked("a", &hook)])).await;
+        engine
+            .reconfigure(with_hooks(unswept(), [hooked("a", &hook)]))
+            .await;
         bot.say("t", "hello").await.unwrap();
         bot.end("t").await.unwrap();
         sleep(3 * SECOND).await;
-        assert!(states(&engine).await.iter().all(|state| *state == DeliveryState::Done));
+        assert!(
+            states(&engine)
+                .await
+                .iter()
+                .all(|state| *state == DeliveryState::Done)
+        );
     }
     assert_eq!(hook.count(), 6, "each once");
 }
@@ -85,10 +104,15 @@ async fn another_hook_of_the_same_name_takes_over_what_is_owed() {
     bot.say("s", "hello").await.unwrap();
     bot.end("s").await.unwrap();
     settle().await;
-    engine.reconfigure(with_hooks(unswept(), [hooked("a", &second)])).await;
+    engine
+        .reconfigure(with_hooks(unswept(), [hooked("a", &second)]))
+        .await;
     sleep(2 * SECOND).await;
     assert_eq!((first.count(), second.count()), (1, 1));
-    assert_eq!((second.calls()[0].attempt, only(&engine).await.state), (2, DeliveryState::Done));
+    assert_eq!(
+        (second.calls()[0].attempt, only(&engine).await.state),
+        (2, DeliveryState::Done)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +126,9 @@ async fn other_subscriptions_hold_for_the_ends_that_come() {
     bot.say("s", "before").await.unwrap();
     bot.end("s").await.unwrap();
     bot.say("t", "after").await.unwrap();
-    engine.reconfigure(with_hooks(unswept(), [hooked("a", &hook)])).await;
+    engine
+        .reconfigure(with_hooks(unswept(), [hooked("a", &hook)]))
+        .await;
     bot.end("t").await.unwrap();
     settle().await;
     assert_eq!(hook.only().session.as_str(), "t");

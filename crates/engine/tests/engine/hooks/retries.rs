@@ -28,8 +28,16 @@ async fn what_could_not_be_written_down_is_written_once_the_disk_takes_it() {
             bot.end("s").await.unwrap();
             sleep(5 * SECOND).await;
             let settled = only(&engine).await;
-            assert_ne!(settled.state, DeliveryState::Pending, "{concurrency} {act:?}");
-            assert_eq!((settled.tries, hook.count()), (1, 1), "{concurrency} {act:?}");
+            assert_ne!(
+                settled.state,
+                DeliveryState::Pending,
+                "{concurrency} {act:?}"
+            );
+            assert_eq!(
+                (settled.tries, hook.count()),
+                (1, 1),
+                "{concurrency} {act:?}"
+            );
         }
     }
 }
@@ -49,11 +57,21 @@ async fn while_nothing_can_be_written_down_nothing_spins_and_nothing_is_lost() {
     }
     let before = world.store.looks();
     sleep(600 * SECOND).await;
-    assert!(world.store.looks() - before < 100, "{} looks", world.store.looks() - before);
-    assert!(hook.count() <= 2, "no call is made that could not be written down");
+    assert!(
+        world.store.looks() - before < 100,
+        "{} looks",
+        world.store.looks() - before
+    );
+    assert!(
+        hook.count() <= 2,
+        "no call is made that could not be written down"
+    );
     world.store.fail_settles(0);
     sleep(60 * SECOND).await;
-    assert_eq!((states(&engine).await, hook.count()), (vec![DeliveryState::Done; 10], 10));
+    assert_eq!(
+        (states(&engine).await, hook.count()),
+        (vec![DeliveryState::Done; 10], 10)
+    );
 }
 
 #[tokio::test(start_paused = true)]

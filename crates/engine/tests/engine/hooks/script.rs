@@ -148,7 +148,15 @@ impl Hook for ScriptedHook {
         }
         Box::pin(async move {
             let _under_way = under_way;
-            let failed = |again| vec![Err(HookError { problem: "no".into(), again }); count];
+            let failed = |again| {
+                vec![
+                    Err(HookError {
+                        problem: "no".into(),
+                        again
+                    });
+                    count
+                ]
+            };
             match act {
                 Act::Ok => vec![Ok(()); count],
                 Act::Later => failed(Again::Later),

@@ -16,7 +16,10 @@ use crate::kit::{World, settle, unswept};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How long something takes on the paused clock.
-#[allow(clippy::disallowed_methods, reason = "a test measures the paused clock")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test measures the paused clock"
+)]
 async fn time_of(call: impl Future<Output = ()>) -> Duration {
     let start = Instant::now();
     timeout(1_000 * SECOND, call).await.expect("it hangs");
@@ -46,13 +49,20 @@ async fn with_a_journal_a_close_waits_for_what_is_under_way_and_leaves_the_rest_
     assert!(took <= SECOND, "{took:?}");
     assert_eq!(hook.count(), 2);
     let done = |states: Vec<DeliveryState>| {
-        states.iter().filter(|state| **state == DeliveryState::Done).count()
+        states
+            .iter()
+            .filter(|state| **state == DeliveryState::Done)
+            .count()
     };
     let engine = world.open().await;
     assert_eq!(done(states(&engine).await), 2);
     sleep(10 * SECOND).await;
     assert_eq!((done(states(&engine).await), hook.count()), (6, 6));
-    assert_eq!(Bot::acme(&engine).list().await, ["live"], "a close ends nobody");
+    assert_eq!(
+        Bot::acme(&engine).list().await,
+        ["live"],
+        "a close ends nobody"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,14 +71,25 @@ async fn a_close_does_not_wait_for_a_hook_that_hangs_longer_than_it_may() {
         let hook = ScriptedHook::always(Act::Hang);
         let mut hooks = [hooked("a", &hook)];
         hooks[0].timeout = 10_000 * SECOND;
-        let config = if durable { with_hooks(unswept(), hooks) } else { off(hooks) };
+        let config = if durable {
+            with_hooks(unswept(), hooks)
+        } else {
+            off(hooks)
+        };
         let drain = config.hooks.drain;
         let world = World::new(config.clone());
-        let engine = if durable { world.open().await } else { open(config).await };
+        let engine = if durable {
+            world.open().await
+        } else {
+            open(config).await
+        };
         end_many(&engine, 10).await;
         assert_eq!(hook.under_way(), 4);
         let took = time_of(engine.close()).await;
-        assert!((drain..drain + SECOND).contains(&took), "{took:?}, durable: {durable}");
+        assert!(
+            (drain..drain + SECOND).contains(&took),
+            "{took:?}, durable: {durable}"
+        );
         assert_eq!(hook.under_way(), 0, "what it does is dropped");
         assert_eq!(hook.count(), 4);
         if durable {
@@ -86,13 +107,25 @@ async fn a_close_with_nothing_under_way_takes_no_time() {
     for durable in [true, false] {
         let hook = ScriptedHook::new([Act::After(50 * SECOND)]);
         let hooks = [hooked("a", &hook)];
-        let config = if durable { with_hooks(unswept(), hooks) } else { off(hooks) };
+        let config = if durable {
+            with_hooks(unswept(), hooks)
+        } else {
+            off(hooks)
+        };
         let world = World::new(config.clone());
-        let engine = if durable { world.open().await } else { open(config.clone()).await };
+        let engine = if durable {
+            world.open().await
+        } else {
+            open(config.clone()).await
+        };
         end_many(&engine, 1).await;
         let took = time_of(engine.close()).await;
         // Without a journal it is worth waiting for, as long as that may take.
-        let most = if durable { SECOND } else { config.hooks.drain + SECOND };
+        let most = if durable {
+            SECOND
+        } else {
+            config.hooks.drain + SECOND
+        };
         assert!(took < most, "{took:?}, durable: {durable}");
     }
 }
@@ -108,8 +141,16 @@ async fn without_a_journal_a_slow_hook_gets_what_it_can_take_in_time() {
         bot.say(&id.to_string(), "hello").await.unwrap();
     }
     time_of(engine.close()).await;
-    assert_eq!(hook.count(), 4 * 4, "four at once, for three seconds and a half");
-    assert!(hook.seen().iter().all(|ended| ended.reason == EndReason::Shutdown));
+    assert_eq!(
+        hook.count(),
+        4 * 4,
+        "four at once, for three seconds and a half"
+    );
+    assert!(
+        hook.seen()
+            .iter()
+            .all(|ended| ended.reason == EndReason::Shutdown)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,16 +21,25 @@ const SESSIONS: usize = 600;
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_end_of_many_at_once_is_delivered_once_and_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let options = SqliteOptions { intake_changes: 500, ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        intake_changes: 500,
+        ..SqliteOptions::default()
+    };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(dir.path(), options).unwrap());
     let hooks = [ScriptedHook::new([]), ScriptedHook::batched(50, [])];
-    let mut config = with_hooks(unswept(), [hooked("one", &hooks[0]), hooked("many", &hooks[1])]);
+    let mut config = with_hooks(
+        unswept(),
+        [hooked("one", &hooks[0]), hooked("many", &hooks[1])],
+    );
     config.sessions.session_ttl = NEVER;
     config.limits.max_history_turns = 1;
     let machine = Arc::new(SystemMachine::resume(None));
     let engine = Engine::open(
         config,
-        Stores { journal: Some(store), memories: None },
+        Stores {
+            journal: Some(store),
+            memories: None,
+        },
         machine,
         Blocking::Pool,
     )
@@ -40,7 +49,10 @@ async fn every_end_of_many_at_once_is_delivered_once_and_whole() {
     for id in 0..SESSIONS {
         let bot = Bot::acme(&engine);
         calls.spawn(async move {
-            let (id, texts) = (id.to_string(), ["a", "b", "c"].map(|text| format!("{text}{id}")));
+            let (id, texts) = (
+                id.to_string(),
+                ["a", "b", "c"].map(|text| format!("{text}{id}")),
+            );
             for text in &texts {
                 bot.append(&id, saying(&[text])).await.unwrap();
             }
@@ -52,19 +64,29 @@ async fn every_end_of_many_at_once_is_delivered_once_and_whole() {
     let all_done = async {
         loop {
             let all = deliveries(&engine).await;
-            if all.iter().all(|delivery| delivery.state == DeliveryState::Done) {
+            if all
+                .iter()
+                .all(|delivery| delivery.state == DeliveryState::Done)
+            {
                 return all.len();
             }
-            let given_up = all.iter().find(|delivery| delivery.state == DeliveryState::Dead);
+            let given_up = all
+                .iter()
+                .find(|delivery| delivery.state == DeliveryState::Dead);
             assert!(given_up.is_none(), "{given_up:?}");
             sleep(Duration::from_millis(10)).await;
         }
     };
-    let count = timeout(Duration::from_secs(60), all_done).await.expect("they are never done");
+    let count = timeout(Duration::from_secs(60), all_done)
+        .await
+        .expect("they are never done");
     assert_eq!(count, 2 * SESSIONS);
     for hook in hooks {
-        let seen: BTreeMap<_, _> =
-            hook.seen().iter().map(|ended| (ended.generation, said(ended))).collect();
+        let seen: BTreeMap<_, _> = hook
+            .seen()
+            .iter()
+            .map(|ended| (ended.generation, said(ended)))
+            .collect();
         assert_eq!((hook.count(), &seen), (SESSIONS, &ended));
     }
     engine.close().await;

@@ -17,7 +17,10 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The pauses between the calls, in milliseconds.
 fn pauses(hook: &ScriptedHook) -> Vec<i64> {
-    hook.times_ms().windows(2).map(|pair| pair[1] - pair[0]).collect()
+    hook.times_ms()
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .collect()
 }
 
 async fn end_one(world: &World) -> memoird_engine::Engine {
@@ -35,18 +38,27 @@ async fn pauses_double_within_their_jitter_and_then_it_is_given_up() {
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     let owed = only(&engine).await;
-    assert_eq!((owed.state, owed.tries, &*owed.last_error), (DeliveryState::Pending, 1, "no"));
+    assert_eq!(
+        (owed.state, owed.tries, &*owed.last_error),
+        (DeliveryState::Pending, 1, "no")
+    );
     sleep(100 * SECOND).await;
     let pauses = pauses(&hook);
     assert_eq!(pauses.len(), 4, "five tries: {pauses:?}");
     for (pause, most) in pauses.iter().zip([1_000, 2_000, 4_000, 8_000]) {
         // A worker may come a moment late.
-        assert!((most / 2..=most + 10).contains(pause), "{pause} ms of {most} ms");
+        assert!(
+            (most / 2..=most + 10).contains(pause),
+            "{pause} ms of {most} ms"
+        );
     }
     let attempts: Vec<u32> = hook.calls().iter().map(|call| call.attempt).collect();
     assert_eq!(attempts, [1, 2, 3, 4, 5]);
     let dead = only(&engine).await;
-    assert_eq!((dead.state, dead.tries, &*dead.last_error), (DeliveryState::Dead, 5, "no"));
+    assert_eq!(
+        (dead.state, dead.tries, &*dead.last_error),
+        (DeliveryState::Dead, 5, "no")
+    );
     sleep(10_000 * SECOND).await;
     assert_eq!(hook.count(), 5);
     assert!(hook.seen().iter().all(|ended| said(ended) == ["hello"]));
@@ -63,7 +75,11 @@ async fn the_pauses_of_many_that_fail_at_once_spread_out() {
         bot.end(&id.to_string()).await.unwrap();
     }
     settle().await;
-    let mut due: Vec<_> = deliveries(&engine).await.iter().map(|owed| owed.due.0).collect();
+    let mut due: Vec<_> = deliveries(&engine)
+        .await
+        .iter()
+        .map(|owed| owed.due.0)
+        .collect();
     due.sort_unstable();
     due.dedup();
     assert!(due.len() > 10, "they would all come back at once: {due:?}");
@@ -79,7 +95,11 @@ async fn no_pause_is_longer_than_the_longest() {
     end_one(&world).await;
     sleep(200 * SECOND).await;
     assert_eq!(hook.count(), 30);
-    assert!(pauses(&hook).iter().all(|pause| *pause <= 3_010), "{:?}", pauses(&hook));
+    assert!(
+        pauses(&hook).iter().all(|pause| *pause <= 3_010),
+        "{:?}",
+        pauses(&hook)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +113,10 @@ async fn a_receiver_that_asks_for_a_pause_gets_it() {
     sleep(200 * SECOND).await;
     let pauses = pauses(&hook);
     assert!((30_000..=30_010).contains(&pauses[0]), "{pauses:?}");
-    assert!((60_000..=60_010).contains(&pauses[1]), "but no longer than the longest: {pauses:?}");
+    assert!(
+        (60_000..=60_010).contains(&pauses[1]),
+        "but no longer than the longest: {pauses:?}"
+    );
     assert_eq!(only(&engine).await.state, DeliveryState::Done);
 }
 
@@ -103,7 +126,10 @@ async fn what_will_never_succeed_is_given_up_at_once() {
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     sleep(1_000 * SECOND).await;
-    assert_eq!((hook.count(), only(&engine).await.state), (1, DeliveryState::Dead));
+    assert_eq!(
+        (hook.count(), only(&engine).await.state),
+        (1, DeliveryState::Dead)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,14 +138,27 @@ async fn a_delivery_that_was_given_up_is_made_when_an_operator_asks() {
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     let dead = only(&engine).await;
-    let again = engine.retry_delivery(dead.id.clone()).await.unwrap().delivery;
-    assert_eq!((again.state, again.tries, &*again.last_error), (DeliveryState::Pending, 0, ""));
+    let again = engine
+        .retry_delivery(dead.id.clone())
+        .await
+        .unwrap()
+        .delivery;
+    assert_eq!(
+        (again.state, again.tries, &*again.last_error),
+        (DeliveryState::Pending, 0, "")
+    );
     settle().await;
-    assert_eq!((hook.count(), only(&engine).await.state), (2, DeliveryState::Done));
+    assert_eq!(
+        (hook.count(), only(&engine).await.state),
+        (2, DeliveryState::Done)
+    );
     // Also one that was made.
     engine.retry_delivery(dead.id).await.unwrap();
     settle().await;
-    assert_eq!((hook.count(), only(&engine).await.state), (3, DeliveryState::Done));
+    assert_eq!(
+        (hook.count(), only(&engine).await.state),
+        (3, DeliveryState::Done)
+    );
     assert!(hook.calls().iter().all(|call| call.attempt == 1));
 }
 
@@ -130,7 +169,10 @@ async fn a_delivery_that_waits_for_its_next_try_is_made_at_once_when_an_operator
     let engine = end_one(&world).await;
     engine.retry_delivery(only(&engine).await.id).await.unwrap();
     settle().await;
-    assert_eq!((hook.count(), only(&engine).await.state), (2, DeliveryState::Done));
+    assert_eq!(
+        (hook.count(), only(&engine).await.state),
+        (2, DeliveryState::Done)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,11 +195,20 @@ async fn a_dropped_delivery_is_gone_also_when_it_was_under_way() {
 #[tokio::test(start_paused = true)]
 async fn what_is_not_owed_can_neither_be_retried_nor_dropped() {
     let engine = World::new(unswept()).open().await;
-    let id = DeliveryId { generation: Generation::new(1, 1), hook: hook_name("a") };
+    let id = DeliveryId {
+        generation: Generation::new(1, 1),
+        hook: hook_name("a"),
+    };
     let retried = engine.retry_delivery(id.clone()).await;
-    assert!(matches!(retried, Err(EngineError::DeliveryNotFound { .. })), "{retried:?}");
+    assert!(
+        matches!(retried, Err(EngineError::DeliveryNotFound { .. })),
+        "{retried:?}"
+    );
     let dropped = engine.drop_delivery(id).await;
-    assert!(matches!(dropped, Err(EngineError::DeliveryNotFound { .. })), "{dropped:?}");
+    assert!(
+        matches!(dropped, Err(EngineError::DeliveryNotFound { .. })),
+        "{dropped:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,9 +221,15 @@ async fn a_hook_that_hangs_is_cut_off_at_its_limit_and_tried_again() {
     sleep(10 * Duration::from_millis(1)).await;
     assert_eq!(hook.under_way(), 0, "it is dropped");
     let owed = only(&engine).await;
-    assert!(owed.tries == 1 && owed.last_error.contains("5s"), "{owed:?}");
+    assert!(
+        owed.tries == 1 && owed.last_error.contains("5s"),
+        "{owed:?}"
+    );
     sleep(2 * SECOND).await;
-    assert_eq!((hook.count(), only(&engine).await.state), (2, DeliveryState::Done));
+    assert_eq!(
+        (hook.count(), only(&engine).await.state),
+        (2, DeliveryState::Done)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,10 +238,16 @@ async fn a_hook_that_panics_has_failed_and_the_engine_lives() {
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     let owed = only(&engine).await;
-    assert!(owed.tries == 1 && owed.last_error.contains("panicked"), "{owed:?}");
+    assert!(
+        owed.tries == 1 && owed.last_error.contains("panicked"),
+        "{owed:?}"
+    );
     sleep(10 * SECOND).await;
     let done = only(&engine).await;
-    assert_eq!((hook.count(), done.state, done.tries), (3, DeliveryState::Done, 3));
+    assert_eq!(
+        (hook.count(), done.state, done.tries),
+        (3, DeliveryState::Done, 3)
+    );
     assert!(!engine.broken().is_cancelled());
     Bot::acme(&engine).say("s", "hello").await.unwrap();
 }

@@ -24,14 +24,21 @@ fn asked_only() -> EngineConfig {
 /// Recalls a memory by two queries on two days: enough to be pinned.
 async fn prove(bot: &Bot, words: &str) {
     for extra in ["please", "again", "once more"] {
-        let asked = RecallAsk { limit: 1, ..query(ANN, &format!("{words} {extra}")) };
+        let asked = RecallAsk {
+            limit: 1,
+            ..query(ANN, &format!("{words} {extra}"))
+        };
         assert_eq!(bot.recall(asked).await.unwrap().hits.len(), 1);
         sleep(DAY / 2).await;
     }
 }
 
 async fn dream(bot: &Bot, dry_run: bool) -> String {
-    let reports = bot.engine.dream(Some(&bot.tenant.id), dry_run).await.unwrap();
+    let reports = bot
+        .engine
+        .dream(Some(&bot.tenant.id), dry_run)
+        .await
+        .unwrap();
     assert_eq!(reports.len(), 1);
     reports[0].1.clone()
 }
@@ -51,23 +58,38 @@ async fn what_proved_itself_is_pinned_and_a_dry_run_changes_nothing() {
     let mut world = world();
     world.config = asked_only();
     let bot = acme(&world.open().await);
-    let (tea, chess) = (bot.learn(ANN, "likes tea").await, bot.learn(ANN, "likes chess").await);
+    let (tea, chess) = (
+        bot.learn(ANN, "likes tea").await,
+        bot.learn(ANN, "likes chess").await,
+    );
     prove(&bot, "tea").await;
     assert!(!bot.manifest(ANN).await.contains("pinned"));
     let dry = dream(&bot, true).await;
-    assert_eq!((number(&dry, "promoted"), number(&dry, "considered")), (1, 2));
+    assert_eq!(
+        (number(&dry, "promoted"), number(&dry, "considered")),
+        (1, 2)
+    );
     assert_eq!(pin_of(&bot, tea).await, None);
     let real = dream(&bot, false).await;
     assert_eq!(dry, real, "the same report");
-    assert_eq!((pin_of(&bot, tea).await, pin_of(&bot, chess).await), (Some(Pin::Dream), None));
-    assert!(bot.manifest(ANN).await.contains("pinned"), "the one in the cache was old");
+    assert_eq!(
+        (pin_of(&bot, tea).await, pin_of(&bot, chess).await),
+        (Some(Pin::Dream), None)
+    );
+    assert!(
+        bot.manifest(ANN).await.contains("pinned"),
+        "the one in the cache was old"
+    );
     assert_eq!(bot.stats().memories.promoted, 1);
     assert_eq!(number(&dream(&bot, false).await, "promoted"), 0);
     // Not used any more.
     sleep(61 * DAY).await;
     assert_eq!(number(&dream(&bot, false).await, "demoted"), 1);
     assert_eq!(pin_of(&bot, tea).await, None);
-    assert!(bot.memory(chess).await.is_ok(), "nothing is deleted without a policy");
+    assert!(
+        bot.memory(chess).await.is_ok(),
+        "nothing is deleted without a policy"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +125,11 @@ fn a_sweep_comes_when_it_is_time_also_over_a_restart_and_not_twice() {
     daemon.live(async |engine, _| {
         let bot = acme(engine);
         sleep(HOUR).await;
-        assert_eq!(pin_of(&bot, tea).await, Some(Pin::Dream), "there was none so far");
+        assert_eq!(
+            pin_of(&bot, tea).await,
+            Some(Pin::Dream),
+            "there was none so far"
+        );
         // A sweep came too early for it, the next one does not.
         prove(&bot, "chess").await;
         sleep(33 * HOUR).await;
@@ -133,9 +159,12 @@ fn a_sweep_comes_when_it_is_time_also_over_a_restart_and_not_twice() {
 /// The same in one day, over midnight.
 async fn prove_at_once(bot: &Bot, words: &str) {
     for extra in ["please", "again", "once more"] {
-        bot.recall(RecallAsk { limit: 1, ..query(ANN, &format!("{words} {extra}")) })
-            .await
-            .unwrap();
+        bot.recall(RecallAsk {
+            limit: 1,
+            ..query(ANN, &format!("{words} {extra}"))
+        })
+        .await
+        .unwrap();
         sleep(8 * HOUR).await;
     }
 }

@@ -9,8 +9,11 @@ use std::time::Duration;
 use memoird_engine::{EmbedError, Embedder, Embeddings, Purpose};
 
 /// Words that mean what the first of them means.
-const ALIKE: [&[&str]; 3] =
-    [&["likes", "enjoys", "loves"], &["tea", "infusion"], &["city", "town"]];
+const ALIKE: [&[&str]; 3] = [
+    &["likes", "enjoys", "loves"],
+    &["tea", "infusion"],
+    &["city", "town"],
+];
 
 /// How it feels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,20 +64,30 @@ impl ScriptedEmbedder {
     /// Which call, from 0, was the first one with this text.
     pub(super) fn first_call_with(&self, text: &str) -> Option<usize> {
         let asked = self.asked.lock().unwrap();
-        asked.iter().position(|(_, texts)| texts.iter().any(|asked| asked == text))
+        asked
+            .iter()
+            .position(|(_, texts)| texts.iter().any(|asked| asked == text))
     }
 
     /// How often this text was to be embedded as a memory's.
     pub(super) fn times(&self, text: &str) -> usize {
         let asked = self.asked.lock().unwrap();
-        let of_memories = asked.iter().filter(|(purpose, _)| *purpose == Purpose::Memory);
-        of_memories.flat_map(|(_, texts)| texts).filter(|asked| *asked == text).count()
+        let of_memories = asked
+            .iter()
+            .filter(|(purpose, _)| *purpose == Purpose::Memory);
+        of_memories
+            .flat_map(|(_, texts)| texts)
+            .filter(|asked| *asked == text)
+            .count()
     }
 
     /// True when any text that it was given holds this.
     pub(super) fn saw(&self, piece: &str) -> bool {
         let asked = self.asked.lock().unwrap();
-        asked.iter().flat_map(|(_, texts)| texts).any(|text| text.contains(piece))
+        asked
+            .iter()
+            .flat_map(|(_, texts)| texts)
+            .any(|text| text.contains(piece))
     }
 
     fn vector(&self, text: &str) -> Vec<f32> {
@@ -90,7 +103,12 @@ impl ScriptedEmbedder {
             let alike = ALIKE.iter().find(|alike| alike.contains(&word));
             vector[place(alike.map_or(word, |alike| alike[0]), dimension)] += 1.0;
         }
-        let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt().max(1.0);
+        let length = vector
+            .iter()
+            .map(|value| value * value)
+            .sum::<f32>()
+            .sqrt()
+            .max(1.0);
         vector.iter().map(|value| value / length).collect()
     }
 }

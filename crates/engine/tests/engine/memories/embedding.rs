@@ -27,7 +27,11 @@ async fn stats(bot: &Bot) -> MemoryStats {
 /// (with a vector, waiting, given up)
 async fn progress(bot: &Bot) -> (u64, u64, u64) {
     let stats = stats(bot).await;
-    (stats.embedded, stats.embedding_queued, stats.embedding_failed)
+    (
+        stats.embedded,
+        stats.embedding_queued,
+        stats.embedding_failed,
+    )
 }
 
 async fn learn(bot: &Bot, count: usize) {
@@ -37,7 +41,10 @@ async fn learn(bot: &Bot, count: usize) {
 }
 
 async fn by_meaning(bot: &Bot, words: &str) -> Vec<String> {
-    let ask = memoird_engine::RecallAsk { mode: RecallMode::Vector, ..query(ANN, words) };
+    let ask = memoird_engine::RecallAsk {
+        mode: RecallMode::Vector,
+        ..query(ANN, words)
+    };
     told(&bot.recall(ask).await.unwrap())
 }
 
@@ -86,7 +93,10 @@ async fn a_provider_that_is_away_for_an_hour_is_asked_now_and_then_and_all_is_ma
     sleep(HOUR).await;
     assert_eq!(progress(&bot).await, (0, 10, 0));
     let calls = embedder.calls();
-    assert!((5..=200).contains(&calls), "{calls} calls of a provider that is away");
+    assert!(
+        (5..=200).contains(&calls),
+        "{calls} calls of a provider that is away"
+    );
     embedder.feels(Mood::Fine);
     // The longest pause, and some more.
     sleep(11 * MINUTE).await;
@@ -102,14 +112,25 @@ async fn a_text_that_is_refused_is_given_up_alone() {
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
     embedder.feels(Mood::Hangs);
-    for content in ["one", "two unspeakable", "three", "four meaningless", "five", "six"] {
+    for content in [
+        "one",
+        "two unspeakable",
+        "three",
+        "four meaningless",
+        "five",
+        "six",
+    ] {
         bot.learn(ANN, content).await;
     }
     embedder.feels(Mood::Fine);
     sleep(10 * MINUTE).await;
     assert_eq!(progress(&bot).await, (4, 0, 2));
     assert_eq!(bot.stats().memories.embedding_failed, 2);
-    assert_eq!(bot.finds(ANN, "unspeakable").await, ["two unspeakable"], "by its words");
+    assert_eq!(
+        bot.finds(ANN, "unspeakable").await,
+        ["two unspeakable"],
+        "by its words"
+    );
     let calls = embedder.calls();
     sleep(HOUR).await;
     assert_eq!(embedder.calls(), calls, "and not asked again");
@@ -158,7 +179,10 @@ fn another_model_makes_all_vectors_anew_and_none_is_compared_meanwhile() {
         assert_eq!(progress(&bot).await, (11, 0, 0));
         assert_eq!(by_meaning(&bot, "likes city").await[0], "loves that town");
     });
-    assert_eq!((one.times("loves that town"), two.times("loves that town")), (1, 1));
+    assert_eq!(
+        (one.times("loves that town"), two.times("loves that town")),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -178,7 +202,10 @@ fn an_embedder_that_is_switched_on_finds_what_was_there() {
     daemon.live(async |engine, _| {
         let bot = acme(engine);
         bot.learn(ANN, "said without an embedder").await;
-        assert_eq!(bot.recall(query(ANN, "fact")).await.unwrap().mode, RecallMode::Lexical);
+        assert_eq!(
+            bot.recall(query(ANN, "fact")).await.unwrap().mode,
+            RecallMode::Lexical
+        );
         sleep(MINUTE).await;
     });
     daemon.config = with_embedder(unswept(), &embedder);
@@ -186,7 +213,11 @@ fn an_embedder_that_is_switched_on_finds_what_was_there() {
         sleep(MINUTE).await;
         assert_eq!(progress(&acme(engine)).await, (32, 0, 0));
     });
-    assert_eq!(embedder.times("loves that town"), 1, "its vector was good all the time");
+    assert_eq!(
+        embedder.times("loves that town"),
+        1,
+        "its vector was good all the time"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,11 +251,20 @@ async fn what_means_the_same_becomes_one_unless_numbers_or_negations_differ() {
     assert_eq!(bot.listed(BOB).await.len(), 1, "no other subject's");
     assert_eq!(bot.stats().memories.merged, 1);
     let kept = bot.list_of(Some(ANN), false).await;
-    let kept = kept.iter().find(|memory| memory.content == "Ann enjoys infusion").unwrap();
+    let kept = kept
+        .iter()
+        .find(|memory| memory.content == "Ann enjoys infusion")
+        .unwrap();
     assert_eq!(kept.reinforced, 1);
-    assert!(!bot.manifest(ANN).await.contains("Ann likes tea"), "it was in the cache");
+    assert!(
+        !bot.manifest(ANN).await.contains("Ann likes tea"),
+        "it was in the cache"
+    );
     // Who wants to be told waits for the vector.
-    let ask = RememberAsk { near_duplicate: NearDuplicate::Refuse, ..fact(ANN, "Ann loves tea") };
+    let ask = RememberAsk {
+        near_duplicate: NearDuplicate::Refuse,
+        ..fact(ANN, "Ann loves tea")
+    };
     assert!(bot.remember(ask).await.is_err());
 }
 
@@ -235,8 +275,10 @@ async fn what_the_bot_wanted_kept_apart_stays_apart() {
     let bot = acme(&world.open().await);
     bot.learn(ANN, "Ann likes tea").await;
     sleep(MINUTE).await;
-    let keep =
-        RememberAsk { near_duplicate: NearDuplicate::Keep, ..fact(ANN, "Ann enjoys infusion") };
+    let keep = RememberAsk {
+        near_duplicate: NearDuplicate::Keep,
+        ..fact(ANN, "Ann enjoys infusion")
+    };
     assert_eq!(bot.remember(keep).await.unwrap().outcome, Outcome::Created);
     sleep(MINUTE).await;
     assert_eq!(bot.listed(ANN).await.len(), 2);
@@ -253,7 +295,10 @@ async fn a_changed_text_is_embedded_again() {
         content: Some("loves that town".to_owned()),
         ..Default::default()
     };
-    bot.engine.update_memory(&bot.tenant, id, None, patch).await.unwrap();
+    bot.engine
+        .update_memory(&bot.tenant, id, None, patch)
+        .await
+        .unwrap();
     sleep(MINUTE).await;
     assert_eq!(progress(&bot).await, (1, 0, 0));
     assert_eq!(by_meaning(&bot, "likes city").await, ["loves that town"]);
@@ -282,7 +327,10 @@ async fn a_daemon_stops_also_while_an_embedder_says_nothing() {
 async fn one_tenants_heap_of_texts_is_in_nobodys_way() {
     let embedder = embedder("m");
     let mut world = world_with(&embedder);
-    world.config.tenants.push(tenant("zebra", Default::default()));
+    world
+        .config
+        .tenants
+        .push(tenant("zebra", Default::default()));
     let engine = world.open().await;
     let (heap, zebra) = (acme(&engine), Bot::of(&engine, "zebra"));
     embedder.feels(Mood::Hangs);
@@ -292,7 +340,10 @@ async fn one_tenants_heap_of_texts_is_in_nobodys_way() {
     embedder.feels(Mood::Fine);
     // The call that hangs is given up in between.
     sleep(10 * MINUTE).await;
-    assert_eq!((progress(&heap).await.0, progress(&zebra).await.0), (400, 1));
+    assert_eq!(
+        (progress(&heap).await.0, progress(&zebra).await.0),
+        (400, 1)
+    );
     let place = embedder.first_call_with("only one").unwrap();
     assert!(place < 10, "zebra waited for {place} calls");
 }
@@ -300,7 +351,10 @@ async fn one_tenants_heap_of_texts_is_in_nobodys_way() {
 #[tokio::test(start_paused = true)]
 async fn a_dimension_that_changes_under_the_same_name_harms_no_other_write() {
     let embedder = embedder("m");
-    let world = World { blocking: memoird_engine::Blocking::Pool, ..world_with(&embedder) };
+    let world = World {
+        blocking: memoird_engine::Blocking::Pool,
+        ..world_with(&embedder)
+    };
     let bot = acme(&world.open().await);
     bot.learn(ANN, "likes tea").await;
     sleep(MINUTE).await;

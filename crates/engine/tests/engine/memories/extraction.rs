@@ -38,7 +38,10 @@ fn found(content: &str, seqs: &[u64]) -> ExtractedFact {
 
 /// The numbers of the turns that were handed out.
 fn seqs(lease: &ExtractionLease) -> Vec<u64> {
-    let placed = lease.turns.iter().map(|content| encoding::open_placed(content).unwrap().0);
+    let placed = lease
+        .turns
+        .iter()
+        .map(|content| encoding::open_placed(content).unwrap().0);
     placed.collect()
 }
 
@@ -50,7 +53,9 @@ impl Bot {
     ) -> Result<ExtractionLease, EngineError> {
         let session = session_id("s");
         let whose = whose.map(subject);
-        self.engine.lease_extraction(&self.tenant, &session, generation, whose).await
+        self.engine
+            .lease_extraction(&self.tenant, &session, generation, whose)
+            .await
     }
 
     async fn lease(&self) -> ExtractionLease {
@@ -62,7 +67,9 @@ impl Bot {
         lease: Option<LeaseId>,
         facts: Vec<ExtractedFact>,
     ) -> Result<ExtractionOutcome, EngineError> {
-        self.engine.commit_extraction(&self.tenant, lease.unwrap(), facts).await
+        self.engine
+            .commit_extraction(&self.tenant, lease.unwrap(), facts)
+            .await
     }
 
     async fn tell_all(&self, texts: &[&str]) {
@@ -97,17 +104,31 @@ async fn turns_are_looked_at_once() {
     let facts = vec![found("likes tea", &[1]), found("likes chess", &[])];
     let outcome = bot.commit(lease.lease, facts).await.unwrap();
     assert_eq!(outcome.cursor_seq, 2);
-    let memories: Vec<_> = outcome.results.iter().map(|result| &result.memory).collect();
+    let memories: Vec<_> = outcome
+        .results
+        .iter()
+        .map(|result| &result.memory)
+        .collect();
     assert_eq!(memories[0].source.as_ref().unwrap().seqs, [1]);
     assert_eq!(memories[1].source.as_ref().unwrap().seqs, [1, 2]);
-    assert_eq!((memories[0].origin, memories[0].subject.as_str()), (Origin::Extraction, ANN));
+    assert_eq!(
+        (memories[0].origin, memories[0].subject.as_str()),
+        (Origin::Extraction, ANN)
+    );
     assert_eq!(memories[0].observed_at.as_ms() / 1_000, 1_700_000_000);
-    assert!(is_lost(&bot.commit(lease.lease, Vec::new()).await), "it is over");
+    assert!(
+        is_lost(&bot.commit(lease.lease, Vec::new()).await),
+        "it is over"
+    );
 
     let nothing = bot.lease().await;
     assert_eq!((nothing.lease, nothing.cursor_seq), (None, 2));
     bot.tell_all(&["and go"]).await;
-    assert_eq!(seqs(&bot.lease().await), [3], "what an extraction stored skips nothing");
+    assert_eq!(
+        seqs(&bot.lease().await),
+        [3],
+        "what an extraction stored skips nothing"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,11 +141,18 @@ async fn a_lease_that_is_not_committed_in_time_leaves_the_turns_where_they_were(
     sleep(LEASE - SECOND).await;
     assert!(is_held(&bot.lease_of(None, None).await));
     sleep(SECOND).await;
-    assert!(is_lost(&bot.commit(lost, vec![found("likes tea", &[])]).await));
+    assert!(is_lost(
+        &bot.commit(lost, vec![found("likes tea", &[])]).await
+    ));
     let again = bot.lease().await;
     assert_eq!(seqs(&again), [1]);
-    assert!(is_lost(&bot.commit(lost, vec![found("likes tea", &[])]).await), "another has it");
-    bot.commit(again.lease, vec![found("likes tea", &[])]).await.unwrap();
+    assert!(
+        is_lost(&bot.commit(lost, vec![found("likes tea", &[])]).await),
+        "another has it"
+    );
+    bot.commit(again.lease, vec![found("likes tea", &[])])
+        .await
+        .unwrap();
     assert_eq!(bot.listed(ANN).await, ["likes tea"]);
 }
 
@@ -135,16 +163,30 @@ async fn a_commit_stores_all_or_nothing() {
     let bot = acme(&world.open().await);
     bot.tell_all(&["I like tea"]).await;
     let lease = bot.lease().await;
-    let too_many = ["one", "two", "three"].map(|content| found(content, &[])).to_vec();
+    let too_many = ["one", "two", "three"]
+        .map(|content| found(content, &[]))
+        .to_vec();
     assert!(bot.commit(lease.lease, too_many).await.is_err());
     let foreign = vec![found("one", &[]), found("two", &[7])];
-    assert!(bot.commit(lease.lease, foreign).await.is_err(), "turn 7 is not leased");
+    assert!(
+        bot.commit(lease.lease, foreign).await.is_err(),
+        "turn 7 is not leased"
+    );
     let stranger = bot.learn(BOB, "of Bob").await;
-    let supersedes = ExtractedFact { supersedes: Some(stranger), ..found("one", &[]) };
+    let supersedes = ExtractedFact {
+        supersedes: Some(stranger),
+        ..found("one", &[])
+    };
     assert!(bot.commit(lease.lease, vec![supersedes]).await.is_err());
     assert!(bot.listed(ANN).await.is_empty());
-    let outcome = bot.commit(lease.lease, vec![found("one", &[])]).await.unwrap();
-    assert_eq!((outcome.cursor_seq, outcome.results[0].outcome), (1, Outcome::Created));
+    let outcome = bot
+        .commit(lease.lease, vec![found("one", &[])])
+        .await
+        .unwrap();
+    assert_eq!(
+        (outcome.cursor_seq, outcome.results[0].outcome),
+        (1, Outcome::Created)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,9 +194,18 @@ async fn turns_in_which_the_bot_remembered_are_skipped() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell_all(&["one", "two"]).await;
-    bot.remember(RememberAsk { source: from("s", &[1]), ..fact(ANN, "x") }).await.unwrap();
+    bot.remember(RememberAsk {
+        source: from("s", &[1]),
+        ..fact(ANN, "x")
+    })
+    .await
+    .unwrap();
     let lease = bot.lease().await;
-    assert_eq!((lease.lease, lease.cursor_seq), (None, 2), "it had seen all of them");
+    assert_eq!(
+        (lease.lease, lease.cursor_seq),
+        (None, 2),
+        "it had seen all of them"
+    );
     bot.tell_all(&["three"]).await;
     assert_eq!(seqs(&bot.lease().await), [3]);
 }
@@ -168,9 +219,15 @@ async fn a_generation_that_ended_is_looked_at_until_its_retention() {
     let ended = bot.end("s").await.unwrap().head.generation;
     let lease = bot.lease_of(None, Some(ANN)).await.unwrap();
     assert_eq!((seqs(&lease), lease.generation), (vec![1, 2], Some(ended)));
-    bot.commit(lease.lease, vec![found("likes tea", &[2])]).await.unwrap();
+    bot.commit(lease.lease, vec![found("likes tea", &[2])])
+        .await
+        .unwrap();
     bot.tell_all(&["a new life"]).await;
-    assert_eq!(seqs(&bot.lease().await), [1], "each life has a cursor of its own");
+    assert_eq!(
+        seqs(&bot.lease().await),
+        [1],
+        "each life has a cursor of its own"
+    );
     let old = bot.lease_of(Some(ended), Some(ANN)).await.unwrap();
     assert_eq!((old.lease, old.cursor_seq), (None, 2));
     sleep(Duration::from_secs(3_600)).await;
@@ -187,7 +244,10 @@ async fn turns_of_an_earlier_life_are_not_given_to_whoever_speaks_now() {
     bot.tell("s", BOB, "hello").await;
     match bot.lease_of(Some(anns), None).await {
         Ok(lease) => {
-            let outcome = bot.commit(lease.lease, vec![found("a secret", &[])]).await.unwrap();
+            let outcome = bot
+                .commit(lease.lease, vec![found("a secret", &[])])
+                .await
+                .unwrap();
             assert_eq!(outcome.results[0].memory.subject, subject(ANN));
         }
         Err(EngineError::Core(CoreError::MemoryInvalid { field, .. })) => {
@@ -206,7 +266,9 @@ async fn long_histories_come_in_pieces() {
     for expected in [&[1, 2, 3][..], &[4, 5, 6], &[7]] {
         let lease = bot.lease().await;
         assert_eq!(seqs(&lease), expected);
-        bot.commit(lease.lease, vec![found(&format!("{expected:?}"), expected)]).await.unwrap();
+        bot.commit(lease.lease, vec![found(&format!("{expected:?}"), expected)])
+            .await
+            .unwrap();
     }
     assert_eq!(bot.lease().await.lease, None);
 }
@@ -216,7 +278,10 @@ async fn without_a_journal_the_live_history_is_looked_at() {
     let mut config = unswept();
     config.journal.durability = Durability::Off;
     config.limits.max_history_turns = 2;
-    let world = World { memories: Some(Memories::new()), ..World::new(config) };
+    let world = World {
+        memories: Some(Memories::new()),
+        ..World::new(config)
+    };
     let bot = acme(&world.open().await);
     bot.tell_all(&["anchor", "2", "3"]).await;
     let lease = bot.lease().await;
@@ -246,7 +311,13 @@ fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
         let bot = acme(engine);
         let generation = bot.view("s").await.unwrap().head.generation;
         // What the memories remember of the turns that were lost.
-        let store = world.memories.as_ref().unwrap().store.tenant(&bot.tenant.id).unwrap();
+        let store = world
+            .memories
+            .as_ref()
+            .unwrap()
+            .store
+            .tenant(&bot.tenant.id)
+            .unwrap();
         let now = memoird_core::time::Timestamp::from_ms(1_700_000_000_000);
         store
             .write_one(move |writer| {
@@ -255,12 +326,17 @@ fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
             .unwrap();
         let lease = bot.lease().await;
         assert_eq!(seqs(&lease), [1, 2]);
-        let outcome = bot.commit(lease.lease, vec![found("likes tea", &[2])]).await.unwrap();
+        let outcome = bot
+            .commit(lease.lease, vec![found("likes tea", &[2])])
+            .await
+            .unwrap();
         assert_eq!(outcome.cursor_seq, 2, "the next ones come after these");
         bot.tell_all(&["3"]).await;
         let lease = bot.lease().await;
         assert_eq!(seqs(&lease), [3]);
-        bot.commit(lease.lease, vec![found("likes chess", &[])]).await.unwrap();
+        bot.commit(lease.lease, vec![found("likes chess", &[])])
+            .await
+            .unwrap();
     });
 }
 
@@ -292,8 +368,17 @@ async fn what_a_recall_told_is_named_in_the_prompt_and_is_no_new_fact() {
     sleep(SECOND).await;
     let lease = bot.lease().await;
     let recalled = lease.prompt.split("<recalled>\n").nth(1).unwrap();
-    assert!(recalled.split("</recalled>").next().unwrap().contains("drinks green tea every day"));
-    let outcome = bot.commit(lease.lease, vec![found("green tea every day", &[])]).await.unwrap();
+    assert!(
+        recalled
+            .split("</recalled>")
+            .next()
+            .unwrap()
+            .contains("drinks green tea every day")
+    );
+    let outcome = bot
+        .commit(lease.lease, vec![found("green tea every day", &[])])
+        .await
+        .unwrap();
     let result = &outcome.results[0];
     assert_eq!((result.outcome, result.memory.id), (Outcome::Recalled, id));
     assert_eq!(bot.listed(ANN).await.len(), 1);
@@ -303,12 +388,18 @@ async fn what_a_recall_told_is_named_in_the_prompt_and_is_no_new_fact() {
 async fn a_session_that_says_nothing_of_its_subject_needs_one() {
     let world = world();
     let bot = acme(&world.open().await);
-    assert!(bot.lease_of(None, Some(ANN)).await.is_err(), "there is no such session");
+    assert!(
+        bot.lease_of(None, Some(ANN)).await.is_err(),
+        "there is no such session"
+    );
     bot.append("s", saying(&["x"])).await.unwrap();
     let nobody = bot.lease_of(None, None).await;
     assert!(matches!(
         nobody,
-        Err(EngineError::Core(CoreError::MemoryInvalid { field: "subject", .. }))
+        Err(EngineError::Core(CoreError::MemoryInvalid {
+            field: "subject",
+            ..
+        }))
     ));
     assert_eq!(seqs(&bot.lease_of(None, Some(ANN)).await.unwrap()), [1]);
 }

@@ -31,7 +31,9 @@ async fn knows_nothing(bot: &Bot, whose: &str, words: &str) {
 
 async fn learn_many(bot: &Bot, whose: &str) {
     for number in 0..MANY {
-        bot.remember(fact(whose, &format!("tea number {number}"))).await.unwrap();
+        bot.remember(fact(whose, &format!("tea number {number}")))
+            .await
+            .unwrap();
     }
 }
 
@@ -41,7 +43,10 @@ async fn what_is_forgotten_is_gone_at_once() {
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
     let old = bot.learn(ANN, "drank tea in Rome").await;
-    let ask = RememberAsk { supersedes: Some(old), ..fact(ANN, "drinks tea in Oslo") };
+    let ask = RememberAsk {
+        supersedes: Some(old),
+        ..fact(ANN, "drinks tea in Oslo")
+    };
     let id = bot.learn_so(ask).await;
     bot.learn(ANN, "likes chess").await;
     settle().await;
@@ -49,19 +54,41 @@ async fn what_is_forgotten_is_gone_at_once() {
     assert_eq!(bot.finds(ANN, "tea").await[0], "drinks tea in Oslo");
     sleep(Duration::from_secs(1)).await;
 
-    let dry = bot.engine.forget(&bot.tenant, ForgetAsk::One(id), true).await.unwrap();
-    assert_eq!(bot.memory(id).await.unwrap().content, "drinks tea in Oslo", "only counted");
+    let dry = bot
+        .engine
+        .forget(&bot.tenant, ForgetAsk::One(id), true)
+        .await
+        .unwrap();
+    assert_eq!(
+        bot.memory(id).await.unwrap().content,
+        "drinks tea in Oslo",
+        "only counted"
+    );
     let real = bot.forget(ForgetAsk::One(id)).await.unwrap();
     assert_eq!((dry.memories, dry.superseded, dry.vectors), (1, 1, 1));
     assert!(dry.recall_events > 0 && !dry.erased && real.erased);
-    assert_eq!(memoird_engine::ForgetOutcome { erased: true, ..dry }, real);
+    assert_eq!(
+        memoird_engine::ForgetOutcome {
+            erased: true,
+            ..dry
+        },
+        real
+    );
     for gone in [id, old] {
         assert!(super::is_not_found(&bot.memory(gone).await));
     }
-    assert!(!bot.finds(ANN, "tea").await.iter().any(|content| content.contains("tea")));
+    assert!(
+        !bot.finds(ANN, "tea")
+            .await
+            .iter()
+            .any(|content| content.contains("tea"))
+    );
     assert!(!bot.manifest(ANN).await.contains("Oslo"));
     assert_eq!(bot.listed(ANN).await, ["likes chess"]);
-    assert!(bot.forget(ForgetAsk::One(id)).await.is_err(), "it is not there any more");
+    assert!(
+        bot.forget(ForgetAsk::One(id)).await.is_err(),
+        "it is not there any more"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,16 +100,29 @@ async fn a_subject_is_forgotten_whole_and_alone() {
     bot.learn(BOB, "tea of Bob").await;
     assert!(bot.manifest(BOB).await.contains("tea for all"));
     assert!(bot.manifest(ANN).await.contains("tea number"));
-    let dry = bot.engine.forget(&bot.tenant, all_of(ANN), true).await.unwrap();
+    let dry = bot
+        .engine
+        .forget(&bot.tenant, all_of(ANN), true)
+        .await
+        .unwrap();
     let real = bot.forget(all_of(ANN)).await.unwrap();
-    assert_eq!((real.memories, dry.memories), (MANY as u64 + 1, MANY as u64 + 1));
+    assert_eq!(
+        (real.memories, dry.memories),
+        (MANY as u64 + 1, MANY as u64 + 1)
+    );
     knows_nothing(&bot, ANN, "tea").await;
     assert_eq!(bot.finds(BOB, "tea").await, ["tea of Bob"]);
     let manifest = bot.manifest(BOB).await;
-    assert!(manifest.contains("tea of Bob") && !manifest.contains("tea for all"), "{manifest}");
+    assert!(
+        manifest.contains("tea of Bob") && !manifest.contains("tea for all"),
+        "{manifest}"
+    );
     bot.learn(ANN, "is back, with tea").await;
     assert_eq!(bot.finds(ANN, "tea").await, ["is back, with tea"]);
-    assert_eq!(bot.stats().memories.forgotten, real.memories + real.superseded);
+    assert_eq!(
+        bot.stats().memories.forgotten,
+        real.memories + real.superseded
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,8 +135,10 @@ async fn a_filter_takes_what_fits_all_of_it() {
         ..fact(ANN, content)
     };
     bot.learn_so(so(MemoryKind::Project, &["a"], "one")).await;
-    bot.learn_so(so(MemoryKind::Project, &["a", "b"], "two")).await;
-    bot.learn_so(so(MemoryKind::Reference, &["a", "b"], "three")).await;
+    bot.learn_so(so(MemoryKind::Project, &["a", "b"], "two"))
+        .await;
+    bot.learn_so(so(MemoryKind::Reference, &["a", "b"], "three"))
+        .await;
     let filter = MemoryFilter {
         subject: Some(subject(ANN)),
         kinds: vec![MemoryKind::Project],
@@ -104,8 +146,15 @@ async fn a_filter_takes_what_fits_all_of_it() {
         ..MemoryFilter::default()
     };
     let ask = ForgetAsk::Filter(filter);
-    let dry = bot.engine.forget(&bot.tenant, ask.clone(), true).await.unwrap();
-    assert_eq!((dry.memories, bot.forget(ask).await.unwrap().memories), (1, 1));
+    let dry = bot
+        .engine
+        .forget(&bot.tenant, ask.clone(), true)
+        .await
+        .unwrap();
+    assert_eq!(
+        (dry.memories, bot.forget(ask).await.unwrap().memories),
+        (1, 1)
+    );
     assert_eq!(bot.listed(ANN).await, ["one", "three"]);
 }
 
@@ -114,7 +163,10 @@ async fn a_filter_takes_what_fits_all_of_it() {
 async fn a_call_that_leaves_in_the_middle_is_finished_by_the_keeper() {
     for polls in 1..6 {
         for ask in [all_of(ANN), ForgetAsk::Filter(MemoryFilter::default())] {
-            let world = World { blocking: Blocking::Pool, ..world() };
+            let world = World {
+                blocking: Blocking::Pool,
+                ..world()
+            };
             let bot = acme(&world.open().await);
             learn_many(&bot, ANN).await;
             bot.manifest(ANN).await;
@@ -146,7 +198,13 @@ fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
             let bot = acme(engine);
             learn_many(&bot, ANN).await;
             // The job is written down, and one step of it is done.
-            let store = world.memories.as_ref().unwrap().store.tenant(&bot.tenant.id).unwrap();
+            let store = world
+                .memories
+                .as_ref()
+                .unwrap()
+                .store
+                .tenant(&bot.tenant.id)
+                .unwrap();
             let filter = match &ask {
                 ForgetAsk::Subject(subject) => ForgetFilter::Subject(subject.clone()),
                 _ => ForgetFilter::Matching {
@@ -170,7 +228,10 @@ fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
             sleep(Duration::from_secs(2)).await;
             let bot = acme(engine);
             knows_nothing(&bot, ANN, "tea").await;
-            assert_eq!(bot.engine.memory_stats(&bot.tenant).await.unwrap().memories, 0);
+            assert_eq!(
+                bot.engine.memory_stats(&bot.tenant).await.unwrap().memories,
+                0
+            );
         });
     }
 }
@@ -178,7 +239,10 @@ fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
 /// The keeper looks for what a crash left as soon as an engine is opened.
 #[tokio::test(start_paused = true)]
 async fn the_answer_counts_what_went_also_when_the_keeper_is_about() {
-    let world = World { blocking: Blocking::Pool, ..world() };
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
     let engine = world.open().await;
     learn_many(&acme(&engine), ANN).await;
     let all = acme(&engine).list_of(None, true).await;
@@ -192,7 +256,10 @@ async fn the_answer_counts_what_went_also_when_the_keeper_is_about() {
         }
         assert_eq!(bot.forget(all_of(ANN)).await.unwrap().memories, MANY as u64);
         for some in all.chunks(500) {
-            bot.engine.import_memories(&bot.tenant, some.to_vec()).await.unwrap();
+            bot.engine
+                .import_memories(&bot.tenant, some.to_vec())
+                .await
+                .unwrap();
         }
         engine.close().await;
     }
@@ -204,16 +271,29 @@ async fn a_job_that_waits_keeps_no_embedder_busy() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
-    bot.learn(BOB, "is there so that the file knows its model").await;
+    bot.learn(BOB, "is there so that the file knows its model")
+        .await;
     settle().await;
     bot.learn(ANN, "likes tea").await;
     let filter = ForgetFilter::Subject(subject(ANN));
     let (job, now) = (MemoryId::new(1, 1), world.machine.now().wall);
-    let store = world.memories.as_ref().unwrap().store.tenant(&bot.tenant.id).unwrap();
-    store.write_one(move |writer| writer.forget_begin(job, &filter, now)).unwrap();
+    let store = world
+        .memories
+        .as_ref()
+        .unwrap()
+        .store
+        .tenant(&bot.tenant.id)
+        .unwrap();
+    store
+        .write_one(move |writer| writer.forget_begin(job, &filter, now))
+        .unwrap();
     let steps = || {
         let workers = bot.engine.workers();
-        workers.iter().find(|worker| worker.name == "embedder").unwrap().steps()
+        workers
+            .iter()
+            .find(|worker| worker.name == "embedder")
+            .unwrap()
+            .steps()
     };
     let before = steps();
     for _ in 0..1_000 {
@@ -248,7 +328,10 @@ async fn a_note_of_a_recall_does_not_bring_back_what_it_told() {
     bot.learn(ANN, "likes tea").await;
     bot.recall(query_in("s", "tea")).await.unwrap();
     let counts = bot.forget(all_of(ANN)).await.unwrap();
-    assert_eq!(counts.recall_events, 1, "the note was before it in the lane");
+    assert_eq!(
+        counts.recall_events, 1,
+        "the note was before it in the lane"
+    );
     bot.learn(ANN, "likes tea").await;
 }
 
@@ -260,11 +343,18 @@ async fn a_lease_from_before_brings_nothing_back() {
         bot.tell("s", ANN, "I like tea").await;
         bot.learn(ANN, "likes chess").await;
         let session = session_id("s");
-        let lease = bot.engine.lease_extraction(&bot.tenant, &session, None, None).await.unwrap();
+        let lease = bot
+            .engine
+            .lease_extraction(&bot.tenant, &session, None, None)
+            .await
+            .unwrap();
         sleep(Duration::from_secs(1)).await;
         bot.forget(ask).await.unwrap();
         let facts = Vec::new();
-        let late = bot.engine.commit_extraction(&bot.tenant, lease.lease.unwrap(), facts).await;
+        let late = bot
+            .engine
+            .commit_extraction(&bot.tenant, lease.lease.unwrap(), facts)
+            .await;
         assert!(late.is_err());
         knows_nothing(&bot, ANN, "tea").await;
     }

@@ -22,14 +22,26 @@ async fn a_manifest_is_made_once_as_long_as_nothing_changes() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "likes tea").await;
-    let get = async || bot.engine.manifest(&bot.tenant, subject(ANN), 0, 0).await.unwrap();
+    let get = async || {
+        bot.engine
+            .manifest(&bot.tenant, subject(ANN), 0, 0)
+            .await
+            .unwrap()
+    };
     let first = get().await;
     assert!(Arc::ptr_eq(&first, &get().await));
     bot.learn(BOB, "likes coffee").await;
-    assert!(Arc::ptr_eq(&first, &get().await), "another's memory is none of hers");
+    assert!(
+        Arc::ptr_eq(&first, &get().await),
+        "another's memory is none of hers"
+    );
     bot.learn(ANN, "likes chess").await;
     assert_eq!(get().await.lines, 2);
-    let short = bot.engine.manifest(&bot.tenant, subject(ANN), 1, 0).await.unwrap();
+    let short = bot
+        .engine
+        .manifest(&bot.tenant, subject(ANN), 1, 0)
+        .await
+        .unwrap();
     assert!(short.truncated && get().await.lines == 2, "caps do not mix");
 }
 
@@ -43,18 +55,36 @@ async fn every_change_is_seen_by_whom_it_concerns() {
     assert!(ann.contains("Monday") && bob.contains("Monday"));
 
     let update = async |patch: Patch| {
-        bot.engine.update_memory(&bot.tenant, shared, None, patch).await.unwrap();
+        bot.engine
+            .update_memory(&bot.tenant, shared, None, patch)
+            .await
+            .unwrap();
     };
-    update(Patch { content: Some("meets on Friday".to_owned()), ..Patch::default() }).await;
+    update(Patch {
+        content: Some("meets on Friday".to_owned()),
+        ..Patch::default()
+    })
+    .await;
     assert!(both(&bot).await.1.contains("Friday"));
-    update(Patch { visibility: Some(Visibility::Private), ..Patch::default() }).await;
+    update(Patch {
+        visibility: Some(Visibility::Private),
+        ..Patch::default()
+    })
+    .await;
     let (ann, bob) = both(&bot).await;
     assert!(ann.contains("Friday") && bob.is_empty(), "{bob}");
-    update(Patch { visibility: Some(Visibility::Team), ..Patch::default() }).await;
+    update(Patch {
+        visibility: Some(Visibility::Team),
+        ..Patch::default()
+    })
+    .await;
     assert!(both(&bot).await.1.contains("Friday"));
 
     // A private one takes the place of one that all see.
-    let ask = RememberAsk { supersedes: Some(shared), ..fact(ANN, "meets nobody") };
+    let ask = RememberAsk {
+        supersedes: Some(shared),
+        ..fact(ANN, "meets nobody")
+    };
     let private = bot.learn_so(ask).await;
     let (ann, bob) = both(&bot).await;
     assert!(ann.contains("meets nobody") && bob.is_empty(), "{bob}");
@@ -63,9 +93,14 @@ async fn every_change_is_seen_by_whom_it_concerns() {
     bot.forget(ForgetAsk::One(private)).await.unwrap();
     assert_eq!(both(&bot).await, (String::new(), String::new()));
     (foreign.subject, foreign.visibility) = (subject("carl"), Visibility::Team);
-    bot.engine.import_memories(&bot.tenant, vec![foreign]).await.unwrap();
+    bot.engine
+        .import_memories(&bot.tenant, vec![foreign])
+        .await
+        .unwrap();
     assert!(both(&bot).await.1.contains("meets nobody"));
-    bot.forget(ForgetAsk::Subject(subject("carl"))).await.unwrap();
+    bot.forget(ForgetAsk::Subject(subject("carl")))
+        .await
+        .unwrap();
     assert_eq!(both(&bot).await, (String::new(), String::new()));
 }
 
@@ -76,11 +111,19 @@ async fn what_expires_leaves_a_manifest_that_is_kept() {
     let now_ms = world.machine.now().wall.as_ms();
     for (content, seconds) in [("first", 10), ("second", 20)] {
         let expires_at = Some(Timestamp::from_ms(now_ms + seconds * 1_000));
-        bot.learn_so(RememberAsk { expires_at, ..fact(ANN, content) }).await;
+        bot.learn_so(RememberAsk {
+            expires_at,
+            ..fact(ANN, content)
+        })
+        .await;
     }
     for (seconds, lines) in [(0, 2), (9, 2), (2, 1), (8, 1), (2, 0)] {
         sleep(Duration::from_secs(seconds)).await;
-        let manifest = bot.engine.manifest(&bot.tenant, subject(ANN), 0, 0).await.unwrap();
+        let manifest = bot
+            .engine
+            .manifest(&bot.tenant, subject(ANN), 0, 0)
+            .await
+            .unwrap();
         assert_eq!(manifest.lines, lines, "{}", manifest.text);
         assert_eq!(bot.listed(ANN).await.len(), lines);
         assert_eq!(bot.finds(ANN, "first second").await.len(), lines);
@@ -91,12 +134,27 @@ async fn what_expires_leaves_a_manifest_that_is_kept() {
 async fn pinned_ones_stand_first() {
     let world = world();
     let bot = acme(&world.open().await);
-    bot.learn_so(RememberAsk { importance: Some(1.0), ..fact(ANN, "important") }).await;
-    let pinned = RememberAsk { pinned: true, importance: Some(0.0), ..fact(ANN, "pinned") };
-    bot.learn_so(RememberAsk { kind: MemoryKind::User, ..pinned }).await;
+    bot.learn_so(RememberAsk {
+        importance: Some(1.0),
+        ..fact(ANN, "important")
+    })
+    .await;
+    let pinned = RememberAsk {
+        pinned: true,
+        importance: Some(0.0),
+        ..fact(ANN, "pinned")
+    };
+    bot.learn_so(RememberAsk {
+        kind: MemoryKind::User,
+        ..pinned
+    })
+    .await;
     let manifest = bot.manifest(ANN).await;
     let lines: Vec<&str> = manifest.lines().collect();
-    assert!(lines[0].contains("pinned") && lines[1].contains("important"), "{manifest}");
+    assert!(
+        lines[0].contains("pinned") && lines[1].contains("important"),
+        "{manifest}"
+    );
 }
 
 /// Reads and writes at once on a pool: what is answered after a write has it, however old a
@@ -106,7 +164,10 @@ async fn no_manifest_that_was_read_before_a_write_is_kept_after_it() {
     let seed = 11;
     println!("seed {seed}");
     let mut dice = Dice(seed);
-    let world = World { blocking: Blocking::Pool, ..world() };
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
     let bot = acme(&world.open().await);
     for number in 0..150 {
         let mut reads = JoinSet::new();

@@ -75,22 +75,40 @@ pub(crate) fn fact(whose: &str, content: &str) -> RememberAsk {
 }
 
 fn team(whose: &str, content: &str) -> RememberAsk {
-    RememberAsk { visibility: Visibility::Team, ..fact(whose, content) }
+    RememberAsk {
+        visibility: Visibility::Team,
+        ..fact(whose, content)
+    }
 }
 
 fn from(session: &str, seqs: &[u64]) -> Option<SourceAsk> {
-    Some(SourceAsk { session: session_id(session), generation: None, seqs: seqs.to_vec() })
+    Some(SourceAsk {
+        session: session_id(session),
+        generation: None,
+        seqs: seqs.to_vec(),
+    })
 }
 
 /// Asks for all that a subject may know of this.
 fn query(whose: &str, words: &str) -> RecallAsk {
-    let subjects = if whose.is_empty() { Vec::new() } else { vec![subject(whose)] };
-    RecallAsk { query: words.to_owned(), subjects, ..RecallAsk::default() }
+    let subjects = if whose.is_empty() {
+        Vec::new()
+    } else {
+        vec![subject(whose)]
+    };
+    RecallAsk {
+        query: words.to_owned(),
+        subjects,
+        ..RecallAsk::default()
+    }
 }
 
 /// The same as a session asks.
 fn query_in(session: &str, words: &str) -> RecallAsk {
-    RecallAsk { session: Some(session_id(session)), ..query("", words) }
+    RecallAsk {
+        session: Some(session_id(session)),
+        ..query("", words)
+    }
 }
 
 /// A turn of a subject that says just this.
@@ -104,7 +122,10 @@ pub(crate) fn telling(whose: &str, text: &str) -> AppendCommand {
 }
 
 fn contents<'a>(memories: impl IntoIterator<Item = &'a Memory>) -> Vec<String> {
-    memories.into_iter().map(|memory| memory.content.clone()).collect()
+    memories
+        .into_iter()
+        .map(|memory| memory.content.clone())
+        .collect()
 }
 
 fn told(outcome: &RecallOutcome) -> Vec<String> {
@@ -147,7 +168,11 @@ impl Bot {
             count: usize::MAX,
             ..MemoryQuery::default()
         };
-        self.engine.memories(&self.tenant, query).await.unwrap().memories
+        self.engine
+            .memories(&self.tenant, query)
+            .await
+            .unwrap()
+            .memories
     }
 
     async fn memory(&self, id: MemoryId) -> Result<Memory, EngineError> {
@@ -155,7 +180,12 @@ impl Bot {
     }
 
     async fn manifest(&self, whose: &str) -> String {
-        self.engine.manifest(&self.tenant, subject(whose), 0, 0).await.unwrap().text.clone()
+        self.engine
+            .manifest(&self.tenant, subject(whose), 0, 0)
+            .await
+            .unwrap()
+            .text
+            .clone()
     }
 
     pub(crate) async fn forget(&self, ask: ForgetAsk) -> Result<ForgetOutcome, EngineError> {
@@ -168,7 +198,10 @@ impl Bot {
 }
 
 fn is_not_found(answer: &Result<Memory, EngineError>) -> bool {
-    matches!(answer, Err(EngineError::Core(CoreError::MemoryNotFound { .. })))
+    matches!(
+        answer,
+        Err(EngineError::Core(CoreError::MemoryNotFound { .. }))
+    )
 }
 
 /// The lives of a daemon over one disk. Each ends with its runtime, as by `kill -9`.
@@ -179,7 +212,10 @@ struct Daemon {
 
 impl Daemon {
     fn new(config: EngineConfig) -> Self {
-        Self { world: None, config }
+        Self {
+            world: None,
+            config,
+        }
     }
 
     fn live<T>(&mut self, life: impl AsyncFnOnce(&Engine, &World) -> T) -> T {
@@ -190,8 +226,13 @@ impl Daemon {
             .unwrap();
         let (outcome, world) = runtime.block_on(async {
             let last = self.world.take();
-            let base = last.as_ref().map_or_else(Default::default, |last| last.machine.stopped());
-            let store = last.as_ref().map(|last| Arc::clone(&last.store)).unwrap_or_default();
+            let base = last
+                .as_ref()
+                .map_or_else(Default::default, |last| last.machine.stopped());
+            let store = last
+                .as_ref()
+                .map(|last| Arc::clone(&last.store))
+                .unwrap_or_default();
             let dir = last.as_ref().and_then(|last| last.memories.as_ref());
             let dir = dir.map(|memories| Arc::clone(&memories.dir));
             // Only one at a time may have the directory.

@@ -16,7 +16,10 @@ use crate::kit::{World, settle};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn by(mode: RecallMode, words: &str) -> RecallAsk {
-    RecallAsk { mode, ..query(ANN, words) }
+    RecallAsk {
+        mode,
+        ..query(ANN, words)
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -24,8 +27,11 @@ async fn without_an_embedder_words_find_and_the_answer_says_so() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "likes green tea").await;
-    for (mode, notes) in [(RecallMode::Auto, 0), (RecallMode::Lexical, 0), (RecallMode::Hybrid, 1)]
-    {
+    for (mode, notes) in [
+        (RecallMode::Auto, 0),
+        (RecallMode::Lexical, 0),
+        (RecallMode::Hybrid, 1),
+    ] {
         let outcome = bot.recall(by(mode, "teas")).await.unwrap();
         assert_eq!(outcome.mode, RecallMode::Lexical);
         assert_eq!(outcome.notes.len(), notes, "{mode:?}");
@@ -46,18 +52,35 @@ async fn with_an_embedder_meaning_finds_what_words_do_not() {
     bot.learn(ANN, "loves that town").await;
     bot.learn(ANN, "drinks infusion").await;
     settle().await;
-    assert!(bot.recall(by(RecallMode::Lexical, "likes city")).await.unwrap().hits.is_empty());
+    assert!(
+        bot.recall(by(RecallMode::Lexical, "likes city"))
+            .await
+            .unwrap()
+            .hits
+            .is_empty()
+    );
     for mode in [RecallMode::Auto, RecallMode::Hybrid, RecallMode::Vector] {
         let outcome = bot.recall(by(mode, "likes city")).await.unwrap();
-        let expected = if mode == RecallMode::Vector { mode } else { RecallMode::Hybrid };
+        let expected = if mode == RecallMode::Vector {
+            mode
+        } else {
+            RecallMode::Hybrid
+        };
         assert_eq!((outcome.mode, outcome.notes.len()), (expected, 0));
         assert_eq!(told(&outcome)[0], "loves that town");
-        assert_eq!((outcome.hits[0].lexical_rank, outcome.hits[0].vector_rank), (0, 1));
+        assert_eq!(
+            (outcome.hits[0].lexical_rank, outcome.hits[0].vector_rank),
+            (0, 1)
+        );
     }
     let counted = bot.stats().memories;
     assert_eq!((counted.recalls_lexical, counted.recalls_vector), (1, 1));
     assert_eq!(counted.recalls_hybrid, 2);
-    assert_eq!(embedder.calls(), 2, "one batch of memories, and one query that is known since");
+    assert_eq!(
+        embedder.calls(),
+        2,
+        "one batch of memories, and one query that is known since"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,14 +94,31 @@ async fn an_embedder_that_does_not_answer_costs_a_second_and_no_answer() {
         embedder.feels(mood.clone());
         let begun_ms = world.machine_now().0;
         let outcome = bot.recall(by(RecallMode::Auto, "tea")).await.unwrap();
-        assert_eq!((outcome.mode, outcome.notes.len()), (RecallMode::Lexical, 1));
+        assert_eq!(
+            (outcome.mode, outcome.notes.len()),
+            (RecallMode::Lexical, 1)
+        );
         assert_eq!(told(&outcome), ["likes tea"]);
         let refused = bot.recall(by(RecallMode::Vector, "tea")).await;
-        assert!(matches!(refused, Err(EngineError::EmbedderFailed { .. })), "{refused:?}");
-        let waits = if mood == Mood::Hangs { 2 * SECOND } else { Duration::ZERO };
-        assert_eq!((world.machine_now().0 - begun_ms) / 1_000, waits.as_secs(), "{mood:?}");
+        assert!(
+            matches!(refused, Err(EngineError::EmbedderFailed { .. })),
+            "{refused:?}"
+        );
+        let waits = if mood == Mood::Hangs {
+            2 * SECOND
+        } else {
+            Duration::ZERO
+        };
+        assert_eq!(
+            (world.machine_now().0 - begun_ms) / 1_000,
+            waits.as_secs(),
+            "{mood:?}"
+        );
         embedder.feels(Mood::Fine);
-        assert_eq!(bot.recall(by(RecallMode::Auto, "tea")).await.unwrap().mode, RecallMode::Hybrid);
+        assert_eq!(
+            bot.recall(by(RecallMode::Auto, "tea")).await.unwrap().mode,
+            RecallMode::Hybrid
+        );
     }
 }
 
@@ -91,10 +131,17 @@ async fn a_vector_that_is_of_no_use_goes_by_words() {
     settle().await;
     for words in ["meaningless tea", "tea of another dimension"] {
         let outcome = bot.recall(by(RecallMode::Auto, words)).await.unwrap();
-        assert_eq!((outcome.mode, outcome.notes.len()), (RecallMode::Lexical, 1), "{words}");
+        assert_eq!(
+            (outcome.mode, outcome.notes.len()),
+            (RecallMode::Lexical, 1),
+            "{words}"
+        );
         assert_eq!(told(&outcome), ["likes tea"]);
         let refused = bot.recall(by(RecallMode::Vector, words)).await;
-        assert!(matches!(refused, Err(EngineError::EmbedderFailed { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(EngineError::EmbedderFailed { .. })),
+            "{refused:?}"
+        );
         embedder.set_dimension(64);
     }
 }
@@ -109,19 +156,39 @@ async fn whose_memories_are_found() {
     let mut sorted = bot.finds(ANN, "tea").await;
     sorted.sort();
     assert_eq!(sorted, ["tea of Ann", "tea of all"]);
-    assert_eq!(bot.finds("", "tea").await, ["tea of all"], "nobody was named");
+    assert_eq!(
+        bot.finds("", "tea").await,
+        ["tea of all"],
+        "nobody was named"
+    );
     bot.tell("s", BOB, "hello").await;
     let mut sorted = told(&bot.recall(query_in("s", "tea")).await.unwrap());
     sorted.sort();
-    assert_eq!(sorted, ["tea of Bob", "tea of all"], "the session says whose");
-    assert_eq!(told(&bot.recall(query_in("nobody", "tea")).await.unwrap()), ["tea of all"]);
-    let ask = RecallAsk { session: query_in("s", "").session, ..query(ANN, "tea") };
-    assert_eq!(bot.recall(ask).await.unwrap().hits.len(), 2, "who is named counts");
+    assert_eq!(
+        sorted,
+        ["tea of Bob", "tea of all"],
+        "the session says whose"
+    );
+    assert_eq!(
+        told(&bot.recall(query_in("nobody", "tea")).await.unwrap()),
+        ["tea of all"]
+    );
+    let ask = RecallAsk {
+        session: query_in("s", "").session,
+        ..query(ANN, "tea")
+    };
+    assert_eq!(
+        bot.recall(ask).await.unwrap().hits.len(),
+        2,
+        "who is named counts"
+    );
 
     // Of an id as well.
     let private = bot.list_of(Some(ANN), false).await[0].id;
     let see = async |id, whose: &str| {
-        bot.engine.memory(&bot.tenant, id, Some(super::subject(whose))).await
+        bot.engine
+            .memory(&bot.tenant, id, Some(super::subject(whose)))
+            .await
     };
     assert!(see(private, ANN).await.is_ok() && see(shared, ANN).await.is_ok());
     assert!(super::is_not_found(&see(private, BOB).await));
@@ -130,7 +197,10 @@ async fn whose_memories_are_found() {
         visibility: Visibility::Team,
         ..fact(ANN, "is tall")
     };
-    assert!(bot.remember(mine).await.is_err(), "what somebody is, is theirs");
+    assert!(
+        bot.remember(mine).await.is_err(),
+        "what somebody is, is theirs"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,24 +209,71 @@ async fn what_is_asked_is_checked_and_kept_to() {
     let bot = acme(&world.open().await);
     for number in 0..20 {
         let ask = RememberAsk {
-            kind: if number % 2 == 0 { MemoryKind::User } else { MemoryKind::Project },
+            kind: if number % 2 == 0 {
+                MemoryKind::User
+            } else {
+                MemoryKind::Project
+            },
             tags: vec![format!("t{}", number % 5)],
             observed_at: Timestamp::new(1_000 + number, 0),
             ..fact(ANN, &format!("tea number {number}"))
         };
         bot.learn_so(ask).await;
     }
-    let asked = RecallAsk { limit: 100, ..query(ANN, "tea") };
+    let asked = RecallAsk {
+        limit: 100,
+        ..query(ANN, "tea")
+    };
     let count = async |ask: RecallAsk| bot.recall(ask).await.unwrap().hits.len();
     assert_eq!(count(query(ANN, "tea")).await, 8, "as configured");
     assert_eq!(count(asked.clone()).await, 20);
-    assert_eq!(count(RecallAsk { kinds: vec![MemoryKind::User], ..asked.clone() }).await, 10);
-    assert_eq!(count(RecallAsk { after: Timestamp::new(1_015, 0), ..asked.clone() }).await, 5);
-    assert_eq!(count(RecallAsk { before: Timestamp::new(1_015, 0), ..asked.clone() }).await, 15);
-    assert_eq!(count(RecallAsk { tags: vec!["t1".into()], ..asked.clone() }).await, 4);
+    assert_eq!(
+        count(RecallAsk {
+            kinds: vec![MemoryKind::User],
+            ..asked.clone()
+        })
+        .await,
+        10
+    );
+    assert_eq!(
+        count(RecallAsk {
+            after: Timestamp::new(1_015, 0),
+            ..asked.clone()
+        })
+        .await,
+        5
+    );
+    assert_eq!(
+        count(RecallAsk {
+            before: Timestamp::new(1_015, 0),
+            ..asked.clone()
+        })
+        .await,
+        15
+    );
+    assert_eq!(
+        count(RecallAsk {
+            tags: vec!["t1".into()],
+            ..asked.clone()
+        })
+        .await,
+        4
+    );
     let invalid = [
-        ("query", RecallAsk { query: " ".into(), ..asked.clone() }),
-        ("limit", RecallAsk { limit: 101, ..asked.clone() }),
+        (
+            "query",
+            RecallAsk {
+                query: " ".into(),
+                ..asked.clone()
+            },
+        ),
+        (
+            "limit",
+            RecallAsk {
+                limit: 101,
+                ..asked.clone()
+            },
+        ),
         (
             "subjects",
             RecallAsk {
@@ -164,7 +281,13 @@ async fn what_is_asked_is_checked_and_kept_to() {
                 ..asked.clone()
             },
         ),
-        ("tags", RecallAsk { tags: vec!["t".into(); 33], ..asked.clone() }),
+        (
+            "tags",
+            RecallAsk {
+                tags: vec!["t".into(); 33],
+                ..asked.clone()
+            },
+        ),
     ];
     for (name, ask) in invalid {
         match bot.recall(ask).await {
@@ -174,7 +297,10 @@ async fn what_is_asked_is_checked_and_kept_to() {
             other => panic!("{other:?}"),
         }
     }
-    let long = RecallAsk { query: "tea é".repeat(2_000), ..asked };
+    let long = RecallAsk {
+        query: "tea é".repeat(2_000),
+        ..asked
+    };
     assert_eq!(count(long).await, 20, "what is too long is cut");
 }
 
@@ -185,9 +311,16 @@ async fn labels_that_are_asked_for_must_all_be_there() {
     let bot = acme(&world.open().await);
     for (content, tags) in [("tea one", &["a"][..]), ("tea two", &["a", "b"])] {
         let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
-        bot.learn_so(RememberAsk { tags, ..fact(ANN, content) }).await;
+        bot.learn_so(RememberAsk {
+            tags,
+            ..fact(ANN, content)
+        })
+        .await;
     }
-    let ask = RecallAsk { tags: vec!["a".into(), "b".into()], ..query(ANN, "tea") };
+    let ask = RecallAsk {
+        tags: vec!["a".into(), "b".into()],
+        ..query(ANN, "tea")
+    };
     assert_eq!(told(&bot.recall(ask).await.unwrap()), ["tea two"]);
 }
 
@@ -197,20 +330,38 @@ async fn the_keeper_writes_down_what_was_recalled() {
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "likes tea").await;
     bot.finds(ANN, "tea").await;
-    assert_eq!(bot.memory(id).await.unwrap().recalls, 0, "off the caller's path");
+    assert_eq!(
+        bot.memory(id).await.unwrap().recalls,
+        0,
+        "off the caller's path"
+    );
     sleep(SECOND).await;
     let memory = bot.memory(id).await.unwrap();
     assert_eq!(memory.recalls, 1);
-    assert!(memory.recalled_at.is_some_and(|at| at <= world.machine.now().wall));
+    assert!(
+        memory
+            .recalled_at
+            .is_some_and(|at| at <= world.machine.now().wall)
+    );
     bot.finds(ANN, "coffee").await;
     sleep(SECOND).await;
-    assert_eq!(bot.engine.memory_stats(&bot.tenant).await.unwrap().recall_events, 1);
+    assert_eq!(
+        bot.engine
+            .memory_stats(&bot.tenant)
+            .await
+            .unwrap()
+            .recall_events,
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_recalled_last_is_written_down_at_the_end() {
     for blocking in [Blocking::Inline, Blocking::Pool] {
-        let world = World { blocking, ..world() };
+        let world = World {
+            blocking,
+            ..world()
+        };
         let engine = world.open().await;
         let bot = acme(&engine);
         let id = bot.learn(ANN, "likes tea").await;
@@ -236,6 +387,11 @@ async fn notes_of_recalls_are_bounded_and_leave_room_for_facts() {
     assert!(lost > 0 && lost < 6_000, "{lost}");
     bot.learn(ANN, "likes coffee").await;
     sleep(SECOND).await;
-    let events = bot.engine.memory_stats(&bot.tenant).await.unwrap().recall_events;
+    let events = bot
+        .engine
+        .memory_stats(&bot.tenant)
+        .await
+        .unwrap()
+        .recall_events;
     assert_eq!(events, 6_000 - lost);
 }

@@ -15,14 +15,24 @@ use crate::bot::Bot;
 use crate::kit::{World, begun, soon};
 
 fn keyed(key: u8, content: &str) -> RememberAsk {
-    let digest = content.bytes().fold(7, |sum: u8, byte| sum.rotate_left(3) ^ byte);
-    let key = Some(IdempotencyKey { key: [key; 16], content: [digest; 16] });
-    RememberAsk { key, ..fact(ANN, content) }
+    let digest = content
+        .bytes()
+        .fold(7, |sum: u8, byte| sum.rotate_left(3) ^ byte);
+    let key = Some(IdempotencyKey {
+        key: [key; 16],
+        content: [digest; 16],
+    });
+    RememberAsk {
+        key,
+        ..fact(ANN, content)
+    }
 }
 
 fn bytes(world: &World) -> u64 {
     let dir = world.memories.as_ref().unwrap().dir.path();
-    let sizes = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    let sizes = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap());
     sizes.map(|meta| meta.len()).sum()
 }
 
@@ -32,13 +42,23 @@ async fn a_key_is_done_once_and_stands_for_one_fact() {
     let bot = acme(&world.open().await);
     let first = bot.remember(keyed(1, "likes tea")).await.unwrap();
     let again = bot.remember(keyed(1, "likes tea")).await.unwrap();
-    assert_eq!((again.memory.id, again.outcome), (first.memory.id, Outcome::Created));
+    assert_eq!(
+        (again.memory.id, again.outcome),
+        (first.memory.id, Outcome::Created)
+    );
     assert_eq!(bot.memory(first.memory.id).await.unwrap().reinforced, 0);
     let other = bot.remember(keyed(1, "likes coffee")).await;
-    assert!(matches!(other, Err(EngineError::Core(CoreError::IdempotencyKeyReused))));
+    assert!(matches!(
+        other,
+        Err(EngineError::Core(CoreError::IdempotencyKeyReused))
+    ));
     assert_eq!(bot.listed(ANN).await, ["likes tea"]);
     let counted = bot.stats().memories;
-    assert_eq!((counted.created, counted.reinforced), (1, 0), "what was repeated counts once");
+    assert_eq!(
+        (counted.created, counted.reinforced),
+        (1, 0),
+        "what was repeated counts once"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,21 +66,42 @@ async fn a_fact_is_there_once_however_often_it_is_said() {
     let world = world();
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "Likes green tea").await;
-    let said = |content: &str, near_duplicate| RememberAsk { near_duplicate, ..fact(ANN, content) };
-    let letter = bot.remember(said("Likes green tea", NearDuplicate::Refuse)).await.unwrap();
-    assert_eq!((letter.outcome, letter.memory.id), (Outcome::Reinforced, id));
-    let words = bot.remember(said("likes GREEN tea!", NearDuplicate::Merge)).await.unwrap();
+    let said = |content: &str, near_duplicate| RememberAsk {
+        near_duplicate,
+        ..fact(ANN, content)
+    };
+    let letter = bot
+        .remember(said("Likes green tea", NearDuplicate::Refuse))
+        .await
+        .unwrap();
+    assert_eq!(
+        (letter.outcome, letter.memory.id),
+        (Outcome::Reinforced, id)
+    );
+    let words = bot
+        .remember(said("likes GREEN tea!", NearDuplicate::Merge))
+        .await
+        .unwrap();
     assert_eq!((words.outcome, words.memory.id), (Outcome::Merged, id));
-    let refused = bot.remember(said("Likes, green tea", NearDuplicate::Refuse)).await;
+    let refused = bot
+        .remember(said("Likes, green tea", NearDuplicate::Refuse))
+        .await;
     match refused {
         Err(EngineError::Core(CoreError::MemoryDuplicate { id: known })) => assert_eq!(known, id),
         other => panic!("{other:?}"),
     }
-    let kept = bot.remember(said("Likes, green tea", NearDuplicate::Keep)).await.unwrap();
+    let kept = bot
+        .remember(said("Likes, green tea", NearDuplicate::Keep))
+        .await
+        .unwrap();
     assert_eq!(kept.outcome, Outcome::Created);
     // Another subject's, another kind.
     bot.learn(BOB, "Likes green tea").await;
-    bot.learn_so(RememberAsk { kind: MemoryKind::User, ..fact(ANN, "Likes green tea") }).await;
+    bot.learn_so(RememberAsk {
+        kind: MemoryKind::User,
+        ..fact(ANN, "Likes green tea")
+    })
+    .await;
     assert_eq!(bot.listed(ANN).await.len(), 3);
 }
 
@@ -69,20 +110,32 @@ async fn what_takes_the_place_of_another_leaves_it_as_history() {
     let world = world();
     let bot = acme(&world.open().await);
     let old = bot.learn(ANN, "lives in Rome").await;
-    let ask = RememberAsk { supersedes: Some(old), ..fact(ANN, "lives in Oslo") };
+    let ask = RememberAsk {
+        supersedes: Some(old),
+        ..fact(ANN, "lives in Oslo")
+    };
     let new = bot.learn_so(ask.clone()).await;
     assert_eq!(bot.finds(ANN, "lives where").await, ["lives in Oslo"]);
     assert_eq!(bot.listed(ANN).await, ["lives in Oslo"]);
     assert_eq!(bot.memory(old).await.unwrap().superseded_by, Some(new));
     assert_eq!(bot.list_of(Some(ANN), true).await.len(), 2);
-    let stale = RememberAsk { content: "lives in Bern".to_owned(), ..ask.clone() };
+    let stale = RememberAsk {
+        content: "lives in Bern".to_owned(),
+        ..ask.clone()
+    };
     match bot.remember(stale).await {
         Err(EngineError::Core(CoreError::MemorySuperseded { by, .. })) => assert_eq!(by, new),
         other => panic!("{other:?}"),
     }
-    let foreign = RememberAsk { supersedes: Some(new), ..fact(BOB, "lives in Oslo") };
+    let foreign = RememberAsk {
+        supersedes: Some(new),
+        ..fact(BOB, "lives in Oslo")
+    };
     let refused = bot.remember(foreign).await;
-    assert!(matches!(refused, Err(EngineError::Core(CoreError::MemoryNotFound { .. }))));
+    assert!(matches!(
+        refused,
+        Err(EngineError::Core(CoreError::MemoryNotFound { .. }))
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,19 +145,33 @@ async fn what_a_recall_just_told_is_no_new_fact_in_that_session() {
     bot.tell("s", ANN, "what do I drink?").await;
     let id = bot.learn(ANN, "Ann likes green tea with honey").await;
     // Nothing is waited for in between: the note is in the lane before the fact.
-    assert_eq!(bot.recall(query_in("s", "tea")).await.unwrap().hits.len(), 1);
+    assert_eq!(
+        bot.recall(query_in("s", "tea")).await.unwrap().hits.len(),
+        1
+    );
     let ask = |session: &str, content: &str| RememberAsk {
         source: from(session, &[]),
         ..fact(ANN, content)
     };
     for said in ["Ann likes green tea with honey", "likes green tea!"] {
         let echo = bot.remember(ask("s", said)).await.unwrap();
-        assert_eq!((echo.outcome, echo.memory.id), (Outcome::Recalled, id), "{said}");
+        assert_eq!(
+            (echo.outcome, echo.memory.id),
+            (Outcome::Recalled, id),
+            "{said}"
+        );
     }
     assert_eq!(bot.stats().memories.echoed, 2);
     bot.tell("other", ANN, "hello").await;
-    let elsewhere = bot.remember(ask("other", "likes green tea!")).await.unwrap();
-    assert_eq!(elsewhere.outcome, Outcome::Created, "that session was told nothing");
+    let elsewhere = bot
+        .remember(ask("other", "likes green tea!"))
+        .await
+        .unwrap();
+    assert_eq!(
+        elsewhere.outcome,
+        Outcome::Created,
+        "that session was told nothing"
+    );
     let fresh = bot.remember(ask("s", "likes black coffee")).await.unwrap();
     assert_eq!(fresh.outcome, Outcome::Created);
 }
@@ -116,7 +183,10 @@ async fn a_piece_that_turns_what_was_told_round_is_a_new_fact() {
     bot.tell("s", ANN, "hello").await;
     bot.learn(ANN, "Ann no longer likes tea").await;
     bot.recall(query_in("s", "tea")).await.unwrap();
-    let ask = RememberAsk { source: from("s", &[]), ..fact(ANN, "likes tea") };
+    let ask = RememberAsk {
+        source: from("s", &[]),
+        ..fact(ANN, "likes tea")
+    };
     assert_eq!(bot.remember(ask).await.unwrap().outcome, Outcome::Created);
 }
 
@@ -127,8 +197,15 @@ async fn what_was_told_and_is_history_since_may_be_said_anew() {
     bot.tell("s", ANN, "hello").await;
     let tea = bot.learn(ANN, "Ann drinks tea").await;
     bot.recall(query_in("s", "tea")).await.unwrap();
-    bot.learn_so(RememberAsk { supersedes: Some(tea), ..fact(ANN, "Ann drinks coffee") }).await;
-    let ask = RememberAsk { source: from("s", &[]), ..fact(ANN, "Ann drinks tea") };
+    bot.learn_so(RememberAsk {
+        supersedes: Some(tea),
+        ..fact(ANN, "Ann drinks coffee")
+    })
+    .await;
+    let ask = RememberAsk {
+        source: from("s", &[]),
+        ..fact(ANN, "Ann drinks tea")
+    };
     assert_eq!(bot.remember(ask).await.unwrap().outcome, Outcome::Created);
     assert_eq!(bot.listed(ANN).await.len(), 2);
 }
@@ -137,7 +214,10 @@ async fn what_was_told_and_is_history_since_may_be_said_anew() {
 #[tokio::test(start_paused = true)]
 async fn facts_that_come_at_once_are_written_in_groups() {
     const FACTS: usize = 64;
-    let world = World { blocking: Blocking::Pool, ..world() };
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
     let bot = acme(&world.open().await);
     bot.learn(ANN, "the first one makes the file").await;
     let grown = async |prefix: &str, at_once: bool| {
@@ -156,13 +236,19 @@ async fn facts_that_come_at_once_are_written_in_groups() {
         bytes(&world) - before
     };
     let (alone, together) = (grown("alone", false).await, grown("together", true).await);
-    assert!(together * 4 < alone, "{together} bytes at once, {alone} one by one");
+    assert!(
+        together * 4 < alone,
+        "{together} bytes at once, {alone} one by one"
+    );
     assert_eq!(bot.listed(ANN).await.len(), 1 + 2 * FACTS);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fact_that_is_refused_fails_alone() {
-    let world = World { blocking: Blocking::Pool, ..world() };
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
     let bot = acme(&world.open().await);
     let known = bot.learn(ANN, "likes tea").await;
     let mut calls = JoinSet::new();
@@ -171,9 +257,10 @@ async fn a_fact_that_is_refused_fails_alone() {
         calls.spawn(async move {
             let refused = number % 3 == 0;
             let ask = match refused {
-                true => {
-                    RememberAsk { near_duplicate: NearDuplicate::Refuse, ..fact(ANN, "Likes TEA") }
-                }
+                true => RememberAsk {
+                    near_duplicate: NearDuplicate::Refuse,
+                    ..fact(ANN, "Likes TEA")
+                },
                 false => fact(ANN, &format!("fact {number}")),
             };
             (refused, bot.remember(ask).await)
@@ -191,7 +278,10 @@ async fn a_fact_that_is_refused_fails_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_leaves_while_it_waits_stops_nobody() {
-    let world = World { blocking: Blocking::Pool, ..world() };
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
     let bot = acme(&world.open().await);
     let call = |content: &'static str| {
         let bot = bot.clone();
@@ -217,12 +307,25 @@ async fn a_call_that_leaves_while_it_waits_stops_nobody() {
 #[tokio::test(start_paused = true)]
 async fn what_is_left_of_calls_that_left_is_written_by_the_keeper() {
     const CALLS: usize = 600;
-    let world = World { blocking: Blocking::Pool, ..world() };
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
     let bot = acme(&world.open().await);
-    bot.learn(BOB, "is there so that no worker has anything to write later").await;
+    bot.learn(
+        BOB,
+        "is there so that no worker has anything to write later",
+    )
+    .await;
     // The keeper's first round is over.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let store = world.memories.as_ref().unwrap().store.tenant(&bot.tenant.id).unwrap();
+    let store = world
+        .memories
+        .as_ref()
+        .unwrap()
+        .store
+        .tenant(&bot.tenant.id)
+        .unwrap();
     let (let_go, held) = mpsc::channel::<()>();
     let (begin, begun_to_hold) = mpsc::channel();
     let holder = std::thread::spawn(move || {
@@ -253,7 +356,10 @@ async fn what_is_left_of_calls_that_left_is_written_by_the_keeper() {
 
 #[tokio::test(start_paused = true)]
 async fn without_memories_every_call_says_so() {
-    let world = World { memories: None, ..world() };
+    let world = World {
+        memories: None,
+        ..world()
+    };
     let bot = acme(&world.open().await);
     let off = |error: EngineError| matches!(error, EngineError::MemoriesOff);
     assert!(off(bot.remember(fact(ANN, "x")).await.unwrap_err()));
@@ -266,19 +372,41 @@ async fn without_memories_every_call_says_so() {
 #[tokio::test(start_paused = true)]
 async fn tenants_share_nothing() {
     let mut world = world();
-    world.config.tenants.push(crate::kit::tenant("other", Default::default()));
+    world
+        .config
+        .tenants
+        .push(crate::kit::tenant("other", Default::default()));
     let engine = world.open().await;
     let (bot, other) = (acme(&engine), Bot::of(&engine, "other"));
-    let ask = RememberAsk { visibility: Visibility::Team, ..keyed(1, "likes tea") };
+    let ask = RememberAsk {
+        visibility: Visibility::Team,
+        ..keyed(1, "likes tea")
+    };
     let mine = bot.learn_so(ask.clone()).await;
-    let theirs = other.learn_so(RememberAsk { content: "likes tea, too".to_owned(), ..ask }).await;
+    let theirs = other
+        .learn_so(RememberAsk {
+            content: "likes tea, too".to_owned(),
+            ..ask
+        })
+        .await;
     assert_eq!(bot.finds(ANN, "tea").await, ["likes tea"]);
     assert_eq!(other.finds(ANN, "tea").await, ["likes tea, too"]);
     assert!(super::is_not_found(&bot.memory(theirs).await));
-    assert!(other.forget(memoird_engine::ForgetAsk::One(mine)).await.is_err());
-    let supersedes = RememberAsk { supersedes: Some(mine), ..fact(ANN, "x") };
+    assert!(
+        other
+            .forget(memoird_engine::ForgetAsk::One(mine))
+            .await
+            .is_err()
+    );
+    let supersedes = RememberAsk {
+        supersedes: Some(mine),
+        ..fact(ANN, "x")
+    };
     assert!(other.remember(supersedes).await.is_err());
-    assert_eq!(told(&bot.recall(query(ANN, "tea")).await.unwrap()), ["likes tea"]);
+    assert_eq!(
+        told(&bot.recall(query(ANN, "tea")).await.unwrap()),
+        ["likes tea"]
+    );
 }
 
 #[tokio::test(start_paused = true)]

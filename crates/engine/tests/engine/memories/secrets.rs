@@ -22,7 +22,10 @@ fn telling_a_secret() -> String {
 }
 
 fn tagged() -> RememberAsk {
-    RememberAsk { tags: vec![token()], ..fact(ANN, "has a token") }
+    RememberAsk {
+        tags: vec![token()],
+        ..fact(ANN, "has a token")
+    }
 }
 
 fn under(policy: SecretPolicy) -> World {
@@ -42,11 +45,17 @@ fn is_blocked<T: std::fmt::Debug>(answer: Result<T, EngineError>) -> bool {
 }
 
 fn content(text: String) -> Patch {
-    Patch { content: Some(text), ..Patch::default() }
+    Patch {
+        content: Some(text),
+        ..Patch::default()
+    }
 }
 
 fn tags(tag: String) -> Patch {
-    Patch { tags: Some(vec![tag]), ..Patch::default() }
+    Patch {
+        tags: Some(vec![tag]),
+        ..Patch::default()
+    }
 }
 
 fn extracted(content: String, tags: Vec<String>) -> ExtractedFact {
@@ -66,7 +75,11 @@ fn extracted(content: String, tags: Vec<String>) -> ExtractedFact {
 
 async fn lease(bot: &Bot) -> memoird_core::ids::LeaseId {
     let session = session_id("s");
-    let lease = bot.engine.lease_extraction(&bot.tenant, &session, None, None).await.unwrap();
+    let lease = bot
+        .engine
+        .lease_extraction(&bot.tenant, &session, None, None)
+        .await
+        .unwrap();
     lease.lease.unwrap()
 }
 
@@ -75,20 +88,41 @@ async fn blocked_secrets_come_in_by_no_way() {
     let world = under(SecretPolicy::Block);
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "has a token").await;
-    assert!(is_blocked(bot.remember(fact(ANN, &telling_a_secret())).await));
+    assert!(is_blocked(
+        bot.remember(fact(ANN, &telling_a_secret())).await
+    ));
     assert!(is_blocked(bot.remember(tagged()).await));
     for patch in [content(telling_a_secret()), tags(token())] {
-        assert!(is_blocked(bot.engine.update_memory(&bot.tenant, id, None, patch).await));
+        assert!(is_blocked(
+            bot.engine.update_memory(&bot.tenant, id, None, patch).await
+        ));
     }
     bot.tell("s", ANN, &telling_a_secret()).await;
-    let turn = RememberAsk { source: super::from("s", &[1]), ..fact(ANN, "") };
-    assert!(is_blocked(bot.remember(turn).await), "also in what a turn says");
+    let turn = RememberAsk {
+        source: super::from("s", &[1]),
+        ..fact(ANN, "")
+    };
+    assert!(
+        is_blocked(bot.remember(turn).await),
+        "also in what a turn says"
+    );
     let lease = lease(&bot).await;
-    for fact in [extracted(telling_a_secret(), Vec::new()), extracted("x".into(), vec![token()])] {
+    for fact in [
+        extracted(telling_a_secret(), Vec::new()),
+        extracted("x".into(), vec![token()]),
+    ] {
         let facts = vec![extracted("a good one".to_owned(), Vec::new()), fact];
-        assert!(is_blocked(bot.engine.commit_extraction(&bot.tenant, lease, facts).await));
+        assert!(is_blocked(
+            bot.engine
+                .commit_extraction(&bot.tenant, lease, facts)
+                .await
+        ));
     }
-    assert_eq!(bot.listed(ANN).await, ["has a token"], "nothing of a commit that is refused");
+    assert_eq!(
+        bot.listed(ANN).await,
+        ["has a token"],
+        "nothing of a commit that is refused"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,17 +131,32 @@ async fn redacted_secrets_are_counted_and_gone() {
     let bot = acme(&world.open().await);
     let done = bot.remember(fact(ANN, &telling_a_secret())).await.unwrap();
     assert_eq!(done.redacted, 1);
-    assert!(done.memory.content.starts_with("the deploy token is [redacted"), "{done:?}");
+    assert!(
+        done.memory
+            .content
+            .starts_with("the deploy token is [redacted"),
+        "{done:?}"
+    );
     let id = done.memory.id;
     let done = bot.remember(tagged()).await.unwrap();
-    assert_eq!((done.redacted, done.memory.tags[0].contains("[redacted")), (1, true));
+    assert_eq!(
+        (done.redacted, done.memory.tags[0].contains("[redacted")),
+        (1, true)
+    );
     for patch in [content(telling_a_secret()), tags(token())] {
-        let (_, found) = bot.engine.update_memory(&bot.tenant, id, None, patch).await.unwrap();
+        let (_, found) = bot
+            .engine
+            .update_memory(&bot.tenant, id, None, patch)
+            .await
+            .unwrap();
         assert_eq!(found, 1);
     }
     bot.tell("s", ANN, "hello").await;
     let facts = vec![extracted(telling_a_secret() + " today", vec![token()])];
-    let commit = bot.engine.commit_extraction(&bot.tenant, lease(&bot).await, facts).await;
+    let commit = bot
+        .engine
+        .commit_extraction(&bot.tenant, lease(&bot).await, facts)
+        .await;
     assert_eq!(commit.unwrap().results[0].redacted, 2);
     let dump = format!("{:?}", bot.list_of(None, true).await);
     assert!(!dump.contains(&token()), "{dump}");

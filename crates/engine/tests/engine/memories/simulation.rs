@@ -41,7 +41,9 @@ struct Simulation {
 impl Simulation {
     async fn new(seed: u64) -> Self {
         let mut dice = Dice(seed);
-        let embedder = dice.once_in(2).then(|| Arc::new(ScriptedEmbedder::new("m")));
+        let embedder = dice
+            .once_in(2)
+            .then(|| Arc::new(ScriptedEmbedder::new("m")));
         let mut world = match &embedder {
             Some(embedder) => world_with(embedder),
             None => world(),
@@ -50,9 +52,19 @@ impl Simulation {
         world.config.long_term.query_wait = Duration::ZERO;
         // Nothing is merged by its meaning: the model would have to know what words mean.
         world.config.long_term.near_cosine = 1.1;
-        world.config.tenants.push(tenant(TENANTS[1], Default::default()));
+        world
+            .config
+            .tenants
+            .push(tenant(TENANTS[1], Default::default()));
         let engine = world.open().await;
-        Self { dice, world, engine, embedder, known: Default::default(), count: 0 }
+        Self {
+            dice,
+            world,
+            engine,
+            embedder,
+            known: Default::default(),
+            count: 0,
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -71,7 +83,11 @@ impl Simulation {
         let expires = self.dice.once_in(4).then(|| self.dice.below(120_000));
         let expires_ms = expires.map(|ms| self.now().as_ms() + i64::try_from(ms).unwrap());
         RememberAsk {
-            visibility: if is_team { Visibility::Team } else { Visibility::Private },
+            visibility: if is_team {
+                Visibility::Team
+            } else {
+                Visibility::Private
+            },
             expires_at: expires_ms.map(Timestamp::from_ms),
             tags: vec![word.to_owned()],
             pinned: self.dice.once_in(8),
@@ -107,7 +123,10 @@ impl Simulation {
 
     async fn supersede(&mut self, place: usize) {
         let Some(old) = self.any(place) else { return };
-        let ask = RememberAsk { supersedes: Some(old.id), ..self.ask() };
+        let ask = RememberAsk {
+            supersedes: Some(old.id),
+            ..self.ask()
+        };
         let may = ask.subject.as_ref() == Some(&old.subject) && old.superseded_by.is_none();
         let done = self.bot(place).remember(ask).await;
         assert_eq!(done.is_ok(), may, "{done:?}");
@@ -122,13 +141,24 @@ impl Simulation {
         let Some(old) = self.any(place) else { return };
         let other = self.ask();
         let patch = match self.dice.below(3) {
-            0 => Patch { content: Some(other.content), ..Patch::default() },
-            1 => Patch { visibility: Some(other.visibility), ..Patch::default() },
-            _ => Patch { expires_at: Some(other.expires_at), ..Patch::default() },
+            0 => Patch {
+                content: Some(other.content),
+                ..Patch::default()
+            },
+            1 => Patch {
+                visibility: Some(other.visibility),
+                ..Patch::default()
+            },
+            _ => Patch {
+                expires_at: Some(other.expires_at),
+                ..Patch::default()
+            },
         };
         let bot = self.bot(place);
-        let done =
-            bot.engine.update_memory(&bot.tenant, old.id, other.subject.clone(), patch).await;
+        let done = bot
+            .engine
+            .update_memory(&bot.tenant, old.id, other.subject.clone(), patch)
+            .await;
         let may = other.subject == Some(old.subject) && old.superseded_by.is_none();
         assert_eq!(done.is_ok(), may, "{done:?}");
         if let Ok((memory, _)) = done {
@@ -141,29 +171,54 @@ impl Simulation {
         let word = (*self.dice.one_of(&WORDS)).to_owned();
         let Some(one) = self.any(place) else { return };
         let (ask, is_meant): (_, Meant) = match self.dice.below(6) {
-            0 => (ForgetAsk::Subject(whose.clone()), Box::new(move |m| m.subject == whose)),
+            0 => (
+                ForgetAsk::Subject(whose.clone()),
+                Box::new(move |m| m.subject == whose),
+            ),
             1 => {
                 let (subject, tags) = (Some(whose.clone()), vec![word.clone()]);
-                let filter = MemoryFilter { subject, tags, ..MemoryFilter::default() };
+                let filter = MemoryFilter {
+                    subject,
+                    tags,
+                    ..MemoryFilter::default()
+                };
                 let fits = move |m: &Memory| m.subject == whose && m.tags.contains(&word);
                 (ForgetAsk::Filter(filter), Box::new(fits))
             }
             _ => (ForgetAsk::One(one.id), Box::new(move |m| m.id == one.id)),
         };
         let bot = self.bot(place);
-        let dry = bot.engine.forget(&bot.tenant, ask.clone(), true).await.unwrap();
+        let dry = bot
+            .engine
+            .forget(&bot.tenant, ask.clone(), true)
+            .await
+            .unwrap();
         let real = bot.forget(ask).await.unwrap();
-        assert_eq!((dry.memories, dry.superseded), (real.memories, real.superseded));
+        assert_eq!(
+            (dry.memories, dry.superseded),
+            (real.memories, real.superseded)
+        );
         let known = &mut self.known[place];
         let before = known.len();
-        let mut doomed: Vec<MemoryId> =
-            known.values().filter(|m| is_meant(m)).map(|m| m.id).collect();
+        let mut doomed: Vec<MemoryId> = known
+            .values()
+            .filter(|m| is_meant(m))
+            .map(|m| m.id)
+            .collect();
         while let Some(id) = doomed.pop() {
             if known.remove(&id).is_some() {
-                doomed.extend(known.values().filter(|m| m.superseded_by == Some(id)).map(|m| m.id));
+                doomed.extend(
+                    known
+                        .values()
+                        .filter(|m| m.superseded_by == Some(id))
+                        .map(|m| m.id),
+                );
             }
         }
-        assert_eq!(real.memories + real.superseded, (before - known.len()) as u64);
+        assert_eq!(
+            real.memories + real.superseded,
+            (before - known.len()) as u64
+        );
     }
 
     async fn restart(&mut self) {
@@ -172,9 +227,17 @@ impl Simulation {
     }
 
     fn trouble(&mut self) {
-        let moods = [Mood::Fine, Mood::Fine, Mood::Away(None), Mood::Hangs, Mood::Misconfigured];
+        let moods = [
+            Mood::Fine,
+            Mood::Fine,
+            Mood::Away(None),
+            Mood::Hangs,
+            Mood::Misconfigured,
+        ];
         let mood = self.dice.one_of(&moods).clone();
-        self.embedder.iter().for_each(|embedder| embedder.feels(mood.clone()));
+        self.embedder
+            .iter()
+            .for_each(|embedder| embedder.feels(mood.clone()));
     }
 
     async fn check(&self) {
@@ -186,7 +249,10 @@ impl Simulation {
             for whose in SUBJECTS {
                 let may_see = |m: &&Memory| m.is_current(now) && m.is_visible_to(&subject(whose));
                 let seen: Vec<&Memory> = known.values().filter(may_see).collect();
-                let mut own: Vec<_> = seen.iter().filter(|m| m.subject == subject(whose)).collect();
+                let mut own: Vec<_> = seen
+                    .iter()
+                    .filter(|m| m.subject == subject(whose))
+                    .collect();
                 own.sort_by_key(|m| m.id);
                 let own: Vec<_> = own.iter().map(|m| m.content.clone()).collect();
                 assert_eq!(bot.listed(whose).await, own);
@@ -194,17 +260,26 @@ impl Simulation {
                 assert_eq!(manifest.lines().count(), seen.len(), "{manifest}");
                 assert!(seen.iter().all(|m| manifest.contains(&m.id.to_string())));
                 for word in WORDS {
-                    let ask = RecallAsk { limit: 100, ..query(whose, word) };
+                    let ask = RecallAsk {
+                        limit: 100,
+                        ..query(whose, word)
+                    };
                     let found = bot.recall(ask).await.unwrap();
                     let mut ids: Vec<_> = found.hits.iter().map(|hit| hit.memory.id).collect();
                     ids.sort();
                     let is_told = |m: &&&Memory| m.content.split(' ').next() == Some(word);
                     let must: Vec<_> = seen.iter().filter(is_told).map(|m| m.id).collect();
                     assert!(must.iter().all(|id| ids.contains(id)), "{word} of {whose}");
-                    assert!(ids.iter().all(|id| seen.iter().any(|m| m.id == *id)), "{ids:?}");
+                    assert!(
+                        ids.iter().all(|id| seen.iter().any(|m| m.id == *id)),
+                        "{ids:?}"
+                    );
                 }
                 for (id, memory) in known {
-                    let answer = bot.engine.memory(&bot.tenant, *id, Some(subject(whose))).await;
+                    let answer = bot
+                        .engine
+                        .memory(&bot.tenant, *id, Some(subject(whose)))
+                        .await;
                     assert_eq!(answer.is_ok(), memory.is_visible_to(&subject(whose)));
                 }
             }

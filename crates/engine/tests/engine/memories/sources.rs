@@ -11,11 +11,17 @@ use super::{ANN, BOB, acme, fact, from, subject, world};
 use crate::kit::{Memories, World, unswept};
 
 fn nameless(content: &str) -> RememberAsk {
-    RememberAsk { subject: None, ..fact(ANN, content) }
+    RememberAsk {
+        subject: None,
+        ..fact(ANN, content)
+    }
 }
 
 fn is_missing(answer: &Result<memoird_engine::RememberOutcome, EngineError>) -> bool {
-    matches!(answer, Err(EngineError::Core(CoreError::SourceNotFound { .. })))
+    matches!(
+        answer,
+        Err(EngineError::Core(CoreError::SourceNotFound { .. }))
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -23,14 +29,23 @@ async fn a_fact_without_a_subject_is_of_the_sessions_subject() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", BOB, "I like tea").await;
-    let ask = RememberAsk { source: from("s", &[]), ..nameless("likes tea") };
+    let ask = RememberAsk {
+        source: from("s", &[]),
+        ..nameless("likes tea")
+    };
     let memory = bot.remember(ask).await.unwrap().memory;
     assert_eq!(memory.subject, subject(BOB));
     let source = memory.source.unwrap();
-    assert_eq!(source.generation, Some(bot.view("s").await.unwrap().head.generation));
+    assert_eq!(
+        source.generation,
+        Some(bot.view("s").await.unwrap().head.generation)
+    );
     for ask in [
         nameless("likes tea"),
-        RememberAsk { source: from("nobody", &[]), ..nameless("likes tea") },
+        RememberAsk {
+            source: from("nobody", &[]),
+            ..nameless("likes tea")
+        },
     ] {
         match bot.remember(ask).await {
             Err(EngineError::Core(CoreError::MemoryInvalid { field, .. })) => {
@@ -50,28 +65,60 @@ async fn the_words_and_the_time_come_from_the_turns() {
         turn.timestamp = Timestamp::new(second, 0);
         encoding::encode(turn)
     };
-    let turns = vec![said("I like tea.", 100), said("And", 200), said("also coffee.", 300)];
-    let command = AppendCommand { turns, subject: Some(subject(ANN)), ..AppendCommand::default() };
+    let turns = vec![
+        said("I like tea.", 100),
+        said("And", 200),
+        said("also coffee.", 300),
+    ];
+    let command = AppendCommand {
+        turns,
+        subject: Some(subject(ANN)),
+        ..AppendCommand::default()
+    };
     bot.append("s", command).await.unwrap();
     let generation = bot.view("s").await.unwrap().head.generation;
 
-    let ask = RememberAsk { source: from("s", &[3, 1, 3]), ..nameless("") };
+    let ask = RememberAsk {
+        source: from("s", &[3, 1, 3]),
+        ..nameless("")
+    };
     let memory = bot.remember(ask.clone()).await.unwrap().memory;
     assert_eq!(memory.content, "I like tea.\nalso coffee.");
     assert_eq!(memory.observed_at, Timestamp::new(300, 0).unwrap());
     assert_eq!(memory.source.as_ref().unwrap().seqs, [1, 3]);
-    let own = RememberAsk { observed_at: Timestamp::new(7, 0), ..ask.clone() };
-    let own = RememberAsk { content: "likes two drinks".to_owned(), ..own };
+    let own = RememberAsk {
+        observed_at: Timestamp::new(7, 0),
+        ..ask.clone()
+    };
+    let own = RememberAsk {
+        content: "likes two drinks".to_owned(),
+        ..own
+    };
     let memory = bot.remember(own).await.unwrap().memory;
-    assert_eq!((memory.content.as_str(), memory.observed_at.seconds()), ("likes two drinks", 7));
+    assert_eq!(
+        (memory.content.as_str(), memory.observed_at.seconds()),
+        ("likes two drinks", 7)
+    );
 
-    assert!(is_missing(&bot.remember(RememberAsk { source: from("s", &[1, 4]), ..ask }).await));
-    let ask = RememberAsk { source: from("nobody", &[1]), ..fact(ANN, "") };
+    assert!(is_missing(
+        &bot.remember(RememberAsk {
+            source: from("s", &[1, 4]),
+            ..ask
+        })
+        .await
+    ));
+    let ask = RememberAsk {
+        source: from("nobody", &[1]),
+        ..fact(ANN, "")
+    };
     assert!(is_missing(&bot.remember(ask).await));
 
     // The journal still has what has ended.
     bot.end("s").await.unwrap();
-    let mut ended = RememberAsk { source: from("s", &[2]), ..fact(ANN, "") };
+    let mut ended = RememberAsk {
+        source: from("s", &[2]),
+        ..fact(ANN, "")
+    };
     let memory = bot.remember(ended.clone()).await.unwrap().memory;
     assert_eq!(memory.content, "And");
     assert_eq!(
@@ -80,7 +127,10 @@ async fn the_words_and_the_time_come_from_the_turns() {
         "it is known which life it was"
     );
     bot.tell("s", ANN, "a new life").await;
-    assert!(is_missing(&bot.remember(ended.clone()).await), "the live one has only one turn");
+    assert!(
+        is_missing(&bot.remember(ended.clone()).await),
+        "the live one has only one turn"
+    );
     ended.source.as_mut().unwrap().generation = Some(generation);
     assert_eq!(bot.remember(ended).await.unwrap().memory.content, "And");
 }
@@ -92,14 +142,23 @@ async fn a_source_that_asks_for_too_much_is_refused() {
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "hello").await;
     for seqs in [&[1, 2, 3, 4][..], &[0, 1]] {
-        match bot.remember(RememberAsk { source: from("s", seqs), ..fact(ANN, "x") }).await {
+        match bot
+            .remember(RememberAsk {
+                source: from("s", seqs),
+                ..fact(ANN, "x")
+            })
+            .await
+        {
             Err(EngineError::Core(CoreError::MemoryInvalid { field, .. })) => {
                 assert_eq!(field, "source.seqs");
             }
             other => panic!("{other:?}"),
         }
     }
-    let twice = RememberAsk { source: from("s", &[1, 1, 1, 1]), ..fact(ANN, "x") };
+    let twice = RememberAsk {
+        source: from("s", &[1, 1, 1, 1]),
+        ..fact(ANN, "x")
+    };
     bot.remember(twice).await.unwrap();
 }
 
@@ -108,15 +167,27 @@ async fn without_a_journal_the_live_history_is_the_source() {
     let mut config = unswept();
     config.journal.durability = Durability::Off;
     config.limits.max_history_turns = 2;
-    let world = World { memories: Some(Memories::new()), ..World::new(config) };
+    let world = World {
+        memories: Some(Memories::new()),
+        ..World::new(config)
+    };
     let bot = acme(&world.open().await);
     for text in ["the anchor", "one", "two", "three"] {
         bot.tell("s", ANN, text).await;
     }
-    let of = |seq: u64| RememberAsk { source: from("s", &[seq]), ..nameless("") };
+    let of = |seq: u64| RememberAsk {
+        source: from("s", &[seq]),
+        ..nameless("")
+    };
     assert_eq!(bot.remember(of(4)).await.unwrap().memory.content, "three");
-    assert!(is_missing(&bot.remember(of(2)).await), "it left the history");
+    assert!(
+        is_missing(&bot.remember(of(2)).await),
+        "it left the history"
+    );
     bot.end("s").await.unwrap();
-    let ended = RememberAsk { subject: Some(subject(ANN)), ..of(4) };
+    let ended = RememberAsk {
+        subject: Some(subject(ANN)),
+        ..of(4)
+    };
     assert!(is_missing(&bot.remember(ended).await));
 }

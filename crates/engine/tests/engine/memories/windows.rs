@@ -14,7 +14,10 @@ use crate::kit::{Dice, Memories, World, settle, unswept};
 use crate::windows::{Abacus, asking, model, with_models};
 
 fn config() -> EngineConfig {
-    with_models(unswept(), vec![model("large", 100_000, &Arc::<Abacus>::default())])
+    with_models(
+        unswept(),
+        vec![model("large", 100_000, &Arc::<Abacus>::default())],
+    )
 }
 
 fn world() -> World {
@@ -23,8 +26,14 @@ fn world() -> World {
 
 /// A window with memories of this.
 fn with_memories(words: &str) -> ContextRequest {
-    let memories = Some(RecallAsk { query: words.to_owned(), ..RecallAsk::default() });
-    ContextRequest { memories, ..ContextRequest::default() }
+    let memories = Some(RecallAsk {
+        query: words.to_owned(),
+        ..RecallAsk::default()
+    });
+    ContextRequest {
+        memories,
+        ..ContextRequest::default()
+    }
 }
 
 fn held(window: &ContextOutcome) -> Vec<String> {
@@ -34,7 +43,11 @@ fn held(window: &ContextOutcome) -> Vec<String> {
 /// What is promised of any window.
 fn check(window: &ContextOutcome) {
     let blocks = &window.report.blocks;
-    assert!(blocks.total() <= window.report.input_budget, "{:?}", window.report);
+    assert!(
+        blocks.total() <= window.report.input_budget,
+        "{:?}",
+        window.report
+    );
     let turns: u64 = window.turns.iter().map(|turn| turn.tokens).sum();
     assert_eq!(turns, blocks.anchor + blocks.tail);
     assert_eq!(blocks.memories == 0, window.memories_text.is_empty());
@@ -56,21 +69,33 @@ async fn memories_come_behind_the_turns_and_leave_what_was_sent_as_it_was() {
     let bot = acme(&world.open().await);
     bot.learn(ANN, "Ann likes green tea").await;
     let append = |text: &str| Some(telling(ANN, text));
-    let first = ContextRequest { append: append("hello"), ..ContextRequest::default() };
+    let first = ContextRequest {
+        append: append("hello"),
+        ..ContextRequest::default()
+    };
     let first = contents_of(&bot, first).await;
-    let second = ContextRequest { append: append("what tea?"), ..with_memories("tea") };
+    let second = ContextRequest {
+        append: append("what tea?"),
+        ..with_memories("tea")
+    };
     let second = contents_of(&bot, second).await;
     assert_eq!(held(&second), ["Ann likes green tea"]);
     assert!(second.memories_text.starts_with("<recalled_memories>"));
     assert_eq!(second.turns[0].content, first.turns[0].content);
     assert_eq!(second.turns.len(), 2);
     assert!(second.report.stable_prefix_tokens > 0 && !second.report.degraded);
-    let third = ContextRequest { append: append("more"), ..ContextRequest::default() };
+    let third = ContextRequest {
+        append: append("more"),
+        ..ContextRequest::default()
+    };
     let third = contents_of(&bot, third).await;
     assert!(third.memories.is_empty() && third.report.blocks.memories == 0);
     assert_eq!(third.turns[..2].len(), 2);
     for (sent, again) in second.turns.iter().zip(&third.turns) {
-        assert_eq!(sent.content, again.content, "without the memories nothing has moved");
+        assert_eq!(
+            sent.content, again.content,
+            "without the memories nothing has moved"
+        );
     }
     let plain = third.report.stable_prefix_tokens;
     assert_eq!(
@@ -84,8 +109,12 @@ async fn nothing_is_told_twice() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "I like green tea, you know").await;
-    bot.tell("s", ANN, "Ann plays chess with the tea club").await;
-    let ask = RememberAsk { source: from("s", &[1]), ..fact(ANN, "Ann likes green tea") };
+    bot.tell("s", ANN, "Ann plays chess with the tea club")
+        .await;
+    let ask = RememberAsk {
+        source: from("s", &[1]),
+        ..fact(ANN, "Ann likes green tea")
+    };
     bot.learn_so(ask).await;
     bot.learn(ANN, "chess with the tea club").await;
     bot.learn(ANN, "Ann keeps tea in a tin").await;
@@ -95,7 +124,10 @@ async fn nothing_is_told_twice() {
     for _ in 0..30 {
         bot.tell("s", ANN, &"x".repeat(300)).await;
     }
-    let request = ContextRequest { memories: with_memories("tea").memories, ..asking("", 4_000) };
+    let request = ContextRequest {
+        memories: with_memories("tea").memories,
+        ..asking("", 4_000)
+    };
     let request = ContextRequest {
         policy: Some(memoird_core::window::Policy::SlidingWindow { turns: 2 }),
         ..request
@@ -109,7 +141,10 @@ async fn a_word_in_a_question_does_not_tell_a_memory() {
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "are you vegan?").await;
     bot.learn(ANN, "vegan").await;
-    assert_eq!(held(&contents_of(&bot, with_memories("vegan")).await), ["vegan"]);
+    assert_eq!(
+        held(&contents_of(&bot, with_memories("vegan")).await),
+        ["vegan"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,17 +155,31 @@ async fn what_is_held_makes_no_room_that_is_not_there() {
     // Three hits of which the second one does not fit; the window holds it.
     let long = format!("tea tea tea tea {}", "y".repeat(500));
     bot.tell("s", ANN, &long).await;
-    bot.learn_so(RememberAsk { importance: Some(1.0), ..fact(ANN, "tea tea tea tea tea") }).await;
+    bot.learn_so(RememberAsk {
+        importance: Some(1.0),
+        ..fact(ANN, "tea tea tea tea tea")
+    })
+    .await;
     bot.learn(ANN, &long).await;
     let last = format!("tea {}", "z".repeat(400));
-    bot.learn_so(RememberAsk { importance: Some(0.0), ..fact(ANN, &last) }).await;
+    bot.learn_so(RememberAsk {
+        importance: Some(0.0),
+        ..fact(ANN, &last)
+    })
+    .await;
     let found = bot.recall(query(ANN, "tea")).await.unwrap();
-    assert_eq!(found.hits[1].memory.content, long, "else this test says nothing");
+    assert_eq!(
+        found.hits[1].memory.content, long,
+        "else this test says nothing"
+    );
     for tokens in 650..=1_600 {
         world.config.long_term.window_tokens = tokens;
         bot.engine.adopt(world.config.clone());
         // As small as it can be.
-        let mut request = ContextRequest { peek: true, ..with_memories("tea") };
+        let mut request = ContextRequest {
+            peek: true,
+            ..with_memories("tea")
+        };
         request.budget = asking("", 10_400).budget;
         request.overhead_tokens = 10_400 - 660 - tokens / 2;
         if let Ok(window) = bot.context("s", request).await {
@@ -147,7 +196,8 @@ async fn a_current_turn_that_fits_without_memories_is_never_refused() {
     let world = world();
     let bot = acme(&world.open().await);
     for number in 0..20 {
-        bot.learn(ANN, &format!("tea {number} {}", "t".repeat(number * 7))).await;
+        bot.learn(ANN, &format!("tea {number} {}", "t".repeat(number * 7)))
+            .await;
     }
     bot.tell("s", ANN, "hello").await;
     let (mut with, mut without) = (0, 0);
@@ -157,18 +207,34 @@ async fn a_current_turn_that_fits_without_memories_is_never_refused() {
         let tokens = 500 + dice.below(6_000);
         let budget = asking("", tokens).budget;
         let peek = dice.once_in(2);
-        let plain = ContextRequest { budget, peek: true, ..ContextRequest::default() };
+        let plain = ContextRequest {
+            budget,
+            peek: true,
+            ..ContextRequest::default()
+        };
         let plain = bot.context("s", plain).await;
-        let asked = ContextRequest { budget, peek, ..with_memories("tea") };
+        let asked = ContextRequest {
+            budget,
+            peek,
+            ..with_memories("tea")
+        };
         let asked = bot.context("s", asked).await;
-        assert_eq!(plain.is_ok(), asked.is_ok(), "{tokens} tokens, {:?}", asked.err());
+        assert_eq!(
+            plain.is_ok(),
+            asked.is_ok(),
+            "{tokens} tokens, {:?}",
+            asked.err()
+        );
         if let Ok(window) = asked {
             check(&window);
             with += usize::from(!window.memories.is_empty());
             without += usize::from(window.memories.is_empty());
         }
     }
-    assert!(with > 50 && without > 10, "{with} with memories, {without} without");
+    assert!(
+        with > 50 && without > 10,
+        "{with} with memories, {without} without"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,14 +242,24 @@ async fn the_block_stays_in_its_share() {
     let world = world();
     let bot = acme(&world.open().await);
     for number in 0..8 {
-        bot.learn(ANN, &format!("tea number {number} {}", "t".repeat(200))).await;
+        bot.learn(ANN, &format!("tea number {number} {}", "t".repeat(200)))
+            .await;
     }
     bot.tell("s", ANN, "hello").await;
     let window = contents_of(&bot, with_memories("tea")).await;
     assert!((1..8).contains(&window.memories.len()));
     assert!(window.report.blocks.memories <= 1_000);
-    assert!(window.report.notes.iter().any(|note| note.contains("of 8 recalled")));
-    let small = ContextRequest { memories: with_memories("tea").memories, ..asking("", 4_000) };
+    assert!(
+        window
+            .report
+            .notes
+            .iter()
+            .any(|note| note.contains("of 8 recalled"))
+    );
+    let small = ContextRequest {
+        memories: with_memories("tea").memories,
+        ..asking("", 4_000)
+    };
     assert!(contents_of(&bot, small).await.report.blocks.memories <= 400);
 }
 
@@ -193,7 +269,10 @@ async fn a_look_leaves_no_note_and_a_window_does() {
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "likes tea").await;
     bot.tell("s", ANN, "hello").await;
-    let peek = ContextRequest { peek: true, ..with_memories("tea") };
+    let peek = ContextRequest {
+        peek: true,
+        ..with_memories("tea")
+    };
     assert_eq!(contents_of(&bot, peek).await.memories.len(), 1);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(bot.memory(id).await.unwrap().recalls, 0);
@@ -206,7 +285,10 @@ async fn a_look_leaves_no_note_and_a_window_does() {
 async fn a_recall_that_fails_gives_notes_and_a_window() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let config = with_embedder(config(), &embedder);
-    let world = World { memories: Some(Memories::new()), ..World::new(config) };
+    let world = World {
+        memories: Some(Memories::new()),
+        ..World::new(config)
+    };
     let bot = acme(&world.open().await);
     bot.learn(ANN, "likes tea").await;
     bot.tell("s", ANN, "hello").await;
@@ -221,13 +303,19 @@ async fn a_recall_that_fails_gives_notes_and_a_window() {
     assert!(nothing.report.degraded && nothing.memories.is_empty());
     assert_eq!(nothing.turns.len(), 1);
     // What is asked wrongly is said, before anything is appended.
-    let wrong = ContextRequest { append: Some(telling(ANN, "x")), ..with_memories(" ") };
+    let wrong = ContextRequest {
+        append: Some(telling(ANN, "x")),
+        ..with_memories(" ")
+    };
     assert!(bot.context("s", wrong).await.is_err());
     assert_eq!(bot.view("s").await.unwrap().head.last_seq, 1);
 
     let off = World {
         memories: None,
-        ..World::new(with_models(unswept(), vec![model("large", 100_000, &Arc::default())]))
+        ..World::new(with_models(
+            unswept(),
+            vec![model("large", 100_000, &Arc::default())],
+        ))
     };
     let bot = acme(&off.open().await);
     bot.tell("s", ANN, "hello").await;

@@ -23,7 +23,9 @@ async fn in_the_middle_of_traffic_nothing_is_lost_and_every_end_is_delivered() {
             config.limits.max_history_turns = usize::try_from(1 + dice.below(9)).unwrap();
             config.sessions.session_ttl = Duration::from_secs(1 + dice.below(90));
             if dice.once_in(2) {
-                config.tenants.push(capped("other", usize::try_from(dice.below(5)).unwrap()));
+                config
+                    .tenants
+                    .push(capped("other", usize::try_from(dice.below(5)).unwrap()));
             }
             with_hooks(config, [hooked("a", &hook)])
         };
@@ -60,7 +62,10 @@ async fn in_the_middle_of_traffic_nothing_is_lost_and_every_end_is_delivered() {
         let hook_name = HookName::parse("a").unwrap();
         for (text, generation) in said_where {
             let life = &record.lives[&generation];
-            assert!(life.texts.contains(&text) && life.owed.contains(&hook_name), "{life:?}");
+            assert!(
+                life.texts.contains(&text) && life.owed.contains(&hook_name),
+                "{life:?}"
+            );
         }
         let seen = hook.seen();
         assert_eq!(seen.len(), record.lives.len(), "each once");

@@ -77,7 +77,9 @@ impl Op {
             13 => Self::reuse(dice, client),
             14..16 => Self::Patch,
             16..18 => Self::End,
-            18 => Self::Reset { run_hooks: dice.once_in(2) },
+            18 => Self::Reset {
+                run_hooks: dice.once_in(2),
+            },
             19 | 20 => Self::View,
             21 => Self::Live,
             22 => Self::List,
@@ -90,7 +92,9 @@ impl Op {
         let key = client.key();
         let mut model = client.model.lock().unwrap();
         let number = model.says.len();
-        let texts = (0..1 + dice.below(3)).map(|part| format!("{number}.{part}")).collect();
+        let texts = (0..1 + dice.below(3))
+            .map(|part| format!("{number}.{part}"))
+            .collect();
         let name = dice.once_in(2).then(|| format!("key {number}"));
         let mut expected = Expected::default();
         let record = client.store.record();
@@ -109,7 +113,10 @@ impl Op {
             fresh: 0,
             done: None,
         });
-        Self::Say { say: number, expected }
+        Self::Say {
+            say: number,
+            expected,
+        }
     }
 
     /// Says something of this session again that has a name.
@@ -117,14 +124,19 @@ impl Op {
         let key = client.key();
         let mut model = client.model.lock().unwrap();
         let mine = model.says.iter().enumerate().rev();
-        let mine = mine.filter(|(_, say)| say.name.is_some() && say.key == key).take(4);
+        let mine = mine
+            .filter(|(_, say)| say.name.is_some() && say.key == key)
+            .take(4);
         let candidates: Vec<usize> = mine.map(|(number, _)| number).collect();
         if candidates.is_empty() {
             return Self::View;
         }
         let say = *dice.one_of(&candidates);
         model.says[say].under_way += 1;
-        Self::Say { say, expected: Expected::default() }
+        Self::Say {
+            say,
+            expected: Expected::default(),
+        }
     }
 
     fn window(dice: &mut Dice, client: &Client) -> Self {
@@ -166,7 +178,10 @@ impl Op {
         }
         let say = *dice.one_of(&done);
         let session = say.key.session.as_str().to_owned();
-        Self::Reuse { name: say.name.clone().unwrap(), session }
+        Self::Reuse {
+            name: say.name.clone().unwrap(),
+            session,
+        }
     }
 }
 
@@ -178,11 +193,20 @@ impl Client {
         model: Arc<Mutex<Model>>,
         store: Arc<FaultyStore>,
     ) -> Self {
-        Self { bot, session, turns_max, model, store }
+        Self {
+            bot,
+            session,
+            turns_max,
+            model,
+            store,
+        }
     }
 
     fn key(&self) -> SessionKey {
-        SessionKey { tenant: self.bot.tenant.id.clone(), session: session_id(&self.session) }
+        SessionKey {
+            tenant: self.bot.tenant.id.clone(),
+            session: session_id(&self.session),
+        }
     }
 
     pub(crate) async fn run(&self, op: Op) {
@@ -219,7 +243,9 @@ impl Client {
             Op::List => {
                 let views = self.bot.views(3).await;
                 let record = self.store.record();
-                views.iter().for_each(|view| check_view(&record, &self.bot, view));
+                views
+                    .iter()
+                    .for_each(|view| check_view(&record, &self.bot, view));
             }
             Op::Journal => self.journal().await,
             Op::Window(look) => self.window(look).await,
@@ -227,10 +253,14 @@ impl Client {
     }
 
     async fn window(&self, look: Look) {
-        let budget =
-            BudgetOverride { context_window: Some(look.tokens), ..BudgetOverride::default() };
+        let budget = BudgetOverride {
+            context_window: Some(look.tokens),
+            ..BudgetOverride::default()
+        };
         let request = ContextRequest {
-            append: look.say.map(|(number, expected)| self.command(number, expected)),
+            append: look
+                .say
+                .map(|(number, expected)| self.command(number, expected)),
             budget,
             policy: Some(look.policy),
             attempt: look.attempt,
@@ -278,7 +308,10 @@ impl Client {
         assert!(is_so, "{shown:?} of {history:?}: {look:?}");
         assert_eq!(shown.last(), history.last(), "what is said now: {look:?}");
         let is_sliding = matches!(look.policy, Policy::SlidingWindow { .. });
-        assert!(is_sliding || shown.first() == history.first(), "the anchor: {look:?}");
+        assert!(
+            is_sliding || shown.first() == history.first(),
+            "the anchor: {look:?}"
+        );
         let report = &window.report;
         assert!(report.blocks.total() <= report.input_budget, "{report:?}");
         assert!(report.input_budget <= look.tokens && report.stable_prefix_tokens <= look.tokens);
@@ -299,7 +332,10 @@ impl Client {
     }
 
     async fn say(&self, number: usize, expected: Expected) {
-        let answer = self.bot.append(&self.session, self.command(number, expected)).await;
+        let answer = self
+            .bot
+            .append(&self.session, self.command(number, expected))
+            .await;
         self.note(number, expected, answer);
     }
 
@@ -318,7 +354,10 @@ impl Client {
         let life = &self.store.record().lives[&done.generation];
         let seqs =
             usize::try_from(done.first_seq - 1).unwrap()..usize::try_from(done.last_seq).unwrap();
-        assert_eq!(life.texts[seqs], say.texts, "acknowledged and not written: {say:?}");
+        assert_eq!(
+            life.texts[seqs], say.texts,
+            "acknowledged and not written: {say:?}"
+        );
         assert_eq!(life.key, say.key);
         match say.done {
             Some(before) => assert_eq!(before, done, "twice: {say:?}"),
@@ -335,15 +374,22 @@ impl Client {
     }
 
     async fn patch(&self) {
-        let Ok(state) = self.bot.patch(&self.session, r#"{"a":1}"#, None).await else { return };
+        let Ok(state) = self.bot.patch(&self.session, r#"{"a":1}"#, None).await else {
+            return;
+        };
         let record = self.store.record();
         let mut lives = record.lives.values().filter(|life| life.key == self.key());
-        assert!(lives.any(|life| life.state_version >= state.version), "{state:?}");
+        assert!(
+            lives.any(|life| life.state_version >= state.version),
+            "{state:?}"
+        );
     }
 
     /// What is read are the newest turns of some moment that the journal knows of.
     async fn live(&self) {
-        let Ok(live) = self.bot.live(&self.session).await else { return };
+        let Ok(live) = self.bot.live(&self.session).await else {
+            return;
+        };
         let Some(newest) = live.last() else { return };
         let record = self.store.record();
         let mine = record.lives.values().filter(|life| life.key == self.key());
@@ -352,14 +398,23 @@ impl Client {
             Some(kept(&life.texts[..=place], self.turns_max))
         });
         let found: Vec<_> = found.collect();
-        assert_eq!(found, [live.iter().collect::<Vec<_>>()], "{live:?} was never so");
+        assert_eq!(
+            found,
+            [live.iter().collect::<Vec<_>>()],
+            "{live:?} was never so"
+        );
     }
 
     async fn journal(&self) {
-        let Ok(turns) = self.bot.journal(&self.session, None).await else { return };
+        let Ok(turns) = self.bot.journal(&self.session, None).await else {
+            return;
+        };
         let record = self.store.record();
         let mut mine = record.lives.values().filter(|life| life.key == self.key());
-        assert!(mine.any(|life| life.texts.starts_with(&turns)), "{turns:?} was never so");
+        assert!(
+            mine.any(|life| life.texts.starts_with(&turns)),
+            "{turns:?} was never so"
+        );
     }
 }
 

@@ -43,16 +43,23 @@ pub(crate) struct Log {
 /// Those of a simulation.
 pub(crate) fn flaky_hooks(seed: u64, store: &Arc<FaultyStore>) -> Vec<Arc<FlakyHook>> {
     let all: &[_] = &[EndReason::Expired, EndReason::Evicted, EndReason::Ended];
-    let kinds = [("each", all, 1), ("many", all, 4), ("expired", &all[..1], 100)];
-    let made = kinds.into_iter().zip(1..).map(|((name, on, batch_max), number)| FlakyHook {
-        name,
-        on,
-        batch_max,
-        is_tame: AtomicBool::new(false),
-        dice: Mutex::new(Dice(seed ^ number)),
-        store: Arc::clone(store),
-        log: Mutex::default(),
-    });
+    let kinds = [
+        ("each", all, 1),
+        ("many", all, 4),
+        ("expired", &all[..1], 100),
+    ];
+    let made = kinds
+        .into_iter()
+        .zip(1..)
+        .map(|((name, on, batch_max), number)| FlakyHook {
+            name,
+            on,
+            batch_max,
+            is_tame: AtomicBool::new(false),
+            dice: Mutex::new(Dice(seed ^ number)),
+            store: Arc::clone(store),
+            log: Mutex::default(),
+        });
     made.map(Arc::new).collect()
 }
 
@@ -62,7 +69,11 @@ impl FlakyHook {
         config.subscription.on = self.on.to_vec();
         config.timeout = Duration::from_secs(2);
         config.concurrency = 2;
-        config.retry = RetryPolicy { tries_max: 4, pause_ms_min: 200, pause_ms_max: 20_000 };
+        config.retry = RetryPolicy {
+            tries_max: 4,
+            pause_ms_min: 200,
+            pause_ms_max: 20_000,
+        };
         config
     }
 
@@ -73,7 +84,11 @@ impl FlakyHook {
     /// Holds a call against the journal, as it is at this moment.
     fn look_at(&self, call: &HookCall) -> Result<(), String> {
         let (ended, id) = (&call.ended, &call.delivery);
-        let state = self.store.delivery(id).unwrap().map(|delivery| delivery.state);
+        let state = self
+            .store
+            .delivery(id)
+            .unwrap()
+            .map(|delivery| delivery.state);
         let record = self.store.record();
         let life = record.lives.get(&ended.generation).ok_or("it never was")?;
         let is_so = life.ended == Some(ended.reason)
@@ -96,7 +111,9 @@ impl FlakyHook {
             log.violations.extend(outcome.err());
         }
         if calls.len() > self.batch_max {
-            self.log().violations.push(format!("{} calls at once", calls.len()));
+            self.log()
+                .violations
+                .push(format!("{} calls at once", calls.len()));
         }
     }
 
@@ -113,17 +130,28 @@ impl FlakyHook {
             let is_free = reason == EndReason::Reset && life.owed.is_empty();
             let asks_for_all = reason == EndReason::Reset && self.on.contains(&EndReason::Ended);
             let wants = self.on.contains(&reason) || asks_for_all;
-            assert_eq!(life.owed.contains(&name), wants && !is_free, "{} {life:?}", self.name);
+            assert_eq!(
+                life.owed.contains(&name),
+                wants && !is_free,
+                "{} {life:?}",
+                self.name
+            );
             owed.extend(life.owed.contains(&name).then_some(*generation));
         }
         assert_eq!(log.done, owed, "{}", self.name);
-        assert!(log.calls.len() > owed.len(), "{} was never repeated", self.name);
+        assert!(
+            log.calls.len() > owed.len(),
+            "{} was never repeated",
+            self.name
+        );
     }
 }
 
 /// Gives everything that is owed a last chance, at which nothing fails.
 pub(crate) async fn deliver_all(engine: &Engine, hooks: &[Arc<FlakyHook>]) {
-    hooks.iter().for_each(|hook| hook.is_tame.store(true, Ordering::Relaxed));
+    hooks
+        .iter()
+        .for_each(|hook| hook.is_tame.store(true, Ordering::Relaxed));
     // Longer than any session lives and any pause lasts: then nothing is under way.
     sleep(Duration::from_secs(300)).await;
     let list = || engine.deliveries(DeliveryFilter::default(), None, usize::MAX);
@@ -136,7 +164,10 @@ pub(crate) async fn deliver_all(engine: &Engine, hooks: &[Arc<FlakyHook>]) {
     sleep(Duration::from_secs(300)).await;
     let left = list().await.unwrap();
     let is_open = |state| state != DeliveryState::Done;
-    let open: Vec<_> = left.iter().filter(|view| is_open(view.delivery.state)).collect();
+    let open: Vec<_> = left
+        .iter()
+        .filter(|view| is_open(view.delivery.state))
+        .collect();
     assert!(open.is_empty(), "{open:?}");
 }
 
@@ -162,7 +193,15 @@ impl Hook for FlakyHook {
         }
         Box::pin(async move {
             let done = calls.iter().map(|call| call.ended.generation);
-            let failed = |again| vec![Err(HookError { problem: "no".into(), again }); calls.len()];
+            let failed = |again| {
+                vec![
+                    Err(HookError {
+                        problem: "no".into(),
+                        again
+                    });
+                    calls.len()
+                ]
+            };
             match act {
                 2 => std::future::pending().await,
                 3 => return failed(Again::Later),

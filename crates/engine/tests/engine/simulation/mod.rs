@@ -30,8 +30,11 @@ use flaky::{FlakyHook, flaky_hooks};
 use model::Model;
 
 /// Id, cap, TTL in seconds, turns of a history.
-const TENANTS: [(&str, usize, u64, usize); 3] =
-    [("small", 3, 60, 3), ("uncapped", 0, 100, 5), ("large", 5, 150, 8)];
+const TENANTS: [(&str, usize, u64, usize); 3] = [
+    ("small", 3, 60, 3),
+    ("uncapped", 0, 100, 5),
+    ("large", 5, 150, 8),
+];
 const MAX_SESSIONS: usize = 9;
 const LIVES: u64 = 6;
 const ROUNDS: u64 = 25;
@@ -59,7 +62,12 @@ fn a_seed_repeats_exactly() {
         let record = simulation.store.record();
         let calls = simulation.hooks.iter().map(|hook| hook.log().calls.clone());
         let calls = calls.collect::<Vec<_>>();
-        (format!("{:?}", record.lives), record.set_sizes.clone(), record.failures, calls)
+        (
+            format!("{:?}", record.lives),
+            record.set_sizes.clone(),
+            record.failures,
+            calls,
+        )
     };
     let (lives, sizes, failures, calls) = run();
     assert_eq!((lives, sizes, failures, calls), run());
@@ -98,14 +106,27 @@ fn config() -> EngineConfig {
 impl Simulation {
     fn new(seed: u64) -> Self {
         let store = Arc::<FaultyStore>::default();
-        let tenants = TENANTS.iter().map(|(id, cap, ttl, _)| (tenant_id(id), (*cap, ttl * 1_000)));
-        let rules = Rules { max_sessions: MAX_SESSIONS, tenants: tenants.collect(), strict: true };
+        let tenants = TENANTS
+            .iter()
+            .map(|(id, cap, ttl, _)| (tenant_id(id), (*cap, ttl * 1_000)));
+        let rules = Rules {
+            max_sessions: MAX_SESSIONS,
+            tenants: tenants.collect(),
+            strict: true,
+        };
         store.record().rules = Some(rules);
         let (mut config, model) = (config(), Arc::default());
         let hooks = flaky_hooks(seed, &store);
         config.hooks.hooks = hooks.iter().map(FlakyHook::config).collect();
         config.hooks.concurrency = 4;
-        Self { dice: Dice(seed), config, store, model, hooks, now: Steady(0) }
+        Self {
+            dice: Dice(seed),
+            config,
+            store,
+            model,
+            hooks,
+            now: Steady(0),
+        }
     }
 
     fn run(&mut self) {
@@ -181,8 +202,13 @@ impl Simulation {
     /// Decides which of the next commits fail.
     fn arm(&mut self) {
         if self.dice.once_in(3) {
-            let fates = (0..1 + self.dice.below(4))
-                .map(|_| if self.dice.once_in(2) { Fate::Full } else { Fate::Written });
+            let fates = (0..1 + self.dice.below(4)).map(|_| {
+                if self.dice.once_in(2) {
+                    Fate::Full
+                } else {
+                    Fate::Written
+                }
+            });
             self.store.fate(fates.collect::<Vec<_>>());
         }
         if self.dice.once_in(4) {
@@ -196,8 +222,13 @@ impl Simulation {
             let (id, _, _, turns) = *self.dice.one_of(&TENANTS);
             let bot = Bot::of(engine, id);
             let session = self.choose_session(&bot);
-            let client =
-                Client::new(bot, session, turns, Arc::clone(&self.model), Arc::clone(&self.store));
+            let client = Client::new(
+                bot,
+                session,
+                turns,
+                Arc::clone(&self.model),
+                Arc::clone(&self.store),
+            );
             let op = Op::choose(&mut self.dice, &client);
             let (yields, wait_ms) = (self.dice.below(4), self.dice.below(3));
             calls.spawn(async move {
@@ -237,12 +268,22 @@ impl Simulation {
             let stats = bot.stats();
             total += stats.sessions_live;
             assert!(cap == 0 || stats.sessions_live <= cap as u64, "{stats:?}");
-            let now = self.store.record().counts.get(&bot.tenant.id).copied().unwrap_or_default();
+            let now = self
+                .store
+                .record()
+                .counts
+                .get(&bot.tenant.id)
+                .copied()
+                .unwrap_or_default();
             let before = before.get(&bot.tenant.id).copied().unwrap_or_default();
             assert_eq!(model::counted(&stats), now.since(before), "{stats:?}");
         }
         assert!(total <= MAX_SESSIONS as u64);
         // All wounds are healed.
-        self.store.record().rules.iter_mut().for_each(|rules| rules.strict = true);
+        self.store
+            .record()
+            .rules
+            .iter_mut()
+            .for_each(|rules| rules.strict = true);
     }
 }

@@ -60,16 +60,24 @@ impl Model {
                 .map(|text| places.remove(text.as_str()).unwrap_or_default().leak() as &[_])
                 .collect();
             let whole_at = |generation, first_seq: u64| {
-                (first_seq..).zip(&found).all(|(seq, places)| **places == [(generation, seq)])
+                (first_seq..)
+                    .zip(&found)
+                    .all(|(seq, places)| **places == [(generation, seq)])
             };
             match say.done {
                 Some(done) => {
-                    assert!(whole_at(done.generation, done.first_seq), "{say:?}: {found:?}");
+                    assert!(
+                        whole_at(done.generation, done.first_seq),
+                        "{say:?}: {found:?}"
+                    );
                 }
                 None if found.iter().all(|places| places.is_empty()) => {}
                 None => {
                     let (generation, first_seq) = found[0][0];
-                    assert!(say.in_doubt && whole_at(generation, first_seq), "{say:?}: {found:?}");
+                    assert!(
+                        say.in_doubt && whole_at(generation, first_seq),
+                        "{say:?}: {found:?}"
+                    );
                 }
             }
         }
@@ -80,29 +88,49 @@ impl Model {
 /// The anchor, and the newest `turns_max` of the others.
 pub(crate) fn kept(texts: &[String], turns_max: usize) -> Vec<&String> {
     let (anchor, rest) = texts.split_at(texts.len().min(1));
-    anchor.iter().chain(&rest[rest.len().saturating_sub(turns_max)..]).collect()
+    anchor
+        .iter()
+        .chain(&rest[rest.len().saturating_sub(turns_max)..])
+        .collect()
 }
 
 /// A view tells nothing that the journal does not have.
 pub(crate) fn check_view(record: &Record, bot: &Bot, view: &SessionView) {
     let life = record.lives.get(&view.head.generation);
     let life = life.unwrap_or_else(|| panic!("{view:?} was never written"));
-    assert_eq!((&life.key.tenant, &life.key.session), (&bot.tenant.id, &view.session));
-    assert!(view.head.last_seq <= life.texts.len() as u64, "{view:?} of {life:?}");
-    assert!(view.head.state_version <= life.state_version, "{view:?} of {life:?}");
+    assert_eq!(
+        (&life.key.tenant, &life.key.session),
+        (&bot.tenant.id, &view.session)
+    );
+    assert!(
+        view.head.last_seq <= life.texts.len() as u64,
+        "{view:?} of {life:?}"
+    );
+    assert!(
+        view.head.state_version <= life.state_version,
+        "{view:?} of {life:?}"
+    );
 }
 
 /// The tenant's live sessions are those of the journal, to the last turn.
 pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultyStore) {
     let views = bot.views(4).await;
-    assert!(views.is_sorted_by_key(|view| Reverse(view.head.last_access)), "{views:?}");
+    assert!(
+        views.is_sorted_by_key(|view| Reverse(view.head.last_access)),
+        "{views:?}"
+    );
     let ahead_ms_max = (bot.stats().session_ttl_ms / 64).min(600_000);
-    let seen: BTreeMap<Generation, &SessionView> =
-        views.iter().map(|view| (view.head.generation, view)).collect();
+    let seen: BTreeMap<Generation, &SessionView> = views
+        .iter()
+        .map(|view| (view.head.generation, view))
+        .collect();
     assert_eq!(seen.len(), views.len(), "each once");
     let (lives, unnoted_until): (Vec<_>, _) = {
         let record = store.record();
-        let mine = record.live.iter().filter(|(key, _)| key.tenant == bot.tenant.id);
+        let mine = record
+            .live
+            .iter()
+            .filter(|(key, _)| key.tenant == bot.tenant.id);
         let lives = mine.map(|(_, generation)| (*generation, record.lives[generation].clone()));
         (lives.collect(), record.unnoted_until)
     };
@@ -120,9 +148,16 @@ pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultySt
             (life.texts.len() as u64, life.state_version)
         );
         let query = crate::bot::ALL;
-        let page = bot.engine.history(&bot.tenant, &life.key.session, query).await.unwrap();
+        let page = bot
+            .engine
+            .history(&bot.tenant, &life.key.session, query)
+            .await
+            .unwrap();
         let live: Vec<String> = page.turns.iter().map(|turn| text_of(turn)).collect();
-        assert_eq!(live.iter().collect::<Vec<_>>(), kept(&life.texts, turns_max));
+        assert_eq!(
+            live.iter().collect::<Vec<_>>(),
+            kept(&life.texts, turns_max)
+        );
     }
 }
 

@@ -21,7 +21,11 @@ fn config() -> EngineConfig {
     let mut config = with_models(unswept(), vec![model("m", 1_000, &Arc::default())]);
     config.sessions.max_sessions = 9;
     config.sessions.session_ttl = crate::kit::NEVER;
-    config.tenants = vec![capped("small", 3), capped("uncapped", 0), capped("large", 5)];
+    config.tenants = vec![
+        capped("small", 3),
+        capped("uncapped", 0),
+        capped("large", 5),
+    ];
     config.limits.max_history_turns = TURNS_MAX;
     config
 }
@@ -38,7 +42,9 @@ async fn what_was_acknowledged_holds_on_many_threads() {
         let model: Arc<Mutex<Model>> = Arc::default();
         for wave in 0..10 {
             if wave % 2 == 1 {
-                world.store.fate((0..8).map(|_| *dice.one_of(&[Fate::Full, Fate::Written])));
+                world
+                    .store
+                    .fate((0..8).map(|_| *dice.one_of(&[Fate::Full, Fate::Written])));
             }
             let mut calls = JoinSet::new();
             for _ in 0..100 {

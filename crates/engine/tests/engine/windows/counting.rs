@@ -12,8 +12,12 @@ use crate::kit::{ACME, World, settle, tenant, unswept};
 #[tokio::test(start_paused = true)]
 async fn a_turn_is_counted_once_and_once_again_after_a_restart() {
     let abacus = Arc::<Abacus>::default();
-    let mut config =
-        with_models(unswept(), ["m", "twin"].map(|name| model(name, 500_000, &abacus)).into());
+    let mut config = with_models(
+        unswept(),
+        ["m", "twin"]
+            .map(|name| model(name, 500_000, &abacus))
+            .into(),
+    );
     config.limits.max_history_turns = 8;
     let world = World::new(config);
     for life in 1..=3 {
@@ -22,7 +26,9 @@ async fn a_turn_is_counted_once_and_once_again_after_a_restart() {
         for number in 0..20 {
             bot.say("a", &format!("{life}.{number}")).await.unwrap();
             for name in ["m", "twin", "m"] {
-                bot.context("a", asking(name, 100_000 + number)).await.unwrap();
+                bot.context("a", asking(name, 100_000 + number))
+                    .await
+                    .unwrap();
                 bot.context("a", peeking()).await.unwrap();
             }
         }
@@ -56,14 +62,19 @@ async fn each_scale_counts_for_itself_and_knows_its_counts_again_after_a_reload(
         }
         engine.reconfigure(with_models(unswept(), models())).await;
     }
-    assert_eq!((first.times("[[hello]]"), second.times("[[hello]]")), (1, 1));
+    assert_eq!(
+        (first.times("[[hello]]"), second.times("[[hello]]")),
+        (1, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_counted_once_for_all_sessions() {
     let abacus = Arc::<Abacus>::default();
     let models = ["m", "twin"].map(|name| model(name, 500_000, &abacus));
-    let engine = World::new(with_models(unswept(), models.into())).open().await;
+    let engine = World::new(with_models(unswept(), models.into()))
+        .open()
+        .await;
     let bot = Bot::acme(&engine);
     let (system, tools) = ("be kind", r#"[{"name":"look"}]"#);
     let ask = |name: &str, system: &str| ContextRequest {
@@ -77,12 +88,25 @@ async fn a_prompt_is_counted_once_for_all_sessions() {
     for id in ["a", "b", "c"] {
         bot.say(id, "hello").await.unwrap();
         for name in ["m", "twin"] {
-            seen.push(bot.context(id, ask(name, system)).await.unwrap().report.blocks.system);
+            seen.push(
+                bot.context(id, ask(name, system))
+                    .await
+                    .unwrap()
+                    .report
+                    .blocks
+                    .system,
+            );
         }
     }
     assert_eq!((abacus.times(system), abacus.times(tools)), (1, 1));
     assert_eq!(seen, [seen[0]; 6]);
-    let other = bot.context("a", ask("m", "be kinder")).await.unwrap().report.blocks.system;
+    let other = bot
+        .context("a", ask("m", "be kinder"))
+        .await
+        .unwrap()
+        .report
+        .blocks
+        .system;
     assert_eq!(other, seen[0] + 2);
     let asked = abacus.asked();
     bot.context("a", ask("m", system)).await.unwrap();
@@ -101,15 +125,23 @@ async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
         bot.say("a", &"x".repeat(20_000)).await.unwrap();
     }
     let factor = async |bot: &Bot, name: &str| {
-        let ask = ContextRequest { peek: true, ..asking(name, 400_000) };
+        let ask = ContextRequest {
+            peek: true,
+            ..asking(name, 400_000)
+        };
         bot.context("a", ask).await.unwrap().report.token_factor
     };
     for _ in 0..40 {
-        let ask = ContextRequest { model: "m".into(), ..ContextRequest::default() };
+        let ask = ContextRequest {
+            model: "m".into(),
+            ..ContextRequest::default()
+        };
         let sent = bot.context("a", ask).await.unwrap();
         let counted = sent.report.blocks.total() as f64 / sent.report.token_factor;
         let tokens = format!("{:.0}", counted * 1.3).parse().unwrap();
-        bot.append("a", charged("m-2024-08-06", tokens)).await.unwrap();
+        bot.append("a", charged("m-2024-08-06", tokens))
+            .await
+            .unwrap();
         // A second charge belongs to no window.
         bot.append("a", charged("m", 9_000_000)).await.unwrap();
     }

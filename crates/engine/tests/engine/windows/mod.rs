@@ -34,7 +34,11 @@ impl Tokenizer for Abacus {
             let closed = self.is_closed.lock().unwrap();
             // A test that fails while it is closed must not hang for ever.
             let limit = Duration::from_secs(10);
-            drop(self.opened.wait_timeout_while(closed, limit, |closed| *closed).unwrap());
+            drop(
+                self.opened
+                    .wait_timeout_while(closed, limit, |closed| *closed)
+                    .unwrap(),
+            );
         }
         text.len()
     }
@@ -47,7 +51,12 @@ impl Tokenizer for Abacus {
 impl Abacus {
     /// How often this text was counted.
     pub(crate) fn times(&self, text: &str) -> usize {
-        self.asked.lock().unwrap().iter().filter(|asked| *asked == text).count()
+        self.asked
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|asked| *asked == text)
+            .count()
     }
 
     /// How often anything was.
@@ -63,15 +72,23 @@ impl Abacus {
 
 /// A model of so many tokens, all for the window.
 pub(crate) fn model(name: &str, context_window: u64, tokenizer: &Arc<Abacus>) -> ContextModel {
-    let budget =
-        Budget { context_window, max_reply_tokens: 0, safety_headroom: 0, tool_result_headroom: 0 };
+    let budget = Budget {
+        context_window,
+        max_reply_tokens: 0,
+        safety_headroom: 0,
+        tool_result_headroom: 0,
+    };
     let profile = ModelProfile {
         name: name.to_owned(),
         provider: Provider::OpenAi,
         tokenizer: TokenizerKind::O200k,
         budget,
     };
-    ContextModel { profile, tokenizer: tokenizer.clone(), counter: None }
+    ContextModel {
+        profile,
+        tokenizer: tokenizer.clone(),
+        counter: None,
+    }
 }
 
 /// With these models, of which the first is the default one.
@@ -90,26 +107,46 @@ fn one_model() -> EngineConfig {
 pub(crate) fn texts(turns: &[WindowTurn]) -> Vec<String> {
     let says = |turn: &WindowTurn| {
         let is_said = String::from_utf8_lossy(&turn.content).contains("[[");
-        if is_said { text_of(&turn.content) } else { "...".to_owned() }
+        if is_said {
+            text_of(&turn.content)
+        } else {
+            "...".to_owned()
+        }
     };
     turns.iter().map(says).collect()
 }
 
 /// Asks for so many tokens.
 pub(crate) fn asking(model: &str, context_window: u64) -> ContextRequest {
-    let budget =
-        BudgetOverride { context_window: Some(context_window), ..BudgetOverride::default() };
-    ContextRequest { model: model.to_owned(), budget, ..ContextRequest::default() }
+    let budget = BudgetOverride {
+        context_window: Some(context_window),
+        ..BudgetOverride::default()
+    };
+    ContextRequest {
+        model: model.to_owned(),
+        budget,
+        ..ContextRequest::default()
+    }
 }
 
 fn peeking() -> ContextRequest {
-    ContextRequest { peek: true, ..ContextRequest::default() }
+    ContextRequest {
+        peek: true,
+        ..ContextRequest::default()
+    }
 }
 
 /// What a provider charged, told with a turn.
 fn charged(model: &str, input_tokens: u64) -> AppendCommand {
-    let usage = ModelUsage { model: model.to_owned(), input_tokens, output_tokens: 1 };
-    AppendCommand { usage: Some(usage), ..saying(&["answer"]) }
+    let usage = ModelUsage {
+        model: model.to_owned(),
+        input_tokens,
+        output_tokens: 1,
+    };
+    AppendCommand {
+        usage: Some(usage),
+        ..saying(&["answer"])
+    }
 }
 
 impl Bot {
@@ -118,12 +155,19 @@ impl Bot {
         session: &str,
         request: ContextRequest,
     ) -> Result<ContextOutcome, EngineError> {
-        self.engine.context(&self.tenant, &session_id(session), request).await
+        self.engine
+            .context(&self.tenant, &session_id(session), request)
+            .await
     }
 
     /// What the default window says.
     pub(crate) async fn window(&self, session: &str) -> Result<Vec<String>, EngineError> {
-        Ok(texts(&self.context(session, ContextRequest::default()).await?.turns))
+        Ok(texts(
+            &self
+                .context(session, ContextRequest::default())
+                .await?
+                .turns,
+        ))
     }
 }
 

@@ -18,7 +18,10 @@ const LATE: Duration = Duration::from_millis(60_000 / 64);
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_looked_at_is_not_the_oldest_any_more() {
-    let world = World::new(EngineConfig { tenants: vec![capped(ACME, 2)], ..one_model() });
+    let world = World::new(EngineConfig {
+        tenants: vec![capped(ACME, 2)],
+        ..one_model()
+    });
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     for id in ["a", "b"] {
@@ -126,7 +129,10 @@ async fn a_view_never_tells_of_a_use_in_the_future() {
         sleep(500 * MS).await;
         bot.live("b").await.unwrap();
         let view = bot.view("b").await.unwrap();
-        assert!(view.head.last_access <= now, "a read is no use: {view:?} at {now:?}");
+        assert!(
+            view.head.last_access <= now,
+            "a read is no use: {view:?} at {now:?}"
+        );
     }
 }
 
@@ -168,22 +174,48 @@ async fn a_peek_changes_nothing() {
     }
     let (commits, head) = (world.store.commits(), bot.view("a").await.unwrap().head);
     for tokens in [300, 500, 100_000] {
-        let ask = ContextRequest { policy: Some(TAIL), peek: true, ..asking("large", tokens) };
+        let ask = ContextRequest {
+            policy: Some(TAIL),
+            peek: true,
+            ..asking("large", tokens)
+        };
         bot.context("a", ask).await.unwrap();
         sleep(MS).await;
     }
-    assert!(bot.context("a", ContextRequest { peek: true, ..asking("large", 1) }).await.is_err());
+    assert!(
+        bot.context(
+            "a",
+            ContextRequest {
+                peek: true,
+                ..asking("large", 1)
+            }
+        )
+        .await
+        .is_err()
+    );
     assert_eq!(bot.view("a").await.unwrap().head, head);
-    assert_eq!((world.store.commits(), bot.list().await), (commits, vec!["b".into(), "a".into()]));
+    assert_eq!(
+        (world.store.commits(), bot.list().await),
+        (commits, vec!["b".into(), "a".into()])
+    );
     let windows = bot.stats().windows;
     assert_eq!((windows.built, windows.refused, windows.cuts), (0, 0, 0));
     // What it decided does not bind the next one.
-    let ask = ContextRequest { policy: Some(TAIL), ..asking("large", 600) };
+    let ask = ContextRequest {
+        policy: Some(TAIL),
+        ..asking("large", 600)
+    };
     let answer = bot.context("a", ask).await.unwrap();
-    let ask = ContextRequest { policy: Some(TAIL), ..asking("large", 600) };
+    let ask = ContextRequest {
+        policy: Some(TAIL),
+        ..asking("large", 600)
+    };
     let (twin, _) = (bot.context("b", ask).await.unwrap(), ());
     assert_eq!(super::texts(&answer.turns), super::texts(&twin.turns));
-    assert_eq!(answer.report.stable_prefix_tokens, 0, "nothing was sent before");
+    assert_eq!(
+        answer.report.stable_prefix_tokens, 0,
+        "nothing was sent before"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,8 +223,10 @@ async fn an_append_with_a_window_is_one_write() {
     let world = World::new(one_model());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    let request =
-        || ContextRequest { append: Some(saying(&["hello"])), ..ContextRequest::default() };
+    let request = || ContextRequest {
+        append: Some(saying(&["hello"])),
+        ..ContextRequest::default()
+    };
     bot.context("a", request()).await.unwrap();
     settle().await;
     let before = world.store.commits();
@@ -223,9 +257,17 @@ async fn while_commits_fail_a_look_costs_no_session_its_place_in_memory() {
         assert_eq!(bot.window("a").await.unwrap(), ["hello"]);
         settle().await;
         let stats = bot.stats();
-        assert_eq!((stats.sessions_live, stats.turns_live), (2, 2), "nothing is reloaded");
+        assert_eq!(
+            (stats.sessions_live, stats.turns_live),
+            (2, 2),
+            "nothing is reloaded"
+        );
     }
-    assert_eq!(world.store.commits(), commits, "nobody tries what is only to be noted");
+    assert_eq!(
+        world.store.commits(),
+        commits,
+        "nobody tries what is only to be noted"
+    );
     assert_eq!(engine.stats().commit_failures, 1);
     // It lives on what memory knows of it.
     sleep(TTL - 4 * LATE).await;
@@ -264,6 +306,9 @@ async fn looks_are_written_again_once_there_is_room() {
         let dies = used + TTL - Duration::from_millis(world.machine_now().0);
         sleep(dies - MS).await;
         let engine = world.open().await;
-        assert!(Bot::acme(&engine).view("a").await.is_ok(), "the look was written");
+        assert!(
+            Bot::acme(&engine).view("a").await.is_ok(),
+            "the look was written"
+        );
     }
 }

@@ -22,11 +22,17 @@ async fn one_call_appends_and_gives_the_window_with_it() {
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     for (n, text) in ["one", "two"].into_iter().enumerate() {
-        let request = ContextRequest { append: Some(saying(&[text])), ..ContextRequest::default() };
+        let request = ContextRequest {
+            append: Some(saying(&[text])),
+            ..ContextRequest::default()
+        };
         let answer = bot.context("a", request).await.unwrap();
         let appended = answer.appended.unwrap();
         let seq = n as u64 + 1;
-        assert_eq!((appended.record.first_seq, answer.session.head.last_seq), (seq, seq));
+        assert_eq!(
+            (appended.record.first_seq, answer.session.head.last_seq),
+            (seq, seq)
+        );
         assert_eq!(texts(&answer.turns), ["one", "two"][..=n]);
         assert_eq!(world.store.record().live.len(), 1, "the append is written");
     }
@@ -40,22 +46,40 @@ async fn what_is_refused_before_the_append_appends_nothing() {
     let engine = World::new(one_model()).open().await;
     let bot = Bot::acme(&engine);
     let append = || Some(saying(&["one"]));
-    let unknown = ContextRequest { append: append(), ..asking("unknown", 9) };
+    let unknown = ContextRequest {
+        append: append(),
+        ..asking("unknown", 9)
+    };
     let refused = bot.context("a", unknown).await;
     assert!(matches!(
         refused,
         Err(EngineError::Core(CoreError::UnknownModel { known, .. })) if known == ["large"]
     ));
-    let empty = ContextRequest { append: append(), ..asking("large", 0) };
+    let empty = ContextRequest {
+        append: append(),
+        ..asking("large", 0)
+    };
     let refused = bot.context("a", empty).await;
-    assert!(matches!(refused, Err(EngineError::Core(CoreError::BudgetNotPositive { .. }))));
+    assert!(matches!(
+        refused,
+        Err(EngineError::Core(CoreError::BudgetNotPositive { .. }))
+    ));
     assert!(bot.list().await.is_empty());
     // What does not fit is said all the same: only the window is refused.
-    let small = ContextRequest { append: append(), ..asking("large", 5) };
+    let small = ContextRequest {
+        append: append(),
+        ..asking("large", 5)
+    };
     let refused = bot.context("a", small).await;
-    assert!(matches!(refused, Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. }))));
+    assert!(matches!(
+        refused,
+        Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. }))
+    ));
     assert_eq!(bot.live("a").await.unwrap(), ["one"]);
-    assert_eq!((bot.stats().windows.refused, bot.stats().windows.built), (1, 0));
+    assert_eq!(
+        (bot.stats().windows.refused, bot.stats().windows.built),
+        (1, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +128,10 @@ async fn a_refusal_waits_for_the_turn_that_is_too_large() {
         let mut append = Box::pin(bot.say("a", &large));
         assert!(begun(&mut append).await.is_none());
         let mut window = Box::pin(bot.context("a", asking("large", 60)));
-        assert!(begun(&mut window).await.is_none(), "it saw what is not written");
+        assert!(
+            begun(&mut window).await.is_none(),
+            "it saw what is not written"
+        );
         assert_eq!(soon(append).await.is_err(), fails);
         let window = soon(window).await;
         assert_eq!(window.is_ok(), fails, "{window:?}");
@@ -122,14 +149,25 @@ async fn a_cut_that_was_not_written_loses_no_turn() {
     }
     sleep(TTL / 2).await;
     world.store.fail_commits(1);
-    let request = || ContextRequest { policy: Some(TAIL), ..asking("large", 900) };
+    let request = || ContextRequest {
+        policy: Some(TAIL),
+        ..asking("large", 900)
+    };
     let first = bot.context("a", request()).await.unwrap();
     assert!(texts(&first.turns).contains(&"...".to_owned()));
     settle().await;
-    assert_eq!(engine.stats().commit_failures, 1, "the touch that carried the cut");
+    assert_eq!(
+        engine.stats().commit_failures,
+        1,
+        "the touch that carried the cut"
+    );
     assert_eq!(bot.live("a").await.unwrap(), said);
     let again = bot.context("a", request()).await.unwrap();
-    assert_eq!(texts(&again.turns), texts(&first.turns), "the same is decided again");
+    assert_eq!(
+        texts(&again.turns),
+        texts(&first.turns),
+        "the same is decided again"
+    );
     settle().await;
     assert_eq!(bot.say("a", "more").await.unwrap().record.first_seq, 21);
     bot.recount().await;
@@ -142,7 +180,10 @@ async fn a_cut_outlives_restarts() {
     for text in (0..20).map(long) {
         Bot::acme(&engine).say("a", &text).await.unwrap();
     }
-    let request = || ContextRequest { policy: Some(TAIL), ..asking("large", 900) };
+    let request = || ContextRequest {
+        policy: Some(TAIL),
+        ..asking("large", 900)
+    };
     let mut before: Vec<String> = Vec::new();
     let (mut cuts, mut growths) = (0, 0);
     for number in 20..60 {
@@ -161,7 +202,10 @@ async fn a_cut_outlives_restarts() {
             engine = world.open().await;
         }
     }
-    assert!(cuts >= 4 && growths > 2 * cuts, "{cuts} cuts and {growths} growths");
+    assert!(
+        cuts >= 4 && growths > 2 * cuts,
+        "{cuts} cuts and {growths} growths"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,8 +223,14 @@ async fn an_expired_session_has_no_window() {
     assert!(is_not_found(&bot.window("a").await));
     assert_eq!((bot.stats().expired, bot.stats().sessions_live), (1, 0));
     // With an append in the same call it lives again.
-    let request = ContextRequest { append: Some(saying(&["new"])), ..ContextRequest::default() };
-    assert_eq!(texts(&bot.context("a", request).await.unwrap().turns), ["new"]);
+    let request = ContextRequest {
+        append: Some(saying(&["new"])),
+        ..ContextRequest::default()
+    };
+    assert_eq!(
+        texts(&bot.context("a", request).await.unwrap().turns),
+        ["new"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,12 +250,21 @@ async fn a_count_that_comes_late_is_not_taken_for_that_of_another_turn() {
     calls.spawn(async move { speaker.say("a", &large).await.is_ok() });
     world.store.commit_begun(2).await;
     calls.spawn(async move { looker.window("a").await.is_ok() });
-    while abacus.asked.lock().unwrap().iter().all(|text| !text.contains("wait")) {
+    while abacus
+        .asked
+        .lock()
+        .unwrap()
+        .iter()
+        .all(|text| !text.contains("wait"))
+    {
         tokio::task::yield_now().await;
     }
     world.store.fail_commits(1);
     world.store.let_commits_go();
-    assert!(!calls.join_next().await.unwrap().unwrap(), "the large turn was never written");
+    assert!(
+        !calls.join_next().await.unwrap().unwrap(),
+        "the large turn was never written"
+    );
     bot.say("a", "new").await.unwrap();
     let before = bot.context("a", ContextRequest::default()).await.unwrap();
     assert!(before.report.blocks.total() < 100, "{:?}", before.report);
@@ -222,7 +281,10 @@ async fn models_are_swapped_in_the_middle_of_traffic() {
         let mut dice = Dice(seed);
         let abacus = Arc::default();
         let with = |names: &[&str], size: u64| {
-            let models = names.iter().map(|name| model(name, size, &abacus)).collect();
+            let models = names
+                .iter()
+                .map(|name| model(name, size, &abacus))
+                .collect();
             with_models(unswept(), models)
         };
         let engine = World::new(with(&["m", "n"], 10_000)).open().await;
@@ -235,7 +297,11 @@ async fn models_are_swapped_in_the_middle_of_traffic() {
                 sleep(Duration::from_millis(wait)).await;
                 let text = call.to_string();
                 let append = Some(saying(&[&text]));
-                let request = ContextRequest { append, model: name.into(), ..Default::default() };
+                let request = ContextRequest {
+                    append,
+                    model: name.into(),
+                    ..Default::default()
+                };
                 match bot.context(&session, request).await {
                     Ok(answer) => {
                         let appended = answer.appended.unwrap().record.last_seq;
@@ -255,7 +321,9 @@ async fn models_are_swapped_in_the_middle_of_traffic() {
         for round in 0..20 {
             sleep(Duration::from_millis(dice.below(2_000))).await;
             let names: &[&str] = if round % 2 == 0 { &["m"] } else { &["n", "m"] };
-            engine.reconfigure(with(names, *dice.one_of(&[300, 900, 10_000]))).await;
+            engine
+                .reconfigure(with(names, *dice.one_of(&[300, 900, 10_000])))
+                .await;
         }
         calls.join_all().await;
     }

@@ -15,8 +15,13 @@ async fn a_busy_provider_is_asked_again_after_the_pause_that_it_wants() {
         let service = Service::bind().await;
         let start = now();
         let (outcome, (first, second)) = exchange(&wire.to(&service), async {
-            let first = service.answer("429 Slow", "retry-after: 12\r\n", CHATTY).await;
-            (first, service.answer("200 OK", "", &wire.saying("{}")).await)
+            let first = service
+                .answer("429 Slow", "retry-after: 12\r\n", CHATTY)
+                .await;
+            (
+                first,
+                service.answer("200 OK", "", &wire.saying("{}")).await,
+            )
         })
         .await;
         outcome.expect("an answer");
@@ -36,7 +41,10 @@ async fn a_pause_that_is_longer_than_the_time_left_is_left_to_the_caller() {
         let is_so = |error: &SummarizeError| matches!(error, SummarizeError::Later { after: Some(after), .. } if after.as_secs() == 60);
         assert!(outcome.as_ref().is_err_and(is_so), "{outcome:?}");
         let (_, problem) = failed(outcome);
-        assert!(problem.ends_with("429 Too Many Requests (some_error)"), "{problem}");
+        assert!(
+            problem.ends_with("429 Too Many Requests (some_error)"),
+            "{problem}"
+        );
         assert!(start.elapsed() < Duration::from_secs(5), "it waited");
     }
 }
@@ -69,7 +77,11 @@ async fn one_failure_passes_and_three_are_one_too_many() {
 #[tokio::test(start_paused = true)]
 async fn who_never_answers_is_given_up_when_the_time_of_all_tries_is_over() {
     for wire in WIRES {
-        for said in ["", "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", "HTTP/1.1 200"] {
+        for said in [
+            "",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{",
+            "HTTP/1.1 200",
+        ] {
             let service = Service::bind().await;
             let start = now();
             let (outcome, _held) = exchange(&wire.to(&service), async {
@@ -108,13 +120,19 @@ async fn who_goes_away_or_speaks_no_http_is_tried_again_and_may_be_back_later() 
         })
         .await;
         let (kind, problem) = failed(outcome);
-        assert!(kind == "later" && problem.contains("no answer: "), "{problem}");
+        assert!(
+            kind == "later" && problem.contains("no answer: "),
+            "{problem}"
+        );
         drop(service);
         let start = now();
         let (outcome, ()) = exchange(&summarizer, async {}).await;
         let (kind, problem) = failed(outcome);
         assert!(kind == "later" && problem.contains("refused"), "{problem}");
-        assert!(start.elapsed() >= Duration::from_millis(1_500), "it was not tried again");
+        assert!(
+            start.elapsed() >= Duration::from_millis(1_500),
+            "it was not tried again"
+        );
     }
 }
 
@@ -137,7 +155,10 @@ async fn an_answer_that_is_none_is_a_failure_that_may_pass_and_is_not_repeated_a
             let answer = service.answer("200 OK", "", body);
             let (outcome, _) = exchange(&wire.to(&service), answer).await;
             let (kind, problem) = failed(outcome);
-            assert!(kind == "later" && problem.contains(expected), "{wire:?} {body}: {problem}");
+            assert!(
+                kind == "later" && problem.contains(expected),
+                "{wire:?} {body}: {problem}"
+            );
         }
     }
 }
@@ -150,11 +171,17 @@ async fn bytes_that_are_no_text_and_more_bytes_than_a_summary_has_are_no_answer(
         let garbage = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\xff\xfe\x00\x80";
         let (outcome, _) = exchange(&summarizer, service.say(garbage)).await;
         let (kind, problem) = failed(outcome);
-        assert!(kind == "later" && problem.contains("the answer is no "), "{problem}");
+        assert!(
+            kind == "later" && problem.contains("the answer is no "),
+            "{problem}"
+        );
         let huge = wire.saying(&"x".repeat(1024 * 1024));
         let huge = format!("{huge} ");
         let (outcome, _) = exchange(&summarizer, service.answer("200 OK", "", &huge)).await;
         let (kind, problem) = failed(outcome);
-        assert!(kind == "later" && problem.ends_with("more than 1048576 bytes"), "{problem}");
+        assert!(
+            kind == "later" && problem.ends_with("more than 1048576 bytes"),
+            "{problem}"
+        );
     }
 }

@@ -19,7 +19,10 @@ use crate::service::{Request, Service};
 const GOOD: &str = r#"{"session_intent":"tea","narrative":"They want tea. Größe: 2 🦀"}"#;
 
 fn text(text: &str, stop: Stop) -> Outcome {
-    Ok(Answer::Text { text: text.to_owned(), stop })
+    Ok(Answer::Text {
+        text: text.to_owned(),
+        stop,
+    })
 }
 
 fn the_prompt() -> String {
@@ -36,7 +39,11 @@ fn the_prompt() -> String {
 #[track_caller]
 fn has_lines(request: &Request, lines: &[&str]) {
     for line in lines {
-        assert!(request.head.lines().any(|found| found == *line), "{line}: {}", request.head);
+        assert!(
+            request.head.lines().any(|found| found == *line),
+            "{line}: {}",
+            request.head
+        );
     }
 }
 
@@ -90,7 +97,13 @@ async fn chat_completions_get_two_messages_and_the_fields_that_are_configured() 
     assert!(summarizer.is_remote() && summarizer.input_tokens_max() == 16_000);
     let got = asked(summarizer, &service, Wire::OpenAi).await;
     assert_eq!(got.line, "POST /v1/chat/completions");
-    has_lines(&got, &["authorization: bearer sk-hunter2", "content-type: application/json"]);
+    has_lines(
+        &got,
+        &[
+            "authorization: bearer sk-hunter2",
+            "content-type: application/json",
+        ],
+    );
     let mut expected = json!({
         "model": "small",
         "messages": [
@@ -125,9 +138,18 @@ async fn a_service_of_the_bot_s_gets_all_that_is_known() {
     assert_eq!(got.line, "POST /v1/summarize?a=b");
     assert!(!got.head.contains("authorization"), "{}", got.head);
     let summarizer = Wire::Webhook.to(&service);
-    assert_eq!((summarizer.name(), summarizer.input_tokens_max()), ("webhook", 100_000));
+    assert_eq!(
+        (summarizer.name(), summarizer.input_tokens_max()),
+        ("webhook", 100_000)
+    );
     let got = asked(summarizer, &service, Wire::Webhook).await;
-    has_lines(&got, &["authorization: bearer sk-hunter2", "content-type: application/json"]);
+    has_lines(
+        &got,
+        &[
+            "authorization: bearer sk-hunter2",
+            "content-type: application/json",
+        ],
+    );
     let body = json!({
         "session_intent": "tea", "files_touched": [], "decisions": [], "pending_questions": [],
         "next_steps": [], "narrative": "", "identifiers": [],
@@ -158,31 +180,64 @@ async fn a_service_of_the_bot_s_gets_all_that_is_known() {
 #[tokio::test(start_paused = true)]
 async fn how_an_answer_ended_is_told_with_all_that_was_written() {
     let anthropic = |content: Value, stop: Value| {
-        (Wire::Anthropic, json!({"content": content, "stop_reason": stop}))
+        (
+            Wire::Anthropic,
+            json!({"content": content, "stop_reason": stop}),
+        )
     };
     let openai = |message: Value, finish: Value| {
-        (Wire::OpenAi, json!({"choices": [{"message": message, "finish_reason": finish}]}))
+        (
+            Wire::OpenAi,
+            json!({"choices": [{"message": message, "finish_reason": finish}]}),
+        )
     };
     let one = json!([{"type": "text", "text": "a"}]);
     let two = json!([{"type": "thinking", "thinking": "x"}, {"type": "text", "text": "a"},
         {"type": "text", "text": "b"}]);
     let said = |text: &str| json!({"content": text});
     for ((wire, body), expected) in [
-        (anthropic(two.clone(), json!("end_turn")), text("ab", Stop::Complete)),
-        (anthropic(one.clone(), json!("stop_sequence")), text("a", Stop::Complete)),
-        (anthropic(one.clone(), json!("max_tokens")), text("a", Stop::CutOff)),
-        (anthropic(one, json!("model_context_window_exceeded")), text("a", Stop::CutOff)),
-        (anthropic(json!([]), json!("refusal")), text("", Stop::Refused)),
+        (
+            anthropic(two.clone(), json!("end_turn")),
+            text("ab", Stop::Complete),
+        ),
+        (
+            anthropic(one.clone(), json!("stop_sequence")),
+            text("a", Stop::Complete),
+        ),
+        (
+            anthropic(one.clone(), json!("max_tokens")),
+            text("a", Stop::CutOff),
+        ),
+        (
+            anthropic(one, json!("model_context_window_exceeded")),
+            text("a", Stop::CutOff),
+        ),
+        (
+            anthropic(json!([]), json!("refusal")),
+            text("", Stop::Refused),
+        ),
         (anthropic(json!([]), Value::Null), text("", Stop::Complete)),
         (openai(said("a"), json!("stop")), text("a", Stop::Complete)),
         (openai(said("a"), json!("length")), text("a", Stop::CutOff)),
-        (openai(said(""), json!("content_filter")), text("", Stop::Refused)),
-        (openai(json!({"content": two}), Value::Null), text("ab", Stop::Complete)),
         (
-            openai(json!({"content": null, "refusal": "I cannot"}), json!("stop")),
+            openai(said(""), json!("content_filter")),
+            text("", Stop::Refused),
+        ),
+        (
+            openai(json!({"content": two}), Value::Null),
+            text("ab", Stop::Complete),
+        ),
+        (
+            openai(
+                json!({"content": null, "refusal": "I cannot"}),
+                json!("stop"),
+            ),
             text("I cannot", Stop::Refused),
         ),
-        (openai(said("<think>well</think>\na"), json!("stop")), text("a", Stop::Complete)),
+        (
+            openai(said("<think>well</think>\na"), json!("stop")),
+            text("a", Stop::Complete),
+        ),
     ] {
         let service = Service::bind().await;
         let body = body.to_string();
@@ -195,7 +250,12 @@ async fn how_an_answer_ended_is_told_with_all_that_was_written() {
 #[tokio::test(start_paused = true)]
 async fn what_a_model_writes_is_handed_on_for_others_to_judge() {
     for wire in MODELS {
-        for said in ["I'm sorry, but I can't help with that.", "{}", "{\"session_intent\":", ""] {
+        for said in [
+            "I'm sorry, but I can't help with that.",
+            "{}",
+            "{\"session_intent\":",
+            "",
+        ] {
             let service = Service::bind().await;
             let body = wire.saying(said);
             let answer = service.answer("200 OK", "", &body);
@@ -213,7 +273,11 @@ async fn who_answers_slowly_but_in_time_is_heard() {
         let (outcome, ()) = exchange(&wire.to(&service), async {
             let (_, mut stream) = service.take().await;
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-            for bytes in [head.as_bytes(), &body.as_bytes()[..20], &body.as_bytes()[20..]] {
+            for bytes in [
+                head.as_bytes(),
+                &body.as_bytes()[..20],
+                &body.as_bytes()[20..],
+            ] {
                 sleep(Duration::from_secs(6)).await;
                 stream.write_all(bytes).await.expect("a reader");
             }

@@ -113,7 +113,10 @@ fn ask() -> Arc<SummaryAsk> {
         decisions: Vec::new(),
         bytes: text.len(),
     };
-    let body = Body { session_intent: "tea".to_owned(), ..Body::default() };
+    let body = Body {
+        session_intent: "tea".to_owned(),
+        ..Body::default()
+    };
     let previous = Summary {
         number: 1,
         first_seq: 2,
@@ -131,8 +134,15 @@ fn ask() -> Arc<SummaryAsk> {
         generation: Generation::new(1_700_000_000_000, 7),
         previous: Some(Arc::new(previous)),
         pieces: vec![body],
-        turns: [spoken(7, Role::User, TEXT), spoken(8, Role::Assistant, "No \"milk\"?\n🦀")].into(),
-        notes: Notes { files: vec!["src/tea.rs".to_owned()], ..Notes::default() },
+        turns: [
+            spoken(7, Role::User, TEXT),
+            spoken(8, Role::Assistant, "No \"milk\"?\n🦀"),
+        ]
+        .into(),
+        notes: Notes {
+            files: vec!["src/tea.rs".to_owned()],
+            ..Notes::default()
+        },
         tokens_max: 800,
     })
 }

@@ -22,7 +22,10 @@ async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
         ] {
             let (kind, problem) = refused(wire, status, CHATTY).await;
             assert_eq!(kind, "misconfigured");
-            assert!(problem.contains(&format!("{status} (some_error); ")), "{problem}");
+            assert!(
+                problem.contains(&format!("{status} (some_error); ")),
+                "{problem}"
+            );
             assert!(problem.contains(hint), "{problem}");
         }
     }
@@ -30,7 +33,10 @@ async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
         "type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}"#;
     let (kind, problem) = refused(Wire::OpenAi, "400 Bad Request", unsupported).await;
     assert_eq!(kind, "misconfigured");
-    assert!(problem.contains("(invalid_request_error, unsupported_parameter)"), "{problem}");
+    assert!(
+        problem.contains("(invalid_request_error, unsupported_parameter)"),
+        "{problem}"
+    );
     let poor = r#"{"type":"error","error":{"type":"invalid_request_error",
         "message":"Your credit balance is too low to access the Anthropic API."}}"#;
     let (kind, _) = refused(Wire::Anthropic, "400 Bad Request", poor).await;

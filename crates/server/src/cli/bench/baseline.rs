@@ -50,7 +50,10 @@ type Answer<T> = Result<Response<T>, Status>;
 
 /// Serves until it is killed.
 pub(crate) async fn run(args: BaselineArgs) -> Result<(), CliError> {
-    let failed = |source| CliError::Io { what: "the bare server ended".to_owned(), source };
+    let failed = |source| CliError::Io {
+        what: "the bare server ended".to_owned(),
+        source,
+    };
     let mut rng = Rng::new(1);
     let history = (0..args.history_turns as usize).map(|index| {
         let mut turn = turn(index, args.bytes as usize, &mut rng);
@@ -60,17 +63,25 @@ pub(crate) async fn run(args: BaselineArgs) -> Result<(), CliError> {
     });
     let history: Arc<[Bytes]> = history.collect();
     let report = Arc::new(report(&history));
-    let bare = Bare { seq: Arc::default(), history, report };
+    let bare = Bare {
+        seq: Arc::default(),
+        history,
+        report,
+    };
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     // As `Server::serve` would do it.
-    let incoming = TcpIncoming::bind(local).map_err(failed)?.with_nodelay(Some(true));
+    let incoming = TcpIncoming::bind(local)
+        .map_err(failed)?
+        .with_nodelay(Some(true));
     let addr = incoming.local_addr().map_err(failed)?;
     let serving = Server::builder()
         .add_service(SessionServiceServer::new(bare.clone()))
         .add_service(AdminServiceServer::new(bare))
         .serve_with_incoming(incoming);
     announce(&args.endpoints, &addr.to_string()).map_err(failed)?;
-    serving.await.map_err(|error| failed(std::io::Error::other(error)))
+    serving
+        .await
+        .map_err(|error| failed(std::io::Error::other(error)))
 }
 
 /// Writes the address in one piece: whoever waits for it never sees half a file.
@@ -85,7 +96,9 @@ fn now() -> Timestamp {
 }
 
 fn unknown<T>() -> Answer<T> {
-    Err(Status::unimplemented("a bare server only appends, and reads histories and windows"))
+    Err(Status::unimplemented(
+        "a bare server only appends, and reads histories and windows",
+    ))
 }
 
 /// As long as memoird's of these turns, value by value.
@@ -94,7 +107,11 @@ fn report(history: &[Bytes]) -> ContextReport {
     let tokens = |turn: &Bytes| turn.len() as u64 / 4;
     let tokens_total: u64 = history.iter().map(tokens).sum();
     let anchor = history.first().map_or(0, tokens);
-    let blocks = TokensByBlock { anchor, tail: tokens_total - anchor, ..TokensByBlock::default() };
+    let blocks = TokensByBlock {
+        anchor,
+        tail: tokens_total - anchor,
+        ..TokensByBlock::default()
+    };
     ContextReport {
         input_budget: 185_664,
         tokens_total,
@@ -121,7 +138,10 @@ impl Bare {
     /// As long as memoird's, value by value.
     fn session(&self, session_id: String, last_seq: u64) -> SessionInfo {
         let now = now();
-        let expires_at = Timestamp { seconds: now.seconds + 86_400, ..now };
+        let expires_at = Timestamp {
+            seconds: now.seconds + 86_400,
+            ..now
+        };
         SessionInfo {
             session_id,
             generation: "01JH2V0QZJ8M3T6C9Y4R5N7WXA".to_owned(),
@@ -154,7 +174,10 @@ impl SessionService for Bare {
 
     async fn get_history(&self, request: Request<GetHistoryRequest>) -> Answer<GetHistoryResponse> {
         drop(request);
-        Ok(Response::new(GetHistoryResponse { turns: self.history.to_vec(), next_after_seq: 0 }))
+        Ok(Response::new(GetHistoryResponse {
+            turns: self.history.to_vec(),
+            next_after_seq: 0,
+        }))
     }
 
     async fn get_context(&self, request: Request<GetContextRequest>) -> Answer<GetContextResponse> {

@@ -57,7 +57,15 @@ pub(super) async fn run(json: bool, args: CompactionArgs) -> Result<(), CliError
         let daemon = Daemon::memoird(args.settings(compaction), &args.traffic.dir()).await?;
         let side = args.side(name, &daemon, seed)?;
         let (sessions, turns) = (args.sessions.into(), args.prefill as usize);
-        fill(&side.driver, sessions, turns, args.traffic.bytes as usize, None, seed).await?;
+        fill(
+            &side.driver,
+            sessions,
+            turns,
+            args.traffic.bytes as usize,
+            None,
+            seed,
+        )
+        .await?;
         daemons.push(daemon);
         sides.push(side);
     }
@@ -70,7 +78,12 @@ pub(super) async fn run(json: bool, args: CompactionArgs) -> Result<(), CliError
              seed {seed}\n"
         ))?;
     }
-    report::print(json, args.setup(seed), &measured, Some(Goal::P99AtMost(GOAL)))
+    report::print(
+        json,
+        args.setup(seed),
+        &measured,
+        Some(Goal::P99AtMost(GOAL)),
+    )
 }
 
 impl CompactionArgs {
@@ -85,15 +98,29 @@ impl CompactionArgs {
     }
 
     fn side(&self, name: &str, daemon: &Daemon, seed: u64) -> Result<Side, CliError> {
-        let TrafficArgs { connections, in_flight, bytes, .. } = self.traffic;
+        let TrafficArgs {
+            connections,
+            in_flight,
+            bytes,
+            ..
+        } = self.traffic;
         let prefix = format!("bench-{seed}-");
         // A bot waits for the answer to a message before it brings the next one.
         let in_flight = in_flight.min(self.sessions);
         let driver = Driver::new(daemon.target()?, connections, in_flight, &prefix)?;
         let bodies = Bodies::with_windows(1, bytes as usize, None, &mut Rng::new(seed));
         let pick = Pick::Random(self.sessions.into());
-        let work = Work { mix: Mix::WINDOWS, pick, bodies, seed };
-        Ok(Side { name: name.to_owned(), driver, work })
+        let work = Work {
+            mix: Mix::WINDOWS,
+            pick,
+            bodies,
+            seed,
+        };
+        Ok(Side {
+            name: name.to_owned(),
+            driver,
+            work,
+        })
     }
 
     fn setup(&self, seed: u64) -> Map<String, Value> {
@@ -104,8 +131,14 @@ impl CompactionArgs {
             ("context_window", json!(self.context_window)),
             ("history_turns", json!(self.history_turns)),
             ("bytes", json!(self.traffic.bytes)),
-            ("in_flight", json!(self.traffic.in_flight.min(self.sessions))),
+            (
+                "in_flight",
+                json!(self.traffic.in_flight.min(self.sessions)),
+            ),
         ];
-        setup.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        setup
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }

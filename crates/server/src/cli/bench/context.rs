@@ -31,7 +31,12 @@ pub(super) struct ContextArgs {
     traffic: TrafficArgs,
     /// Turns of the sessions, for each length a daemon of its own; the last is compared
     /// with the first
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "100,10000")]
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        default_value = "100,10000"
+    )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     session_turns: Vec<u32>,
     /// Sessions of each daemon
@@ -57,12 +62,22 @@ pub(super) async fn run(json: bool, args: ContextArgs) -> Result<(), CliError> {
     let mut sides = Vec::new();
     // The last length first, because the report compares the first with the last.
     for turns in args.session_turns.iter().rev() {
-        spinner
-            .set_message(format!("filling sessions of {} turns", output::count((*turns).into())));
+        spinner.set_message(format!(
+            "filling sessions of {} turns",
+            output::count((*turns).into())
+        ));
         let daemon = Daemon::memoird(args.settings(*turns), &args.traffic.dir()).await?;
         let side = args.side(&daemon, *turns, seed)?;
         let bytes = args.traffic.bytes as usize;
-        fill(&side.driver, args.sessions, *turns as usize, bytes, None, seed).await?;
+        fill(
+            &side.driver,
+            args.sessions,
+            *turns as usize,
+            bytes,
+            None,
+            seed,
+        )
+        .await?;
         daemons.push(daemon);
         sides.push(side);
     }
@@ -75,7 +90,12 @@ pub(super) async fn run(json: bool, args: ContextArgs) -> Result<(), CliError> {
              seed {seed}\n"
         ))?;
     }
-    report::print(json, args.setup(seed), &measured, Some(Goal::CpuAtMost(GOAL)))
+    report::print(
+        json,
+        args.setup(seed),
+        &measured,
+        Some(Goal::CpuAtMost(GOAL)),
+    )
 }
 
 impl ContextArgs {
@@ -91,15 +111,33 @@ impl ContextArgs {
     }
 
     fn side(&self, daemon: &Daemon, turns: u32, seed: u64) -> Result<Side, CliError> {
-        let TrafficArgs { connections, in_flight, bytes, .. } = self.traffic;
+        let TrafficArgs {
+            connections,
+            in_flight,
+            bytes,
+            ..
+        } = self.traffic;
         let prefix = format!("bench-{seed}-");
         let driver = Driver::new(daemon.target()?, connections, in_flight, &prefix)?;
         // As many turns at any length: what is compared is not the size of the answer.
-        let policy = Policy::HeadTail(HeadTail { turns: self.window_turns });
-        let policy = Some(WindowPolicy { policy: Some(policy) });
+        let policy = Policy::HeadTail(HeadTail {
+            turns: self.window_turns,
+        });
+        let policy = Some(WindowPolicy {
+            policy: Some(policy),
+        });
         let bodies = Bodies::with_windows(1, bytes as usize, policy, &mut Rng::new(seed));
-        let work = Work { mix: Mix::WINDOWS, pick: Pick::Random(self.sessions), bodies, seed };
-        Ok(Side { name: format!("{} turns", output::count(turns.into())), driver, work })
+        let work = Work {
+            mix: Mix::WINDOWS,
+            pick: Pick::Random(self.sessions),
+            bodies,
+            seed,
+        };
+        Ok(Side {
+            name: format!("{} turns", output::count(turns.into())),
+            driver,
+            work,
+        })
     }
 
     fn setup(&self, seed: u64) -> Map<String, Value> {
@@ -111,6 +149,9 @@ impl ContextArgs {
             ("bytes", json!(self.traffic.bytes)),
             ("in_flight", json!(self.traffic.in_flight)),
         ];
-        setup.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        setup
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }

@@ -124,16 +124,35 @@ mod tests {
 
     #[test]
     fn the_configuration_is_what_a_person_would_write() {
-        let settings =
-            Settings { durability: Durability::Off, max_sessions: 7, ..Settings::default() };
+        let settings = Settings {
+            durability: Durability::Off,
+            max_sessions: 7,
+            ..Settings::default()
+        };
         let yaml = settings.yaml(Path::new("/tmp/a \"b\""));
-        assert!(yaml.contains("data_dir: \"/tmp/a \\\"b\\\"/data\"\n"), "{yaml}");
-        assert!(yaml.contains("journal: { durability: \"off\" }\n"), "{yaml}");
-        assert!(yaml.contains("compaction: { enabled: false }\nhooks: []\n"), "{yaml}");
-        let small = Settings { context_window: Some(8_192), compaction: true, ..settings }
-            .yaml("/tmp".as_ref());
+        assert!(
+            yaml.contains("data_dir: \"/tmp/a \\\"b\\\"/data\"\n"),
+            "{yaml}"
+        );
+        assert!(
+            yaml.contains("journal: { durability: \"off\" }\n"),
+            "{yaml}"
+        );
+        assert!(
+            yaml.contains("compaction: { enabled: false }\nhooks: []\n"),
+            "{yaml}"
+        );
+        let small = Settings {
+            context_window: Some(8_192),
+            compaction: true,
+            ..settings
+        }
+        .yaml("/tmp".as_ref());
         let model = "default: { context_window: 8192, max_reply_tokens: 1024, ";
-        assert!(small.contains(model) && small.contains("{ enabled: true }"), "{small}");
+        assert!(
+            small.contains(model) && small.contains("{ enabled: true }"),
+            "{small}"
+        );
         assert!(
             yaml.contains("{ max_sessions: 7, max_history_turns: 50, max_history_bytes: 4194304, "),
             "{yaml}"

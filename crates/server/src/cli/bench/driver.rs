@@ -105,9 +105,15 @@ impl Driver {
         in_flight: u16,
         prefix: &str,
     ) -> Result<Self, CliError> {
-        let channels =
-            (0..connections).map(|_| target.addr().channel()).collect::<Result<_, _>>()?;
-        Ok(Self { target, channels, in_flight: in_flight.into(), prefix: prefix.into() })
+        let channels = (0..connections)
+            .map(|_| target.addr().channel())
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            target,
+            channels,
+            in_flight: in_flight.into(),
+            prefix: prefix.into(),
+        })
     }
 
     /// The daemon.
@@ -118,10 +124,18 @@ impl Driver {
     /// Starts the tasks; they end by the gauge, or when there is nothing left to do.
     pub(super) fn start(&self, work: &Work, gauge: &Arc<Gauge>) -> JoinSet<Tally> {
         let mut tasks = JoinSet::new();
-        for (index, channel) in self.channels.iter().cycle().take(self.in_flight).enumerate() {
+        for (index, channel) in self
+            .channels
+            .iter()
+            .cycle()
+            .take(self.in_flight)
+            .enumerate()
+        {
             let lane = Lane {
                 grpc: Grpc::new(channel.clone()),
-                codec: RawCodec { prefix: Arc::clone(&self.prefix) },
+                codec: RawCodec {
+                    prefix: Arc::clone(&self.prefix),
+                },
                 key: self.target.auth().header().cloned(),
                 work: work.clone(),
                 rng: Rng::new(work.seed ^ (index as u64) << 32),
@@ -136,7 +150,11 @@ impl Driver {
     /// Calls until all is filled. Any error ends it.
     pub(super) async fn fill(&self, work: Work, sessions: u64, calls: u64) -> Result<(), CliError> {
         let begun = Arc::new(AtomicU64::new(0));
-        let pick = Pick::Fill { sessions, calls, begun };
+        let pick = Pick::Fill {
+            sessions,
+            calls,
+            begun,
+        };
         let gauge = Arc::new(Gauge::default());
         let tasks = self.start(&Work { pick, ..work }, &gauge);
         match collect(tasks).await.first_error {
@@ -186,13 +204,24 @@ impl Lane {
 
     async fn call(&mut self, session: u64, kind: CallKind) -> Result<u64, Status> {
         let body = self.work.bodies.draw(kind, &mut self.rng);
-        let mut request = Request::new(Call { field: kind.id_field(), session, body });
+        let mut request = Request::new(Call {
+            field: kind.id_field(),
+            session,
+            body,
+        });
         if let Some(key) = &self.key {
             request.metadata_mut().insert("authorization", key.clone());
         }
-        self.grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+        self.grpc
+            .ready()
+            .await
+            .map_err(|error| Status::from_error(Box::new(error)))?;
         let path = PathAndQuery::from_static(kind.path());
-        Ok(self.grpc.unary(request, path, self.codec.clone()).await?.into_inner())
+        Ok(self
+            .grpc
+            .unary(request, path, self.codec.clone())
+            .await?
+            .into_inner())
     }
 
     fn next_session(&mut self) -> Option<u64> {
@@ -202,7 +231,11 @@ impl Lane {
         match &self.work.pick {
             Pick::Random(sessions) => Some(self.rng.below(*sessions)),
             Pick::Fresh(next) => Some(next.fetch_add(1, Ordering::Relaxed)),
-            Pick::Fill { sessions, calls, begun } => {
+            Pick::Fill {
+                sessions,
+                calls,
+                begun,
+            } => {
                 let call = begun.fetch_add(1, Ordering::Relaxed);
                 (call < *calls).then_some(call % sessions)
             }

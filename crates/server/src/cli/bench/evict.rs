@@ -23,7 +23,12 @@ pub(super) struct EvictArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
     /// Caps, each of a daemon of its own; the last is compared with the first
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1000,1000000")]
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        default_value = "1000,1000000"
+    )]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: Vec<u64>,
     #[command(flatten)]
@@ -42,11 +47,22 @@ pub(super) async fn run(json: bool, args: EvictArgs) -> Result<(), CliError> {
     // The last cap first, because the report compares the first with the last.
     for cap in args.sessions.iter().rev() {
         spinner.set_message(format!("filling {} sessions", output::count(*cap)));
-        let settings =
-            Settings { durability: args.durability, max_sessions: *cap, ..Settings::default() };
+        let settings = Settings {
+            durability: args.durability,
+            max_sessions: *cap,
+            ..Settings::default()
+        };
         let daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
         let side = side(&args, &daemon, *cap, seed)?;
-        fill(&side.driver, *cap, 1, args.traffic.bytes as usize, None, seed).await?;
+        fill(
+            &side.driver,
+            *cap,
+            1,
+            args.traffic.bytes as usize,
+            None,
+            seed,
+        )
+        .await?;
         daemons.push(daemon);
         sides.push(side);
     }
@@ -61,13 +77,21 @@ pub(super) async fn run(json: bool, args: EvictArgs) -> Result<(), CliError> {
     setup.insert("evicted".to_owned(), json!(evicted));
     if !json {
         let evicted: Vec<String> = evicted.into_iter().map(output::count).collect();
-        output::print(&format!("seed {seed}, sessions evicted: {}\n", evicted.join(" and ")))?;
+        output::print(&format!(
+            "seed {seed}, sessions evicted: {}\n",
+            evicted.join(" and ")
+        ))?;
     }
     report::print(json, setup, &measured, None)
 }
 
 fn side(args: &EvictArgs, daemon: &Daemon, cap: u64, seed: u64) -> Result<Side, CliError> {
-    let TrafficArgs { connections, in_flight, bytes, .. } = args.traffic;
+    let TrafficArgs {
+        connections,
+        in_flight,
+        bytes,
+        ..
+    } = args.traffic;
     let prefix = format!("bench-{seed}-");
     let driver = Driver::new(daemon.target()?, connections, in_flight, &prefix)?;
     let work = Work {
@@ -76,5 +100,9 @@ fn side(args: &EvictArgs, daemon: &Daemon, cap: u64, seed: u64) -> Result<Side, 
         bodies: Bodies::new(1, bytes as usize, &mut Rng::new(seed)),
         seed,
     };
-    Ok(Side { name: format!("cap {}", output::count(cap)), driver, work })
+    Ok(Side {
+        name: format!("cap {}", output::count(cap)),
+        driver,
+        work,
+    })
 }

@@ -65,16 +65,32 @@ struct Ending {
 pub(super) async fn run(json: bool, args: HooksArgs) -> Result<(), CliError> {
     let seed = args.traffic.seed();
     let spinner = spinner();
-    let settings = Settings { checkpoints: true, ..Settings::default() };
+    let settings = Settings {
+        checkpoints: true,
+        ..Settings::default()
+    };
     let daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
-    let TrafficArgs { connections, in_flight, bytes, .. } = args.traffic;
+    let TrafficArgs {
+        connections,
+        in_flight,
+        bytes,
+        ..
+    } = args.traffic;
     let driver = |name| {
         let prefix = format!("{name}-{seed}-");
         Driver::new(daemon.target()?, connections, in_flight, &prefix)
     };
     let idle = driver("idle")?;
     spinner.set_message(format!("filling {} sessions", output::count(args.sessions)));
-    fill(&idle, args.sessions, args.turns.into(), bytes as usize, None, seed).await?;
+    fill(
+        &idle,
+        args.sessions,
+        args.turns.into(),
+        bytes as usize,
+        None,
+        seed,
+    )
+    .await?;
     let active = driver("active")?;
     let work = Work {
         mix: Mix::APPENDS,
@@ -84,7 +100,10 @@ pub(super) async fn run(json: bool, args: HooksArgs) -> Result<(), CliError> {
     };
     spinner.set_message("measuring the quiet");
     let quiet = measured(&active, &work, Duration::from_secs(args.seconds)).await?;
-    let short = Settings { session_ttl_s: SHORT_TTL_S, ..settings };
+    let short = Settings {
+        session_ttl_s: SHORT_TTL_S,
+        ..settings
+    };
     let ending = ended(&daemon, short, &active, &work, args.sessions, &spinner).await?;
     spinner.finish_and_clear();
     print(json, &args, seed, &quiet, &ending)
@@ -111,7 +130,10 @@ async fn ended(
     sessions: u64,
     spinner: &ProgressBar,
 ) -> Result<Ending, CliError> {
-    let gauge = Arc::new(Gauge { done: AtomicU64::new(0), ..Gauge::default() });
+    let gauge = Arc::new(Gauge {
+        done: AtomicU64::new(0),
+        ..Gauge::default()
+    });
     let tasks = active.start(work, &gauge);
     sleep(WARMUP).await;
     gauge.measuring.store(true, Ordering::Relaxed);
@@ -131,13 +153,21 @@ async fn ended(
             let problem = format!("after {elapsed:.0?} {} are still owed", now.hooks_pending);
             return Err(CliError::NotStarted { problem });
         }
-        spinner.set_message(format!("{} checkpoints are owed", output::count(now.hooks_pending)));
+        spinner.set_message(format!(
+            "{} checkpoints are owed",
+            output::count(now.hooks_pending)
+        ));
         sleep(POLL_EVERY).await;
     };
     gauge.measuring.store(false, Ordering::Relaxed);
     gauge.stop.store(true, Ordering::Relaxed);
     let tally = collect(tasks).await;
-    Ok(Ending { swept: swept.unwrap_or(delivered), delivered, dead, tally })
+    Ok(Ending {
+        swept: swept.unwrap_or(delivered),
+        delivered,
+        dead,
+        tally,
+    })
 }
 
 fn print(
@@ -170,12 +200,22 @@ fn print(
         ("sessions that ended", output::count(args.sessions)),
         ("turns of each", args.turns.to_string()),
         ("all had ended after", format!("{swept:.2} s")),
-        ("all had their checkpoint after", format!("{delivered:.2} s")),
+        (
+            "all had their checkpoint after",
+            format!("{delivered:.2} s"),
+        ),
         ("checkpoints given up", ending.dead.to_string()),
-        ("appends in quiet", format!("p50 {:.2} ms, p99 {:.2} ms", p50(quiet), p99(quiet))),
+        (
+            "appends in quiet",
+            format!("p50 {:.2} ms, p99 {:.2} ms", p50(quiet), p99(quiet)),
+        ),
         (
             "appends meanwhile",
-            format!("p50 {:.2} ms, p99 {:.2} ms", p50(&ending.tally), p99(&ending.tally)),
+            format!(
+                "p50 {:.2} ms, p99 {:.2} ms",
+                p50(&ending.tally),
+                p99(&ending.tally)
+            ),
         ),
         ("p99 meanwhile to quiet", format!("{ratio:.2} x")),
         ("errors", errors.to_string()),

@@ -88,7 +88,11 @@ impl TimingArgs {
     /// In one slice for one server, in several for more.
     pub(super) fn timing(&self, servers: usize) -> Timing {
         let rounds = if servers > 1 { self.rounds } else { 1 };
-        Timing { warmup: self.warmup, measured: self.seconds, rounds }
+        Timing {
+            warmup: self.warmup,
+            measured: self.seconds,
+            rounds,
+        }
     }
 }
 
@@ -134,8 +138,15 @@ pub(super) async fn fill(
             continue;
         }
         let bodies = Bodies::new(turns, bytes, &mut Rng::new(seed));
-        let work = Work { mix: Mix::APPENDS, pick: Pick::Random(sessions), bodies, seed };
-        driver.fill(work, sessions, sessions * rounds as u64).await?;
+        let work = Work {
+            mix: Mix::APPENDS,
+            pick: Pick::Random(sessions),
+            bodies,
+            seed,
+        };
+        driver
+            .fill(work, sessions, sessions * rounds as u64)
+            .await?;
     }
     Ok(())
 }
@@ -184,7 +195,10 @@ impl LoadArgs {
         match self.mix {
             Mix::Facts => Ok(()),
             Mix::Recalls => {
-                let work = Work { mix: Mix::Facts, ..side.work.clone() };
+                let work = Work {
+                    mix: Mix::Facts,
+                    ..side.work.clone()
+                };
                 side.driver.fill(work, self.subjects, self.memories).await
             }
             Mix::Histories { .. } | Mix::Windows { .. } | Mix::Looks => {
@@ -196,7 +210,12 @@ impl LoadArgs {
     }
 
     fn side(&self, name: &str, target: Target, seed: u64) -> Result<Side, CliError> {
-        let TrafficArgs { connections, in_flight, bytes, .. } = self.traffic;
+        let TrafficArgs {
+            connections,
+            in_flight,
+            bytes,
+            ..
+        } = self.traffic;
         let prefix = format!("bench-{seed}-");
         let driver = Driver::new(target, connections, in_flight, &prefix)?;
         let turns = usize::from(self.turns_per_append);
@@ -205,9 +224,22 @@ impl LoadArgs {
             Mix::Windows { .. } => Bodies::with_windows(turns, bytes, None, &mut rng),
             _ => Bodies::new(turns, bytes, &mut rng),
         };
-        let ids = if self.mix.is_of_memories() { self.subjects } else { self.sessions };
-        let work = Work { mix: self.mix, pick: Pick::Random(ids), bodies, seed };
-        Ok(Side { name: name.to_owned(), driver, work })
+        let ids = if self.mix.is_of_memories() {
+            self.subjects
+        } else {
+            self.sessions
+        };
+        let work = Work {
+            mix: self.mix,
+            pick: Pick::Random(ids),
+            bodies,
+            seed,
+        };
+        Ok(Side {
+            name: name.to_owned(),
+            driver,
+            work,
+        })
     }
 
     fn settings(&self, durability: Durability) -> Settings {
@@ -232,7 +264,11 @@ impl LoadArgs {
         let what = match mix.is_of_memories() {
             true => {
                 let subjects = output::count(self.subjects);
-                let before = if *mix == Mix::Recalls { self.memories } else { 0 };
+                let before = if *mix == Mix::Recalls {
+                    self.memories
+                } else {
+                    0
+                };
                 let before = output::count(before);
                 format!("{subjects} subjects, {before} memories before, {bytes} bytes each")
             }
@@ -260,7 +296,10 @@ impl LoadArgs {
             ("turns_per_append", json!(self.turns_per_append)),
             ("history_turns", json!(self.history_turns)),
         ];
-        setup.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        setup
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }
 

@@ -102,8 +102,17 @@ pub(super) async fn alternate(
         }
         for index in order {
             let side = &sides[index];
-            spinner.set_message(format!("{}, round {} of {}", side.name, round + 1, timing.rounds));
-            let warmup = if round == 0 { timing.warmup } else { timing.warmup / timing.rounds };
+            spinner.set_message(format!(
+                "{}, round {} of {}",
+                side.name,
+                round + 1,
+                timing.rounds
+            ));
+            let warmup = if round == 0 {
+                timing.warmup
+            } else {
+                timing.warmup / timing.rounds
+            };
             let span = timing.measured / timing.rounds;
             let (slice, tally, stats) = slice(side, warmup, span).await?;
             let sum = &mut measured[index];
@@ -117,7 +126,12 @@ pub(super) async fn alternate(
 
 impl Measured {
     fn of(side: &Side) -> Self {
-        Self { name: side.name.clone(), slices: Vec::new(), tally: Tally::default(), rss_bytes: 0 }
+        Self {
+            name: side.name.clone(),
+            slices: Vec::new(),
+            tally: Tally::default(),
+            rss_bytes: 0,
+        }
     }
 }
 
@@ -153,5 +167,13 @@ async fn slice(
         return Err(target.explain(status));
     }
     let cpu_seconds = after.cpu_seconds - before.cpu_seconds;
-    Ok((Slice { calls, seconds, cpu_seconds }, tally, after))
+    Ok((
+        Slice {
+            calls,
+            seconds,
+            cpu_seconds,
+        },
+        tally,
+        after,
+    ))
 }

@@ -56,15 +56,31 @@ pub(super) async fn run(json: bool, args: MemoryArgs) -> Result<(), CliError> {
         ..Settings::default()
     };
     let daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
-    let TrafficArgs { connections, in_flight, bytes, .. } = args.traffic;
+    let TrafficArgs {
+        connections,
+        in_flight,
+        bytes,
+        ..
+    } = args.traffic;
     let prefix = format!("bench-{seed}-");
     let driver = Driver::new(daemon.target()?, connections, in_flight, &prefix)?;
     spinner.set_message("settling");
     sleep(SETTLE_TIME).await;
     let before = stats(driver.target()).await?;
     spinner.set_message("filling sessions");
-    let (turns, per_append) = (args.turns_per_session as usize, args.turns_per_append.into());
-    fill(&driver, args.fill_sessions, turns, bytes as usize, Some(per_append), seed).await?;
+    let (turns, per_append) = (
+        args.turns_per_session as usize,
+        args.turns_per_append.into(),
+    );
+    fill(
+        &driver,
+        args.fill_sessions,
+        turns,
+        bytes as usize,
+        Some(per_append),
+        seed,
+    )
+    .await?;
     spinner.set_message("settling");
     sleep(SETTLE_TIME).await;
     let after = stats(driver.target()).await?;
@@ -106,9 +122,21 @@ fn print(
         ("bytes of the turns", output::count(after.bytes_live)),
         ("memory before", output::count(before.rss_bytes)),
         ("memory after", output::count(after.rss_bytes)),
-        ("grown by", format!("{} = {ratio:.2} × the turns", output::count(grown))),
-        ("per session", format!("{:.0} bytes", grown as f64 / sessions)),
+        (
+            "grown by",
+            format!("{} = {ratio:.2} × the turns", output::count(grown)),
+        ),
+        (
+            "per session",
+            format!("{:.0} bytes", grown as f64 / sessions),
+        ),
         ("beyond its turns", format!("{beyond:.0} bytes a session")),
-        ("goal", format!("1.5 × the turns + 300 bytes a session; used {:.0} %", of_goal * 100.0)),
+        (
+            "goal",
+            format!(
+                "1.5 × the turns + 300 bytes a session; used {:.0} %",
+                of_goal * 100.0
+            ),
+        ),
     ])
 }

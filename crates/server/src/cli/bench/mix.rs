@@ -55,8 +55,13 @@ subject; recall, facts of a subject of --memories that were remembered before";
 
 impl CallKind {
     /// All of them, in the order of their numbers.
-    pub(super) const ALL: [Self; 5] =
-        [Self::Append, Self::History, Self::Context, Self::Remember, Self::Recall];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Append,
+        Self::History,
+        Self::Context,
+        Self::Remember,
+        Self::Recall,
+    ];
 
     /// What a report calls it.
     pub(super) fn name(self) -> &'static str {
@@ -91,9 +96,15 @@ impl CallKind {
 
 impl Mix {
     /// Nothing but appends.
-    pub(super) const APPENDS: Self = Self::Histories { append: 1, history: 0 };
+    pub(super) const APPENDS: Self = Self::Histories {
+        append: 1,
+        history: 0,
+    };
     /// Nothing but windows with an append in the same call.
-    pub(super) const WINDOWS: Self = Self::Windows { append: 0, context: 1 };
+    pub(super) const WINDOWS: Self = Self::Windows {
+        append: 0,
+        context: 1,
+    };
 
     /// True when it is of memories, and not of sessions.
     pub(super) fn is_of_memories(self) -> bool {
@@ -149,7 +160,12 @@ fn two_weights(text: &str) -> Result<(u32, u32), String> {
             .to_owned()
     };
     let (first, second) = text.split_once(':').ok_or_else(wrong)?;
-    let weight = |text: &str| text.trim().parse::<u16>().map(u32::from).map_err(|_| wrong());
+    let weight = |text: &str| {
+        text.trim()
+            .parse::<u16>()
+            .map(u32::from)
+            .map_err(|_| wrong())
+    };
     match (weight(first)?, weight(second)?) {
         (0, 0) => Err("one of the two must be more than 0".to_owned()),
         weights => Ok(weights),
@@ -176,12 +192,33 @@ mod tests {
     #[test]
     fn mixes_are_weights_or_what_bots_do() {
         for (text, mix, shown) in [
-            ("9:1", Mix::Histories { append: 9, history: 1 }, "9:1"),
+            (
+                "9:1",
+                Mix::Histories {
+                    append: 9,
+                    history: 1,
+                },
+                "9:1",
+            ),
             ("1:0", Mix::APPENDS, "1:0"),
-            ("append:history=0:3", Mix::Histories { append: 0, history: 3 }, "0:3"),
+            (
+                "append:history=0:3",
+                Mix::Histories {
+                    append: 0,
+                    history: 3,
+                },
+                "0:3",
+            ),
             ("append:context", Mix::WINDOWS, "append:context"),
             ("append:context=0:1", Mix::WINDOWS, "append:context"),
-            ("append:context=1:2", Mix::Windows { append: 1, context: 2 }, "append:context=1:2"),
+            (
+                "append:context=1:2",
+                Mix::Windows {
+                    append: 1,
+                    context: 2,
+                },
+                "append:context=1:2",
+            ),
             ("context", Mix::Looks, "context"),
             ("remember", Mix::Facts, "remember"),
             ("recall", Mix::Recalls, "recall"),
@@ -220,12 +257,24 @@ mod tests {
             counts
         };
         assert_eq!(drawn(Mix::APPENDS), [10_000, 0, 0, 0, 0]);
-        assert_eq!(drawn(Mix::Histories { append: 0, history: 1 }), [0, 10_000, 0, 0, 0]);
+        assert_eq!(
+            drawn(Mix::Histories {
+                append: 0,
+                history: 1
+            }),
+            [0, 10_000, 0, 0, 0]
+        );
         assert_eq!(drawn(Mix::WINDOWS), [0, 0, 10_000, 0, 0]);
         assert_eq!(drawn(Mix::Looks), [0, 0, 10_000, 0, 0]);
         assert_eq!(drawn(Mix::Facts), [0, 0, 0, 10_000, 0]);
         assert_eq!(drawn(Mix::Recalls), [0, 0, 0, 0, 10_000]);
-        let [appends, _, contexts, ..] = drawn(Mix::Windows { append: 9, context: 1 });
-        assert!((8_800..9_200).contains(&appends) && appends + contexts == 10_000, "{appends}");
+        let [appends, _, contexts, ..] = drawn(Mix::Windows {
+            append: 9,
+            context: 1,
+        });
+        assert!(
+            (8_800..9_200).contains(&appends) && appends + contexts == 10_000,
+            "{appends}"
+        );
     }
 }

@@ -73,11 +73,26 @@ pub(super) async fn run(json: bool, args: RecoverArgs) -> Result<(), CliError> {
         ..Settings::default()
     };
     let mut daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
-    spinner.set_message(format!("filling {sessions} sessions with {turns} turns each"));
-    let TrafficArgs { connections, in_flight, bytes, .. } = args.traffic;
+    spinner.set_message(format!(
+        "filling {sessions} sessions with {turns} turns each"
+    ));
+    let TrafficArgs {
+        connections,
+        in_flight,
+        bytes,
+        ..
+    } = args.traffic;
     let prefix = format!("bench-{seed}-");
     let driver = Driver::new(daemon.target()?, connections, in_flight, &prefix)?;
-    fill(&driver, sessions, history_turns as usize, bytes as usize, None, seed).await?;
+    fill(
+        &driver,
+        sessions,
+        history_turns as usize,
+        bytes as usize,
+        None,
+        seed,
+    )
+    .await?;
     let recovery = restart(&mut daemon, driver, &spinner, sessions, turns, &prefix).await?;
     spinner.finish_and_clear();
     recovery.print(json, seed)
@@ -101,7 +116,13 @@ async fn restart(
     let after = stats(&target).await?;
     let answered = clock::since(started);
     let sample = sample(&target, prefix, sessions, turns).await?;
-    Ok(Recovery { before, after, serving, answered, sample })
+    Ok(Recovery {
+        before,
+        after,
+        serving,
+        answered,
+        sample,
+    })
 }
 
 /// Reads some sessions and counts those that have all their turns.
@@ -114,10 +135,16 @@ async fn sample(
     let mut client = target.sessions();
     let mut rng = Rng::new(1);
     let started = clock::monotonic();
-    let mut sample = Sample { sessions: SAMPLES.min(sessions), whole: 0, time: Duration::ZERO };
+    let mut sample = Sample {
+        sessions: SAMPLES.min(sessions),
+        whole: 0,
+        time: Duration::ZERO,
+    };
     for _ in 0..sample.sessions {
         let session_id = format!("{prefix}{}", rng.below(sessions));
-        let read = turns_of(&mut client, session_id).await.map_err(|e| target.explain(e))?;
+        let read = turns_of(&mut client, session_id)
+            .await
+            .map_err(|e| target.explain(e))?;
         sample.whole += u64::from(read == turns);
     }
     sample.time = clock::since(started);
@@ -126,7 +153,10 @@ async fn sample(
 
 /// How many turns a session has; one that is gone has none.
 async fn turns_of(client: &mut Sessions, session_id: String) -> Result<u64, Status> {
-    let mut request = GetHistoryRequest { session_id, ..GetHistoryRequest::default() };
+    let mut request = GetHistoryRequest {
+        session_id,
+        ..GetHistoryRequest::default()
+    };
     let mut turns = 0;
     loop {
         let page = match client.get_history(request.clone()).await {
@@ -144,7 +174,12 @@ async fn turns_of(client: &mut Sessions, session_id: String) -> Result<u64, Stat
 
 impl Recovery {
     fn print(&self, json: bool, seed: u64) -> Result<(), CliError> {
-        let Self { before, after, sample, .. } = self;
+        let Self {
+            before,
+            after,
+            sample,
+            ..
+        } = self;
         let read_ms = sample.time.as_secs_f64() * 1e3 / sample.sessions.max(1) as f64;
         if json {
             return output::print_json(&json!({
@@ -166,12 +201,24 @@ impl Recovery {
         };
         report::print_rows(&[
             ("seed", seed.to_string()),
-            ("sessions back", came_back(before.sessions_live, after.sessions_live)),
+            (
+                "sessions back",
+                came_back(before.sessions_live, after.sessions_live),
+            ),
             ("turns back", came_back(before.turns_live, after.turns_live)),
-            ("serving after", format!("{:.3} s", self.serving.as_secs_f64())),
-            ("first answer after", format!("{:.3} s", self.answered.as_secs_f64())),
+            (
+                "serving after",
+                format!("{:.3} s", self.serving.as_secs_f64()),
+            ),
+            (
+                "first answer after",
+                format!("{:.3} s", self.answered.as_secs_f64()),
+            ),
             ("memory then", output::size(after.rss_bytes)),
-            ("sessions read whole", came_back(sample.sessions, sample.whole)),
+            (
+                "sessions read whole",
+                came_back(sample.sessions, sample.whole),
+            ),
             ("a first read takes", format!("{read_ms:.2} ms")),
         ])
     }

@@ -81,9 +81,14 @@ impl Ratio {
     ) -> Self {
         let rounds = this.0.slices.iter().zip(&that.0.slices);
         let rounds = rounds.map(|(this, that)| slice(this) / slice(that));
-        let (low, high) = rounds
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
-        Self { value: this.1(this.0) / that.1(that.0), low, high }
+        let (low, high) = rounds.fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| {
+            (low.min(ratio), high.max(ratio))
+        });
+        Self {
+            value: this.1(this.0) / that.1(that.0),
+            low,
+            high,
+        }
     }
 
     fn json(self) -> Value {
@@ -93,14 +98,22 @@ impl Ratio {
 
 impl std::fmt::Display for Ratio {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2} × (rounds {:.2} to {:.2})", self.value, self.low, self.high)
+        write!(
+            f,
+            "{:.2} × (rounds {:.2} to {:.2})",
+            self.value, self.low, self.high
+        )
     }
 }
 
 /// Compares one server with another of the same run.
 pub(super) fn compare(this: &Measured, that: &Measured) -> Comparison {
     Comparison {
-        cpu: Ratio::of((this, Measured::cpu_us), (that, Measured::cpu_us), Slice::cpu_us),
+        cpu: Ratio::of(
+            (this, Measured::cpu_us),
+            (that, Measured::cpu_us),
+            Slice::cpu_us,
+        ),
         rate: Ratio::of((this, Measured::rate), (that, Measured::rate), Slice::rate),
         p99: p99_us(this) / p99_us(that),
     }
@@ -124,7 +137,10 @@ pub(super) fn print(
     };
     if json {
         let mut object = setup;
-        object.insert("servers".to_owned(), measured.iter().map(server_json).collect());
+        object.insert(
+            "servers".to_owned(),
+            measured.iter().map(server_json).collect(),
+        );
         if let Some((this, that, found)) = compared {
             let ratios = json!({
                 "of": this.name, "to": that.name,
@@ -148,7 +164,10 @@ pub(super) fn print(
         output::print(&format!("\n{} to {}:", this.name, that.name))?;
         output::print(&format!("  CPU per call  {}", ratios.cpu))?;
         output::print(&format!("  calls/s       {}", ratios.rate))?;
-        output::print(&format!("  p99           {} ×", output::figure(ratios.p99, 2)))?;
+        output::print(&format!(
+            "  p99           {} ×",
+            output::figure(ratios.p99, 2)
+        ))?;
         if let Some(goal) = goal {
             output::print(&format!("  goal          {}", goal.line(&ratios)))?;
         }
@@ -197,7 +216,13 @@ fn table(measured: &[Measured]) -> Table {
         let kinds: Vec<CallKind> = kinds(tally).collect();
         for kind in kinds.iter().filter(|_| kinds.len() > 1) {
             let (name, one) = (format!("  {}", kind.name()), tally.of(*kind));
-            table.add_row([name, String::new(), ms(one, 0.5), ms(one, 0.99), ms(one, 0.999)]);
+            table.add_row([
+                name,
+                String::new(),
+                ms(one, 0.5),
+                ms(one, 0.99),
+                ms(one, 0.999),
+            ]);
         }
     }
     output::flush_left(&mut table);
@@ -216,8 +241,9 @@ fn server_json(server: &Measured) -> Value {
         })
     };
     let all = all(tally);
-    let errors: Map<String, Value> =
-        codes(tally).map(|(code, count)| (format!("{code:?}"), count.into())).collect();
+    let errors: Map<String, Value> = codes(tally)
+        .map(|(code, count)| (format!("{code:?}"), count.into()))
+        .collect();
     json!({
         "name": server.name,
         "calls": server.calls(),
@@ -237,7 +263,9 @@ fn server_json(server: &Measured) -> Value {
 
 /// The kinds of calls that there were.
 fn kinds(tally: &Tally) -> impl Iterator<Item = CallKind> {
-    CallKind::ALL.into_iter().filter(|kind| !tally.of(*kind).is_empty())
+    CallKind::ALL
+        .into_iter()
+        .filter(|kind| !tally.of(*kind).is_empty())
 }
 
 fn all(tally: &Tally) -> Histogram<u64> {
@@ -256,11 +284,19 @@ fn codes(tally: &Tally) -> impl Iterator<Item = (Code, u64)> {
 }
 
 fn errors(tally: &Tally) -> Option<String> {
-    let counts: Vec<String> =
-        codes(tally).map(|(code, count)| format!("{} {code:?}", output::count(count))).collect();
+    let counts: Vec<String> = codes(tally)
+        .map(|(code, count)| format!("{} {code:?}", output::count(count)))
+        .collect();
     let first = tally.first_error.as_ref()?;
-    let counts = if counts.is_empty() { "in the warm-up".to_owned() } else { counts.join(", ") };
-    Some(format!("{counts}; the first: {}", output::printable(first.message())))
+    let counts = if counts.is_empty() {
+        "in the warm-up".to_owned()
+    } else {
+        counts.join(", ")
+    };
+    Some(format!(
+        "{counts}; the first: {}",
+        output::printable(first.message())
+    ))
 }
 
 fn ms(latencies: &Histogram<u64>, quantile: f64) -> String {
@@ -280,9 +316,18 @@ mod tests {
     fn measured(name: &str, slices: &[(u64, f64, f64)]) -> Measured {
         let slices = slices
             .iter()
-            .map(|&(calls, seconds, cpu_seconds)| Slice { calls, seconds, cpu_seconds })
+            .map(|&(calls, seconds, cpu_seconds)| Slice {
+                calls,
+                seconds,
+                cpu_seconds,
+            })
             .collect();
-        Measured { name: name.to_owned(), slices, tally: Tally::default(), rss_bytes: 0 }
+        Measured {
+            name: name.to_owned(),
+            slices,
+            tally: Tally::default(),
+            rss_bytes: 0,
+        }
     }
 
     #[test]
@@ -305,7 +350,10 @@ mod tests {
         };
         let found = compare(&of(600), &of(500));
         assert!(Goal::P99AtMost(1.21).is_met(&found) && !Goal::P99AtMost(1.19).is_met(&found));
-        assert_eq!(Goal::P99AtMost(1.1).line(&found), "p99 at most 1.10 ×: missed");
+        assert_eq!(
+            Goal::P99AtMost(1.1).line(&found),
+            "p99 at most 1.10 ×: missed"
+        );
     }
 
     #[test]
@@ -318,10 +366,17 @@ mod tests {
         one.tally.errors[Code::ResourceExhausted as usize] = 1_234;
         one.tally.first_error = Some(tonic::Status::resource_exhausted("busy"));
         let text = table(&[one]).trim_fmt();
-        let row: Vec<&str> = text.lines().nth(1).unwrap_or("").split_whitespace().collect();
+        let row: Vec<&str> = text
+            .lines()
+            .nth(1)
+            .unwrap_or("")
+            .split_whitespace()
+            .collect();
         assert_eq!(
             row,
-            ["one", "2,000", "5.00", "9.90", "9.99", "10.0", "120", "0", "B", "1,234"],
+            [
+                "one", "2,000", "5.00", "9.90", "9.99", "10.0", "120", "0", "B", "1,234"
+            ],
             "{text}"
         );
     }
@@ -332,13 +387,25 @@ mod tests {
         assert_eq!(errors(&tally), None);
         tally.errors[Code::Unavailable as usize] = 1_000;
         tally.first_error = Some(tonic::Status::unavailable("going\ndown"));
-        assert_eq!(errors(&tally).as_deref(), Some("1,000 Unavailable; the first: going\\ndown"));
+        assert_eq!(
+            errors(&tally).as_deref(),
+            Some("1,000 Unavailable; the first: going\\ndown")
+        );
     }
 
     #[test]
     fn nothing_done_has_no_cost() {
         let text = table(&[measured("one", &[(0, 1.0, 0.0)])]).trim_fmt();
-        let row: Vec<&str> = text.lines().nth(1).unwrap_or("").split_whitespace().collect();
-        assert_eq!(row[..6], ["one", "0", "0.00", "0.00", "0.00", "-"], "{text}");
+        let row: Vec<&str> = text
+            .lines()
+            .nth(1)
+            .unwrap_or("")
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            row[..6],
+            ["one", "0", "0.00", "0.00", "0.00", "-"],
+            "{text}"
+        );
     }
 }

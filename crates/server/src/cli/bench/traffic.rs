@@ -96,7 +96,10 @@ impl Bodies {
     /// Appends of so many turns of so many bytes each, and windows without an append.
     pub(super) fn new(turns: usize, bytes: usize, rng: &mut Rng) -> Self {
         let appends = append_requests(turns, bytes, rng);
-        let appends = appends.into_iter().map(|append| append.encode_to_vec().into()).collect();
+        let appends = appends
+            .into_iter()
+            .map(|append| append.encode_to_vec().into())
+            .collect();
         Self {
             appends,
             contexts: Arc::new([Bytes::new()]),
@@ -115,10 +118,17 @@ impl Bodies {
         let bodies = Self::new(turns, bytes, rng);
         let context = |append| {
             let append = Some(append);
-            let request = GetContextRequest { append, policy, ..GetContextRequest::default() };
+            let request = GetContextRequest {
+                append,
+                policy,
+                ..GetContextRequest::default()
+            };
             request.encode_to_vec().into()
         };
-        let contexts = append_requests(turns, bytes, rng).into_iter().map(context).collect();
+        let contexts = append_requests(turns, bytes, rng)
+            .into_iter()
+            .map(context)
+            .collect();
         Self { contexts, ..bodies }
     }
 
@@ -143,7 +153,13 @@ impl Bodies {
             push_word(&mut content, rng);
         }
         let kind = MemoryKind::Project.into();
-        RememberRequest { kind, content, ..RememberRequest::default() }.encode_to_vec().into()
+        RememberRequest {
+            kind,
+            content,
+            ..RememberRequest::default()
+        }
+        .encode_to_vec()
+        .into()
     }
 }
 
@@ -153,7 +169,12 @@ fn query(rng: &mut Rng) -> Bytes {
         push_word(&mut query, rng);
         query.push(' ');
     }
-    RecallRequest { query, ..RecallRequest::default() }.encode_to_vec().into()
+    RecallRequest {
+        query,
+        ..RecallRequest::default()
+    }
+    .encode_to_vec()
+    .into()
 }
 
 fn push_word(text: &mut String, rng: &mut Rng) {
@@ -170,16 +191,30 @@ fn push_word(text: &mut String, rng: &mut Rng) {
 fn append_requests(turns: usize, bytes: usize, rng: &mut Rng) -> Vec<AppendRequest> {
     let request = |_| {
         let turns = (0..turns).map(|index| turn(index, bytes, rng)).collect();
-        AppendRequest { turns, ..AppendRequest::default() }
+        AppendRequest {
+            turns,
+            ..AppendRequest::default()
+        }
     };
     (0..BODIES).map(request).collect()
 }
 
 /// A turn of plain text: the person's and the model's in turns.
 pub(super) fn turn(index: usize, bytes: usize, rng: &mut Rng) -> Turn {
-    let role = if index.is_multiple_of(2) { Role::User } else { Role::Assistant };
-    let text = Part { part: Some(Kind::Text(text(bytes, rng))), extra_json: String::new() };
-    Turn { role: role as i32, parts: vec![text], ..Turn::default() }
+    let role = if index.is_multiple_of(2) {
+        Role::User
+    } else {
+        Role::Assistant
+    };
+    let text = Part {
+        part: Some(Kind::Text(text(bytes, rng))),
+        extra_json: String::new(),
+    };
+    Turn {
+        role: role as i32,
+        parts: vec![text],
+        ..Turn::default()
+    }
 }
 
 /// Words, to the byte as long as asked.
@@ -252,7 +287,11 @@ mod tests {
         let sent = |kind| {
             let body = bodies.draw(kind, &mut Rng::new(5));
             let mut sent = Vec::new();
-            let call = Call { field: kind.id_field(), session: 1_234_567, body };
+            let call = Call {
+                field: kind.id_field(),
+                session: 1_234_567,
+                body,
+            };
             encode("bench-000001-", &call, &mut sent);
             sent
         };
@@ -261,7 +300,9 @@ mod tests {
         assert_eq!(request.session_id, "bench-000001-1234567");
         assert_eq!(request.turns.len(), 3);
         for turn in &request.turns {
-            let Some(Kind::Text(text)) = &turn.parts[0].part else { panic!("no text") };
+            let Some(Kind::Text(text)) = &turn.parts[0].part else {
+                panic!("no text")
+            };
             assert_eq!(text.len(), 200);
         }
         assert_eq!(request.turns[1].role, Role::Assistant as i32);
@@ -270,7 +311,10 @@ mod tests {
         let inner = context.append.expect("an append in it");
         assert_eq!((inner.turns.len(), &*inner.session_id), (3, ""));
         let fact = RememberRequest::decode(&*sent(CallKind::Remember)).expect("a fact");
-        assert_eq!((&fact.subject, fact.kind()), (&request.session_id, MemoryKind::Project));
+        assert_eq!(
+            (&fact.subject, fact.kind()),
+            (&request.session_id, MemoryKind::Project)
+        );
         assert!((200..220).contains(&fact.content.len()), "{}", fact.content);
         let recall = RecallRequest::decode(&*sent(CallKind::Recall)).expect("a recall");
         assert_eq!(recall.subjects, [request.session_id.as_str()]);

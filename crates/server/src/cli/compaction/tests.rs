@@ -12,7 +12,10 @@ fn summary() -> SummaryInfo {
         first_seq: 12,
         through_seq: 30,
         turns: 1_028,
-        made_at: Some(Timestamp { seconds: 1_000, nanos: 0 }),
+        made_at: Some(Timestamp {
+            seconds: 1_000,
+            nanos: 0,
+        }),
         made_by: "openai/qwen\u{1b}[2J".into(),
     }
 }
@@ -30,7 +33,11 @@ fn a_summary_says_what_it_stands_for() {
 
 #[test]
 fn what_goes_well_is_not_worth_a_line() {
-    let fine = CompactionInfo { breaker: "closed".into(), summaries: 3, ..Default::default() };
+    let fine = CompactionInfo {
+        breaker: "closed".into(),
+        summaries: 3,
+        ..Default::default()
+    };
     assert_eq!(health(&fine), None);
     assert_eq!(health(&CompactionInfo::default()), None);
     let bad = CompactionInfo {
@@ -58,8 +65,14 @@ fn a_compaction_is_told_with_its_summary() {
     };
     let text = compacted(&reply, now());
     assert!(text.starts_with("summary no. 2, of 1,028 turns"), "{text}");
-    assert!(text.contains("9,000 → 800 tokens; 96 % of the identifiers"), "{text}");
-    assert!(text.ends_with("[memoird: a summary]\n## Decisions\nred\\u{1b}[2J"), "{text}");
+    assert!(
+        text.contains("9,000 → 800 tokens; 96 % of the identifiers"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("[memoird: a summary]\n## Decisions\nred\\u{1b}[2J"),
+        "{text}"
+    );
     assert_eq!(compacted_json(&reply)["summary_info"]["turns"], 1_028);
     reply.is_new = false;
     assert!(compacted(&reply, now()).starts_with("nothing new to summarize; the summary stays"));
@@ -82,6 +95,9 @@ fn notes_have_names() {
         ("question", "when?"),
         ("last error", "exit 1"),
     ];
-    assert_eq!(noted(&notes), expected.map(|(name, text)| (name, text.to_owned())));
+    assert_eq!(
+        noted(&notes),
+        expected.map(|(name, text)| (name, text.to_owned()))
+    );
     assert_eq!(notes_json(&notes)["files"][0], "src/a.rs");
 }

@@ -24,31 +24,52 @@ impl Bot {
 
     /// Appends turns.
     pub(super) async fn say(&self, session: &str, turns: Said) -> Result<AppendResponse, CliError> {
-        let request =
-            AppendRequest { session_id: session.to_owned(), turns, ..AppendRequest::default() };
+        let request = AppendRequest {
+            session_id: session.to_owned(),
+            turns,
+            ..AppendRequest::default()
+        };
         let reply = self.target.sessions().append(request).await;
         Ok(reply.map_err(|e| self.target.explain(e))?.into_inner())
     }
 
     /// The history, as the next call of a model gets it.
     pub(super) async fn history(&self, session: &str) -> Result<Vec<Turn>, CliError> {
-        let request =
-            GetHistoryRequest { session_id: session.to_owned(), ..GetHistoryRequest::default() };
+        let request = GetHistoryRequest {
+            session_id: session.to_owned(),
+            ..GetHistoryRequest::default()
+        };
         let reply = self.target.sessions().get_history(request).await;
-        Ok(reply.map_err(|e| self.target.explain(e))?.into_inner().turns)
+        Ok(reply
+            .map_err(|e| self.target.explain(e))?
+            .into_inner()
+            .turns)
     }
 
     /// The live sessions, most recently used first.
     pub(super) async fn sessions(&self) -> Result<Vec<SessionInfo>, CliError> {
-        let reply = self.target.sessions().list_sessions(ListSessionsRequest::default()).await;
-        Ok(reply.map_err(|e| self.target.explain(e))?.into_inner().sessions)
+        let reply = self
+            .target
+            .sessions()
+            .list_sessions(ListSessionsRequest::default())
+            .await;
+        Ok(reply
+            .map_err(|e| self.target.explain(e))?
+            .into_inner()
+            .sessions)
     }
 
     /// Ends a session.
     pub(super) async fn end(&self, session: &str) -> Result<SessionInfo, CliError> {
-        let request = EndSessionRequest { session_id: session.to_owned() };
+        let request = EndSessionRequest {
+            session_id: session.to_owned(),
+        };
         let reply = self.target.sessions().end_session(request).await;
-        Ok(reply.map_err(|e| self.target.explain(e))?.into_inner().session.unwrap_or_default())
+        Ok(reply
+            .map_err(|e| self.target.explain(e))?
+            .into_inner()
+            .session
+            .unwrap_or_default())
     }
 }
 
@@ -60,7 +81,9 @@ pub(super) fn trip() -> [Said; 8] {
             call("c1", "find_trains", r#"{"to":"Oslo","by":"Fri 12:00"}"#),
             result("c1", "06:02, arrives 10:47, 2 seats left"),
         ],
-        vec![assistant("There is one at 06:02, in Oslo at 10:47. Book it?")],
+        vec![assistant(
+            "There is one at 06:02, in Oslo at 10:47. Book it?",
+        )],
         vec![user("Yes, by the window please.")],
         vec![
             call("c2", "book", r#"{"train":"06:02","seat":"window"}"#),
@@ -84,12 +107,18 @@ pub(super) fn deploy() -> Said {
 
 /// A short one without.
 pub(super) fn shipping() -> Said {
-    vec![user("Do you ship to Iceland?"), assistant("Yes, within five days.")]
+    vec![
+        user("Do you ship to Iceland?"),
+        assistant("Yes, within five days."),
+    ]
 }
 
 /// The one that comes when there is no place left.
 pub(super) fn greeting() -> Said {
-    vec![user("Hello! Can I change my order?"), assistant("Sure. Which one is it?")]
+    vec![
+        user("Hello! Can I change my order?"),
+        assistant("Sure. Which one is it?"),
+    ]
 }
 
 /// What ends it, nearly.
@@ -108,7 +137,14 @@ fn assistant(text: &str) -> Turn {
 
 fn call(id: &str, name: &str, input_json: &str) -> Turn {
     let (id, name, input_json) = (id.to_owned(), name.to_owned(), input_json.to_owned());
-    turn(Role::Assistant, Kind::ToolUse(ToolUse { id, name, input_json }))
+    turn(
+        Role::Assistant,
+        Kind::ToolUse(ToolUse {
+            id,
+            name,
+            input_json,
+        }),
+    )
 }
 
 fn result(id: &str, content: &str) -> Turn {
@@ -121,6 +157,13 @@ fn result(id: &str, content: &str) -> Turn {
 }
 
 fn turn(role: Role, kind: Kind) -> Turn {
-    let part = Part { part: Some(kind), extra_json: String::new() };
-    Turn { role: role.into(), parts: vec![part], ..Turn::default() }
+    let part = Part {
+        part: Some(kind),
+        extra_json: String::new(),
+    };
+    Turn {
+        role: role.into(),
+        parts: vec![part],
+        ..Turn::default()
+    }
 }

@@ -16,8 +16,14 @@ use crate::cli::exit::CliError;
 const STEP_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What is shown of what a watcher hears.
-pub(super) const SHOWN: [&str; 6] =
-    ["created", "expired", "evicted", "ended", "hook_delivered", "hook_failed"];
+pub(super) const SHOWN: [&str; 6] = [
+    "created",
+    "expired",
+    "evicted",
+    "ended",
+    "hook_delivered",
+    "hook_failed",
+];
 
 /// The stream of events, and what it told so far: some dozens.
 pub(super) struct Feed {
@@ -29,9 +35,16 @@ pub(super) struct Feed {
 impl Feed {
     /// Watches from now on.
     pub(super) async fn open(target: Target) -> Result<Self, CliError> {
-        let stream = target.sessions().watch_events(WatchEventsRequest::default()).await;
+        let stream = target
+            .sessions()
+            .watch_events(WatchEventsRequest::default())
+            .await;
         let stream = stream.map_err(|e| target.explain(e))?.into_inner();
-        Ok(Self { target, stream, told: Vec::new() })
+        Ok(Self {
+            target,
+            stream,
+            told: Vec::new(),
+        })
     }
 
     /// Waits for an event, if it has not come yet, and shows what comes meanwhile of these
@@ -46,11 +59,18 @@ impl Feed {
             return Ok(event.clone());
         }
         loop {
-            let told = self.stream.message().await.map_err(|e| self.target.explain(e))?;
+            let told = self
+                .stream
+                .message()
+                .await
+                .map_err(|e| self.target.explain(e))?;
             let told = told.ok_or_else(|| CliError::NotStarted {
                 problem: "the daemon ended the stream of events".to_owned(),
             })?;
-            let is_shown = told.event.as_ref().is_none_or(|event| kinds.contains(&&*event.kind));
+            let is_shown = told
+                .event
+                .as_ref()
+                .is_none_or(|event| kinds.contains(&&*event.kind));
             if is_shown {
                 stage.show(&events::line(&told, Columns::default()))?;
             }
@@ -85,7 +105,9 @@ impl Feed {
             let detail: Value = serde_json::from_str(&event.detail_json).unwrap_or_default();
             event.generation == generation && detail["last_seq"] == seq
         };
-        in_time("the word of an append", self.seek(stage, &[], is_it)).await.map(drop)
+        in_time("the word of an append", self.seek(stage, &[], is_it))
+            .await
+            .map(drop)
     }
 }
 
@@ -94,6 +116,9 @@ pub(super) async fn in_time<T>(
     what: &str,
     waiting: impl Future<Output = Result<T, CliError>>,
 ) -> Result<T, CliError> {
-    let late = |_| CliError::TooLate { what: what.to_owned(), within: STEP_TIME_MAX };
+    let late = |_| CliError::TooLate {
+        what: what.to_owned(),
+        within: STEP_TIME_MAX,
+    };
     timeout(STEP_TIME_MAX, waiting).await.map_err(late)?
 }

@@ -9,7 +9,10 @@ use crate::cli::json;
 
 /// `[1] 4 5 6─7 8`: the seqs of the turns, oldest first.
 pub(super) fn drawn(turns: &[Turn]) -> String {
-    let anchor = turns.iter().find(|turn| turn.role() == Role::User).map(|turn| turn.seq);
+    let anchor = turns
+        .iter()
+        .find(|turn| turn.role() == Role::User)
+        .map(|turn| turn.seq);
     let mut calls = HashMap::new();
     let mut line = String::new();
     for turn in turns {
@@ -34,7 +37,9 @@ pub(super) fn drawn(turns: &[Turn]) -> String {
 
 /// What was in a history and is not any more, drawn.
 pub(super) fn left(before: &[Turn], after: &[Turn]) -> String {
-    let gone = before.iter().filter(|turn| after.iter().all(|kept| kept.seq != turn.seq));
+    let gone = before
+        .iter()
+        .filter(|turn| after.iter().all(|kept| kept.seq != turn.seq));
     let gone: Vec<Turn> = gone.cloned().collect();
     drawn(&gone)
 }
@@ -47,7 +52,11 @@ pub(super) fn named(turns: &[Turn]) -> String {
             Kind::ToolResult(_) => Some("result".to_owned()),
             _ => None,
         });
-        format!("{} {}", turn.seq, what.unwrap_or_else(|| json::role_name(turn.role)))
+        format!(
+            "{} {}",
+            turn.seq,
+            what.unwrap_or_else(|| json::role_name(turn.role))
+        )
     });
     names.collect::<Vec<_>>().join(", ")
 }
@@ -62,7 +71,10 @@ mod tests {
     use super::*;
 
     fn numbered(said: impl IntoIterator<Item = Turn>) -> Vec<Turn> {
-        (1..).zip(said).map(|(seq, turn)| Turn { seq, ..turn }).collect()
+        (1..)
+            .zip(said)
+            .map(|(seq, turn)| Turn { seq, ..turn })
+            .collect()
     }
 
     #[test]

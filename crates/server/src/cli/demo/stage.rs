@@ -17,7 +17,10 @@ pub(super) struct Stage {
 impl Stage {
     /// Stdout; in a pipe the same text without styles.
     pub(super) fn new(fast: bool) -> Self {
-        Self { has_styles: io::stdout().is_terminal(), has_pauses: !fast }
+        Self {
+            has_styles: io::stdout().is_terminal(),
+            has_pauses: !fast,
+        }
     }
 
     /// What this is.
@@ -33,12 +36,14 @@ impl Stage {
 
     /// A line, or several.
     pub(super) fn say(&self, text: &str) -> Result<(), CliError> {
-        text.lines().try_for_each(|line| output::print(format!("  {line}").trim_end()))
+        text.lines()
+            .try_for_each(|line| output::print(format!("  {line}").trim_end()))
     }
 
     /// What the daemon or a file said, apart from what the demo says.
     pub(super) fn show(&self, text: &str) -> Result<(), CliError> {
-        text.lines().try_for_each(|line| self.styled("36", format!("    {line}").trim_end()))
+        text.lines()
+            .try_for_each(|line| self.styled("36", format!("    {line}").trim_end()))
     }
 
     /// Time to read so many lines.

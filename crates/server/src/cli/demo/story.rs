@@ -49,7 +49,10 @@ struct Story<'a> {
 /// Starts a daemon, tells the story on it, and takes the daemon away again.
 pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let stage = Stage::new(args.fast);
-    stage.title(&format!("memoird {}, on a daemon of its own", env!("CARGO_PKG_VERSION")))?;
+    stage.title(&format!(
+        "memoird {}, on a daemon of its own",
+        env!("CARGO_PKG_VERSION")
+    ))?;
     stage.heading("1  A daemon starts")?;
     let mut dir = private::temp_dir("memoird-demo-", &std::env::temp_dir())?;
     dir.disable_cleanup(args.keep);
@@ -58,7 +61,11 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let mut daemon = in_time("the start of the daemon", start).await?;
     let took = clock::since(started);
     let target = daemon.target()?;
-    stage.say(&format!("{} serves after {} ms, in the folder", target.addr(), took.as_millis()))?;
+    stage.say(&format!(
+        "{} serves after {} ms, in the folder",
+        target.addr(),
+        took.as_millis()
+    ))?;
     stage.show(&daemon.dir().display().to_string())?;
     stage.say(&format!(
         "A chat keeps {HISTORY_TURNS} turns beside its first one, {SESSIONS} chats may live, and \
@@ -68,7 +75,14 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let feed = Feed::open(target.clone()).await?;
     let bot = Bot::new(target.clone());
     let dir = daemon.dir().to_owned();
-    let mut story = Story { stage, dir: &dir, target, bot, feed, ended: Vec::new() };
+    let mut story = Story {
+        stage,
+        dir: &dir,
+        target,
+        bot,
+        feed,
+        ended: Vec::new(),
+    };
     story.slide().await?;
     story.evict().await?;
     story.expire().await?;
@@ -105,14 +119,19 @@ impl Story<'_> {
 
     /// A fourth chat takes the place of the longest idle one.
     async fn evict(&mut self) -> Result<(), CliError> {
-        let Self { stage, bot, feed, .. } = self;
+        let Self {
+            stage, bot, feed, ..
+        } = self;
         stage.heading("3  One chat too many: the longest idle one is evicted")?;
         bot.say(DEPLOY, bot::deploy()).await?;
         bot.say(SHOP, bot::shipping()).await?;
         let reply = bot.say(TRIP, bot::thanks()).await?;
         let generation = reply.session.unwrap_or_default().generation;
         feed.catch_up(stage, &generation, reply.last_seq).await?;
-        stage.say(&format!("live, most recently used first: {}", names(&bot.sessions().await?)))?;
+        stage.say(&format!(
+            "live, most recently used first: {}",
+            names(&bot.sessions().await?)
+        ))?;
         stage.say(&format!("{NEWCOMER} says its first words:"))?;
         stage.pause(1.0).await;
         let reply = bot.say(NEWCOMER, bot::greeting()).await?;
@@ -120,7 +139,8 @@ impl Story<'_> {
         feed.until(stage, "created", &generation).await?;
         let is_evicted = |event: &Event| event.kind == "evicted";
         let evicted = in_time("an eviction", feed.seek(stage, &SHOWN, is_evicted)).await?;
-        feed.until(stage, "hook_delivered", &evicted.generation).await?;
+        feed.until(stage, "hook_delivered", &evicted.generation)
+            .await?;
         stage.say(&format!("live: {}", names(&bot.sessions().await?)))?;
         self.ended.push(evicted.generation);
         self.stage.pause(2.0).await;
@@ -129,18 +149,26 @@ impl Story<'_> {
 
     /// The chat that falls silent expires; those that go on talking do not.
     async fn expire(&mut self) -> Result<(), CliError> {
-        let Self { stage, bot, feed, .. } = self;
+        let Self {
+            stage, bot, feed, ..
+        } = self;
         stage.heading("4  A silent chat expires")?;
         stage.say(&format!(
             "The configuration is given `session_ttl: {SHORT_TTL}`, and read again:"
         ))?;
         for session in [TRIP, NEWCOMER, SHOP] {
-            bot.say(session, vec![bot::user("One moment, please.")]).await?;
+            bot.say(session, vec![bot::user("One moment, please.")])
+                .await?;
         }
         reload(&self.target, stage, self.dir, SHORT_TTL).await?;
         let live = bot.sessions().await?;
-        let silent = live.into_iter().find(|info| info.session_id == SHOP).unwrap_or_default();
-        stage.say(&format!("{SHOP} says nothing more, the two others go on talking:"))?;
+        let silent = live
+            .into_iter()
+            .find(|info| info.session_id == SHOP)
+            .unwrap_or_default();
+        stage.say(&format!(
+            "{SHOP} says nothing more, the two others go on talking:"
+        ))?;
         let is_it = |it: &Event| it.kind == "expired" && it.generation == silent.generation;
         let waiting = async {
             loop {
@@ -160,7 +188,8 @@ impl Story<'_> {
         ))?;
         // At once: the others must not expire while somebody reads.
         reload(&self.target, stage, self.dir, LONG_TTL).await?;
-        feed.until(stage, "hook_delivered", &expired.generation).await?;
+        feed.until(stage, "hook_delivered", &expired.generation)
+            .await?;
         self.ended.push(expired.generation);
         self.stage.pause(2.0).await;
         Ok(())
@@ -168,7 +197,9 @@ impl Story<'_> {
 
     /// The checkpoints that the hook wrote.
     async fn commit(&mut self) -> Result<(), CliError> {
-        let Self { stage, bot, feed, .. } = self;
+        let Self {
+            stage, bot, feed, ..
+        } = self;
         stage.heading("5  What ended is in git")?;
         stage.say(&format!("The bot ends {TRIP}:"))?;
         bot.say(TRIP, vec![bot::user("That is all, bye.")]).await?;
@@ -179,7 +210,10 @@ impl Story<'_> {
             feed.until(stage, "hook_delivered", generation).await?;
         }
         stage.pause(1.0).await;
-        let git = GitConfig { dir: checkpoints_in(self.dir), ..GitConfig::default() };
+        let git = GitConfig {
+            dir: checkpoints_in(self.dir),
+            ..GitConfig::default()
+        };
         let unreadable = CliError::Checkpoints;
         let checkpoints = Checkpoints::open(&git, &TenantId::default_tenant());
         let checkpoints = checkpoints.map_err(unreadable)?;
@@ -211,7 +245,10 @@ impl Story<'_> {
         ];
         if keep {
             let checkpoints = checkpoints_in(dir);
-            commands.push(format!("memoird checkpoints list --dir {}", checkpoints.display()));
+            commands.push(format!(
+                "memoird checkpoints list --dir {}",
+                checkpoints.display()
+            ));
             let repository = checkpoints.join("default.git");
             commands.push(format!("git --git-dir {} log --stat", repository.display()));
         } else {
@@ -264,7 +301,9 @@ fn names(live: &[SessionInfo]) -> String {
 }
 
 fn id(session: &str) -> Result<SessionId, CliError> {
-    SessionId::parse(session).map_err(|error| CliError::Usage { problem: error.to_string() })
+    SessionId::parse(session).map_err(|error| CliError::Usage {
+        problem: error.to_string(),
+    })
 }
 
 /// A commit as `git log --stat` has it, in fewer lines.

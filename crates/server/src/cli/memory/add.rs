@@ -78,12 +78,22 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
         expires_at: args.expires,
         supersedes_id: args.supersedes.unwrap_or_default(),
         pinned: args.pin,
-        polarity: args.polarity.map_or(0, |points| Polarity::from(points).into()),
+        polarity: args
+            .polarity
+            .map_or(0, |points| Polarity::from(points).into()),
         idempotency_key: args.key.unwrap_or_default(),
-        visibility: args.visibility.map_or(0, |seen| Visibility::from(seen).into()),
-        near_duplicate: args.near_duplicate.map_or(0, |near| NearDuplicate::from(near).into()),
+        visibility: args
+            .visibility
+            .map_or(0, |seen| Visibility::from(seen).into()),
+        near_duplicate: args
+            .near_duplicate
+            .map_or(0, |near| NearDuplicate::from(near).into()),
     };
-    let reply = target.memories().remember(request).await.map_err(|e| target.explain(e))?;
+    let reply = target
+        .memories()
+        .remember(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     let done = reply.into_inner();
     let memory = done.memory.unwrap_or_default();
     if json {
@@ -95,7 +105,9 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
     }
     if done.redacted > 0 {
         let count = done.redacted;
-        output::note(&format!("note: taken out before it was stored, as secrets: {count}"));
+        output::note(&format!(
+            "note: taken out before it was stored, as secrets: {count}"
+        ));
     }
     output::print(&words::outcome_name(done.outcome))?;
     print(&memory, false)
@@ -103,11 +115,20 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
 
 fn stdin() -> Result<String, CliError> {
     let mut text = String::new();
-    let read = io::stdin().lock().take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
-    let read = read.map_err(|source| CliError::Io { what: "cannot read stdin".into(), source })?;
+    let read = io::stdin()
+        .lock()
+        .take(TEXT_BYTES_MAX + 1)
+        .read_to_string(&mut text);
+    let read = read.map_err(|source| CliError::Io {
+        what: "cannot read stdin".into(),
+        source,
+    })?;
     if read as u64 > TEXT_BYTES_MAX {
         let problem = "is longer than 1 MiB, and no fact".to_owned();
-        return Err(CliError::Data { place: "stdin".to_owned(), problem });
+        return Err(CliError::Data {
+            place: "stdin".to_owned(),
+            problem,
+        });
     }
     Ok(text)
 }

@@ -22,9 +22,15 @@ pub(crate) struct DreamArgs {
 }
 
 pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<(), CliError> {
-    let request =
-        RunDreamRequest { tenant: args.tenant.unwrap_or_default(), dry_run: args.dry_run };
-    let reply = target.admin().run_dream(request).await.map_err(|e| target.explain(e))?;
+    let request = RunDreamRequest {
+        tenant: args.tenant.unwrap_or_default(),
+        dry_run: args.dry_run,
+    };
+    let reply = target
+        .admin()
+        .run_dream(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     let report = reply.into_inner().report_json;
     let report: Value = serde_json::from_str(&report).unwrap_or(Value::String(report));
     match json {

@@ -95,16 +95,28 @@ impl ForgetArgs {
 }
 
 async fn call(target: &Target, what: What, dry_run: bool) -> Result<ForgetResponse, CliError> {
-    let request = ForgetRequest { target: Some(what), dry_run };
-    let reply = target.memories().forget(request).await.map_err(|e| target.explain(e))?;
+    let request = ForgetRequest {
+        target: Some(what),
+        dry_run,
+    };
+    let reply = target
+        .memories()
+        .forget(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     Ok(reply.into_inner())
 }
 
 /// Asks on the terminal. Blocks until there is a line.
 fn is_wanted() -> Result<bool, CliError> {
-    let failed = |source| CliError::Io { what: "cannot ask on the terminal".to_owned(), source };
+    let failed = |source| CliError::Io {
+        what: "cannot ask on the terminal".to_owned(),
+        source,
+    };
     let mut stderr = io::stderr().lock();
-    write!(stderr, "Forget it? [y/N] ").and_then(|()| stderr.flush()).map_err(failed)?;
+    write!(stderr, "Forget it? [y/N] ")
+        .and_then(|()| stderr.flush())
+        .map_err(failed)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
@@ -160,7 +172,10 @@ mod tests {
 
     fn what(args: &str) -> Result<What, String> {
         let line = Line::try_parse_from(["forget"].into_iter().chain(args.split_whitespace()));
-        line.map_err(|error| error.to_string())?.args.what().map_err(|error| error.to_string())
+        line.map_err(|error| error.to_string())?
+            .args
+            .what()
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -175,10 +190,19 @@ mod tests {
                 ..MemoryFilter::default()
             })
         };
-        assert_eq!(what("--subject ann --kind project --tag t"), Ok(filter("ann")));
+        assert_eq!(
+            what("--subject ann --kind project --tag t"),
+            Ok(filter("ann"))
+        );
         assert_eq!(what("--kind project --tag t"), Ok(filter("")));
         assert!(what("--before 2026-01-31").is_ok());
-        for bad in ["", "--yes", "--id x --subject ann", "--id x --tag t", "--after soon"] {
+        for bad in [
+            "",
+            "--yes",
+            "--id x --subject ann",
+            "--id x --tag t",
+            "--after soon",
+        ] {
             assert!(what(bad).is_err(), "{bad}");
         }
     }

@@ -70,16 +70,22 @@ async fn store(
         let told = |error: CliError| {
             if imported + skipped > 0 {
                 // What was done stays done, and the same command goes on where it stopped.
-                output::note(&format!("{imported} were imported before, {skipped} were there"));
+                output::note(&format!(
+                    "{imported} were imported before, {skipped} were there"
+                ));
             }
             error
         };
         let batch = batch.map_err(told)?;
         let (first, last) = batch.lines;
-        let request = ImportMemoriesRequest { memories: batch.memories };
+        let request = ImportMemoriesRequest {
+            memories: batch.memories,
+        };
         let reply = target.memories().import_memories(request).await;
         let place = format!("{name}, lines {first} to {last}");
-        let reply = reply.map_err(|e| told(target.explain(e).at(&place)))?.into_inner();
+        let reply = reply
+            .map_err(|e| told(target.explain(e).at(&place)))?
+            .into_inner();
         imported += reply.imported;
         skipped += reply.skipped;
         bar.inc(batch.text_bytes);
@@ -116,7 +122,8 @@ fn read(mut lines: Lines, to: &Sender<Result<Batch, CliError>>) {
 
 fn memory(lines: &Lines, line: usize, text: &[u8]) -> Result<Memory, CliError> {
     let read: Result<Line, _> = serde_json::from_slice(text);
-    read.map(Memory::from).map_err(|error| lines.no_json(line, &error))
+    read.map(Memory::from)
+        .map_err(|error| lines.no_json(line, &error))
 }
 
 impl Batch {
@@ -151,27 +158,43 @@ mod tests {
     }
 
     fn line(content: &str) -> String {
-        let told = Memory { id: "x".into(), kind: 1, content: content.into(), ..Memory::default() };
+        let told = Memory {
+            id: "x".into(),
+            kind: 1,
+            content: content.into(),
+            ..Memory::default()
+        };
         format!("{}\n", json::memory(&told))
     }
 
     #[test]
     fn batches_are_bounded_by_count_and_by_bytes() {
         let many = batches(line("a").repeat(1_001));
-        let sizes: Vec<_> =
-            many.iter().map(|batch| batch.as_ref().map(|b| b.memories.len()).ok()).collect();
+        let sizes: Vec<_> = many
+            .iter()
+            .map(|batch| batch.as_ref().map(|b| b.memories.len()).ok())
+            .collect();
         assert_eq!(sizes, [Some(500), Some(500), Some(1)]);
         let places: Vec<_> = many.iter().flatten().map(|batch| batch.lines).collect();
         assert_eq!(places, [(1, 500), (501, 1_000), (1_001, 1_001)]);
         let large = batches(line(&"x".repeat(600 << 10)).repeat(3));
-        let sizes: Vec<_> = large.iter().flatten().map(|batch| batch.memories.len()).collect();
+        let sizes: Vec<_> = large
+            .iter()
+            .flatten()
+            .map(|batch| batch.memories.len())
+            .collect();
         assert_eq!(sizes, [2, 1]);
         assert!(batches("\n \n".to_owned()).is_empty());
     }
 
     #[test]
     fn nothing_of_a_batch_with_a_bad_line_is_handed_over() {
-        let text = format!("{}\n{}oops\n{}", line("a").repeat(500), line("b"), line("c"));
+        let text = format!(
+            "{}\n{}oops\n{}",
+            line("a").repeat(500),
+            line("b"),
+            line("c")
+        );
         let all = batches(text);
         assert_eq!(all.len(), 2, "the first batch, and what is wrong");
         let error = all[1].as_ref().expect_err("a bad line").to_string();

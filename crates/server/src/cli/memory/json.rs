@@ -17,10 +17,19 @@ pub(super) fn memory(memory: &Memory) -> Value {
     let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
     put("id", memory.id.as_str().into());
     put("subject", memory.subject.as_str().into());
-    put("kind", name_of(memory.kind, |kind: MemoryKind| kind.as_str_name()));
-    put("visibility", name_of(memory.visibility, |seen: Visibility| seen.as_str_name()));
+    put(
+        "kind",
+        name_of(memory.kind, |kind: MemoryKind| kind.as_str_name()),
+    );
+    put(
+        "visibility",
+        name_of(memory.visibility, |seen: Visibility| seen.as_str_name()),
+    );
     if memory.polarity != 0 {
-        put("polarity", name_of(memory.polarity, |points: Polarity| points.as_str_name()));
+        put(
+            "polarity",
+            name_of(memory.polarity, |points: Polarity| points.as_str_name()),
+        );
     }
     put("content", memory.content.as_str().into());
     if !memory.tags.is_empty() {
@@ -41,19 +50,27 @@ pub(super) fn memory(memory: &Memory) -> Value {
             put(name, time(moment.as_ref()));
         }
     }
-    for (name, count) in [("reinforced", memory.reinforced), ("recall_count", memory.recall_count)]
-    {
+    for (name, count) in [
+        ("reinforced", memory.reinforced),
+        ("recall_count", memory.recall_count),
+    ] {
         if count != 0 {
             put(name, count.into());
         }
     }
-    for (name, is_so) in [("pinned", memory.pinned), ("pinned_by_dream", memory.pinned_by_dream)] {
+    for (name, is_so) in [
+        ("pinned", memory.pinned),
+        ("pinned_by_dream", memory.pinned_by_dream),
+    ] {
         if is_so {
             put(name, true.into());
         }
     }
     if memory.origin != 0 {
-        put("origin", name_of(memory.origin, |origin: MemoryOrigin| origin.as_str_name()));
+        put(
+            "origin",
+            name_of(memory.origin, |origin: MemoryOrigin| origin.as_str_name()),
+        );
     }
     put_text(&mut object, "superseded_by", &memory.superseded_by);
     Value::Object(object)
@@ -191,19 +208,27 @@ impl<'de> Deserialize<'de> for Moment {
 }
 
 fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    value_of(deserializer, |name| MemoryKind::from_str_name(name).map(Into::into))
+    value_of(deserializer, |name| {
+        MemoryKind::from_str_name(name).map(Into::into)
+    })
 }
 
 fn visibility<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    value_of(deserializer, |name| Visibility::from_str_name(name).map(Into::into))
+    value_of(deserializer, |name| {
+        Visibility::from_str_name(name).map(Into::into)
+    })
 }
 
 fn polarity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    value_of(deserializer, |name| Polarity::from_str_name(name).map(Into::into))
+    value_of(deserializer, |name| {
+        Polarity::from_str_name(name).map(Into::into)
+    })
 }
 
 fn origin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    value_of(deserializer, |name| MemoryOrigin::from_str_name(name).map(Into::into))
+    value_of(deserializer, |name| {
+        MemoryOrigin::from_str_name(name).map(Into::into)
+    })
 }
 
 /// The number of an enum's value by its name.
@@ -262,7 +287,10 @@ mod tests {
             visibility: Visibility::Private.into(),
             ..Memory::default()
         };
-        let small = Memory { importance: f32::MIN_POSITIVE, ..bare.clone() };
+        let small = Memory {
+            importance: f32::MIN_POSITIVE,
+            ..bare.clone()
+        };
         for told in [whole(), bare, small] {
             let line = memory(&told).to_string();
             assert!(!line.contains('\n'), "{line}");

@@ -58,7 +58,11 @@ struct Pages<'a> {
 
 impl<'a> Pages<'a> {
     fn new(target: &'a Target, request: ListMemoriesRequest) -> Self {
-        Self { target, request, is_over: false }
+        Self {
+            target,
+            request,
+            is_over: false,
+        }
     }
 
     /// The next ones, at most so many; `None` after the last.
@@ -67,7 +71,11 @@ impl<'a> Pages<'a> {
             return Ok(None);
         }
         self.request.page_size = u32::try_from(max.min(PAGE_MAX)).unwrap_or(u32::MAX);
-        let reply = self.target.memories().list_memories(self.request.clone()).await;
+        let reply = self
+            .target
+            .memories()
+            .list_memories(self.request.clone())
+            .await;
         let page = reply.map_err(|e| self.target.explain(e))?.into_inner();
         self.is_over = page.next_page_token.is_empty();
         self.request.page_token = page.next_page_token;
@@ -76,7 +84,11 @@ impl<'a> Pages<'a> {
 }
 
 pub(super) async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
-    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let limit = if args.limit == 0 {
+        usize::MAX
+    } else {
+        args.limit
+    };
     let mut pages = Pages::new(
         target,
         ListMemoriesRequest {
@@ -114,8 +126,15 @@ pub(super) async fn list(target: &Target, args: ListArgs, json: bool) -> Result<
 }
 
 pub(super) async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
-    let request = GetMemoryRequest { id, subject: String::new() };
-    let reply = target.memories().get_memory(request).await.map_err(|e| target.explain(e))?;
+    let request = GetMemoryRequest {
+        id,
+        subject: String::new(),
+    };
+    let reply = target
+        .memories()
+        .get_memory(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     let memory = reply.into_inner().memory.unwrap_or_default();
     print(&memory, json)
 }
@@ -145,7 +164,9 @@ pub(super) async fn export(target: &Target, args: ExportArgs) -> Result<(), CliE
             lines.push('\n');
         }
         let mut stdout = io::stdout().lock();
-        stdout.write_all(lines.as_bytes()).map_err(CliError::of_output)?;
+        stdout
+            .write_all(lines.as_bytes())
+            .map_err(CliError::of_output)?;
         stdout.flush().map_err(CliError::of_output)?;
     }
     Ok(())
@@ -165,7 +186,9 @@ pub(super) fn table<const N: usize>(
     }
     output::flush_left(&mut table);
     if table.is_tty() {
-        table.set_truncation_indicator("…").set_content_arrangement(ContentArrangement::Dynamic);
+        table
+            .set_truncation_indicator("…")
+            .set_content_arrangement(ContentArrangement::Dynamic);
         for column in table.column_iter_mut().take(N - 1) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
@@ -180,7 +203,9 @@ pub(super) fn content(memory: &Memory) -> String {
 
 /// What a list says of a memory beside its age, in a word.
 fn state(memory: &Memory, now: SystemTime) -> &'static str {
-    let expires = memory.expires_at.and_then(|at| SystemTime::try_from(at).ok());
+    let expires = memory
+        .expires_at
+        .and_then(|at| SystemTime::try_from(at).ok());
     match () {
         () if !memory.superseded_by.is_empty() => "superseded",
         () if expires.is_some_and(|expires| expires <= now) => "expired",
@@ -215,7 +240,12 @@ fn described(memory: &Memory) -> Table {
     row("importance", memory.importance.to_string());
     if let Some(from) = &memory.source {
         let seqs: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
-        let source = format!("{}, {}, turns {}", from.session_id, from.generation, seqs.join(" "));
+        let source = format!(
+            "{}, {}, turns {}",
+            from.session_id,
+            from.generation,
+            seqs.join(" ")
+        );
         row("source", output::printable(&source));
     }
     for (name, at) in [
@@ -236,11 +266,18 @@ fn described(memory: &Memory) -> Table {
     row("said again", output::count(memory.reinforced));
     let recalled = match &memory.last_recalled_at {
         None => output::count(memory.recall_count),
-        at => format!("{}, {} ago", output::count(memory.recall_count), since(at.as_ref(), now)),
+        at => format!(
+            "{}, {} ago",
+            output::count(memory.recall_count),
+            since(at.as_ref(), now)
+        ),
     };
     row("recalled", recalled);
     row("pinned", pin(memory).to_owned());
-    row("made by", word("origin", "MEMORY_ORIGIN_").unwrap_or_else(|| "bot".to_owned()));
+    row(
+        "made by",
+        word("origin", "MEMORY_ORIGIN_").unwrap_or_else(|| "bot".to_owned()),
+    );
     output::flush_left(&mut table);
     table
 }
@@ -268,17 +305,35 @@ mod tests {
             ..Memory::default()
         };
         let text = described(&memory).trim_fmt();
-        assert!(!text.contains('\u{1b}') && text.contains("likes tea\\nand cake"), "{text}");
-        assert!(text.contains("kind        user") && text.contains("made by     bot"), "{text}");
+        assert!(
+            !text.contains('\u{1b}') && text.contains("likes tea\\nand cake"),
+            "{text}"
+        );
+        assert!(
+            text.contains("kind        user") && text.contains("made by     bot"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_list_says_of_a_memory_what_matters_most() {
         let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(10);
-        let pinned = Memory { pinned: true, ..Memory::default() };
-        let expires_at = Some(Timestamp { seconds: 10, nanos: 0 });
-        let expired = Memory { expires_at, ..pinned.clone() };
-        let old = Memory { superseded_by: "x".into(), ..expired.clone() };
+        let pinned = Memory {
+            pinned: true,
+            ..Memory::default()
+        };
+        let expires_at = Some(Timestamp {
+            seconds: 10,
+            nanos: 0,
+        });
+        let expired = Memory {
+            expires_at,
+            ..pinned.clone()
+        };
+        let old = Memory {
+            superseded_by: "x".into(),
+            ..expired.clone()
+        };
         let states = [&Memory::default(), &pinned, &expired, &old].map(|of| state(of, now));
         assert_eq!(states, ["", "pinned", "expired", "superseded"]);
     }

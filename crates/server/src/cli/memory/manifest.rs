@@ -22,9 +22,21 @@ pub(crate) struct ManifestArgs {
 }
 
 pub(super) async fn run(target: &Target, args: ManifestArgs, json: bool) -> Result<(), CliError> {
-    let ManifestArgs { subject, max_lines, max_bytes } = args;
-    let request = GetManifestRequest { subject, max_lines, max_bytes };
-    let reply = target.memories().get_manifest(request).await.map_err(|e| target.explain(e))?;
+    let ManifestArgs {
+        subject,
+        max_lines,
+        max_bytes,
+    } = args;
+    let request = GetManifestRequest {
+        subject,
+        max_lines,
+        max_bytes,
+    };
+    let reply = target
+        .memories()
+        .get_manifest(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     let manifest = reply.into_inner();
     if json {
         return output::print_json(&json!({
@@ -33,5 +45,8 @@ pub(super) async fn run(target: &Target, args: ManifestArgs, json: bool) -> Resu
             "truncated": manifest.truncated,
         }));
     }
-    manifest.text.lines().try_for_each(|line| output::print(&output::printable(line)))
+    manifest
+        .text
+        .lines()
+        .try_for_each(|line| output::print(&output::printable(line)))
 }

@@ -52,7 +52,11 @@ pub(super) async fn run(target: &Target, args: RecallArgs, json: bool) -> Result
         mode: args.mode.map_or(0, |mode| RecallMode::from(mode).into()),
         session_id: String::new(),
     };
-    let reply = target.memories().recall(request).await.map_err(|e| target.explain(e))?;
+    let reply = target
+        .memories()
+        .recall(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     let found = reply.into_inner();
     if json {
         return output::print_json(&json::recalled(&found));
@@ -60,7 +64,9 @@ pub(super) async fn run(target: &Target, args: RecallArgs, json: bool) -> Result
     for note in &found.notes {
         output::note(&format!("note: {note}"));
     }
-    let header = ["SCORE", "WORDS", "MEANING", "AGE", "KIND", "SUBJECT", "ID", "CONTENT"];
+    let header = [
+        "SCORE", "WORDS", "MEANING", "AGE", "KIND", "SUBJECT", "ID", "CONTENT",
+    ];
     output::print_table(&table(header, found.hits.iter().map(row)))
 }
 

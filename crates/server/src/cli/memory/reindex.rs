@@ -15,7 +15,10 @@ use crate::cli::output;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(target: &Target, json: bool) -> Result<(), CliError> {
-    let reply = target.memories().reindex_memories(ReindexMemoriesRequest {}).await;
+    let reply = target
+        .memories()
+        .reindex_memories(ReindexMemoriesRequest {})
+        .await;
     let queued = reply.map_err(|e| target.explain(e))?.into_inner().queued;
     let bar = progress_bar(queued);
     let stats = embedded(target, &bar).await;
@@ -46,7 +49,10 @@ pub(super) async fn run(target: &Target, json: bool) -> Result<(), CliError> {
 /// Waits until nothing is queued any more.
 async fn embedded(target: &Target, bar: &ProgressBar) -> Result<GetMemoryStatsResponse, CliError> {
     loop {
-        let reply = target.memories().get_memory_stats(GetMemoryStatsRequest {}).await;
+        let reply = target
+            .memories()
+            .get_memory_stats(GetMemoryStatsRequest {})
+            .await;
         let stats = reply.map_err(|e| target.explain(e))?.into_inner();
         if stats.embedding_queued == 0 {
             return Ok(stats);

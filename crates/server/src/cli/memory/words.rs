@@ -110,22 +110,32 @@ impl From<Mode> for v1::RecallMode {
 
 /// The numbers of kinds, as a request has them.
 pub(super) fn kinds(kinds: Vec<Kind>) -> Vec<i32> {
-    kinds.into_iter().map(|kind| v1::MemoryKind::from(kind).into()).collect()
+    kinds
+        .into_iter()
+        .map(|kind| v1::MemoryKind::from(kind).into())
+        .collect()
 }
 
 /// A moment as people write it: a day, or RFC 3339.
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|_| "takes a day or a time such as 2026-01-31T12:00:00Z".to_owned())
+    text.parse()
+        .map_err(|_| "takes a day or a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
 /// The short name of a kind.
 pub(super) fn kind_name(number: i32) -> String {
     let name = v1::MemoryKind::try_from(number).map(|kind| kind.as_str_name());
-    name.map_or_else(|_| number.to_string(), |name| short_name(name, "MEMORY_KIND_"))
+    name.map_or_else(
+        |_| number.to_string(),
+        |name| short_name(name, "MEMORY_KIND_"),
+    )
 }
 
 /// The short name of what became of a fact.
 pub(super) fn outcome_name(number: i32) -> String {
     let name = v1::RememberOutcome::try_from(number).map(|outcome| outcome.as_str_name());
-    name.map_or_else(|_| number.to_string(), |name| short_name(name, "REMEMBER_OUTCOME_"))
+    name.map_or_else(
+        |_| number.to_string(),
+        |name| short_name(name, "REMEMBER_OUTCOME_"),
+    )
 }

@@ -81,8 +81,17 @@ impl Input {
             // Both would have the same session and the same keys.
             return Err(self.0.bad(line, format!("the id {id:?} was there before")));
         }
-        let messages = parsed.messages.iter().map(|message| format!("[{message}]")).collect();
-        Ok(Conversation { line, bytes: text.len() as u64, id, messages })
+        let messages = parsed
+            .messages
+            .iter()
+            .map(|message| format!("[{message}]"))
+            .collect();
+        Ok(Conversation {
+            line,
+            bytes: text.len() as u64,
+            id,
+            messages,
+        })
     }
 }
 
@@ -117,10 +126,16 @@ mod tests {
     #[test]
     fn the_wrong_line_is_named_and_is_the_last() {
         let cases = [
-            ("{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"b\"}\n{}", "f, line 2: missing field"),
+            (
+                "{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"b\"}\n{}",
+                "f, line 2: missing field",
+            ),
             ("\n\nnot json\n", "f, line 3: expected ident at column 2"),
             ("{\"id\":7,\"messages\":[]}", "f, line 1: invalid type: "),
-            ("{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"a\",\"messages\":[]}", "f, line 2: the id"),
+            (
+                "{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"a\",\"messages\":[]}",
+                "f, line 2: the id",
+            ),
         ];
         for (text, expected) in cases {
             let last = read(text).pop().expect("an item");

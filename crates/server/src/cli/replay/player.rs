@@ -97,7 +97,8 @@ impl Player {
             next += 1;
         }
         Tally::add(&self.tally.conversations, 1);
-        self.bar.inc(conversation.bytes - share * conversation.messages.len() as u64);
+        self.bar
+            .inc(conversation.bytes - share * conversation.messages.len() as u64);
         Ok(())
     }
 
@@ -115,8 +116,10 @@ impl Player {
         for index in (0..conversation.messages.len()).step_by(PROBE_EVERY).rev() {
             // A key that is known is answered first; any other append is refused,
             // because no session is that long.
-            let request =
-                AppendRequest { expected_seq: Some(u64::MAX), ..self.request(conversation, index) };
+            let request = AppendRequest {
+                expected_seq: Some(u64::MAX),
+                ..self.request(conversation, index)
+            };
             match self.append(client, &request).await {
                 Ok(_) => return Ok(index + 1),
                 Err(status) if has_reason(&status, "STALE_SEQ") => {}
@@ -193,5 +196,7 @@ impl Player {
 }
 
 fn has_reason(status: &Status, reason: &str) -> bool {
-    status.get_details_error_info().is_some_and(|info| info.reason == reason)
+    status
+        .get_details_error_info()
+        .is_some_and(|info| info.reason == reason)
 }

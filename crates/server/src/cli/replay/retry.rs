@@ -20,7 +20,11 @@ pub(super) struct Patience {
 impl Patience {
     /// So long, from the first failure on.
     pub(super) fn new(retry_for: Duration) -> Self {
-        Self { retry_for, failing_since: None, next_wait: WAIT_MIN }
+        Self {
+            retry_for,
+            failing_since: None,
+            next_wait: WAIT_MIN,
+        }
     }
 
     /// How long to wait before the next try; none when there should be none.
@@ -35,7 +39,9 @@ impl Patience {
         }
         let own = self.next_wait;
         self.next_wait = (own * 2).min(WAIT_MAX);
-        let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        let asked = status
+            .get_details_retry_info()
+            .and_then(|info| info.retry_delay);
         Some(asked.unwrap_or(own).min(left))
     }
 }
@@ -63,7 +69,10 @@ mod tests {
             waits.push(wait.as_millis());
             now += wait;
         }
-        assert_eq!(waits, [50, 100, 200, 400, 800, 1_600, 2_000, 2_000, 2_000, 850]);
+        assert_eq!(
+            waits,
+            [50, 100, 200, 400, 800, 1_600, 2_000, 2_000, 2_000, 850]
+        );
         assert_eq!(now - start, Duration::from_secs(10));
     }
 

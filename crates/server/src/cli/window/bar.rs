@@ -25,34 +25,61 @@ pub(super) fn lines(report: &ContextReport, has_colours: bool) -> Vec<String> {
     let blocks = blocks(report);
     let tokens: Vec<u64> = blocks.iter().map(|block| block.tokens).collect();
     let cells = cells(&tokens);
-    let drawn: String =
-        blocks.iter().zip(cells).map(|(block, cells)| block.cells(cells, has_colours)).collect();
-    let all = tokens.iter().fold(0, |all: u64, tokens| all.saturating_add(*tokens));
+    let drawn: String = blocks
+        .iter()
+        .zip(cells)
+        .map(|(block, cells)| block.cells(cells, has_colours))
+        .collect();
+    let all = tokens
+        .iter()
+        .fold(0, |all: u64, tokens| all.saturating_add(*tokens));
     let mut lines = vec![format!("[{drawn}]"), String::new()];
-    lines.extend(blocks.iter().filter(|block| block.tokens > 0 || block.letter == '.').map(
-        |block| {
-            let share = block.tokens as f64 * 100.0 / all.max(1) as f64;
-            let (mark, tokens) = (block.cells(1, has_colours), output::count(block.tokens));
-            format!("{mark} {:<24}{tokens:>13}{share:>7.1} %", block.name)
-        },
+    lines.extend(
+        blocks
+            .iter()
+            .filter(|block| block.tokens > 0 || block.letter == '.')
+            .map(|block| {
+                let share = block.tokens as f64 * 100.0 / all.max(1) as f64;
+                let (mark, tokens) = (block.cells(1, has_colours), output::count(block.tokens));
+                format!("{mark} {:<24}{tokens:>13}{share:>7.1} %", block.name)
+            }),
+    );
+    lines.push(format!(
+        "  {:<24}{:>13}",
+        "context window",
+        output::count(all)
     ));
-    lines.push(format!("  {:<24}{:>13}", "context window", output::count(all)));
     lines
 }
 
 fn blocks(report: &ContextReport) -> [Block; 9] {
     let used = report.tokens_by_block.unwrap_or_default();
     let budget = report.budget.unwrap_or_default();
-    let block = |letter, colour, name, tokens| Block { letter, colour, name, tokens };
+    let block = |letter, colour, name, tokens| Block {
+        letter,
+        colour,
+        name,
+        tokens,
+    };
     [
         block('s', 5, "system prompt and tools", used.system),
         block('u', 6, "summary", used.summary),
         block('m', 3, "memories", used.memories),
         block('a', 4, "anchor", used.anchor),
         block('t', 2, "tail", used.tail),
-        block('.', 8, "free", report.input_budget.saturating_sub(report.tokens_total)),
+        block(
+            '.',
+            8,
+            "free",
+            report.input_budget.saturating_sub(report.tokens_total),
+        ),
         block('e', 1, "kept for errors", budget.safety_headroom()),
-        block('r', 9, "kept for tool results", budget.tool_result_headroom()),
+        block(
+            'r',
+            9,
+            "kept for tool results",
+            budget.tool_result_headroom(),
+        ),
         block('R', 7, "kept for the reply", budget.max_reply_tokens()),
     ]
 }
@@ -79,8 +106,10 @@ fn cells(tokens: &[u64]) -> Vec<usize> {
     }
     let scaled = |tokens: u64| u128::from(tokens) * CELLS as u128;
     let whole = |tokens: u64| usize::try_from(scaled(tokens) / all).unwrap_or(CELLS);
-    let mut cells: Vec<usize> =
-        tokens.iter().map(|tokens| whole(*tokens).max(usize::from(*tokens > 0))).collect();
+    let mut cells: Vec<usize> = tokens
+        .iter()
+        .map(|tokens| whole(*tokens).max(usize::from(*tokens > 0)))
+        .collect();
     let mut by_remainder: Vec<usize> = (0..tokens.len()).collect();
     by_remainder.sort_by_key(|index| std::cmp::Reverse(scaled(tokens[*index]) % all));
     for index in by_remainder {
@@ -131,8 +160,14 @@ mod tests {
         }
         assert!(!lines[0].contains('u'), "an empty block has no cell");
         let text = lines.join("\n");
-        assert!(text.contains("s system prompt and tools         1,600    0.8 %"), "{text}");
-        assert!(text.contains("  context window                200,000"), "{text}");
+        assert!(
+            text.contains("s system prompt and tools         1,600    0.8 %"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  context window                200,000"),
+            "{text}"
+        );
         assert!(lines.iter().all(|line| line.len() <= 80) && !text.contains('\u{1b}'));
     }
 
@@ -155,7 +190,12 @@ mod tests {
         ] {
             let cells = cells(tokens);
             assert_eq!(cells.iter().sum::<usize>(), CELLS, "{tokens:?}: {cells:?}");
-            assert!(cells.iter().zip(tokens).all(|(cells, tokens)| (*cells > 0) == (*tokens > 0)));
+            assert!(
+                cells
+                    .iter()
+                    .zip(tokens)
+                    .all(|(cells, tokens)| (*cells > 0) == (*tokens > 0))
+            );
         }
         assert_eq!(cells(&[0, 0]), [0, 0]);
     }

@@ -61,9 +61,18 @@ fn turns(turns: &[Turn], report: &ContextReport) -> Table {
     table.set_header(["SEQ", "ROLE", "TOKENS", "TEXT"]);
     for (place, turn) in turns.iter().enumerate() {
         // A turn that memoird made has no place in the history.
-        let seq = if turn.seq == 0 { "-".to_owned() } else { turn.seq.to_string() };
+        let seq = if turn.seq == 0 {
+            "-".to_owned()
+        } else {
+            turn.seq.to_string()
+        };
         let tokens = report.turn_tokens.get(place).copied().unwrap_or(0);
-        let mut row = Row::from([seq, role_name(turn.role), output::count(tokens), marked(turn)]);
+        let mut row = Row::from([
+            seq,
+            role_name(turn.role),
+            output::count(tokens),
+            marked(turn),
+        ]);
         row.max_height(1);
         table.add_row(row);
     }
@@ -71,7 +80,9 @@ fn turns(turns: &[Turn], report: &ContextReport) -> Table {
     if table.width().is_none_or(|width| width < WIDTH_MIN) {
         table.set_width(WIDTH);
     }
-    table.set_truncation_indicator("…").set_content_arrangement(ContentArrangement::Dynamic);
+    table
+        .set_truncation_indicator("…")
+        .set_content_arrangement(ContentArrangement::Dynamic);
     for column in table.column_iter_mut().take(3) {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }
@@ -93,12 +104,21 @@ fn marked(turn: &Turn) -> String {
 
 /// The summary: what it stands for, and how it begins.
 fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
-    let Some(info) = &report.summary else { return Vec::new() };
+    let Some(info) = &report.summary else {
+        return Vec::new();
+    };
     // Its tokens stand with those of the other blocks.
-    let head = format!("summary        {}", compaction::stands_for(info, clock::wall()));
+    let head = format!(
+        "summary        {}",
+        compaction::stands_for(info, clock::wall())
+    );
     let mut lines = vec![output::shorten(&head, WIDTH.into())];
     let is_summary = |turn: &&Turn| turn.metadata.get(MARK).is_some_and(|mark| mark == SUMMARY);
-    let text = window.turns.iter().find(is_summary).and_then(|turn| turn.parts.first());
+    let text = window
+        .turns
+        .iter()
+        .find(is_summary)
+        .and_then(|turn| turn.parts.first());
     if let Some(Kind::Text(text)) = text.and_then(|part| part.part.as_ref()) {
         let mut rest = compaction::text_lines(text);
         let shown = rest.by_ref().take(SUMMARY_LINES_MAX);
@@ -120,10 +140,15 @@ fn omitted(report: &ContextReport) -> Vec<String> {
         }
     }
     let line = |reason: i32| {
-        let of_reason = report.omissions.iter().filter(|omission| omission.reason == reason);
+        let of_reason = report
+            .omissions
+            .iter()
+            .filter(|omission| omission.reason == reason);
         let ranges = merged(of_reason);
-        let turns: u64 =
-            ranges.iter().map(|(first, last)| last.saturating_add(1).saturating_sub(*first)).sum();
+        let turns: u64 = ranges
+            .iter()
+            .map(|(first, last)| last.saturating_add(1).saturating_sub(*first))
+            .sum();
         let what = if turns == 1 { "turn" } else { "turns" };
         let why = why(OmissionReason::try_from(reason).unwrap_or_default());
         format!("{} {what} {why}: {}", output::count(turns), named(&ranges))
@@ -146,8 +171,9 @@ fn why(reason: OmissionReason) -> &'static str {
 
 /// Ranges of turns, ascending; those that touch are one.
 fn merged<'a>(omissions: impl Iterator<Item = &'a Omission>) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<(u64, u64)> =
-        omissions.map(|omission| (omission.first_seq, omission.last_seq)).collect();
+    let mut ranges: Vec<(u64, u64)> = omissions
+        .map(|omission| (omission.first_seq, omission.last_seq))
+        .collect();
     ranges.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (first, last) in ranges {
@@ -199,7 +225,11 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
         let note = "system prompt and tools come with the bot's own calls";
         facts.push(format!("note           {note}"));
     }
-    let head = if report.degraded { "degraded       " } else { "note           " };
+    let head = if report.degraded {
+        "degraded       "
+    } else {
+        "note           "
+    };
     let notes = report.notes.iter();
     facts.extend(notes.map(|note| format!("{head}{}", output::one_line(note, NOTE_CHARS_MAX))));
     facts
@@ -209,7 +239,9 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
 fn breakpoints(window: &GetContextResponse, report: &ContextReport) -> String {
     let has_messages = !window.messages_json.is_empty();
     let name = |place: &u32| {
-        let turn = usize::try_from(*place).ok().and_then(|place| window.turns.get(place));
+        let turn = usize::try_from(*place)
+            .ok()
+            .and_then(|place| window.turns.get(place));
         match turn {
             Some(turn) if !has_messages && turn.seq > 0 => turn.seq.to_string(),
             _ => place.to_string(),

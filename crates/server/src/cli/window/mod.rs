@@ -78,7 +78,11 @@ impl From<Format> for MessageFormat {
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
     let request = args.request()?;
     let target = client.connect.target()?;
-    let reply = target.sessions().get_context(request).await.map_err(|e| target.explain(e))?;
+    let reply = target
+        .sessions()
+        .get_context(request)
+        .await
+        .map_err(|e| target.explain(e))?;
     let window = reply.into_inner();
     if client.json {
         return output::print_json(&json::window(&window));
@@ -93,51 +97,67 @@ pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), Cli
 
 /// As indented JSON, with the system prompt where it is apart.
 fn print_messages(window: &GetContextResponse) -> Result<(), CliError> {
-    let messages: serde_json::Value = serde_json::from_str(&window.messages_json)
-        .map_err(|error| CliError::Refused { message: error.to_string(), reason: None })?;
+    let messages: serde_json::Value =
+        serde_json::from_str(&window.messages_json).map_err(|error| CliError::Refused {
+            message: error.to_string(),
+            reason: None,
+        })?;
     output::print("")?;
     output::print_json(&messages)
 }
 
 impl WindowArgs {
     fn request(&self) -> Result<GetContextRequest, CliError> {
-        let budget = Budget { context_window: self.context_window, ..Budget::default() };
+        let budget = Budget {
+            context_window: self.context_window,
+            ..Budget::default()
+        };
         Ok(GetContextRequest {
             session_id: self.id.clone(),
             model: self.model.clone().unwrap_or_default(),
             budget: Some(budget),
             policy: self.policy()?,
-            format: self.format.map_or(0, |format| MessageFormat::from(format).into()),
+            format: self
+                .format
+                .map_or(0, |format| MessageFormat::from(format).into()),
             peek: true,
             ..GetContextRequest::default()
         })
     }
 
     fn policy(&self) -> Result<Option<WindowPolicy>, CliError> {
-        let Some(name) = self.policy else { return Ok(None) };
+        let Some(name) = self.policy else {
+            return Ok(None);
+        };
         let turns = self.turns;
         let policy = match (name, turns) {
             (PolicyName::SlidingWindow, None | Some(0)) => {
                 return Err(usage("--policy sliding_window takes --turns, at least 1"));
             }
             (PolicyName::TokenBudget | PolicyName::Salience, Some(_)) => {
-                return Err(usage("--turns belongs to --policy sliding_window or head_tail"));
+                return Err(usage(
+                    "--turns belongs to --policy sliding_window or head_tail",
+                ));
             }
             (PolicyName::SlidingWindow, Some(turns)) => {
                 Policy::SlidingWindow(SlidingWindow { turns })
             }
-            (PolicyName::HeadTail, turns) => {
-                Policy::HeadTail(HeadTail { turns: turns.unwrap_or(0) })
-            }
+            (PolicyName::HeadTail, turns) => Policy::HeadTail(HeadTail {
+                turns: turns.unwrap_or(0),
+            }),
             (PolicyName::TokenBudget, None) => Policy::TokenBudget(TokenBudget {}),
             (PolicyName::Salience, None) => Policy::Salience(Salience {}),
         };
-        Ok(Some(WindowPolicy { policy: Some(policy) }))
+        Ok(Some(WindowPolicy {
+            policy: Some(policy),
+        }))
     }
 }
 
 fn usage(problem: &str) -> CliError {
-    CliError::Usage { problem: problem.to_owned() }
+    CliError::Usage {
+        problem: problem.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -159,7 +179,10 @@ mod tests {
     fn it_only_looks() {
         let request = args(None, None).request().expect("a request");
         assert!(request.peek && request.append.is_none() && request.policy.is_none());
-        assert_eq!(request.budget.and_then(|budget| budget.context_window), Some(9_000));
+        assert_eq!(
+            request.budget.and_then(|budget| budget.context_window),
+            Some(9_000)
+        );
         assert_eq!(request.format(), MessageFormat::Anthropic);
     }
 

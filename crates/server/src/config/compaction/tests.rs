@@ -16,7 +16,10 @@ fn problem(text: &str) -> String {
 
 #[test]
 fn what_is_left_out_is_as_by_default() {
-    let (is, default) = (built("{}").expect("the default"), CompactionConfig::default());
+    let (is, default) = (
+        built("{}").expect("the default"),
+        CompactionConfig::default(),
+    );
     assert_eq!(is.policy, default.policy);
     assert_eq!(
         (is.concurrency, is.tenant_concurrency),
@@ -68,8 +71,14 @@ fn every_setting_arrives() {
         open_ms: 10_000,
     };
     assert_eq!(config.policy, expected);
-    assert_eq!((config.concurrency.get(), config.tenant_concurrency.get()), (6, 3));
-    assert_eq!((config.timeout, config.provider_failures_max), (Duration::from_secs(30), 4));
+    assert_eq!(
+        (config.concurrency.get(), config.tenant_concurrency.get()),
+        (6, 3)
+    );
+    assert_eq!(
+        (config.timeout, config.provider_failures_max),
+        (Duration::from_secs(30), 4)
+    );
     assert_eq!(config.provider_cool_down, Duration::from_secs(20));
     assert!(config.summarizer.is_none());
 }
@@ -118,7 +127,10 @@ fn everything_that_is_wrong_is_said_at_once() {
         assert!(problem.contains(part), "{part:?} is missing in: {problem}");
     }
     for (text, part) in [
-        ("{ soft_watermark: 95% }", "soft_watermark: must be less than hard_watermark"),
+        (
+            "{ soft_watermark: 95% }",
+            "soft_watermark: must be less than hard_watermark",
+        ),
         ("{ floor: 70% }", "floor: must be less than soft_watermark"),
     ] {
         let problem = self::problem(text);
@@ -135,9 +147,15 @@ fn what_the_file_does_not_know_is_no_setting() {
         ("{ summarizer: cohere }", "cohere"),
         ("{ summarizer: { anthropic: { } } }", "model"),
         ("{ summarizer: { webhook: { } } }", "url"),
-        ("{ summarizer: { openai: { model: m, api_key: sk-hunter2 } } }", "api_key"),
+        (
+            "{ summarizer: { openai: { model: m, api_key: sk-hunter2 } } }",
+            "api_key",
+        ),
     ] {
         let problem = problem(text);
-        assert!(problem.contains(part) && problem.contains("line"), "{problem}");
+        assert!(
+            problem.contains(part) && problem.contains("line"),
+            "{problem}"
+        );
     }
 }

@@ -6,7 +6,10 @@ use super::super::parse;
 use super::*;
 
 fn context(text: &str) -> ContextConfig {
-    parse(&format!("context: {text}")).expect(text).engine.context
+    parse(&format!("context: {text}"))
+        .expect(text)
+        .engine
+        .context
 }
 
 fn problem(text: &str) -> String {
@@ -14,7 +17,10 @@ fn problem(text: &str) -> String {
 }
 
 fn profile(config: &ContextConfig, name: &str) -> ModelProfile {
-    let model = config.models.iter().find(|model| model.profile.name == name);
+    let model = config
+        .models
+        .iter()
+        .find(|model| model.profile.name == name);
     model.expect(name).profile.clone()
 }
 
@@ -23,8 +29,15 @@ fn an_empty_file_knows_the_built_in_models() {
     let config = context("{}");
     assert_eq!(config.settings, WindowSettings::default());
     assert_eq!(config.default_model, "default");
-    let names: Vec<String> = catalogue().into_iter().map(|profile| profile.name).collect();
-    let known: Vec<&str> = config.models.iter().map(|model| &*model.profile.name).collect();
+    let names: Vec<String> = catalogue()
+        .into_iter()
+        .map(|profile| profile.name)
+        .collect();
+    let known: Vec<&str> = config
+        .models
+        .iter()
+        .map(|model| &*model.profile.name)
+        .collect();
     assert_eq!(known, names);
     assert!(names.contains(&DEFAULT_MODEL.to_owned()));
 }
@@ -50,7 +63,10 @@ fn settings_are_taken_over() {
         ("token_budget", Policy::TokenBudget),
         ("salience", Policy::Salience),
     ] {
-        assert_eq!(context(&format!("{{ policy: {word} }}")).settings.policy, policy);
+        assert_eq!(
+            context(&format!("{{ policy: {word} }}")).settings.policy,
+            policy
+        );
     }
 }
 
@@ -60,13 +76,27 @@ fn a_model_says_where_it_differs() {
         "{ default_model: ours, models: { default: { max_reply_tokens: 5 }, \
          ours: { provider: anthropic, tokenizer: cl100k, context_window: 90000 } } }",
     );
-    let built_in = catalogue().into_iter().find(|profile| profile.name == DEFAULT_MODEL);
+    let built_in = catalogue()
+        .into_iter()
+        .find(|profile| profile.name == DEFAULT_MODEL);
     let built_in = built_in.expect("default");
     let changed = profile(&config, "default");
-    let budget = Budget { max_reply_tokens: 5, ..built_in.budget };
-    assert_eq!(changed, ModelProfile { budget, ..built_in.clone() });
+    let budget = Budget {
+        max_reply_tokens: 5,
+        ..built_in.budget
+    };
+    assert_eq!(
+        changed,
+        ModelProfile {
+            budget,
+            ..built_in.clone()
+        }
+    );
     let ours = profile(&config, "ours");
-    assert_eq!((ours.provider, ours.tokenizer), (Provider::Anthropic, TokenizerKind::Cl100k));
+    assert_eq!(
+        (ours.provider, ours.tokenizer),
+        (Provider::Anthropic, TokenizerKind::Cl100k)
+    );
     assert_eq!(ours.budget.context_window, 90_000);
     assert_eq!(ours.budget.safety_headroom, built_in.budget.safety_headroom);
     let config =
@@ -98,7 +128,10 @@ fn all_that_is_wrong_is_told_at_once() {
     assert!(problem("{ policy: sliding_window }").contains("must be at least 1"));
     assert!(problem("{ watermark: 101% }").contains("must be 1% to 100%"));
     let floor = problem("{ floor: 0% }");
-    assert!(floor.contains("context.floor: must be 1% to 100%"), "{floor}");
+    assert!(
+        floor.contains("context.floor: must be 1% to 100%"),
+        "{floor}"
+    );
 }
 
 #[test]
@@ -125,7 +158,9 @@ fn many_models_and_long_names_are_refused() {
     let said = problem(&format!("{{ models: {{ {} }} }}", models(MODELS_MAX + 1)));
     assert!(said.contains("the limit is 64"), "{said}");
     let name = "n".repeat(NAME_BYTES_MAX + 1);
-    let said = problem(&format!("{{ models: {{ {name}: {{ context_window: 100000 }} }} }}"));
+    let said = problem(&format!(
+        "{{ models: {{ {name}: {{ context_window: 100000 }} }} }}"
+    ));
     assert!(said.contains("a name has 1 to 64 bytes"), "{said}");
 }
 
@@ -153,10 +188,17 @@ fn a_model_may_be_counted_by_its_provider() {
         .filter_map(|model| Some((&*model.profile.name, model.counter.as_ref()?.name().into())))
         .collect();
     assert_eq!(counted.len(), 2, "{counted:?}");
-    assert!(counted.iter().any(|(model, name)| *model == "gpt-5" && name.contains("gpt-5-2026")));
+    assert!(
+        counted
+            .iter()
+            .any(|(model, name)| *model == "gpt-5" && name.contains("gpt-5-2026"))
+    );
     let key = "{ env: MEMOIRD_TEST_NO_SUCH_VARIABLE }";
     let text =
         format!("{{ models: {{ gpt-5: {{ counter: {{ openai: {{ api_key: {key} }} }} }} }} }}");
     let problem = problem(&text);
-    assert!(problem.contains("context.models.gpt-5.counter.openai.api_key: "), "{problem}");
+    assert!(
+        problem.contains("context.models.gpt-5.counter.openai.api_key: "),
+        "{problem}"
+    );
 }

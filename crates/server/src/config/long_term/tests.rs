@@ -19,7 +19,10 @@ fn what_is_left_out_is_as_by_default() {
     let (kept, engine) = built("{}").expect("the default");
     assert_eq!(kept.dir, Path::new("./memoird-data/memories"));
     assert_eq!(kept.options.files_open_max, 64);
-    assert_eq!(format!("{engine:?}"), format!("{:?}", LongTermConfig::default()));
+    assert_eq!(
+        format!("{engine:?}"),
+        format!("{:?}", LongTermConfig::default())
+    );
     let no_retention = engine.dream.retention_days == [None; 4];
     assert!(no_retention, "nothing is deleted unless somebody says so");
 }
@@ -45,16 +48,31 @@ fn every_setting_arrives() {
            min_score: 0.5, unpin_after: 7d, retention: { project: 365d } }
 ";
     let (kept, engine) = built(text).expect("fine settings");
-    assert_eq!((kept.dir, kept.options.files_open_max), ("/srv/memories".into(), 3));
-    assert_eq!((engine.limits.content_bytes, engine.limits.memories), (1_024, 7));
+    assert_eq!(
+        (kept.dir, kept.options.files_open_max),
+        ("/srv/memories".into(), 3)
+    );
+    assert_eq!(
+        (engine.limits.content_bytes, engine.limits.memories),
+        (1_024, 7)
+    );
     assert_eq!((engine.recall_limit, engine.window_tokens), (5, 200));
     assert_eq!((engine.near_cosine, engine.limits.recall_events), (0.5, 10));
-    assert_eq!((engine.lease, engine.expired_kept), (Duration::from_secs(60), DAY));
-    assert_eq!((engine.query_wait, engine.dream_interval), (Duration::from_millis(20), None));
+    assert_eq!(
+        (engine.lease, engine.expired_kept),
+        (Duration::from_secs(60), DAY)
+    );
+    assert_eq!(
+        (engine.query_wait, engine.dream_interval),
+        (Duration::from_millis(20), None)
+    );
     assert!(engine.embedder.is_none());
     assert_eq!(engine.secrets, SecretPolicy::Block);
     let half_lives = engine.fusion.half_lives;
-    assert_eq!((half_lives.user_days, half_lives.project_days), (10_000.0, 30.0));
+    assert_eq!(
+        (half_lives.user_days, half_lives.project_days),
+        (10_000.0, 30.0)
+    );
     let dream = engine.dream;
     assert_eq!((dream.promotions_max, dream.recalls_min), (1, 4));
     assert_eq!((dream.queries_min, dream.days_min), (5, 6));
@@ -116,10 +134,16 @@ fn what_the_file_does_not_know_is_no_setting() {
         ("{ embedder: { openai: { } } }", "model"),
         ("{ half_lives: { jokes: 1d } }", "jokes"),
         ("{ dream: { retention: { jokes: 1d } } }", "jokes"),
-        ("{ dream: { interval: never } }", "a duration such as 90s or 24h"),
+        (
+            "{ dream: { interval: never } }",
+            "a duration such as 90s or 24h",
+        ),
     ] {
         let problem = problem(text);
-        assert!(problem.contains(part) && problem.contains("line"), "{problem}");
+        assert!(
+            problem.contains(part) && problem.contains("line"),
+            "{problem}"
+        );
     }
 }
 
@@ -127,6 +151,9 @@ fn what_the_file_does_not_know_is_no_setting() {
 #[test]
 fn a_local_embedder_that_is_not_built_in_says_how_to_build_it() {
     let problem = problem("{ embedder: { local: { dir: /srv/minilm } } }");
-    assert!(problem.starts_with("long_term.embedder.local: "), "{problem}");
+    assert!(
+        problem.starts_with("long_term.embedder.local: "),
+        "{problem}"
+    );
     assert!(problem.contains("--features local-embedder"), "{problem}");
 }

@@ -89,14 +89,20 @@ pub(super) fn values() -> Vec<(&'static str, String)> {
         ("turns_between_min", policy.turns_between_min.to_string()),
         ("defer_max", ms(policy.defer_ms_max)),
         ("summary_tokens", policy.summary_tokens_max.to_string()),
-        ("lost_identifiers", percent(policy.lost_identifiers_percent_max)),
+        (
+            "lost_identifiers",
+            percent(policy.lost_identifiers_percent_max),
+        ),
         ("failures", policy.failures_max.to_string()),
         ("open_turns", policy.open_turns.to_string()),
         ("cool_down", ms(policy.open_ms)),
         ("compaction_concurrency", config.concurrency.to_string()),
         ("tenant_concurrency", config.tenant_concurrency.to_string()),
         ("compaction_timeout", span(config.timeout)),
-        ("provider_failures", config.provider_failures_max.to_string()),
+        (
+            "provider_failures",
+            config.provider_failures_max.to_string(),
+        ),
         ("provider_cool_down", span(config.provider_cool_down)),
     ]
 }

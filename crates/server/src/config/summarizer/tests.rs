@@ -7,11 +7,17 @@ use serde_json::{from_value, json};
 use super::*;
 
 fn built(shape: serde_json::Value) -> Result<Built, Fault> {
-    from_value::<SummarizerShape>(shape).expect("a shape").build()
+    from_value::<SummarizerShape>(shape)
+        .expect("a shape")
+        .build()
 }
 
 fn name(shape: serde_json::Value) -> String {
-    built(shape).expect("a summarizer").expect("one").name().to_owned()
+    built(shape)
+        .expect("a summarizer")
+        .expect("one")
+        .name()
+        .to_owned()
 }
 
 #[test]
@@ -31,7 +37,10 @@ fn every_kind_can_be_named() {
         let summarizer = built(shape).expect("a summarizer").expect("one");
         assert!(summarizer.is_remote(), "{summarizer:?}");
         let tokens = summarizer.input_tokens_max();
-        assert!([150_000, 24_000, 100_000].contains(&tokens), "{summarizer:?}");
+        assert!(
+            [150_000, 24_000, 100_000].contains(&tokens),
+            "{summarizer:?}"
+        );
     }
     assert!(name(json!({"openai": {"model": "qwen3:8b"}})).contains("qwen3:8b"));
 }
@@ -40,11 +49,23 @@ fn every_kind_can_be_named() {
 fn what_is_wrong_is_told_with_its_place() {
     for (shape, place) in [
         (json!({"anthropic": {"model": ""}}), ".anthropic"),
-        (json!({"openai": {"model": "m", "base_url": "ftp://a.example"}}), ".openai"),
-        (json!({"openai": {"model": "m", "input_tokens": 999}}), ".openai"),
+        (
+            json!({"openai": {"model": "m", "base_url": "ftp://a.example"}}),
+            ".openai",
+        ),
+        (
+            json!({"openai": {"model": "m", "input_tokens": 999}}),
+            ".openai",
+        ),
         (json!({"webhook": {"url": "nowhere"}}), ".webhook"),
-        (json!({"webhook": {"url": "https://a.example", "tries": 0}}), ".webhook"),
-        (json!({"webhook": {"url": "https://a.example", "api_key": {}}}), ".webhook.api_key"),
+        (
+            json!({"webhook": {"url": "https://a.example", "tries": 0}}),
+            ".webhook",
+        ),
+        (
+            json!({"webhook": {"url": "https://a.example", "api_key": {}}}),
+            ".webhook.api_key",
+        ),
     ] {
         let (found, problem) = built(shape).expect_err(place);
         assert!(found == place && !problem.is_empty(), "{found}: {problem}");

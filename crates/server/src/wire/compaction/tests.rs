@@ -28,7 +28,13 @@ fn view(status: Option<CompactionStatus>, breaker: BreakerView) -> SessionView {
     };
     let (last_access, expires_at) = (Timestamp::from_ms(2_000), Timestamp::from_ms(3_000));
     let session = SessionId::parse("chat").expect("an id");
-    SessionView { session, head, last_access, expires_at, breaker }
+    SessionView {
+        session,
+        head,
+        last_access,
+        expires_at,
+        breaker,
+    }
 }
 
 fn summary() -> Arc<Summary> {
@@ -49,7 +55,10 @@ fn summary() -> Arc<Summary> {
 fn a_session_tells_how_its_compaction_does() {
     let fine = to::session_info(&view(None, BreakerView::Closed));
     let info = fine.compaction.expect("always told");
-    assert_eq!((&*info.breaker, fine.has_summary, info.running), ("closed", false, false));
+    assert_eq!(
+        (&*info.breaker, fine.has_summary, info.running),
+        ("closed", false, false)
+    );
     let status = CompactionStatus {
         summaries: 2,
         through_seq: 30,
@@ -74,7 +83,11 @@ fn a_session_tells_how_its_compaction_does() {
 #[test]
 fn a_summary_is_told_with_its_text_and_the_notes() {
     let session = view(None, BreakerView::Closed);
-    let notes = Notes { files: vec!["a.rs".into()], last_error: "no".into(), ..Notes::default() };
+    let notes = Notes {
+        files: vec!["a.rs".into()],
+        last_error: "no".into(),
+        ..Notes::default()
+    };
     let summary = summary();
     let told = detail(SessionDetail {
         session: session.clone(),
@@ -82,8 +95,14 @@ fn a_summary_is_told_with_its_text_and_the_notes() {
         notes,
     });
     let info = told.summary.expect("a summary");
-    assert_eq!((info.number, info.first_seq, info.through_seq, info.turns), (2, 12, 30, 28));
-    assert_eq!((&*info.made_by, info.made_at.map(|at| at.seconds)), ("extractive", Some(5)));
+    assert_eq!(
+        (info.number, info.first_seq, info.through_seq, info.turns),
+        (2, 12, 30, 28)
+    );
+    assert_eq!(
+        (&*info.made_by, info.made_at.map(|at| at.seconds)),
+        ("extractive", Some(5))
+    );
     let notes = told.notes.expect("notes");
     assert_eq!(
         (&*told.summary_text, &*notes.files, &*notes.last_error),
@@ -96,15 +115,27 @@ fn a_summary_is_told_with_its_text_and_the_notes() {
         is_new: true,
         tokens_before: 900,
         tokens_after: 100,
-        probe: Probe { identifiers: 4, found: 3 },
+        probe: Probe {
+            identifiers: 4,
+            found: 3,
+        },
     };
     let told = compacted(&outcome);
-    assert_eq!((told.first_seq, told.last_seq, &*told.summary), (12, 30, "in short"));
-    assert_eq!((told.tokens_before, told.tokens_after, told.is_new), (900, 100, true));
+    assert_eq!(
+        (told.first_seq, told.last_seq, &*told.summary),
+        (12, 30, "in short")
+    );
+    assert_eq!(
+        (told.tokens_before, told.tokens_after, told.is_new),
+        (900, 100, true)
+    );
     assert!((told.probe_score - 0.75).abs() < 1e-9);
     (outcome.summary, outcome.is_new) = (None, false);
     let nothing = compacted(&outcome);
-    assert_eq!((nothing.first_seq, nothing.last_seq, &*nothing.summary), (0, 0, ""));
+    assert_eq!(
+        (nothing.first_seq, nothing.last_seq, &*nothing.summary),
+        (0, 0, "")
+    );
     assert!(nothing.summary_info.is_none() && !nothing.is_new);
 }
 
@@ -125,13 +156,25 @@ fn a_call_keeps_up_to_a_thousand_exchanges() {
 #[test]
 fn a_failure_says_why_to_people_and_to_programs() {
     let problem = "the provider answers 503".to_owned();
-    let failure = EngineError::CompactionFailed { reason: "unavailable", problem };
+    let failure = EngineError::CompactionFailed {
+        reason: "unavailable",
+        problem,
+    };
     let status = status::engine(&failure);
     assert_eq!(status.code(), Code::Unavailable);
-    let (message, info) = (status.message(), status.get_details_error_info().expect("a reason"));
-    assert!(message.contains("unavailable") && message.contains("answers 503"), "{message}");
+    let (message, info) = (
+        status.message(),
+        status.get_details_error_info().expect("a reason"),
+    );
+    assert!(
+        message.contains("unavailable") && message.contains("answers 503"),
+        "{message}"
+    );
     assert_eq!(info.reason, "COMPACTION_FAILED");
-    assert_eq!(info.metadata.get("cause").map(String::as_str), Some("unavailable"));
+    assert_eq!(
+        info.metadata.get("cause").map(String::as_str),
+        Some("unavailable")
+    );
 }
 
 #[test]
@@ -144,7 +187,10 @@ fn events_tell_all_that_is_known() {
         through_seq: 21,
         tokens_before: 900,
         tokens_after: 120,
-        probe: Probe { identifiers: 8, found: 6 },
+        probe: Probe {
+            identifiers: 8,
+            found: 6,
+        },
     };
     let expected = json!({
         "number": 2, "trigger": "preemptive", "by": "extractive", "first_seq": 8,

@@ -17,16 +17,25 @@ pub(super) fn asked(request: v1::RecallRequest, session_id: &str) -> Result<Reca
         return Err(status::invalid("SESSION_ID_MISMATCH", problem));
     }
     let session_id = session_id.to_owned();
-    memory::from::recall(v1::RecallRequest { session_id, ..request })
-        .map_err(|refusal| status::at("memories", &refusal))
+    memory::from::recall(v1::RecallRequest {
+        session_id,
+        ..request
+    })
+    .map_err(|refusal| status::at("memories", &refusal))
 }
 
 /// Puts the block among the turns that are rendered, as a turn of its own. Gives its place;
 /// breakpoints stay with the turns that they are of.
 pub(super) fn put(turns: &mut Vec<Turn>, breakpoints: &mut [usize], block: String) -> usize {
     let place = place(turns);
-    turns.insert(place, Turn::new(Role::User, vec![PartKind::Text(block).into()]));
-    for breakpoint in breakpoints.iter_mut().filter(|breakpoint| **breakpoint >= place) {
+    turns.insert(
+        place,
+        Turn::new(Role::User, vec![PartKind::Text(block).into()]),
+    );
+    for breakpoint in breakpoints
+        .iter_mut()
+        .filter(|breakpoint| **breakpoint >= place)
+    {
         *breakpoint += 1;
     }
     place
@@ -36,14 +45,20 @@ pub(super) fn put(turns: &mut Vec<Turn>, breakpoints: &mut [usize], block: Strin
 /// word, and goes on from it, or waits for a result, nothing may follow: then before the
 /// last turn of the user.
 fn place(turns: &[Turn]) -> usize {
-    let is_open = turns.last().is_some_and(|last| last.role == Role::Assistant) || waits(turns);
+    let is_open = turns
+        .last()
+        .is_some_and(|last| last.role == Role::Assistant)
+        || waits(turns);
     if !is_open {
         return turns.len();
     }
     let is_said_by_user = |turn: &Turn| turn.role == Role::User && turn.links().results.is_empty();
     turns.iter().rposition(is_said_by_user).unwrap_or_else(|| {
         // The system prompt comes first everywhere.
-        turns.iter().take_while(|turn| turn.role == Role::System).count()
+        turns
+            .iter()
+            .take_while(|turn| turn.role == Role::System)
+            .count()
     })
 }
 
@@ -51,5 +66,8 @@ fn place(turns: &[Turn]) -> usize {
 fn waits(turns: &[Turn]) -> bool {
     let links: Vec<_> = turns.iter().map(Turn::links).collect();
     let results: HashSet<_> = links.iter().flat_map(|links| &links.results).collect();
-    links.iter().flat_map(|links| &links.uses).any(|id| !results.contains(id))
+    links
+        .iter()
+        .flat_map(|links| &links.uses)
+        .any(|id| !results.contains(id))
 }

@@ -10,18 +10,34 @@ use tonic_types::StatusExt;
 use super::*;
 
 fn request() -> v1::GetContextRequest {
-    v1::GetContextRequest { session_id: "chat".into(), ..Default::default() }
+    v1::GetContextRequest {
+        session_id: "chat".into(),
+        ..Default::default()
+    }
 }
 
 fn append(session_id: &str) -> v1::AppendRequest {
     let text = Some(v1::part::Part::Text("hello".into()));
-    let parts = vec![v1::Part { part: text, extra_json: String::new() }];
-    let turn = v1::Turn { role: v1::Role::User.into(), parts, ..Default::default() };
-    v1::AppendRequest { session_id: session_id.into(), turns: vec![turn], ..Default::default() }
+    let parts = vec![v1::Part {
+        part: text,
+        extra_json: String::new(),
+    }];
+    let turn = v1::Turn {
+        role: v1::Role::User.into(),
+        parts,
+        ..Default::default()
+    };
+    v1::AppendRequest {
+        session_id: session_id.into(),
+        turns: vec![turn],
+        ..Default::default()
+    }
 }
 
 fn policy_of(policy: v1::window_policy::Policy) -> Option<v1::WindowPolicy> {
-    Some(v1::WindowPolicy { policy: Some(policy) })
+    Some(v1::WindowPolicy {
+        policy: Some(policy),
+    })
 }
 
 #[track_caller]
@@ -39,11 +55,16 @@ fn a_window_is_asked_for_with_all_that_the_call_says() {
         v1::GetContextRequest {
             append: Some(append("chat")),
             model: "m".into(),
-            budget: Some(v1::Budget { context_window: Some(9_000), ..Default::default() }),
+            budget: Some(v1::Budget {
+                context_window: Some(9_000),
+                ..Default::default()
+            }),
             overhead_tokens: 7,
             system: "be kind".into(),
             tools_json: r#" [ {"name": "f"} ] "#.into(),
-            policy: policy_of(v1::window_policy::Policy::HeadTail(v1::HeadTail { turns: 4 })),
+            policy: policy_of(v1::window_policy::Policy::HeadTail(v1::HeadTail {
+                turns: 4,
+            })),
             format: v1::MessageFormat::OpenaiResponses.into(),
             attempt: 2,
             set_cache_control: true,
@@ -53,7 +74,10 @@ fn a_window_is_asked_for_with_all_that_the_call_says() {
     );
     let Asked { request, wanted } = asked.expect("a window");
     assert_eq!(request.append.map(|append| append.turns.len()), Some(1));
-    assert_eq!((&*request.model, request.overhead_tokens, request.attempt), ("m", 7, 2));
+    assert_eq!(
+        (&*request.model, request.overhead_tokens, request.attempt),
+        ("m", 7, 2)
+    );
     assert_eq!(request.budget.context_window, Some(9_000));
     assert_eq!(request.budget.max_reply_tokens, None);
     assert_eq!((&*request.system, &*wanted.system), ("be kind", "be kind"));
@@ -65,32 +89,84 @@ fn a_window_is_asked_for_with_all_that_the_call_says() {
 #[test]
 fn a_bare_request_leaves_all_to_the_configuration() {
     let none = Some(v1::WindowPolicy { policy: None });
-    let bare = v1::GetContextRequest { policy: none, append: Some(append("")), ..request() };
+    let bare = v1::GetContextRequest {
+        policy: none,
+        append: Some(append("")),
+        ..request()
+    };
     let Asked { request, wanted } = asked(bare, &Limits::default()).expect("a window");
-    assert!(request.append.is_some(), "an append without an id is for this session");
-    assert_eq!((request.policy, request.budget), (None, BudgetOverride::default()));
+    assert!(
+        request.append.is_some(),
+        "an append without an id is for this session"
+    );
+    assert_eq!(
+        (request.policy, request.budget),
+        (None, BudgetOverride::default())
+    );
     assert_eq!(wanted.format, None);
 }
 
 #[test]
 fn what_makes_no_sense_is_refused_before_anything_is_appended() {
-    let other = v1::GetContextRequest { append: Some(append("other")), ..request() };
+    let other = v1::GetContextRequest {
+        append: Some(append("other")),
+        ..request()
+    };
     refused(other, "SESSION_ID_MISMATCH");
-    let peeking = v1::GetContextRequest { append: Some(append("")), peek: true, ..request() };
+    let peeking = v1::GetContextRequest {
+        append: Some(append("")),
+        peek: true,
+        ..request()
+    };
     refused(peeking, "PEEK_WITH_APPEND");
     let sliding = v1::window_policy::Policy::SlidingWindow(v1::SlidingWindow { turns: 0 });
-    refused(v1::GetContextRequest { policy: policy_of(sliding), ..request() }, "POLICY_INVALID");
-    refused(v1::GetContextRequest { format: 99, ..request() }, "FORMAT_INVALID");
-    refused(v1::GetContextRequest { format: -1, ..request() }, "FORMAT_INVALID");
+    refused(
+        v1::GetContextRequest {
+            policy: policy_of(sliding),
+            ..request()
+        },
+        "POLICY_INVALID",
+    );
+    refused(
+        v1::GetContextRequest {
+            format: 99,
+            ..request()
+        },
+        "FORMAT_INVALID",
+    );
+    refused(
+        v1::GetContextRequest {
+            format: -1,
+            ..request()
+        },
+        "FORMAT_INVALID",
+    );
     let mut empty = append("");
     empty.turns.clear();
-    refused(v1::GetContextRequest { append: Some(empty), ..request() }, "TURN_COUNT_INVALID");
+    refused(
+        v1::GetContextRequest {
+            append: Some(empty),
+            ..request()
+        },
+        "TURN_COUNT_INVALID",
+    );
 }
 
 #[test]
 fn tools_are_a_json_array_or_nothing() {
-    for tools in ["{}", "null", "\"sesame\"", "[", "[1] [2]", "sesame", "[{\"a\": sesame}]"] {
-        let request = v1::GetContextRequest { tools_json: tools.into(), ..request() };
+    for tools in [
+        "{}",
+        "null",
+        "\"sesame\"",
+        "[",
+        "[1] [2]",
+        "sesame",
+        "[{\"a\": sesame}]",
+    ] {
+        let request = v1::GetContextRequest {
+            tools_json: tools.into(),
+            ..request()
+        };
         let said = refused(request, "TOOLS_INVALID");
         assert!(!said.contains("sesame"), "{said}");
     }
@@ -105,7 +181,11 @@ fn breakpoints_become_those_of_messages() {
     let ends = [2, 3, 3, 5];
     assert_eq!(messages_of(&[0, 1, 2, 3], &ends), [1, 2, 4]);
     assert_eq!(messages_of(&[], &ends), [0; 0]);
-    assert_eq!(messages_of(&[0, 9], &[0]), [0; 0], "a turn that is in no message");
+    assert_eq!(
+        messages_of(&[0, 9], &[0]),
+        [0; 0],
+        "a turn that is in no message"
+    );
 }
 
 #[test]
@@ -116,9 +196,22 @@ fn a_report_is_told_whole() {
         safety_headroom: 10,
         tool_result_headroom: 1,
     };
-    let blocks = Blocks { system: 1, summary: 2, memories: 3, anchor: 4, tail: 5 };
-    let cut = Omission { first_seq: 2, last_seq: 6, reason: OmissionReason::Cut };
-    let turns = [WindowTurn { content: Arc::from(&b""[..]), tokens: 9 }];
+    let blocks = Blocks {
+        system: 1,
+        summary: 2,
+        memories: 3,
+        anchor: 4,
+        tail: 5,
+    };
+    let cut = Omission {
+        first_seq: 2,
+        last_seq: 6,
+        reason: OmissionReason::Cut,
+    };
+    let turns = [WindowTurn {
+        content: Arc::from(&b""[..]),
+        tokens: 9,
+    }];
     let told = report(
         Report {
             summary: None,
@@ -140,12 +233,32 @@ fn a_report_is_told_whole() {
         &turns,
     );
     assert_eq!((told.input_budget, told.tokens_total), (889, 15));
-    assert_eq!((told.turns_included, told.turns_omitted, told.results_trimmed), (1, 5, 6));
-    assert_eq!((told.stable_prefix_tokens, &told.turn_tokens[..]), (7, &[9][..]));
+    assert_eq!(
+        (
+            told.turns_included,
+            told.turns_omitted,
+            told.results_trimmed
+        ),
+        (1, 5, 6)
+    );
+    assert_eq!(
+        (told.stable_prefix_tokens, &told.turn_tokens[..]),
+        (7, &[9][..])
+    );
     assert_eq!((told.token_factor, told.token_margin), (1.5, 0.25));
-    assert_eq!((&*told.policy, &*told.model, told.degraded), ("salience", "m", true));
-    assert_eq!(told.budget.and_then(|budget| budget.safety_headroom), Some(10));
-    assert_eq!(told.tokens_by_block.map(|blocks| (blocks.anchor, blocks.tail)), Some((4, 5)));
+    assert_eq!(
+        (&*told.policy, &*told.model, told.degraded),
+        ("salience", "m", true)
+    );
+    assert_eq!(
+        told.budget.and_then(|budget| budget.safety_headroom),
+        Some(10)
+    );
+    assert_eq!(
+        told.tokens_by_block
+            .map(|blocks| (blocks.anchor, blocks.tail)),
+        Some((4, 5))
+    );
     let omission = told.omissions.first().expect("one");
     assert_eq!((omission.first_seq, omission.last_seq), (2, 6));
     assert_eq!(omission.reason(), v1::OmissionReason::Cut);
@@ -165,7 +278,10 @@ fn a_turn_that_is_too_large_says_by_how_much() {
     assert_eq!(status.code(), Code::FailedPrecondition);
     let info = status.get_details_error_info().expect("a reason");
     assert_eq!(info.reason, "CURRENT_TURN_TOO_LARGE");
-    assert_eq!((&*info.metadata["tokens"], &*info.metadata["budget"]), ("120", "100"));
+    assert_eq!(
+        (&*info.metadata["tokens"], &*info.metadata["budget"]),
+        ("120", "100")
+    );
 }
 
 fn window_turn(role: Role, text: &str) -> WindowTurn {
@@ -176,18 +292,28 @@ fn window_turn(role: Role, text: &str) -> WindowTurn {
 }
 
 fn wanted(format: MessageFormat) -> Wanted {
-    Wanted { format: Some(format), system: String::new(), set_cache_control: true }
+    Wanted {
+        format: Some(format),
+        system: String::new(),
+        set_cache_control: true,
+    }
 }
 
 fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
-    Shown { turns, breakpoints: vec![0], block: block.to_owned() }
+    Shown {
+        turns,
+        breakpoints: vec![0],
+        block: block.to_owned(),
+    }
 }
 
 #[tokio::test]
 async fn messages_are_the_same_in_place_and_aside() {
     for long in [10, IN_PLACE_BYTES_MAX + 1] {
-        let turns =
-            vec![window_turn(Role::User, &"x".repeat(long)), window_turn(Role::Assistant, "short")];
+        let turns = vec![
+            window_turn(Role::User, &"x".repeat(long)),
+            window_turn(Role::Assistant, "short"),
+        ];
         for format in [MessageFormat::OpenAi, MessageFormat::Anthropic] {
             let rendered = written(format, shown(turns.clone(), ""), wanted(format)).await;
             let rendered = rendered.expect("messages");
@@ -202,7 +328,10 @@ async fn messages_are_the_same_in_place_and_aside() {
 
 #[tokio::test]
 async fn a_damaged_turn_is_told_and_no_panic() {
-    let damaged = WindowTurn { content: Arc::from(&b"\xff\xff"[..]), tokens: 1 };
+    let damaged = WindowTurn {
+        content: Arc::from(&b"\xff\xff"[..]),
+        tokens: 1,
+    };
     let format = MessageFormat::OpenAi;
     let status = written(format, shown(vec![damaged], ""), wanted(format)).await;
     assert_eq!(status.expect_err("damaged").code(), Code::DataLoss);
@@ -211,13 +340,23 @@ async fn a_damaged_turn_is_told_and_no_panic() {
 fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<serde_json::Value>, Vec<usize>) {
     let turns: Vec<WindowTurn> = turns
         .into_iter()
-        .map(|turn| WindowTurn { content: encoding::seal_again(turn, 1), tokens: 1 })
+        .map(|turn| WindowTurn {
+            content: encoding::seal_again(turn, 1),
+            tokens: 1,
+        })
         .collect();
     let count = turns.len();
-    let window = Shown { turns, breakpoints: vec![count - 1], block: "known: tea".into() };
+    let window = Shown {
+        turns,
+        breakpoints: vec![count - 1],
+        block: "known: tea".into(),
+    };
     let rendered = rendered(format, window, &wanted(format)).expect("messages");
     assert_eq!(rendered.ends.len(), count, "the block is nobody's turn");
-    (serde_json::from_str(&rendered.messages_json).expect("JSON"), rendered.ends)
+    (
+        serde_json::from_str(&rendered.messages_json).expect("JSON"),
+        rendered.ends,
+    )
 }
 
 fn says(role: Role, text: &str) -> Turn {
@@ -226,7 +365,12 @@ fn says(role: Role, text: &str) -> Turn {
 
 fn calls(ids: &[&str]) -> Turn {
     let call = |id: &&str| {
-        PartKind::ToolUse { id: (*id).into(), name: "f".into(), input_json: "{}".into() }.into()
+        PartKind::ToolUse {
+            id: (*id).into(),
+            name: "f".into(),
+            input_json: "{}".into(),
+        }
+        .into()
     };
     Turn::new(Role::Assistant, ids.iter().map(call).collect())
 }
@@ -244,7 +388,11 @@ fn result(id: &str) -> Turn {
 #[test]
 fn memories_are_the_last_message() {
     use serde_json::json;
-    let turns = vec![says(Role::User, "a"), says(Role::Assistant, "b"), says(Role::User, "c")];
+    let turns = vec![
+        says(Role::User, "a"),
+        says(Role::Assistant, "b"),
+        says(Role::User, "c"),
+    ];
     let (chat, ends) = messages(MessageFormat::OpenAi, turns.clone());
     assert_eq!(chat[3], json!({"role": "user", "content": "known: tea"}));
     assert_eq!((chat.len(), &ends[..]), (4, &[1, 2, 3][..]));
@@ -263,11 +411,16 @@ fn memories_are_the_last_message() {
 #[test]
 fn memories_follow_results_and_part_no_call_from_its_own() {
     let asked = || says(Role::User, "a");
-    for format in [MessageFormat::OpenAi, MessageFormat::OpenAiResponses, MessageFormat::Anthropic]
-    {
+    for format in [
+        MessageFormat::OpenAi,
+        MessageFormat::OpenAiResponses,
+        MessageFormat::Anthropic,
+    ] {
         let last_with_block = |turns| {
             let (messages, _) = messages(format, turns);
-            let place = messages.iter().position(|m| m.to_string().contains("known: tea"));
+            let place = messages
+                .iter()
+                .position(|m| m.to_string().contains("known: tea"));
             (place.expect("the block") + 1, messages.len())
         };
         let (place, count) = last_with_block(vec![asked(), calls(&["c1"]), result("c1")]);
@@ -290,7 +443,11 @@ fn breakpoints_move_with_their_turns() {
     assert_eq!(memories::put(&mut turns, &mut breakpoints, "x".into()), 0);
     assert_eq!(breakpoints, [1, 2]);
     let mut turns = vec![says(Role::System, "be kind"), says(Role::Assistant, "hi")];
-    assert_eq!(memories::put(&mut turns, &mut [], "x".into()), 1, "behind the system prompt");
+    assert_eq!(
+        memories::put(&mut turns, &mut [], "x".into()),
+        1,
+        "behind the system prompt"
+    );
 }
 
 #[test]
@@ -301,7 +458,10 @@ fn memories_are_asked_for_this_session() {
             session_id: session_id.into(),
             ..Default::default()
         };
-        v1::GetContextRequest { memories: Some(memories), ..request() }
+        v1::GetContextRequest {
+            memories: Some(memories),
+            ..request()
+        }
     };
     for session_id in ["", "chat"] {
         let asked = asked(of(session_id), &Limits::default()).expect("a window");

@@ -57,7 +57,11 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallAsk, Status> {
     };
     Ok(RecallAsk {
         query: request.query,
-        subjects: request.subjects.iter().map(|id| subject(id)).collect::<Result<_, _>>()?,
+        subjects: request
+            .subjects
+            .iter()
+            .map(|id| subject(id))
+            .collect::<Result<_, _>>()?,
         kinds: kinds(&request.kinds)?,
         tags: request.tags,
         after: time("after", request.after)?,
@@ -101,7 +105,10 @@ pub(crate) fn update(
     let memory = request.memory.unwrap_or_default();
     let id = memory_id(&memory.id)?;
     let subject = subject_if_any(&memory.subject)?;
-    let paths = request.update_mask.map(|mask| mask.paths).unwrap_or_default();
+    let paths = request
+        .update_mask
+        .map(|mask| mask.paths)
+        .unwrap_or_default();
     if paths.is_empty() {
         let problem = format!("update_mask names no field; it takes {UPDATABLE}");
         return Err(status::invalid("UPDATE_MASK_INVALID", problem));
@@ -132,7 +139,11 @@ pub(crate) fn manifest(
     request: &v1::GetManifestRequest,
 ) -> Result<(Subject, usize, usize), Status> {
     let size = |asked| usize::try_from(asked).unwrap_or(usize::MAX);
-    Ok((subject(&request.subject)?, size(request.max_lines), size(request.max_bytes)))
+    Ok((
+        subject(&request.subject)?,
+        size(request.max_lines),
+        size(request.max_bytes),
+    ))
 }
 
 /// Which turns to lease.
@@ -146,7 +157,10 @@ pub(crate) fn lease(request: &v1::LeaseExtractionRequest) -> Result<LeaseAsk, St
 pub(crate) fn commit(
     request: v1::CommitExtractionRequest,
 ) -> Result<(LeaseId, Vec<ExtractedFact>), Status> {
-    let lease = request.lease.parse().map_err(|error: CoreError| status::core(&error))?;
+    let lease = request
+        .lease
+        .parse()
+        .map_err(|error: CoreError| status::core(&error))?;
     let facts = request.memories.into_iter().enumerate();
     let facts = facts.map(|(place, fact)| {
         extracted(fact).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
@@ -169,13 +183,19 @@ fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, 
     match key.len() {
         0 => Ok(None),
         1..=ID_BYTES_MAX => {
-            let rest = v1::RememberRequest { idempotency_key: String::new(), ..request.clone() };
+            let rest = v1::RememberRequest {
+                idempotency_key: String::new(),
+                ..request.clone()
+            };
             Ok(Some(IdempotencyKey {
                 key: from::fingerprint([key.as_bytes()]),
                 content: from::fingerprint([&rest.encode_to_vec()[..]]),
             }))
         }
-        bytes => Err(status::core(&CoreError::IdInvalid { field: "idempotency_key", bytes })),
+        bytes => Err(status::core(&CoreError::IdInvalid {
+            field: "idempotency_key",
+            bytes,
+        })),
     }
 }
 
@@ -276,8 +296,10 @@ fn mode(number: i32) -> Result<RecallMode, Status> {
 }
 
 fn kinds(numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
-    let mut kinds: Vec<MemoryKind> =
-        numbers.iter().map(|number| kind(*number)).collect::<Result<_, _>>()?;
+    let mut kinds: Vec<MemoryKind> = numbers
+        .iter()
+        .map(|number| kind(*number))
+        .collect::<Result<_, _>>()?;
     kinds.sort_unstable();
     kinds.dedup();
     Ok(kinds)

@@ -58,7 +58,10 @@ fn fact() -> v1::RememberRequest {
 }
 
 fn bad_time() -> Option<prost_types::Timestamp> {
-    Some(prost_types::Timestamp { seconds: -1, nanos: 0 })
+    Some(prost_types::Timestamp {
+        seconds: -1,
+        nanos: 0,
+    })
 }
 
 #[track_caller]
@@ -66,7 +69,11 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Status>, reason: &str) -> Strin
     let status = result.expect_err(reason);
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     let info = status.get_details_error_info().expect("a reason");
-    assert_eq!((&*info.reason, &*info.domain), (reason, "memoird"), "{status:?}");
+    assert_eq!(
+        (&*info.reason, &*info.domain),
+        (reason, "memoird"),
+        "{status:?}"
+    );
     status.message().to_owned()
 }
 
@@ -84,7 +91,11 @@ fn a_memory_that_is_told_and_taken_again_is_the_same() {
         origin: Origin::Bot,
         ..memory("bare")
     };
-    let pinned = Memory { pin: Some(Pin::Bot), origin: Origin::Import, ..memory("pinned") };
+    let pinned = Memory {
+        pin: Some(Pin::Bot),
+        origin: Origin::Import,
+        ..memory("pinned")
+    };
     for memory in [memory("whole"), bare, pinned] {
         assert_eq!(whole::taken(to::memory(&memory)).expect("a memory"), memory);
     }
@@ -101,7 +112,10 @@ fn a_memory_that_says_no_times_was_made_when_its_id_says() {
     let taken = whole::taken(told).expect("a memory");
     // The specification's own example of a time stamp.
     let made = Timestamp::from_ms(1_469_918_176_385);
-    assert_eq!((taken.created_at, taken.observed_at, taken.updated_at), (made, made, made));
+    assert_eq!(
+        (taken.created_at, taken.observed_at, taken.updated_at),
+        (made, made, made)
+    );
 }
 
 #[test]
@@ -109,20 +123,30 @@ fn a_bad_memory_of_an_import_is_named_by_its_place() {
     let import = |spoil: &dyn Fn(&mut v1::Memory)| {
         let mut bad = to::memory(&memory("bad"));
         spoil(&mut bad);
-        from::import(v1::ImportMemoriesRequest { memories: vec![to::memory(&memory("x")), bad] })
+        from::import(v1::ImportMemoriesRequest {
+            memories: vec![to::memory(&memory("x")), bad],
+        })
     };
     let cases: [Case<'_, v1::Memory>; 12] = [
         ("MEMORY_ID_INVALID", &|memory| memory.id.clear()),
-        ("MEMORY_ID_INVALID", &|memory| memory.superseded_by = "x".into()),
+        ("MEMORY_ID_INVALID", &|memory| {
+            memory.superseded_by = "x".into()
+        }),
         ("ID_INVALID", &|memory| memory.subject.clear()),
-        ("ID_INVALID", &|memory| memory.source = Some(v1::MemorySource::default())),
+        ("ID_INVALID", &|memory| {
+            memory.source = Some(v1::MemorySource::default())
+        }),
         ("MEMORY_KIND_INVALID", &|memory| memory.kind = 0),
         ("MEMORY_KIND_INVALID", &|memory| memory.kind = 5),
         ("VISIBILITY_INVALID", &|memory| memory.visibility = 3),
         ("POLARITY_INVALID", &|memory| memory.polarity = -1),
         ("ORIGIN_INVALID", &|memory| memory.origin = 7),
-        ("TIMESTAMP_INVALID", &|memory| memory.created_at = bad_time()),
-        ("TIMESTAMP_INVALID", &|memory| memory.last_recalled_at = bad_time()),
+        ("TIMESTAMP_INVALID", &|memory| {
+            memory.created_at = bad_time()
+        }),
+        ("TIMESTAMP_INVALID", &|memory| {
+            memory.last_recalled_at = bad_time()
+        }),
         ("GENERATION_INVALID", &|memory| {
             memory.source.as_mut().expect("a source").generation = "x".into();
         }),
@@ -136,7 +160,10 @@ fn a_bad_memory_of_an_import_is_named_by_its_place() {
 
 #[test]
 fn a_fact_is_taken_with_all_that_the_call_says() {
-    let time = Some(prost_types::Timestamp { seconds: 9, nanos: 0 });
+    let time = Some(prost_types::Timestamp {
+        seconds: 9,
+        nanos: 0,
+    });
     let ask = from::remember(v1::RememberRequest {
         kind: v1::MemoryKind::Feedback.into(),
         polarity: v1::Polarity::Confirmation.into(),
@@ -155,10 +182,23 @@ fn a_fact_is_taken_with_all_that_the_call_says() {
         ..fact()
     });
     let ask = ask.expect("a fact");
-    assert_eq!((ask.kind, ask.polarity), (MemoryKind::Feedback, Some(Polarity::Confirmation)));
-    assert_eq!((ask.visibility, ask.near_duplicate), (Visibility::Team, NearDuplicate::Keep));
-    assert_eq!((&*ask.content, &ask.tags[..], ask.pinned), ("likes tea", &["t".into()][..], true));
-    assert_eq!((ask.importance, ask.expires_at), (Some(0.0), None), "0 is not left out");
+    assert_eq!(
+        (ask.kind, ask.polarity),
+        (MemoryKind::Feedback, Some(Polarity::Confirmation))
+    );
+    assert_eq!(
+        (ask.visibility, ask.near_duplicate),
+        (Visibility::Team, NearDuplicate::Keep)
+    );
+    assert_eq!(
+        (&*ask.content, &ask.tags[..], ask.pinned),
+        ("likes tea", &["t".into()][..], true)
+    );
+    assert_eq!(
+        (ask.importance, ask.expires_at),
+        (Some(0.0), None),
+        "0 is not left out"
+    );
     assert_eq!(ask.observed_at, Timestamp::new(9, 0));
     assert_eq!(ask.supersedes.map(|id| id.to_string()).as_deref(), Some(ID));
     assert_eq!(ask.source.map(|source| source.seqs), Some(vec![3]));
@@ -170,12 +210,16 @@ fn a_fact_with_a_bad_field_is_refused() {
     let cases: [Case<'_, v1::RememberRequest>; 10] = [
         ("ID_INVALID", &|fact| fact.subject = "x".repeat(257)),
         ("ID_INVALID", &|fact| fact.idempotency_key = "x".repeat(257)),
-        ("ID_INVALID", &|fact| fact.source = Some(v1::MemorySource::default())),
+        ("ID_INVALID", &|fact| {
+            fact.source = Some(v1::MemorySource::default())
+        }),
         ("MEMORY_KIND_INVALID", &|fact| fact.kind = 0),
         ("VISIBILITY_INVALID", &|fact| fact.visibility = 9),
         ("POLARITY_INVALID", &|fact| fact.polarity = 9),
         ("NEAR_DUPLICATE_INVALID", &|fact| fact.near_duplicate = 9),
-        ("MEMORY_ID_INVALID", &|fact| fact.supersedes_id = "first".into()),
+        ("MEMORY_ID_INVALID", &|fact| {
+            fact.supersedes_id = "first".into()
+        }),
         ("TIMESTAMP_INVALID", &|fact| fact.observed_at = bad_time()),
         ("TIMESTAMP_INVALID", &|fact| fact.expires_at = bad_time()),
     ];
@@ -189,7 +233,10 @@ fn a_fact_with_a_bad_field_is_refused() {
 #[test]
 fn a_key_stands_for_all_of_the_request_but_itself() {
     let key = |spoil: &dyn Fn(&mut v1::RememberRequest)| {
-        let mut fact = v1::RememberRequest { idempotency_key: "k".into(), ..fact() };
+        let mut fact = v1::RememberRequest {
+            idempotency_key: "k".into(),
+            ..fact()
+        };
         spoil(&mut fact);
         from::remember(fact).expect("a fact").key.expect("a key")
     };
@@ -217,7 +264,10 @@ fn a_recall_asks_for_no_more_than_it_may() {
     assert_eq!(ask.kinds, [MemoryKind::User, MemoryKind::Feedback]);
     assert_eq!((ask.subjects.len(), ask.session.is_some()), (2, true));
     let bare = from::recall(v1::RecallRequest::default()).expect("a recall");
-    assert_eq!((bare.limit, bare.mode, bare.session), (0, RecallMode::Auto, None));
+    assert_eq!(
+        (bare.limit, bare.mode, bare.session),
+        (0, RecallMode::Auto, None)
+    );
 }
 
 #[test]
@@ -231,7 +281,10 @@ fn a_recall_with_a_bad_field_is_refused() {
         ("TIMESTAMP_INVALID", &|ask| ask.before = bad_time()),
     ];
     for (reason, spoil) in cases {
-        let mut bad = v1::RecallRequest { query: "tea?".into(), ..Default::default() };
+        let mut bad = v1::RecallRequest {
+            query: "tea?".into(),
+            ..Default::default()
+        };
         spoil(&mut bad);
         refused(from::recall(bad), reason);
     }
@@ -246,41 +299,81 @@ fn an_update_changes_what_its_mask_names_and_nothing_else() {
             update_mask: Some(FieldMask { paths }),
         })
     };
-    let named = v1::Memory { id: ID.into(), content: "new".into(), ..Default::default() };
+    let named = v1::Memory {
+        id: ID.into(),
+        content: "new".into(),
+        ..Default::default()
+    };
     let (_, subject, patch) =
         update(&["content", "expires_at", "polarity"], named.clone()).expect("a change");
     assert_eq!(subject, None);
     assert_eq!(patch.content.as_deref(), Some("new"));
-    assert_eq!((patch.expires_at, patch.polarity), (Some(None), Some(None)), "taken away");
-    assert_eq!((patch.kind, patch.tags, patch.pinned, patch.importance), (None, None, None, None));
+    assert_eq!(
+        (patch.expires_at, patch.polarity),
+        (Some(None), Some(None)),
+        "taken away"
+    );
+    assert_eq!(
+        (patch.kind, patch.tags, patch.pinned, patch.importance),
+        (None, None, None, None)
+    );
 
-    for path in ["id", "subject", "created_at", "recall_count", "pinned_by_dream", "Content", "*"] {
-        let said = refused(update(&["content", path], named.clone()), "UPDATE_MASK_INVALID");
+    for path in [
+        "id",
+        "subject",
+        "created_at",
+        "recall_count",
+        "pinned_by_dream",
+        "Content",
+        "*",
+    ] {
+        let said = refused(
+            update(&["content", path], named.clone()),
+            "UPDATE_MASK_INVALID",
+        );
         assert!(said.contains(path) && said.contains("expires_at"), "{said}");
     }
     refused(update(&[], named.clone()), "UPDATE_MASK_INVALID");
     refused(update(&["kind"], named.clone()), "MEMORY_KIND_INVALID");
     refused(update(&["observed_at"], named), "TIMESTAMP_INVALID");
-    refused(from::update(v1::UpdateMemoryRequest::default()), "MEMORY_ID_INVALID");
+    refused(
+        from::update(v1::UpdateMemoryRequest::default()),
+        "MEMORY_ID_INVALID",
+    );
 }
 
 #[test]
 fn what_is_forgotten_has_to_be_said() {
     use v1::forget_request::Target;
     refused(from::forget(None), "FORGET_TARGET_MISSING");
-    refused(from::forget(Some(Target::Id("first".into()))), "MEMORY_ID_INVALID");
-    refused(from::forget(Some(Target::Subject(String::new()))), "ID_INVALID");
+    refused(
+        from::forget(Some(Target::Id("first".into()))),
+        "MEMORY_ID_INVALID",
+    );
+    refused(
+        from::forget(Some(Target::Subject(String::new()))),
+        "ID_INVALID",
+    );
     let filter = |filter| from::forget(Some(Target::Filter(filter)));
     refused(filter(v1::MemoryFilter::default()), "FILTER_EMPTY");
     refused(
-        filter(v1::MemoryFilter { kinds: vec![0], ..Default::default() }),
+        filter(v1::MemoryFilter {
+            kinds: vec![0],
+            ..Default::default()
+        }),
         "MEMORY_KIND_INVALID",
     );
     refused(
-        filter(v1::MemoryFilter { after: bad_time(), ..Default::default() }),
+        filter(v1::MemoryFilter {
+            after: bad_time(),
+            ..Default::default()
+        }),
         "TIMESTAMP_INVALID",
     );
-    let all_of_tag = filter(v1::MemoryFilter { tags: vec!["t".into()], ..Default::default() });
+    let all_of_tag = filter(v1::MemoryFilter {
+        tags: vec!["t".into()],
+        ..Default::default()
+    });
     assert!(matches!(all_of_tag, Ok(ForgetAsk::Filter(filter)) if filter.tags == ["t"]));
 }
 
@@ -288,39 +381,80 @@ fn what_is_forgotten_has_to_be_said() {
 fn leases_and_what_is_found_in_them_are_checked() {
     let commit = |lease: &str, fact| {
         let memories = vec![fact];
-        from::commit(v1::CommitExtractionRequest { lease: lease.into(), memories })
+        from::commit(v1::CommitExtractionRequest {
+            lease: lease.into(),
+            memories,
+        })
     };
-    let found = v1::ExtractedMemory { kind: 1, content: "x".into(), ..Default::default() };
+    let found = v1::ExtractedMemory {
+        kind: 1,
+        content: "x".into(),
+        ..Default::default()
+    };
     assert_eq!(commit(ID, found.clone()).expect("facts").1.len(), 1);
     refused(commit("", found.clone()), "LEASE_INVALID");
-    let said = refused(commit(ID, v1::ExtractedMemory { kind: 0, ..found }), "MEMORY_KIND_INVALID");
+    let said = refused(
+        commit(ID, v1::ExtractedMemory { kind: 0, ..found }),
+        "MEMORY_KIND_INVALID",
+    );
     assert!(said.starts_with("memories[0]: "), "{said}");
-    refused(from::lease(&v1::LeaseExtractionRequest::default()), "ID_INVALID");
-    refused(from::manifest(&v1::GetManifestRequest::default()), "ID_INVALID");
+    refused(
+        from::lease(&v1::LeaseExtractionRequest::default()),
+        "ID_INVALID",
+    );
+    refused(
+        from::manifest(&v1::GetManifestRequest::default()),
+        "ID_INVALID",
+    );
 }
 
 #[test]
 fn pages_are_as_large_as_clients_take() {
     let list = |request| from::list(request).expect("a page");
     let bare = list(v1::ListMemoriesRequest::default());
-    assert_eq!((bare.count, bare.kind, bare.after, bare.tag), (100, None, None, None));
     assert_eq!(
-        list(v1::ListMemoriesRequest { page_size: 5_000, ..Default::default() }).count,
+        (bare.count, bare.kind, bare.after, bare.tag),
+        (100, None, None, None)
+    );
+    assert_eq!(
+        list(v1::ListMemoriesRequest {
+            page_size: 5_000,
+            ..Default::default()
+        })
+        .count,
         1_000
     );
-    let bad = v1::ListMemoriesRequest { page_token: "x".into(), ..Default::default() };
+    let bad = v1::ListMemoriesRequest {
+        page_token: "x".into(),
+        ..Default::default()
+    };
     refused(from::list(bad), "PAGE_TOKEN_INVALID");
-    let bad = v1::ListMemoriesRequest { kind: 9, ..Default::default() };
+    let bad = v1::ListMemoriesRequest {
+        kind: 9,
+        ..Default::default()
+    };
     refused(from::list(bad), "MEMORY_KIND_INVALID");
 
     let memories: Vec<Memory> = (0..300)
-        .map(|n| Memory { id: MemoryId::new(n, 0), ..memory(&"x".repeat(16 << 10)) })
+        .map(|n| Memory {
+            id: MemoryId::new(n, 0),
+            ..memory(&"x".repeat(16 << 10))
+        })
         .collect();
     let next = Some(MemoryId::new(299, 0));
-    let page = to::memories(&MemoryPage { memories: memories.clone(), next });
+    let page = to::memories(&MemoryPage {
+        memories: memories.clone(),
+        next,
+    });
     let kept = page.memories.len();
     assert!((100..200).contains(&kept), "{kept} are about 2 MiB");
-    assert_eq!(page.next_page_token, MemoryId::new(kept as i64 - 1, 0).to_string());
-    let page = to::memories(&MemoryPage { memories: memories[..3].to_vec(), next: None });
+    assert_eq!(
+        page.next_page_token,
+        MemoryId::new(kept as i64 - 1, 0).to_string()
+    );
+    let page = to::memories(&MemoryPage {
+        memories: memories[..3].to_vec(),
+        next: None,
+    });
     assert_eq!((page.memories.len(), &*page.next_page_token), (3, ""));
 }

@@ -70,18 +70,30 @@ pub(crate) fn memories(page: &MemoryPage) -> v1::ListMemoriesResponse {
     for told in page.memories.iter().map(memory) {
         bytes += told.encoded_len();
         if bytes > PAGE_BYTES_MAX && !memories.is_empty() {
-            let next = memories.last().map(|last| last.id.clone()).unwrap_or_default();
-            return v1::ListMemoriesResponse { memories, next_page_token: next };
+            let next = memories
+                .last()
+                .map(|last| last.id.clone())
+                .unwrap_or_default();
+            return v1::ListMemoriesResponse {
+                memories,
+                next_page_token: next,
+            };
         }
         memories.push(told);
     }
     let next = page.next.map(|id| id.to_string()).unwrap_or_default();
-    v1::ListMemoriesResponse { memories, next_page_token: next }
+    v1::ListMemoriesResponse {
+        memories,
+        next_page_token: next,
+    }
 }
 
 /// A memory as it is after a change.
 pub(crate) fn updated(changed: &Memory, redacted: usize) -> v1::UpdateMemoryResponse {
-    v1::UpdateMemoryResponse { memory: Some(memory(changed)), redacted: count(redacted) }
+    v1::UpdateMemoryResponse {
+        memory: Some(memory(changed)),
+        redacted: count(redacted),
+    }
 }
 
 /// What was removed, or would be.
@@ -99,8 +111,16 @@ pub(crate) fn forgotten(outcome: &ForgetOutcome) -> v1::ForgetResponse {
 
 /// What is known of a subject.
 pub(crate) fn manifest(manifest: &Manifest) -> v1::GetManifestResponse {
-    let Manifest { text, lines, truncated } = manifest;
-    v1::GetManifestResponse { text: text.clone(), lines: count(*lines), truncated: *truncated }
+    let Manifest {
+        text,
+        lines,
+        truncated,
+    } = manifest;
+    v1::GetManifestResponse {
+        text: text.clone(),
+        lines: count(*lines),
+        truncated: *truncated,
+    }
 }
 
 /// Turns to look for facts in, spliced as they are kept.
@@ -112,7 +132,10 @@ pub(crate) fn leased(lease: ExtractionLease) -> spliced::LeaseExtractionResponse
         manifest: lease.manifest,
         prompt: lease.prompt,
         expires_at,
-        generation: lease.generation.map(|life| life.to_string()).unwrap_or_default(),
+        generation: lease
+            .generation
+            .map(|life| life.to_string())
+            .unwrap_or_default(),
         cursor_seq: lease.cursor_seq,
     }
 }
@@ -148,7 +171,9 @@ pub(crate) fn dreamed(reports: Vec<(TenantId, String)>) -> v1::RunDreamResponse 
         (tenant.to_string(), value)
     };
     let reports: Map<String, Value> = reports.into_iter().map(report).collect();
-    v1::RunDreamResponse { report_json: Value::Object(reports).to_string() }
+    v1::RunDreamResponse {
+        report_json: Value::Object(reports).to_string(),
+    }
 }
 
 fn duration(duration: Duration) -> prost_types::Duration {

@@ -27,7 +27,10 @@ pub(crate) fn told(memory: &Memory) -> v1::Memory {
         created_at: time(memory.created_at),
         updated_at: time(memory.updated_at),
         expires_at: memory.expires_at.and_then(time),
-        superseded_by: memory.superseded_by.map(|id| id.to_string()).unwrap_or_default(),
+        superseded_by: memory
+            .superseded_by
+            .map(|id| id.to_string())
+            .unwrap_or_default(),
         reinforced: memory.reinforced,
         recall_count: memory.recalls,
         last_recalled_at: memory.recalled_at.and_then(time),
@@ -161,14 +164,19 @@ fn origin(origin: i32) -> Result<Origin, Status> {
 
 /// The moment that a ULID begins with: its first 48 bits, in milliseconds.
 fn made_at(id: MemoryId) -> Timestamp {
-    let ms = id.to_bytes()[..6].iter().fold(0_i64, |ms, byte| ms << 8 | i64::from(*byte));
+    let ms = id.to_bytes()[..6]
+        .iter()
+        .fold(0_i64, |ms, byte| ms << 8 | i64::from(*byte));
     Timestamp::from_ms(ms)
 }
 
 fn told_source(source: &Source) -> v1::MemorySource {
     v1::MemorySource {
         session_id: source.session.to_string(),
-        generation: source.generation.map(|life| life.to_string()).unwrap_or_default(),
+        generation: source
+            .generation
+            .map(|life| life.to_string())
+            .unwrap_or_default(),
         seqs: source.seqs.clone(),
     }
 }

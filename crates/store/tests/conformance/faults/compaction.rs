@@ -21,10 +21,18 @@ fn compacted(store: &dyn Store, mut chat: Chat, numbers: impl IntoIterator<Item 
 fn seen(store: &dyn Store, chat: &Chat) -> (Option<Summary>, Option<CompactionStatus>) {
     let saved = known(store, &chat.key).unwrap();
     let heads = live_heads(store);
-    let head = heads.into_iter().find(|(key, _)| *key == chat.key).unwrap().1;
+    let head = heads
+        .into_iter()
+        .find(|(key, _)| *key == chat.key)
+        .unwrap()
+        .1;
     assert_eq!(head, saved.head);
     let summary = saved.summary.map(|summary| Summary::clone(&summary));
-    (summary, head.compaction.map(|status| CompactionStatus::clone(&status)))
+    (
+        summary,
+        head.compaction
+            .map(|status| CompactionStatus::clone(&status)),
+    )
 }
 
 #[test]
@@ -35,7 +43,10 @@ fn a_summary_is_there_after_a_restart_and_after_a_crash() {
     must_write(&store, [chat.append("u a", 2)]);
     chat = compacted(&store, chat, 1..=3);
     let whole = SummaryChange::Made(whole_summary().into());
-    let runs = CompactionStatus { running: true, ..whole_status() };
+    let runs = CompactionStatus {
+        running: true,
+        ..whole_status()
+    };
     must_write(&store, [compact(&chat, runs, whole)]);
     let crashed = tempfile::tempdir().unwrap();
     copy(dir.path(), crashed.path());
@@ -51,7 +62,10 @@ fn a_summary_is_there_after_a_restart_and_after_a_crash() {
         must_write(&store, [compact(&chat, status_of(4), undone)]);
         drop(store);
         let store = open(dir);
-        assert_eq!(seen(&store, &chat), (Some(summary_of(3)), Some(status_of(4))));
+        assert_eq!(
+            seen(&store, &chat),
+            (Some(summary_of(3)), Some(status_of(4)))
+        );
         chat = chat.reloaded(&store);
         must_write(&store, [chat.append("u a", 9), chat.end(10)]);
         drop(store);
@@ -72,7 +86,10 @@ fn pruning_leaves_no_row_of_a_summary() {
         chat = compacted(&store, chat, 1..=12);
         let other = compacted(&store, begun(&store, "other", 2), 1..=2);
         must_write(&store, [chat.end(3)]);
-        let before = PruneBefore { ended: Steady(9), keys: Steady(0) };
+        let before = PruneBefore {
+            ended: Steady(9),
+            keys: Steady(0),
+        };
         let steps = crate::prune::prune_all(&store, before, rows_max);
         assert_eq!(steps > 12, rows_max == 1, "{steps} steps");
         assert_eq!(seen(&store, &other).0, Some(summary_of(2)));
@@ -85,7 +102,13 @@ fn pruning_leaves_no_row_of_a_summary() {
 
 /// No bytes, no version, a version of tomorrow, a message that ends in the middle, and a
 /// moment that does not exist.
-const DAMAGES: [&str; 5] = ["x''", "x'00'", "x'02'", "x'010aff'", "x'0128ffffffffffffffff7f'"];
+const DAMAGES: [&str; 5] = [
+    "x''",
+    "x'00'",
+    "x'02'",
+    "x'010aff'",
+    "x'0128ffffffffffffffff7f'",
+];
 
 #[test]
 fn a_damaged_summary_is_as_none_and_the_one_before_it_stands() {
@@ -100,18 +123,27 @@ fn a_damaged_summary_is_as_none_and_the_one_before_it_stands() {
             raw(dir.path()).execute(&sql, []).unwrap();
         };
         hurt("number = 3");
-        assert_eq!(seen(&open(dir.path()), &chat), (Some(summary_of(2)), Some(status_of(3))));
+        assert_eq!(
+            seen(&open(dir.path()), &chat),
+            (Some(summary_of(2)), Some(status_of(3)))
+        );
         hurt("TRUE");
         let store = open(dir.path());
         assert_eq!(seen(&store, &chat), (None, Some(status_of(3))));
         assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
         chat = compacted(&store, chat, [4]);
         assert_eq!(seen(&store, &chat).0, Some(summary_of(4)));
-        must_write(&store, [compact(&chat, status_of(4), SummaryChange::Undone(4))]);
+        must_write(
+            &store,
+            [compact(&chat, status_of(4), SummaryChange::Undone(4))],
+        );
         let chat = chat.reloaded(&store);
         must_write(&store, [chat.end(5)]);
         let wanted = [(chat.key.clone(), chat.generation())];
-        assert_eq!(store.ended(&wanted, usize::MAX).unwrap().remove(0).summary, None);
+        assert_eq!(
+            store.ended(&wanted, usize::MAX).unwrap().remove(0).summary,
+            None
+        );
     }
 }
 
@@ -130,21 +162,36 @@ fn a_damaged_status_is_as_none_and_keeps_nobody_from_the_session() {
         let store = open(dir.path());
         assert_eq!(seen(&store, &chat), (Some(summary_of(2)), None));
         let chat = compacted(&store, chat, [1]);
-        assert_eq!(seen(&store, &chat), (Some(summary_of(1)), Some(status_of(1))));
+        assert_eq!(
+            seen(&store, &chat),
+            (Some(summary_of(1)), Some(status_of(1)))
+        );
     }
 }
 
 #[test]
 fn a_full_disk_refuses_a_summary_and_leaves_no_trace_of_it() {
     let dir = tempfile::tempdir().unwrap();
-    let options = SqliteOptions { pages_max: Some(100), ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        pages_max: Some(100),
+        ..SqliteOptions::default()
+    };
     let store = SqliteStore::open(dir.path(), options).unwrap();
     let chat = compacted(&store, begun(&store, "s", 1), [1]);
-    let large = Summary { text: "x".repeat(1 << 20).into(), ..summary_of(2) };
+    let large = Summary {
+        text: "x".repeat(1 << 20).into(),
+        ..summary_of(2)
+    };
     let change = compact(&chat, whole_status(), SummaryChange::Made(large.into()));
     let error = store.commit(&clock(7), &[set([change])]).unwrap_err();
     assert!(matches!(error, StoreError::Full), "{error}");
-    assert_eq!(seen(&store, &chat), (Some(summary_of(1)), Some(status_of(1))));
+    assert_eq!(
+        seen(&store, &chat),
+        (Some(summary_of(1)), Some(status_of(1)))
+    );
     let chat = compacted(&store, chat, [2]);
-    assert_eq!(seen(&store, &chat), (Some(summary_of(2)), Some(status_of(2))));
+    assert_eq!(
+        seen(&store, &chat),
+        (Some(summary_of(2)), Some(status_of(2)))
+    );
 }

@@ -25,7 +25,10 @@ fn sets_in(store: &dyn Store) -> u64 {
         numbers.push(key.session.as_str()[1..].parse().unwrap());
     }
     numbers.sort_unstable();
-    assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "{numbers:?}");
+    assert!(
+        numbers.iter().copied().eq(1..=numbers.len() as u64),
+        "{numbers:?}"
+    );
     numbers.len() as u64
 }
 
@@ -66,7 +69,10 @@ fn a_copy_taken_during_commits_holds_all_that_was_acknowledged_before() {
             copy(dir.path(), crashed.path());
             let after = acknowledged.load(Ordering::SeqCst) + BATCH;
             let found = sets_in(&open(crashed.path()));
-            assert!((before..=after).contains(&found), "{before} <= {found} <= {after}");
+            assert!(
+                (before..=after).contains(&found),
+                "{before} <= {found} <= {after}"
+            );
             assert_eq!(found % BATCH, 0, "a batch is one transaction");
         }
         writer.join().unwrap();
@@ -104,16 +110,25 @@ fn a_copy_taken_after_the_log_went_round_holds_all_that_was_acknowledged() {
     let mut chat = begun(&store, "s", 1);
     let mut log_bytes = 0;
     for at in 2..=40 {
-        let append = AppendCommand { turns: vec![large(1 << 20)], ..command("a") };
+        let append = AppendCommand {
+            turns: vec![large(1 << 20)],
+            ..command("a")
+        };
         must_write(&store, [chat.append_command(&append, at)]);
         let file = dir.path().join("journal.db-wal");
         log_bytes = log_bytes.max(fs::metadata(file).unwrap().len());
     }
-    assert!(log_bytes < 40 << 20, "the log is bounded, not {log_bytes} bytes");
+    assert!(
+        log_bytes < 40 << 20,
+        "the log is bounded, not {log_bytes} bytes"
+    );
     let crashed = tempfile::tempdir().unwrap();
     copy(dir.path(), crashed.path());
     let recovered = open(crashed.path());
-    assert_eq!(known(&recovered, &chat.key).unwrap().head, *chat.session.head());
+    assert_eq!(
+        known(&recovered, &chat.key).unwrap().head,
+        *chat.session.head()
+    );
     assert_eq!(seqs(&recovered, &chat.key, None), Some((1..=39).collect()));
 }
 

@@ -12,7 +12,10 @@ fn is_corrupt(dir: &Path) -> String {
     let error = refusal(dir);
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
     let text = error.to_string();
-    assert!(text.contains("nothing was changed") && text.contains("backup"), "{text}");
+    assert!(
+        text.contains("nothing was changed") && text.contains("backup"),
+        "{text}"
+    );
     text
 }
 
@@ -146,9 +149,20 @@ fn a_turn_that_does_not_decode_is_named_and_the_rest_is_read() {
     let [mut hurt, mut well] = [("hurt", 1), ("well", 2)].map(|(name, at)| begun(&store, name, at));
     must_write(&store, [hurt.append("u a u", 3), well.append("u a u", 3)]);
     let sql = "UPDATE turns SET content = x'ff' WHERE generation = ? AND seq = 2";
-    raw(dir.path()).execute(sql, [hurt.generation().to_bytes()]).unwrap();
-    let error = store.load(&hurt.key, memoird_core::time::Steady(0)).unwrap_err();
-    assert!(matches!(error, StoreError::TurnDamaged { seq: 2, .. }), "{error}");
+    raw(dir.path())
+        .execute(sql, [hurt.generation().to_bytes()])
+        .unwrap();
+    let error = store
+        .load(&hurt.key, memoird_core::time::Steady(0))
+        .unwrap_err();
+    assert!(
+        matches!(error, StoreError::TurnDamaged { seq: 2, .. }),
+        "{error}"
+    );
     assert!(known(&store, &well.key).is_some());
-    assert_eq!(seqs(&store, &hurt.key, None), Some(vec![1, 2, 3]), "the bytes are given as is");
+    assert_eq!(
+        seqs(&store, &hurt.key, None),
+        Some(vec![1, 2, 3]),
+        "the bytes are given as is"
+    );
 }

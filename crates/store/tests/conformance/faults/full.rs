@@ -11,7 +11,10 @@ use crate::chat::{command, large, named};
 use crate::prune::prune_all;
 
 fn open_with(dir: &Path, pages: Option<u32>) -> SqliteStore {
-    let options = SqliteOptions { pages_max: pages, ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        pages_max: pages,
+        ..SqliteOptions::default()
+    };
     SqliteStore::open(dir, options).unwrap()
 }
 
@@ -23,7 +26,10 @@ fn is_full(outcome: Result<Vec<Result<(), Refused>>, StoreError>) {
 }
 
 fn large_append(bytes: usize) -> AppendCommand {
-    AppendCommand { turns: vec![large(bytes)], ..named("", 500, 5) }
+    AppendCommand {
+        turns: vec![large(bytes)],
+        ..named("", 500, 5)
+    }
 }
 
 #[test]
@@ -32,8 +38,13 @@ fn a_full_disk_refuses_the_whole_batch_and_leaves_no_trace() {
     let store = open_with(dir.path(), Some(100));
     let mut chat = begun(&store, "s", 1);
     must_write(&store, [chat.append("u a", 2)]);
-    let seen =
-        |store: &dyn Store| (known(store, &chat.key), live_heads(store), store.clock().unwrap());
+    let seen = |store: &dyn Store| {
+        (
+            known(store, &chat.key),
+            live_heads(store),
+            store.clock().unwrap(),
+        )
+    };
     let before = seen(&store);
 
     let small = set([chat.clone().append("u", 3)]);
@@ -85,19 +96,31 @@ fn writes_go_on_as_soon_as_room_came_back() {
     while let Ok(answers) = store.commit(&clock(5), std::slice::from_ref(&waiting)) {
         assert_eq!(answers, [Ok(())]);
         written += 1;
-        waiting =
-            set([chat.append_command(
-                &AppendCommand { turns: vec![large(100 << 10)], ..command("") },
-                5,
-            )]);
+        waiting = set([chat.append_command(
+            &AppendCommand {
+                turns: vec![large(100 << 10)],
+                ..command("")
+            },
+            5,
+        )]);
     }
     assert!(written > 0, "some must have fitted");
     is_full(store.commit(&clock(5), std::slice::from_ref(&waiting)));
 
-    prune_all(&store, PruneBefore { ended: Steady(4), keys: Steady(0) }, 100);
+    prune_all(
+        &store,
+        PruneBefore {
+            ended: Steady(4),
+            keys: Steady(0),
+        },
+        100,
+    );
     assert_eq!(write(&store, &[waiting]), [Ok(())]);
     assert_eq!(known(&store, &chat.key).unwrap().head, *chat.session.head());
-    assert_eq!(seqs(&store, &chat.key, None), Some((1..=written + 1).collect()));
+    assert_eq!(
+        seqs(&store, &chat.key, None),
+        Some((1..=written + 1).collect())
+    );
 }
 
 #[test]
@@ -120,5 +143,8 @@ fn a_journal_that_is_full_can_still_be_opened() {
     drop(store);
     let store = open_with(dir.path(), Some(60));
     assert_eq!(known(&store, &chat.key).unwrap(), before);
-    is_full(store.commit(&clock(at), &[set([chat.append_command(&large_append(9_000), at)])]));
+    is_full(store.commit(
+        &clock(at),
+        &[set([chat.append_command(&large_append(9_000), at)])],
+    ));
 }

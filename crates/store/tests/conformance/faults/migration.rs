@@ -12,9 +12,13 @@ fn back_to_version(version: i64, dir: &Path) {
     let journal = raw(dir);
     let newer = ADDED.iter().filter(|(added_by, _)| *added_by > version);
     for table in newer.flat_map(|(_, tables)| *tables) {
-        journal.execute_batch(&format!("DROP TABLE {table}")).unwrap();
+        journal
+            .execute_batch(&format!("DROP TABLE {table}"))
+            .unwrap();
     }
-    journal.pragma_update(None, "user_version", version).unwrap();
+    journal
+        .pragma_update(None, "user_version", version)
+        .unwrap();
 }
 
 #[test]
@@ -27,7 +31,9 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
         }
         let seen = |store: &dyn Store| {
             let heads = live_heads(store);
-            let all = heads.iter().map(|(key, _)| (known(store, key), seqs(store, key, None)));
+            let all = heads
+                .iter()
+                .map(|(key, _)| (known(store, key), seqs(store, key, None)));
             (all.collect::<Vec<_>>(), store.clock().unwrap())
         };
         // A crash leaves its newest turns in the log; they belong to that version as well.
@@ -88,7 +94,9 @@ fn a_damaged_row_of_cuts_is_as_good_as_none() {
     let mut chat = begun(&store, "s", 1);
     must_write(&store, [with_cuts(chat.append("u a", 2), Some(cuts_of(2)))]);
     drop(store);
-    raw(dir.path()).execute("UPDATE windows SET cuts = x'0aff'", []).unwrap();
+    raw(dir.path())
+        .execute("UPDATE windows SET cuts = x'0aff'", [])
+        .unwrap();
     let store = open(dir.path());
     assert_eq!(known(&store, &chat.key).unwrap().cuts, []);
     must_write(&store, [with_cuts(chat.touch(3), Some(cuts_of(1)))]);

@@ -15,9 +15,12 @@ fn a_journal_keeps_everything_when_it_is_opened_again() {
     let chats = [1, 2, 3].map(|at| talk(&store, &format!("s{at}"), at));
     must_write(&store, [chats[1].end(100)]);
     let seen = |store: &dyn Store| {
-        let sessions = chats
-            .each_ref()
-            .map(|chat| (known(store, &chat.key), seqs(store, &chat.key, Some(chat.generation()))));
+        let sessions = chats.each_ref().map(|chat| {
+            (
+                known(store, &chat.key),
+                seqs(store, &chat.key, Some(chat.generation())),
+            )
+        });
         (sessions, live_heads(store), store.clock().unwrap())
     };
     let before = seen(&store);
@@ -56,8 +59,12 @@ fn a_directory_in_use_is_refused_until_it_is_free() {
     let error = try_open(dir.path()).unwrap_err();
     assert!(matches!(&error, StoreError::DirInUse { dir: named, .. } if named == dir.path()));
     let text = error.to_string();
-    for helpful in [&*dir.path().display().to_string(), "in use by another memoird", "stop", "lock"]
-    {
+    for helpful in [
+        &*dir.path().display().to_string(),
+        "in use by another memoird",
+        "stop",
+        "lock",
+    ] {
         assert!(text.contains(helpful), "{text}");
     }
     assert!(bytes(dir.path()) == before);
@@ -73,7 +80,10 @@ fn an_unusable_directory_is_told_from_a_damaged_journal() {
     for unusable in ["file/dir", "file"] {
         let path = dir.path().join(unusable);
         let error = try_open(&path).unwrap_err();
-        assert!(matches!(&error, StoreError::DirUnusable { dir, .. } if *dir == path), "{error}");
+        assert!(
+            matches!(&error, StoreError::DirUnusable { dir, .. } if *dir == path),
+            "{error}"
+        );
         assert!(error.to_string().contains("choose another"), "{error}");
     }
     assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"x");
@@ -82,7 +92,10 @@ fn an_unusable_directory_is_told_from_a_damaged_journal() {
         let path = dir.path().join(format!("with {taken}"));
         fs::create_dir_all(path.join(taken)).unwrap();
         let error = try_open(&path).unwrap_err();
-        assert!(matches!(error, StoreError::DirUnusable { .. }), "{taken}: {error}");
+        assert!(
+            matches!(error, StoreError::DirUnusable { .. }),
+            "{taken}: {error}"
+        );
     }
 }
 
@@ -113,16 +126,31 @@ fn an_empty_file_becomes_a_journal_and_is_not_migrated_twice() {
     must_work(&open(dir.path()));
     let look = || {
         let raw = raw(dir.path());
-        let mut tables = raw.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
-        let rows = tables.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let mut tables = raw
+            .prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")
+            .unwrap();
+        let rows = tables
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
         let rows: Vec<(String, Option<String>)> = rows.map(Result::unwrap).collect();
-        let pragmas = ["application_id", "user_version", "auto_vacuum", "schema_version"]
-            .map(|name| number(&raw, &format!("PRAGMA {name}")));
-        let mode: String = raw.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+        let pragmas = [
+            "application_id",
+            "user_version",
+            "auto_vacuum",
+            "schema_version",
+        ]
+        .map(|name| number(&raw, &format!("PRAGMA {name}")));
+        let mode: String = raw
+            .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+            .unwrap();
         (rows, pragmas, mode)
     };
     let first = look();
-    assert_eq!(first.1[..3], [0x6d65_6d6f, 3, 2], "ours, the newest schema, room given back");
+    assert_eq!(
+        first.1[..3],
+        [0x6d65_6d6f, 3, 2],
+        "ours, the newest schema, room given back"
+    );
     assert_eq!(first.2, "wal");
     for _ in 0..2 {
         must_work_again(&open(dir.path()));
@@ -141,8 +169,12 @@ fn a_journal_that_was_only_begun_is_finished() {
     for log_mode in ["WAL", "DELETE"] {
         let dir = tempfile::tempdir().unwrap();
         let begun = raw(dir.path());
-        begun.pragma_update(None, "auto_vacuum", "INCREMENTAL").unwrap();
-        begun.execute_batch("CREATE TABLE once (a); DROP TABLE once").unwrap();
+        begun
+            .pragma_update(None, "auto_vacuum", "INCREMENTAL")
+            .unwrap();
+        begun
+            .execute_batch("CREATE TABLE once (a); DROP TABLE once")
+            .unwrap();
         begun.pragma_update(None, "journal_mode", log_mode).unwrap();
         drop(begun);
         assert_ne!(bytes(dir.path()).0.len(), 0);
@@ -160,11 +192,16 @@ fn the_file_of_another_program_is_left_alone() {
         for log_mode in ["DELETE", "WAL"] {
             let (living, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
             let theirs: Connection = raw(living.path());
-            theirs.pragma_update(None, "journal_mode", log_mode).unwrap();
+            theirs
+                .pragma_update(None, "journal_mode", log_mode)
+                .unwrap();
             theirs.execute_batch(content).unwrap();
             copy(living.path(), dir.path());
             let error = refusal(dir.path());
-            assert!(matches!(error, StoreError::NotAJournal { .. }), "{content}: {error}");
+            assert!(
+                matches!(error, StoreError::NotAJournal { .. }),
+                "{content}: {error}"
+            );
         }
     }
 }
@@ -177,6 +214,19 @@ fn the_journal_of_a_newer_memoird_is_left_alone() {
     raw.pragma_update(None, "user_version", 4).unwrap();
     drop(raw);
     let error = refusal(dir.path());
-    assert!(matches!(error, StoreError::TooNew { found: 4, known: 3, .. }), "{error}");
-    assert!(error.to_string().contains("Run the newer memoird"), "{error}");
+    assert!(
+        matches!(
+            error,
+            StoreError::TooNew {
+                found: 4,
+                known: 3,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("Run the newer memoird"),
+        "{error}"
+    );
 }

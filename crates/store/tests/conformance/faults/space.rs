@@ -8,11 +8,17 @@ use super::*;
 use crate::chat::{command, large, named};
 
 const TABLES: [&str; 4] = ["generations", "turns", "states", "idempotency"];
-const EVERYTHING: PruneBefore = PruneBefore { ended: Steady(u64::MAX), keys: Steady(u64::MAX) };
+const EVERYTHING: PruneBefore = PruneBefore {
+    ended: Steady(u64::MAX),
+    keys: Steady(u64::MAX),
+};
 
 fn rows(dir: &Path) -> i64 {
     let raw = raw(dir);
-    TABLES.iter().map(|table| number(&raw, &format!("SELECT count(*) FROM {table}"))).sum()
+    TABLES
+        .iter()
+        .map(|table| number(&raw, &format!("SELECT count(*) FROM {table}")))
+        .sum()
 }
 
 #[test]
@@ -50,7 +56,10 @@ fn what_was_forgotten_leaves_the_disk() {
     let store = open(dir.path());
     let empty = number(&raw(dir.path()), "PRAGMA page_count");
     let mut chat = begun(&store, "s", 1);
-    let append = AppendCommand { turns: vec![large(1 << 20), large(1 << 20)], ..command("") };
+    let append = AppendCommand {
+        turns: vec![large(1 << 20), large(1 << 20)],
+        ..command("")
+    };
     must_write(&store, [chat.append_command(&append, 2)]);
     must_write(&store, [chat.end(3)]);
     let full = number(&raw(dir.path()), "PRAGMA page_count");

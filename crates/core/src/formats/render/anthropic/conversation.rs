@@ -64,7 +64,14 @@ impl Message {
     /// A message as it came in.
     pub(super) fn given(role: &'static str, content: Content, fields: Map<String, Value>) -> Self {
         let given_blocks = usize::MAX;
-        Self { role, content, fields, given_blocks, given: true, ends_given: true }
+        Self {
+            role,
+            content,
+            fields,
+            given_blocks,
+            given: true,
+            ends_given: true,
+        }
     }
 
     /// A message made of a turn that came in otherwise; not empty. It has a list, because
@@ -75,7 +82,14 @@ impl Message {
         fields: Map<String, Value>,
     ) -> Self {
         let content = Content::Blocks(blocks);
-        Self { role, content, fields, given_blocks: 0, given: false, ends_given: false }
+        Self {
+            role,
+            content,
+            fields,
+            given_blocks: 0,
+            given: false,
+            ends_given: false,
+        }
     }
 
     fn join(&mut self, other: Self) {
@@ -97,7 +111,9 @@ impl Message {
     /// Puts it in the order that the provider takes, once nothing more is joined to it.
     /// False when nothing is left.
     fn close(&mut self) -> bool {
-        let Content::Blocks(blocks) = &mut self.content else { return true };
+        let Content::Blocks(blocks) = &mut self.content else {
+            return true;
+        };
         if self.given {
             return true;
         }
@@ -169,7 +185,10 @@ impl Conversation {
         };
         if cache_after && !marked {
             // What could be marked is further up.
-            self.messages.iter_mut().rev().find_map(|message| message.mark().then_some(()));
+            self.messages
+                .iter_mut()
+                .rev()
+                .find_map(|message| message.mark().then_some(()));
         }
         self.ends.push(self.messages.len());
     }
@@ -204,7 +223,10 @@ impl Conversation {
             // What is last now was closed when the next one came.
         }
         let mut messages: Vec<Value> = self.messages.into_iter().map(Message::into_value).collect();
-        if messages.first().is_some_and(|first| first["role"] == "assistant") {
+        if messages
+            .first()
+            .is_some_and(|first| first["role"] == "assistant")
+        {
             let lead_in =
                 Message::translated("user", vec![text_block(LEAD_IN.into()).into()], Map::new());
             messages.insert(0, lead_in.into_value());

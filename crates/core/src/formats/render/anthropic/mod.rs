@@ -24,18 +24,25 @@ const CACHE_MARKS_MAX: usize = 4;
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
-    let leading = turns.iter().take_while(|turn| turn.role == Role::System).count();
+    let leading = turns
+        .iter()
+        .take_while(|turn| turn.role == Role::System)
+        .count();
     let (head, rest) = turns.split_at(leading);
     let own = (!options.system.is_empty()).then(|| options.system.to_owned());
-    let texts: Vec<String> =
-        own.into_iter().chain(head.iter().flat_map(|t| texts(t, &ids))).collect();
+    let texts: Vec<String> = own
+        .into_iter()
+        .chain(head.iter().flat_map(|t| texts(t, &ids)))
+        .collect();
     let marks = cache_marks(turns, leading, options.cache_after);
 
     let mut conversation = Conversation::default();
     conversation.ends.resize(leading, 0);
     for (index, turn) in rest.iter().enumerate() {
         let index = leading + index;
-        let given = (turn.format == Some(FORMAT)).then(|| given::message(turn)).flatten();
+        let given = (turn.format == Some(FORMAT))
+            .then(|| given::message(turn))
+            .flatten();
         let message = match given {
             Some((content, fields)) => Some(given_message(turn.role, content, fields)),
             None => translate(turn, &ids),
@@ -56,7 +63,9 @@ fn cache_marks(turns: &[Turn], leading: usize, cache_after: &[usize]) -> Vec<usi
     if marks.is_empty() {
         return marks;
     }
-    let ours = turns.iter().filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
+    let ours = turns
+        .iter()
+        .filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
     let is_marked = |json: &str| json.contains("\"cache_control\"");
     let count = |part: &Part| {
         let inner = match &part.kind {
@@ -104,7 +113,12 @@ fn translate(turn: &Turn, ids: &Ids<'_>) -> Option<Message> {
         let block = conversation::text_block(text).into();
         return Some(Message::translated("user", vec![block], Map::new()));
     }
-    let Pieces { fields, results, mut rest, .. } = Pieces::read(turn, FORMAT, ids);
+    let Pieces {
+        fields,
+        results,
+        mut rest,
+        ..
+    } = Pieces::read(turn, FORMAT, ids);
     if turn.role == Role::Assistant {
         rest.iter_mut().for_each(trim_end);
     }
@@ -127,9 +141,10 @@ fn trim_end(piece: &mut Piece<'_>) {
 fn block(piece: Piece<'_>) -> Value {
     let (mut block, fields) = match piece {
         Piece::Text(text, fields) => (conversation::text_block(text.into_owned()), fields),
-        Piece::Media(media, fields) => {
-            (media_block(&media).unwrap_or_else(|| conversation::text_block(media.label())), fields)
-        }
+        Piece::Media(media, fields) => (
+            media_block(&media).unwrap_or_else(|| conversation::text_block(media.label())),
+            fields,
+        ),
         Piece::ToolUse(call, fields) => {
             let input = call.input();
             let block = object([
@@ -149,10 +164,17 @@ fn block(piece: Piece<'_>) -> Value {
 
 fn thinking_block(thinking: &PartKind) -> Map<String, Value> {
     match thinking {
-        PartKind::Thinking { text, redacted: true, .. } => {
-            object([("type", "redacted_thinking".into()), ("data", text.as_str().into())])
-        }
-        PartKind::Thinking { text, signature, .. } => object([
+        PartKind::Thinking {
+            text,
+            redacted: true,
+            ..
+        } => object([
+            ("type", "redacted_thinking".into()),
+            ("data", text.as_str().into()),
+        ]),
+        PartKind::Thinking {
+            text, signature, ..
+        } => object([
             ("type", "thinking".into()),
             ("thinking", text.as_str().into()),
             ("signature", signature.as_str().into()),

@@ -45,8 +45,18 @@ pub(super) fn message(turn: &Turn) -> Option<Value> {
 }
 
 fn result<'a>(turn: &'a Turn, mark: Option<&Value>) -> Option<(&'a str, Value)> {
-    let [Part { kind: PartKind::ToolResult { tool_use_id, content, parts, is_error }, extra_json }] =
-        &turn.parts[..]
+    let [
+        Part {
+            kind:
+                PartKind::ToolResult {
+                    tool_use_id,
+                    content,
+                    parts,
+                    is_error,
+                },
+            extra_json,
+        },
+    ] = &turn.parts[..]
     else {
         return None;
     };
@@ -57,7 +67,14 @@ fn result<'a>(turn: &'a Turn, mark: Option<&Value>) -> Option<(&'a str, Value)> 
 }
 
 fn call(part: &Part) -> Option<Value> {
-    let PartKind::ToolUse { id, name, input_json } = &part.kind else { return None };
+    let PartKind::ToolUse {
+        id,
+        name,
+        input_json,
+    } = &part.kind
+    else {
+        return None;
+    };
     let mut extra = Extra::read(&part.extra_json);
     let mut call = object([("id", id.as_str().into())]);
     let kind = match (extra.lacks("type"), extra.rest.shift_remove("type")) {
@@ -66,13 +83,20 @@ fn call(part: &Part) -> Option<Value> {
     };
     let custom = kind.as_ref().is_some_and(|kind| kind == "custom");
     call.extend(kind.map(|kind| ("type".to_owned(), kind)));
-    let (inner, input) = if custom { ("custom", "input") } else { ("function", "arguments") };
+    let (inner, input) = if custom {
+        ("custom", "input")
+    } else {
+        ("function", "arguments")
+    };
     let left = match extra.rest.shift_remove(inner) {
         None => Map::new(),
         Some(Value::Object(left)) => left,
         Some(_) => return None,
     };
-    let mut called = object([("name", name.as_str().into()), (input, input_json.as_str().into())]);
+    let mut called = object([
+        ("name", name.as_str().into()),
+        (input, input_json.as_str().into()),
+    ]);
     add(&mut called, left);
     call.insert(inner.to_owned(), called.into());
     add(&mut call, extra.rest);
@@ -87,14 +111,19 @@ fn part(part: &Part, mut extra: Extra) -> Option<Value> {
             Some(part.into())
         }
         PartKind::Text(text) => given_object(extra, text, &[("refusal", "refusal")]),
-        PartKind::Media { media_type, source, .. } => {
+        PartKind::Media {
+            media_type, source, ..
+        } => {
             match extra.kind()? {
                 "image_url" => extra.fill(&["image_url", "url"], uri(source)?)?,
                 "input_audio" => {
                     extra.fill(&["input_audio", "data"], base64(media_type, source)?)?;
                 }
                 "file" => {
-                    let data = extra.rest.get("file").and_then(|file| file.get("file_data"));
+                    let data = extra
+                        .rest
+                        .get("file")
+                        .and_then(|file| file.get("file_data"));
                     let by_data = data.is_some_and(Value::is_string);
                     let field = if by_data { "file_data" } else { "file_id" };
                     extra.fill(&["file", field], uri(source)?)?;

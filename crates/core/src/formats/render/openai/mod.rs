@@ -19,14 +19,18 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
     let mut writer = Writer::default();
     if !options.system.is_empty() {
-        writer.messages.push(json!({ "role": "system", "content": options.system }));
+        writer
+            .messages
+            .push(json!({ "role": "system", "content": options.system }));
     }
     for turn in turns {
         let is_result = |part: &Part| matches!(part.kind, PartKind::ToolResult { .. });
         if !turn.parts.iter().any(is_result) {
             writer.flush();
         }
-        let given = (turn.format == Some(FORMAT)).then(|| given::message(turn)).flatten();
+        let given = (turn.format == Some(FORMAT))
+            .then(|| given::message(turn))
+            .flatten();
         match given {
             Some(message) => writer.messages.push(message),
             None => {
@@ -59,7 +63,14 @@ struct Waiting {
 impl Writer {
     /// Writes what waited, and moves the ends of the turns it is of behind it.
     fn flush(&mut self) {
-        let Some(Waiting { turn, fields, parts }) = self.waiting.take() else { return };
+        let Some(Waiting {
+            turn,
+            fields,
+            parts,
+        }) = self.waiting.take()
+        else {
+            return;
+        };
         self.messages.extend(message("user", parts, fields));
         self.ends[turn..].fill(self.messages.len());
     }
@@ -68,7 +79,8 @@ impl Writer {
         match pieces.role {
             Role::System => {
                 let parts = parts(pieces.rest);
-                self.messages.extend(message("system", parts, pieces.fields));
+                self.messages
+                    .extend(message("system", parts, pieces.fields));
             }
             Role::Assistant => self.messages.extend(assistant(pieces)),
             Role::User | Role::Tool => {
@@ -89,7 +101,11 @@ impl Writer {
             return;
         }
         let turn = self.ends.len();
-        let empty = || Waiting { turn, fields: Map::new(), parts: Vec::new() };
+        let empty = || Waiting {
+            turn,
+            fields: Map::new(),
+            parts: Vec::new(),
+        };
         let waiting = self.waiting.get_or_insert_with(empty);
         waiting.parts.extend(more);
         add(&mut waiting.fields, fields);
@@ -140,7 +156,11 @@ fn assistant(pieces: Pieces<'_>) -> Option<Value> {
     if said.is_empty() && calls.is_empty() {
         return None;
     }
-    let content = if said.is_empty() { Value::Null } else { content(said) };
+    let content = if said.is_empty() {
+        Value::Null
+    } else {
+        content(said)
+    };
     let mut message = object([("role", "assistant".into()), ("content", content)]);
     if !calls.is_empty() {
         message.insert("tool_calls".to_owned(), calls.into());
@@ -216,7 +236,10 @@ fn media_part(media: &Media<'_>) -> Option<Map<String, Value>> {
                 return Some(object([("type", "text".into()), ("text", text.into())]));
             }
             let data = media.url().unwrap_or_else(|| data.to_string());
-            ("file", json!({ "filename": media.file_name(), "file_data": data }))
+            (
+                "file",
+                json!({ "filename": media.file_name(), "file_data": data }),
+            )
         }
         (Kind::Document, Source::File(id)) => ("file", json!({ "file_id": id })),
         _ => return None,

@@ -10,8 +10,12 @@ use crate::formats::responses::INPUTS;
 use crate::turn::{Part, PartKind, Role, Turn};
 
 /// Texts that are hollow objects.
-const TEXTS: [(&str, &str); 4] =
-    [("input_text", "text"), ("output_text", "text"), ("text", "text"), ("refusal", "refusal")];
+const TEXTS: [(&str, &str); 4] = [
+    ("input_text", "text"),
+    ("output_text", "text"),
+    ("text", "text"),
+    ("refusal", "refusal"),
+];
 
 /// The items that gave this turn.
 pub(super) fn items(turn: &Turn) -> Option<Vec<Value>> {
@@ -35,7 +39,11 @@ fn plain(rest: Map<String, Value>, parts: &[Part]) -> Option<Vec<Value>> {
     let mut items = Vec::new();
     for run in parts.chunk_by(|one, next| is_said(one) && is_said(next)) {
         if is_said(&run[0]) {
-            items.push(message(Role::Assistant, rest.take()?, &run.iter().collect::<Vec<_>>())?);
+            items.push(message(
+                Role::Assistant,
+                rest.take()?,
+                &run.iter().collect::<Vec<_>>(),
+            )?);
         } else {
             items.push(single(&run[0])?);
         }
@@ -59,10 +67,16 @@ fn by_items(role: Role, told: Vec<Value>, mut parts: &[Part]) -> Option<Vec<Valu
             continue;
         }
         let count = usize::try_from(item.get(0)?.as_u64()?).ok()?;
-        let Value::Object(rest) = item.get_mut(1)?.take() else { return None };
+        let Value::Object(rest) = item.get_mut(1)?.take() else {
+            return None;
+        };
         let (said, more) = parts.split_at_checked(count)?;
         parts = more;
-        items.push(message(role, Extra::of(rest).rest, &said.iter().collect::<Vec<_>>())?);
+        items.push(message(
+            role,
+            Extra::of(rest).rest,
+            &said.iter().collect::<Vec<_>>(),
+        )?);
     }
     let is_placeholder = |part: &Part| Extra::read(&part.extra_json).is_placeholder();
     parts.iter().all(is_placeholder).then_some(items)
@@ -95,7 +109,11 @@ fn single(part: &Part) -> Option<Value> {
     let kind = extra.rest.get("type").cloned();
     let kind = kind.as_ref().and_then(Value::as_str);
     let mut item = match &part.kind {
-        PartKind::ToolUse { id, name, input_json } => {
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        } => {
             let (kind, input) = match kind {
                 None => ("function_call", "arguments"),
                 Some("custom_tool_call") => ("custom_tool_call", "input"),
@@ -109,7 +127,12 @@ fn single(part: &Part) -> Option<Value> {
             ])
         }
         PartKind::ToolResult { is_error: true, .. } => return None,
-        PartKind::ToolResult { tool_use_id, content, parts, .. } => {
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            ..
+        } => {
             let kind = match kind {
                 None => "function_call_output",
                 Some("custom_tool_call_output") => "custom_tool_call_output",
@@ -127,7 +150,11 @@ fn single(part: &Part) -> Option<Value> {
                 ("output", output),
             ])
         }
-        PartKind::Thinking { text, signature, redacted } => {
+        PartKind::Thinking {
+            text,
+            signature,
+            redacted,
+        } => {
             kind?;
             return reasoning(extra, text, signature, *redacted);
         }
@@ -149,12 +176,20 @@ fn other_call(mut extra: Extra, id: &str, input_json: &str) -> Option<Value> {
 }
 
 fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> Option<Value> {
-    let (mut left, sealed) = if redacted { ("", text) } else { (text, signature) };
+    let (mut left, sealed) = if redacted {
+        ("", text)
+    } else {
+        (text, signature)
+    };
     let bytes = extra.ours.get("bytes").and_then(Value::as_array);
     let mut bytes = bytes.into_iter().flatten().filter_map(Value::as_u64);
     for list in ["summary", "content"] {
         let pieces = extra.rest.get_mut(list).and_then(Value::as_array_mut);
-        for hole in pieces.into_iter().flatten().filter_map(|piece| piece.get_mut("text")) {
+        for hole in pieces
+            .into_iter()
+            .flatten()
+            .filter_map(|piece| piece.get_mut("text"))
+        {
             if !hole.is_string() {
                 continue;
             }
@@ -170,7 +205,11 @@ fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> O
     if !left.is_empty() {
         return None;
     }
-    if extra.rest.get("encrypted_content").is_some_and(Value::is_string) {
+    if extra
+        .rest
+        .get("encrypted_content")
+        .is_some_and(Value::is_string)
+    {
         extra.fill(&["encrypted_content"], sealed)?;
     } else if !sealed.is_empty() {
         return None;
@@ -194,7 +233,9 @@ fn write_part(part: &Part, mut extra: Extra, usual_text: &str) -> Option<Value> 
             Some(part.into())
         }
         PartKind::Text(text) => given_object(extra, text, &TEXTS),
-        PartKind::Media { media_type, source, .. } => {
+        PartKind::Media {
+            media_type, source, ..
+        } => {
             let fields: &[&str] = match extra.kind()? {
                 "input_image" => &["image_url", "file_id"],
                 "input_file" => &["file_data", "file_url", "file_id"],

@@ -22,7 +22,9 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let mut ends = Vec::with_capacity(turns.len());
     let mut custom = HashSet::new();
     for turn in turns {
-        let given = (turn.format == Some(FORMAT)).then(|| given::items(turn)).flatten();
+        let given = (turn.format == Some(FORMAT))
+            .then(|| given::items(turn))
+            .flatten();
         match given {
             Some(given) => {
                 custom.extend(custom_calls(turn));
@@ -88,7 +90,10 @@ fn assistant(pieces: Pieces<'_>, items: &mut Vec<Value>) {
         let (mut item, fields) = match piece {
             Piece::Text(text, mut fields) => {
                 add(&mut fields, pieces.fields.clone());
-                (object([("role", "assistant".into()), ("content", text.into())]), fields)
+                (
+                    object([("role", "assistant".into()), ("content", text.into())]),
+                    fields,
+                )
             }
             Piece::ToolUse(call, fields) => {
                 let arguments = call.arguments();
@@ -114,8 +119,11 @@ fn output(mut result: ToolResult<'_>, custom: &HashSet<&str>) -> Value {
         true => "custom_tool_call_output",
         false => "function_call_output",
     };
-    let mut item =
-        object([("type", kind.into()), ("call_id", result.id.into()), ("output", content)]);
+    let mut item = object([
+        ("type", kind.into()),
+        ("call_id", result.id.into()),
+        ("output", content),
+    ]);
     add(&mut item, result.fields);
     item.into()
 }
@@ -124,9 +132,10 @@ fn parts(pieces: Vec<Piece<'_>>) -> Vec<Value> {
     let part = |piece| {
         let (mut part, fields) = match piece {
             Piece::Text(text, fields) => (text_part(text.into_owned()), fields),
-            Piece::Media(media, fields) => {
-                (media_part(&media).unwrap_or_else(|| text_part(media.label())), fields)
-            }
+            Piece::Media(media, fields) => (
+                media_part(&media).unwrap_or_else(|| text_part(media.label())),
+                fields,
+            ),
             Piece::Whole(part) => (part, Map::new()),
             Piece::ToolUse(..) | Piece::Thinking(..) => return None,
         };

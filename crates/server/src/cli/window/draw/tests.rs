@@ -6,8 +6,16 @@ use memoird_proto::v1::{Budget, Part, Role, SessionInfo, SummaryInfo, TokensByBl
 use super::*;
 
 fn turn(seq: u64, role: Role, text: &str, mark: &str) -> Turn {
-    let part = Part { part: Some(Kind::Text(text.into())), extra_json: String::new() };
-    let mut turn = Turn { seq, role: role.into(), parts: vec![part], ..Turn::default() };
+    let part = Part {
+        part: Some(Kind::Text(text.into())),
+        extra_json: String::new(),
+    };
+    let mut turn = Turn {
+        seq,
+        role: role.into(),
+        parts: vec![part],
+        ..Turn::default()
+    };
     if !mark.is_empty() {
         turn.metadata.insert(MARK.into(), mark.into());
     }
@@ -15,7 +23,11 @@ fn turn(seq: u64, role: Role, text: &str, mark: &str) -> Turn {
 }
 
 fn omission(first_seq: u64, last_seq: u64, reason: OmissionReason) -> Omission {
-    Omission { first_seq, last_seq, reason: reason.into() }
+    Omission {
+        first_seq,
+        last_seq,
+        reason: reason.into(),
+    }
 }
 
 fn example() -> GetContextResponse {
@@ -23,7 +35,11 @@ fn example() -> GetContextResponse {
         summary: None,
         input_budget: 1_000,
         tokens_total: 600,
-        tokens_by_block: Some(TokensByBlock { anchor: 100, tail: 500, ..Default::default() }),
+        tokens_by_block: Some(TokensByBlock {
+            anchor: 100,
+            tail: 500,
+            ..Default::default()
+        }),
         turns_included: 4,
         turns_omitted: 12,
         results_trimmed: 1,
@@ -35,7 +51,10 @@ fn example() -> GetContextResponse {
         policy: "head_tail".into(),
         degraded: true,
         notes: vec!["the tokenizer\u{1b}[31m is not there".into()],
-        budget: Some(Budget { context_window: Some(1_200), ..Budget::default() }),
+        budget: Some(Budget {
+            context_window: Some(1_200),
+            ..Budget::default()
+        }),
         omissions: vec![
             omission(2, 6, OmissionReason::Cut),
             omission(9, 9, OmissionReason::Superseded),
@@ -51,7 +70,10 @@ fn example() -> GetContextResponse {
             turn(10, Role::Tool, &"long ".repeat(1_000), "trimmed"),
             turn(11, Role::Assistant, &"字".repeat(200), ""),
         ],
-        session: Some(SessionInfo { session_id: "chat".into(), ..SessionInfo::default() }),
+        session: Some(SessionInfo {
+            session_id: "chat".into(),
+            ..SessionInfo::default()
+        }),
         report: Some(report),
         ..GetContextResponse::default()
     }
@@ -97,8 +119,9 @@ fn breakpoints_are_of_messages_where_there_are_any() {
 fn many_ranges_stay_a_line() {
     let mut example = example();
     let report = example.report.as_mut().expect("a report");
-    report.omissions =
-        (0..100).map(|n| omission(n * 2 + 1, n * 2 + 1, OmissionReason::Salience)).collect();
+    report.omissions = (0..100)
+        .map(|n| omission(n * 2 + 1, n * 2 + 1, OmissionReason::Salience))
+        .collect();
     let text = window(&example, false);
     let line = "100 turns left out as least important: 1, 3, 5, 7, 9, 11 and 94 more";
     assert!(text.contains(line), "{text}");
@@ -113,9 +136,13 @@ fn an_empty_answer_is_no_panic() {
 #[test]
 fn a_summary_is_shown_with_what_it_stands_for() {
     let mut example = example();
-    let lines: Vec<String> = (1..=9).map(|n| format!("{n} {}", "word ".repeat(40))).collect();
+    let lines: Vec<String> = (1..=9)
+        .map(|n| format!("{n} {}", "word ".repeat(40)))
+        .collect();
     let text = format!("[memoird: a summary]\n\n{}\u{1b}[2J", lines.join("\n"));
-    example.turns.insert(1, turn(0, Role::User, &text, "summary"));
+    example
+        .turns
+        .insert(1, turn(0, Role::User, &text, "summary"));
     let report = example.report.as_mut().expect("a report");
     report.summary = Some(SummaryInfo {
         number: 3,
@@ -125,8 +152,12 @@ fn a_summary_is_shown_with_what_it_stands_for() {
         made_at: None,
         made_by: "extractive".into(),
     });
-    report.tokens_by_block =
-        Some(TokensByBlock { anchor: 100, summary: 200, tail: 300, ..Default::default() });
+    report.tokens_by_block = Some(TokensByBlock {
+        anchor: 100,
+        summary: 200,
+        tail: 300,
+        ..Default::default()
+    });
     report.turn_tokens.insert(1, 200);
     let text = window(&example, false);
     let has = |part: &str| assert!(text.contains(part), "{part:?} is missing in:\n{text}");
@@ -137,5 +168,8 @@ fn a_summary_is_shown_with_what_it_stands_for() {
     has("  … and 4 more lines (memoird sessions show)");
     has("u summary ");
     has("[summary] [memoird: a summary]");
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
 }
