@@ -1,233 +1,191 @@
-//! The handle, and what it is a handle to.
+//! The engine: opens the components, and closes them in order.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
-use dashmap::DashMap;
 use memoird_core::change::EndReason;
-use memoird_core::ids::{Generation, SessionKey, TenantId};
-use memoird_core::time::Now;
 use memoird_store::Store;
-use memoird_store::long_term::LongTermStore;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{info, warn};
 
-use crate::capacity::Capacity;
-use crate::cell::{Residence, SessionCell};
-use crate::compaction::{Compactions, Compactor, RemoteCounts};
+use crate::blocking::{Blocking, StoreAccess};
+use crate::commands::Commands;
+use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
 use crate::config::{Durability, EngineConfig};
-use crate::dispatch::Dispatcher;
 use crate::error::EngineError;
-use crate::events::Bell;
-use crate::flights::Flights;
-use crate::ids::Ids;
-use crate::journal::{Committer, Journal};
-use crate::long_term::{Dreamer, EmbeddingWorker, Keeper, LongTerm};
+use crate::events::EventSignal;
+use crate::hooks::{Hooks, Outbox};
+use crate::journal::Journal;
 use crate::machine::Machine;
-use crate::mend::{MendWorker, Mender};
-use crate::models::{Models, Prompts, ScaleIds};
-use crate::outbox::Outbox;
-use crate::prune::Pruner;
+use crate::models::ModelRegistry;
+use crate::sessions::{SessionParts, Sessions};
 use crate::stats::{Stats, StatsSnapshot};
-use crate::sweep::Sweeper;
-use crate::table::Table;
-use crate::tenant::{Policy, Tenant};
-use crate::worker::{Supervisor, WorkerStatus};
+use crate::tenants::Tenants;
+use crate::watch::Events;
+use crate::worker::{Supervisor, Worker, WorkerStatus};
 
-/// All sessions of the process. Cheap to clone; every clone is the same engine.
+/// All sessions of the process, component by component. Cheap to clone; every clone is the
+/// same engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: ArcSwap<EngineConfig>,
-    pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) ids: Ids,
-    pub(crate) tenants: DashMap<TenantId, Arc<Tenant>>,
-    pub(crate) table: Arc<Table>,
-    pub(crate) flights: Flights,
-    pub(crate) capacity: Capacity,
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) mender: Arc<Mender>,
-    pub(crate) stats: Arc<Stats>,
-    pub(crate) outbox: Arc<Outbox>,
-    /// Rung when something has happened that watchers may want to know.
-    pub(crate) bell: Arc<Bell>,
-    /// Told when tenants have other policies.
-    pub(crate) policies_changed: Notify,
-    pub(crate) retired_keys: crate::end::RetiredKeys,
-    pub(crate) models: ArcSwap<Models>,
-    pub(crate) scale_ids: ScaleIds,
-    pub(crate) prompts: Prompts,
-    pub(crate) long_term: LongTerm,
-    pub(crate) compactions: Compactions,
-    pub(crate) counts: RemoteCounts,
-    pub(crate) blocking: Blocking,
-    pub(crate) supervisor: Supervisor,
-}
-
-/// Where what outlives the process is.
-#[derive(Clone, Default)]
-pub struct Stores {
-    /// The journal of all sessions.
-    pub journal: Option<Arc<dyn Store>>,
-    /// The memories of all tenants.
-    pub memories: Option<Arc<LongTermStore>>,
-}
-
-/// Where the stores' blocking calls run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blocking {
-    /// On tokio's pool of threads for such calls.
-    Pool,
-    /// Where they stand: a simulation with a seed then repeats exactly.
-    Inline,
-}
-
-impl Blocking {
-    pub(crate) async fn run<T: Send + 'static>(
-        self,
-        action: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, EngineError> {
-        if self == Self::Inline {
-            return Ok(action());
-        }
-        tokio::task::spawn_blocking(action)
-            .await
-            .map_err(|error| EngineError::JournalFailed {
-                detail: error.to_string(),
-            })
-    }
+    /// Who sessions belong to.
+    pub tenants: Arc<Tenants>,
+    /// The sessions themselves.
+    pub sessions: Sessions,
+    /// What bots ask of sessions.
+    pub commands: Commands,
+    /// Summaries of long sessions.
+    pub compaction: Compaction,
+    /// What is done when sessions end.
+    pub hooks: Hooks,
+    /// What happens to sessions.
+    pub events: Events,
+    /// The clocks and the randomness.
+    pub machine: Arc<dyn Machine>,
+    /// Where blocking calls run.
+    pub blocking: Blocking,
+    models: Arc<ModelRegistry>,
+    stats: Arc<Stats>,
+    supervisor: Arc<Supervisor>,
 }
 
 impl Engine {
-    /// Starts the engine with everything that lives in `stores`, ends what expired while
-    /// nobody looked, and starts the background work. Without a journal, or with durability
-    /// `off`, no session is kept; without memories their calls are refused.
+    /// Starts the engine with every session that lives in `journal`, ends what expired
+    /// meanwhile, and starts the background work. Without a journal, or with durability
+    /// `off`, no session outlives the process.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn open(
         config: EngineConfig,
-        stores: Stores,
+        journal: Option<Arc<dyn Store>>,
         machine: Arc<dyn Machine>,
         blocking: Blocking,
     ) -> Result<Self, EngineError> {
-        let tenants = config.tenants.iter().map(|tenant| {
-            let built = Tenant::new(tenant.id.clone(), Policy::of(&config, &tenant.id));
-            (tenant.id.clone(), Arc::new(built))
-        });
-        let kept = stores
-            .journal
-            .filter(|_| config.journal.durability != Durability::Off);
-        let outbox = Outbox::new(kept.clone(), blocking, config.hooks.clone());
-        let bell: Arc<Bell> = Arc::default();
-        let (told, clock) = (Arc::clone(&bell), Arc::clone(&machine));
-        let scale_ids = ScaleIds::default();
-        let models = Models::new(&config.context, &scale_ids);
-        let shared = Shared {
-            tenants: tenants.collect(),
-            machine,
-            ids: Ids::default(),
-            outbox: Arc::new(outbox),
-            bell,
-            policies_changed: Notify::new(),
-            table: Arc::default(),
-            flights: Flights::default(),
-            capacity: Capacity::new(config.sessions.max_sessions),
-            journal: Arc::new(Journal::new(&config.journal, kept, blocking, told, clock)),
-            mender: Arc::default(),
-            stats: Arc::default(),
-            retired_keys: crate::end::RetiredKeys::default(),
-            models: ArcSwap::from_pointee(models),
-            scale_ids,
-            prompts: Prompts::default(),
-            compactions: Compactions::default(),
-            counts: RemoteCounts::default(),
-            long_term: LongTerm::new(stores.memories, blocking),
-            blocking,
-            supervisor: Supervisor::default(),
-            config: ArcSwap::from_pointee(config),
-        };
-        let engine = Self {
-            shared: Arc::new(shared),
-        };
-        engine.recover().await?;
-        engine.start_workers();
+        let engine = Self::compose(Arc::new(config), journal, machine, blocking);
+        engine.sessions.recover().await?;
+        let supervisor = &engine.supervisor;
+        engine.sessions.start_workers(supervisor, &engine.stats);
+        engine.hooks.start_workers(supervisor);
+        supervisor.run(CompactionWorker::new(engine.compaction.clone()));
         if let Err(error) = engine.end_what_may_not_live().await {
             warn!(%error, "not all sessions that have to end could; they are tried again");
         }
         Ok(engine)
     }
 
-    async fn end_what_may_not_live(&self) -> Result<(), EngineError> {
-        self.enforce_caps().await?;
-        self.sweep(None).await.map(drop)
-    }
-
-    fn start_workers(&self) {
-        let shared = &self.shared;
-        if shared.journal.is_on() {
-            shared.supervisor.run(Committer {
-                journal: Arc::clone(&shared.journal),
-                machine: Arc::clone(&shared.machine),
-                stats: Arc::clone(&shared.stats),
-                mender: Arc::clone(&shared.mender),
-                last_batch: 0,
-                table: Arc::clone(&shared.table),
-                outbox: Arc::clone(&shared.outbox),
-            });
+    fn compose(
+        config: Arc<EngineConfig>,
+        journal: Option<Arc<dyn Store>>,
+        machine: Arc<dyn Machine>,
+        blocking: Blocking,
+    ) -> Self {
+        let is_kept = config.journal.durability != Durability::Off;
+        let access = journal.filter(|_| is_kept);
+        let access = access.map(|store| StoreAccess { store, blocking });
+        let tenants = Arc::new(Tenants::new(Arc::clone(&config)));
+        let stats = Arc::<Stats>::default();
+        let models = Arc::new(ModelRegistry::new(&config.context));
+        let event_signal = Arc::<EventSignal>::default();
+        let outbox = Arc::new(Outbox::new(access.clone(), config.hooks.clone()));
+        let sessions = Sessions::new(
+            SessionParts {
+                tenants: Arc::clone(&tenants),
+                machine: Arc::clone(&machine),
+                journal: Journal::new(&config.journal, access),
+                end_listener: Arc::clone(&outbox) as _,
+                event_signal: Arc::clone(&event_signal),
+            },
+            config.sessions.max_sessions,
+        );
+        let compaction_queue = Arc::<CompactionQueue>::default();
+        let compaction = Compaction::new(
+            CompactionParts {
+                sessions: sessions.clone(),
+                queue: Arc::clone(&compaction_queue),
+                models: Arc::clone(&models),
+                stats: Arc::clone(&stats),
+                blocking,
+            },
+            config.compaction.clone(),
+        );
+        let hooks = Hooks::new(
+            outbox,
+            sessions.clone(),
+            Arc::clone(&machine),
+            Arc::clone(&stats),
+            &config,
+        );
+        let commands = Commands::new(
+            sessions.clone(),
+            compaction_queue,
+            Arc::clone(&models),
+            config,
+            blocking,
+        );
+        Self {
+            events: Events::new(Arc::clone(&tenants), event_signal),
+            tenants,
+            sessions,
+            commands,
+            compaction,
+            hooks,
+            machine,
+            blocking,
+            models,
+            stats,
+            supervisor: Arc::default(),
         }
-        shared.supervisor.run(Pruner {
-            engine: self.clone(),
-            has_more: true,
-        });
-        shared.supervisor.run(Dispatcher::new(self.clone()));
-        shared.supervisor.run(MendWorker {
-            engine: self.clone(),
-        });
-        shared.supervisor.run(Sweeper {
-            engine: self.clone(),
-            is_overdue: false,
-        });
-        shared.supervisor.run(Keeper::new(self.clone()));
-        shared.supervisor.run(EmbeddingWorker::new(self.clone()));
-        shared.supervisor.run(Dreamer::new(self.clone()));
-        shared.supervisor.run(Compactor::new(self.clone()));
     }
 
-    /// The tenant of this id, if it is known.
-    pub fn tenant(&self, id: &TenantId) -> Option<Arc<Tenant>> {
-        self.shared
-            .tenants
-            .get(id)
-            .map(|tenant| Arc::clone(&tenant))
+    async fn end_what_may_not_live(&self) -> Result<(), EngineError> {
+        self.sessions.enforce_caps().await?;
+        self.sessions.sweep(None).await.map(drop)
     }
 
-    /// All tenants, ordered by id.
-    pub fn tenants(&self) -> Vec<Arc<Tenant>> {
-        let mut all: Vec<_> = self
-            .shared
-            .tenants
-            .iter()
-            .map(|tenant| Arc::clone(&tenant))
-            .collect();
-        all.sort_by(|a, b| a.id.cmp(&b.id));
-        all
+    /// Applies another configuration to an engine that runs: nothing stops, and no session is
+    /// lost that the new limits allow. Lowered caps evict, a shortened TTL expires, and both
+    /// are done when this returns; histories that are longer than allowed are shortened.
+    /// Durability and the room of the journal's queue stay as they are. A tenant that is gone
+    /// lives by the common limits until its sessions end.
+    pub async fn reconfigure(&self, config: EngineConfig) {
+        self.adopt(config);
+        self.enforce_limits().await;
+    }
+
+    /// The first half of [`Self::reconfigure`]: from here on every call lives by the other
+    /// configuration. Sessions that it no longer allows are still there.
+    pub fn adopt(&self, config: EngineConfig) {
+        let config = Arc::new(config);
+        self.models.reconfigure(&config.context);
+        self.commands.reconfigure(&config);
+        self.compaction.reconfigure(config.compaction.clone());
+        self.hooks.reconfigure(&config);
+        let shortened = self.tenants.reconfigure(&config);
+        self.sessions.reconfigure(&config, &shortened);
+    }
+
+    /// The second half: ends the sessions that the limits no longer allow.
+    pub async fn enforce_limits(&self) {
+        if let Err(error) = self.sessions.enforce_caps().await {
+            warn!(%error, "not all sessions above the new caps could be evicted yet");
+        }
+        match self.sessions.sweep(None).await {
+            Ok(expired) => info!(
+                expired = expired.len(),
+                "another configuration applies"
+            ),
+            Err(error) => warn!(%error, "not all expired sessions could be ended yet"),
+        }
     }
 
     /// Counts at this moment.
     pub fn stats(&self) -> StatsSnapshot {
-        let load = |counter: &std::sync::atomic::AtomicU64| {
-            counter.load(std::sync::atomic::Ordering::Relaxed)
-        };
-        let tenants = self.tenants().into_iter().map(|tenant| {
-            let mut snapshot = tenant.stats.snapshot(tenant.id.clone());
-            snapshot.sessions_live = self.shared.capacity.of(&tenant.id) as u64;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let tenants = self.tenants.all().into_iter().map(|tenant| {
             let policy = tenant.policy();
+            let mut snapshot = tenant.stats.snapshot(tenant.id.clone());
+            snapshot.sessions_live = self.sessions.count(&tenant.id) as u64;
             snapshot.max_sessions = policy.max_sessions as u64;
             snapshot.session_ttl_ms = policy.ttl_ms;
             snapshot.max_history_turns = policy.limits.max_history_turns as u64;
@@ -235,118 +193,45 @@ impl Engine {
         });
         StatsSnapshot {
             tenants: tenants.collect(),
-            commits: load(&self.shared.stats.commits),
-            commit_sets: load(&self.shared.stats.commit_sets),
-            commit_failures: load(&self.shared.stats.commit_failures),
+            commits: load(&self.stats.commits),
+            commit_sets: load(&self.stats.commit_sets),
+            commit_failures: load(&self.stats.commit_failures),
         }
     }
 
     /// How long commits take and how much they hold, for a metrics registry.
     pub fn commit_stats(&self) -> Arc<Stats> {
-        Arc::clone(&self.shared.stats)
+        Arc::clone(&self.stats)
+    }
+
+    /// Runs a worker until the engine is closed.
+    pub fn run_worker(&self, worker: impl Worker) {
+        self.supervisor.run(worker);
     }
 
     /// What the background workers have done so far.
     pub fn workers(&self) -> Vec<Arc<WorkerStatus>> {
-        self.shared.supervisor.statuses()
+        self.supervisor.statuses()
+    }
+
+    /// Cancelled when the workers are to stop: for what may hang in the middle of a step.
+    pub fn stopping(&self) -> CancellationToken {
+        self.supervisor.stopping()
     }
 
     /// Cancelled when a background worker has panicked: the process has to end.
     pub fn broken(&self) -> CancellationToken {
-        self.shared.supervisor.broken()
+        self.supervisor.broken()
     }
 
-    /// Stops the background work and writes what waits. Without a journal every session
-    /// ends, with its hooks. No call may follow.
+    /// Stops the background work and writes what waits. Without a journal every session ends,
+    /// with its hooks. No call may follow.
     pub async fn close(&self) {
-        if !self.shared.journal.is_on()
-            && let Err(error) = self.end_all(EndReason::Shutdown).await
+        if !self.sessions.have_journal()
+            && let Err(error) = self.sessions.end_all(EndReason::Shutdown).await
         {
             warn!(%error, "not all sessions could be ended");
         }
-        self.shared.supervisor.stop().await;
-    }
-
-    pub(crate) fn new_generation(&self, now: Now) -> Generation {
-        self.shared.ids.generation(&*self.shared.machine, now.wall)
-    }
-
-    /// Makes sure that a session which only the journal has is in memory, or that its
-    /// cell is known to be of no use.
-    pub(crate) async fn load(&self, cell: &Arc<SessionCell>) -> Result<(), EngineError> {
-        let _flight = self.shared.flights.enter(&cell.key).await;
-        match self.is_replaced(cell) {
-            true => Ok(()),
-            false => self.reload(cell).await,
-        }
-    }
-
-    /// The same, perhaps at the same time as others. For whoever is in a flight already:
-    /// nobody waits for a second one.
-    pub(crate) async fn reload(&self, cell: &Arc<SessionCell>) -> Result<(), EngineError> {
-        let (ticket, epoch) = {
-            let inner = cell.lock();
-            if matches!(inner.residence(), Residence::Live(_) | Residence::Gone) {
-                return Ok(());
-            }
-            (inner.ticket, inner.epoch)
-        };
-        self.shared.journal.settled(ticket).await;
-        let saved = match self.shared.journal.is_on() {
-            true => self.read_session(&cell.key, &cell.tenant).await?,
-            // A session that a panic left half changed, and no journal to ask.
-            false => None,
-        };
-        let mut inner = cell.lock();
-        // Meanwhile it may have ended, been thrown away again, or been loaded and changed.
-        let is_wanted = matches!(inner.residence(), Residence::Stored(_) | Residence::Unknown);
-        if inner.epoch != epoch || !is_wanted {
-            return Ok(());
-        }
-        if let Some(mut session) = saved {
-            let now = self.shared.machine.now().steady;
-            session.used_at_most(inner.head().map_or(now, |known| known.last_access));
-            inner.settle(&cell.tenant, Residence::Live(session));
-            return Ok(());
-        }
-        self.leave(cell, &mut inner, None);
-        self.shared.table.remove(cell);
-        Ok(())
-    }
-
-    async fn read_session(
-        &self,
-        key: &SessionKey,
-        tenant: &Arc<Tenant>,
-    ) -> Result<Option<memoird_core::session::Session>, EngineError> {
-        let since = self.keys_since(tenant);
-        let (wanted, policy) = (key.clone(), tenant.policy());
-        self.shared
-            .journal
-            .with_store(move |store| {
-                let saved = store.load(&wanted, since)?;
-                Ok(saved.map(|saved| {
-                    let mut session = memoird_core::session::Session::restore(saved);
-                    session.trim(&policy.limits);
-                    session
-                }))
-            })
-            .await
-    }
-
-    /// The age up to which idempotency keys count.
-    pub(crate) fn keys_since(&self, tenant: &Tenant) -> memoird_core::time::Steady {
-        let now = self.shared.machine.now().steady.0;
-        memoird_core::time::Steady(now.saturating_sub(tenant.policy().limits.idempotency_ms))
-    }
-
-    /// The tenant of a session in the journal; one that the configuration does not know
-    /// any more lives by the common limits until its sessions end.
-    pub(crate) fn tenant_or_common(&self, id: &TenantId) -> Arc<Tenant> {
-        let common = || {
-            let policy = Policy::of(&self.shared.config.load(), id);
-            Arc::new(Tenant::new(id.clone(), policy))
-        };
-        Arc::clone(&self.shared.tenants.entry(id.clone()).or_insert_with(common))
+        self.supervisor.stop().await;
     }
 }

@@ -1,19 +1,17 @@
-//! What happened, for whoever watches: a bounded ring for each tenant, from which
-//! watchers take at their own pace. Nobody waits for them: whoever is too slow is told
-//! how many events it missed.
+//! What happened to sessions: a bounded log of events for each tenant, and the signal that
+//! wakes those who watch.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::EndReason;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
+use memoird_core::ids::{Generation, HookName, SessionId};
 use memoird_core::time::Timestamp;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
-use crate::engine::Engine;
-use crate::tenant::Tenant;
 
 /// Events of a tenant that are kept: some hundred bytes each.
 pub const EVENTS_KEPT: usize = 4_096;
@@ -106,7 +104,7 @@ pub enum EventKind {
 
 /// The last events of one tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Ring {
+pub(crate) struct EventLog {
     inner: Mutex<Inner>,
 }
 
@@ -117,66 +115,40 @@ struct Inner {
     events: VecDeque<Event>,
 }
 
-/// Wakes those who watch.
+/// Wakes the watchers when something was published.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rung: Notify,
-    /// Those who may want to hear it: without any, an append has nothing to do here.
+pub(crate) struct EventSignal {
+    published: Notify,
+    /// Without watchers an append has nothing to do here.
     watchers: AtomicUsize,
 }
 
-impl Bell {
-    pub(crate) fn ring(&self) {
+impl EventSignal {
+    pub(crate) fn notify(&self) {
         if self.watchers.load(Ordering::SeqCst) > 0 {
-            self.rung.notify_waiters();
+            self.published.notify_waiters();
         }
+    }
+
+    pub(crate) fn add_watcher(&self) {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn remove_watcher(&self) {
+        self.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        self.published.notified()
     }
 }
 
-/// Whose events somebody watches.
-#[derive(Clone, Debug)]
-pub enum Watched {
-    /// One tenant's.
-    Tenant(Arc<Tenant>),
-    /// Everybody's, for an operator.
-    All,
-}
+/// Events that are read at once.
+const READ_MAX: usize = 64;
 
-/// What a watcher is told.
-#[derive(Clone, Debug)]
-pub enum Seen {
-    /// Something happened.
-    Event {
-        /// To a session of this tenant.
-        tenant: Arc<Tenant>,
-        /// What.
-        event: Event,
-    },
-    /// So many events had left the ring before they could be told.
-    Missed {
-        /// Events of this tenant.
-        tenant: Arc<Tenant>,
-        /// How many.
-        count: u64,
-    },
-}
-
-/// Somebody who watches.
-#[derive(Debug)]
-pub struct Watcher {
-    engine: Engine,
-    watched: Watched,
-    /// The last event of each tenant that was told.
-    told: BTreeMap<TenantId, (Arc<Tenant>, u64)>,
-    waiting: VecDeque<Seen>,
-}
-
-/// Events that are taken from a ring at once.
-const TAKEN_MAX: usize = 64;
-
-impl Ring {
-    /// Notes what happened, and forgets the oldest event where the ring is full.
-    pub(crate) fn put(
+impl EventLog {
+    /// Adds an event; the oldest one leaves where the log is full.
+    pub(crate) fn push(
         &self,
         at: Timestamp,
         session: &SessionId,
@@ -198,12 +170,12 @@ impl Ring {
         inner.events.push_back(event);
     }
 
-    fn last_id(&self) -> u64 {
+    pub(crate) fn last_id(&self) -> u64 {
         self.lock().last_id
     }
 
-    /// How many events after this one are gone, and the next ones.
-    fn after(&self, id: u64) -> (u64, Vec<Event>) {
+    /// How many events after this one have left the log, and the next ones.
+    pub(crate) fn after(&self, id: u64) -> (u64, Vec<Event>) {
         let inner = self.lock();
         let gone = inner.last_id - inner.events.len() as u64;
         let skipped = usize::try_from(id.saturating_sub(gone)).unwrap_or(usize::MAX);
@@ -211,7 +183,7 @@ impl Ring {
             .events
             .iter()
             .skip(skipped)
-            .take(TAKEN_MAX)
+            .take(READ_MAX)
             .cloned()
             .collect();
         (gone.saturating_sub(id), next)
@@ -222,97 +194,13 @@ impl Ring {
     }
 }
 
-impl Engine {
-    /// Watches what happens from now on, or, of one tenant, after the event of this id.
-    pub fn watch(&self, watched: Watched, after: Option<u64>) -> Watcher {
-        let (tenants, after) = match &watched {
-            Watched::Tenant(tenant) => (vec![Arc::clone(tenant)], after),
-            Watched::All => (self.tenants(), None),
-        };
-        let told = tenants.into_iter().map(|tenant| {
-            let last = tenant.events.last_id();
-            // An id from before the daemon's start means nothing: then all of them are new.
-            let last = after.map_or(last, |after| if after > last { 0 } else { after });
-            (tenant.id.clone(), (tenant, last))
-        });
-        self.shared.bell.watchers.fetch_add(1, Ordering::SeqCst);
-        let told = told.collect();
-        Watcher {
-            engine: self.clone(),
-            watched,
-            told,
-            waiting: VecDeque::new(),
-        }
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.engine
-            .shared
-            .bell
-            .watchers
-            .fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl Watcher {
-    /// Waits for the next event, or for the word that some were missed. Losing the wait
-    /// loses no event.
-    pub async fn next(&mut self) -> Seen {
-        let engine = self.engine.clone();
-        loop {
-            let rung = engine.shared.bell.rung.notified();
-            tokio::pin!(rung);
-            rung.as_mut().enable();
-            if let Some(seen) = self.take() {
-                return seen;
-            }
-            rung.await;
-        }
-    }
-
-    /// What has happened by now and was not told yet.
-    fn take(&mut self) -> Option<Seen> {
-        if self.waiting.is_empty() {
-            self.fill();
-        }
-        self.waiting.pop_front()
-    }
-
-    fn fill(&mut self) {
-        if matches!(self.watched, Watched::All) {
-            for tenant in self.engine.tenants() {
-                self.told.entry(tenant.id.clone()).or_insert((tenant, 0));
-            }
-        }
-        for (tenant, told) in self.told.values_mut() {
-            let (missed, events) = tenant.events.after(*told);
-            if missed > 0 {
-                let tenant = Arc::clone(tenant);
-                self.waiting.push_back(Seen::Missed {
-                    tenant,
-                    count: missed,
-                });
-            }
-            for event in events {
-                *told = event.id;
-                self.waiting.push_back(Seen::Event {
-                    tenant: Arc::clone(tenant),
-                    event,
-                });
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn put(ring: &Ring) {
+    fn push(log: &EventLog) {
         let session = SessionId::parse("a").unwrap();
-        ring.put(
+        log.push(
             Timestamp::default(),
             &session,
             Generation::new(0, 0),
@@ -321,17 +209,17 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_tells_what_it_had_to_forget() {
-        let ring = Ring::default();
-        assert_eq!(ring.after(0), (0, Vec::new()));
-        (0..EVENTS_KEPT + 10).for_each(|_| put(&ring));
-        let (missed, next) = ring.after(3);
-        assert_eq!((missed, next.len(), next[0].id), (7, TAKEN_MAX, 11));
-        let (missed, next) = ring.after(10);
+    fn a_log_says_how_many_events_have_left() {
+        let log = EventLog::default();
+        assert_eq!(log.after(0), (0, Vec::new()));
+        (0..EVENTS_KEPT + 10).for_each(|_| push(&log));
+        let (missed, next) = log.after(3);
+        assert_eq!((missed, next.len(), next[0].id), (7, READ_MAX, 11));
+        let (missed, next) = log.after(10);
         assert_eq!((missed, next[0].id), (0, 11));
         let last = (EVENTS_KEPT + 10) as u64;
-        let (missed, next) = ring.after(last - 1);
+        let (missed, next) = log.after(last - 1);
         assert_eq!((missed, next.len(), next[0].id), (0, 1, last));
-        assert_eq!(ring.after(last), (0, Vec::new()));
+        assert_eq!(log.after(last), (0, Vec::new()));
     }
 }

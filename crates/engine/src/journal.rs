@@ -1,8 +1,8 @@
-//! Getting decided changes onto the disk: in order, many at once, each answered once.
+//! Writing decided changes to the store: in order, many at once, each answered once.
 //!
-//! A change set is handed over under the lock of the session that it changes, so the
-//! queue has the order of the decisions. One worker takes all that waits and writes it
-//! as one transaction: group commit.
+//! A change set is submitted under the lock of the session that it changes, so the queue has
+//! the order of the decisions. One worker, the [`Committer`], takes all that waits and writes
+//! it as one transaction: group commit.
 
 mod committer;
 
@@ -11,75 +11,64 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use memoird_core::change::{Change, ChangeSet};
+use memoird_core::change::ChangeSet;
 use memoird_store::{Store, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-pub(crate) use committer::Committer;
+pub(crate) use committer::{CommitHandler, Committer};
 
-use crate::cell::SessionCell;
+use crate::blocking::StoreAccess;
 use crate::config::{Durability, JournalConfig};
-use crate::engine::Blocking;
 use crate::error::EngineError;
-use crate::events::Bell;
-use crate::machine::Machine;
-use crate::stats::Tally;
-use crate::tenant::ms;
+use crate::tenants::ms;
 
 /// What one permit of the queue stands for.
 const PERMIT_BYTES: usize = 1 << 10;
 /// No further set joins a transaction of so many bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// The way to the journal; without one, changes are true as soon as they are decided.
+/// The queue of change sets, each with a context of type `C` that the [`CommitHandler`] gets
+/// back. Without a store, changes are final as soon as they are decided.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct Journal<C> {
     durability: Durability,
     queue_wait_ms: AtomicU64,
-    flush_ms: AtomicU64,
-    batch_sets: usize,
-    on: Option<On>,
-    /// Who is told what is true.
-    bell: Arc<Bell>,
-    machine: Arc<dyn Machine>,
+    flush_interval_ms: AtomicU64,
+    batch_sets_max: usize,
+    backend: Option<Backend<C>>,
 }
 
-/// A journal that is kept.
-struct On {
-    store: Arc<dyn Store>,
-    blocking: Blocking,
+/// What there is with a store only.
+struct Backend<C> {
+    access: StoreAccess,
     permits: Arc<Semaphore>,
     permits_max: u32,
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue<C>>,
+    /// Enough sets wait for the committer.
     arrived: Notify,
-    hurry: Notify,
-    /// All sets up to this ticket are written, or known not to be.
-    settled: watch::Sender<u64>,
+    /// The committer is not to wait for more.
+    flush: Notify,
+    /// All sets up to this ticket are written, or were refused.
+    processed: watch::Sender<u64>,
     /// True from a commit that failed to the next one that does not.
     is_failing: AtomicBool,
 }
 
-#[derive(Default)]
-struct Queue {
+struct Queue<C> {
     last_ticket: u64,
-    waiting: VecDeque<Submission>,
-    /// The committer wants to know when so many wait.
+    waiting: VecDeque<Submission<C>>,
+    /// The committer wants to be woken when so many wait.
     wake_at: usize,
-    /// True once the engine has stopped: nobody will write what comes now.
+    /// True once the engine has stopped: nothing is written any more.
     is_closed: bool,
 }
 
 /// A change set in the queue.
-struct Submission {
+struct Submission<C> {
     ticket: u64,
     set: ChangeSet,
-    /// The sessions it changes: first the one that goes on, last the one that ends.
-    cells: Vec<Arc<SessionCell>>,
-    /// What is still to be counted.
-    tally: Tally,
-    /// True when hooks are owed something once it is written.
-    owes: bool,
-    answer: Option<oneshot::Sender<Result<(), EngineError>>>,
+    context: C,
+    reply: Option<oneshot::Sender<Result<(), EngineError>>>,
     _permit: Permit,
 }
 
@@ -89,270 +78,235 @@ pub(crate) struct Permit {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// A change set that was handed over.
+/// A change set that was submitted.
 #[derive(Debug)]
-#[must_use = "decided is not yet true"]
+#[must_use = "a submitted change is not durable yet"]
 pub(crate) struct Submitted {
     pub(crate) ticket: u64,
-    answer: Option<oneshot::Receiver<Result<(), EngineError>>>,
+    reply: Option<oneshot::Receiver<Result<(), EngineError>>>,
 }
 
 impl Submitted {
-    /// Nothing had to be written.
-    pub(crate) fn nothing() -> Self {
-        Self {
-            ticket: 0,
-            answer: None,
-        }
-    }
-
-    /// It came too late to be written.
-    fn refused(last_ticket: u64) -> Self {
-        let (_, answer) = oneshot::channel();
-        Self {
-            ticket: last_ticket,
-            answer: Some(answer),
-        }
-    }
-
-    /// Waits until the disk has it, where the configuration says so.
+    /// Waits until the store has it, where the configured durability requires that.
     pub(crate) async fn written(self) -> Result<(), EngineError> {
-        match self.answer {
+        match self.reply {
             None => Ok(()),
-            Some(answer) => answer.await.unwrap_or(Err(EngineError::Stopping)),
+            Some(reply) => reply.await.unwrap_or(Err(EngineError::Stopping)),
         }
     }
 }
 
-impl std::fmt::Debug for On {
+impl<C> std::fmt::Debug for Backend<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("On")
-            .field("settled", &*self.settled.borrow())
+        f.debug_struct("Backend")
+            .field("processed", &*self.processed.borrow())
             .finish_non_exhaustive()
     }
 }
 
-impl Journal {
-    pub(crate) fn new(
-        config: &JournalConfig,
-        store: Option<Arc<dyn Store>>,
-        blocking: Blocking,
-        bell: Arc<Bell>,
-        machine: Arc<dyn Machine>,
-    ) -> Self {
+impl<C> Journal<C> {
+    /// The queue of a store; `None` where changes are kept in memory only.
+    pub(crate) fn new(config: &JournalConfig, access: Option<StoreAccess>) -> Self {
         let permits_max = (config.queue_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
-        let on = store
-            .filter(|_| config.durability != Durability::Off)
-            .map(|store| On {
-                store,
-                blocking,
-                permits: Arc::new(Semaphore::new(permits_max)),
-                permits_max: u32::try_from(permits_max).unwrap_or(u32::MAX),
-                queue: Mutex::default(),
-                arrived: Notify::new(),
-                hurry: Notify::new(),
-                settled: watch::Sender::new(0),
-                is_failing: AtomicBool::new(false),
-            });
+        let backend = access.map(|access| Backend {
+            access,
+            permits: Arc::new(Semaphore::new(permits_max)),
+            permits_max: u32::try_from(permits_max).unwrap_or(u32::MAX),
+            queue: Mutex::new(Queue {
+                last_ticket: 0,
+                waiting: VecDeque::new(),
+                wake_at: 0,
+                is_closed: false,
+            }),
+            arrived: Notify::new(),
+            flush: Notify::new(),
+            processed: watch::Sender::new(0),
+            is_failing: AtomicBool::new(false),
+        });
         let journal = Self {
             durability: config.durability,
             queue_wait_ms: AtomicU64::default(),
-            flush_ms: AtomicU64::default(),
-            batch_sets: config.batch_sets,
-            on,
-            bell,
-            machine,
+            flush_interval_ms: AtomicU64::default(),
+            batch_sets_max: config.batch_sets,
+            backend,
         };
         journal.reconfigure(config);
         journal
     }
 
-    /// Takes over what can change while the journal is open.
+    /// Applies what can change while the journal is open.
     pub(crate) fn reconfigure(&self, config: &JournalConfig) {
         self.queue_wait_ms
             .store(ms(config.queue_wait), Ordering::Relaxed);
-        self.flush_ms
+        self.flush_interval_ms
             .store(ms(config.flush_interval), Ordering::Relaxed);
     }
 
-    fn queue_wait(&self) -> Duration {
-        Duration::from_millis(self.queue_wait_ms.load(Ordering::Relaxed))
-    }
-
-    fn flush_interval(&self) -> Duration {
-        Duration::from_millis(self.flush_ms.load(Ordering::Relaxed))
-    }
-
+    /// True where changes are written to a store.
     pub(crate) fn is_on(&self) -> bool {
-        self.on.is_some()
+        self.backend.is_some()
     }
 
-    /// True while the last commit failed. Then what is not worth a failure is better not
-    /// handed over: one that fails throws away what memory has of its session.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.on
-            .as_ref()
-            .is_some_and(|on| on.is_failing.load(Ordering::Relaxed))
-    }
-
-    /// Waits for room in the queue.
-    pub(crate) async fn permit(&self, bytes: usize) -> Result<Permit, EngineError> {
-        let Some(on) = &self.on else {
-            return Ok(Permit { _room: None });
-        };
-        let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-        let count = count.clamp(1, on.permits_max);
-        // Nearly always there is room: then no timer is set up.
-        let permit = match Arc::clone(&on.permits).try_acquire_many_owned(count) {
-            Ok(permit) => permit,
-            Err(_) => {
-                on.hurry.notify_one();
-                let wait = Arc::clone(&on.permits).acquire_many_owned(count);
-                match tokio::time::timeout(self.queue_wait(), wait).await {
-                    Ok(Ok(permit)) => permit,
-                    Ok(Err(_)) => return Err(EngineError::Stopping),
-                    Err(_) => return Err(EngineError::JournalBusy),
-                }
-            }
-        };
-        Ok(Permit {
-            _room: Some(permit),
-        })
-    }
-
-    /// Room in the queue, where there is some at once.
-    pub(crate) fn permit_now(&self, bytes: usize) -> Option<Permit> {
-        let Some(on) = &self.on else {
-            return Some(Permit { _room: None });
-        };
-        let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-        let count = count.clamp(1, on.permits_max);
-        let permit = Arc::clone(&on.permits).try_acquire_many_owned(count).ok()?;
-        Some(Permit {
-            _room: Some(permit),
-        })
-    }
-
-    /// True when nothing is true before it is written.
-    pub(crate) fn is_waited_for(&self) -> bool {
+    /// True when a change is final only once it is written.
+    pub(crate) fn is_sync(&self) -> bool {
         self.is_on() && self.durability == Durability::Sync
     }
 
-    /// Hands a change set over. Called under the lock of the session that decided it. Of
-    /// `cells`, the sessions that it changes, the first one goes on and the last one ends,
-    /// where one does; of the first one's history `turns_dropped` have left.
-    pub(crate) fn submit(
-        &self,
-        permit: Permit,
-        set: ChangeSet,
-        cells: Vec<Arc<SessionCell>>,
-        turns_dropped: u64,
-    ) -> Submitted {
-        let mut tally = Tally::of(&set, turns_dropped);
-        if !self.is_waited_for() {
-            std::mem::take(&mut tally).count_for(&cells, self.machine.now().wall);
-            self.bell.ring();
+    /// True while the last commit failed. A change whose loss would do no harm is better not
+    /// submitted then: a change that fails discards what memory has of its session.
+    pub(crate) fn is_failing(&self) -> bool {
+        let backend = self.backend.as_ref();
+        backend.is_some_and(|backend| backend.is_failing.load(Ordering::Relaxed))
+    }
+
+    /// Waits for room in the queue.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalBusy`] when there is none within the configured time.
+    pub(crate) async fn permit(&self, bytes: usize) -> Result<Permit, EngineError> {
+        // Nearly always there is room: then no timer is set up.
+        if let Some(permit) = self.try_permit(bytes) {
+            return Ok(permit);
         }
-        let Some(on) = &self.on else {
-            return Submitted::nothing();
+        let Some(backend) = &self.backend else {
+            return Ok(Permit { _room: None });
         };
-        let mut queue = on.queue();
-        if queue.is_closed {
-            return Submitted::refused(queue.last_ticket);
+        backend.flush.notify_one();
+        let count = backend.permits_of(bytes);
+        let room = Arc::clone(&backend.permits).acquire_many_owned(count);
+        let wait = Duration::from_millis(self.queue_wait_ms.load(Ordering::Relaxed));
+        match tokio::time::timeout(wait, room).await {
+            Ok(Ok(room)) => Ok(Permit { _room: Some(room) }),
+            Ok(Err(_)) => Err(EngineError::Stopping),
+            Err(_) => Err(EngineError::JournalBusy),
         }
-        let (sender, answer) = match self.is_waited_for() {
-            true => {
+    }
+
+    /// Room in the queue, where there is some at once.
+    pub(crate) fn try_permit(&self, bytes: usize) -> Option<Permit> {
+        let Some(backend) = &self.backend else {
+            return Some(Permit { _room: None });
+        };
+        let count = backend.permits_of(bytes);
+        let room = Arc::clone(&backend.permits).try_acquire_many_owned(count);
+        Some(Permit {
+            _room: Some(room.ok()?),
+        })
+    }
+
+    /// Submits a change set. Called under the lock of the session that decided it.
+    pub(crate) fn submit(&self, permit: Permit, set: ChangeSet, context: C) -> Submitted {
+        let Some(backend) = &self.backend else {
+            return Submitted {
+                ticket: 0,
+                reply: None,
+            };
+        };
+        let mut queue = backend.queue();
+        if queue.is_closed {
+            // Its sender is dropped here: whoever waits learns that the engine stops.
+            let (_, reply) = oneshot::channel();
+            return Submitted {
+                ticket: queue.last_ticket,
+                reply: Some(reply),
+            };
+        }
+        let (sender, receiver) = match self.durability {
+            Durability::Sync => {
                 let (sender, receiver) = oneshot::channel();
                 (Some(sender), Some(receiver))
             }
-            false => (None, None),
+            Durability::Interval | Durability::Off => (None, None),
         };
         queue.last_ticket += 1;
         let ticket = queue.last_ticket;
-        let owes = set.changes.iter().any(Change::owes);
-        let submission = Submission {
+        queue.waiting.push_back(Submission {
             ticket,
             set,
-            cells,
-            tally,
-            owes,
-            answer: sender,
+            context,
+            reply: sender,
             _permit: permit,
-        };
-        queue.waiting.push_back(submission);
-        let is_awaited = queue.waiting.len() >= queue.wake_at;
+        });
+        let is_enough = queue.waiting.len() >= queue.wake_at;
         drop(queue);
-        if is_awaited {
-            on.arrived.notify_one();
+        if is_enough {
+            backend.arrived.notify_one();
         }
-        if on.permits.available_permits() * 2 < on.permits_max as usize {
-            on.hurry.notify_one();
+        if backend.permits.available_permits() * 2 < backend.permits_max as usize {
+            backend.flush.notify_one();
         }
-        Submitted { ticket, answer }
-    }
-
-    /// Waits until the disk has this set and all before it, or has refused them. In
-    /// durability `interval` there is nothing to wait for.
-    pub(crate) async fn visible(&self, ticket: u64) {
-        if self.is_waited_for() {
-            self.settled(ticket).await;
+        Submitted {
+            ticket,
+            reply: receiver,
         }
     }
 
-    /// Waits until nothing up to this set is under way any more.
-    pub(crate) async fn settled(&self, ticket: u64) {
-        let Some(on) = &self.on else { return };
-        if *on.settled.borrow() < ticket {
-            on.hurry.notify_one();
+    /// Waits until what was decided up to this ticket is final: written or refused. Where
+    /// changes are final at once there is nothing to wait for.
+    pub(crate) async fn wait_durable(&self, ticket: u64) {
+        if self.is_sync() {
+            self.wait_processed(ticket).await;
+        }
+    }
+
+    /// Waits until every set up to this ticket is written or refused.
+    pub(crate) async fn wait_processed(&self, ticket: u64) {
+        let Some(backend) = &self.backend else { return };
+        if *backend.processed.borrow() < ticket {
+            backend.flush.notify_one();
+            let mut processed = backend.processed.subscribe();
             // The sender is part of the journal itself: it does not go away.
-            let _ = on
-                .settled
-                .subscribe()
-                .wait_for(|settled| *settled >= ticket)
-                .await;
+            let _ = processed.wait_for(|processed| *processed >= ticket).await;
         }
     }
 
-    /// Waits until nothing that was handed over so far is under way any more.
-    pub(crate) async fn all_settled(&self) {
-        if let Some(on) = &self.on {
-            let last = on.queue().last_ticket;
-            self.settled(last).await;
+    /// Waits until every set that was submitted so far is written or refused.
+    pub(crate) async fn wait_all_processed(&self) {
+        if let Some(backend) = &self.backend {
+            let last = backend.queue().last_ticket;
+            self.wait_processed(last).await;
         }
     }
 
-    /// Reads or tidies the store, off the executor's threads.
+    /// Reads the store, off the executor's threads.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`] without a store, or what the store answers.
     pub(crate) async fn with_store<T: Send + 'static>(
         &self,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let on = self.on.as_ref().ok_or(EngineError::JournalOff)?;
-        let store = Arc::clone(&on.store);
-        let outcome = on.blocking.run(move || action(&*store)).await?;
-        outcome.map_err(|error| EngineError::from(&error))
+        let backend = self.backend.as_ref().ok_or(EngineError::JournalOff)?;
+        backend.access.run(action).await
     }
 }
 
-impl On {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl<C> Backend<C> {
+    fn permits_of(&self, bytes: usize) -> u32 {
+        let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+        count.clamp(1, self.permits_max)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<C>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until so many sets wait.
-    async fn has_waiting(&self, sets: usize) {
-        while !self.wake_at(sets) {
+    /// Waits until so many sets are in the queue.
+    async fn wait_for_sets(&self, sets: usize) {
+        while !self.has_sets(sets) {
             self.arrived.notified().await;
         }
     }
 
-    /// True when so many sets wait; otherwise asks to be told when they do.
-    fn wake_at(&self, sets: usize) -> bool {
+    /// True when so many sets wait; otherwise the next submission that makes it so many wakes
+    /// the committer.
+    fn has_sets(&self, sets: usize) -> bool {
         let mut queue = self.queue();
         queue.wake_at = sets;
         queue.waiting.len() >= sets
     }
 
-    fn take_batch(&self, sets_max: usize) -> Vec<Submission> {
+    fn take_batch(&self, sets_max: usize) -> Vec<Submission<C>> {
         let mut queue = self.queue();
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -366,7 +320,7 @@ impl On {
         batch
     }
 
-    /// True when nothing waits, and then nothing ever will.
+    /// Closes the queue if it is empty; true when it is closed.
     fn close(&self) -> bool {
         let mut queue = self.queue();
         queue.is_closed = queue.waiting.is_empty();

@@ -1,70 +1,63 @@
-//! Everything concurrent: who may speak to a session when, what is written in which
-//! order, what expires, and how it all stops.
+//! Everything concurrent: who may speak to a session when, what is written in which order,
+//! what expires, and how it all stops.
 //!
-//! [`Engine::open`] takes a configuration, a journal and a machine, and gives a handle
-//! with plain method calls. gRPC is one client of it; a test is another.
+//! [`Engine::open`] takes a configuration, a journal and a machine, and gives a handle with
+//! plain method calls, component by component. gRPC is one client of it; a test is another.
+//!
+//! The components own their state, and use each other in one direction:
+//! `journal` ← `sessions` ← `compaction` ← `commands`, and `sessions` ← `hooks`; `engine`
+//! composes them. Only `sessions` knows where a session is.
 
-mod append;
-mod capacity;
-mod cell;
+mod blocking;
+mod commands;
 mod compaction;
 mod config;
-mod context;
-mod counter;
-mod dispatch;
-mod embedder;
-mod end;
 mod engine;
 mod error;
 mod events;
-mod flights;
-mod hook;
-mod idle;
+mod hooks;
 mod ids;
 mod journal;
-mod long_term;
 mod machine;
-mod mend;
 mod models;
-mod outbox;
-mod prune;
-mod read;
-mod reconfigure;
-mod recover;
-mod state;
+mod sessions;
 mod stats;
-mod summarizer;
-mod sweep;
-mod table;
-mod tenant;
+mod tenants;
+mod token_counter;
+mod watch;
+mod window_memories;
 mod worker;
 
-pub use append::AppendOutcome;
+pub use blocking::Blocking;
+pub use commands::{
+    AppendOutcome, Commands, ContextConfig, ContextModel, ContextOutcome, ContextRequest,
+    HistoryPage, HistoryQuery, HistoryScope, TurnRange,
+};
 pub use compaction::{
-    CompactionConfig, CompactionOutcome, CompactionSnapshot, Outcome, SessionDetail,
+    Compaction, CompactionConfig, CompactionOutcome, SessionDetail, SummarizeError, Summarizer,
+    SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
 };
 pub use config::{
     Durability, EngineConfig, HookConfig, HooksConfig, JournalConfig, SessionConfig, TenantConfig,
     TenantLimits,
 };
-pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
-pub use counter::{CountAsk, CountError, Counting, TokenCounter};
-pub use embedder::{EmbedError, Embedder, Embeddings, Purpose};
-pub use end::EndedSession;
-pub use engine::{Blocking, Engine, Stores};
+pub use engine::Engine;
 pub use error::EngineError;
-pub use events::{EVENTS_KEPT, Event, EventKind, Seen, Watched, Watcher};
-pub use hook::{Again, Answers, Ended, Hook, HookCall, HookError};
-pub use long_term::{
-    ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetAsk, ForgetOutcome, LongTermConfig,
-    MemoryFilter, MemoryPage, MemoryQuery, MemorySnapshot, MemoryStats, RecallAsk, RecallHit,
-    RecallMode, RecallOutcome, RememberAsk, RememberOutcome, SourceAsk,
+pub use events::{EVENTS_KEPT, Event, EventKind};
+pub use hooks::{
+    DeliveryView, Hook, HookCall, HookError, HookFuture, Hooks, Retry, SessionContent,
 };
-pub use machine::{Machine, SystemMachine};
+pub use machine::{Machine, Stopwatch, SystemMachine};
 pub use memoird_core::window::WindowTurn;
-pub use outbox::DeliveryView;
-pub use read::{HistoryPage, HistoryQuery, HistoryScope, SessionPage, SessionView};
-pub use stats::{HookStats, Stats, StatsSnapshot, TenantSnapshot, TenantStats, WindowSnapshot};
-pub use summarizer::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
-pub use tenant::{Policy, Tenant};
-pub use worker::WorkerStatus;
+pub use sessions::{EndedSession, SessionPage, SessionView, Sessions};
+pub use stats::{
+    CompactionResult, CompactionSnapshot, HookStats, Stats, StatsSnapshot, TenantSnapshot,
+    TenantStats, WindowSnapshot,
+};
+pub use tenants::{Policy, Tenant, Tenants};
+pub use token_counter::{CountError, CountFuture, CountRequest, TokenCounter};
+pub use watch::{Events, WatchItem, WatchScope, Watcher};
+pub use window_memories::{
+    MemoryBlock, Recalled, RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom,
+};
+pub use worker::{WorkError, Worker, WorkerStatus};

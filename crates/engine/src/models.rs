@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use hashlink::LruCache;
 use memoird_core::CoreError;
 use memoird_core::model::{ModelProfile, Provider, TokenizerKind};
 use memoird_core::tokens::Scale;
 use memoird_core::window::{Overheads, ScaleId, overheads};
 
-use crate::context::ContextConfig;
-use crate::counter::TokenCounter;
+use crate::commands::ContextConfig;
+use crate::token_counter::TokenCounter;
 
 /// Prompts whose counts are remembered.
 const PROMPTS_MAX: usize = 4_096;
@@ -39,8 +40,16 @@ pub(crate) struct Models {
 
 /// The ids of scales: what counted a turn once is known again after a reload.
 #[derive(Debug, Default)]
-pub(crate) struct ScaleIds {
+struct ScaleIds {
     known: Mutex<HashMap<(TokenizerKind, Provider), ScaleId>>,
+}
+
+/// The models of the current configuration, and what is remembered across configurations.
+#[derive(Debug)]
+pub(crate) struct ModelRegistry {
+    current: ArcSwap<Models>,
+    scale_ids: ScaleIds,
+    pub(crate) prompts: Prompts,
 }
 
 /// System prompts and tool schemas come with every call, and are counted once.
@@ -50,10 +59,32 @@ pub(crate) struct Prompts {
     hasher: RandomState,
 }
 
-impl Models {
+impl ModelRegistry {
     /// The models of a configuration.
-    pub(crate) fn new(config: &ContextConfig, ids: &ScaleIds) -> Self {
-        let model = |model: &crate::context::ContextModel| {
+    pub(crate) fn new(config: &ContextConfig) -> Self {
+        let scale_ids = ScaleIds::default();
+        Self {
+            current: ArcSwap::from_pointee(Models::new(config, &scale_ids)),
+            scale_ids,
+            prompts: Prompts::default(),
+        }
+    }
+
+    /// The models that apply now.
+    pub(crate) fn current(&self) -> Arc<Models> {
+        self.current.load_full()
+    }
+
+    /// Other models apply from now on.
+    pub(crate) fn reconfigure(&self, config: &ContextConfig) {
+        let models = Models::new(config, &self.scale_ids);
+        self.current.store(Arc::new(models));
+    }
+}
+
+impl Models {
+    fn new(config: &ContextConfig, ids: &ScaleIds) -> Self {
+        let model = |model: &crate::commands::ContextModel| {
             let profile = model.profile.clone();
             let scale = Scale::new(Arc::clone(&model.tokenizer), profile.provider);
             let overheads = overheads(&|turn| scale.turn(turn));

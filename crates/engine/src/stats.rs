@@ -1,20 +1,18 @@
 //! What an operator wants to see: counts, and how long commits take.
 
-use std::sync::Arc;
+mod compaction;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memoird_core::change::{Change, ChangeSet, EndReason, Totals};
-use memoird_core::ids::{Generation, HookName, TenantId};
-use memoird_core::time::Timestamp;
+use memoird_core::change::{EndReason, Totals};
+use memoird_core::ids::{HookName, TenantId};
 use memoird_core::window::Window;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-use crate::cell::SessionCell;
-use crate::compaction::{CompactionSnapshot, CompactionStats};
-use crate::events::EventKind;
-use crate::long_term::{MemoryCounters, MemorySnapshot};
+pub(crate) use compaction::CompactionStats;
+pub use compaction::{CompactionResult, CompactionSnapshot};
 
 /// Counts of the whole process.
 #[derive(Debug)]
@@ -33,8 +31,6 @@ pub struct Stats {
     pub commit_batch: Histogram,
     /// How hooks do.
     pub hooks: HookStats,
-    /// How long a recall takes, with the embedding of its query.
-    pub recall_seconds: Histogram,
 }
 
 /// Labels of a metric, as names and values.
@@ -84,7 +80,6 @@ pub struct TenantStats {
     turns_appended: AtomicU64,
     turns_dropped: AtomicU64,
     pub(crate) windows: WindowStats,
-    pub(crate) memories: MemoryCounters,
     pub(crate) compaction: CompactionStats,
 }
 
@@ -117,23 +112,6 @@ pub struct WindowSnapshot {
     pub cuts: u64,
     /// Results trimmed or replaced by a line, counted at the cut that did it.
     pub results_trimmed: u64,
-}
-
-/// What a change set adds to the counts and to the events, once it is true.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    ended: Option<(Generation, EndReason)>,
-    created: Option<Generation>,
-    appended: Option<NewTurns>,
-}
-
-/// Turns that were added to a generation.
-#[derive(Clone, Copy, Debug)]
-struct NewTurns {
-    generation: Generation,
-    first_seq: u64,
-    last_seq: u64,
-    dropped: u64,
 }
 
 /// Counts of the whole process at one moment.
@@ -174,8 +152,6 @@ pub struct TenantSnapshot {
     pub turns_dropped: u64,
     /// Its windows.
     pub windows: WindowSnapshot,
-    /// Its memories.
-    pub memories: MemorySnapshot,
     /// Its compactions.
     pub compaction: CompactionSnapshot,
     /// Sessions it may have; 0: no cap.
@@ -196,7 +172,6 @@ impl Default for Stats {
             commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
             commit_batch: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
             hooks: HookStats::default(),
-            recall_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
         }
     }
 }
@@ -208,7 +183,16 @@ impl TenantStats {
         shift(&self.bytes_live, before.bytes, after.bytes);
     }
 
-    fn count_end(&self, reason: EndReason) {
+    pub(crate) fn count_created(&self) {
+        self.created.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_appended(&self, turns: u64, dropped: u64) {
+        self.turns_appended.fetch_add(turns, Ordering::Relaxed);
+        self.turns_dropped.fetch_add(dropped, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_end(&self, reason: EndReason) {
         let counter = match reason {
             EndReason::Expired => &self.expired,
             EndReason::Evicted => &self.evicted,
@@ -232,7 +216,6 @@ impl TenantStats {
             turns_appended: read(&self.turns_appended),
             turns_dropped: read(&self.turns_dropped),
             windows: self.windows.snapshot(),
-            memories: self.memories.snapshot(),
             compaction: self.compaction.snapshot(),
             max_sessions: 0,
             session_ttl_ms: 0,
@@ -265,75 +248,6 @@ impl WindowStats {
             prefix_tokens: read(&self.prefix_tokens),
             cuts: read(&self.cuts),
             results_trimmed: read(&self.results_trimmed),
-        }
-    }
-}
-
-impl Tally {
-    /// Of a set after which so many turns have left the history.
-    pub(crate) fn of(set: &ChangeSet, turns_dropped: u64) -> Self {
-        let mut tally = Self::default();
-        for change in &set.changes {
-            match change {
-                Change::Begin { generation, .. } => tally.created = Some(*generation),
-                Change::Append(appended) => {
-                    let (first, last) = (appended.turns.first(), appended.turns.last());
-                    tally.appended = first.zip(last).map(|(first, last)| NewTurns {
-                        generation: appended.generation,
-                        first_seq: first.0,
-                        last_seq: last.0,
-                        dropped: turns_dropped,
-                    });
-                }
-                Change::End {
-                    generation, reason, ..
-                } => {
-                    tally.ended = Some((*generation, *reason));
-                }
-                Change::PatchState { .. } | Change::Touch { .. } | Change::Compact { .. } => {}
-            }
-        }
-        tally
-    }
-
-    /// True when a generation ends.
-    pub(crate) fn has_end(self) -> bool {
-        self.ended.is_some()
-    }
-
-    /// Counts it, and tells it, for the tenant of the first session, which goes on, and of
-    /// the last one, which ends.
-    pub(crate) fn count_for(self, cells: &[Arc<SessionCell>], at: Timestamp) {
-        if let (Some(cell), Some((generation, reason))) = (cells.last(), self.ended) {
-            cell.tenant.stats.count_end(reason);
-            let kind = EventKind::Ended(reason);
-            cell.tenant
-                .events
-                .put(at, &cell.key.session, generation, kind);
-        }
-        let Some(cell) = cells.first() else { return };
-        let (stats, events, session) = (&cell.tenant.stats, &cell.tenant.events, &cell.key.session);
-        if let Some(generation) = self.created {
-            stats.created.fetch_add(1, Ordering::Relaxed);
-            events.put(at, session, generation, EventKind::Created);
-        }
-        if let Some(NewTurns {
-            generation,
-            first_seq,
-            last_seq,
-            dropped,
-        }) = self.appended
-        {
-            stats
-                .turns_appended
-                .fetch_add(last_seq + 1 - first_seq, Ordering::Relaxed);
-            stats.turns_dropped.fetch_add(dropped, Ordering::Relaxed);
-            let kind = EventKind::Appended {
-                first_seq,
-                last_seq,
-                dropped_turns: dropped,
-            };
-            events.put(at, session, generation, kind);
         }
     }
 }

@@ -1,37 +1,34 @@
-//! What waits to be compacted: bounded, each session once, tenants in turns.
+//! Compactions that are requested: bounded, each session once, tenants in turns.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memoird_core::breaker::Breaker;
 use memoird_core::compaction::Trigger;
 use memoird_core::ids::{SessionKey, TenantId};
 use tokio::sync::{Notify, oneshot};
 
 use super::CompactionOutcome;
-use super::near::Near;
-use crate::cell::SessionCell;
+use super::near_limit::NearLimit;
 use crate::error::EngineError;
+use crate::sessions::SessionRef;
 
-/// Sessions that may wait; one that finds no room is asked for again by its next call.
+/// Sessions that may wait; one that finds no room is requested again by its next call.
 const WAITING_MAX: usize = 10_000;
 /// Of these, of one tenant: there is always room for another one.
 const WAITING_TENANT_MAX: usize = 2_500;
 
-/// All that compactions share.
+/// The queue of requested compactions.
 #[derive(Debug, Default)]
-pub(crate) struct Compactions {
+pub(crate) struct CompactionQueue {
     queue: Mutex<Queue>,
-    pub(super) arrived: Notify,
-    /// For a remote summarizer, of all sessions.
-    pub(super) provider: Mutex<Breaker>,
+    arrived: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// First those that somebody waits for.
-    waiting: VecDeque<Wanted>,
-    /// Those that nobody waits for, each once.
+    /// First those that a caller waits for.
+    waiting: VecDeque<CompactionRequest>,
+    /// The sessions of those that nobody waits for.
     known: HashSet<SessionKey>,
     /// How many of them are whose.
     by_tenant: HashMap<TenantId, usize>,
@@ -39,112 +36,112 @@ struct Queue {
     is_closed: bool,
 }
 
-/// Why a session is to be compacted.
+/// A request for a compaction.
 #[derive(Debug)]
-pub(crate) struct Wish {
-    pub(crate) trigger: Trigger,
-    /// The window because of which, where its tokens can be counted for sure.
-    pub(crate) near: Option<Near>,
-}
-
-/// A compaction that is wanted.
-#[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) cell: Arc<SessionCell>,
+pub(crate) struct CompactionRequest {
+    pub(super) session: SessionRef,
     pub(super) trigger: Trigger,
-    /// What a call asks to keep.
-    pub(super) exchanges: Option<u32>,
-    /// The window because of which it is wanted, where its tokens can be counted for sure.
-    pub(super) near: Option<Near>,
-    /// Who waits for it.
-    pub(super) answer: Option<Answer>,
+    /// Exchanges that a call asks to keep.
+    pub(super) keep_exchanges: Option<u32>,
+    /// The window because of which it is requested, where its provider can count its tokens.
+    pub(crate) near_limit: Option<NearLimit>,
+    /// The caller that waits for it.
+    pub(super) reply: Option<Reply>,
 }
 
-pub(super) type Answer = oneshot::Sender<Result<CompactionOutcome, EngineError>>;
+pub(super) type Reply = oneshot::Sender<Result<CompactionOutcome, EngineError>>;
 
-impl Compactions {
-    /// Wants a session to be compacted, unless it is wanted already.
-    pub(crate) fn want(&self, cell: &Arc<SessionCell>, Wish { trigger, near }: Wish) {
-        let mut queue = self.queue();
-        if !queue.has_room(&cell.key.tenant) || !queue.known.insert(cell.key.clone()) {
+impl CompactionRequest {
+    /// A request that nobody waits for.
+    pub(crate) fn new(session: SessionRef, trigger: Trigger) -> Self {
+        Self {
+            session,
+            trigger,
+            keep_exchanges: None,
+            near_limit: None,
+            reply: None,
+        }
+    }
+
+    fn tenant(&self) -> &TenantId {
+        &self.session.key.tenant
+    }
+}
+
+impl CompactionQueue {
+    /// Adds a request that nobody waits for, unless one for the session is queued already.
+    pub(crate) fn request(&self, request: CompactionRequest) {
+        let mut queue = self.lock();
+        let key = request.session.key.clone();
+        if !queue.has_room(request.tenant()) || !queue.known.insert(key) {
             return;
         }
-        queue.count(&cell.key.tenant);
-        let (cell, exchanges, answer) = (Arc::clone(cell), None, None);
-        queue.waiting.push_back(Wanted {
-            cell,
-            trigger,
-            exchanges,
-            near,
-            answer,
-        });
+        queue.count(request.tenant());
+        queue.waiting.push_back(request);
         drop(queue);
         self.arrived.notify_one();
     }
 
-    /// Wants it now, because somebody waits for it.
-    pub(super) fn want_now(&self, wanted: Wanted) -> Result<(), EngineError> {
-        let mut queue = self.queue();
+    /// Adds a request that a caller waits for: before those that nobody waits for.
+    pub(super) fn request_now(&self, request: CompactionRequest) -> Result<(), EngineError> {
+        let mut queue = self.lock();
         if queue.is_closed {
             return Err(EngineError::Stopping);
         }
-        if !queue.has_room(&wanted.cell.key.tenant) {
+        if !queue.has_room(request.tenant()) {
             return Err(EngineError::CompactionRunning);
         }
-        queue.count(&wanted.cell.key.tenant);
-        // Behind those that came before it.
-        let place = queue
-            .waiting
-            .partition_point(|known| known.answer.is_some());
-        queue.waiting.insert(place, wanted);
+        queue.count(request.tenant());
+        let index = queue.waiting.partition_point(|known| known.reply.is_some());
+        queue.waiting.insert(index, request);
         drop(queue);
         self.arrived.notify_one();
         Ok(())
     }
 
-    /// The first that waits of the tenant that has the fewest under way, and less than so
-    /// many.
+    /// Waits until something was requested.
+    pub(super) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// The first request of the tenant that has the fewest compactions running, and fewer
+    /// than `tenant_max`.
     pub(super) fn take(
         &self,
-        under_way: &HashMap<TenantId, usize>,
+        running: &HashMap<TenantId, usize>,
         tenant_max: usize,
-    ) -> Option<Wanted> {
-        let mut queue = self.queue();
-        let busy = |wanted: &Wanted| under_way.get(&wanted.cell.key.tenant).copied().unwrap_or(0);
-        let waiting = queue.waiting.iter().map(busy).enumerate();
-        let (place, _) = waiting
-            .filter(|(_, busy)| *busy < tenant_max)
-            .min_by_key(|(_, busy)| *busy)?;
-        let wanted = queue.waiting.remove(place)?;
-        queue.discount(&wanted.cell.key.tenant);
-        if wanted.answer.is_none() {
-            queue.known.remove(&wanted.cell.key);
+    ) -> Option<CompactionRequest> {
+        let mut queue = self.lock();
+        let load = |request: &CompactionRequest| running.get(request.tenant()).copied();
+        let loads = queue.waiting.iter().map(|request| load(request).unwrap_or(0));
+        let (index, _) = loads
+            .enumerate()
+            .filter(|(_, load)| *load < tenant_max)
+            .min_by_key(|(_, load)| *load)?;
+        let request = queue.waiting.remove(index)?;
+        queue.discount(request.tenant());
+        if request.reply.is_none() {
+            queue.known.remove(&request.session.key);
         }
-        Some(wanted)
+        Some(request)
     }
 
-    /// From now on nothing waits: nobody would take it.
+    /// Drops what waits, and refuses what comes: the engine stops.
     pub(super) fn close(&self) {
-        let mut queue = self.queue();
-        let (is_closed, waiting) = (true, std::mem::take(&mut queue.waiting));
-        *queue = Queue {
-            is_closed,
-            ..Queue::default()
-        };
-        drop((queue, waiting));
+        let mut queue = self.lock();
+        let dropped = std::mem::replace(
+            &mut *queue,
+            Queue {
+                is_closed: true,
+                ..Queue::default()
+            },
+        );
+        drop(queue);
+        drop(dropped);
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Another provider, or the same with another key, is asked as if it had never failed.
-    pub(crate) fn forget_provider(&self) {
-        *self.breaker() = Breaker::default();
-    }
-
-    pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.provider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

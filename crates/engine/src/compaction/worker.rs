@@ -2,41 +2,39 @@
 //! own that may be dropped at any moment without changing anything.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
 use tokio::task::{self, JoinError, JoinSet};
 use tracing::error;
 
-use super::attempt::attempt;
-use crate::engine::Engine;
+use super::Compaction;
 use crate::worker::{WorkError, Worker};
 
 /// The worker that compacts.
-pub(crate) struct Compactor {
-    engine: Engine,
-    attempts: JoinSet<()>,
+pub(crate) struct CompactionWorker {
+    compaction: Compaction,
+    tasks: JoinSet<()>,
     tenants: HashMap<task::Id, TenantId>,
-    under_way: HashMap<TenantId, usize>,
+    /// Compactions that run, by tenant.
+    running: HashMap<TenantId, usize>,
 }
 
-impl Compactor {
-    pub(crate) fn new(engine: Engine) -> Self {
-        let (attempts, tenants, under_way) = (JoinSet::new(), HashMap::new(), HashMap::new());
+impl CompactionWorker {
+    pub(crate) fn new(compaction: Compaction) -> Self {
         Self {
-            engine,
-            attempts,
-            tenants,
-            under_way,
+            compaction,
+            tasks: JoinSet::new(),
+            tenants: HashMap::new(),
+            running: HashMap::new(),
         }
     }
 
-    fn ended(&mut self, ended: Result<(task::Id, ()), JoinError>) {
-        let id = match ended {
+    fn finished(&mut self, result: Result<(task::Id, ()), JoinError>) {
+        let id = match result {
             Ok((id, ())) => id,
             Err(failure) => {
                 if failure.is_panic() {
-                    error!(%failure, "a compaction panicked; its session is as it was");
+                    error!(%failure, "a compaction panicked; its session is unchanged");
                 }
                 failure.id()
             }
@@ -44,57 +42,55 @@ impl Compactor {
         let Some(tenant) = self.tenants.remove(&id) else {
             return;
         };
-        if let Some(count) = self.under_way.get_mut(&tenant) {
+        if let Some(count) = self.running.get_mut(&tenant) {
             *count -= 1;
             if *count == 0 {
-                self.under_way.remove(&tenant);
+                self.running.remove(&tenant);
             }
         }
     }
 
     fn start(&mut self) {
-        let config = self.engine.shared.config.load_full();
-        let limits = &config.compaction;
-        while self.attempts.len() < limits.concurrency.get() {
-            let tenant_max = limits.tenant_concurrency.get();
-            let compactions = &self.engine.shared.compactions;
-            let Some(wanted) = compactions.take(&self.under_way, tenant_max) else {
+        let config = self.compaction.config();
+        while self.tasks.len() < config.concurrency.get() {
+            let tenant_max = config.tenant_concurrency.get();
+            let Some(request) = self.compaction.queue().take(&self.running, tenant_max) else {
                 return;
             };
-            let tenant = wanted.cell.key.tenant.clone();
-            *self.under_way.entry(tenant.clone()).or_default() += 1;
-            let task = self.attempts.spawn(attempt(self.engine.clone(), wanted));
+            let tenant = request.session.key.tenant.clone();
+            *self.running.entry(tenant.clone()).or_default() += 1;
+            let task = self.tasks.spawn(self.compaction.clone().run(request));
             self.tenants.insert(task.id(), tenant);
         }
     }
 }
 
-impl Worker for Compactor {
+impl Worker for CompactionWorker {
     fn name(&self) -> &'static str {
         "compactor"
     }
 
     async fn wait(&mut self) {
-        let shared = Arc::clone(&self.engine.shared);
+        let compaction = self.compaction.clone();
         tokio::select! {
             biased;
-            Some(ended) = self.attempts.join_next_with_id() => self.ended(ended),
-            () = shared.compactions.arrived.notified() => {}
+            Some(result) = self.tasks.join_next_with_id() => self.finished(result),
+            () = compaction.queue().arrived() => {}
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        while let Some(ended) = self.attempts.try_join_next_with_id() {
-            self.ended(ended);
+        while let Some(result) = self.tasks.try_join_next_with_id() {
+            self.finished(result);
         }
         self.start();
         Ok(())
     }
 
-    /// What is under way is dropped: nothing of it was true yet, and it is wanted again when
-    /// the session is used again. Whoever waits for something is told.
+    /// What runs is dropped: nothing of it was committed, and it is requested again when the
+    /// session is used again. Whoever waits learns that the engine stops.
     async fn finish(&mut self) {
-        self.engine.shared.compactions.close();
-        self.attempts.shutdown().await;
+        self.compaction.queue().close();
+        self.tasks.shutdown().await;
     }
 }

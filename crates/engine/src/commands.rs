@@ -1,0 +1,89 @@
+//! What bots ask of sessions, a file for each kind of command.
+
+mod append;
+mod context;
+mod end;
+mod history;
+mod state;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use memoird_core::ids::SessionId;
+use memoird_core::time::Steady;
+
+use crate::blocking::Blocking;
+use crate::compaction::CompactionQueue;
+use crate::config::EngineConfig;
+use crate::error::EngineError;
+use crate::models::ModelRegistry;
+use crate::sessions::{SessionPage, SessionRef, SessionView, Sessions};
+use crate::tenants::Tenant;
+
+pub use append::AppendOutcome;
+pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
+pub use history::{HistoryPage, HistoryQuery, HistoryScope, TurnRange};
+
+/// The commands on sessions. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Commands {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    sessions: Sessions,
+    compaction_queue: Arc<CompactionQueue>,
+    models: Arc<ModelRegistry>,
+    config: ArcSwap<EngineConfig>,
+    blocking: Blocking,
+}
+
+impl Commands {
+    pub(crate) fn new(
+        sessions: Sessions,
+        compaction_queue: Arc<CompactionQueue>,
+        models: Arc<ModelRegistry>,
+        config: Arc<EngineConfig>,
+        blocking: Blocking,
+    ) -> Self {
+        let shared = Shared {
+            sessions,
+            compaction_queue,
+            models,
+            config: ArcSwap::new(config),
+            blocking,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Another configuration applies from now on.
+    pub(crate) fn reconfigure(&self, config: &Arc<EngineConfig>) {
+        self.shared.config.store(Arc::clone(config));
+    }
+
+    /// Looks at one live session.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`].
+    pub async fn session(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<SessionView, EngineError> {
+        let session = SessionRef::new(tenant, session);
+        self.shared.sessions.head(&session).await
+    }
+
+    /// Lists live sessions, most recently used first, from behind `after`.
+    pub async fn sessions(
+        &self,
+        tenant: &Arc<Tenant>,
+        after: Option<(&SessionId, Steady)>,
+        count: usize,
+    ) -> SessionPage {
+        self.shared.sessions.page(tenant, after, count).await
+    }
+}

@@ -1,0 +1,128 @@
+//! Adding turns to a session.
+
+use std::sync::Arc;
+
+use memoird_core::CoreError;
+use memoird_core::idempotency::KeyRecord;
+use memoird_core::ids::SessionId;
+use memoird_core::session::{AppendCommand, Decision as Append, ModelUsage, Session};
+use memoird_store::encoding;
+
+use super::Commands;
+use crate::compaction::CompactionRequest;
+use crate::error::EngineError;
+use crate::sessions::{
+    Decision, Effect, SessionRef, SessionView, Update, UpdateOptions, WhenAbsent,
+};
+use crate::tenants::Tenant;
+
+/// What an append did.
+#[derive(Clone, Debug)]
+pub struct AppendOutcome {
+    /// The session after it; `None` for a repetition whose session has ended since.
+    pub session: Option<SessionView>,
+    /// What was done, now or the first time.
+    pub record: KeyRecord,
+    /// True when it was done before.
+    pub duplicate: bool,
+}
+
+impl Commands {
+    /// Adds turns to a session, all of them or none; starts the session, or a new generation
+    /// of it, where there is none. Answers once the turns are as durable as configured.
+    ///
+    /// # Errors
+    /// What the rules refuse, a queue without room, a journal that cannot be written.
+    pub async fn append(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        command: AppendCommand,
+    ) -> Result<AppendOutcome, EngineError> {
+        let session = SessionRef::new(tenant, session);
+        let options = UpdateOptions {
+            when_absent: WhenAbsent::Start,
+            bytes: command.turns.iter().map(|turn| turn.body.len()).sum(),
+            needs_keys: command.idempotency.is_some(),
+            is_optional: false,
+        };
+        let mut request = None;
+        let appended = self.shared.sessions.update(&session, options, |update| {
+            let decision = self.decide_append(update, &command)?;
+            let Update { now, policy, .. } = *update;
+            let session = &mut *update.session;
+            request = session.consider_append(now.steady, &policy.compaction, &policy.limits);
+            Ok::<_, EngineError>(decision)
+        });
+        let outcome = appended.await?;
+        if let Some(trigger) = request {
+            let request = CompactionRequest::new(session, trigger);
+            self.shared.compaction_queue.request(request);
+        }
+        Ok(outcome)
+    }
+
+    fn decide_append(
+        &self,
+        update: &mut Update<'_>,
+        command: &AppendCommand,
+    ) -> Result<Decision<AppendOutcome>, EngineError> {
+        let (key, limits, now) = (update.key, &update.policy.limits, update.now);
+        let appended = update
+            .session
+            .append(key, command, limits, now, encoding::seal)
+            .map_err(|refusal| match refusal {
+                // The generation that starts is not known to anybody yet.
+                CoreError::StaleGeneration { expected, .. } if update.is_new => {
+                    let actual = None;
+                    CoreError::StaleGeneration { expected, actual }
+                }
+                other => other,
+            })?;
+        let (record, change, duplicate) = match appended {
+            Append::Done { record, change } => (record, Some(change), false),
+            // Its generation has ended.
+            Append::Repeated { record } if update.is_new => {
+                return Ok(Decision::unchanged(AppendOutcome {
+                    session: None,
+                    record,
+                    duplicate: true,
+                }));
+            }
+            // Submitted behind what the first one still waits for.
+            Append::Repeated { record } => {
+                let note = update.may_note_use.then(|| update.session.touch(now));
+                (record, note, true)
+            }
+        };
+        if let (Some(usage), false) = (&command.usage, duplicate) {
+            self.calibrate(update.tenant, update.session, usage);
+        }
+        let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
+        Ok(Decision {
+            outcome: AppendOutcome {
+                session: Some(update.view()),
+                record,
+                duplicate,
+            },
+            effect: change.map(|change| Effect::Change {
+                changes: vec![change],
+                dropped_turns,
+            }),
+            is_use: true,
+        })
+    }
+
+    /// Learns from what a provider charged for the last window of a session.
+    fn calibrate(&self, tenant: &Tenant, session: &mut Session, usage: &ModelUsage) {
+        let models = self.shared.models.current();
+        let Some(windows) = session.windows_mut() else {
+            return;
+        };
+        let charged = windows.charged(|profile| models.may_mean(&usage.model, profile));
+        if let Some((model, counted)) = charged {
+            tenant.calibrate(&model, counted, usage.input_tokens);
+        }
+    }
+}
+

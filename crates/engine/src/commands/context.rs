@@ -1,0 +1,386 @@
+//! Building a window: what the next model call sees.
+
+mod compaction;
+mod request;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use memoird_core::CoreError;
+use memoird_core::ids::{SessionId, SessionKey};
+use memoird_core::limits::Limits;
+use memoird_core::model::Budget;
+use memoird_core::session::Session;
+use memoird_core::tokens::{Calibration, Scale};
+use memoird_core::turn::{Turn, estimate_tokens};
+use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
+use memoird_store::encoding;
+
+use super::Commands;
+use crate::error::EngineError;
+use crate::models::Model;
+use crate::sessions::{
+    Decision, Effect, SessionRef, SessionVersion, SessionView, Update, UpdateOptions,
+};
+use crate::tenants::Tenant;
+use crate::window_memories::{MemoryBlock, RecalledMemories, SessionPoint, WindowRoom};
+
+pub use request::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
+
+/// What is counted on the calling thread; counting more takes longer than a hand-over.
+const INLINE_BYTES_MAX: usize = 32 << 10;
+/// How far ahead a session's last access is written, at most: 10 minutes.
+const GRAIN_MS_MAX: u64 = 600_000;
+/// More tokens than any model takes, and few enough that no sum of them overflows.
+const BUDGET_MAX: u64 = 1 << 61;
+/// What a bot adds is at most so much: it never fits.
+const FIXED_MAX: u64 = 1 << 62;
+/// How often new turns are counted for one window: others may append meanwhile.
+const COUNTING_ROUNDS_MAX: usize = 64;
+
+/// What a window is built from.
+struct Plan {
+    model: Arc<Model>,
+    calibration: Calibration,
+    policy: WindowPolicy,
+    budget: Budget,
+    input_budget: u64,
+    fixed: u64,
+    fixed_digest: u64,
+    keep: bool,
+    peek: bool,
+    settings: WindowSettings,
+    soft: Option<SoftMark>,
+    /// Memories to be put into the window.
+    recalled: Option<Box<dyn RecalledMemories>>,
+    /// Where the provider can count: what it is to count beside the turns.
+    counted_by_provider: Option<(String, String)>,
+}
+
+/// A window as it was built under a session's lock.
+struct Built {
+    window: Window,
+    session: SessionView,
+    memories: MemoryBlock,
+}
+
+/// A look at a session for a window.
+enum Look {
+    Built(Box<Built>),
+    /// No window fits.
+    Refused(CoreError),
+    /// These turns of this version have to be counted first.
+    Uncounted(Vec<(u64, Arc<[u8]>)>, SessionVersion),
+}
+
+impl Commands {
+    /// Builds the window for the next model call, after an append where one is given.
+    ///
+    /// # Errors
+    /// An unknown model, a budget without room, [`EngineError::SessionNotFound`], what the
+    /// append may be refused for, a current turn that does not fit.
+    pub async fn context(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        mut request: ContextRequest,
+    ) -> Result<ContextOutcome, EngineError> {
+        let append = request.append.take();
+        let memories = request.memories.take();
+        let mut plan = self.plan(tenant, request).await?;
+        let appended = match append {
+            Some(command) => {
+                let appended = self.append(tenant, session, command).await?;
+                // What the provider charged may just have been said.
+                plan.calibration = tenant.calibration(&plan.model.profile.name);
+                Some(appended)
+            }
+            None => None,
+        };
+        let mut notes = Vec::new();
+        if let Some(memories) = memories {
+            let room = WindowRoom {
+                session,
+                input_budget: plan.input_budget,
+                scale: &plan.model.scale,
+                peek: plan.peek,
+            };
+            let recalled = memories.recall(room).await;
+            plan.recalled = recalled.memories;
+            notes = recalled.notes;
+        }
+        let session = SessionRef::new(tenant, session);
+        let mut built = self.window(&session, &plan).await;
+        let is_tight = matches!(
+            built,
+            Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. }))
+        );
+        if is_tight && plan.recalled.take().is_some() {
+            notes.push("there is no room for memories".to_owned());
+            built = self.window(&session, &plan).await;
+        }
+        let mut built = built.inspect_err(|error| {
+            if matches!(error, EngineError::Core(_)) && !plan.peek {
+                tenant.stats.windows.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        })?;
+        if !plan.peek {
+            tenant.stats.windows.count(&built.window);
+        }
+        let report = &mut built.window.report;
+        report.degraded |= !notes.is_empty();
+        report.notes.append(&mut notes);
+        Ok(ContextOutcome {
+            session: built.session,
+            appended,
+            turns: built.window.turns,
+            cache_breakpoints: built.window.cache_breakpoints,
+            memories: built.memories,
+            report: built.window.report,
+        })
+    }
+
+    /// Checks the request, before anything is done.
+    async fn plan(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: ContextRequest,
+    ) -> Result<Plan, EngineError> {
+        let config = self.shared.config.load_full();
+        let models = &self.shared.models;
+        let model = models.current().get(&request.model)?;
+        let budget = model.profile.budget.overridden(request.budget);
+        let input_budget = budget.input(request.attempt)?;
+        let fixed_digest = models.prompts.digest([&request.system, &request.tools_json]);
+        let is_counted = model.counter.is_some() && !request.peek;
+        let counted_by_provider =
+            is_counted.then(|| (request.system.clone(), request.tools_json.clone()));
+        let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
+        let prompt_tokens = prompts.await?;
+        Ok(Plan {
+            policy: request.policy.unwrap_or(config.context.settings.policy),
+            settings: compaction::window_settings(&config),
+            soft: compaction::soft_mark(&config),
+            calibration: tenant.calibration(&model.profile.name),
+            keep: !request.peek && request.attempt == 0,
+            peek: request.peek,
+            model,
+            budget,
+            input_budget,
+            fixed: prompt_tokens
+                .saturating_add(request.overhead_tokens)
+                .min(FIXED_MAX),
+            fixed_digest,
+            recalled: None,
+            counted_by_provider,
+        })
+    }
+
+    /// Tokens of the system prompt, the tool schemas, and what every request costs.
+    async fn prompt_tokens(
+        &self,
+        model: &Arc<Model>,
+        system: String,
+        tools_json: String,
+        digest: u64,
+    ) -> Result<u64, EngineError> {
+        let prompts = &self.shared.models.prompts;
+        if let Some(known) = prompts.get(model.scale_id, digest) {
+            return Ok(known);
+        }
+        let bytes = system.len() + tools_json.len();
+        let scale = model.scale.clone();
+        let count = move || scale.request() + scale.system(&system) + scale.tools(&tools_json);
+        let tokens = self.count(bytes, count).await?;
+        prompts.put(model.scale_id, digest, tokens);
+        Ok(tokens)
+    }
+
+    /// Counts tokens, and not on a thread of the executor when that takes long.
+    async fn count<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        count: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        match bytes <= INLINE_BYTES_MAX {
+            true => Ok(count()),
+            false => self.shared.blocking.run(count).await,
+        }
+    }
+
+    async fn window(&self, session: &SessionRef, plan: &Plan) -> Result<Built, EngineError> {
+        for _ in 0..COUNTING_ROUNDS_MAX {
+            match self.look(session, plan).await? {
+                Look::Built(built) => return Ok(*built),
+                Look::Refused(refusal) => return Err(refusal.into()),
+                Look::Uncounted(turns, version) => {
+                    let bytes = turns.iter().map(|(_, turn)| turn.len()).sum();
+                    let scale = plan.model.scale.clone();
+                    let counts = self.count(bytes, move || count_turns(&scale, turns));
+                    let counts = counts.await?;
+                    // It may have been reset, or discarded, while its turns were counted.
+                    self.shared.sessions.annotate(session, version, |session| {
+                        session.note_counts(plan.model.scale_id, counts);
+                    });
+                }
+            }
+        }
+        Err(EngineError::RetriesExhausted)
+    }
+
+    /// Builds the window, or says which turns have to be counted first.
+    async fn look(&self, session: &SessionRef, plan: &Plan) -> Result<Look, EngineError> {
+        let config = self.shared.config.load_full();
+        let mut request = None;
+        let built = self
+            .shared
+            .sessions
+            .update(session, UpdateOptions::optional(), |update| {
+                request = None;
+                let uncounted = update
+                    .session
+                    .uncounted(plan.model.scale_id, plan.input_budget);
+                if !uncounted.is_empty() {
+                    return Ok::<_, EngineError>(Decision::unchanged(Look::Uncounted(
+                        uncounted,
+                        update.version,
+                    )));
+                }
+                let scale = &plan.model.scale;
+                let weigh = |turn: &Turn| scale.turn(turn);
+                let ask = plan.ask(&update.policy.limits, &weigh);
+                let mut window = match update.session.window(&ask) {
+                    Ok(window) => window,
+                    Err(refusal) => return Ok(Decision::unchanged(Look::Refused(refusal))),
+                };
+                compaction::explain(&mut window, update.session, &config);
+                let memories = plan.add_memories(&mut window, update.key, update.session);
+                let mut effect = None;
+                if !plan.peek {
+                    request = plan.compaction_request(session, update, &window, ask.budget);
+                    effect = plan.note_use(update, &window);
+                }
+                Ok(Decision {
+                    outcome: Look::Built(Box::new(Built {
+                        window,
+                        session: update.view(),
+                        memories,
+                    })),
+                    effect,
+                    is_use: !plan.peek,
+                })
+            });
+        let look = built.await?;
+        if let Some(request) = request {
+            self.shared.compaction_queue.request(request);
+        }
+        Ok(look)
+    }
+}
+
+impl Plan {
+    fn ask<'a>(&'a self, limits: &'a Limits, weigh: &'a dyn Fn(&Turn) -> u64) -> Ask<'a> {
+        let memories = self
+            .recalled
+            .as_ref()
+            .map_or(0, |recalled| recalled.tokens());
+        let factor = self.calibration.factor();
+        let margin = self.calibration.margin(self.model.scale.margin());
+        Ask {
+            model: &self.model.profile.name,
+            model_budget: self.budget,
+            policy: self.policy,
+            input_budget: self.input_budget,
+            budget: counted_budget(
+                self.input_budget,
+                self.budget.safety_headroom,
+                factor,
+                margin,
+            ),
+            fixed: self.fixed.saturating_add(memories),
+            memories,
+            fixed_digest: self.fixed_digest,
+            factor,
+            margin,
+            settings: &self.settings,
+            limits,
+            scale: self.model.scale_id,
+            overheads: self.model.overheads,
+            weigh,
+            codec: Codec {
+                open: encoding::open,
+                seal: encoding::seal_again,
+            },
+            keep: self.keep,
+            soft: self.soft,
+        }
+    }
+
+    /// Puts the recalled memories into the window, without those that it shows already.
+    fn add_memories(
+        &self,
+        window: &mut Window,
+        key: &SessionKey,
+        session: &Session,
+    ) -> MemoryBlock {
+        let Some(recalled) = &self.recalled else {
+            return MemoryBlock::default();
+        };
+        let point = SessionPoint {
+            session: &key.session,
+            generation: session.head().generation,
+            last_seq: session.head().last_seq,
+        };
+        let block = recalled.block(window, point, &self.model.scale);
+        window.hold_memories(block.tokens);
+        block
+    }
+
+    /// Notes that the session was used for a window; gives what of that has to be written.
+    fn note_use(&self, update: &mut Update<'_>, window: &Window) -> Option<Effect> {
+        if !self.keep {
+            let model = &self.model.profile.name;
+            update
+                .session
+                .note_sent(model, self.policy, window.counted);
+        }
+        let grain_ms = (update.policy.ttl_ms / 64).clamp(1, GRAIN_MS_MAX);
+        let change = update
+            .session
+            .look(update.now, grain_ms, update.may_note_use);
+        change.map(Effect::change)
+    }
+}
+
+/// What a window may use as it is counted here: what the provider takes, by the factor, and
+/// less what the margin exceeds the headroom that is kept free for it anyway.
+#[allow(clippy::cast_possible_truncation)]
+fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64) -> u64 {
+    let input_max = (input as f64 + headroom as f64) / (1.0 + margin);
+    ((input_max.min(input as f64) / factor) as u64).min(BUDGET_MAX)
+}
+
+fn count_turns(scale: &Scale, turns: Vec<(u64, Arc<[u8]>)>) -> Vec<(u64, u64)> {
+    let count = |(seq, content): (u64, Arc<[u8]>)| {
+        let tokens = match encoding::open(&content) {
+            Some(turn) => scale.turn(&turn),
+            // One that is damaged is not small.
+            None => u64::from(estimate_tokens(content.len())),
+        };
+        (seq, tokens)
+    };
+    turns.into_iter().map(count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_margin_is_taken_from_the_headroom_first() {
+        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.0), 100_000);
+        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.02), 100_000);
+        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.10), 92_727);
+        assert_eq!(counted_budget(100_000, 0, 1.25, 0.0), 80_000);
+    }
+}

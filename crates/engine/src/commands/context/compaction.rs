@@ -1,0 +1,116 @@
+//! What compaction changes about a window: when it is cut, and when it requests a summary.
+
+use std::sync::Arc;
+
+use memoird_core::compaction::{CompactionPolicy, Trigger};
+use memoird_core::session::{Goal, Session};
+use memoird_core::window::{Omission, OmissionReason, Policy, SoftMark, Window, WindowSettings};
+
+use super::Plan;
+use crate::compaction::{CompactionRequest, NearLimit};
+use crate::config::EngineConfig;
+use crate::sessions::{SessionRef, Update};
+
+/// What an operator decided of windows: where sessions are compacted, a window is cut before
+/// the last of its room is used.
+pub(super) fn window_settings(config: &EngineConfig) -> WindowSettings {
+    let (settings, compaction) = (config.context.settings, &config.compaction);
+    if !compaction.is_on() {
+        return settings;
+    }
+    let watermark_percent = settings
+        .watermark_percent
+        .min(compaction.policy.hard_watermark_percent)
+        .max(2);
+    let floor_percent = settings.floor_percent.min(watermark_percent - 1);
+    WindowSettings {
+        watermark_percent,
+        floor_percent,
+        ..settings
+    }
+}
+
+/// From when on results are shown in other words.
+pub(super) fn soft_mark(config: &EngineConfig) -> Option<SoftMark> {
+    let policy = &config.compaction.policy;
+    config.compaction.is_on().then_some(SoftMark {
+        watermark_percent: policy.soft_watermark_percent,
+        floor_percent: policy.floor_percent,
+    })
+}
+
+/// Says why turns are left out that no summary stands for.
+pub(super) fn explain(window: &mut Window, session: &Session, config: &EngineConfig) {
+    use OmissionReason::{Cut, Dropped, Salience};
+    let report = &mut window.report;
+    let is_left_out = |omission: &Omission| matches!(omission.reason, Dropped | Cut | Salience);
+    let is_by_choice = matches!(report.policy, Policy::SlidingWindow { .. });
+    if is_by_choice || !config.compaction.is_on() || !report.omissions.iter().any(is_left_out) {
+        return;
+    }
+    let status = session.compaction();
+    report.degraded |= status.failures > 0;
+    report.notes.push(match status.failures {
+        0 => "turns are left out until there is a summary of them".to_owned(),
+        times => format!(
+            "turns are left out without a summary, which failed {times} times in a row; see \
+             last_error of the session"
+        ),
+    });
+}
+
+impl Plan {
+    /// Whether this window shows that the session is to be compacted.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a percentage"
+    )]
+    pub(super) fn compaction_request(
+        &self,
+        session: &SessionRef,
+        update: &mut Update<'_>,
+        window: &Window,
+        budget: u64,
+    ) -> Option<CompactionRequest> {
+        let goal = Goal {
+            scale: self.model.scale_id,
+            budget,
+            fixed: self.fixed,
+        };
+        let now = update.now.steady;
+        let policy = &update.policy.compaction;
+        let soft = policy.soft_watermark_percent;
+        let Some((system, tools_json)) = &self.counted_by_provider else {
+            let trigger = update
+                .session
+                .consider_window(window, goal, now, policy, true)?;
+            return Some(CompactionRequest::new(session.clone(), trigger));
+        };
+        // Near the limit the provider's own count decides.
+        let nearly = f64::from(soft) * (1.0 - self.model.scale.margin());
+        let nearly = CompactionPolicy {
+            soft_watermark_percent: nearly as u8,
+            ..*policy
+        };
+        let trigger = update
+            .session
+            .consider_window(window, goal, now, &nearly, false)?;
+        let mut request = CompactionRequest::new(session.clone(), trigger);
+        if trigger == Trigger::Preemptive {
+            request.near_limit = Some(NearLimit {
+                model: Arc::clone(&self.model),
+                system: system.clone(),
+                tools_json: tools_json.clone(),
+                turns: window
+                    .turns
+                    .iter()
+                    .map(|turn| turn.content.clone())
+                    .collect(),
+                counted: window.counted,
+                due_tokens: self.input_budget / 100 * u64::from(soft),
+            });
+        }
+        Some(request)
+    }
+}

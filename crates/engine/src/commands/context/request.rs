@@ -1,0 +1,77 @@
+//! A request for a window, and its answer, as plain data.
+
+use std::sync::Arc;
+
+use memoird_core::model::{BudgetOverride, ModelProfile};
+use memoird_core::session::AppendCommand;
+use memoird_core::tokens::Tokenizer;
+use memoird_core::window::{Policy as WindowPolicy, Report, WindowSettings, WindowTurn};
+
+use crate::commands::AppendOutcome;
+use crate::sessions::SessionView;
+use crate::token_counter::TokenCounter;
+use crate::window_memories::{MemoryBlock, WindowMemories};
+
+/// How windows are built.
+#[derive(Clone, Debug, Default)]
+pub struct ContextConfig {
+    /// What an operator decides of windows.
+    pub settings: WindowSettings,
+    /// The models that are known; each name once.
+    pub models: Vec<ContextModel>,
+    /// The model of a call that names none; one of `models`.
+    pub default_model: String,
+}
+
+/// A model, and what counts its tokens.
+#[derive(Clone, Debug)]
+pub struct ContextModel {
+    /// What is known of it.
+    pub profile: ModelProfile,
+    /// What counts its tokens.
+    pub tokenizer: Arc<dyn Tokenizer>,
+    /// What counts them where its provider does, for decisions near the limit.
+    pub counter: Option<Arc<dyn TokenCounter>>,
+}
+
+/// Asks for a window.
+#[derive(Clone, Debug, Default)]
+pub struct ContextRequest {
+    /// An append to do first.
+    pub append: Option<AppendCommand>,
+    /// The name of a model; empty: the default one.
+    pub model: String,
+    /// What differs from the model's budget.
+    pub budget: BudgetOverride,
+    /// Tokens that the bot adds by itself.
+    pub overhead_tokens: u64,
+    /// The system prompt.
+    pub system: String,
+    /// The tool schemas, as the provider takes them.
+    pub tools_json: String,
+    /// How to choose turns; `None`: as configured.
+    pub policy: Option<WindowPolicy>,
+    /// 0 for the first try; each further one takes a tenth off the budget.
+    pub attempt: u32,
+    /// Only look: nothing is touched, and nothing decided is kept.
+    pub peek: bool,
+    /// Memories to put into the window.
+    pub memories: Option<Arc<dyn WindowMemories>>,
+}
+
+/// A window.
+#[derive(Clone, Debug)]
+pub struct ContextOutcome {
+    /// The session, after the append where there was one.
+    pub session: SessionView,
+    /// What the append did.
+    pub appended: Option<AppendOutcome>,
+    /// What the model sees, in order.
+    pub turns: Vec<WindowTurn>,
+    /// Indices of turns after which a provider's cache may break, ascending.
+    pub cache_breakpoints: Vec<usize>,
+    /// The block of memories that were recalled for it.
+    pub memories: MemoryBlock,
+    /// Why.
+    pub report: Report,
+}

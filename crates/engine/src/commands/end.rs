@@ -1,0 +1,66 @@
+//! Ending and resetting a session by command.
+
+use std::sync::Arc;
+
+use memoird_core::change::EndReason;
+use memoird_core::ids::{Generation, SessionId};
+
+use super::Commands;
+use crate::error::EngineError;
+use crate::sessions::{Decision, Effect, SessionRef, SessionView, UpdateOptions};
+use crate::tenants::Tenant;
+
+impl Commands {
+    /// Ends the live generation now. Gives the session as it was.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
+    pub async fn end_session(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<SessionView, EngineError> {
+        let session = SessionRef::new(tenant, session);
+        let ended = self
+            .shared
+            .sessions
+            .update(&session, UpdateOptions::of_live(0), |update| {
+                Ok::<_, EngineError>(Decision {
+                    outcome: update.view(),
+                    effect: Some(Effect::End(EndReason::Ended)),
+                    is_use: false,
+                })
+            });
+        ended.await
+    }
+
+    /// Clears history and state of a live session: same session, new generation. Hooks run
+    /// only where `run_hooks` asks for them. Gives the session, and the generation that ended.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
+    pub async fn reset_session(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        run_hooks: bool,
+    ) -> Result<(SessionView, Generation), EngineError> {
+        let session = SessionRef::new(tenant, session);
+        let reset = self
+            .shared
+            .sessions
+            .update(&session, UpdateOptions::of_live(0), |update| {
+                let ended = update.session.head().generation;
+                let changes = update.restart(run_hooks);
+                Ok::<_, EngineError>(Decision {
+                    outcome: (update.view(), ended),
+                    effect: Some(Effect::Change {
+                        changes,
+                        dropped_turns: 0,
+                    }),
+                    is_use: true,
+                })
+            });
+        reset.await
+    }
+}

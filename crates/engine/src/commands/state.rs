@@ -1,0 +1,46 @@
+//! The free-form JSON of a session.
+
+use std::sync::Arc;
+
+use memoird_core::ids::SessionId;
+use memoird_core::state::State;
+
+use super::Commands;
+use crate::error::EngineError;
+use crate::sessions::{Decision, Effect, SessionRef, UpdateOptions};
+use crate::tenants::Tenant;
+
+impl Commands {
+    /// Changes the JSON of a live session by an RFC 7396 merge patch.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], what the rules refuse, a journal that cannot be
+    /// written.
+    pub async fn patch_state(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        patch: &str,
+        expected_version: Option<u64>,
+    ) -> Result<State, EngineError> {
+        let session = SessionRef::new(tenant, session);
+        // What is queued is the whole state, and not only what the patch says.
+        let bytes = patch.len().max(tenant.policy().limits.state_bytes);
+        let patched = self
+            .shared
+            .sessions
+            .update(&session, UpdateOptions::of_live(bytes), |update| {
+                let limits = &update.policy.limits;
+                let (state, change) =
+                    update
+                        .session
+                        .patch_state(patch, expected_version, limits, update.now)?;
+                Ok::<_, EngineError>(Decision {
+                    outcome: state,
+                    effect: Some(Effect::change(change)),
+                    is_use: true,
+                })
+            });
+        patched.await
+    }
+}

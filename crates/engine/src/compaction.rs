@@ -1,0 +1,311 @@
+//! Compaction: the oldest exchanges of a session become a summary, in the background, from a
+//! snapshot. It is committed only if the session is still in the state of the snapshot.
+
+mod attempt;
+mod chunks;
+mod near_limit;
+mod queue;
+mod remote_counts;
+mod span;
+mod summarize;
+mod summarizer;
+mod worker;
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use memoird_core::breaker::{Breaker, BreakerPolicy, BreakerState};
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::probe::Probe;
+use memoird_core::compaction::spoken::spoken;
+use memoird_core::compaction::{CompactionPolicy, Summary, Trigger};
+use memoird_core::ids::SessionId;
+use memoird_store::encoding;
+use tokio::sync::oneshot;
+
+use crate::blocking::Blocking;
+use crate::error::EngineError;
+use crate::events::EventKind;
+use crate::models::ModelRegistry;
+use crate::sessions::{Decision, Effect, SessionRef, SessionView, Sessions, UpdateOptions};
+use crate::stats::Stats;
+use crate::tenants::{Tenant, ms};
+
+pub(crate) use near_limit::NearLimit;
+pub(crate) use queue::{CompactionQueue, CompactionRequest};
+use remote_counts::RemoteCounts;
+pub use summarizer::{
+    SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
+};
+pub(crate) use worker::CompactionWorker;
+
+/// How sessions are compacted.
+#[derive(Clone, Debug)]
+pub struct CompactionConfig {
+    /// When, and how far.
+    pub policy: CompactionPolicy,
+    /// Who makes summaries. Without one windows are cut, and nothing is compacted.
+    pub summarizer: Option<Arc<dyn Summarizer>>,
+    /// Compactions under way at once.
+    pub concurrency: NonZeroUsize,
+    /// Of these, of one tenant.
+    pub tenant_concurrency: NonZeroUsize,
+    /// How long one summary may take, with all its pieces.
+    pub timeout: Duration,
+    /// Failures in a row of a remote summarizer that stop it for all sessions.
+    pub provider_failures_max: u32,
+    /// How long it is stopped then.
+    pub provider_cool_down: Duration,
+}
+
+/// What a compaction did.
+#[derive(Clone, Debug)]
+pub struct CompactionOutcome {
+    /// The session after it.
+    pub session: SessionView,
+    /// The summary; `None` when there was nothing to summarize, and never was.
+    pub summary: Option<Arc<Summary>>,
+    /// False when there was nothing to summarize: `summary` is the one that stood before.
+    pub is_new: bool,
+    /// Tokens of what it newly stands for and of the summary before it. Estimated.
+    pub tokens_before: u64,
+    /// Its own.
+    pub tokens_after: u64,
+    /// What can still be found of what it stands for.
+    pub probe: Probe,
+}
+
+/// A session, looked at closely.
+#[derive(Clone, Debug)]
+pub struct SessionDetail {
+    /// What is known of it.
+    pub session: SessionView,
+    /// What stands for its oldest turns.
+    pub summary: Option<Arc<Summary>>,
+    /// What was noted of it, up to its newest turn.
+    pub notes: Notes,
+}
+
+impl CompactionConfig {
+    /// True where sessions are compacted without being asked.
+    pub(crate) fn is_on(&self) -> bool {
+        self.policy.enabled && self.summarizer.is_some()
+    }
+}
+
+impl Default for CompactionConfig {
+    fn default() -> Self {
+        let (two, four) = (
+            NonZeroUsize::MIN.saturating_add(1),
+            NonZeroUsize::MIN.saturating_add(3),
+        );
+        Self {
+            policy: CompactionPolicy::default(),
+            summarizer: None,
+            concurrency: four,
+            tenant_concurrency: two,
+            timeout: Duration::from_secs(120),
+            provider_failures_max: 3,
+            provider_cool_down: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Compacts sessions. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Compaction {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    sessions: Sessions,
+    queue: Arc<CompactionQueue>,
+    config: ArcSwap<CompactionConfig>,
+    models: Arc<ModelRegistry>,
+    remote_counts: RemoteCounts,
+    /// Of a remote summarizer, for all sessions.
+    provider_breaker: Mutex<Breaker>,
+    stats: Arc<Stats>,
+    blocking: Blocking,
+}
+
+/// What compaction is built from.
+pub(crate) struct CompactionParts {
+    pub(crate) sessions: Sessions,
+    pub(crate) queue: Arc<CompactionQueue>,
+    pub(crate) models: Arc<ModelRegistry>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) blocking: Blocking,
+}
+
+impl Compaction {
+    pub(crate) fn new(parts: CompactionParts, config: CompactionConfig) -> Self {
+        let shared = Shared {
+            sessions: parts.sessions,
+            queue: parts.queue,
+            config: ArcSwap::from_pointee(config),
+            models: parts.models,
+            remote_counts: RemoteCounts::default(),
+            provider_breaker: Mutex::default(),
+            stats: parts.stats,
+            blocking: parts.blocking,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Another configuration applies from now on. Its provider, or the same with another key,
+    /// is called as if it had never failed.
+    pub(crate) fn reconfigure(&self, config: CompactionConfig) {
+        self.shared.config.store(Arc::new(config));
+        *self.provider_breaker() = Breaker::default();
+    }
+
+    fn config(&self) -> Arc<CompactionConfig> {
+        self.shared.config.load_full()
+    }
+
+    fn sessions(&self) -> &Sessions {
+        &self.shared.sessions
+    }
+
+    fn queue(&self) -> &CompactionQueue {
+        &self.shared.queue
+    }
+
+    fn provider_breaker(&self) -> MutexGuard<'_, Breaker> {
+        let breaker = self.shared.provider_breaker.lock();
+        breaker.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When calls of a remote summarizer stop for all sessions.
+    fn provider_policy(&self) -> BreakerPolicy {
+        let config = self.config();
+        BreakerPolicy {
+            failures_max: config.provider_failures_max,
+            cool_down_ms: ms(config.provider_cool_down),
+        }
+    }
+
+    /// Replaces the oldest exchanges of a session by a summary, and waits for it. Without
+    /// `keep_exchanges` as many stay as configured, fewer where they alone exceed the floor;
+    /// with it exactly so many.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], [`EngineError::CallPending`],
+    /// [`EngineError::CompactionRunning`], [`EngineError::CompactionFailed`], a journal that
+    /// cannot be written.
+    pub async fn compact_session(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        keep_exchanges: Option<u32>,
+    ) -> Result<CompactionOutcome, EngineError> {
+        let session = SessionRef::new(tenant, session);
+        // Before it waits for its turn.
+        self.sessions().head(&session).await?;
+        let (reply, answer) = oneshot::channel();
+        let mut request = CompactionRequest::new(session, Trigger::Command);
+        request.keep_exchanges = keep_exchanges;
+        request.reply = Some(reply);
+        self.queue().request_now(request)?;
+        answer.await.unwrap_or(Err(EngineError::Stopping))
+    }
+
+    /// Takes the last summary back. Gives the session, and how many turns windows show again.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], [`EngineError::NoSummary`],
+    /// [`EngineError::CompactionRunning`], a journal that cannot be written.
+    pub async fn undo_compaction(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<(SessionView, u64), EngineError> {
+        let session = SessionRef::new(tenant, session);
+        let is_stored = self.sessions().have_journal();
+        let undone = self
+            .sessions()
+            .update(&session, UpdateOptions::of_live(0), |update| {
+                let no_summary = || EngineError::NoSummary {
+                    session: update.key.session.clone(),
+                };
+                let number = update.session.summary().ok_or_else(no_summary)?.number;
+                if update.session.compaction().running {
+                    return Err(EngineError::CompactionRunning);
+                }
+                let (change, restored) = update
+                    .session
+                    .undo_compaction(is_stored)
+                    .ok_or(EngineError::JournalOff)?;
+                Ok(Decision {
+                    outcome: (update.view(), restored, number),
+                    effect: Some(Effect::ChangeAndUnload(change)),
+                    is_use: false,
+                })
+            });
+        let (view, restored, number) = undone.await?;
+        let stats = &tenant.stats.compaction;
+        stats.undone.fetch_add(1, Ordering::Relaxed);
+        let kind = EventKind::CompactionUndone { number };
+        self.sessions()
+            .publish(&session, view.head.generation, kind);
+        Ok((view, restored))
+    }
+
+    /// What the remote summarizer's breaker lets through, with the summarizer's name; `None`
+    /// where the summarizer is not remote, or there is none.
+    pub fn summarizer_state(&self) -> Option<(String, BreakerState)> {
+        let config = self.config();
+        let summarizer = config.summarizer.as_ref()?;
+        if !summarizer.is_remote() {
+            return None;
+        }
+        let now = self.sessions().now().steady;
+        let state = self.provider_breaker().state(now, &self.provider_policy());
+        Some((summarizer.name().to_owned(), state))
+    }
+
+    /// Looks at one live session closely, without touching it.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`].
+    pub async fn session_detail(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<SessionDetail, EngineError> {
+        let session = SessionRef::new(tenant, session);
+        let read = self.sessions().view(&session, |session, view| {
+            let through_seq = session.compaction().through_seq;
+            let turns = session.history().turns_after(through_seq);
+            let turns: Vec<_> = turns
+                .map(|turn| (turn.seq, Arc::clone(&turn.content)))
+                .collect();
+            (view, session.summary().cloned(), turns)
+        });
+        let (session, summary, turns) = read.await?;
+        let mut notes = summary
+            .as_ref()
+            .map(|summary| summary.notes.clone())
+            .unwrap_or_default();
+        let fold = move || {
+            for (seq, content) in turns {
+                if let Some(turn) = encoding::open(&content) {
+                    notes.note(&spoken(seq, &turn, content.len()));
+                }
+            }
+            notes
+        };
+        Ok(SessionDetail {
+            session,
+            summary,
+            notes: self.shared.blocking.run(fold).await?,
+        })
+    }
+}

@@ -1,0 +1,347 @@
+//! Calling the summarizer: once, or chunk by chunk where the span is more than it takes. The
+//! summaries of chunks are then summarized together, in as many rounds as that needs.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use memoird_core::compaction::check::Rejection;
+use memoird_core::compaction::prompt::parse_answer;
+use memoird_core::compaction::spoken::Spoken;
+use memoird_core::compaction::Body;
+use memoird_core::ids::SessionKey;
+use memoird_core::session::Snapshot;
+use memoird_core::turn::{Role, estimate_tokens};
+use tokio::task::JoinSet;
+
+use super::Compaction;
+use super::attempt::CompactionError;
+use super::summarize::{Material, failed, failure_of};
+use super::summarizer::{SummarizeError, Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
+use crate::blocking::Blocking;
+use crate::stats::CompactionResult;
+
+/// Calls for one summary, and how often a call that is too long is halved.
+const CALLS_MAX: u32 = 64;
+const DEPTH_MAX: u32 = 6;
+/// Tokens of a chunk, at least.
+const CHUNK_TOKENS_MIN: u64 = 500;
+
+/// Asks a summarizer for the summary of a snapshot.
+pub(super) struct SummarizerCalls<'a> {
+    pub(super) compaction: &'a Compaction,
+    pub(super) key: &'a SessionKey,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) summarizer: &'a Arc<dyn Summarizer>,
+}
+
+/// What is left of the calls.
+struct Left {
+    calls: u32,
+    depth: u32,
+    tokens_max: u64,
+}
+
+/// Why there is no body.
+enum Missing {
+    Error(CompactionError),
+    TooLong(String),
+}
+
+type Bodies<'a> = Pin<Box<dyn Future<Output = Result<Body, Missing>> + Send + 'a>>;
+
+impl SummarizerCalls<'_> {
+    /// The summary of this material.
+    pub(super) async fn body(&self, material: &Material) -> Result<Body, CompactionError> {
+        let tokens_max = self.summarizer.input_tokens_max();
+        let mut left = Left {
+            calls: CALLS_MAX,
+            depth: DEPTH_MAX,
+            tokens_max,
+        };
+        let body = self
+            .whole(Arc::clone(&material.turns), material, &mut left)
+            .await;
+        body.map_err(|missing| match missing {
+            Missing::Error(error) => error,
+            Missing::TooLong(problem) => failed("too_long", problem),
+        })
+    }
+
+    /// Of these turns, which may be too many for one call.
+    fn whole<'a>(
+        &'a self,
+        turns: Arc<[Spoken]>,
+        material: &'a Material,
+        left: &'a mut Left,
+    ) -> Bodies<'a> {
+        Box::pin(async move {
+            let previous = self.snapshot.previous.as_ref();
+            let said = previous.map_or(0, |last| tokens(&last.text));
+            let room = left.tokens_max.saturating_sub(said).max(CHUNK_TOKENS_MIN);
+            let chunks = split(&turns, room);
+            if chunks.len() == 1 {
+                let request = self.request(material, turns.clone(), Vec::new(), true);
+                match self.call(request, left).await {
+                    Err(Missing::TooLong(problem)) => {
+                        return self.smaller(turns, material, left, problem).await;
+                    }
+                    answered => return answered,
+                }
+            }
+            let mut bodies = Vec::with_capacity(chunks.len());
+            for chunk in chunks {
+                let mut request = self.request(material, chunk.into(), Vec::new(), false);
+                // So that several of them fit into one call.
+                request.tokens_max = request
+                    .tokens_max
+                    .min((left.tokens_max / 4).max(CHUNK_TOKENS_MIN));
+                match self.call(request, left).await {
+                    Err(Missing::TooLong(problem)) => {
+                        return self.smaller(turns, material, left, problem).await;
+                    }
+                    answered => bodies.push(answered?),
+                }
+            }
+            self.merge(bodies, material, left).await
+        })
+    }
+
+    /// The same in smaller chunks.
+    async fn smaller(
+        &self,
+        turns: Arc<[Spoken]>,
+        material: &Material,
+        left: &mut Left,
+        problem: String,
+    ) -> Result<Body, Missing> {
+        if left.depth == 0 {
+            return Err(Missing::TooLong(problem));
+        }
+        left.depth -= 1;
+        let said: u64 = turns.iter().map(|turn| tokens(&turn.text)).sum();
+        left.tokens_max = (left.tokens_max.min(said.saturating_mul(2)) / 2).max(CHUNK_TOKENS_MIN);
+        self.whole(turns, material, left).await
+    }
+
+    /// One summary of the summaries of chunks.
+    async fn merge(
+        &self,
+        mut bodies: Vec<Body>,
+        material: &Material,
+        left: &mut Left,
+    ) -> Result<Body, Missing> {
+        let said = self
+            .snapshot
+            .previous
+            .as_ref()
+            .map_or(0, |last| tokens(&last.text));
+        let room = left.tokens_max.saturating_sub(said).max(CHUNK_TOKENS_MIN);
+        while bodies.len() > 1 {
+            let groups = grouped(bodies, room);
+            let is_last = groups.len() == 1;
+            let mut merged = Vec::with_capacity(groups.len());
+            for group in groups {
+                let request = self.request(material, Arc::from([]), group, is_last);
+                merged.push(self.call(request, left).await?);
+            }
+            bodies = merged;
+        }
+        bodies.pop().ok_or(Missing::Error(CompactionError::Nothing))
+    }
+
+    fn request(
+        &self,
+        material: &Material,
+        turns: Arc<[Spoken]>,
+        chunks: Vec<Body>,
+        is_last: bool,
+    ) -> SummaryRequest {
+        let key = self.key;
+        let tokens_max = self.tokens_max(&turns);
+        SummaryRequest {
+            tenant: key.tenant.clone(),
+            session: key.session.clone(),
+            generation: self.snapshot.generation,
+            // Once is enough: where all comes together.
+            previous: self.snapshot.previous.clone().filter(|_| is_last),
+            chunks,
+            turns,
+            notes: material.notes.clone(),
+            tokens_max,
+        }
+    }
+
+    /// Tokens of a summary of these turns. What computes here writes as much as it may, so it
+    /// is told to write less than it was given; a model would only be cut off.
+    fn tokens_max(&self, turns: &[Spoken]) -> u64 {
+        let most = self.snapshot.tokens_max;
+        if self.summarizer.is_remote() {
+            return most;
+        }
+        let said: u64 = turns.iter().map(|turn| tokens(&turn.text)).sum();
+        let before = self
+            .snapshot
+            .previous
+            .as_ref()
+            .map_or(0, |last| tokens(&last.text));
+        most.min(before + said / 4 * 3)
+    }
+
+    async fn call(&self, request: SummaryRequest, left: &mut Left) -> Result<Body, Missing> {
+        if left.calls == 0 {
+            let problem = format!("the span takes more than {CALLS_MAX} calls");
+            return Err(Missing::TooLong(problem));
+        }
+        left.calls -= 1;
+        if !self.may_call() {
+            return Err(Missing::Error(CompactionError::ProviderDown));
+        }
+        let Some(answered) = self.in_a_task(Arc::new(request)).await else {
+            self.note_provider(false);
+            let problem = "the summarizer panicked".to_owned();
+            return Err(Missing::Error(failed("panicked", problem)));
+        };
+        self.note_provider(!matches!(
+            answered,
+            Err(SummarizeError::Later { .. } | SummarizeError::Misconfigured { .. })
+        ));
+        let rejected =
+            |why: Rejection| Missing::Error(CompactionError::Failed(failure_of(&why), CompactionResult::Rejected));
+        match answered {
+            Ok(SummarizerAnswer::Body(body)) => Ok(body),
+            Ok(SummarizerAnswer::Text {
+                end: TextEnd::CutOff, ..
+            }) => Err(rejected(Rejection::CutOff)),
+            Ok(SummarizerAnswer::Text {
+                end: TextEnd::Refused,
+                ..
+            }) => Err(rejected(Rejection::Refusal)),
+            Ok(SummarizerAnswer::Text {
+                text,
+                end: TextEnd::Complete,
+            }) => parse_answer(&text).map_err(rejected),
+            Err(SummarizeError::TooLong { problem }) => Err(Missing::TooLong(problem)),
+            Err(error) => {
+                let reason = match error {
+                    SummarizeError::Later { .. } => "provider_failed",
+                    SummarizeError::Misconfigured { .. } => "provider_misconfigured",
+                    _ => "provider_refused",
+                };
+                Err(Missing::Error(failed(reason, error.to_string())))
+            }
+        }
+    }
+
+    /// Calls it in a task of its own, so that a panic ends nothing else: `None` for a panic.
+    /// What computes in this process does so off the executor's threads.
+    async fn in_a_task(&self, request: Arc<SummaryRequest>) -> Option<Result<SummarizerAnswer, SummarizeError>> {
+        let summarizer = Arc::clone(self.summarizer);
+        let may_hold_up = summarizer.is_remote() || self.compaction.shared.blocking == Blocking::Inline;
+        // Dropped with this call, and the task with it.
+        let mut task = JoinSet::new();
+        match may_hold_up {
+            true => task.spawn(async move { summarizer.summarize(request).await }),
+            false => {
+                let handle = tokio::runtime::Handle::current();
+                task.spawn_blocking(move || handle.block_on(summarizer.summarize(request)))
+            }
+        };
+        task.join_next().await?.ok()
+    }
+
+    fn may_call(&self) -> bool {
+        let compaction = self.compaction;
+        let now = compaction.sessions().now().steady;
+        let policy = compaction.provider_policy();
+        !self.summarizer.is_remote() || compaction.provider_breaker().admits(now, &policy)
+    }
+
+    /// Notes whether the provider is available.
+    pub(super) fn note_provider(&self, is_available: bool) {
+        if !self.summarizer.is_remote() {
+            return;
+        }
+        let now = self.compaction.sessions().now().steady;
+        let policy = self.compaction.provider_policy();
+        let mut breaker = self.compaction.provider_breaker();
+        match is_available {
+            true => breaker.succeeded(),
+            false => breaker.failed(now, &policy),
+        }
+    }
+}
+
+fn tokens(text: &str) -> u64 {
+    estimate_tokens(text.len()).into()
+}
+
+/// Pieces of at most so many tokens each: of whole exchanges, else of whole turns, and where
+/// one turn is too long of parts of it.
+fn split(turns: &[Spoken], tokens_max: u64) -> Vec<Vec<Spoken>> {
+    let (mut chunks, mut chunk, mut used) = (Vec::new(), Vec::new(), 0);
+    let mut exchange_at = 0;
+    for turn in turns.iter().flat_map(|turn| short(turn, tokens_max)) {
+        let weight = tokens(&turn.text) + 8;
+        if turn.role == Role::User {
+            exchange_at = chunk.len();
+        }
+        if used + weight > tokens_max && !chunk.is_empty() {
+            let rest = match exchange_at {
+                0 => Vec::new(),
+                place => chunk.split_off(place),
+            };
+            chunks.push(std::mem::replace(&mut chunk, rest));
+            used = chunk
+                .iter()
+                .map(|turn: &Spoken| tokens(&turn.text) + 8)
+                .sum();
+            exchange_at = 0;
+        }
+        used += weight;
+        chunk.push(turn);
+    }
+    chunks.push(chunk);
+    chunks
+}
+
+/// A turn in parts of at most so many tokens.
+fn short(turn: &Spoken, tokens_max: u64) -> Vec<Spoken> {
+    if tokens(&turn.text) + 8 <= tokens_max {
+        return vec![turn.clone()];
+    }
+    let bytes = usize::try_from(tokens_max.saturating_mul(2))
+        .unwrap_or(usize::MAX)
+        .max(64);
+    let (mut parts, mut rest) = (Vec::new(), turn.text.as_str());
+    while !rest.is_empty() {
+        let (part, after) = rest.split_at(rest.floor_char_boundary(bytes.min(rest.len())));
+        parts.push(Spoken {
+            text: part.to_owned(),
+            ..turn.clone()
+        });
+        rest = after;
+    }
+    parts
+}
+
+/// Groups of bodies, each of at most so many tokens but of two at least.
+fn grouped(bodies: Vec<Body>, tokens_max: u64) -> Vec<Vec<Body>> {
+    let weigh = |body: &Body| tokens(&body.text(0, &Default::default()));
+    let (mut groups, mut group, mut used): (Vec<Vec<Body>>, Vec<Body>, u64) =
+        (Vec::new(), Vec::new(), 0);
+    for body in bodies {
+        let weight = weigh(&body);
+        if used + weight > tokens_max && group.len() >= 2 {
+            groups.push(std::mem::take(&mut group));
+            used = 0;
+        }
+        used += weight;
+        group.push(body);
+    }
+    match groups.last_mut() {
+        Some(last) if group.len() == 1 => last.append(&mut group),
+        _ => groups.push(group),
+    }
+    groups
+}

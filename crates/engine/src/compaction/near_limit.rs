@@ -1,0 +1,69 @@
+//! Near the limit: what decides whether a session is compacted is counted where the
+//! provider counts.
+
+use std::sync::Arc;
+
+use memoird_core::formats::{MessageFormat, RenderOptions, render};
+use memoird_core::turn::Turn;
+use memoird_store::encoding;
+
+use super::Compaction;
+use crate::models::Model;
+use crate::sessions::SessionRef;
+use crate::token_counter::CountRequest;
+
+/// A window near the soft watermark, and who can count its tokens for sure.
+#[derive(Debug)]
+pub(crate) struct NearLimit {
+    pub(crate) model: Arc<Model>,
+    pub(crate) system: String,
+    pub(crate) tools_json: String,
+    /// The turns of the window, encoded.
+    pub(crate) turns: Vec<Arc<[u8]>>,
+    /// Tokens as they were counted here.
+    pub(crate) counted: u64,
+    /// Tokens as the provider counts them, from which on a compaction is due.
+    pub(crate) due_tokens: u64,
+}
+
+impl NearLimit {
+    /// What the provider is to count.
+    fn count_request(&self, format: MessageFormat) -> CountRequest {
+        let turns: Vec<Turn> = self
+            .turns
+            .iter()
+            .filter_map(|content| encoding::open(content))
+            .collect();
+        let options = RenderOptions {
+            system: &self.system,
+            ..RenderOptions::default()
+        };
+        let rendered = render(format, &turns, &options);
+        CountRequest {
+            system: rendered.system,
+            tools_json: self.tools_json.clone(),
+            messages_json: rendered.messages_json,
+        }
+    }
+}
+
+impl Compaction {
+    /// True when a compaction is due by the provider's own count. Where that cannot be had,
+    /// the estimate decides.
+    pub(super) async fn is_due(&self, session: &SessionRef, near_limit: &NearLimit) -> bool {
+        let model = &near_limit.model;
+        let tenant = &session.tenant;
+        let name = &model.profile.name;
+        if let Some(counter) = &model.counter {
+            let request = near_limit.count_request(counter.format());
+            let now = || self.sessions().now().steady;
+            let counted = self.shared.remote_counts.count(counter, request, now);
+            if let Some(tokens) = counted.await {
+                tenant.calibrate(name, near_limit.counted, tokens);
+                return tokens >= near_limit.due_tokens;
+            }
+        }
+        let factor = tenant.calibration(name).factor();
+        near_limit.counted as f64 * factor >= near_limit.due_tokens as f64
+    }
+}

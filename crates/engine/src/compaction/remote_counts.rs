@@ -1,0 +1,91 @@
+//! What providers counted: remembered by the content that was counted, and not asked for as
+//! long as the counter is down.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashlink::LruCache;
+use memoird_core::breaker::{Breaker, BreakerPolicy};
+use memoird_core::time::Steady;
+use tracing::warn;
+
+use crate::token_counter::{CountRequest, TokenCounter};
+
+/// Counts that are remembered.
+const COUNTS_MAX: usize = 1_024;
+
+/// What providers counted.
+#[derive(Debug)]
+pub(super) struct RemoteCounts {
+    inner: Mutex<Inner>,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct Inner {
+    known: LruCache<u64, u64>,
+    /// By the counter's name, of which the configuration has few.
+    breakers: HashMap<String, Breaker>,
+}
+
+impl Default for RemoteCounts {
+    fn default() -> Self {
+        let inner = Inner {
+            known: LruCache::new(COUNTS_MAX),
+            breakers: HashMap::new(),
+        };
+        Self {
+            inner: Mutex::new(inner),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl RemoteCounts {
+    /// The tokens of a request; `None` where the counter is down.
+    pub(super) async fn count(
+        &self,
+        counter: &Arc<dyn TokenCounter>,
+        request: CountRequest,
+        now: impl Fn() -> Steady,
+    ) -> Option<u64> {
+        let content = (
+            counter.name(),
+            &request.system,
+            &request.tools_json,
+            &request.messages_json,
+        );
+        let digest = self.hasher.hash_one(content);
+        let policy = BreakerPolicy::default();
+        {
+            let mut inner = self.lock();
+            if let Some(known) = inner.known.get(&digest) {
+                return Some(*known);
+            }
+            let breaker = inner.breakers.entry(counter.name().to_owned()).or_default();
+            if !breaker.admits(now(), &policy) {
+                return None;
+            }
+        }
+        let counted = counter.count(request).await;
+        let mut inner = self.lock();
+        let breaker = inner.breakers.entry(counter.name().to_owned()).or_default();
+        match counted {
+            Ok(tokens) => {
+                breaker.succeeded();
+                inner.known.insert(digest, tokens);
+                Some(tokens)
+            }
+            Err(error) => {
+                breaker.failed(now(), &policy);
+                warn!(counter = counter.name(), %error, "tokens are estimated");
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,110 @@
+//! The port of summarizers: turns in, a summary out. The engine chooses the turns, validates
+//! the answer, repeats and stores; a summarizer only computes.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::spoken::Spoken;
+use memoird_core::compaction::{Body, Summary};
+use memoird_core::ids::{Generation, SessionId, TenantId};
+use thiserror::Error;
+
+/// Makes the summary of a conversation's oldest turns.
+pub trait Summarizer: Debug + Send + Sync + 'static {
+    /// Names it in summaries, metrics and logs: `extractive`, or a provider and its model.
+    fn name(&self) -> &str;
+
+    /// Tokens of turns that one call takes; longer spans come in chunks. At least 1,000.
+    fn input_tokens_max(&self) -> u64;
+
+    /// True when it calls somebody else: then a breaker for all sessions stands before it.
+    fn is_remote(&self) -> bool;
+
+    /// Summarizes. A remote one repeats by itself what is worth repeating, within its time
+    /// limit. Cancelled by being dropped.
+    fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_>;
+}
+
+/// What is to be summarized.
+#[derive(Clone, Debug)]
+pub struct SummaryRequest {
+    /// Whose conversation it is.
+    pub tenant: TenantId,
+    /// Which session.
+    pub session: SessionId,
+    /// Which life of it.
+    pub generation: Generation,
+    /// The last summary, which the answer must hold as well.
+    pub previous: Option<Arc<Summary>>,
+    /// Summaries of chunks, oldest first, where the span was too long for one call.
+    pub chunks: Vec<Body>,
+    /// The turns, oldest first; none where only chunks are to become one.
+    pub turns: Arc<[Spoken]>,
+    /// What was noted of them.
+    pub notes: Notes,
+    /// Tokens that the answer may have.
+    pub tokens_max: u64,
+}
+
+/// What a summarizer answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SummarizerAnswer {
+    /// A summary as data.
+    Body(Body),
+    /// What a model wrote, to be read by `core::compaction::prompt::parse_answer`.
+    Text {
+        /// All of it.
+        text: String,
+        /// How it ended.
+        end: TextEnd,
+    },
+}
+
+/// How a model's answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextEnd {
+    /// By itself.
+    Complete,
+    /// It reached the limit of tokens.
+    CutOff,
+    /// The model, or a filter, refused.
+    Refused,
+}
+
+/// The answer, on its way.
+pub type SummarizerFuture<'a> = Pin<Box<dyn Future<Output = Result<SummarizerAnswer, SummarizeError>> + Send + 'a>>;
+
+/// Why there is no summary.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SummarizeError {
+    /// The provider is not there, is busy, or failed; trying again later may help.
+    #[error("{problem}")]
+    Later {
+        /// For an operator. Never a secret, never what a turn says.
+        problem: String,
+        /// The pause that the provider asked for.
+        after: Option<Duration>,
+    },
+    /// The configuration is wrong (key, model, address): it will not help before it changes.
+    #[error("{problem}")]
+    Misconfigured {
+        /// For an operator. Never a secret, never what a turn says.
+        problem: String,
+    },
+    /// The turns are more than the model takes: smaller chunks may help.
+    #[error("{problem}")]
+    TooLong {
+        /// For an operator. Never a secret, never what a turn says.
+        problem: String,
+    },
+    /// The provider refuses these turns, and would again.
+    #[error("{problem}")]
+    Refused {
+        /// For an operator. Never a secret, never what a turn says.
+        problem: String,
+    },
+}

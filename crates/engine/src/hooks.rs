@@ -1,0 +1,189 @@
+//! Hooks: what is done when a generation ends. The outbox says what is owed, and the dispatcher
+//! calls the hooks until it is done.
+
+mod dispatcher;
+mod outbox;
+mod port;
+mod retention;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use memoird_core::ids::{DeliveryId, HookName};
+use memoird_core::outbox::{Delivery, DeliveryState};
+use memoird_core::time::Timestamp;
+use memoird_store::{DeliveryCount, DeliveryFilter, Settlement, Store};
+
+use crate::config::EngineConfig;
+use crate::error::EngineError;
+use crate::machine::Machine;
+use crate::sessions::Sessions;
+use crate::stats::Stats;
+use crate::worker::Supervisor;
+
+use dispatcher::Dispatcher;
+use retention::{RetentionWorker, RetentionConfig};
+
+pub(crate) use outbox::Outbox;
+pub use port::{Hook, HookCall, HookError, HookFuture, Retry, SessionContent};
+
+/// A delivery as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct DeliveryView {
+    /// What the outbox has.
+    pub delivery: Delivery,
+    /// When the next try is due; of one that is done or dead, when that happened.
+    pub due_at: Timestamp,
+}
+
+/// The hooks and their deliveries. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Hooks {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    outbox: Arc<Outbox>,
+    sessions: Sessions,
+    machine: Arc<dyn Machine>,
+    stats: Arc<Stats>,
+    retention: ArcSwap<RetentionConfig>,
+    /// How many deliveries were open when they were last counted.
+    last_counts: Mutex<Arc<[DeliveryCount]>>,
+}
+
+impl Hooks {
+    pub(crate) fn new(
+        outbox: Arc<Outbox>,
+        sessions: Sessions,
+        machine: Arc<dyn Machine>,
+        stats: Arc<Stats>,
+        config: &EngineConfig,
+    ) -> Self {
+        let shared = Shared {
+            outbox,
+            sessions,
+            machine,
+            stats,
+            retention: ArcSwap::from_pointee(RetentionConfig::of(config)),
+            last_counts: Mutex::new(Arc::from([])),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Starts the workers that deliver, and that forget what is past its retention.
+    pub(crate) fn start_workers(&self, supervisor: &Supervisor) {
+        supervisor.run(RetentionWorker::new(self.clone()));
+        supervisor.run(Dispatcher::new(self.clone()));
+    }
+
+    /// Another configuration applies from now on.
+    pub(crate) fn reconfigure(&self, config: &EngineConfig) {
+        let retention = RetentionConfig::of(config);
+        self.shared.retention.store(Arc::new(retention));
+        self.shared.outbox.reconfigure(config.hooks.clone());
+    }
+
+    /// Deliveries after this one that pass the filter, ordered by id.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub async fn deliveries(
+        &self,
+        filter: DeliveryFilter,
+        after: Option<DeliveryId>,
+        count: usize,
+    ) -> Result<Vec<DeliveryView>, EngineError> {
+        self.shared.sessions.wait_all_processed().await;
+        let list = move |store: &dyn Store| store.deliveries(&filter, after.as_ref(), count);
+        let deliveries = self.shared.outbox.with_store(list).await?;
+        Ok(deliveries
+            .into_iter()
+            .map(|delivery| self.view(delivery))
+            .collect())
+    }
+
+    /// Makes a delivery due now, as if it had never been tried: one that is owed, was given
+    /// up, or was made.
+    ///
+    /// # Errors
+    /// [`EngineError::DeliveryNotFound`], or a journal that cannot be written.
+    pub async fn retry_delivery(&self, id: DeliveryId) -> Result<DeliveryView, EngineError> {
+        let due = self.shared.sessions.now().steady;
+        let settlement = Settlement {
+            id: id.clone(),
+            state: DeliveryState::Pending,
+            tries: 0,
+            last_error: String::new(),
+            due,
+        };
+        let wanted = id.clone();
+        let retry = move |store: &dyn Store| {
+            store.settle(&[settlement])?;
+            store.delivery(&wanted)
+        };
+        let found = self.shared.outbox.with_store(retry).await?;
+        self.shared.outbox.notify();
+        let delivery = found.ok_or(EngineError::DeliveryNotFound { id })?;
+        Ok(self.view(delivery))
+    }
+
+    /// Forgets that a delivery is owed.
+    ///
+    /// # Errors
+    /// [`EngineError::DeliveryNotFound`], or a journal that cannot be written.
+    pub async fn drop_delivery(&self, id: DeliveryId) -> Result<(), EngineError> {
+        let wanted = id.clone();
+        let drop = move |store: &dyn Store| store.drop_delivery(&wanted);
+        match self.shared.outbox.with_store(drop).await? {
+            true => Ok(()),
+            false => Err(EngineError::DeliveryNotFound { id }),
+        }
+    }
+
+    /// Counts the deliveries that are pending or dead.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub async fn count_deliveries(&self) -> Result<Arc<[DeliveryCount]>, EngineError> {
+        let counted = self
+            .shared
+            .outbox
+            .with_store(<dyn Store>::open_deliveries)
+            .await?;
+        let counts: Arc<[DeliveryCount]> = counted.into();
+        *self.last_counts() = Arc::clone(&counts);
+        Ok(counts)
+    }
+
+    /// The hooks that are called now.
+    pub fn hook_names(&self) -> Vec<HookName> {
+        let config = self.shared.outbox.config();
+        config
+            .hooks
+            .iter()
+            .map(|hook| hook.subscription.hook.clone())
+            .collect()
+    }
+
+    /// What [`Self::count_deliveries`] last gave.
+    pub fn last_delivery_counts(&self) -> Arc<[DeliveryCount]> {
+        Arc::clone(&self.last_counts())
+    }
+
+    fn view(&self, delivery: Delivery) -> DeliveryView {
+        let now = self.shared.sessions.now();
+        DeliveryView {
+            due_at: now.wall_of(delivery.due),
+            delivery,
+        }
+    }
+
+    fn last_counts(&self) -> MutexGuard<'_, Arc<[DeliveryCount]>> {
+        let counts = self.shared.last_counts.lock();
+        counts.unwrap_or_else(PoisonError::into_inner)
+    }
+}

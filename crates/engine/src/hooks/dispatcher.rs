@@ -1,0 +1,408 @@
+//! The dispatcher: takes the deliveries that are due, calls the hooks, and records the outcomes.
+//! Each hook has a queue of its own, so that a slow hook delays no other, and all of them
+//! together have a limit.
+
+mod attempt;
+mod queue;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::ids::{Generation, HookName};
+use memoird_core::outbox::{Delivery, DeliveryState};
+use memoird_core::time::Steady;
+use memoird_store::{Settlement, Store};
+use tokio::task::{self, JoinSet};
+use tracing::{debug, warn};
+
+use crate::config::{HookConfig, HooksConfig};
+use crate::error::EngineError;
+use crate::events::EventKind;
+use crate::hooks::Hooks;
+use crate::hooks::port::{HookError, Retry};
+use crate::worker::{WorkError, Worker};
+use attempt::{Attempt, Outcome, attempt};
+use queue::HookQueue;
+
+/// The worker that calls the hooks.
+pub(crate) struct Dispatcher {
+    hooks: Hooks,
+    config: Arc<HooksConfig>,
+    queues: BTreeMap<HookName, HookQueue>,
+    attempts: JoinSet<Attempt>,
+    /// What they are for, should one panic.
+    running: HashMap<task::Id, (HookConfig, Vec<Delivery>)>,
+    /// Attempts that ended and are not written down yet.
+    finished: Vec<Attempt>,
+    /// True: a delivery may wait for others to share a call, where its hook says so.
+    waits_for_batches: bool,
+    /// Counts the times that a queue started something.
+    starts: u64,
+}
+
+/// Outcomes of one transaction.
+const OUTCOMES_MAX: usize = 200;
+/// The longest problem that is written down, in bytes.
+const PROBLEM_BYTES: usize = 500;
+
+impl Dispatcher {
+    pub(crate) fn new(hooks: Hooks) -> Self {
+        let config = hooks.shared.outbox.config();
+        let mut dispatcher = Self {
+            hooks,
+            config: Arc::default(),
+            queues: BTreeMap::new(),
+            attempts: JoinSet::new(),
+            running: HashMap::new(),
+            finished: Vec::new(),
+            waits_for_batches: true,
+            starts: 0,
+        };
+        dispatcher.apply_config(config);
+        dispatcher
+    }
+
+    /// Queues for the hooks as they are now. What runs goes on as it began.
+    fn apply_config(&mut self, config: Arc<HooksConfig>) {
+        self.queues.retain(|name, queue| {
+            queue.hook = config
+                .hooks
+                .iter()
+                .find(|hook| hook.subscription.hook == *name)
+                .cloned();
+            queue.hook.is_some() || !queue.is_idle()
+        });
+        for hook in &config.hooks {
+            let name = hook.subscription.hook.clone();
+            self.queues
+                .entry(name)
+                .or_insert_with(|| HookQueue::new(hook.clone()));
+        }
+        self.config = config;
+    }
+
+    /// When the next delivery is due that no attempt stands in the way of.
+    fn next_due(&self) -> Option<Steady> {
+        let may_start = self.queues.values().filter(|queue| self.room_for(queue) > 0);
+        may_start.filter_map(HookQueue::wants_at).min()
+    }
+
+    /// Attempts that may start in this queue, as far as the others are concerned. Up to half
+    /// of the places are kept for queues that have nothing running: a hook that hangs and
+    /// may do much at once must not take all of them.
+    fn room_for(&self, queue: &HookQueue) -> usize {
+        let places = self.config.concurrency.max(1);
+        let free = places.saturating_sub(self.attempts.len());
+        let is_idle = |queue: &&HookQueue| queue.hook.is_some() && queue.is_idle();
+        let idle = self.queues.values().filter(is_idle).count();
+        let kept_for = |queues: usize| queues.min(places / 2);
+        match queue.is_idle() {
+            true => free
+                .saturating_sub(kept_for(idle.saturating_sub(1)))
+                .max(1)
+                .min(free),
+            false => free.saturating_sub(kept_for(idle)),
+        }
+    }
+
+    /// Collects the attempts that have ended.
+    fn collect(&mut self) {
+        while let Some(ended) = self.attempts.try_join_next_with_id() {
+            self.collected(ended);
+        }
+    }
+
+    fn collected(&mut self, ended: Result<(task::Id, Attempt), task::JoinError>) {
+        match ended {
+            Ok((id, attempt)) => {
+                self.running.remove(&id);
+                self.finished.push(attempt);
+            }
+            Err(error) => {
+                let Some((hook, batch)) = self.running.remove(&error.id()) else {
+                    return;
+                };
+                let outcome = || match error.is_panic() {
+                    true => Outcome::Failed(HookError::later("the hook panicked; see the log")),
+                    false => Outcome::NotTried,
+                };
+                let results = batch
+                    .into_iter()
+                    .map(|delivery| (delivery, outcome()))
+                    .collect();
+                self.finished.push(Attempt { hook, results });
+            }
+        }
+    }
+
+    /// Writes down what became of the attempts that have ended, in transactions that no
+    /// append has to wait for long. What is written twice, after a failure, says the same.
+    async fn record_outcomes(&mut self) -> Result<(), EngineError> {
+        if self.finished.is_empty() {
+            return Ok(());
+        }
+        let now = self.hooks.shared.sessions.now().steady;
+        let mut settlements = Vec::new();
+        for attempt in &self.finished {
+            for (delivery, outcome) in &attempt.results {
+                settlements.extend(self.settlement(&attempt.hook, delivery, outcome, now));
+            }
+        }
+        let outbox = &self.hooks.shared.outbox;
+        for part in settlements.chunks(OUTCOMES_MAX) {
+            let part = part.to_vec();
+            outbox
+                .with_store(move |store: &dyn Store| store.settle(&part))
+                .await?;
+        }
+        for attempt in std::mem::take(&mut self.finished) {
+            let generations = attempt
+                .results
+                .iter()
+                .map(|(delivery, _)| delivery.id.generation);
+            let name = &attempt.hook.subscription.hook;
+            if let Some(queue) = self.queues.get_mut(name) {
+                queue.ended(generations);
+            }
+            let keys = attempt.results.iter().map(|(delivery, _)| &delivery.key);
+            let by_id: HashMap<Generation, _> = attempt
+                .results
+                .iter()
+                .map(|(d, _)| d.id.generation)
+                .zip(keys)
+                .collect();
+            for settled in settlements
+                .iter()
+                .filter(|settled| settled.id.hook == *name)
+            {
+                if let Some(key) = by_id.get(&settled.id.generation) {
+                    self.publish(key, settled);
+                }
+            }
+        }
+        self.hooks.shared.sessions.notify_watchers();
+        Ok(())
+    }
+
+    fn settlement(
+        &self,
+        hook: &HookConfig,
+        delivery: &Delivery,
+        outcome: &Outcome,
+        now: Steady,
+    ) -> Option<Settlement> {
+        let tries = delivery.tries.saturating_add(1);
+        let (state, last_error, pause_ms) = match outcome {
+            Outcome::NotTried => return None,
+            Outcome::Done => (DeliveryState::Done, String::new(), 0),
+            Outcome::Failed(HookError { problem, retry }) => {
+                #[allow(clippy::cast_possible_truncation, reason = "any 64 bits will do")]
+                let random = self.hooks.shared.machine.random() as u64;
+                let pause_ms = match retry {
+                    Retry::Never => None,
+                    Retry::Later => hook.retry.pause_ms(tries, random, None),
+                    Retry::After(asked) => {
+                        let asked = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
+                        hook.retry.pause_ms(tries, random, Some(asked))
+                    }
+                };
+                let state = match pause_ms {
+                    Some(_) => DeliveryState::Pending,
+                    None => DeliveryState::Dead,
+                };
+                (state, shortened(problem), pause_ms.unwrap_or(0))
+            }
+        };
+        let due = Steady(now.0.saturating_add(pause_ms));
+        Some(Settlement {
+            id: delivery.id.clone(),
+            state,
+            tries,
+            last_error,
+            due,
+        })
+    }
+
+    /// Counts the outcome of a delivery, and publishes it.
+    fn publish(&self, key: &memoird_core::ids::SessionKey, settled: &Settlement) {
+        let Settlement {
+            id,
+            state,
+            tries,
+            last_error,
+            ..
+        } = settled;
+        let (hook, tries) = (id.hook.clone(), *tries);
+        let (outcome, kind) = match state {
+            DeliveryState::Done => ("done", EventKind::HookDelivered { hook, tries }),
+            failed => {
+                let gave_up = *failed == DeliveryState::Dead;
+                if gave_up {
+                    warn!(delivery = %id, tries, problem = %last_error, "a delivery is given up");
+                } else {
+                    debug!(delivery = %id, tries, problem = %last_error, "a delivery failed");
+                }
+                let problem = last_error.clone();
+                let outcome = if gave_up { "dead" } else { "failed" };
+                (
+                    outcome,
+                    EventKind::HookFailed {
+                        hook,
+                        tries,
+                        problem,
+                        gave_up,
+                    },
+                )
+            }
+        };
+        let shared = &self.hooks.shared;
+        shared.stats.hooks.count(&id.hook, outcome);
+        let tenant = shared.sessions.tenants().get_or_insert(&key.tenant);
+        let at = shared.sessions.now().wall;
+        tenant.events.push(at, &key.session, id.generation, kind);
+    }
+
+    /// Starts attempts for what is due, as many as there is room for.
+    async fn start_attempts(&mut self) -> Result<(), EngineError> {
+        // Who has waited longest for a place comes first.
+        let mut names: Vec<(u64, HookName)> = self
+            .queues
+            .iter()
+            .map(|(name, queue)| (queue.started, name.clone()))
+            .collect();
+        names.sort_unstable();
+        for (_, name) in names {
+            let now = self.hooks.shared.sessions.now();
+            let room = self.queues.get(&name).map_or(0, |queue| self.room_for(queue));
+            let Some(queue) = self.queues.get_mut(&name) else {
+                continue;
+            };
+            let Some(wanted) = queue.wanted(now.steady, room) else {
+                continue;
+            };
+            let hook = name.clone();
+            let outbox = &self.hooks.shared.outbox;
+            let found = outbox
+                .with_store(move |store| store.due(&hook, now.steady, wanted))
+                .await?;
+            let Some(config) = queue.hook.clone() else {
+                continue;
+            };
+            self.starts += 1;
+            let starts = self.starts;
+            for batch in queue.take(found, wanted, now.steady, room, self.waits_for_batches) {
+                let (hooks, content_bytes) = (self.hooks.clone(), self.config.content_bytes);
+                let task = attempt(hooks, config.clone(), batch.clone(), content_bytes);
+                let task = self.attempts.spawn(task);
+                self.running.insert(task.id(), (config.clone(), batch));
+                queue.started = starts;
+            }
+        }
+        Ok(())
+    }
+
+    /// One round: what ended is written down, what is due is started.
+    async fn round(&mut self) -> Result<(), WorkError> {
+        let config = self.hooks.shared.outbox.config();
+        if !Arc::ptr_eq(&config, &self.config) {
+            self.apply_config(config);
+        }
+        self.collect();
+        let settled = self.record_outcomes().await;
+        settled.map_err(|error| WorkError(error.to_string()))?;
+        let started = self.start_attempts().await;
+        started.map_err(|error| WorkError(error.to_string()))
+    }
+}
+
+impl Worker for Dispatcher {
+    fn name(&self) -> &'static str {
+        "dispatcher"
+    }
+
+    async fn wait(&mut self) {
+        // What could not be written down is tried again as soon as the pause is over.
+        if !self.finished.is_empty() {
+            return;
+        }
+        let now = self.hooks.shared.sessions.now().steady;
+        let pause = self
+            .next_due()
+            .map(|due| Duration::from_millis(due.since(now)));
+        let shared = Arc::clone(&self.hooks.shared);
+        // One round does all that there is to do, whichever of them woke it.
+        tokio::select! {
+            biased;
+            () = shared.outbox.changed() => self.queues.values_mut().for_each(HookQueue::look_again),
+            Some(ended) = self.attempts.join_next_with_id() => self.collected(ended),
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        self.round().await
+    }
+
+    /// Deliveries that run may end. Without a journal all that is owed is delivered now
+    /// or never.
+    async fn finish(&mut self) {
+        let is_last_chance = !self.hooks.shared.sessions.have_journal();
+        let drain = self.config.drain;
+        let drained = tokio::time::timeout(drain, self.drain(is_last_chance))
+            .await
+            .is_ok();
+        self.attempts.abort_all();
+        self.collect();
+        if let Err(error) = self.record_outcomes().await {
+            warn!(%error, "what became of some deliveries could not be written down");
+        }
+        let open = self.hooks.count_deliveries().await.unwrap_or_default();
+        let pending: u64 = open
+            .iter()
+            .filter(|of_hook| of_hook.state == DeliveryState::Pending)
+            .map(|of_hook| of_hook.count)
+            .sum();
+        match (pending, is_last_chance) {
+            (0, _) => {}
+            (pending, true) => warn!(pending, drained, "deliveries are lost: there is no journal"),
+            (pending, false) => debug!(pending, "deliveries are owed; the next start makes them"),
+        }
+    }
+}
+
+impl Dispatcher {
+    async fn drain(&mut self, is_last_chance: bool) {
+        self.queues.values_mut().for_each(HookQueue::look_again);
+        self.waits_for_batches = false;
+        loop {
+            let round = match is_last_chance {
+                true => self.round().await,
+                false => {
+                    self.collect();
+                    let settled = self.record_outcomes().await;
+                    settled.map_err(|error| WorkError(error.to_string()))
+                }
+            };
+            if let Err(WorkError(detail)) = round {
+                warn!(detail, "deliveries could not be drained");
+                return;
+            }
+            if is_last_chance && self.next_due().is_some() {
+                self.wait().await;
+            } else if let Some(ended) = self.attempts.join_next_with_id().await {
+                self.collected(ended);
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+fn shortened(problem: &str) -> String {
+    let mut end = problem.len().min(PROBLEM_BYTES);
+    while !problem.is_char_boundary(end) {
+        end -= 1;
+    }
+    problem[..end].to_owned()
+}

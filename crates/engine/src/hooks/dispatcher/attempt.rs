@@ -1,0 +1,115 @@
+//! One attempt: the content of a batch is read, its hook is called, and its answers are
+//! put to the deliveries that they are for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use memoird_core::ids::Generation;
+use memoird_core::outbox::Delivery;
+
+use crate::config::HookConfig;
+use crate::hooks::Hooks;
+use crate::hooks::port::{HookCall, HookError, SessionContent};
+use crate::machine::Stopwatch;
+
+/// One call of a hook, for one delivery or for a batch of them.
+pub(super) struct Attempt {
+    pub(super) hook: HookConfig,
+    pub(super) results: Vec<(Delivery, Outcome)>,
+}
+
+/// What became of a delivery in one attempt.
+pub(super) enum Outcome {
+    Done,
+    Failed(HookError),
+    /// There was no room for its content: it is not counted as a try.
+    NotTried,
+}
+
+/// Calls a hook for a batch, within its time limit.
+pub(super) async fn attempt(
+    hooks: Hooks,
+    hook: HookConfig,
+    batch: Vec<Delivery>,
+    content_bytes: usize,
+) -> Attempt {
+    let watch = Stopwatch::start();
+    let outcomes = match hooks.shared.outbox.contents(&batch, content_bytes).await {
+        Err(error) => {
+            let problem = HookError::later(format!("the content cannot be read: {error}"));
+            vec![Some(Err(problem)); batch.len()]
+        }
+        Ok(contents) => deliver(&hooks, &hook, &batch, contents).await,
+    };
+    hooks
+        .shared
+        .stats
+        .hooks
+        .time(&hook.subscription.hook, watch.seconds());
+    let outcomes = outcomes.into_iter().map(|outcome| match outcome {
+        None => Outcome::NotTried,
+        Some(Ok(())) => Outcome::Done,
+        Some(Err(error)) => Outcome::Failed(error),
+    });
+    Attempt {
+        hook,
+        results: batch.into_iter().zip(outcomes).collect(),
+    }
+}
+
+/// The outcome of each delivery; `None` for one whose content had no room.
+async fn deliver(
+    hooks: &Hooks,
+    hook: &HookConfig,
+    batch: &[Delivery],
+    contents: Vec<SessionContent>,
+) -> Vec<Option<Result<(), HookError>>> {
+    let at = hooks.shared.sessions.now().wall;
+    let last_read = contents.last().map(|content| content.generation);
+    let mut contents: HashMap<Generation, _> = contents
+        .into_iter()
+        .map(|content| (content.generation, Arc::new(content)))
+        .collect();
+    // What stands behind the last content that was read had no room; what stands before it
+    // and was not found is gone.
+    let read = batch
+        .iter()
+        .position(|d| Some(d.id.generation) == last_read)
+        .map_or(0, |i| i + 1);
+    let gone = || HookError::never("its content is gone: nothing is left to deliver");
+    let mut outcomes: Vec<Option<Result<(), HookError>>> = vec![None; batch.len()];
+    let (mut calls, mut indices) = (Vec::new(), Vec::new());
+    for (index, delivery) in batch.iter().enumerate() {
+        match contents.remove(&delivery.id.generation) {
+            Some(content) => {
+                let (delivery, attempt) = (delivery.id.clone(), delivery.tries.saturating_add(1));
+                calls.push(HookCall {
+                    delivery,
+                    attempt,
+                    at,
+                    content,
+                });
+                indices.push(index);
+            }
+            None if index < read || last_read.is_none() => outcomes[index] = Some(Err(gone())),
+            None => {}
+        }
+    }
+    let limit = hook.timeout;
+    let answers = match calls.is_empty() {
+        true => Vec::new(),
+        false => match tokio::time::timeout(limit, hook.hook.deliver(calls)).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                let problem = format!("not done within {limit:?}");
+                vec![Err(HookError::later(problem)); indices.len()]
+            }
+        },
+    };
+    let mut answers = answers.into_iter();
+    for index in indices {
+        let missing = || Err(HookError::later("the hook gave no answer"));
+        outcomes[index] = Some(answers.next().unwrap_or_else(missing));
+    }
+    outcomes
+}

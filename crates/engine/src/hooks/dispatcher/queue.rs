@@ -1,0 +1,130 @@
+//! One hook's queue: which of its deliveries run, and when to look for more.
+
+use std::collections::HashSet;
+
+use memoird_core::ids::Generation;
+use memoird_core::outbox::Delivery;
+use memoird_core::time::Steady;
+use memoird_store::DueDeliveries;
+
+use crate::config::HookConfig;
+use crate::tenants::ms;
+
+/// What the dispatcher knows of one hook.
+pub(super) struct HookQueue {
+    /// The hook; `None` once the configuration lost it.
+    pub(super) hook: Option<HookConfig>,
+    running: HashSet<Generation>,
+    attempts: usize,
+    /// When to look for more: at once, at this moment, or not before something happens.
+    look_at: Option<Steady>,
+    /// Which of all starts was its last one.
+    pub(super) started: u64,
+}
+
+impl HookQueue {
+    pub(super) fn new(hook: HookConfig) -> Self {
+        let (running, look_at) = (HashSet::new(), Some(Steady(0)));
+        Self {
+            hook: Some(hook),
+            running,
+            attempts: 0,
+            look_at,
+            started: 0,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.attempts == 0
+    }
+
+    pub(super) fn look_again(&mut self) {
+        self.look_at = Some(Steady(0));
+    }
+
+    /// When it wants to start an attempt, as far as it has room for one.
+    pub(super) fn wants_at(&self) -> Option<Steady> {
+        self.room().and(self.look_at)
+    }
+
+    /// How many due deliveries to ask for, with those that are running, when there is
+    /// room for so many attempts; `None`: not now.
+    pub(super) fn wanted(&self, now: Steady, room: usize) -> Option<usize> {
+        let own_room = self.room()?;
+        let batch = self.batch_max();
+        self.look_at.filter(|look_at| *look_at <= now && room > 0)?;
+        Some(self.running.len() + own_room.min(room) * batch)
+    }
+
+    /// Takes what was found into batches, one for each attempt.
+    pub(super) fn take(
+        &mut self,
+        found: DueDeliveries,
+        wanted: usize,
+        now: Steady,
+        room: usize,
+        waits_for_batch: bool,
+    ) -> Vec<Vec<Delivery>> {
+        let is_all = found.due.len() < wanted;
+        self.look_at = if is_all { found.next } else { Some(Steady(0)) };
+        let free = found.due.into_iter();
+        let mut free: Vec<_> = free
+            .filter(|delivery| !self.running.contains(&delivery.id.generation))
+            .collect();
+        let batch_max = self.batch_max();
+        // A hook that takes batches is spared a call for each of many ends: what does not
+        // fill one waits for others, but not for long.
+        let wait_ms = if waits_for_batch && batch_max > 1 {
+            self.batch_wait_ms()
+        } else {
+            0
+        };
+        let full = free.len() - free.len() % batch_max;
+        let oldest = free[full..].iter().map(|delivery| delivery.due).min();
+        let is_fresh = |due: &Steady| is_all && now.since(*due) < wait_ms;
+        if let Some(due) = oldest.filter(is_fresh) {
+            let at = Steady(due.0.saturating_add(wait_ms));
+            self.look_at = Some(self.look_at.map_or(at, |next| next.min(at)));
+            free.truncate(full);
+        }
+        let attempts = self.room().unwrap_or(0).min(room);
+        let batches: Vec<Vec<Delivery>> = free
+            .chunks(batch_max)
+            .take(attempts)
+            .map(<[Delivery]>::to_vec)
+            .collect();
+        for batch in &batches {
+            self.attempts += 1;
+            self.running
+                .extend(batch.iter().map(|delivery| delivery.id.generation));
+        }
+        batches
+    }
+
+    /// An attempt for these ended, and was written down.
+    pub(super) fn ended(&mut self, generations: impl Iterator<Item = Generation>) {
+        for generation in generations {
+            self.running.remove(&generation);
+        }
+        self.attempts = self.attempts.saturating_sub(1);
+        self.look_again();
+    }
+
+    /// Attempts that it may start, if any.
+    fn room(&self) -> Option<usize> {
+        let hook = self.hook.as_ref()?;
+        Some(hook.concurrency.max(1).saturating_sub(self.attempts)).filter(|room| *room > 0)
+    }
+
+    fn batch_wait_ms(&self) -> u64 {
+        self.hook
+            .as_ref()
+            .map_or(0, |hook| ms(hook.hook.batch_wait()))
+    }
+
+    fn batch_max(&self) -> usize {
+        self.hook
+            .as_ref()
+            .map_or(1, |hook| hook.hook.batch_max().max(1))
+    }
+}

@@ -1,0 +1,173 @@
+//! What hooks are owed: with a journal in it, written with the end that owes it; without
+//! one in memory, with the content, because nobody else has it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use memoird_core::change::EndReason;
+use memoird_core::ids::{HookName, TenantId};
+use memoird_core::outbox::Delivery;
+use memoird_store::{EndedRecord, MemoryStore, Store, StoreError, encoding};
+use tokio::sync::Notify;
+use tracing::error;
+
+use super::port::SessionContent;
+use crate::blocking::{Blocking, StoreAccess};
+use crate::config::{HookConfig, HooksConfig};
+use crate::error::EngineError;
+use crate::sessions::{EndListener, Ending};
+
+/// What hooks are owed.
+pub(crate) struct Outbox {
+    access: StoreAccess,
+    /// The same store, where there is no journal.
+    memory: Option<Arc<MemoryStore>>,
+    config: ArcSwap<HooksConfig>,
+    /// Something may be owed or due that was not before.
+    changed: Notify,
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Outbox {
+    /// The outbox of a journal, or one in memory.
+    pub(crate) fn new(journal: Option<StoreAccess>, config: HooksConfig) -> Self {
+        let (access, memory) = match journal {
+            Some(access) => (access, None),
+            None => {
+                let memory = Arc::<MemoryStore>::default();
+                let access = StoreAccess {
+                    store: Arc::clone(&memory) as Arc<dyn Store>,
+                    blocking: Blocking::Inline,
+                };
+                (access, Some(memory))
+            }
+        };
+        Self {
+            access,
+            memory,
+            config: ArcSwap::from_pointee(config),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The hooks as they are now.
+    pub(super) fn config(&self) -> Arc<HooksConfig> {
+        self.config.load_full()
+    }
+
+    /// Other hooks are called from now on. What is owed to one that is gone stays owed.
+    pub(super) fn reconfigure(&self, config: HooksConfig) {
+        self.config.store(Arc::new(config));
+        self.notify();
+    }
+
+    /// Wakes the dispatcher.
+    pub(super) fn notify(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits for [`Self::notify`].
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Calls the store that has the outbox, off the executor's threads where it is a disk.
+    pub(super) async fn with_store<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        self.access.run(action).await
+    }
+
+    /// The content of these deliveries, as many as one delivery may hold.
+    pub(super) async fn contents(
+        &self,
+        deliveries: &[Delivery],
+        bytes_max: usize,
+    ) -> Result<Vec<SessionContent>, EngineError> {
+        let wanted: Vec<_> = deliveries
+            .iter()
+            .map(|delivery| (delivery.key.clone(), delivery.id.generation))
+            .collect();
+        let read = move |store: &dyn Store| {
+            let records = store.ended(&wanted, bytes_max)?;
+            Ok(records.into_iter().map(content_of).collect())
+        };
+        self.with_store(read).await
+    }
+}
+
+impl EndListener for Outbox {
+    fn owed_hooks(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]> {
+        let config = self.config.load();
+        let wants = |hook: &&HookConfig| hook.subscription.wants(tenant, reason);
+        let hooks = config.hooks.iter().filter(wants);
+        hooks.map(|hook| hook.subscription.hook.clone()).collect()
+    }
+
+    /// Without a journal: keeps the content of the session, as long as there is room.
+    fn ending(&self, ending: &Ending<'_>, owed: &[HookName]) {
+        let (Some(memory), Some(session)) = (&self.memory, ending.session) else {
+            return;
+        };
+        let turns = session.history().turns_after(0);
+        let state = session.state();
+        let record = EndedRecord {
+            key: ending.key.clone(),
+            head: session.head().clone(),
+            at: ending.at,
+            reason: ending.reason,
+            turns: turns
+                .map(|turn| (turn.seq, Arc::clone(&turn.content)))
+                .collect(),
+            state: (state.version > 0).then_some(state),
+            summary: session.summary().cloned(),
+        };
+        if memory.keep(record, owed, self.config.load().memory_bytes) {
+            self.notify();
+        } else {
+            error!(
+                tenant = %ending.key.tenant,
+                "hooks are owed more than memory may hold; a session is lost to them"
+            );
+        }
+    }
+
+    fn deliveries_owed(&self) {
+        self.notify();
+    }
+}
+
+fn content_of(record: EndedRecord) -> SessionContent {
+    let EndedRecord {
+        key,
+        head,
+        at,
+        reason,
+        turns,
+        state,
+        summary,
+    } = record;
+    let open = |(seq, content): (u64, Arc<[u8]>)| Some((seq, encoding::open(&content)?));
+    let turns: Vec<_> = turns.into_iter().filter_map(open).collect();
+    SessionContent {
+        tenant: key.tenant,
+        session: key.session,
+        generation: head.generation,
+        subject: head.subject,
+        reason,
+        created_at: head.created_at,
+        ended_at: at.wall,
+        turns_omitted: head.last_seq.saturating_sub(turns.len() as u64),
+        turns,
+        state: state.unwrap_or_default(),
+        summary,
+    }
+}

@@ -1,0 +1,269 @@
+//! Sessions in memory: which there are, who was used when, how they come from the journal and
+//! how they end.
+//!
+//! Commands and workers use two doors. [`Sessions::update`] changes a session, and
+//! [`Sessions::view`] looks at one. Nothing outside this folder knows where a session is, which
+//! of its changes wait for the journal, or what has to be repeated when one of them is lost.
+
+mod census;
+mod commit;
+mod end;
+mod evict;
+mod expiry;
+mod idle_list;
+mod load;
+mod recover;
+mod single_flight;
+mod slot;
+mod start;
+mod table;
+mod update;
+mod view;
+
+use std::sync::Arc;
+
+use memoird_core::change::{ChangeSet, EndReason};
+use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
+use memoird_core::time::{Now, Steady};
+
+use crate::config::EngineConfig;
+use crate::error::EngineError;
+use crate::events::{EventKind, EventSignal};
+use crate::ids::Ids;
+use crate::journal::{Committer, Journal, Permit, Submitted};
+use crate::machine::Machine;
+use crate::stats::Stats;
+use crate::tenants::{Tenant, Tenants};
+use crate::worker::Supervisor;
+
+use census::Census;
+use commit::{SubmittedChange, Tally};
+use end::EndedKeys;
+use expiry::Sweeper;
+use load::{ReloadQueue, ReloadWorker};
+use single_flight::SingleFlight;
+use slot::{Slot, SlotInner};
+use table::Table;
+
+pub use end::EndedSession;
+pub(crate) use end::{EndListener, Ending};
+pub(crate) use slot::SessionVersion;
+pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
+pub use view::{SessionPage, SessionView};
+
+/// A command gives up after so many attempts; each one lost means that somebody else's
+/// succeeded.
+const ATTEMPTS_MAX: usize = 64;
+
+/// All sessions of the process. Cheap to clone; every clone is the same sessions.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    tenants: Arc<Tenants>,
+    machine: Arc<dyn Machine>,
+    ids: Ids,
+    journal: Arc<Journal<SubmittedChange>>,
+    table: Table,
+    single_flight: SingleFlight,
+    census: Census,
+    reload_queue: ReloadQueue,
+    ended_keys: EndedKeys,
+    end_listener: Arc<dyn EndListener>,
+    event_signal: Arc<EventSignal>,
+}
+
+/// What the sessions are built from.
+pub(crate) struct SessionParts {
+    pub(crate) tenants: Arc<Tenants>,
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) journal: Journal<SubmittedChange>,
+    pub(crate) end_listener: Arc<dyn EndListener>,
+    pub(crate) event_signal: Arc<EventSignal>,
+}
+
+/// Which session: a tenant's, by the bot's own id of it.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionRef {
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) key: SessionKey,
+}
+
+impl SessionRef {
+    pub(crate) fn new(tenant: &Arc<Tenant>, session: &SessionId) -> Self {
+        let key = SessionKey {
+            tenant: tenant.id.clone(),
+            session: session.clone(),
+        };
+        Self {
+            tenant: Arc::clone(tenant),
+            key,
+        }
+    }
+
+    fn not_found(&self) -> EngineError {
+        EngineError::SessionNotFound {
+            session: self.key.session.clone(),
+        }
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(parts: SessionParts, max_sessions: usize) -> Self {
+        let shared = Shared {
+            tenants: parts.tenants,
+            machine: parts.machine,
+            ids: Ids::default(),
+            journal: Arc::new(parts.journal),
+            table: Table::default(),
+            single_flight: SingleFlight::default(),
+            census: Census::new(max_sessions),
+            reload_queue: ReloadQueue::default(),
+            ended_keys: EndedKeys::default(),
+            end_listener: parts.end_listener,
+            event_signal: parts.event_signal,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Starts the workers that write, reload and sweep.
+    pub(crate) fn start_workers(&self, supervisor: &Supervisor, stats: &Arc<Stats>) {
+        let shared = &self.shared;
+        if shared.journal.is_on() {
+            supervisor.run(Committer::new(
+                Arc::clone(&shared.journal),
+                self.clone(),
+                Arc::clone(&shared.machine),
+                Arc::clone(stats),
+            ));
+        }
+        supervisor.run(ReloadWorker::new(self.clone()));
+        supervisor.run(Sweeper::new(self.clone()));
+    }
+
+    /// Applies another configuration, after the tenants did. Histories of the tenants whose
+    /// limits were lowered are shortened.
+    pub(crate) fn reconfigure(&self, config: &EngineConfig, shortened: &[Arc<Tenant>]) {
+        let shared = &self.shared;
+        shared.census.set_max_sessions(config.sessions.max_sessions);
+        shared.journal.reconfigure(&config.journal);
+        shared.census.policies_changed.notify_waiters();
+        for tenant in shortened {
+            self.shorten_histories(tenant);
+        }
+    }
+
+    /// Drops what lowered limits no longer keep, of sessions that are loaded; of others when
+    /// they are loaded. The journal learns of it with the next append.
+    fn shorten_histories(&self, tenant: &Tenant) {
+        let policy = tenant.policy();
+        for slot in self.shared.census.idle_list(&tenant.id).slots() {
+            let mut inner = slot.lock();
+            if let Some(session) = inner.session_mut() {
+                let before = session.head().totals;
+                session.trim(&policy.limits);
+                tenant.stats.count_live(before, session.head().totals);
+            }
+        }
+    }
+
+    /// The tenants that sessions are of.
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.shared.tenants
+    }
+
+    /// How many sessions of a tenant live.
+    pub(crate) fn count(&self, tenant: &TenantId) -> usize {
+        self.shared.census.count(tenant)
+    }
+
+    /// True where sessions are kept in a journal.
+    pub(crate) fn have_journal(&self) -> bool {
+        self.shared.journal.is_on()
+    }
+
+    /// True while the last commit failed.
+    pub(crate) fn is_journal_failing(&self) -> bool {
+        self.shared.journal.is_failing()
+    }
+
+    /// Waits until every change that was submitted so far is written or refused.
+    pub(crate) async fn wait_all_processed(&self) {
+        self.shared.journal.wait_all_processed().await;
+    }
+
+    /// Wakes those who watch events.
+    pub(crate) fn notify_watchers(&self) {
+        self.shared.event_signal.notify();
+    }
+
+    /// Publishes an event of a session.
+    pub(crate) fn publish(&self, session: &SessionRef, generation: Generation, kind: EventKind) {
+        let at = self.now().wall;
+        let events = &session.tenant.events;
+        events.push(at, &session.key.session, generation, kind);
+        self.shared.event_signal.notify();
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.shared.machine.now()
+    }
+
+    /// The age up to which idempotency keys count.
+    fn keys_since(&self, tenant: &Tenant) -> Steady {
+        let limit_ms = tenant.policy().limits.idempotency_ms;
+        Steady(self.now().steady.0.saturating_sub(limit_ms))
+    }
+
+    fn new_generation(&self, now: Now) -> Generation {
+        let shared = &self.shared;
+        shared.ids.generation(&*shared.machine, now.wall)
+    }
+
+    /// Submits a change set of one session, under its lock.
+    fn submit(
+        &self,
+        slot: &Arc<Slot>,
+        inner: &mut SlotInner,
+        permit: Permit,
+        set: ChangeSet,
+        dropped_turns: u64,
+    ) -> Submitted {
+        let shared = &self.shared;
+        let tally = Tally::of(&set, dropped_turns);
+        let is_final = !shared.journal.is_sync();
+        if is_final {
+            tally.publish(slot, self.now().wall);
+            shared.event_signal.notify();
+        }
+        let change = SubmittedChange {
+            slot: Arc::clone(slot),
+            tally,
+            is_published: is_final,
+            owes_hooks: set.changes.iter().any(memoird_core::change::Change::owes),
+        };
+        let submitted = shared.journal.submit(permit, set, change);
+        inner.ticket = submitted.ticket;
+        submitted
+    }
+
+    /// Ends every session, because the daemon stops and keeps no journal.
+    pub(crate) async fn end_all(&self, reason: EndReason) -> Result<(), EngineError> {
+        for tenant in self.shared.tenants.all() {
+            let idle = self.shared.census.idle_list(&tenant.id);
+            while let Some(oldest) = idle.oldest() {
+                let permit = self.shared.journal.permit(0).await?;
+                let ended = self.end_slot(&oldest.slot, end::EndRequest::now(reason), permit);
+                if let end::EndAttempt::NeedsLoad = ended {
+                    self.load(&oldest.slot).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! What happens to a session once its change is written, or was not.
+
+use std::sync::Arc;
+
+use memoird_core::change::{Change, ChangeSet, EndReason};
+use memoird_core::ids::Generation;
+use memoird_core::time::Timestamp;
+use tracing::warn;
+
+use super::Sessions;
+use super::slot::Slot;
+use crate::events::EventKind;
+use crate::journal::CommitHandler;
+
+/// A session whose change is in the journal's queue.
+#[derive(Debug)]
+pub(crate) struct SubmittedChange {
+    pub(super) slot: Arc<Slot>,
+    pub(super) tally: Tally,
+    /// True when it was counted and published at the submission.
+    pub(super) is_published: bool,
+    /// True when hooks are owed a delivery once it is written.
+    pub(super) owes_hooks: bool,
+}
+
+/// What a change set adds to the counts and to the events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    ended: Option<(Generation, EndReason)>,
+    created: Option<Generation>,
+    appended: Option<NewTurns>,
+}
+
+/// Turns that were added to a generation.
+#[derive(Clone, Copy, Debug)]
+struct NewTurns {
+    generation: Generation,
+    first_seq: u64,
+    last_seq: u64,
+    dropped: u64,
+}
+
+impl Tally {
+    /// Of a set after which so many turns have left the history.
+    pub(super) fn of(set: &ChangeSet, dropped_turns: u64) -> Self {
+        let mut tally = Self::default();
+        for change in &set.changes {
+            match change {
+                Change::Begin { generation, .. } => tally.created = Some(*generation),
+                Change::Append(appended) => {
+                    let (first, last) = (appended.turns.first(), appended.turns.last());
+                    tally.appended = first.zip(last).map(|(first, last)| NewTurns {
+                        generation: appended.generation,
+                        first_seq: first.0,
+                        last_seq: last.0,
+                        dropped: dropped_turns,
+                    });
+                }
+                Change::End {
+                    generation, reason, ..
+                } => {
+                    tally.ended = Some((*generation, *reason));
+                }
+                Change::PatchState { .. } | Change::Touch { .. } | Change::Compact { .. } => {}
+            }
+        }
+        tally
+    }
+
+    /// Counts it, and publishes its events.
+    pub(super) fn publish(self, slot: &Slot, at: Timestamp) {
+        let stats = &slot.tenant.stats;
+        let push = |generation, kind| {
+            let events = &slot.tenant.events;
+            events.push(at, &slot.key.session, generation, kind);
+        };
+        if let Some((generation, reason)) = self.ended {
+            stats.count_end(reason);
+            push(generation, EventKind::Ended(reason));
+        }
+        if let Some(generation) = self.created {
+            stats.count_created();
+            push(generation, EventKind::Created);
+        }
+        if let Some(turns) = self.appended {
+            stats.count_appended(turns.last_seq + 1 - turns.first_seq, turns.dropped);
+            let kind = EventKind::Appended {
+                first_seq: turns.first_seq,
+                last_seq: turns.last_seq,
+                dropped_turns: turns.dropped,
+            };
+            push(turns.generation, kind);
+        }
+    }
+}
+
+impl CommitHandler<SubmittedChange> for Sessions {
+    fn committed(&self, ticket: u64, change: SubmittedChange, at: Timestamp) {
+        if !change.is_published {
+            change.tally.publish(&change.slot, at);
+        }
+        if change.owes_hooks {
+            self.shared.end_listener.deliveries_owed();
+        }
+        if change.tally.ended.is_some() {
+            let inner = change.slot.lock();
+            // With a later set it may have started anew, and ended once more.
+            let is_last = inner.has_ended() && inner.ticket == ticket;
+            drop(inner);
+            if is_last {
+                self.shared.table.remove(&change.slot);
+            }
+        }
+    }
+
+    fn failed(&self, change: SubmittedChange) {
+        let slot = change.slot;
+        slot.lock().discard(&slot.tenant);
+        warn!(tenant = %slot.tenant.id, "a session is reloaded: its change was not written");
+        self.shared.reload_queue.push(slot);
+    }
+
+    fn batch_done(&self) {
+        self.shared.event_signal.notify();
+    }
+}

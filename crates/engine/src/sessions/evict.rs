@@ -1,0 +1,91 @@
+//! Making room: the longest idle session ends, so that another one may start.
+
+use std::sync::Arc;
+
+use memoird_core::change::EndReason;
+
+use super::census::{ReservedPlace, Reservation};
+use super::end::{EndAttempt, EndCondition, EndRequest};
+use super::expiry::{BATCH_SESSIONS, wait_for_ends};
+use super::slot::Slot;
+use super::{ATTEMPTS_MAX, Sessions};
+use crate::error::EngineError;
+use crate::tenants::Tenant;
+
+impl Sessions {
+    /// Counts one more session of a tenant. Where a cap is reached, the longest idle session
+    /// ends first; its end is a change set of its own, and is written when this returns.
+    ///
+    /// # Errors
+    /// [`EngineError::NoRoomForSession`] when every session is about to be evicted by somebody
+    /// else, or a journal that cannot be written.
+    pub(super) async fn reserve<'a>(
+        &'a self,
+        tenant: &'a Tenant,
+    ) -> Result<ReservedPlace<'a>, EngineError> {
+        let census = &self.shared.census;
+        for _ in 0..ATTEMPTS_MAX {
+            let victims = match census.reserve(tenant) {
+                Reservation::Taken => return Ok(ReservedPlace::new(census, &tenant.id)),
+                Reservation::EvictFrom(victim) => census.idle_list(&victim),
+            };
+            let Some(oldest) = victims.oldest() else {
+                // Every place is taken by a session that is about to start.
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let request = EndRequest {
+                reason: EndReason::Evicted,
+                // The list was released: it may have been used in between.
+                condition: EndCondition::UnusedSince(oldest.last_access),
+                successor: Some(&tenant.id),
+            };
+            let permit = self.shared.journal.permit(0).await?;
+            match self.end_slot(&oldest.slot, request, permit) {
+                EndAttempt::Ended(ended) => {
+                    let place = ReservedPlace::new(census, &tenant.id);
+                    match ended.submitted.written().await {
+                        Ok(()) => return Ok(place),
+                        // The victim lives on; another one is looked for.
+                        Err(EngineError::SessionReloaded) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                EndAttempt::NotEnded => correct_list(&oldest.slot),
+                EndAttempt::NeedsLoad => self.reload(&oldest.slot).await?,
+            }
+        }
+        Err(EngineError::NoRoomForSession)
+    }
+
+    /// Evicts what the caps do not allow, longest idle first: after they were lowered, or
+    /// after an end was not written whose place was given away.
+    pub(crate) async fn enforce_caps(&self) -> Result<(), EngineError> {
+        let tenants = self.shared.tenants.all();
+        let census = &self.shared.census;
+        let mut submitted = Vec::new();
+        while let Some(tenant) = census.overfull(&tenants) {
+            let Some(oldest) = census.idle_list(&tenant).oldest() else {
+                break;
+            };
+            let permit = self.shared.journal.permit(0).await?;
+            match self.end_slot(&oldest.slot, EndRequest::now(EndReason::Evicted), permit) {
+                EndAttempt::Ended(ended) => submitted.push(ended.submitted),
+                EndAttempt::NotEnded => correct_list(&oldest.slot),
+                EndAttempt::NeedsLoad => self.load(&oldest.slot).await?,
+            }
+            if submitted.len() == BATCH_SESSIONS {
+                wait_for_ends(&mut submitted).await?;
+            }
+        }
+        wait_for_ends(&mut submitted).await
+    }
+}
+
+/// A session at the front of its list was used since, and belongs elsewhere.
+pub(super) fn correct_list(slot: &Arc<Slot>) {
+    let last_access = slot.lock().head().map(|head| head.last_access);
+    if let Some(last_access) = last_access {
+        slot.idle.touch(slot, last_access);
+    }
+}

@@ -1,0 +1,243 @@
+//! Sessions come from the journal: when somebody asks for one, and again when a change of one
+//! was not written.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memoird_core::idempotency::Keys;
+use memoird_core::ids::SessionKey;
+use memoird_core::session::Session;
+use tokio::sync::Notify;
+
+use super::slot::{Slot, SlotState};
+use super::{SessionRef, Sessions};
+use crate::error::EngineError;
+use crate::tenants::Tenant;
+use crate::worker::{WorkError, Worker};
+
+impl Sessions {
+    /// The slot of a session; `None` when no such session lives. A session that is not in the
+    /// table is loaded, unless the table is known to have every session that lives.
+    pub(super) async fn find(
+        &self,
+        session: &SessionRef,
+    ) -> Result<Option<Arc<Slot>>, EngineError> {
+        match self.shared.table.get(&session.key) {
+            Some(slot) => Ok(Some(slot)),
+            None if self.shared.census.is_complete() => Ok(None),
+            None => self.load_missing(session).await,
+        }
+    }
+
+    /// Loads a session that the table does not have.
+    async fn load_missing(
+        &self,
+        session: &SessionRef,
+    ) -> Result<Option<Arc<Slot>>, EngineError> {
+        let _flight = self.shared.single_flight.enter(&session.key).await;
+        if let Some(slot) = self.shared.table.get(&session.key) {
+            return Ok(Some(slot));
+        }
+        let Some(loaded) = self.read_session(&session.key, &session.tenant).await? else {
+            return Ok(None);
+        };
+        Ok(Some(self.insert_known(session, SlotState::Loaded(loaded))))
+    }
+
+    /// Makes sure that a session which only the journal has is loaded, or that its slot is
+    /// known to be of no use.
+    pub(super) async fn load(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
+        let _flight = self.shared.single_flight.enter(&slot.key).await;
+        match self.is_replaced(slot) {
+            true => Ok(()),
+            false => self.reload(slot).await,
+        }
+    }
+
+    /// The same, perhaps at the same time as others: for callers that are in a flight already,
+    /// because nobody waits for a second one.
+    pub(super) async fn reload(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
+        let (ticket, epoch) = {
+            let inner = slot.lock();
+            if !needs_load(inner.state()) {
+                return Ok(());
+            }
+            (inner.ticket, inner.epoch)
+        };
+        self.shared.journal.wait_processed(ticket).await;
+        let saved = match self.shared.journal.is_on() {
+            true => self.read_session(&slot.key, &slot.tenant).await?,
+            // A session that a panic left half changed, and no journal to ask.
+            false => None,
+        };
+        let mut inner = slot.lock();
+        // Meanwhile it may have ended, been discarded again, or been loaded and changed.
+        if inner.epoch != epoch || !needs_load(inner.state()) {
+            return Ok(());
+        }
+        match saved {
+            Some(mut session) => {
+                let now = self.now().steady;
+                session.used_at_most(inner.head().map_or(now, |known| known.last_access));
+                inner.set_state(&slot.tenant, SlotState::Loaded(session));
+            }
+            None => {
+                self.mark_ended(slot, &mut inner, None);
+                self.shared.table.remove(slot);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_session(
+        &self,
+        key: &SessionKey,
+        tenant: &Arc<Tenant>,
+    ) -> Result<Option<Session>, EngineError> {
+        let keys_since = self.keys_since(tenant);
+        let policy = tenant.policy();
+        let key = key.clone();
+        let load = self.shared.journal.with_store(move |store| {
+            let saved = store.load(&key, keys_since)?;
+            Ok(saved.map(|saved| {
+                let mut session = Session::restore(saved);
+                session.trim(&policy.limits);
+                session
+            }))
+        });
+        load.await
+    }
+
+    /// The idempotency keys of a session id that has no live session.
+    pub(super) async fn keys_of(&self, session: &SessionRef) -> Result<Keys, EngineError> {
+        if !self.shared.journal.is_on() {
+            return Ok(self.shared.ended_keys.get(&session.key));
+        }
+        self.shared.journal.wait_all_processed().await;
+        let since = self.keys_since(&session.tenant);
+        let key = session.key.clone();
+        let read = self
+            .shared
+            .journal
+            .with_store(move |store| store.keys(&key, since));
+        read.await
+    }
+
+    /// Gives a live session the idempotency keys of its id. It was started by an append
+    /// without one, which did not read them.
+    pub(super) async fn load_keys(
+        &self,
+        session: &SessionRef,
+        slot: &Arc<Slot>,
+    ) -> Result<(), EngineError> {
+        let _flight = self.shared.single_flight.enter(&slot.key).await;
+        let has_keys = |session: &Session| session.keys().is_some();
+        if slot.lock().session().is_none_or(has_keys) {
+            return Ok(());
+        }
+        let keys = self.keys_of(session).await?;
+        let mut inner = slot.lock();
+        if let Some(session) = inner.session_mut()
+            && session.keys().is_none()
+        {
+            session.set_keys(keys);
+        }
+        Ok(())
+    }
+
+    /// True when another session was started on top of an end that was not written. The
+    /// journal refuses that one, and it becomes what this one was: never both.
+    fn is_replaced(&self, slot: &Arc<Slot>) -> bool {
+        let mut inner = slot.lock();
+        let is_replaced = !inner.is_listed && self.shared.table.has_other(slot);
+        if is_replaced {
+            inner.set_state(&slot.tenant, SlotState::Ended);
+        }
+        is_replaced
+    }
+
+    /// Makes of a session what the journal knows of it. Nobody starts one of its id meanwhile.
+    async fn restore(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
+        let _flight = self.shared.single_flight.enter(&slot.key).await;
+        if self.is_replaced(slot) {
+            return Ok(());
+        }
+        self.reload(slot).await?;
+        let mut inner = slot.lock();
+        // Without a head it has ended, or is discarded again.
+        let Some(last_access) = inner.head().map(|head| head.last_access) else {
+            return Ok(());
+        };
+        if inner.is_listed {
+            slot.idle.reorder(slot, last_access);
+        } else {
+            // Its end did not happen.
+            inner.is_listed = true;
+            self.shared.census.take_anyway(&slot.tenant.id);
+            slot.idle.insert(slot, last_access);
+            self.shared.table.insert(slot);
+        }
+        Ok(())
+    }
+}
+
+fn needs_load(state: &SlotState) -> bool {
+    matches!(state, SlotState::OnDisk(_) | SlotState::Stale)
+}
+
+/// Sessions whose change was not written. They are loaded again at once, and not when somebody
+/// asks, so that the counts and the lists are right.
+#[derive(Debug, Default)]
+pub(super) struct ReloadQueue {
+    slots: Mutex<VecDeque<Arc<Slot>>>,
+    arrived: Notify,
+}
+
+impl ReloadQueue {
+    pub(super) fn push(&self, slot: Arc<Slot>) {
+        self.lock().push_back(slot);
+        self.arrived.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The worker that loads them.
+pub(super) struct ReloadWorker {
+    sessions: Sessions,
+}
+
+impl ReloadWorker {
+    pub(super) fn new(sessions: Sessions) -> Self {
+        Self { sessions }
+    }
+}
+
+impl Worker for ReloadWorker {
+    fn name(&self) -> &'static str {
+        "reloader"
+    }
+
+    async fn wait(&mut self) {
+        let queue = &self.sessions.shared.reload_queue;
+        while queue.lock().is_empty() {
+            queue.arrived.notified().await;
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let queue = &self.sessions.shared.reload_queue;
+        let Some(slot) = queue.lock().pop_front() else {
+            return Ok(());
+        };
+        if let Err(error) = self.sessions.restore(&slot).await {
+            queue.push(slot);
+            return Err(WorkError(error.to_string()));
+        }
+        // Its place may have been given away meanwhile.
+        let enforced = self.sessions.enforce_caps().await;
+        enforced.map_err(|error| WorkError(error.to_string()))
+    }
+}

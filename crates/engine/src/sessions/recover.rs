@@ -1,0 +1,85 @@
+//! The start: every live session comes back. Only heads are read; a session's turns follow
+//! when somebody asks for them, so the start does not depend on how long the conversations
+//! are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use memoird_core::ids::{SessionKey, TenantId};
+use memoird_core::session::Head;
+use tracing::info;
+
+use super::slot::{Slot, SlotState};
+use super::{SessionRef, Sessions};
+use crate::error::EngineError;
+use crate::machine::Stopwatch;
+use crate::tenants::Tenant;
+
+/// A start that takes longer reports its progress, once each such time.
+const PROGRESS_SECONDS: f64 = 1.0;
+
+impl Sessions {
+    /// Brings back the head of every live session.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn recover(&self) -> Result<(), EngineError> {
+        if !self.shared.journal.is_on() {
+            return Ok(());
+        }
+        let watch = Stopwatch::start();
+        let read = self.shared.journal.with_store(|store| {
+            let watch = Stopwatch::start();
+            let mut reported_seconds = 0.0;
+            let mut heads = Vec::new();
+            store.live_heads(&mut |key: SessionKey, head: Head| {
+                heads.push((key, head));
+                let is_slow = || watch.seconds() - reported_seconds > PROGRESS_SECONDS;
+                if heads.len() % 4_096 == 0 && is_slow() {
+                    reported_seconds = watch.seconds();
+                    info!(sessions = heads.len(), "reading the live sessions");
+                }
+            })?;
+            heads.sort_by_key(|(_, head)| head.last_access);
+            Ok(heads)
+        });
+        let heads = read.await?;
+        let sessions = heads.len();
+        let mut turns = 0;
+        let mut tenants: HashMap<TenantId, Arc<Tenant>> = HashMap::new();
+        let now = self.now().steady;
+        for (key, mut head) in heads {
+            // What is written of a session that asks for windows lies a little ahead.
+            head.last_access = head.last_access.min(now);
+            turns += head.totals.turns;
+            let tenant = tenants
+                .entry(key.tenant.clone())
+                .or_insert_with_key(|id| self.shared.tenants.get_or_insert(id));
+            let session = SessionRef::new(tenant, &key.session);
+            self.insert_known(&session, SlotState::OnDisk(Box::new(head)));
+        }
+        info!(
+            sessions,
+            turns,
+            seconds = watch.seconds(),
+            "the live sessions are back"
+        );
+        Ok(())
+    }
+
+    /// Puts a session that lives in the journal into the table, the list and the counts.
+    pub(super) fn insert_known(&self, session: &SessionRef, state: SlotState) -> Arc<Slot> {
+        let census = &self.shared.census;
+        let idle = census.idle_list(&session.tenant.id);
+        let tenant = Arc::clone(&session.tenant);
+        let slot = Arc::new(Slot::new(session.key.clone(), tenant, idle, state));
+        let mut inner = slot.lock();
+        inner.is_listed = true;
+        let last_access = inner.head().map(|head| head.last_access);
+        census.take_anyway(&slot.tenant.id);
+        self.shared.table.insert(&slot);
+        slot.idle.push(&slot, last_access.unwrap_or_default());
+        drop(inner);
+        slot
+    }
+}

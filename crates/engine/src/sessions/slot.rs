@@ -1,0 +1,198 @@
+//! One session in memory, and the lock around it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memoird_core::change::Totals;
+use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::session::{Head, Session};
+
+use super::idle_list::IdleList;
+use crate::tenants::Tenant;
+
+/// One session in memory. Whoever wants it clones the `Arc` out of the table, takes the lock,
+/// does something short, and releases it; nobody holds two locks.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) key: SessionKey,
+    pub(super) tenant: Arc<Tenant>,
+    /// The list of its tenant.
+    pub(super) idle: Arc<IdleList>,
+    inner: Mutex<SlotInner>,
+}
+
+/// What the lock protects.
+#[derive(Debug)]
+pub(super) struct SlotInner {
+    state: SlotState,
+    /// The newest change set of this session that was submitted.
+    pub(super) ticket: u64,
+    /// Counts how often the session was discarded because a commit failed: what was read
+    /// before such a moment may never have become durable.
+    pub(super) epoch: u32,
+    /// True while the caps count it and it is in its tenant's idle list.
+    pub(super) is_listed: bool,
+}
+
+/// What memory has of a session. Nearly all slots in use are loaded, so boxing the session
+/// would save nothing.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+pub(super) enum SlotState {
+    /// All of it.
+    Loaded(Session),
+    /// Its head; the rest is in the journal.
+    OnDisk(Box<Head>),
+    /// Nothing: a commit failed, and only the journal knows the session.
+    Stale,
+    /// Nothing: its generation ended. The slot is not used again.
+    Ended,
+}
+
+/// One state of one generation in memory. A session that was discarded since, because
+/// something of it was not written, may have other turns under the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionVersion {
+    pub(crate) generation: Generation,
+    epoch: u32,
+}
+
+impl SessionVersion {
+    /// Of a session that has just started.
+    pub(super) fn first(generation: Generation) -> Self {
+        Self {
+            generation,
+            epoch: 0,
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn new(
+        key: SessionKey,
+        tenant: Arc<Tenant>,
+        idle: Arc<IdleList>,
+        state: SlotState,
+    ) -> Self {
+        tenant.stats.count_live(Totals::default(), state.totals());
+        tenant
+            .stats
+            .compaction
+            .count_open(false, state.is_breaker_open());
+        let inner = SlotInner {
+            state,
+            ticket: 0,
+            epoch: 0,
+            is_listed: false,
+        };
+        Self {
+            key,
+            tenant,
+            idle,
+            inner: Mutex::new(inner),
+        }
+    }
+
+    /// A panic while the session was being changed may have left it half changed: then only
+    /// the journal knows it, or, without one, nobody.
+    pub(super) fn lock(&self) -> MutexGuard<'_, SlotInner> {
+        self.inner.lock().unwrap_or_else(|poisoned| {
+            self.inner.clear_poison();
+            let mut inner = poisoned.into_inner();
+            inner.discard(&self.tenant);
+            inner
+        })
+    }
+}
+
+impl SlotInner {
+    pub(super) fn state(&self) -> &SlotState {
+        &self.state
+    }
+
+    /// The session, where it is loaded.
+    pub(super) fn session(&self) -> Option<&Session> {
+        match &self.state {
+            SlotState::Loaded(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// The session, where it is loaded.
+    pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.state {
+            SlotState::Loaded(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// The head of a session that lives, loaded or not.
+    pub(super) fn head(&self) -> Option<&Head> {
+        self.state.head()
+    }
+
+    /// True when its generation ended.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, SlotState::Ended)
+    }
+
+    /// Which state of which generation is loaded.
+    pub(super) fn version(&self, generation: Generation) -> SessionVersion {
+        SessionVersion {
+            generation,
+            epoch: self.epoch,
+        }
+    }
+
+    /// Replaces the state; gives the one before.
+    pub(super) fn set_state(&mut self, tenant: &Tenant, state: SlotState) -> SlotState {
+        tenant
+            .stats
+            .compaction
+            .count_open(self.state.is_breaker_open(), state.is_breaker_open());
+        tenant.stats.count_live(self.state.totals(), state.totals());
+        std::mem::replace(&mut self.state, state)
+    }
+
+    /// Drops what memory has of the session: only the journal knows it.
+    pub(super) fn discard(&mut self, tenant: &Tenant) {
+        self.epoch += 1;
+        self.set_state(tenant, SlotState::Stale);
+    }
+}
+
+/// A slot is counted from its making to its drop: also where the caller hung up before it was
+/// put into the table.
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let inner = self
+            .inner
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        inner.set_state(&self.tenant, SlotState::Ended);
+    }
+}
+
+impl SlotState {
+    fn head(&self) -> Option<&Head> {
+        match self {
+            Self::Loaded(session) => Some(session.head()),
+            Self::OnDisk(head) => Some(head),
+            Self::Stale | Self::Ended => None,
+        }
+    }
+
+    /// True when the breaker of its compaction is open, or half open.
+    fn is_breaker_open(&self) -> bool {
+        self.head().is_some_and(is_breaker_open)
+    }
+
+    fn totals(&self) -> Totals {
+        self.head().map(|head| head.totals).unwrap_or_default()
+    }
+}
+
+/// True when the breaker of a session's compaction is open, or half open.
+pub(super) fn is_breaker_open(head: &Head) -> bool {
+    let status = head.compaction.as_ref();
+    status.is_some_and(|status| status.opened.is_some())
+}

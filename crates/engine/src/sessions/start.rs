@@ -1,0 +1,84 @@
+//! Starting a session where none lives.
+
+use std::sync::Arc;
+
+use memoird_core::change::ChangeSet;
+use memoird_core::session::Session;
+
+use super::slot::{Slot, SlotState};
+use super::update::{Decided, Decision, Effect, Update, UpdateOptions, WaitFor};
+use super::{SessionRef, SessionVersion, Sessions};
+use crate::error::EngineError;
+
+impl Sessions {
+    /// Starts a session with what a command decides about it. Of many first commands one
+    /// starts it, and the others, for which this is `None`, find it. A command that changes
+    /// nothing starts nothing.
+    pub(super) async fn start<T, E: From<EngineError>>(
+        &self,
+        session: &SessionRef,
+        options: UpdateOptions,
+        decide: impl FnOnce(&mut Update<'_>) -> Result<Decision<T>, E>,
+    ) -> Result<Option<Decided<T>>, E> {
+        let _flight = self.shared.single_flight.enter(&session.key).await;
+        if self.is_live(session) {
+            return Ok(None);
+        }
+        let keys = match options.needs_keys {
+            true => Some(self.keys_of(session).await?),
+            false => None,
+        };
+        // An end that was waited for may turn out not to be written.
+        if self.is_live(session) {
+            return Ok(None);
+        }
+        let now = self.now();
+        let (mut fresh, begin) = Session::begin(&session.key, self.new_generation(now), now);
+        if let Some(keys) = keys {
+            fresh.set_keys(keys);
+        }
+        let policy = session.tenant.policy();
+        let version = SessionVersion::first(fresh.head().generation);
+        let decision = decide(&mut Update {
+            session: &mut fresh,
+            key: &session.key,
+            tenant: &session.tenant,
+            policy: &policy,
+            now,
+            version,
+            is_new: true,
+            may_note_use: true,
+            sessions: self,
+        })?;
+        let outcome = decision.outcome;
+        let Some(Effect::Change {
+            mut changes,
+            dropped_turns,
+        }) = decision.effect
+        else {
+            let wait = WaitFor::Nothing;
+            return Ok(Some(Decided { outcome, wait }));
+        };
+        changes.insert(0, begin);
+
+        let place = self.reserve(&session.tenant).await?;
+        let permit = self.shared.journal.permit(options.bytes).await?;
+        // From here on nothing waits: a caller who hangs up does so before or after.
+        let idle = self.shared.census.idle_list(&session.tenant.id);
+        let tenant = Arc::clone(&session.tenant);
+        let slot = Slot::new(session.key.clone(), tenant, idle, SlotState::Loaded(fresh));
+        let slot = Arc::new(slot);
+        let mut inner = slot.lock();
+        let set = ChangeSet { changes };
+        let submitted = self.submit(&slot, &mut inner, permit, set, dropped_turns);
+        inner.is_listed = true;
+        place.keep();
+        slot.idle.push(&slot, now.steady);
+        self.shared.table.insert(&slot);
+        drop(inner);
+        Ok(Some(Decided {
+            outcome,
+            wait: WaitFor::Written(submitted),
+        }))
+    }
+}

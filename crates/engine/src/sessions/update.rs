@@ -1,0 +1,380 @@
+//! The door for changes: a command decides under a session's lock, and everything around that
+//! is done here. The session is found, loaded or started; its end is written first where it is
+//! expired; the change is submitted in order, and answered once it is durable. What the store
+//! refuses, because an earlier change of the session was not written, is decided again.
+
+use std::sync::Arc;
+
+use memoird_core::change::{Change, ChangeSet, EndReason};
+use memoird_core::ids::SessionKey;
+use memoird_core::session::Session;
+use memoird_core::time::Now;
+
+use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
+use super::view::SessionView;
+use super::{ATTEMPTS_MAX, SessionRef, SessionVersion, Sessions};
+use crate::error::EngineError;
+use crate::journal::{Permit, Submitted};
+use crate::tenants::{Policy, Tenant};
+
+/// What a command needs before it can decide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpdateOptions {
+    pub(crate) when_absent: WhenAbsent,
+    /// Bytes that its change takes in the journal's queue, about.
+    pub(crate) bytes: usize,
+    /// True: the idempotency keys of the session id have to be known.
+    pub(crate) needs_keys: bool,
+    /// True: without room in the queue, or while commits fail, the command goes on and
+    /// changes nothing that has to be written.
+    pub(crate) is_optional: bool,
+}
+
+impl UpdateOptions {
+    /// Of a command on a live session whose change takes so many bytes in the queue.
+    pub(crate) fn of_live(bytes: usize) -> Self {
+        Self {
+            when_absent: WhenAbsent::Fail,
+            bytes,
+            needs_keys: false,
+            is_optional: false,
+        }
+    }
+
+    /// Of a command on a live session that has nothing to write, or nothing that has to be.
+    pub(crate) fn optional() -> Self {
+        Self {
+            is_optional: true,
+            ..Self::of_live(0)
+        }
+    }
+}
+
+/// What a command does where no session lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenAbsent {
+    /// It starts one.
+    Start,
+    /// It fails.
+    Fail,
+}
+
+/// A session under its lock, to be decided about.
+pub(crate) struct Update<'a> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) key: &'a SessionKey,
+    pub(crate) tenant: &'a Arc<Tenant>,
+    pub(crate) policy: &'a Policy,
+    pub(crate) now: Now,
+    /// Which state of the session this is.
+    pub(crate) version: SessionVersion,
+    /// True when the session starts with this command.
+    pub(crate) is_new: bool,
+    /// False: a change that only notes a use is not worth the risk that its loss discards the
+    /// session from memory, because commits fail, or there is no room for it.
+    pub(crate) may_note_use: bool,
+    pub(super) sessions: &'a Sessions,
+}
+
+/// What a command decided.
+pub(crate) struct Decision<T> {
+    /// What the command answers once the decision is durable.
+    pub(crate) outcome: T,
+    /// What is to be written; `None`: nothing.
+    pub(crate) effect: Option<Effect>,
+    /// True when this counts as a use of the session.
+    pub(crate) is_use: bool,
+}
+
+/// What is to be written.
+pub(crate) enum Effect {
+    /// These changes; so many turns have left the history.
+    Change {
+        changes: Vec<Change>,
+        dropped_turns: u64,
+    },
+    /// This change; after it only the store knows the whole session.
+    ChangeAndUnload(Change),
+    /// The end of the generation.
+    End(EndReason),
+}
+
+impl<T> Decision<T> {
+    /// Nothing is to be written, and the session was not used.
+    pub(crate) fn unchanged(outcome: T) -> Self {
+        Self {
+            outcome,
+            effect: None,
+            is_use: false,
+        }
+    }
+}
+
+impl Effect {
+    /// One change that drops no turns.
+    pub(crate) fn change(change: Change) -> Self {
+        Self::Change {
+            changes: vec![change],
+            dropped_turns: 0,
+        }
+    }
+}
+
+impl Update<'_> {
+    /// What is known of the session now.
+    pub(crate) fn view(&self) -> SessionView {
+        SessionView::of(self.key, self.session.head(), self.tenant, self.now)
+    }
+
+    /// Starts a new generation in place of this one; gives the changes that say so.
+    pub(crate) fn restart(&mut self, run_hooks: bool) -> Vec<Change> {
+        self.sessions
+            .restart(self.session, self.key, run_hooks, self.now)
+    }
+}
+
+/// One attempt at a command.
+enum Attempt<T> {
+    Decided(Decided<T>),
+    /// The slot's session has ended.
+    HasEnded,
+    /// The journal has to be asked for the session.
+    NeedsLoad,
+    /// The journal has to be asked for the idempotency keys.
+    NeedsKeys,
+    /// The session is past its TTL: its end comes first.
+    IsExpired,
+}
+
+/// A decision, and what it waits for.
+pub(super) struct Decided<T> {
+    pub(super) outcome: T,
+    pub(super) wait: WaitFor,
+}
+
+/// What has to be durable before a decision is answered.
+pub(super) enum WaitFor {
+    /// What was submitted.
+    Written(Submitted),
+    /// What was seen: all changes up to this ticket, unless the session was discarded since.
+    Seen {
+        slot: Arc<Slot>,
+        ticket: u64,
+        epoch: u32,
+    },
+    /// Nothing.
+    Nothing,
+}
+
+impl Sessions {
+    /// Changes a session. `decide` is called under its lock, as often as it takes until what
+    /// it was built on turns out durable; it must leave the session as it is when it fails.
+    ///
+    /// # Errors
+    /// What `decide` refuses, [`EngineError::SessionNotFound`], a queue without room, a
+    /// journal that cannot be written, [`EngineError::RetriesExhausted`].
+    pub(crate) async fn update<T, E: From<EngineError>>(
+        &self,
+        session: &SessionRef,
+        options: UpdateOptions,
+        mut decide: impl FnMut(&mut Update<'_>) -> Result<Decision<T>, E>,
+    ) -> Result<T, E> {
+        for _ in 0..ATTEMPTS_MAX {
+            let slot = self.find(session).await?;
+            let attempt = match &slot {
+                Some(slot) => {
+                    let permit = self.permit(options).await?;
+                    self.decide_in(slot, options, permit, &mut decide)?
+                }
+                None => Attempt::HasEnded,
+            };
+            let may_start = options.when_absent == WhenAbsent::Start;
+            let decided = match (attempt, slot) {
+                (Attempt::Decided(decided), _) => decided,
+                (Attempt::HasEnded, _) if may_start => {
+                    match self.start(session, options, &mut decide).await? {
+                        Some(decided) => decided,
+                        // Somebody else has started it meanwhile.
+                        None => continue,
+                    }
+                }
+                (_, None) => return Err(session.not_found().into()),
+                (obstacle, Some(slot)) => {
+                    self.remove_obstacle(session, &slot, &obstacle).await?;
+                    continue;
+                }
+            };
+            if self.is_durable(decided.wait).await? {
+                return Ok(decided.outcome);
+            }
+        }
+        Err(EngineError::RetriesExhausted.into())
+    }
+
+    /// Changes what only memory keeps of a session, if it is loaded in this version. Nothing
+    /// is written, and nothing waits.
+    pub(crate) fn annotate(
+        &self,
+        session: &SessionRef,
+        version: SessionVersion,
+        annotate: impl FnOnce(&mut Session),
+    ) {
+        let Some(slot) = self.shared.table.get(&session.key) else {
+            return;
+        };
+        let mut inner = slot.lock();
+        let current = inner
+            .session()
+            .map(|loaded| inner.version(loaded.head().generation));
+        if let (true, Some(loaded)) = (current == Some(version), inner.session_mut()) {
+            annotate(loaded);
+        }
+    }
+
+    /// Does what has to be done before a command can decide.
+    async fn remove_obstacle<T>(
+        &self,
+        session: &SessionRef,
+        slot: &Arc<Slot>,
+        obstacle: &Attempt<T>,
+    ) -> Result<(), EngineError> {
+        match obstacle {
+            Attempt::HasEnded if self.has_durably_ended(slot).await => Err(session.not_found()),
+            Attempt::HasEnded | Attempt::NeedsLoad => self.load(slot).await,
+            Attempt::NeedsKeys => self.load_keys(session, slot).await,
+            Attempt::IsExpired => self.end_if_expired(slot).await.map(drop),
+            Attempt::Decided(_) => Ok(()),
+        }
+    }
+
+    /// Waits until a decision is durable. False when it was built on something that was not
+    /// written, and has to be made again.
+    async fn is_durable(&self, wait: WaitFor) -> Result<bool, EngineError> {
+        match wait {
+            WaitFor::Nothing => Ok(true),
+            WaitFor::Seen {
+                slot,
+                ticket,
+                epoch,
+            } => {
+                self.shared.journal.wait_durable(ticket).await;
+                Ok(slot.lock().epoch == epoch)
+            }
+            WaitFor::Written(submitted) => match submitted.written().await {
+                Ok(()) => Ok(true),
+                Err(EngineError::SessionReloaded) => Ok(false),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    async fn permit(&self, options: UpdateOptions) -> Result<Option<Permit>, EngineError> {
+        let journal = &self.shared.journal;
+        match options.is_optional {
+            true => Ok(journal
+                .try_permit(options.bytes)
+                .filter(|_| !journal.is_failing())),
+            false => journal.permit(options.bytes).await.map(Some),
+        }
+    }
+
+    fn decide_in<T, E: From<EngineError>>(
+        &self,
+        slot: &Arc<Slot>,
+        options: UpdateOptions,
+        permit: Option<Permit>,
+        decide: impl FnOnce(&mut Update<'_>) -> Result<Decision<T>, E>,
+    ) -> Result<Attempt<T>, E> {
+        let mut inner = slot.lock();
+        let session = match inner.state() {
+            SlotState::Loaded(session) => session,
+            SlotState::OnDisk(_) | SlotState::Stale => return Ok(Attempt::NeedsLoad),
+            SlotState::Ended => return Ok(Attempt::HasEnded),
+        };
+        let now = self.now();
+        if session.is_expired(now.steady, slot.tenant.ttl_ms()) {
+            return Ok(Attempt::IsExpired);
+        }
+        if options.needs_keys && session.keys().is_none() {
+            return Ok(Attempt::NeedsKeys);
+        }
+        let totals_before = session.head().totals;
+        let was_breaker_open = is_breaker_open(session.head());
+        let version = inner.version(session.head().generation);
+        let policy = slot.tenant.policy();
+        let may_note_use = permit.is_some() && !self.shared.journal.is_failing();
+        // Borrowed again, to be changed.
+        let Some(session) = inner.session_mut() else {
+            return Ok(Attempt::NeedsLoad);
+        };
+        let decision = decide(&mut Update {
+            session,
+            key: &slot.key,
+            tenant: &slot.tenant,
+            policy: &policy,
+            now,
+            version,
+            is_new: false,
+            may_note_use,
+            sessions: self,
+        })?;
+        let stats = &slot.tenant.stats;
+        stats.count_live(totals_before, session.head().totals);
+        stats
+            .compaction
+            .count_open(was_breaker_open, is_breaker_open(session.head()));
+        let submitted = match (decision.effect, permit) {
+            (Some(effect), Some(permit)) => self.apply(slot, &mut inner, effect, permit),
+            _ => None,
+        };
+        let wait = match submitted.filter(|_| !options.is_optional) {
+            Some(submitted) => WaitFor::Written(submitted),
+            None => WaitFor::Seen {
+                slot: Arc::clone(slot),
+                ticket: inner.ticket,
+                epoch: inner.epoch,
+            },
+        };
+        drop(inner);
+        if decision.is_use {
+            slot.idle.touch(slot, now.steady);
+        }
+        Ok(Attempt::Decided(Decided {
+            outcome: decision.outcome,
+            wait,
+        }))
+    }
+
+    /// Submits what a command decided, under the session's lock.
+    fn apply(
+        &self,
+        slot: &Arc<Slot>,
+        inner: &mut SlotInner,
+        effect: Effect,
+        permit: Permit,
+    ) -> Option<Submitted> {
+        match effect {
+            Effect::Change {
+                changes,
+                dropped_turns,
+            } => {
+                let set = ChangeSet { changes };
+                Some(self.submit(slot, inner, permit, set, dropped_turns))
+            }
+            Effect::ChangeAndUnload(change) => {
+                let set = ChangeSet {
+                    changes: vec![change],
+                };
+                let submitted = self.submit(slot, inner, permit, set, 0);
+                if let (true, Some(head)) = (self.shared.journal.is_on(), inner.head().cloned()) {
+                    inner.set_state(&slot.tenant, SlotState::OnDisk(Box::new(head)));
+                }
+                Some(submitted)
+            }
+            Effect::End(reason) => {
+                let ended = self.submit_end(slot, inner, reason, None, permit);
+                ended.map(|ended| ended.submitted)
+            }
+        }
+    }
+}

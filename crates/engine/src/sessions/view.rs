@@ -1,0 +1,188 @@
+//! The door for looks: nothing is touched. What is answered is durable: a look that saw
+//! something not yet written waits until it is.
+
+use std::sync::Arc;
+
+use memoird_core::compaction::BreakerView;
+use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
+use memoird_core::session::{Head, Session};
+use memoird_core::time::{Now, Steady, Timestamp};
+use memoird_store::{JournalPage, JournalRange};
+
+use super::slot::{SlotInner, SlotState};
+use super::{ATTEMPTS_MAX, SessionRef, Sessions};
+use crate::error::EngineError;
+use crate::tenants::Tenant;
+
+/// What is known of a live session.
+#[derive(Clone, Debug)]
+pub struct SessionView {
+    /// The bot's own id of it.
+    pub session: SessionId,
+    /// All but the turns.
+    pub head: Head,
+    /// When it was last touched.
+    pub last_access: Timestamp,
+    /// When it expires if nothing touches it.
+    pub expires_at: Timestamp,
+    /// What the breaker of its compaction lets through.
+    pub breaker: BreakerView,
+}
+
+/// A page of live sessions, most recently used first.
+#[derive(Clone, Debug, Default)]
+pub struct SessionPage {
+    /// The sessions.
+    pub sessions: Vec<SessionView>,
+    /// Where the next page goes on; `None` on the last one.
+    pub next: Option<(SessionId, Steady)>,
+}
+
+impl SessionView {
+    pub(super) fn of(key: &SessionKey, head: &Head, tenant: &Tenant, now: Now) -> Self {
+        let expires_at = Steady(head.last_access.0.saturating_add(tenant.ttl_ms()));
+        let breaker = head
+            .compaction
+            .as_ref()
+            .map_or(BreakerView::Closed, |status| {
+                status.breaker(now.steady, head.last_seq, &tenant.policy().compaction)
+            });
+        Self {
+            breaker,
+            session: key.session.clone(),
+            last_access: now.wall_of(head.last_access),
+            expires_at: now.wall_of(expires_at),
+            head: head.clone(),
+        }
+    }
+
+    /// Whose memories its facts become.
+    pub fn subject(&self) -> Option<&Subject> {
+        self.head.subject.as_ref()
+    }
+}
+
+impl Sessions {
+    /// Looks at one live session, without its turns.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`].
+    pub(crate) async fn head(&self, session: &SessionRef) -> Result<SessionView, EngineError> {
+        let view = |inner: &SlotInner, now| {
+            let head = inner.head()?;
+            Some(SessionView::of(&session.key, head, &session.tenant, now))
+        };
+        self.look(session, view).await
+    }
+
+    /// Looks at one live session, whole.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`].
+    pub(crate) async fn view<T>(
+        &self,
+        session: &SessionRef,
+        view: impl Fn(&Session, SessionView) -> T,
+    ) -> Result<T, EngineError> {
+        let view = |inner: &SlotInner, now| {
+            let loaded = inner.session()?;
+            let head = SessionView::of(&session.key, loaded.head(), &session.tenant, now);
+            Some(view(loaded, head))
+        };
+        self.look(session, view).await
+    }
+
+    /// Looks at a session under its lock, as often as it takes to see something durable.
+    /// `see` gives `None` when the session has to be loaded first.
+    async fn look<T>(
+        &self,
+        session: &SessionRef,
+        see: impl Fn(&SlotInner, Now) -> Option<T>,
+    ) -> Result<T, EngineError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let slot = self.find(session).await?;
+            let slot = slot.ok_or_else(|| session.not_found())?;
+            if self.end_if_expired(&slot).await? {
+                return Err(session.not_found());
+            }
+            let (seen, ticket, epoch, has_ended) = {
+                let inner = slot.lock();
+                let seen = see(&inner, self.now());
+                (seen, inner.ticket, inner.epoch, inner.has_ended())
+            };
+            match seen {
+                Some(seen) => {
+                    self.shared.journal.wait_durable(ticket).await;
+                    if slot.lock().epoch == epoch {
+                        return Ok(seen);
+                    }
+                }
+                // It is about to be taken out of the table, where it still is there.
+                None if has_ended && self.has_durably_ended(&slot).await => {
+                    tokio::task::yield_now().await;
+                }
+                None => self.load(&slot).await?,
+            }
+        }
+        Err(EngineError::RetriesExhausted)
+    }
+
+    /// Lists live sessions, most recently used first, from behind `after`.
+    pub(crate) async fn page(
+        &self,
+        tenant: &Arc<Tenant>,
+        after: Option<(&SessionId, Steady)>,
+        count: usize,
+    ) -> SessionPage {
+        let entries = self.shared.census.idle_list(&tenant.id).page(after, count);
+        let next = entries.last().filter(|_| entries.len() == count);
+        let next = next.map(|entry| (entry.slot.key.session.clone(), entry.last_access));
+        let now = self.now();
+        let mut seen = Vec::with_capacity(entries.len());
+        let mut last_ticket = 0;
+        for entry in entries {
+            let inner = entry.slot.lock();
+            let head = inner.head();
+            let head = head.filter(|head| !head.is_expired(now.steady, tenant.ttl_ms()));
+            let view = head.map(|head| SessionView::of(&entry.slot.key, head, tenant, now));
+            if view.is_some() || matches!(inner.state(), SlotState::Stale) {
+                last_ticket = last_ticket.max(inner.ticket);
+                let epoch = inner.epoch;
+                drop(inner);
+                seen.push((entry.slot, view, epoch));
+            }
+        }
+        self.shared.journal.wait_durable(last_ticket).await;
+        let mut sessions = Vec::with_capacity(seen.len());
+        for (slot, view, epoch) in seen {
+            let is_durable = slot.lock().epoch == epoch;
+            match view.filter(|_| is_durable) {
+                Some(view) => sessions.push(view),
+                // What was seen was not written; the journal has what is.
+                None => {
+                    let session = SessionRef::new(tenant, &slot.key.session);
+                    sessions.extend(self.head(&session).await.ok());
+                }
+            }
+        }
+        SessionPage { sessions, next }
+    }
+
+    /// Turns of a generation of a session as the journal has them, with all that was
+    /// submitted so far; `None` when there is no such generation.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    pub(crate) async fn read_journal(
+        &self,
+        session: &SessionRef,
+        generation: Option<Generation>,
+        range: JournalRange,
+    ) -> Result<Option<JournalPage>, EngineError> {
+        let journal = &self.shared.journal;
+        journal.wait_all_processed().await;
+        let key = session.key.clone();
+        let read = journal.with_store(move |store| store.journal(&key, generation, range));
+        read.await
+    }
+}

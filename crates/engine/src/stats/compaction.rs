@@ -1,0 +1,125 @@
+//! What compactions did, counted for each tenant.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memoird_core::compaction::Trigger;
+use memoird_core::compaction::probe::Probe;
+
+/// How a compaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CompactionResult {
+    /// There is a new summary.
+    Made,
+    /// The summarizer failed, or took too long.
+    Failed,
+    /// The summarizer's answer was not believed.
+    Rejected,
+    /// The session was not any more what it was: nothing was changed.
+    Discarded,
+    /// There was nothing to summarize.
+    Nothing,
+}
+
+/// Counts of one tenant's compactions.
+#[derive(Debug, Default)]
+pub(crate) struct CompactionStats {
+    outcomes: [[AtomicU64; CompactionResult::ALL.len()]; Trigger::ALL.len()],
+    tokens_before: AtomicU64,
+    tokens_after: AtomicU64,
+    identifiers: AtomicU64,
+    identifiers_found: AtomicU64,
+    pub(crate) breakers_opened: AtomicU64,
+    breakers_open: AtomicU64,
+    pub(crate) undone: AtomicU64,
+}
+
+/// Counts of one tenant's compactions at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct CompactionSnapshot {
+    /// How many ended how, by what asked for them.
+    pub outcomes: Vec<(Trigger, CompactionResult, u64)>,
+    /// Tokens of what was summarized, the summaries before included. Estimated.
+    pub tokens_before: u64,
+    /// Tokens of the summaries.
+    pub tokens_after: u64,
+    /// Different identifiers in what was summarized.
+    pub identifiers: u64,
+    /// Of these, how many could be found afterwards.
+    pub identifiers_found: u64,
+    /// Times that a session's breaker opened.
+    pub breakers_opened: u64,
+    /// Live sessions whose breaker is open or half open.
+    pub breakers_open: u64,
+    /// Summaries that were taken back.
+    pub undone: u64,
+}
+
+impl CompactionResult {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Made,
+        Self::Failed,
+        Self::Rejected,
+        Self::Discarded,
+        Self::Nothing,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Made => "made",
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+            Self::Discarded => "discarded",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+impl CompactionStats {
+    /// One ended.
+    pub(crate) fn count(&self, trigger: Trigger, outcome: CompactionResult) {
+        let row = Trigger::ALL.iter().position(|known| *known == trigger);
+        let column = CompactionResult::ALL.iter().position(|known| *known == outcome);
+        if let (Some(row), Some(column)) = (row, column) {
+            self.outcomes[row][column].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A summary was made.
+    pub(crate) fn count_summary(&self, tokens_before: u64, tokens_after: u64, probe: &Probe) {
+        let add = |counter: &AtomicU64, more| counter.fetch_add(more, Ordering::Relaxed);
+        add(&self.tokens_before, tokens_before);
+        add(&self.tokens_after, tokens_after);
+        add(&self.identifiers, probe.identifiers.into());
+        add(&self.identifiers_found, probe.found.into());
+    }
+
+    /// The breaker of a session in memory opened or closed, or the session came or left.
+    pub(crate) fn count_open(&self, was_open: bool, is_open: bool) {
+        match (was_open, is_open) {
+            (false, true) => self.breakers_open.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.breakers_open.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
+    pub(crate) fn snapshot(&self) -> CompactionSnapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut outcomes = Vec::with_capacity(Trigger::ALL.len() * CompactionResult::ALL.len());
+        for (trigger, row) in Trigger::ALL.into_iter().zip(&self.outcomes) {
+            let counts = CompactionResult::ALL.into_iter().zip(row);
+            outcomes.extend(counts.map(|(outcome, count)| (trigger, outcome, read(count))));
+        }
+        CompactionSnapshot {
+            outcomes,
+            tokens_before: read(&self.tokens_before),
+            tokens_after: read(&self.tokens_after),
+            identifiers: read(&self.identifiers),
+            identifiers_found: read(&self.identifiers_found),
+            breakers_opened: read(&self.breakers_opened),
+            breakers_open: read(&self.breakers_open),
+            undone: read(&self.undone),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Tenants: what applies to each of them, what is counted of it, and what happened there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+use memoird_core::compaction::CompactionPolicy;
+use memoird_core::ids::TenantId;
+use memoird_core::limits::Limits;
+use memoird_core::tokens::Calibration;
+
+use crate::config::{EngineConfig, TenantLimits};
+use crate::events::EventLog;
+use crate::stats::TenantStats;
+
+/// An organisation or bot. A call gets it from its credential.
+#[derive(Debug)]
+pub struct Tenant {
+    /// Its id.
+    pub id: TenantId,
+    policy: ArcSwap<Policy>,
+    pub(crate) stats: TenantStats,
+    pub(crate) events: EventLog,
+    /// By model profile, of which the configuration names few.
+    calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
+}
+
+/// What an operator decided for a tenant. A reload replaces it as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// What its clients may send and keep.
+    pub limits: Limits,
+    /// When its sessions are compacted, and how far.
+    pub compaction: CompactionPolicy,
+    pub(crate) max_sessions: usize,
+    pub(crate) ttl_ms: u64,
+    pub(crate) sweep_ms: u64,
+}
+
+/// All tenants that are known: those of the configuration, and those that still have
+/// sessions in the journal.
+#[derive(Debug)]
+pub struct Tenants {
+    config: ArcSwap<EngineConfig>,
+    by_id: DashMap<TenantId, Arc<Tenant>>,
+}
+
+impl Tenant {
+    pub(crate) fn new(id: TenantId, policy: Policy) -> Self {
+        Self {
+            id,
+            policy: ArcSwap::from_pointee(policy),
+            stats: TenantStats::default(),
+            events: EventLog::default(),
+            calibrations: Mutex::default(),
+        }
+    }
+
+    /// How what a model's provider charges differs from what is counted.
+    pub(crate) fn calibration(&self, model: &str) -> Calibration {
+        self.calibrations().get(model).copied().unwrap_or_default()
+    }
+
+    /// Learns from what was charged for a window that was counted.
+    pub(crate) fn calibrate(&self, model: &str, counted: u64, charged: u64) {
+        let mut all = self.calibrations();
+        if !all.contains_key(model) {
+            all.insert(model.into(), Calibration::default());
+        }
+        if let Some(calibration) = all.get_mut(model) {
+            calibration.observe(counted, charged);
+        }
+    }
+
+    fn calibrations(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Calibration>> {
+        self.calibrations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What applies to it now.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.policy.load().ttl_ms
+    }
+}
+
+impl Policy {
+    /// What applies to a tenant with these limits of its own.
+    pub(crate) fn new(config: &EngineConfig, own: &TenantLimits) -> Self {
+        let mut limits = config.limits.clone();
+        limits.max_history_turns = own.max_history_turns.unwrap_or(limits.max_history_turns);
+        limits.max_history_bytes = own.max_history_bytes.unwrap_or(limits.max_history_bytes);
+        let ttl_ms = ms(own.session_ttl.unwrap_or(config.sessions.session_ttl)).max(1);
+        let sweep_ms = config.sessions.sweep_interval.map_or(ttl_ms / 4, ms).max(1);
+        Self {
+            limits,
+            compaction: CompactionPolicy {
+                enabled: config.compaction.is_on(),
+                ..config.compaction.policy
+            },
+            max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),
+            ttl_ms,
+            sweep_ms,
+        }
+    }
+
+    /// What applies to the tenant of this id. One that the configuration does not name has
+    /// the common limits.
+    fn of(config: &EngineConfig, id: &TenantId) -> Self {
+        let own = config.tenants.iter().find(|tenant| tenant.id == *id);
+        let own = own.map(|tenant| tenant.limits.clone());
+        Self::new(config, &own.unwrap_or_default())
+    }
+
+    /// True when histories may keep less than under the other policy.
+    fn keeps_less_than(&self, other: &Self) -> bool {
+        let (is, was) = (&self.limits, &other.limits);
+        is.max_history_turns < was.max_history_turns
+            || is.max_history_bytes < was.max_history_bytes
+            || is.pinned_turns < was.pinned_turns
+            || is.pinned_bytes < was.pinned_bytes
+    }
+}
+
+impl Tenants {
+    /// The tenants of a configuration.
+    pub(crate) fn new(config: Arc<EngineConfig>) -> Self {
+        let tenants = Self {
+            config: ArcSwap::new(config),
+            by_id: DashMap::new(),
+        };
+        for tenant in &tenants.config.load().tenants {
+            tenants.get_or_insert(&tenant.id);
+        }
+        tenants
+    }
+
+    /// The tenant of this id, if it is known.
+    pub fn get(&self, id: &TenantId) -> Option<Arc<Tenant>> {
+        self.by_id.get(id).map(|tenant| Arc::clone(&tenant))
+    }
+
+    /// All tenants, ordered by id.
+    pub fn all(&self) -> Vec<Arc<Tenant>> {
+        let mut all: Vec<_> = self
+            .by_id
+            .iter()
+            .map(|tenant| Arc::clone(&tenant))
+            .collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
+    /// The tenant of a session in the journal. One that the configuration does not name any
+    /// more has the common limits until its sessions end.
+    pub fn get_or_insert(&self, id: &TenantId) -> Arc<Tenant> {
+        if let Some(known) = self.get(id) {
+            return known;
+        }
+        let new = || {
+            let policy = Policy::of(&self.config.load(), id);
+            Arc::new(Tenant::new(id.clone(), policy))
+        };
+        Arc::clone(&self.by_id.entry(id.clone()).or_insert_with(new))
+    }
+
+    /// Applies another configuration. Gives the tenants whose histories may keep less now.
+    pub(crate) fn reconfigure(&self, config: &Arc<EngineConfig>) -> Vec<Arc<Tenant>> {
+        // First: a tenant that a call brings up now must not get the old policy.
+        self.config.store(Arc::clone(config));
+        for tenant in &config.tenants {
+            self.get_or_insert(&tenant.id);
+        }
+        let mut shortened = Vec::new();
+        for tenant in self.all() {
+            let policy = Policy::of(config, &tenant.id);
+            if policy.keeps_less_than(&tenant.policy()) {
+                shortened.push(Arc::clone(&tenant));
+            }
+            tenant.policy.store(Arc::new(policy));
+        }
+        shortened
+    }
+}
+
+/// A duration in whole milliseconds.
+pub(crate) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
