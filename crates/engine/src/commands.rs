@@ -22,7 +22,7 @@ use crate::tenants::Tenant;
 
 pub use append::AppendOutcome;
 pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
-pub use history::{HistoryPage, HistoryQuery, HistoryScope, TurnRange};
+pub use history::{HistoryPage, HistoryQuery, HistoryScope};
 
 /// The commands on sessions. Cheap to clone.
 #[derive(Clone, Debug)]

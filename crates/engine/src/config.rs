@@ -7,8 +7,8 @@ use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::outbox::{RetryPolicy, Subscription};
 
-use crate::compaction::CompactionConfig;
 use crate::commands::ContextConfig;
+use crate::compaction::CompactionConfig;
 use crate::hooks::Hook;
 
 /// All of it.

@@ -171,10 +171,7 @@ impl Engine {
             warn!(%error, "not all sessions above the new caps could be evicted yet");
         }
         match self.sessions.sweep(None).await {
-            Ok(expired) => info!(
-                expired = expired.len(),
-                "another configuration applies"
-            ),
+            Ok(expired) => info!(expired = expired.len(), "another configuration applies"),
             Err(error) => warn!(%error, "not all expired sessions could be ended yet"),
         }
     }

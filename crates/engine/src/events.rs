@@ -12,7 +12,6 @@ use memoird_core::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-
 /// Events of a tenant that are kept: some hundred bytes each.
 pub const EVENTS_KEPT: usize = 4_096;
 

@@ -22,7 +22,7 @@ use crate::stats::Stats;
 use crate::worker::Supervisor;
 
 use dispatcher::Dispatcher;
-use retention::{RetentionWorker, RetentionConfig};
+use retention::{RetentionConfig, RetentionWorker};
 
 pub(crate) use outbox::Outbox;
 pub use port::{Hook, HookCall, HookError, HookFuture, Retry, SessionContent};

@@ -31,7 +31,7 @@ mod worker;
 pub use blocking::Blocking;
 pub use commands::{
     AppendOutcome, Commands, ContextConfig, ContextModel, ContextOutcome, ContextRequest,
-    HistoryPage, HistoryQuery, HistoryScope, TurnRange,
+    HistoryPage, HistoryQuery, HistoryScope,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, SessionDetail, SummarizeError, Summarizer,

@@ -151,7 +151,9 @@ impl Commands {
         let model = models.current().get(&request.model)?;
         let budget = model.profile.budget.overridden(request.budget);
         let input_budget = budget.input(request.attempt)?;
-        let fixed_digest = models.prompts.digest([&request.system, &request.tools_json]);
+        let fixed_digest = models
+            .prompts
+            .digest([&request.system, &request.tools_json]);
         let is_counted = model.counter.is_some() && !request.peek;
         let counted_by_provider =
             is_counted.then(|| (request.system.clone(), request.tools_json.clone()));
@@ -340,9 +342,7 @@ impl Plan {
     fn note_use(&self, update: &mut Update<'_>, window: &Window) -> Option<Effect> {
         if !self.keep {
             let model = &self.model.profile.name;
-            update
-                .session
-                .note_sent(model, self.policy, window.counted);
+            update.session.note_sent(model, self.policy, window.counted);
         }
         let grain_ms = (update.policy.ttl_ms / 64).clamp(1, GRAIN_MS_MAX);
         let change = update

@@ -18,6 +18,8 @@ pub enum HistoryScope {
     Live,
     /// All turns of a generation, of an ended one too.
     Journal,
+    /// [`Self::Journal`] where there is a journal, else [`Self::Live`].
+    Longest,
 }
 
 /// Which turns to read.
@@ -25,13 +27,6 @@ pub enum HistoryScope {
 pub struct HistoryQuery {
     /// From where.
     pub scope: HistoryScope,
-    /// Which turns of it.
-    pub range: TurnRange,
-}
-
-/// A range of the turns of a generation.
-#[derive(Clone, Copy, Debug)]
-pub struct TurnRange {
     /// Of which generation; `None`: the live one, in the journal else the newest.
     pub generation: Option<Generation>,
     /// Only turns after this one.
@@ -68,49 +63,35 @@ impl Commands {
         query: HistoryQuery,
     ) -> Result<HistoryPage, EngineError> {
         let session = SessionRef::new(tenant, session);
-        let page = match query.scope {
-            HistoryScope::Live => self.live_history(&session, query.range).await?,
-            HistoryScope::Journal => self.journal_history(&session, query.range).await?,
+        let is_live = match query.scope {
+            HistoryScope::Live => true,
+            HistoryScope::Journal => false,
+            HistoryScope::Longest => !self.shared.sessions.have_journal(),
+        };
+        let page = match is_live {
+            true => self.live_history(&session, query).await?,
+            false => self.journal_history(&session, query).await?,
         };
         page.ok_or_else(|| EngineError::GenerationNotFound {
             session: session.key.session.clone(),
-            generation: query.range.generation,
+            generation: query.generation,
         })
-    }
-
-    /// Turns of a generation: all of them where there is a journal, else those that the live
-    /// history keeps.
-    ///
-    /// # Errors
-    /// Those of [`Self::history`].
-    pub async fn turns_after(
-        &self,
-        tenant: &Arc<Tenant>,
-        session: &SessionId,
-        range: TurnRange,
-    ) -> Result<HistoryPage, EngineError> {
-        let scope = match self.shared.sessions.have_journal() {
-            true => HistoryScope::Journal,
-            false => HistoryScope::Live,
-        };
-        self.history(tenant, session, HistoryQuery { scope, range })
-            .await
     }
 
     async fn live_history(
         &self,
         session: &SessionRef,
-        range: TurnRange,
+        query: HistoryQuery,
     ) -> Result<Option<HistoryPage>, EngineError> {
         let read = self.shared.sessions.view(session, |session, _| {
             let head = session.head();
-            let is_other = range
+            let is_other = query
                 .generation
                 .is_some_and(|named| named != head.generation);
             (!is_other).then(|| HistoryPage {
                 generation: Some(head.generation),
                 subject: head.subject.clone(),
-                ..page_of(session.history().turns_after(range.after_seq), range)
+                ..page_of(session.history().turns_after(query.after_seq), query)
             })
         });
         read.await
@@ -119,15 +100,15 @@ impl Commands {
     async fn journal_history(
         &self,
         session: &SessionRef,
-        range: TurnRange,
+        query: HistoryQuery,
     ) -> Result<Option<HistoryPage>, EngineError> {
         let journal_range = JournalRange {
-            after_seq: range.after_seq,
-            turns_max: range.turns_max,
-            bytes_max: range.bytes_max,
+            after_seq: query.after_seq,
+            turns_max: query.turns_max,
+            bytes_max: query.bytes_max,
         };
         let sessions = &self.shared.sessions;
-        let read = sessions.read_journal(session, range.generation, journal_range);
+        let read = sessions.read_journal(session, query.generation, journal_range);
         let page = read.await?;
         Ok(page.map(|page| {
             let last = page.turns.last().filter(|_| page.more);
@@ -135,22 +116,18 @@ impl Commands {
                 generation: page.generation,
                 subject: page.subject,
                 next_after_seq: last.map_or(0, |(seq, _)| *seq),
-                turns: page
-                    .turns
-                    .into_iter()
-                    .map(|(_, content)| content)
-                    .collect(),
+                turns: page.turns.into_iter().map(|(_, content)| content).collect(),
             }
         }))
     }
 }
 
-fn page_of<'a>(turns: impl Iterator<Item = &'a TurnRecord>, range: TurnRange) -> HistoryPage {
+fn page_of<'a>(turns: impl Iterator<Item = &'a TurnRecord>, query: HistoryQuery) -> HistoryPage {
     let mut page = HistoryPage::default();
     let mut bytes = 0;
     let mut last_seq = 0;
     for turn in turns {
-        if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
+        if page.turns.len() >= query.turns_max || bytes >= query.bytes_max {
             page.next_after_seq = last_seq;
             break;
         }

@@ -26,21 +26,21 @@ impl Commands {
         let session = SessionRef::new(tenant, session);
         // What is queued is the whole state, and not only what the patch says.
         let bytes = patch.len().max(tenant.policy().limits.state_bytes);
-        let patched = self
-            .shared
-            .sessions
-            .update(&session, UpdateOptions::of_live(bytes), |update| {
-                let limits = &update.policy.limits;
-                let (state, change) =
-                    update
-                        .session
-                        .patch_state(patch, expected_version, limits, update.now)?;
-                Ok::<_, EngineError>(Decision {
-                    outcome: state,
-                    effect: Some(Effect::change(change)),
-                    is_use: true,
-                })
-            });
+        let patched =
+            self.shared
+                .sessions
+                .update(&session, UpdateOptions::of_live(bytes), |update| {
+                    let limits = &update.policy.limits;
+                    let (state, change) =
+                        update
+                            .session
+                            .patch_state(patch, expected_version, limits, update.now)?;
+                    Ok::<_, EngineError>(Decision {
+                        outcome: state,
+                        effect: Some(Effect::change(change)),
+                        is_use: true,
+                    })
+                });
         patched.await
     }
 }

@@ -188,25 +188,23 @@ impl Compaction {
     ) -> Result<CompactionOutcome, CompactionError> {
         let remembers = !self.sessions().have_journal();
         let options = UpdateOptions::of_live(2 * made.summary.text.len());
-        let committed = self
-            .sessions()
-            .update(&request.session, options, |update| {
-                if update.version != version {
-                    return Err(CompactionError::Discarded);
-                }
-                let session = &mut *update.session;
-                let change = session
-                    .compact(snapshot.generation, &made.summary, remembers)
-                    .ok_or(CompactionError::Discarded)?;
-                if let Some((scale, tokens)) = snapshot.scale.zip(made.turn_tokens) {
-                    session.note_summary_tokens(scale, tokens);
-                }
-                Ok(Decision {
-                    outcome: update.view(),
-                    effect: Some(Effect::change(change)),
-                    is_use: false,
-                })
-            });
+        let committed = self.sessions().update(&request.session, options, |update| {
+            if update.version != version {
+                return Err(CompactionError::Discarded);
+            }
+            let session = &mut *update.session;
+            let change = session
+                .compact(snapshot.generation, &made.summary, remembers)
+                .ok_or(CompactionError::Discarded)?;
+            if let Some((scale, tokens)) = snapshot.scale.zip(made.turn_tokens) {
+                session.note_summary_tokens(scale, tokens);
+            }
+            Ok(Decision {
+                outcome: update.view(),
+                effect: Some(Effect::change(change)),
+                is_use: false,
+            })
+        });
         let session = committed.await.map_err(|error| match error {
             CompactionError::Refused(EngineError::SessionNotFound { .. }) => {
                 CompactionError::Discarded

@@ -5,10 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use memoird_core::compaction::Body;
 use memoird_core::compaction::check::Rejection;
 use memoird_core::compaction::prompt::parse_answer;
 use memoird_core::compaction::spoken::Spoken;
-use memoird_core::compaction::Body;
 use memoird_core::ids::SessionKey;
 use memoird_core::session::Snapshot;
 use memoird_core::turn::{Role, estimate_tokens};
@@ -206,12 +206,17 @@ impl SummarizerCalls<'_> {
             answered,
             Err(SummarizeError::Later { .. } | SummarizeError::Misconfigured { .. })
         ));
-        let rejected =
-            |why: Rejection| Missing::Error(CompactionError::Failed(failure_of(&why), CompactionResult::Rejected));
+        let rejected = |why: Rejection| {
+            Missing::Error(CompactionError::Failed(
+                failure_of(&why),
+                CompactionResult::Rejected,
+            ))
+        };
         match answered {
             Ok(SummarizerAnswer::Body(body)) => Ok(body),
             Ok(SummarizerAnswer::Text {
-                end: TextEnd::CutOff, ..
+                end: TextEnd::CutOff,
+                ..
             }) => Err(rejected(Rejection::CutOff)),
             Ok(SummarizerAnswer::Text {
                 end: TextEnd::Refused,
@@ -235,9 +240,13 @@ impl SummarizerCalls<'_> {
 
     /// Calls it in a task of its own, so that a panic ends nothing else: `None` for a panic.
     /// What computes in this process does so off the executor's threads.
-    async fn in_a_task(&self, request: Arc<SummaryRequest>) -> Option<Result<SummarizerAnswer, SummarizeError>> {
+    async fn in_a_task(
+        &self,
+        request: Arc<SummaryRequest>,
+    ) -> Option<Result<SummarizerAnswer, SummarizeError>> {
         let summarizer = Arc::clone(self.summarizer);
-        let may_hold_up = summarizer.is_remote() || self.compaction.shared.blocking == Blocking::Inline;
+        let may_hold_up =
+            summarizer.is_remote() || self.compaction.shared.blocking == Blocking::Inline;
         // Dropped with this call, and the task with it.
         let mut task = JoinSet::new();
         match may_hold_up {

@@ -113,7 +113,10 @@ impl CompactionQueue {
     ) -> Option<CompactionRequest> {
         let mut queue = self.lock();
         let load = |request: &CompactionRequest| running.get(request.tenant()).copied();
-        let loads = queue.waiting.iter().map(|request| load(request).unwrap_or(0));
+        let loads = queue
+            .waiting
+            .iter()
+            .map(|request| load(request).unwrap_or(0));
         let (index, _) = loads
             .enumerate()
             .filter(|(_, load)| *load < tenant_max)

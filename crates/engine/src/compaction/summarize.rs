@@ -116,9 +116,7 @@ impl Compaction {
         let (turns, through_seq) = self.read_span(session, snapshot, bytes_max).await?;
         let shown = snapshot.shown.clone();
         let previous = snapshot.previous.as_ref();
-        let mut notes = previous
-            .map(|last| last.notes.clone())
-            .unwrap_or_default();
+        let mut notes = previous.map(|last| last.notes.clone()).unwrap_or_default();
         let decode = move || {
             let text = |(seq, content): &(u64, Arc<[u8]>)| {
                 let turn = encoding::open(content)?;

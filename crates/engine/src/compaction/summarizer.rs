@@ -76,7 +76,8 @@ pub enum TextEnd {
 }
 
 /// The answer, on its way.
-pub type SummarizerFuture<'a> = Pin<Box<dyn Future<Output = Result<SummarizerAnswer, SummarizeError>> + Send + 'a>>;
+pub type SummarizerFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<SummarizerAnswer, SummarizeError>> + Send + 'a>>;
 
 /// Why there is no summary.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -84,7 +84,10 @@ impl Dispatcher {
 
     /// When the next delivery is due that no attempt stands in the way of.
     fn next_due(&self) -> Option<Steady> {
-        let may_start = self.queues.values().filter(|queue| self.room_for(queue) > 0);
+        let may_start = self
+            .queues
+            .values()
+            .filter(|queue| self.room_for(queue) > 0);
         may_start.filter_map(HookQueue::wants_at).min()
     }
 
@@ -274,7 +277,10 @@ impl Dispatcher {
         names.sort_unstable();
         for (_, name) in names {
             let now = self.hooks.shared.sessions.now();
-            let room = self.queues.get(&name).map_or(0, |queue| self.room_for(queue));
+            let room = self
+                .queues
+                .get(&name)
+                .map_or(0, |queue| self.room_for(queue));
             let Some(queue) = self.queues.get_mut(&name) else {
                 continue;
             };

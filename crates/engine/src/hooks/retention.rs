@@ -77,9 +77,7 @@ impl Worker for RetentionWorker {
         let pruned = shared
             .outbox
             .with_store(move |store| store.prune(before, ROWS_MAX));
-        self.has_more = pruned
-            .await
-            .map_err(|error| WorkError(error.to_string()))?;
+        self.has_more = pruned.await.map_err(|error| WorkError(error.to_string()))?;
         Ok(())
     }
 }

@@ -86,7 +86,10 @@ impl Census {
     }
 
     /// True when every session that lives is in this process's table.
-    #[allow(clippy::unused_self, reason = "not so where several daemons share a store")]
+    #[allow(
+        clippy::unused_self,
+        reason = "not so where several daemons share a store"
+    )]
     pub(super) fn is_complete(&self) -> bool {
         true
     }
@@ -215,13 +218,25 @@ mod tests {
             assert_eq!(census.reserve(&large), Reservation::Taken);
         }
         assert_eq!(census.reserve(&small), Reservation::Taken);
-        assert_eq!(census.reserve(&small), Reservation::EvictFrom(large.id.clone()));
-        assert_eq!(census.reserve(&large), Reservation::EvictFrom(large.id.clone()));
+        assert_eq!(
+            census.reserve(&small),
+            Reservation::EvictFrom(large.id.clone())
+        );
+        assert_eq!(
+            census.reserve(&large),
+            Reservation::EvictFrom(large.id.clone())
+        );
         census.give_back(&large.id);
         assert_eq!(census.reserve(&small), Reservation::Taken);
         // Two and two: whoever asks pays.
-        assert_eq!(census.reserve(&small), Reservation::EvictFrom(small.id.clone()));
-        assert_eq!(census.reserve(&large), Reservation::EvictFrom(large.id.clone()));
+        assert_eq!(
+            census.reserve(&small),
+            Reservation::EvictFrom(small.id.clone())
+        );
+        assert_eq!(
+            census.reserve(&large),
+            Reservation::EvictFrom(large.id.clone())
+        );
     }
 
     #[test]
@@ -229,7 +244,10 @@ mod tests {
         let census = Census::new(0);
         let capped = tenant("capped", 1);
         assert_eq!(census.reserve(&capped), Reservation::Taken);
-        assert_eq!(census.reserve(&capped), Reservation::EvictFrom(capped.id.clone()));
+        assert_eq!(
+            census.reserve(&capped),
+            Reservation::EvictFrom(capped.id.clone())
+        );
         census.take_anyway(&capped.id);
         assert_eq!(
             census.overfull(&[Arc::clone(&capped)]),

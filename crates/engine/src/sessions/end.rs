@@ -10,8 +10,8 @@ use memoird_core::ids::{Generation, HookName, SessionId, SessionKey, TenantId};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady};
 
-use super::slot::{Slot, SlotInner, SlotState};
 use super::Sessions;
+use super::slot::{Slot, SlotInner, SlotState};
 use crate::journal::{Permit, Submitted};
 
 /// A generation that ended.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::change::EndReason;
 
-use super::census::{ReservedPlace, Reservation};
+use super::census::{Reservation, ReservedPlace};
 use super::end::{EndAttempt, EndCondition, EndRequest};
 use super::expiry::{BATCH_SESSIONS, wait_for_ends};
 use super::slot::Slot;

@@ -30,10 +30,7 @@ impl Sessions {
     }
 
     /// Loads a session that the table does not have.
-    async fn load_missing(
-        &self,
-        session: &SessionRef,
-    ) -> Result<Option<Arc<Slot>>, EngineError> {
+    async fn load_missing(&self, session: &SessionRef) -> Result<Option<Arc<Slot>>, EngineError> {
         let _flight = self.shared.single_flight.enter(&session.key).await;
         if let Some(slot) = self.shared.table.get(&session.key) {
             return Ok(Some(slot));

@@ -164,10 +164,7 @@ impl SlotInner {
 /// put into the table.
 impl Drop for Slot {
     fn drop(&mut self) {
-        let inner = self
-            .inner
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         inner.set_state(&self.tenant, SlotState::Ended);
     }
 }

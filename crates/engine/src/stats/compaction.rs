@@ -80,7 +80,9 @@ impl CompactionStats {
     /// One ended.
     pub(crate) fn count(&self, trigger: Trigger, outcome: CompactionResult) {
         let row = Trigger::ALL.iter().position(|known| *known == trigger);
-        let column = CompactionResult::ALL.iter().position(|known| *known == outcome);
+        let column = CompactionResult::ALL
+            .iter()
+            .position(|known| *known == outcome);
         if let (Some(row), Some(column)) = (row, column) {
             self.outcomes[row][column].fetch_add(1, Ordering::Relaxed);
         }

@@ -78,7 +78,7 @@ impl Bot {
     }
 
     pub(crate) fn of(engine: &Engine, tenant: &str) -> Self {
-        let tenant = engine.tenant(&tenant_id(tenant)).unwrap();
+        let tenant = engine.tenants.get(&tenant_id(tenant)).unwrap();
         Self {
             engine: engine.clone(),
             tenant,
@@ -99,18 +99,21 @@ impl Bot {
         command: AppendCommand,
     ) -> Result<AppendOutcome, EngineError> {
         self.engine
+            .commands
             .append(&self.tenant, &session_id(session), command)
             .await
     }
 
     pub(crate) async fn view(&self, session: &str) -> Result<SessionView, EngineError> {
         self.engine
+            .commands
             .session(&self.tenant, &session_id(session))
             .await
     }
 
     pub(crate) async fn end(&self, session: &str) -> Result<SessionView, EngineError> {
         self.engine
+            .commands
             .end_session(&self.tenant, &session_id(session))
             .await
     }
@@ -120,6 +123,7 @@ impl Bot {
         session: &str,
     ) -> Result<(SessionView, Generation), EngineError> {
         self.engine
+            .commands
             .reset_session(&self.tenant, &session_id(session), false)
             .await
     }
@@ -129,6 +133,7 @@ impl Bot {
         session: &str,
     ) -> Result<(SessionView, Generation), EngineError> {
         self.engine
+            .commands
             .reset_session(&self.tenant, &session_id(session), true)
             .await
     }
@@ -141,6 +146,7 @@ impl Bot {
     ) -> Result<State, EngineError> {
         let session = session_id(session);
         self.engine
+            .commands
             .patch_state(&self.tenant, &session, patch, expected_version)
             .await
     }
@@ -172,6 +178,7 @@ impl Bot {
     ) -> Result<(Vec<String>, u64), EngineError> {
         let page = self
             .engine
+            .commands
             .history(&self.tenant, &session_id(session), query)
             .await?;
         Ok((
@@ -194,7 +201,11 @@ impl Bot {
         let mut next = None;
         loop {
             let after = next.as_ref().map(|(id, last_access)| (id, *last_access));
-            let page = self.engine.sessions(&self.tenant, after, page_size).await;
+            let page = self
+                .engine
+                .commands
+                .sessions(&self.tenant, after, page_size)
+                .await;
             views.extend(page.sessions);
             next = page.next;
             if next.is_none() {
@@ -216,6 +227,7 @@ impl Bot {
         for view in self.views(100).await {
             let page = self
                 .engine
+                .commands
                 .history(&self.tenant, &view.session, ALL)
                 .await
                 .unwrap();

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
-use memoird_engine::{EVENTS_KEPT, Engine, EngineConfig, Event, EventKind, Seen, Watched, Watcher};
+use memoird_engine::{
+    EVENTS_KEPT, Engine, EngineConfig, Event, EventKind, WatchItem, WatchScope, Watcher,
+};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -14,7 +16,7 @@ use crate::hooks::{hooked, with_hooks};
 use crate::kit::{TTL, World, begun, capped, settle, soon, unswept, unswept_with_cap};
 
 /// All that a watcher can be told at this moment.
-async fn told(watcher: &mut Watcher) -> Vec<Seen> {
+async fn told(watcher: &mut Watcher) -> Vec<WatchItem> {
     let mut all = Vec::new();
     while let Some(seen) = begun(&mut Box::pin(watcher.next())).await {
         all.push(seen);
@@ -24,8 +26,8 @@ async fn told(watcher: &mut Watcher) -> Vec<Seen> {
 
 async fn events(watcher: &mut Watcher) -> Vec<Event> {
     let event = |seen| match seen {
-        Seen::Event { event, .. } => event,
-        Seen::Missed { count, .. } => panic!("{count} were missed"),
+        WatchItem::Event { event, .. } => event,
+        WatchItem::Missed { count, .. } => panic!("{count} were missed"),
     };
     told(watcher).await.into_iter().map(event).collect()
 }
@@ -68,7 +70,9 @@ fn words(events: &[Event]) -> Vec<String> {
 }
 
 fn mine(engine: &Engine, bot: &Bot, after: Option<u64>) -> Watcher {
-    engine.watch(Watched::Tenant(bot.tenant.clone()), after)
+    engine
+        .events
+        .watch(WatchScope::Tenant(bot.tenant.clone()), after)
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +186,7 @@ async fn nothing_is_told_before_the_disk_has_it() {
     assert!(begun(&mut next).await.is_none());
     world.store.let_commits_go();
     say.await.unwrap();
-    let Seen::Event { event, .. } = soon(next).await else {
+    let WatchItem::Event { event, .. } = soon(next).await else {
         panic!("nothing was missed")
     };
     assert_eq!(event.kind, EventKind::Created);
@@ -199,7 +203,7 @@ async fn nobody_is_told_of_another_tenants_sessions() {
     .await;
     let bots = ["a", "b", "quiet"].map(|id| Bot::of(&engine, id));
     let mut watchers = bots.each_ref().map(|bot| mine(&engine, bot, Some(0)));
-    let mut all = engine.watch(Watched::All, None);
+    let mut all = engine.events.watch(WatchScope::All, None);
     for text in ["one", "two", "three"] {
         for bot in &bots[..2] {
             bot.say("s", text).await.unwrap();
@@ -211,7 +215,7 @@ async fn nobody_is_told_of_another_tenants_sessions() {
     assert!(told(&mut watchers[2]).await.is_empty());
     let mut by_tenant = std::collections::BTreeMap::<_, Vec<_>>::new();
     for seen in told(&mut all).await {
-        let Seen::Event { tenant, event } = seen else {
+        let WatchItem::Event { tenant, event } = seen else {
             panic!("nothing was missed")
         };
         by_tenant
@@ -232,7 +236,7 @@ async fn nobody_is_told_of_another_tenants_sessions() {
 async fn an_operator_who_watches_all_sees_a_tenant_that_comes_later() {
     let engine = World::new(unswept()).open().await;
     Bot::acme(&engine).say("before", "hello").await.unwrap();
-    let mut all = engine.watch(Watched::All, None);
+    let mut all = engine.events.watch(WatchScope::All, None);
     let mut config = unswept();
     config.tenants.push(capped("new", 0));
     engine.reconfigure(config).await;
@@ -256,13 +260,13 @@ async fn whoever_is_too_slow_is_told_how_much_is_missing() {
     }
     for (watcher, after) in [(&mut slow, 0), (&mut late, 7)] {
         let mut seen = told(watcher).await.into_iter();
-        let Some(Seen::Missed { count, .. }) = seen.next() else {
+        let Some(WatchItem::Missed { count, .. }) = seen.next() else {
             panic!("nothing is missing")
         };
         assert_eq!(count, total - EVENTS_KEPT as u64 - after);
         let ids = seen.map(|seen| match seen {
-            Seen::Event { event, .. } => event.id,
-            Seen::Missed { count, .. } => panic!("{count} more are missing"),
+            WatchItem::Event { event, .. } => event.id,
+            WatchItem::Missed { count, .. } => panic!("{count} more are missing"),
         });
         assert!(ids.eq(total - EVENTS_KEPT as u64 + 1..=total));
     }
@@ -320,7 +324,8 @@ async fn a_wait_that_is_given_up_loses_nothing() {
     }
     for pause_us in 0..400 {
         let wait = Duration::from_micros(pause_us % 700);
-        if let Ok(Seen::Event { event, .. }) = tokio::time::timeout(wait, watcher.next()).await {
+        if let Ok(WatchItem::Event { event, .. }) = tokio::time::timeout(wait, watcher.next()).await
+        {
             ids.push(event.id);
         }
     }

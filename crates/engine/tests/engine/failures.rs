@@ -319,7 +319,7 @@ async fn a_list_that_is_read_while_sessions_are_reloaded_is_complete() {
     world.store.fail_commits(1);
     let mut append = Box::pin(bot.say("b", "lost"));
     assert!(begun(&mut append).await.is_none());
-    let page = engine.sessions(&bot.tenant, None, 10).await;
+    let page = engine.commands.sessions(&bot.tenant, None, 10).await;
     let mut ids: Vec<_> = page
         .sessions
         .iter()

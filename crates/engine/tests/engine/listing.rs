@@ -42,7 +42,7 @@ async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended
             settle().await;
             bot.say(id, "hello").await.unwrap();
         }
-        let page = engine.sessions(&bot.tenant, None, 2).await;
+        let page = engine.commands.sessions(&bot.tenant, None, 2).await;
         let (last, last_access) = page.next.unwrap();
         assert_eq!(last.as_str(), "d");
         settle().await;
@@ -51,6 +51,7 @@ async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended
             _ => drop(bot.end("d").await.unwrap()),
         }
         let rest = engine
+            .commands
             .sessions(&bot.tenant, Some((&last, last_access)), 10)
             .await;
         let ids: Vec<_> = rest
@@ -70,11 +71,12 @@ async fn a_list_misses_nobody_of_the_millisecond_whose_last_session_was_used() {
     for id in ["a", "b", "c", "d"] {
         bot.say(id, "hello").await.unwrap();
     }
-    let page = engine.sessions(&bot.tenant, None, 2).await;
+    let page = engine.commands.sessions(&bot.tenant, None, 2).await;
     let (last, last_access) = page.next.unwrap();
     settle().await;
     bot.say(last.as_str(), "again").await.unwrap();
     let rest = engine
+        .commands
         .sessions(&bot.tenant, Some((&last, last_access)), 10)
         .await;
     let ids: Vec<_> = rest
@@ -94,10 +96,18 @@ async fn a_list_behind_the_end_of_time_is_empty() {
     let behind = (&session_id("a"), Steady(0));
     assert!(
         engine
+            .commands
             .sessions(&bot.tenant, Some(behind), 10)
             .await
             .sessions
             .is_empty()
     );
-    assert!(engine.sessions(&bot.tenant, None, 0).await.next.is_none());
+    assert!(
+        engine
+            .commands
+            .sessions(&bot.tenant, None, 0)
+            .await
+            .next
+            .is_none()
+    );
 }

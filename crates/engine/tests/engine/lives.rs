@@ -73,6 +73,7 @@ async fn a_turn_is_kept_to_the_byte_with_its_seq_and_time() {
     for scope in [HistoryScope::Live, HistoryScope::Journal] {
         let query = HistoryQuery { scope, ..ALL };
         let page = engine
+            .commands
             .history(&bot.tenant, &session_id("a"), query)
             .await
             .unwrap();
@@ -151,7 +152,7 @@ async fn a_session_past_its_ttl_is_dead_at_once_also_between_two_sweeps() {
     let stats = bot.stats();
     assert_eq!((stats.expired, stats.ended, stats.sessions_live), (6, 0, 2));
 
-    let swept = engine.sweep(Some(&tenant_id(ACME))).await.unwrap();
+    let swept = engine.sessions.sweep(Some(&tenant_id(ACME))).await.unwrap();
     let swept: Vec<_> = swept
         .iter()
         .map(|end| (end.session.as_str(), end.reason))
@@ -339,7 +340,7 @@ async fn two_tenants_share_a_session_id_and_nothing_else() {
     assert_eq!(mine.live("a").await.unwrap(), ["mine"]);
     theirs.end("a").await.unwrap();
     assert_eq!((mine.list().await.len(), theirs.list().await.len()), (1, 0));
-    assert!(engine.tenant(&tenant_id("nobody")).is_none());
+    assert!(engine.tenants.get(&tenant_id("nobody")).is_none());
 }
 
 #[tokio::test(start_paused = true)]

@@ -189,7 +189,7 @@ async fn a_new_tenant_lives_by_its_limits_and_one_that_is_gone_by_the_common_one
     let engine = world.open().await;
     let acme = Bot::acme(&engine);
     acme.say("s", "hello").await.unwrap();
-    assert!(engine.tenant(&crate::kit::tenant_id("new")).is_none());
+    assert!(engine.tenants.get(&crate::kit::tenant_id("new")).is_none());
     engine
         .reconfigure(EngineConfig {
             tenants: vec![tenant("new", limits)],
@@ -213,7 +213,7 @@ async fn a_new_tenant_lives_by_its_limits_and_one_that_is_gone_by_the_common_one
     let engine = world.open().await;
     assert_eq!(Bot::acme(&engine).list().await, ["t", "s"]);
     sleep(TTL).await;
-    assert_eq!(engine.sweep(None).await.unwrap().len(), 3);
+    assert_eq!(engine.sessions.sweep(None).await.unwrap().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_engine::{SummaryAsk, TenantLimits};
+use memoird_engine::{SummaryRequest, TenantLimits};
 use tokio::time::sleep;
 
 use super::compacting;
@@ -36,7 +36,7 @@ async fn many(bot: &Bot, count: usize) {
 }
 
 fn asked_by(script: &Script, tenant: &str) -> usize {
-    let of = |ask: &&Arc<SummaryAsk>| ask.tenant.as_str() == tenant;
+    let of = |ask: &&Arc<SummaryRequest>| ask.tenant.as_str() == tenant;
     script.asked.lock().unwrap().iter().filter(of).count()
 }
 

@@ -175,7 +175,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
     }
     assert_eq!(script.times(), 3);
     assert_eq!(
-        acme.engine.summarizer_state(),
+        acme.engine.compaction.summarizer_state(),
         Some(("script".to_owned(), BreakerState::Open))
     );
     // Nobody asks any more, and nobody's session is blamed.
@@ -191,7 +191,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
     let allowed = Arc::new(Notify::new());
     script.will_now(Does::Waits(allowed.clone()));
     sleep(Duration::from_secs(60)).await;
-    let state = acme.engine.summarizer_state().unwrap().1;
+    let state = acme.engine.compaction.summarizer_state().unwrap().1;
     assert_eq!(state, BreakerState::HalfOpen);
     let trial = talks[0].clone();
     let mut trial = Box::pin(trial.compact(Some(2)));
@@ -227,7 +227,10 @@ async fn a_provider_that_hangs_is_left_alone_as_well_and_one_in_this_process_nev
             "timeout"
         };
         assert_eq!(talk.fails(Some(2)).await, expected);
-        assert_eq!(bot.engine.summarizer_state().is_some(), is_remote);
+        assert_eq!(
+            bot.engine.compaction.summarizer_state().is_some(),
+            is_remote
+        );
     }
 }
 

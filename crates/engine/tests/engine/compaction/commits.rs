@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memoird_core::compaction::BreakerView;
 use memoird_core::turn::Role;
-use memoird_engine::{EngineError, Machine, Outcome};
+use memoird_engine::{CompactionResult, EngineError, Machine};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
@@ -128,7 +128,7 @@ async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others()
         let outcomes = bot.stats().compaction.outcomes;
         outcomes
             .iter()
-            .any(|(_, outcome, count)| *outcome == Outcome::Discarded && *count > 0)
+            .any(|(_, outcome, count)| *outcome == CompactionResult::Discarded && *count > 0)
     };
     until(discarded).await;
     for _ in 0..100 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memoird_core::formats::MessageFormat;
 use memoird_core::turn::Role;
-use memoird_engine::{CountAsk, CountError, Counting, TokenCounter};
+use memoird_engine::{CountError, CountFuture, CountRequest, TokenCounter};
 use tokio::time::sleep;
 
 use super::compacting;
@@ -22,7 +22,7 @@ use crate::windows::{model, with_models};
 struct Teller {
     tells: Mutex<VecDeque<Option<u64>>>,
     then: Mutex<Option<u64>>,
-    asked: Mutex<Vec<CountAsk>>,
+    asked: Mutex<Vec<CountRequest>>,
 }
 
 impl Teller {
@@ -53,7 +53,7 @@ impl TokenCounter for Teller {
         MessageFormat::OpenAi
     }
 
-    fn count(&self, ask: CountAsk) -> Counting<'_> {
+    fn count(&self, ask: CountRequest) -> CountFuture<'_> {
         self.asked.lock().unwrap().push(ask);
         let told = self
             .tells

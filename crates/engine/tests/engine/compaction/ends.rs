@@ -36,7 +36,7 @@ async fn goes(way: Goes, bot: &Bot) {
         Goes::Evicted => drop(bot.say("b", "I take the place").await.unwrap()),
         Goes::Expires => {
             sleep(TTL + Duration::from_secs(1)).await;
-            bot.engine.sweep(None).await.unwrap();
+            bot.engine.sessions.sweep(None).await.unwrap();
         }
         Goes::Succeeded => {
             sleep(TTL + Duration::from_secs(1)).await;

@@ -81,6 +81,7 @@ impl Bot {
         keep: Option<u32>,
     ) -> Result<CompactionOutcome, EngineError> {
         self.engine
+            .compaction
             .compact_session(&self.tenant, &session_id(session), keep)
             .await
     }
@@ -147,6 +148,7 @@ async fn a_window_that_fills_up_gets_a_summary_before_anything_is_cut() {
     // What stands for the oldest turns takes none of them away.
     let live = bot
         .engine
+        .commands
         .history(&bot.tenant, &session_id("a"), ALL)
         .await
         .unwrap();
@@ -185,6 +187,7 @@ async fn the_next_summary_holds_the_last_one() {
     assert_eq!(last, 3);
     let detail = bot
         .engine
+        .compaction
         .session_detail(&bot.tenant, &session_id("a"))
         .await
         .unwrap();
@@ -324,6 +327,7 @@ async fn a_summary_that_is_taken_back_gives_the_turns_back_also_after_a_restart(
 impl Bot {
     async fn undo(&self, session: &str) -> Result<(memoird_engine::SessionView, u64), EngineError> {
         self.engine
+            .compaction
             .undo_compaction(&self.tenant, &session_id(session))
             .await
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use memoird_core::compaction::BreakerView;
 use memoird_core::turn::Role;
-use memoird_engine::SummaryAsk;
+use memoird_engine::SummaryRequest;
 
 use super::compacting;
 use super::script::{Does, Script, weight};
@@ -35,7 +35,7 @@ async fn roomy(script: &Arc<Script>) -> (World, Bot) {
 }
 
 /// What was asked and not refused for its length.
-fn answered(script: &Script) -> Vec<Arc<SummaryAsk>> {
+fn answered(script: &Script) -> Vec<Arc<SummaryRequest>> {
     let asked = script.asked.lock().unwrap().clone();
     asked
         .into_iter()
@@ -44,7 +44,7 @@ fn answered(script: &Script) -> Vec<Arc<SummaryAsk>> {
 }
 
 /// How much of each turn the asks hold.
-fn bytes_by_turn(asks: &[Arc<SummaryAsk>]) -> BTreeMap<u64, usize> {
+fn bytes_by_turn(asks: &[Arc<SummaryRequest>]) -> BTreeMap<u64, usize> {
     let mut bytes = BTreeMap::new();
     for turn in asks.iter().flat_map(|ask| ask.turns.iter()) {
         *bytes.entry(turn.seq).or_default() += turn.text.len();

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::identifiers;
 use memoird_core::compaction::notes::Notes;
-use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
+use memoird_engine::{
+    SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
+};
 use tokio::sync::Notify;
 
 /// What it does when it is asked.
@@ -33,7 +35,7 @@ pub(crate) struct Script {
     does: Mutex<VecDeque<Does>>,
     /// What it does once the script is over.
     then: Mutex<Does>,
-    pub(crate) asked: Mutex<Vec<Arc<SummaryAsk>>>,
+    pub(crate) asked: Mutex<Vec<Arc<SummaryRequest>>>,
     pub(crate) input_tokens_max: u64,
     /// An ask of more tokens is too long for it.
     pub(crate) too_long_over: u64,
@@ -82,24 +84,24 @@ impl Script {
 }
 
 /// Tokens of all that is asked, about.
-pub(crate) fn weight(ask: &SummaryAsk) -> u64 {
+pub(crate) fn weight(ask: &SummaryRequest) -> u64 {
     let texts = ask.previous.iter().map(|last| last.text.len());
     let texts = texts.chain(ask.turns.iter().map(|turn| turn.text.len()));
     let pieces = ask
-        .pieces
+        .chunks
         .iter()
         .map(|body| body.text(0, &Notes::default()).len());
     (texts.chain(pieces).sum::<usize>() / 4) as u64
 }
 
 /// All that was said, in one body.
-pub(crate) fn all_of(ask: &SummaryAsk) -> Body {
+pub(crate) fn all_of(ask: &SummaryRequest) -> Body {
     let mut identifiers_of: Vec<String> = Vec::new();
     let before = ask
         .previous
         .iter()
         .map(|last| &last.body)
-        .chain(&ask.pieces);
+        .chain(&ask.chunks);
     identifiers_of.extend(before.flat_map(|body| body.identifiers.iter().cloned()));
     let found = ask.turns.iter().flat_map(|turn| identifiers(&turn.text));
     identifiers_of.extend(found.map(|found| found.text.to_owned()));
@@ -135,7 +137,7 @@ impl Summarizer for Script {
         self.is_remote
     }
 
-    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
+    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
         self.asked.lock().unwrap().push(Arc::clone(&ask));
         let does = self
             .does
@@ -151,23 +153,23 @@ impl Summarizer for Script {
                 });
             }
             match does {
-                Does::Well => Ok(Answer::Body(all_of(&ask))),
+                Does::Well => Ok(SummarizerAnswer::Body(all_of(&ask))),
                 Does::Waits(allowed) => {
                     allowed.notified().await;
-                    Ok(Answer::Body(all_of(&ask)))
+                    Ok(SummarizerAnswer::Body(all_of(&ask)))
                 }
                 Does::Never => std::future::pending().await,
-                Does::Writes(text) => Ok(Answer::Text {
+                Does::Writes(text) => Ok(SummarizerAnswer::Text {
                     text: text.to_owned(),
-                    stop: Stop::Complete,
+                    end: TextEnd::Complete,
                 }),
-                Does::CutOff => Ok(Answer::Text {
+                Does::CutOff => Ok(SummarizerAnswer::Text {
                     text: "{\"session".to_owned(),
-                    stop: Stop::CutOff,
+                    end: TextEnd::CutOff,
                 }),
                 Does::Says(narrative) => {
                     let session_intent = "to talk".to_owned();
-                    Ok(Answer::Body(Body {
+                    Ok(SummarizerAnswer::Body(Body {
                         session_intent,
                         narrative,
                         ..Body::default()

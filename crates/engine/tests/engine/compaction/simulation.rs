@@ -125,7 +125,11 @@ impl Simulation {
             }
             7 | 8 => self.command().await,
             9 => match self.talk.undo().await {
-                Err(EngineError::JournalOff | EngineError::NoPlace) => panic!("no such thing"),
+                Err(
+                    EngineError::JournalOff
+                    | EngineError::NoRoomForSession
+                    | EngineError::RetriesExhausted,
+                ) => panic!("no such thing"),
                 _ => self.shown.clear(),
             },
             10 if self.dice.once_in(4) => {
@@ -236,6 +240,7 @@ impl Simulation {
         };
         let (engine, tenant) = (&self.talk.bot.engine, &self.talk.bot.tenant);
         let page = engine
+            .commands
             .history(tenant, &session_id("a"), query)
             .await
             .unwrap();

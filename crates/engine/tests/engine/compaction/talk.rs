@@ -160,6 +160,7 @@ impl Talk {
     ) -> Result<CompactionOutcome, EngineError> {
         self.bot
             .engine
+            .compaction
             .compact_session(&self.bot.tenant, &session_id(&self.session), keep)
             .await
     }
@@ -177,6 +178,7 @@ impl Talk {
         let undone = self
             .bot
             .engine
+            .compaction
             .undo_compaction(&self.bot.tenant, &session)
             .await;
         undone.map(|(_, restored)| restored)

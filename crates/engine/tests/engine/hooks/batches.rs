@@ -25,7 +25,7 @@ async fn swept(world: &World, sessions: usize) -> memoird_engine::Engine {
     }
     calls.join_all().await;
     sleep(TTL).await;
-    assert_eq!(engine.sweep(None).await.unwrap().len(), sessions);
+    assert_eq!(engine.sessions.sweep(None).await.unwrap().len(), sessions);
     engine
 }
 
@@ -81,7 +81,7 @@ async fn ends_that_go_on_and_on_do_not_keep_the_first_one_waiting() {
     }
     sleep(Duration::from_millis(200)).await;
     for call in hook.calls() {
-        let waited_ms = call.at.as_ms() - call.ended.ended_at.as_ms();
+        let waited_ms = call.at.as_ms() - call.content.ended_at.as_ms();
         assert!(waited_ms <= 110, "{waited_ms}");
     }
     let batches = hook.batches().len();
@@ -130,7 +130,7 @@ async fn what_has_no_room_in_a_batch_comes_in_the_next_one_and_is_no_failed_try(
     assert!(
         hook.calls()
             .iter()
-            .all(|call| call.attempt == 1 && call.ended.turns_omitted == 0)
+            .all(|call| call.attempt == 1 && call.content.turns_omitted == 0)
     );
     assert_eq!(states(&engine).await, [DeliveryState::Done; 50]);
 }

@@ -46,7 +46,6 @@ impl Daemon {
                 store: Arc::clone(&self.store),
                 machine: Arc::clone(&machine),
                 blocking: Blocking::Inline,
-                memories: None,
             };
             let outcome = life(&world.open().await).await;
             (outcome, machine.now().steady)
@@ -93,7 +92,7 @@ fn a_delivery_under_way_when_the_daemon_died_is_made_again() {
     });
     let calls = hook.calls();
     assert_eq!((calls.len(), &calls[0].delivery), (2, &calls[1].delivery));
-    assert_eq!(calls[0].ended, calls[1].ended, "to the last byte");
+    assert_eq!(calls[0].content, calls[1].content, "to the last byte");
 }
 
 #[test]

@@ -129,6 +129,7 @@ async fn a_reset_is_delivered_only_where_it_asks_for_that() {
     assert_eq!((hook.count(), deliveries(&engine).await.len()), (0, 0));
     bot.say("s", "with hooks").await.unwrap();
     let reset = engine
+        .commands
         .reset_session(&bot.tenant, &session_id("s"), true)
         .await
         .unwrap();
@@ -207,7 +208,7 @@ async fn a_hook_is_called_for_the_ends_and_the_tenants_it_wants_and_no_others() 
     }
     bot.end("ended").await.unwrap();
     sleep(TTL).await;
-    engine.sweep(None).await.unwrap();
+    engine.sessions.sweep(None).await.unwrap();
     other.say("x", "other").await.unwrap();
     other.end("x").await.unwrap();
     settle().await;

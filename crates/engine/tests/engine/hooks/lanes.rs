@@ -95,7 +95,7 @@ async fn a_hook_that_hangs_holds_up_no_call_and_no_sweep() {
     }
     sleep(TTL).await;
     // Nothing waits but for the disk: it is over before the clock moves.
-    let mut sweep = Box::pin(engine.sweep(None));
+    let mut sweep = Box::pin(engine.sessions.sweep(None));
     assert!(begun(&mut sweep).await.is_none());
     settle().await;
     assert_eq!(begun(&mut sweep).await.unwrap().unwrap().len(), 20);
@@ -115,7 +115,7 @@ async fn many_that_fail_do_not_hold_up_the_fresh_ones() {
     settle().await;
     let calls = hook.calls();
     assert_eq!(calls.len(), 51);
-    assert_eq!(calls[50].ended.session.as_str(), "fresh");
+    assert_eq!(calls[50].content.session.as_str(), "fresh");
 }
 
 #[tokio::test(start_paused = true)]

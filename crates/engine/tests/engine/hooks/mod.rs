@@ -20,7 +20,7 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::HookName;
 use memoird_core::outbox::{Delivery, DeliveryState, RetryPolicy, Subscription};
 use memoird_core::turn::{PartKind, Turn};
-use memoird_engine::{DeliveryView, Ended, Engine, EngineConfig, Hook, HookConfig};
+use memoird_engine::{DeliveryView, Engine, EngineConfig, Hook, HookConfig, SessionContent};
 use memoird_store::DeliveryFilter;
 
 use script::ScriptedHook;
@@ -70,7 +70,7 @@ pub(crate) fn with_hooks(
 }
 
 /// What the turns of an ended generation say.
-pub(crate) fn said(ended: &Ended) -> Vec<String> {
+pub(crate) fn said(ended: &SessionContent) -> Vec<String> {
     ended.turns.iter().map(|(_, turn)| text(turn)).collect()
 }
 
@@ -95,6 +95,7 @@ pub(crate) async fn deliveries(engine: &Engine) -> Vec<Delivery> {
 
 pub(crate) async fn views(engine: &Engine) -> Vec<DeliveryView> {
     engine
+        .hooks
         .deliveries(DeliveryFilter::default(), None, usize::MAX)
         .await
         .unwrap()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memoird_core::change::EndReason;
 use memoird_core::outbox::DeliveryState;
-use memoird_engine::{Blocking, Durability, Engine, EngineConfig, HookConfig, Stores};
+use memoird_engine::{Blocking, Durability, Engine, EngineConfig, HookConfig};
 use tokio::time::sleep;
 
 use super::script::{Act, ScriptedHook};
@@ -24,7 +24,7 @@ pub(super) fn off(hooks: impl IntoIterator<Item = HookConfig>) -> EngineConfig {
 
 pub(super) async fn open(config: EngineConfig) -> Engine {
     let machine = World::new(config.clone()).machine;
-    Engine::open(config, Stores::default(), machine, Blocking::Inline)
+    Engine::open(config, None, machine, Blocking::Inline)
         .await
         .unwrap()
 }
@@ -47,6 +47,7 @@ async fn every_end_is_delivered_with_what_its_history_still_kept() {
     bot.reset("reset").await.unwrap();
     bot.say("reset", "y").await.unwrap();
     engine
+        .commands
         .reset_session(&bot.tenant, &session_id("reset"), true)
         .await
         .unwrap();
@@ -54,7 +55,7 @@ async fn every_end_is_delivered_with_what_its_history_still_kept() {
     sleep(TTL).await;
     bot.say("reset", "second").await.unwrap();
     sleep(TTL).await;
-    engine.sweep(None).await.unwrap();
+    engine.sessions.sweep(None).await.unwrap();
     settle().await;
     let seen: Vec<_> = hook
         .seen()
@@ -94,6 +95,7 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
         bot.say("s", text).await.unwrap();
     }
     engine
+        .compaction
         .compact_session(&bot.tenant, &session_id("s"), Some(2))
         .await
         .unwrap();
@@ -122,7 +124,7 @@ async fn what_fails_is_tried_again_and_given_up_as_with_a_journal() {
         (3, DeliveryState::Dead, 3)
     );
     sleep(1_000 * SECOND).await;
-    engine.retry_delivery(dead.id).await.unwrap();
+    engine.hooks.retry_delivery(dead.id).await.unwrap();
     settle().await;
     assert_eq!(
         (hook.count(), states(&engine).await),
@@ -188,6 +190,7 @@ async fn states_and_sessions_without_turns_count_as_well() {
     bot.say("empty", "hello").await.unwrap();
     for _ in 0..3_000 {
         engine
+            .commands
             .reset_session(&bot.tenant, &session_id("empty"), true)
             .await
             .unwrap();

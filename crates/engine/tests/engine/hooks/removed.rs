@@ -34,7 +34,7 @@ async fn a_hook_that_is_gone_is_owed_what_it_was_owed_until_it_is_back() {
         (&owed.id.hook, owed.state),
         (&hook_name("a"), DeliveryState::Pending)
     );
-    assert_eq!(engine.count_deliveries().await.unwrap()[0].count, 1);
+    assert_eq!(engine.hooks.count_deliveries().await.unwrap()[0].count, 1);
     engine.close().await;
 
     // Also over a restart without it.

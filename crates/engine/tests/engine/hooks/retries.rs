@@ -90,10 +90,10 @@ async fn an_end_that_was_not_written_owes_nothing() {
     assert_eq!(bot.live("s").await.unwrap(), ["hello"]);
     sleep(TTL).await;
     world.store.fail_commits(1);
-    engine.sweep(None).await.unwrap_err();
+    engine.sessions.sweep(None).await.unwrap_err();
     settle().await;
     assert_eq!((hook.count(), deliveries(&engine).await.len()), (0, 0));
-    engine.sweep(None).await.unwrap();
+    engine.sessions.sweep(None).await.unwrap();
     settle().await;
     assert_eq!(said(&hook.only()), ["hello"]);
 }

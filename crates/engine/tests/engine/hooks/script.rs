@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memoird_engine::{Again, Answers, Ended, Hook, HookCall, HookError};
+use memoird_engine::{Hook, HookCall, HookError, HookFuture, Retry, SessionContent};
 use tokio::time::sleep;
 
 /// What the hook does with one batch of calls.
@@ -97,12 +97,12 @@ impl ScriptedHook {
     }
 
     /// What it was called with, each time.
-    pub(crate) fn seen(&self) -> Vec<Arc<Ended>> {
-        self.calls().into_iter().map(|call| call.ended).collect()
+    pub(crate) fn seen(&self) -> Vec<Arc<SessionContent>> {
+        self.calls().into_iter().map(|call| call.content).collect()
     }
 
     /// The only thing that it was called with.
-    pub(crate) fn only(&self) -> Arc<Ended> {
+    pub(crate) fn only(&self) -> Arc<SessionContent> {
         let mut seen = self.seen();
         assert_eq!(seen.len(), 1, "{seen:?}");
         seen.remove(0)
@@ -137,7 +137,7 @@ impl Hook for ScriptedHook {
         Duration::from_millis(100)
     }
 
-    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
+    fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
         let (act, count) = (self.next(), calls.len());
         self.batches.lock().unwrap().push(calls);
         let under_way = UnderWay(Arc::clone(&self.under_way));
@@ -148,20 +148,20 @@ impl Hook for ScriptedHook {
         }
         Box::pin(async move {
             let _under_way = under_way;
-            let failed = |again| {
+            let failed = |retry| {
                 vec![
                     Err(HookError {
                         problem: "no".into(),
-                        again
+                        retry
                     });
                     count
                 ]
             };
             match act {
                 Act::Ok => vec![Ok(()); count],
-                Act::Later => failed(Again::Later),
-                Act::After(pause) => failed(Again::After(pause)),
-                Act::Never => failed(Again::Never),
+                Act::Later => failed(Retry::Later),
+                Act::After(pause) => failed(Retry::After(pause)),
+                Act::Never => failed(Retry::Never),
                 Act::Fewer(answers) => vec![Ok(()); answers],
                 Act::More => vec![Ok(()); count + 3],
                 Act::Hang => std::future::pending().await,

@@ -139,6 +139,7 @@ async fn a_delivery_that_was_given_up_is_made_when_an_operator_asks() {
     let engine = end_one(&world).await;
     let dead = only(&engine).await;
     let again = engine
+        .hooks
         .retry_delivery(dead.id.clone())
         .await
         .unwrap()
@@ -153,7 +154,7 @@ async fn a_delivery_that_was_given_up_is_made_when_an_operator_asks() {
         (2, DeliveryState::Done)
     );
     // Also one that was made.
-    engine.retry_delivery(dead.id).await.unwrap();
+    engine.hooks.retry_delivery(dead.id).await.unwrap();
     settle().await;
     assert_eq!(
         (hook.count(), only(&engine).await.state),
@@ -167,7 +168,11 @@ async fn a_delivery_that_waits_for_its_next_try_is_made_at_once_when_an_operator
     let hook = ScriptedHook::new([Act::After(60 * SECOND)]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
-    engine.retry_delivery(only(&engine).await.id).await.unwrap();
+    engine
+        .hooks
+        .retry_delivery(only(&engine).await.id)
+        .await
+        .unwrap();
     settle().await;
     assert_eq!(
         (hook.count(), only(&engine).await.state),
@@ -180,14 +185,22 @@ async fn a_dropped_delivery_is_gone_also_when_it_was_under_way() {
     let hook = ScriptedHook::new([Act::Slow(SECOND), Act::Later]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
-    engine.drop_delivery(only(&engine).await.id).await.unwrap();
+    engine
+        .hooks
+        .drop_delivery(only(&engine).await.id)
+        .await
+        .unwrap();
     sleep(2 * SECOND).await;
     assert_eq!(deliveries(&engine).await, []);
     let bot = Bot::acme(&engine);
     bot.say("s", "again").await.unwrap();
     bot.end("s").await.unwrap();
     settle().await;
-    engine.drop_delivery(only(&engine).await.id).await.unwrap();
+    engine
+        .hooks
+        .drop_delivery(only(&engine).await.id)
+        .await
+        .unwrap();
     sleep(100 * SECOND).await;
     assert_eq!((hook.count(), deliveries(&engine).await.len()), (2, 0));
 }
@@ -199,12 +212,12 @@ async fn what_is_not_owed_can_neither_be_retried_nor_dropped() {
         generation: Generation::new(1, 1),
         hook: hook_name("a"),
     };
-    let retried = engine.retry_delivery(id.clone()).await;
+    let retried = engine.hooks.retry_delivery(id.clone()).await;
     assert!(
         matches!(retried, Err(EngineError::DeliveryNotFound { .. })),
         "{retried:?}"
     );
-    let dropped = engine.drop_delivery(id).await;
+    let dropped = engine.hooks.drop_delivery(id).await;
     assert!(
         matches!(dropped, Err(EngineError::DeliveryNotFound { .. })),
         "{dropped:?}"

@@ -52,9 +52,9 @@ async fn in_the_middle_of_traffic_nothing_is_lost_and_every_end_is_delivered() {
         last.sessions.session_ttl = Duration::from_secs(1);
         engine.reconfigure(last).await;
         sleep(Duration::from_secs(2)).await;
-        engine.sweep(None).await.unwrap();
+        engine.sessions.sweep(None).await.unwrap();
         settle().await;
-        for tenant in engine.tenants() {
+        for tenant in engine.tenants.all() {
             Bot::of(&engine, tenant.id.as_str()).recount().await;
         }
         let record = world.store.record();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use memoird_core::change::EndReason;
 use memoird_core::ids::Generation;
 use memoird_core::outbox::{DeliveryState, RetryPolicy};
-use memoird_engine::{Again, Answers, Engine, Hook, HookCall, HookConfig, HookError};
+use memoird_engine::{Engine, Hook, HookCall, HookConfig, HookError, HookFuture, Retry};
 use memoird_store::{DeliveryFilter, Store};
 use tokio::time::sleep;
 
@@ -83,7 +83,7 @@ impl FlakyHook {
 
     /// Holds a call against the journal, as it is at this moment.
     fn look_at(&self, call: &HookCall) -> Result<(), String> {
-        let (ended, id) = (&call.ended, &call.delivery);
+        let (ended, id) = (&call.content, &call.delivery);
         let state = self
             .store
             .delivery(id)
@@ -107,7 +107,7 @@ impl FlakyHook {
         for call in calls {
             let outcome = self.look_at(call);
             let mut log = self.log();
-            log.calls.push((call.ended.generation, call.attempt));
+            log.calls.push((call.content.generation, call.attempt));
             log.violations.extend(outcome.err());
         }
         if calls.len() > self.batch_max {
@@ -154,10 +154,14 @@ pub(crate) async fn deliver_all(engine: &Engine, hooks: &[Arc<FlakyHook>]) {
         .for_each(|hook| hook.is_tame.store(true, Ordering::Relaxed));
     // Longer than any session lives and any pause lasts: then nothing is under way.
     sleep(Duration::from_secs(300)).await;
-    let list = || engine.deliveries(DeliveryFilter::default(), None, usize::MAX);
+    let list = || {
+        engine
+            .hooks
+            .deliveries(DeliveryFilter::default(), None, usize::MAX)
+    };
     for view in list().await.unwrap() {
         if view.delivery.state == DeliveryState::Dead {
-            engine.retry_delivery(view.delivery.id).await.unwrap();
+            engine.hooks.retry_delivery(view.delivery.id).await.unwrap();
         }
     }
     // Longer than any session lives and any pause lasts: then nothing is under way.
@@ -180,7 +184,7 @@ impl Hook for FlakyHook {
         Duration::from_millis(100)
     }
 
-    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
+    fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
         self.note(&calls);
         let is_tame = self.is_tame.load(Ordering::Relaxed);
         let (act, wait_ms) = {
@@ -192,21 +196,21 @@ impl Hook for FlakyHook {
             std::panic::resume_unwind(Box::new("as the dice say"));
         }
         Box::pin(async move {
-            let done = calls.iter().map(|call| call.ended.generation);
-            let failed = |again| {
+            let done = calls.iter().map(|call| call.content.generation);
+            let failed = |retry| {
                 vec![
                     Err(HookError {
                         problem: "no".into(),
-                        again
+                        retry
                     });
                     calls.len()
                 ]
             };
             match act {
                 2 => std::future::pending().await,
-                3 => return failed(Again::Later),
-                4 => return failed(Again::After(Duration::from_millis(wait_ms * 5))),
-                5 => return failed(Again::Never),
+                3 => return failed(Retry::Later),
+                4 => return failed(Retry::After(Duration::from_millis(wait_ms * 5))),
+                5 => return failed(Retry::Never),
                 6 => sleep(Duration::from_millis(wait_ms)).await,
                 _ => {}
             }

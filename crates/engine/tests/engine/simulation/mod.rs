@@ -158,7 +158,6 @@ impl Simulation {
             store: Arc::clone(&self.store),
             machine: Arc::clone(&machine),
             blocking: Blocking::Inline,
-            memories: None,
         };
         let engine = world.open().await;
         self.check(&engine, &before).await;
@@ -257,7 +256,7 @@ impl Simulation {
         self.store.forgive();
         // Longer than any pause that a worker makes after so few failures.
         sleep(Duration::from_secs(4)).await;
-        engine.sweep(None).await.unwrap();
+        engine.sessions.sweep(None).await.unwrap();
         self.model.lock().unwrap().check(&self.store.record());
         assert_eq!(self.store.record().violations, Vec::<String>::new());
         let mut total = 0;

@@ -150,6 +150,7 @@ pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultySt
         let query = crate::bot::ALL;
         let page = bot
             .engine
+            .commands
             .history(&bot.tenant, &life.key.session, query)
             .await
             .unwrap();

@@ -156,6 +156,7 @@ impl Bot {
         request: ContextRequest,
     ) -> Result<ContextOutcome, EngineError> {
         self.engine
+            .commands
             .context(&self.tenant, &session_id(session), request)
             .await
     }
