@@ -243,11 +243,9 @@ impl Compaction {
                     .session
                     .undo_compaction(is_stored)
                     .ok_or(EngineError::JournalOff)?;
-                Ok(Decision {
-                    outcome: (update.view(), restored, number),
-                    effect: Some(Effect::ChangeAndUnload(change)),
-                    is_use: false,
-                })
+                let outcome = (update.view(), restored, number);
+                let effect = Effect::ChangeAndUnload(change);
+                Ok(Decision::unused(outcome, Some(effect)))
             });
         let (view, restored, number) = undone.await?;
         let stats = &tenant.stats.compaction;

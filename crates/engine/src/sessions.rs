@@ -22,7 +22,7 @@ mod view;
 
 use std::sync::Arc;
 
-use memoird_core::change::{ChangeSet, EndReason};
+use memoird_core::change::{Change, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::time::{Now, Steady};
 
@@ -36,7 +36,7 @@ use crate::stats::Stats;
 use crate::tenants::{Tenant, Tenants};
 use crate::worker::Supervisor;
 
-use census::Census;
+use census::{Census, ReservedPlace};
 use commit::{SubmittedChange, Tally};
 use end::EndedKeys;
 use expiry::Sweeper;
@@ -69,7 +69,7 @@ struct Shared {
     journal: Arc<Journal<SubmittedChange>>,
     table: Table,
     single_flight: SingleFlight,
-    census: Census,
+    census: Arc<Census>,
     reload_queue: ReloadQueue,
     ended_keys: EndedKeys,
     end_listener: Arc<dyn EndListener>,
@@ -90,6 +90,25 @@ pub(crate) struct SessionParts {
 pub(crate) struct SessionRef {
     pub(crate) tenant: Arc<Tenant>,
     pub(crate) key: SessionKey,
+}
+
+/// Changes of one session that are to be written together.
+struct Submission {
+    set: ChangeSet,
+    /// Turns that have left its history with them.
+    dropped_turns: u64,
+    /// Of an eviction: the place that it frees.
+    successor: Option<ReservedPlace>,
+}
+
+impl Submission {
+    fn new(changes: Vec<Change>) -> Self {
+        Self {
+            set: ChangeSet { changes },
+            dropped_turns: 0,
+            successor: None,
+        }
+    }
 }
 
 impl SessionRef {
@@ -120,7 +139,7 @@ impl Sessions {
             journal: Arc::new(parts.journal),
             table: Table::default(),
             single_flight: SingleFlight::default(),
-            census: Census::new(max_sessions),
+            census: Arc::new(Census::new(max_sessions)),
             reload_queue: ReloadQueue::default(),
             ended_keys: EndedKeys::default(),
             end_listener: parts.end_listener,
@@ -225,15 +244,19 @@ impl Sessions {
         shared.ids.generation(&*shared.machine, now.wall)
     }
 
-    /// Submits a change set of one session, under its lock.
+    /// Submits changes of one session, under its lock.
     fn submit(
         &self,
         slot: &Arc<Slot>,
         inner: &mut SlotInner,
         permit: Permit,
-        set: ChangeSet,
-        dropped_turns: u64,
+        submission: Submission,
     ) -> Submitted {
+        let Submission {
+            set,
+            dropped_turns,
+            successor,
+        } = submission;
         let shared = &self.shared;
         let tally = Tally::of(&set, dropped_turns);
         let is_final = !shared.journal.is_sync();
@@ -245,7 +268,8 @@ impl Sessions {
             slot: Arc::clone(slot),
             tally,
             is_published: is_final,
-            owes_hooks: set.changes.iter().any(memoird_core::change::Change::owes),
+            owes_hooks: set.changes.iter().any(Change::owes),
+            successor,
         };
         let submitted = shared.journal.submit(permit, set, change);
         inner.ticket = submitted.ticket;
@@ -258,7 +282,8 @@ impl Sessions {
             let idle = self.shared.census.idle_list(&tenant.id);
             while let Some(oldest) = idle.oldest() {
                 let permit = self.shared.journal.permit(0).await?;
-                let ended = self.end_slot(&oldest.slot, end::EndRequest::now(reason), permit);
+                let request = end::EndRequest::now(reason);
+                let ended = self.end_slot(&oldest.slot, request, permit);
                 if let end::EndAttempt::NeedsLoad = ended {
                     self.load(&oldest.slot).await?;
                 }

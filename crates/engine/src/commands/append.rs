@@ -83,11 +83,14 @@ impl Commands {
             Append::Done { record, change } => (record, Some(change), false),
             // Its generation has ended.
             Append::Repeated { record } if update.is_new => {
-                return Ok(Decision::unchanged(AppendOutcome {
-                    session: None,
-                    record,
-                    duplicate: true,
-                }));
+                return Ok(Decision::unused(
+                    AppendOutcome {
+                        session: None,
+                        record,
+                        duplicate: true,
+                    },
+                    None,
+                ));
             }
             // Submitted behind what the first one still waits for.
             Append::Repeated { record } => {
@@ -99,18 +102,16 @@ impl Commands {
             self.calibrate(update.tenant, update.session, usage);
         }
         let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
-        Ok(Decision {
-            outcome: AppendOutcome {
-                session: Some(update.view()),
-                record,
-                duplicate,
-            },
-            effect: change.map(|change| Effect::Change {
-                changes: vec![change],
-                dropped_turns,
-            }),
-            is_use: true,
-        })
+        let outcome = AppendOutcome {
+            session: Some(update.view()),
+            record,
+            duplicate,
+        };
+        let effect = change.map(|change| Effect::Change {
+            changes: vec![change],
+            dropped_turns,
+        });
+        Ok(Decision::used(outcome, effect))
     }
 
     /// Learns from what a provider charged for the last window of a session.

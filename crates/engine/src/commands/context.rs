@@ -243,7 +243,7 @@ impl Commands {
                     .session
                     .uncounted(plan.model.scale_id, plan.input_budget);
                 if !uncounted.is_empty() {
-                    return Ok::<_, EngineError>(Decision::unchanged(Look::Uncounted(
+                    return Ok::<_, EngineError>(Decision::intermediate(Look::Uncounted(
                         uncounted,
                         update.version,
                     )));
@@ -253,7 +253,7 @@ impl Commands {
                 let ask = plan.ask(&update.policy.limits, &weigh);
                 let mut window = match update.session.window(&ask) {
                     Ok(window) => window,
-                    Err(refusal) => return Ok(Decision::unchanged(Look::Refused(refusal))),
+                    Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
                 };
                 compaction::explain(&mut window, update.session, &config);
                 let memories = plan.add_memories(&mut window, update.key, update.session);
@@ -262,14 +262,14 @@ impl Commands {
                     request = plan.compaction_request(session, update, &window, ask.budget);
                     effect = plan.note_use(update, &window);
                 }
-                Ok(Decision {
-                    outcome: Look::Built(Box::new(Built {
-                        window,
-                        session: update.view(),
-                        memories,
-                    })),
-                    effect,
-                    is_use: !plan.peek,
+                let built = Look::Built(Box::new(Built {
+                    window,
+                    session: update.view(),
+                    memories,
+                }));
+                Ok(match plan.peek {
+                    true => Decision::unused(built, None),
+                    false => Decision::used(built, effect),
                 })
             });
         let look = built.await?;

@@ -21,17 +21,7 @@ impl Commands {
         session: &SessionId,
     ) -> Result<SessionView, EngineError> {
         let session = SessionRef::new(tenant, session);
-        let ended = self
-            .shared
-            .sessions
-            .update(&session, UpdateOptions::of_live(0), |update| {
-                Ok::<_, EngineError>(Decision {
-                    outcome: update.view(),
-                    effect: Some(Effect::End(EndReason::Ended)),
-                    is_use: false,
-                })
-            });
-        ended.await
+        self.shared.sessions.end(&session, EndReason::Ended).await
     }
 
     /// Clears history and state of a live session: same session, new generation. Hooks run
@@ -52,14 +42,12 @@ impl Commands {
             .update(&session, UpdateOptions::of_live(0), |update| {
                 let ended = update.session.head().generation;
                 let changes = update.restart(run_hooks);
-                Ok::<_, EngineError>(Decision {
-                    outcome: (update.view(), ended),
-                    effect: Some(Effect::Change {
-                        changes,
-                        dropped_turns: 0,
-                    }),
-                    is_use: true,
-                })
+                let effect = Effect::Change {
+                    changes,
+                    dropped_turns: 0,
+                };
+                let outcome = (update.view(), ended);
+                Ok::<_, EngineError>(Decision::used(outcome, Some(effect)))
             });
         reset.await
     }

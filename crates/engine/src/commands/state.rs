@@ -35,11 +35,8 @@ impl Commands {
                         update
                             .session
                             .patch_state(patch, expected_version, limits, update.now)?;
-                    Ok::<_, EngineError>(Decision {
-                        outcome: state,
-                        effect: Some(Effect::change(change)),
-                        is_use: true,
-                    })
+                    let effect = Effect::change(change);
+                    Ok::<_, EngineError>(Decision::used(state, Some(effect)))
                 });
         patched.await
     }

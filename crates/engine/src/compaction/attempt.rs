@@ -173,7 +173,7 @@ impl Compaction {
                     Err(NotNow::Running) => return Err(EngineError::CompactionRunning),
                     Err(NotNow::Waiting) => return Err(EngineError::CallPending),
                 };
-                Ok(Decision::unchanged(begun))
+                Ok(Decision::unused(begun, None))
             });
         begun.await
     }
@@ -199,11 +199,8 @@ impl Compaction {
             if let Some((scale, tokens)) = snapshot.scale.zip(made.turn_tokens) {
                 session.note_summary_tokens(scale, tokens);
             }
-            Ok(Decision {
-                outcome: update.view(),
-                effect: Some(Effect::change(change)),
-                is_use: false,
-            })
+            let effect = Effect::change(change);
+            Ok(Decision::unused(update.view(), Some(effect)))
         });
         let session = committed.await.map_err(|error| match error {
             CompactionError::Refused(EngineError::SessionNotFound { .. }) => {
@@ -281,7 +278,7 @@ impl Compaction {
                 let session = &mut *update.session;
                 if update.version != version && session.compaction().running {
                     // Another attempt's, which ends by itself.
-                    return Ok(Decision::unchanged(()));
+                    return Ok(Decision::intermediate(()));
                 }
                 let was_open = session.compaction().opened.is_some();
                 let change = session.compaction_failed(generation, failure, update.now, policy);
@@ -292,11 +289,8 @@ impl Compaction {
                     let opens = !was_open && is != BreakerView::Closed;
                     breaker = Some((is, opens));
                 }
-                Ok::<_, EngineError>(Decision {
-                    outcome: (),
-                    effect: change.map(Effect::change),
-                    is_use: false,
-                })
+                let effect = change.map(Effect::change);
+                Ok::<_, EngineError>(Decision::unused((), effect))
             });
         // A full disk was reported already.
         let _ = noted.await;

@@ -5,7 +5,7 @@
 //! whose table has every session that lives.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
@@ -24,6 +24,8 @@ pub(super) struct Census {
     idle: DashMap<TenantId, Arc<IdleList>>,
     /// Notified when tenants have other policies.
     pub(super) policies_changed: Notify,
+    /// Notified when a place was given back, or a session came into a list.
+    pub(super) changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -43,35 +45,56 @@ pub(super) enum Reservation {
     EvictFrom(TenantId),
 }
 
-/// A session that is counted and does not live yet: given back unless it starts.
-#[derive(Debug)]
-pub(super) struct ReservedPlace<'a> {
-    census: &'a Census,
-    tenant: &'a TenantId,
-    is_kept: bool,
+/// A place that is counted for a session which does not live yet: given back unless it starts.
+#[derive(Clone, Debug)]
+pub(super) struct ReservedPlace {
+    inner: Arc<PlaceInner>,
 }
 
-impl<'a> ReservedPlace<'a> {
+#[derive(Debug)]
+struct PlaceInner {
+    census: Arc<Census>,
+    tenant: TenantId,
+    /// True once it is given back, or the session lives.
+    is_settled: AtomicBool,
+}
+
+impl ReservedPlace {
     /// A place that was taken for a session of this tenant.
-    pub(super) fn new(census: &'a Census, tenant: &'a TenantId) -> Self {
+    pub(super) fn new(census: &Arc<Census>, tenant: &TenantId) -> Self {
+        let inner = PlaceInner {
+            census: Arc::clone(census),
+            tenant: tenant.clone(),
+            is_settled: AtomicBool::new(false),
+        };
         Self {
-            census,
-            tenant,
-            is_kept: false,
+            inner: Arc::new(inner),
         }
     }
 
     /// The session lives now.
-    pub(super) fn keep(mut self) {
-        self.is_kept = true;
+    pub(super) fn keep(&self) {
+        self.inner.is_settled.store(true, Ordering::Relaxed);
+        self.inner.census.changed.notify_waiters();
+    }
+
+    /// The session does not start, or its place was not free after all.
+    pub(super) fn give_back(&self) {
+        self.inner.give_back();
     }
 }
 
-impl Drop for ReservedPlace<'_> {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            self.census.give_back(self.tenant);
+impl PlaceInner {
+    fn give_back(&self) {
+        if !self.is_settled.swap(true, Ordering::Relaxed) {
+            self.census.give_back(&self.tenant);
         }
+    }
+}
+
+impl Drop for PlaceInner {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -82,6 +105,7 @@ impl Census {
             counts: Mutex::default(),
             idle: DashMap::new(),
             policies_changed: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -143,6 +167,8 @@ impl Census {
         let mut counts = self.lock();
         let count = counts.of(tenant).saturating_sub(1);
         counts.change(tenant, count);
+        drop(counts);
+        self.changed.notify_waiters();
     }
 
     /// Counts a session less of one tenant and one more of the other, at once.

@@ -8,6 +8,7 @@ use memoird_core::time::Timestamp;
 use tracing::warn;
 
 use super::Sessions;
+use super::census::ReservedPlace;
 use super::slot::Slot;
 use crate::events::EventKind;
 use crate::journal::CommitHandler;
@@ -21,6 +22,8 @@ pub(crate) struct SubmittedChange {
     pub(super) is_published: bool,
     /// True when hooks are owed a delivery once it is written.
     pub(super) owes_hooks: bool,
+    /// Of an eviction: the place that it frees.
+    pub(super) successor: Option<ReservedPlace>,
 }
 
 /// What a change set adds to the counts and to the events.
@@ -114,6 +117,10 @@ impl CommitHandler<SubmittedChange> for Sessions {
     }
 
     fn failed(&self, change: SubmittedChange) {
+        // Before its session comes back.
+        if let Some(place) = &change.successor {
+            place.give_back();
+        }
         let slot = change.slot;
         slot.lock().discard(&slot.tenant);
         warn!(tenant = %slot.tenant.id, "a session is reloaded: its change was not written");

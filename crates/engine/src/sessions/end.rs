@@ -4,14 +4,15 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashlink::LinkedHashMap;
-use memoird_core::change::{Change, ChangeSet, EndReason};
+use memoird_core::change::{Change, EndReason};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, HookName, SessionId, SessionKey, TenantId};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady};
 
-use super::Sessions;
+use super::census::ReservedPlace;
 use super::slot::{Slot, SlotInner, SlotState};
+use super::{Sessions, Submission};
 use crate::journal::{Permit, Submitted};
 
 /// A generation that ended.
@@ -52,7 +53,7 @@ pub(crate) struct Ending<'a> {
 }
 
 /// Why, and under which condition, a session is to end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct EndRequest<'a> {
     pub(super) reason: EndReason,
     pub(super) condition: EndCondition,
@@ -87,6 +88,8 @@ pub(super) enum EndAttempt {
 pub(super) struct EndedSlot {
     pub(super) ended: EndedSession,
     pub(super) submitted: Submitted,
+    /// The place that it freed for its successor.
+    pub(super) successor_place: Option<ReservedPlace>,
 }
 
 impl EndRequest<'_> {
@@ -169,15 +172,22 @@ impl Sessions {
             reason,
             at,
         });
-        let set = ChangeSet { changes: vec![end] };
-        let submitted = self.submit(slot, inner, permit, set, 0);
+        let mut submission = Submission::new(vec![end]);
+        let successor_place =
+            successor.map(|tenant| ReservedPlace::new(&self.shared.census, tenant));
+        submission.successor.clone_from(&successor_place);
+        let submitted = self.submit(slot, inner, permit, submission);
         let was = self.mark_ended(slot, inner, successor);
         if let (SlotState::Loaded(mut session), false) = (was, self.shared.journal.is_on())
             && let Some(keys) = session.take_keys()
         {
             self.shared.ended_keys.insert(&slot.key, keys);
         }
-        Some(EndedSlot { ended, submitted })
+        Some(EndedSlot {
+            ended,
+            submitted,
+            successor_place,
+        })
     }
 
     /// The change that ends a generation, with what it owes to hooks.

@@ -1,16 +1,20 @@
 //! Making room: the longest idle session ends, so that another one may start.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use memoird_core::change::EndReason;
 
+use super::Sessions;
 use super::census::{Reservation, ReservedPlace};
 use super::end::{EndAttempt, EndCondition, EndRequest};
 use super::expiry::{BATCH_SESSIONS, wait_for_ends};
 use super::slot::Slot;
-use super::{ATTEMPTS_MAX, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
+
+/// How long a session that starts waits for a place.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 
 impl Sessions {
     /// Counts one more session of a tenant. Where a cap is reached, the longest idle session
@@ -18,20 +22,27 @@ impl Sessions {
     ///
     /// # Errors
     /// [`EngineError::NoRoomForSession`] when every session is about to be evicted by somebody
-    /// else, or a journal that cannot be written.
-    pub(super) async fn reserve<'a>(
-        &'a self,
-        tenant: &'a Tenant,
-    ) -> Result<ReservedPlace<'a>, EngineError> {
+    /// else for [`ROOM_WAIT_MAX`], or a journal that cannot be written.
+    pub(super) async fn reserve(&self, tenant: &Tenant) -> Result<ReservedPlace, EngineError> {
         let census = &self.shared.census;
-        for _ in 0..ATTEMPTS_MAX {
+        if census.reserve(tenant) == Reservation::Taken {
+            return Ok(ReservedPlace::new(census, &tenant.id));
+        }
+        let evicted = tokio::time::timeout(ROOM_WAIT_MAX, self.evict_for(tenant));
+        evicted.await.unwrap_or(Err(EngineError::NoRoomForSession))
+    }
+
+    async fn evict_for(&self, tenant: &Tenant) -> Result<ReservedPlace, EngineError> {
+        let census = &self.shared.census;
+        loop {
+            let changed = census.changed.notified();
             let victims = match census.reserve(tenant) {
                 Reservation::Taken => return Ok(ReservedPlace::new(census, &tenant.id)),
                 Reservation::EvictFrom(victim) => census.idle_list(&victim),
             };
             let Some(oldest) = victims.oldest() else {
                 // Every place is taken by a session that is about to start.
-                tokio::task::yield_now().await;
+                changed.await;
                 continue;
             };
             let request = EndRequest {
@@ -42,20 +53,20 @@ impl Sessions {
             };
             let permit = self.shared.journal.permit(0).await?;
             match self.end_slot(&oldest.slot, request, permit) {
-                EndAttempt::Ended(ended) => {
-                    let place = ReservedPlace::new(census, &tenant.id);
-                    match ended.submitted.written().await {
-                        Ok(()) => return Ok(place),
-                        // The victim lives on; another one is looked for.
-                        Err(EngineError::SessionReloaded) => {}
-                        Err(error) => return Err(error),
+                EndAttempt::Ended(ended) => match ended.submitted.written().await {
+                    Ok(()) => {
+                        if let Some(place) = ended.successor_place {
+                            return Ok(place);
+                        }
                     }
-                }
+                    // The victim lives on; another one is looked for.
+                    Err(EngineError::SessionReloaded) => {}
+                    Err(error) => return Err(error),
+                },
                 EndAttempt::NotEnded => correct_list(&oldest.slot),
                 EndAttempt::NeedsLoad => self.reload(&oldest.slot).await?,
             }
         }
-        Err(EngineError::NoRoomForSession)
     }
 
     /// Evicts what the caps do not allow, longest idle first: after they were lowered, or

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use memoird_core::change::ChangeSet;
 use memoird_core::session::Session;
 
 use super::slot::{Slot, SlotState};
 use super::update::{Decided, Decision, Effect, Update, UpdateOptions, WaitFor};
-use super::{SessionRef, SessionVersion, Sessions};
+use super::{SessionRef, SessionVersion, Sessions, Submission};
 use crate::error::EngineError;
 
 impl Sessions {
@@ -69,13 +68,14 @@ impl Sessions {
         let slot = Slot::new(session.key.clone(), tenant, idle, SlotState::Loaded(fresh));
         let slot = Arc::new(slot);
         let mut inner = slot.lock();
-        let set = ChangeSet { changes };
-        let submitted = self.submit(&slot, &mut inner, permit, set, dropped_turns);
+        let mut submission = Submission::new(changes);
+        submission.dropped_turns = dropped_turns;
+        let submitted = self.submit(&slot, &mut inner, permit, submission);
         inner.is_listed = true;
-        place.keep();
         slot.idle.push(&slot, now.steady);
         self.shared.table.insert(&slot);
         drop(inner);
+        place.keep();
         Ok(Some(Decided {
             outcome,
             wait: WaitFor::Written(submitted),

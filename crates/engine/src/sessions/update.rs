@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use memoird_core::change::{Change, ChangeSet, EndReason};
+use memoird_core::change::{Change, EndReason};
 use memoird_core::ids::SessionKey;
 use memoird_core::session::Session;
 use memoird_core::time::Now;
 
 use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
 use super::view::SessionView;
-use super::{ATTEMPTS_MAX, SessionRef, SessionVersion, Sessions};
+use super::{ATTEMPTS_MAX, SessionRef, SessionVersion, Sessions, Submission};
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::tenants::{Policy, Tenant};
@@ -84,6 +84,8 @@ pub(crate) struct Decision<T> {
     pub(crate) effect: Option<Effect>,
     /// True when this counts as a use of the session.
     pub(crate) is_use: bool,
+    /// False: the outcome is not answered to anybody, and need not be durable.
+    pub(crate) is_answer: bool,
 }
 
 /// What is to be written.
@@ -95,17 +97,32 @@ pub(crate) enum Effect {
     },
     /// This change; after it only the store knows the whole session.
     ChangeAndUnload(Change),
-    /// The end of the generation.
-    End(EndReason),
 }
 
 impl<T> Decision<T> {
-    /// Nothing is to be written, and the session was not used.
-    pub(crate) fn unchanged(outcome: T) -> Self {
+    /// The session is used, and this is to be written.
+    pub(crate) fn used(outcome: T, effect: Option<Effect>) -> Self {
         Self {
             outcome,
-            effect: None,
+            effect,
+            is_use: true,
+            is_answer: true,
+        }
+    }
+
+    /// This is to be written, and the session was not used.
+    pub(crate) fn unused(outcome: T, effect: Option<Effect>) -> Self {
+        Self {
             is_use: false,
+            ..Self::used(outcome, effect)
+        }
+    }
+
+    /// Nothing is to be written, and the outcome is not an answer yet.
+    pub(crate) fn intermediate(outcome: T) -> Self {
+        Self {
+            is_answer: false,
+            ..Self::unused(outcome, None)
         }
     }
 }
@@ -198,8 +215,8 @@ impl Sessions {
                         None => continue,
                     }
                 }
-                (_, None) => return Err(session.not_found().into()),
-                (obstacle, Some(slot)) => {
+                (obstacle, slot) => {
+                    let slot = slot.ok_or_else(|| session.not_found())?;
                     self.remove_obstacle(session, &slot, &obstacle).await?;
                     continue;
                 }
@@ -209,6 +226,53 @@ impl Sessions {
             }
         }
         Err(EngineError::RetriesExhausted.into())
+    }
+
+    /// Ends the live generation of a session, loaded or not. Gives the session as it was.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
+    pub(crate) async fn end(
+        &self,
+        session: &SessionRef,
+        reason: EndReason,
+    ) -> Result<SessionView, EngineError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let slot = self.find(session).await?;
+            let slot = slot.ok_or_else(|| session.not_found())?;
+            let permit = self.shared.journal.permit(0).await?;
+            match self.end_in(&slot, reason, permit) {
+                Attempt::Decided(decided) => {
+                    if self.is_durable(decided.wait).await? {
+                        return Ok(decided.outcome);
+                    }
+                }
+                obstacle => self.remove_obstacle(session, &slot, &obstacle).await?,
+            }
+        }
+        Err(EngineError::RetriesExhausted)
+    }
+
+    fn end_in(&self, slot: &Arc<Slot>, reason: EndReason, permit: Permit) -> Attempt<SessionView> {
+        let mut inner = slot.lock();
+        let Some(head) = inner.head() else {
+            return match inner.has_ended() {
+                true => Attempt::HasEnded,
+                false => Attempt::NeedsLoad,
+            };
+        };
+        let now = self.now();
+        if head.is_expired(now.steady, slot.tenant.ttl_ms()) {
+            return Attempt::IsExpired;
+        }
+        let outcome = SessionView::of(&slot.key, head, &slot.tenant, now);
+        match self.submit_end(slot, &mut inner, reason, None, permit) {
+            Some(ended) => Attempt::Decided(Decided {
+                outcome,
+                wait: WaitFor::Written(ended.submitted),
+            }),
+            None => Attempt::HasEnded,
+        }
     }
 
     /// Changes what only memory keeps of a session, if it is loaded in this version. Nothing
@@ -323,17 +387,18 @@ impl Sessions {
         stats
             .compaction
             .count_open(was_breaker_open, is_breaker_open(session.head()));
-        let submitted = match (decision.effect, permit) {
-            (Some(effect), Some(permit)) => self.apply(slot, &mut inner, effect, permit),
-            _ => None,
-        };
-        let wait = match submitted.filter(|_| !options.is_optional) {
-            Some(submitted) => WaitFor::Written(submitted),
-            None => WaitFor::Seen {
+        let submitted = decision
+            .effect
+            .zip(permit)
+            .map(|(effect, permit)| self.apply(slot, &mut inner, effect, permit));
+        let wait = match submitted {
+            Some(submitted) if !options.is_optional => WaitFor::Written(submitted),
+            _ if decision.is_answer => WaitFor::Seen {
                 slot: Arc::clone(slot),
                 ticket: inner.ticket,
                 epoch: inner.epoch,
             },
+            _ => WaitFor::Nothing,
         };
         drop(inner);
         if decision.is_use {
@@ -352,28 +417,23 @@ impl Sessions {
         inner: &mut SlotInner,
         effect: Effect,
         permit: Permit,
-    ) -> Option<Submitted> {
+    ) -> Submitted {
         match effect {
             Effect::Change {
                 changes,
                 dropped_turns,
             } => {
-                let set = ChangeSet { changes };
-                Some(self.submit(slot, inner, permit, set, dropped_turns))
+                let mut submission = Submission::new(changes);
+                submission.dropped_turns = dropped_turns;
+                self.submit(slot, inner, permit, submission)
             }
             Effect::ChangeAndUnload(change) => {
-                let set = ChangeSet {
-                    changes: vec![change],
-                };
-                let submitted = self.submit(slot, inner, permit, set, 0);
+                let submission = Submission::new(vec![change]);
+                let submitted = self.submit(slot, inner, permit, submission);
                 if let (true, Some(head)) = (self.shared.journal.is_on(), inner.head().cloned()) {
                     inner.set_state(&slot.tenant, SlotState::OnDisk(Box::new(head)));
                 }
-                Some(submitted)
-            }
-            Effect::End(reason) => {
-                let ended = self.submit_end(slot, inner, reason, None, permit);
-                ended.map(|ended| ended.submitted)
+                submitted
             }
         }
     }

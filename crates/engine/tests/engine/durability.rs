@@ -172,7 +172,7 @@ async fn a_call_that_finds_no_room_in_the_queue_is_refused_after_a_while() {
         begun(&mut late).await,
         Some(Err(EngineError::JournalBusy))
     ));
-    assert!(begun(&mut Box::pin(bot.end("x"))).await.is_none());
+    assert!(begun(&mut Box::pin(bot.end("a"))).await.is_none());
 
     world.store.let_commits_go();
     while let Some(done) = calls.join_next().await {

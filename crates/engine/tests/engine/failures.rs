@@ -35,7 +35,7 @@ async fn after_a_failed_append_the_next_call_sees_what_the_journal_knows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_built_on_a_failed_change_is_refused_and_what_was_not_is_written() {
+async fn what_was_built_on_a_failed_change_is_decided_again() {
     let mut config = unswept();
     config.journal = one_by_one();
     let world = World::new(config);
@@ -46,10 +46,10 @@ async fn what_was_built_on_a_failed_change_is_refused_and_what_was_not_is_writte
     }
     world.store.fail_commits(1);
     let mut failed = Box::pin(bot.say("a", "lost"));
-    let mut built_on = Box::pin(bot.say("a", "lost too"));
+    let mut built_on = Box::pin(bot.say("a", "two"));
     let mut patched = Box::pin(bot.patch("a", r#"{"a":1}"#, None));
     let mut ended = Box::pin(bot.end("a"));
-    let mut restarted = Box::pin(bot.say("a", "lost as well"));
+    let mut restarted = Box::pin(bot.say("a", "anew"));
     let mut other = Box::pin(bot.say("b", "two"));
     assert!(begun(&mut failed).await.is_none());
     assert!(begun(&mut built_on).await.is_none());
@@ -58,18 +58,17 @@ async fn what_was_built_on_a_failed_change_is_refused_and_what_was_not_is_writte
     assert!(begun(&mut restarted).await.is_none());
     assert!(begun(&mut other).await.is_none());
     assert!(matches!(failed.await, Err(EngineError::JournalFull)));
-    assert!(matches!(built_on.await, Err(EngineError::SessionReloaded)));
-    assert!(matches!(patched.await, Err(EngineError::SessionReloaded)));
-    assert!(matches!(ended.await, Err(EngineError::SessionReloaded)));
-    assert!(matches!(restarted.await, Err(EngineError::SessionReloaded)));
+    assert_eq!(built_on.await.unwrap().record.first_seq, 2);
+    assert_eq!(patched.await.unwrap().version, 1);
+    assert_eq!(ended.await.unwrap().head.last_seq, 2);
+    assert_eq!(restarted.await.unwrap().record.first_seq, 1);
     assert!(other.await.is_ok());
     settle().await;
-    assert_eq!(bot.live("a").await.unwrap(), ["one"]);
-    assert_eq!(bot.say("a", "two").await.unwrap().record.first_seq, 2);
+    assert_eq!(bot.live("a").await.unwrap(), ["anew"]);
     let stats = bot.stats();
     assert_eq!(
         (stats.sessions_created, stats.ended, stats.turns_appended),
-        (2, 0, 4)
+        (3, 1, 5)
     );
     assert_eq!(bot.list().await, ["a", "b"]);
     bot.recount().await;
@@ -142,11 +141,10 @@ async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
             assert!(begun(&mut end).await.is_none());
             assert!(begun(&mut start).await.is_none());
             assert!(end.await.is_err());
+            // In one transaction with the end, the start fails with it. Otherwise it is decided
+            // again: the session that was to be ended goes on.
             let started = soon(start).await.is_ok();
-            assert_eq!(
-                started, named_start,
-                "a start that asks first learns of it in time"
-            );
+            assert_eq!(started, named_start || batch_sets == 1);
             settle().await;
 
             let view = bot.view("a").await.unwrap();
