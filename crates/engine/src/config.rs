@@ -10,7 +10,6 @@ use memoird_core::outbox::{RetryPolicy, Subscription};
 use crate::compaction::CompactionConfig;
 use crate::context::ContextConfig;
 use crate::hook::Hook;
-use crate::long_term::LongTermConfig;
 
 /// All of it.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +24,6 @@ pub struct EngineConfig {
     pub context: ContextConfig,
     /// How sessions are compacted.
     pub compaction: CompactionConfig,
-    /// What outlives a session.
-    pub long_term: LongTermConfig,
     /// What is done when a session ends.
     pub hooks: HooksConfig,
     /// The tenants that are known from the start.

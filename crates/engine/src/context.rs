@@ -21,7 +21,7 @@ use crate::append::ATTEMPTS;
 use crate::cell::SessionCell;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::long_term::{Recalled, Told};
+use crate::memories::{MemoryBlock, RecalledMemories, SessionPoint, WindowRoom};
 use crate::models::Model;
 use crate::read::SessionView;
 use crate::tenant::Tenant;
@@ -50,8 +50,8 @@ struct Plan {
     peek: bool,
     settings: WindowSettings,
     soft: Option<SoftMark>,
-    /// What is to be told of memories.
-    recalled: Option<Recalled>,
+    /// Memories to be put into the window.
+    recalled: Option<Box<dyn RecalledMemories>>,
     /// Where the provider can count: what it is to count beside the turns.
     counted_by_provider: Option<(String, String)>,
 }
@@ -69,7 +69,7 @@ enum Look {
 
 /// A session as it was when somebody looked, with what it must wait for to be true.
 struct Looked {
-    answer: Result<(Window, SessionView, Told), CoreError>,
+    answer: Result<(Window, SessionView, MemoryBlock), CoreError>,
     ticket: u64,
     epoch: u32,
     /// What was written of the look itself.
@@ -89,7 +89,6 @@ impl Engine {
         mut request: ContextRequest,
     ) -> Result<ContextOutcome, EngineError> {
         let (append, memories) = (request.append.take(), request.memories.take());
-        let memories = memories.map(|ask| self.checked_recall(ask)).transpose()?;
         let mut plan = self.plan(tenant, request).await?;
         let appended = match append {
             Some(command) => {
@@ -101,9 +100,15 @@ impl Engine {
             None => None,
         };
         let mut notes = Vec::new();
-        if let Some(ask) = memories {
-            let room = (plan.input_budget, &plan.model.scale, plan.peek);
-            (plan.recalled, notes) = self.recall_for_window(tenant, session, ask, room).await;
+        if let Some(memories) = memories {
+            let recalled = memories.recall(WindowRoom {
+                session,
+                input_budget: plan.input_budget,
+                scale: &plan.model.scale,
+                peek: plan.peek,
+            });
+            let recalled = recalled.await;
+            (plan.recalled, notes) = (recalled.memories, recalled.notes);
         }
         let mut built = self.window(tenant, session, &plan).await;
         let is_tight = matches!(
@@ -114,7 +119,7 @@ impl Engine {
             notes.push("there is no room for memories".to_owned());
             built = self.window(tenant, session, &plan).await;
         }
-        let (mut window, view, told) = built.inspect_err(|error| {
+        let (mut window, view, memories) = built.inspect_err(|error| {
             if matches!(error, EngineError::Core(_)) && !plan.peek {
                 tenant.stats.windows.refused.fetch_add(1, Ordering::Relaxed);
             }
@@ -135,8 +140,7 @@ impl Engine {
             appended,
             turns,
             cache_breakpoints,
-            memories: told.hits,
-            memories_text: told.text,
+            memories,
             report,
         })
     }
@@ -215,7 +219,7 @@ impl Engine {
         tenant: &Arc<Tenant>,
         session: &SessionId,
         plan: &Plan,
-    ) -> Result<(Window, SessionView, Told), EngineError> {
+    ) -> Result<(Window, SessionView, MemoryBlock), EngineError> {
         let not_found = || EngineError::SessionNotFound {
             session: session.clone(),
         };
@@ -293,14 +297,16 @@ impl Engine {
             }
         };
         compaction::explain(&mut window, session, &self.shared.config.load());
-        let place = (
-            &cell.key.session,
-            session.head().generation,
-            session.head().last_seq,
-        );
-        let told = plan.recalled.as_ref();
-        let told = told.map(|recalled| recalled.tell(&mut window, place, &plan.model.scale));
-        let told = told.unwrap_or_default();
+        let point = SessionPoint {
+            session: &cell.key.session,
+            generation: session.head().generation,
+            last_seq: session.head().last_seq,
+        };
+        let mut memories = MemoryBlock::default();
+        if let Some(recalled) = &plan.recalled {
+            memories = recalled.block(&window, point, &plan.model.scale);
+            window.hold_memories(memories.tokens);
+        }
         let (mut touch, mut wish) = (0, None);
         if !plan.peek {
             let budget = ask.budget;
@@ -339,7 +345,7 @@ impl Engine {
             self.shared.compactions.want(cell, wish);
         }
         Look::Done(Box::new(Looked {
-            answer: Ok((window, view, told)),
+            answer: Ok((window, view, memories)),
             ticket,
             epoch,
             touch,
@@ -361,7 +367,10 @@ impl Engine {
 
 impl Plan {
     fn ask<'a>(&'a self, limits: &'a Limits, weigh: &'a dyn Fn(&Turn) -> u64) -> Ask<'a> {
-        let memories = self.recalled.as_ref().map_or(0, Recalled::tokens);
+        let memories = self
+            .recalled
+            .as_ref()
+            .map_or(0, |recalled| recalled.tokens());
         let factor = self.calibration.factor();
         let margin = self.calibration.margin(self.model.scale.margin());
         Ask {

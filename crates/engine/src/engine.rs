@@ -8,7 +8,6 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Now;
 use memoird_store::Store;
-use memoird_store::long_term::LongTermStore;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -23,7 +22,6 @@ use crate::events::Bell;
 use crate::flights::Flights;
 use crate::ids::Ids;
 use crate::journal::{Committer, Journal};
-use crate::long_term::{Dreamer, EmbeddingWorker, Keeper, LongTerm};
 use crate::machine::Machine;
 use crate::mend::{MendWorker, Mender};
 use crate::models::{Models, Prompts, ScaleIds};
@@ -62,20 +60,10 @@ pub(crate) struct Shared {
     pub(crate) models: ArcSwap<Models>,
     pub(crate) scale_ids: ScaleIds,
     pub(crate) prompts: Prompts,
-    pub(crate) long_term: LongTerm,
     pub(crate) compactions: Compactions,
     pub(crate) counts: RemoteCounts,
     pub(crate) blocking: Blocking,
     pub(crate) supervisor: Supervisor,
-}
-
-/// Where what outlives the process is.
-#[derive(Clone, Default)]
-pub struct Stores {
-    /// The journal of all sessions.
-    pub journal: Option<Arc<dyn Store>>,
-    /// The memories of all tenants.
-    pub memories: Option<Arc<LongTermStore>>,
 }
 
 /// Where the stores' blocking calls run.
@@ -88,7 +76,11 @@ pub enum Blocking {
 }
 
 impl Blocking {
-    pub(crate) async fn run<T: Send + 'static>(
+    /// Runs a blocking call.
+    ///
+    /// # Errors
+    /// When the call panicked.
+    pub async fn run<T: Send + 'static>(
         self,
         action: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, EngineError> {
@@ -104,15 +96,15 @@ impl Blocking {
 }
 
 impl Engine {
-    /// Starts the engine with everything that lives in `stores`, ends what expired while
+    /// Starts the engine with everything that lives in `journal`, ends what expired while
     /// nobody looked, and starts the background work. Without a journal, or with durability
-    /// `off`, no session is kept; without memories their calls are refused.
+    /// `off`, no session is kept.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn open(
         config: EngineConfig,
-        stores: Stores,
+        journal: Option<Arc<dyn Store>>,
         machine: Arc<dyn Machine>,
         blocking: Blocking,
     ) -> Result<Self, EngineError> {
@@ -120,9 +112,7 @@ impl Engine {
             let built = Tenant::new(tenant.id.clone(), Policy::of(&config, &tenant.id));
             (tenant.id.clone(), Arc::new(built))
         });
-        let kept = stores
-            .journal
-            .filter(|_| config.journal.durability != Durability::Off);
+        let kept = journal.filter(|_| config.journal.durability != Durability::Off);
         let outbox = Outbox::new(kept.clone(), blocking, config.hooks.clone());
         let bell: Arc<Bell> = Arc::default();
         let (told, clock) = (Arc::clone(&bell), Arc::clone(&machine));
@@ -147,7 +137,6 @@ impl Engine {
             prompts: Prompts::default(),
             compactions: Compactions::default(),
             counts: RemoteCounts::default(),
-            long_term: LongTerm::new(stores.memories, blocking),
             blocking,
             supervisor: Supervisor::default(),
             config: ArcSwap::from_pointee(config),
@@ -193,9 +182,6 @@ impl Engine {
             engine: self.clone(),
             is_overdue: false,
         });
-        shared.supervisor.run(Keeper::new(self.clone()));
-        shared.supervisor.run(EmbeddingWorker::new(self.clone()));
-        shared.supervisor.run(Dreamer::new(self.clone()));
         shared.supervisor.run(Compactor::new(self.clone()));
     }
 
@@ -342,7 +328,7 @@ impl Engine {
 
     /// The tenant of a session in the journal; one that the configuration does not know
     /// any more lives by the common limits until its sessions end.
-    pub(crate) fn tenant_or_common(&self, id: &TenantId) -> Arc<Tenant> {
+    pub fn tenant_or_common(&self, id: &TenantId) -> Arc<Tenant> {
         let common = || {
             let policy = Policy::of(&self.shared.config.load(), id);
             Arc::new(Tenant::new(id.clone(), policy))

@@ -6,7 +6,7 @@ use memoird_store::{Refused, StoreError};
 use thiserror::Error;
 
 /// A call that could not be done.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error, PartialEq)]
 pub enum EngineError {
     /// The rules refuse it.
     #[error(transparent)]
@@ -52,30 +52,6 @@ pub enum EngineError {
     /// All places are being taken at this very moment.
     #[error("no place for a session could be made free; try again")]
     NoPlace,
-    /// The engine was opened without a long-term store.
-    #[error("no memories are kept here")]
-    MemoriesOff,
-    /// Too much waits for the disk, of one tenant's memories.
-    #[error("too many changes of memories wait; try again")]
-    MemoriesBusy,
-    /// The disk is full.
-    #[error("no room is left for memories; nothing was changed")]
-    MemoriesDiskFull,
-    /// The tenant's memories cannot be read or written.
-    #[error("the memories cannot be read or written; nothing was changed")]
-    MemoriesFailed {
-        /// What happened, for the log.
-        detail: String,
-    },
-    /// Something by meaning was asked for, and nothing computes meanings.
-    #[error("no embedder is configured (long_term.embedder); recall with RECALL_MODE_LEXICAL")]
-    NoEmbedder,
-    /// The embedder gave no vector in time.
-    #[error("the embedder does not answer; recall with RECALL_MODE_LEXICAL, or try again")]
-    EmbedderFailed {
-        /// What happened, for the log.
-        detail: String,
-    },
     /// Nothing is summarized while a call waits for its result or a reply is streaming.
     #[error("a call waits for its result, or a reply is streaming; append it first")]
     CallPending,
@@ -106,19 +82,6 @@ impl From<&StoreError> for EngineError {
         match error {
             StoreError::Full => Self::JournalFull,
             other => Self::JournalFailed {
-                detail: other.to_string(),
-            },
-        }
-    }
-}
-
-impl EngineError {
-    /// What a tenant's memories answered.
-    pub(crate) fn of_memories(error: &StoreError) -> Self {
-        match error {
-            StoreError::Refused(refusal) => Self::Core(refusal.clone()),
-            StoreError::Full => Self::MemoriesDiskFull,
-            other => Self::MemoriesFailed {
                 detail: other.to_string(),
             },
         }

@@ -1,10 +1,9 @@
 //! Names for what is made here, in the order in which it is made: also within a millisecond,
-//! in which random numbers alone would bring two memories, or two lives of a session, in any
-//! order.
+//! in which random numbers alone would bring two lives of a session in any order.
 
 use std::sync::{Mutex, PoisonError};
 
-use memoird_core::ids::{Generation, MemoryId};
+use memoird_core::ids::Generation;
 use memoird_core::time::Timestamp;
 
 use crate::machine::Machine;
@@ -13,7 +12,6 @@ use crate::machine::Machine;
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     generation: Mutex<Option<Generation>>,
-    memory: Mutex<Option<MemoryId>>,
 }
 
 impl Ids {
@@ -21,13 +19,6 @@ impl Ids {
     pub(crate) fn generation(&self, machine: &dyn Machine, at: Timestamp) -> Generation {
         let name = |last| Generation::after(last, at.as_ms(), machine.random());
         next(&self.generation, name)
-    }
-
-    /// A name for a memory.
-    pub(crate) fn memory(&self, machine: &dyn Machine, at: Timestamp) -> MemoryId {
-        next(&self.memory, |last| {
-            MemoryId::after(last, at.as_ms(), machine.random())
-        })
     }
 }
 

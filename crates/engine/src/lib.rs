@@ -12,7 +12,6 @@ mod config;
 mod context;
 mod counter;
 mod dispatch;
-mod embedder;
 mod end;
 mod engine;
 mod error;
@@ -22,8 +21,8 @@ mod hook;
 mod idle;
 mod ids;
 mod journal;
-mod long_term;
 mod machine;
+mod memories;
 mod mend;
 mod models;
 mod outbox;
@@ -49,22 +48,20 @@ pub use config::{
 };
 pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
 pub use counter::{CountAsk, CountError, Counting, TokenCounter};
-pub use embedder::{EmbedError, Embedder, Embeddings, Purpose};
 pub use end::EndedSession;
-pub use engine::{Blocking, Engine, Stores};
+pub use engine::{Blocking, Engine};
 pub use error::EngineError;
 pub use events::{EVENTS_KEPT, Event, EventKind, Seen, Watched, Watcher};
 pub use hook::{Again, Answers, Ended, Hook, HookCall, HookError};
-pub use long_term::{
-    ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetAsk, ForgetOutcome, LongTermConfig,
-    MemoryFilter, MemoryPage, MemoryQuery, MemorySnapshot, MemoryStats, RecallAsk, RecallHit,
-    RecallMode, RecallOutcome, RememberAsk, RememberOutcome, SourceAsk,
-};
-pub use machine::{Machine, SystemMachine};
+pub use machine::{Machine, Stopwatch, SystemMachine};
 pub use memoird_core::window::WindowTurn;
+pub use memories::{
+    MemoryBlock, Recalled, RecalledMemories, SessionPoint, TurnRange, WindowMemories, WindowRecall,
+    WindowRoom,
+};
 pub use outbox::DeliveryView;
 pub use read::{HistoryPage, HistoryQuery, HistoryScope, SessionPage, SessionView};
 pub use stats::{HookStats, Stats, StatsSnapshot, TenantSnapshot, TenantStats, WindowSnapshot};
 pub use summarizer::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
 pub use tenant::{Policy, Tenant};
-pub use worker::WorkerStatus;
+pub use worker::{WorkError, Worker, WorkerStatus};

@@ -86,19 +86,23 @@ impl Machine for SystemMachine {
 }
 
 /// Measures how long something takes, for metrics.
-pub(crate) struct Stopwatch(tokio::time::Instant);
+#[derive(Debug)]
+pub struct Stopwatch(tokio::time::Instant);
 
 impl Stopwatch {
+    /// Begins to measure.
     #[allow(clippy::disallowed_methods)]
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self(tokio::time::Instant::now())
     }
 
-    pub(crate) fn elapsed(&self) -> Duration {
+    /// The time since it began.
+    pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
 
-    pub(crate) fn seconds(&self) -> f64 {
+    /// The same in seconds.
+    pub fn seconds(&self) -> f64 {
         self.elapsed().as_secs_f64()
     }
 }

@@ -23,13 +23,8 @@ impl Engine {
 
     /// The first half of [`Self::reconfigure`]: from here on every call lives by the other
     /// configuration. Sessions that it no longer allows are still there.
-    pub fn adopt(&self, mut config: EngineConfig) {
+    pub fn adopt(&self, config: EngineConfig) {
         let shared = &self.shared;
-        // Vectors of another model would first have to be made: that is for a start.
-        config
-            .long_term
-            .embedder
-            .clone_from(&shared.config.load().long_term.embedder);
         let config = Arc::new(config);
         // First: a tenant that somebody's call brings up now must not live by what was.
         shared

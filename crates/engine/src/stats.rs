@@ -14,7 +14,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use crate::cell::SessionCell;
 use crate::compaction::{CompactionSnapshot, CompactionStats};
 use crate::events::EventKind;
-use crate::long_term::{MemoryCounters, MemorySnapshot};
 
 /// Counts of the whole process.
 #[derive(Debug)]
@@ -33,8 +32,6 @@ pub struct Stats {
     pub commit_batch: Histogram,
     /// How hooks do.
     pub hooks: HookStats,
-    /// How long a recall takes, with the embedding of its query.
-    pub recall_seconds: Histogram,
 }
 
 /// Labels of a metric, as names and values.
@@ -84,7 +81,6 @@ pub struct TenantStats {
     turns_appended: AtomicU64,
     turns_dropped: AtomicU64,
     pub(crate) windows: WindowStats,
-    pub(crate) memories: MemoryCounters,
     pub(crate) compaction: CompactionStats,
 }
 
@@ -174,8 +170,6 @@ pub struct TenantSnapshot {
     pub turns_dropped: u64,
     /// Its windows.
     pub windows: WindowSnapshot,
-    /// Its memories.
-    pub memories: MemorySnapshot,
     /// Its compactions.
     pub compaction: CompactionSnapshot,
     /// Sessions it may have; 0: no cap.
@@ -196,7 +190,6 @@ impl Default for Stats {
             commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
             commit_batch: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
             hooks: HookStats::default(),
-            recall_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
         }
     }
 }
@@ -232,7 +225,6 @@ impl TenantStats {
             turns_appended: read(&self.turns_appended),
             turns_dropped: read(&self.turns_dropped),
             windows: self.windows.snapshot(),
-            memories: self.memories.snapshot(),
             compaction: self.compaction.snapshot(),
             max_sessions: 0,
             session_ttl_ms: 0,

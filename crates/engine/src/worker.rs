@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info_span, warn};
 
 /// Something that goes on in the background.
-pub(crate) trait Worker: Send + 'static {
+pub trait Worker: Send + 'static {
     /// Its name in logs and metrics.
     fn name(&self) -> &'static str;
 
@@ -30,7 +30,7 @@ pub(crate) trait Worker: Send + 'static {
 
 /// Why a step failed, for the log.
 #[derive(Debug)]
-pub(crate) struct WorkError(pub(crate) String);
+pub struct WorkError(pub String);
 
 /// What a worker has done so far.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use memoird_core::window::{Policy as WindowPolicy, Report, WindowSettings, Windo
 
 use crate::append::AppendOutcome;
 use crate::counter::TokenCounter;
-use crate::long_term::{RecallAsk, RecallHit};
+use crate::memories::{MemoryBlock, WindowMemories};
 use crate::read::SessionView;
 
 /// How windows are built.
@@ -56,7 +56,7 @@ pub struct ContextRequest {
     /// Only look: nothing is touched, and nothing decided is kept.
     pub peek: bool,
     /// Memories to put into the window.
-    pub memories: Option<RecallAsk>,
+    pub memories: Option<Arc<dyn WindowMemories>>,
 }
 
 /// A window.
@@ -70,10 +70,8 @@ pub struct ContextOutcome {
     pub turns: Vec<WindowTurn>,
     /// Indices of turns after which a provider's cache may break, ascending.
     pub cache_breakpoints: Vec<usize>,
-    /// Memories that were recalled for it and are in it, best first.
-    pub memories: Vec<RecallHit>,
-    /// The block in which the model reads them; empty without any.
-    pub memories_text: String,
+    /// The block of memories that were recalled for it.
+    pub memories: MemoryBlock,
     /// Why.
     pub report: Report,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memoird_engine::{Blocking, Durability, Engine, EngineConfig, EngineError, Stores};
+use memoird_engine::{Blocking, Durability, Engine, EngineConfig, EngineError};
 use tokio::task::JoinSet;
 use tokio::time::{advance, sleep};
 
@@ -228,14 +228,9 @@ async fn with_durability_off_all_works_but_the_journal() {
     config.sessions.max_sessions = 3;
     config.tenants[0].limits.max_sessions = Some(2);
     let world = World::new(config.clone());
-    let engine = Engine::open(
-        config,
-        Stores::default(),
-        world.machine.clone(),
-        Blocking::Inline,
-    )
-    .await
-    .unwrap();
+    let engine = Engine::open(config, None, world.machine.clone(), Blocking::Inline)
+        .await
+        .unwrap();
     let bot = Bot::acme(&engine);
     for id in ["a", "b", "c"] {
         let said = begun(&mut Box::pin(bot.say(id, "hello"))).await;

@@ -11,12 +11,10 @@ use std::time::Duration;
 use memoird_core::ids::{SessionId, TenantId};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_engine::{
-    Blocking, Engine, EngineConfig, JournalConfig, Machine, SessionConfig, Stores, TenantConfig,
+    Blocking, Engine, EngineConfig, JournalConfig, Machine, SessionConfig, TenantConfig,
     TenantLimits,
 };
-use memoird_store::long_term::{LongTermOptions, LongTermStore};
 use memoird_store::{ClockAnchor, Store};
-use tempfile::TempDir;
 
 use crate::store::FaultyStore;
 
@@ -94,30 +92,6 @@ pub(crate) struct World {
     pub(crate) store: Arc<FaultyStore>,
     pub(crate) machine: Arc<TestMachine>,
     pub(crate) blocking: Blocking,
-    /// Where memories are kept; `None`: nowhere.
-    pub(crate) memories: Option<Memories>,
-}
-
-/// A folder of memories that goes with the test.
-#[derive(Clone, Debug)]
-pub(crate) struct Memories {
-    pub(crate) dir: Arc<TempDir>,
-    pub(crate) store: Arc<LongTermStore>,
-}
-
-impl Memories {
-    pub(crate) fn new() -> Self {
-        Self::of(Arc::new(tempfile::tempdir().unwrap()))
-    }
-
-    /// The same memories, opened by somebody who knows nothing of the files that are open.
-    pub(crate) fn of(dir: Arc<TempDir>) -> Self {
-        let store = LongTermStore::open(dir.path(), &LongTermOptions::default()).unwrap();
-        Self {
-            dir,
-            store: Arc::new(store),
-        }
-    }
 }
 
 impl World {
@@ -129,15 +103,6 @@ impl World {
             store,
             machine,
             blocking: Blocking::Inline,
-            memories: None,
-        }
-    }
-
-    /// The same world, in which memories are kept.
-    pub(crate) fn remembering(self) -> Self {
-        Self {
-            memories: Some(Memories::new()),
-            ..self
         }
     }
 
@@ -157,21 +122,9 @@ impl World {
     pub(crate) async fn open(&self) -> Engine {
         let store: Arc<dyn Store> = self.store.clone();
         let (config, machine) = (self.config.clone(), self.machine.clone());
-        let memories = self
-            .memories
-            .as_ref()
-            .map(|memories| Arc::clone(&memories.store));
-        Engine::open(
-            config,
-            Stores {
-                journal: Some(store),
-                memories,
-            },
-            machine,
-            self.blocking,
-        )
-        .await
-        .unwrap()
+        Engine::open(config, Some(store), machine, self.blocking)
+            .await
+            .unwrap()
     }
 }
 

@@ -21,7 +21,6 @@ mod keys;
 mod kit;
 mod listing;
 mod lives;
-mod memories;
 mod reconfigure;
 mod record;
 mod restart;

@@ -46,7 +46,6 @@ impl Daemon {
                 store: Arc::clone(&self.store),
                 machine: Arc::clone(&machine),
                 blocking: Blocking::Inline,
-                memories: None,
             };
             let outcome = life(&world.open().await).await;
             (outcome, machine.now().steady)

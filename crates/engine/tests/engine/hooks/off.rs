@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memoird_core::change::EndReason;
 use memoird_core::outbox::DeliveryState;
-use memoird_engine::{Blocking, Durability, Engine, EngineConfig, HookConfig, Stores};
+use memoird_engine::{Blocking, Durability, Engine, EngineConfig, HookConfig};
 use tokio::time::sleep;
 
 use super::script::{Act, ScriptedHook};
@@ -24,7 +24,7 @@ pub(super) fn off(hooks: impl IntoIterator<Item = HookConfig>) -> EngineConfig {
 
 pub(super) async fn open(config: EngineConfig) -> Engine {
     let machine = World::new(config.clone()).machine;
-    Engine::open(config, Stores::default(), machine, Blocking::Inline)
+    Engine::open(config, None, machine, Blocking::Inline)
         .await
         .unwrap()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::outbox::DeliveryState;
-use memoird_engine::{Blocking, Engine, Stores, SystemMachine};
+use memoird_engine::{Blocking, Engine, SystemMachine};
 use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -34,17 +34,9 @@ async fn every_end_of_many_at_once_is_delivered_once_and_whole() {
     config.sessions.session_ttl = NEVER;
     config.limits.max_history_turns = 1;
     let machine = Arc::new(SystemMachine::resume(None));
-    let engine = Engine::open(
-        config,
-        Stores {
-            journal: Some(store),
-            memories: None,
-        },
-        machine,
-        Blocking::Pool,
-    )
-    .await
-    .unwrap();
+    let engine = Engine::open(config, Some(store), machine, Blocking::Pool)
+        .await
+        .unwrap();
     let mut calls = JoinSet::new();
     for id in 0..SESSIONS {
         let bot = Bot::acme(&engine);

@@ -158,7 +158,6 @@ impl Simulation {
             store: Arc::clone(&self.store),
             machine: Arc::clone(&machine),
             blocking: Blocking::Inline,
-            memories: None,
         };
         let engine = world.open().await;
         self.check(&engine, &before).await;
