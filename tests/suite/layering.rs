@@ -30,7 +30,7 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 8] = [
+const LAYERS: [Layer; 9] = [
     Layer {
         name: "memoird-core",
         ours: &[],
@@ -57,15 +57,30 @@ const LAYERS: [Layer; 8] = [
         banned: WIRES,
         only: None,
     },
+    // SQL stands in the store and in here.
+    Layer {
+        name: "memoird-memories",
+        ours: &["memoird-core", "memoird-store", "memoird-engine"],
+        banned: &[
+            "tonic",
+            "axum",
+            "hyper",
+            "reqwest",
+            "serde_yaml",
+            "serde-saphyr",
+        ],
+        only: None,
+    },
     Layer {
         name: "memoird-hooks",
         ours: &["memoird-core", "memoird-engine"],
         banned: CLIENTS,
         only: None,
     },
+    // Implements ports of both.
     Layer {
         name: "memoird-models",
-        ours: &["memoird-core", "memoird-engine"],
+        ours: &["memoird-core", "memoird-engine", "memoird-memories"],
         banned: CLIENTS,
         only: None,
     },
@@ -81,6 +96,7 @@ const LAYERS: [Layer; 8] = [
             "memoird-core",
             "memoird-store",
             "memoird-engine",
+            "memoird-memories",
             "memoird-hooks",
             "memoird-models",
             "memoird-proto",

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::ids::{Generation, HOOK_NAME_BYTES_MAX, ID_BYTES_MAX, MemoryId};
+use crate::ids::{Generation, HOOK_NAME_BYTES_MAX, ID_BYTES_MAX};
 use crate::model::Budget;
 
 /// A command that the rules refuse. Nothing of it was done.
@@ -34,61 +34,6 @@ pub enum CoreError {
         /// What was sent, at most 64 characters of it.
         text: String,
     },
-    /// A memory, or what is to become one, breaks a rule by itself.
-    #[error("{field}: {problem}")]
-    MemoryInvalid {
-        /// Which field.
-        field: &'static str,
-        /// What is wrong, and what would be right.
-        problem: String,
-    },
-    /// No such memory among those that the caller may see.
-    #[error("memory {id} is not there (any more)")]
-    MemoryNotFound {
-        /// The id that was asked for.
-        id: MemoryId,
-    },
-    /// The memory says what another one says already, and the caller asked to be told.
-    #[error("memory {id} says the same; supersede it, or send near_duplicate MERGE or KEEP")]
-    MemoryDuplicate {
-        /// The one that is there.
-        id: MemoryId,
-    },
-    /// A memory was superseded, and is only history.
-    #[error("memory {id} is superseded by {by}; change that one")]
-    MemorySuperseded {
-        /// The one that was asked for.
-        id: MemoryId,
-        /// The one that took its place.
-        by: MemoryId,
-    },
-    /// The text holds a secret, and the policy is not to keep any.
-    #[error("content holds what looks like {what}; leave it out (long_term.secrets is `block`)")]
-    SecretFound {
-        /// What it looks like; never the secret.
-        what: &'static str,
-    },
-    /// A tenant has as many memories as it may.
-    #[error("there are {limit} memories already; forget some, or raise long_term.max_memories")]
-    MemoriesFull {
-        /// The cap.
-        limit: u64,
-    },
-    /// The turns that a memory is to come from are not there.
-    #[error("source: {problem}")]
-    SourceNotFound {
-        /// What is not there, and what would help.
-        problem: String,
-    },
-    /// Somebody else holds the lease of these turns.
-    #[error("these turns are leased for {seconds_left} s more; commit that lease or wait")]
-    LeaseHeld {
-        /// How long the lease still runs.
-        seconds_left: u64,
-    },
-    /// The lease is over: its time ran out, or what it covered was forgotten.
-    #[error("the lease is over and nothing was stored; lease again")]
-    LeaseLost,
     /// A hook's name has other characters, or too many.
     #[error("hook name {text:?} takes 1 to {HOOK_NAME_BYTES_MAX} of a-z, 0-9, - and _")]
     HookNameInvalid {

@@ -15,14 +15,15 @@ pub mod history;
 pub mod idempotency;
 pub mod ids;
 pub mod limits;
-pub mod memory;
 pub mod model;
 pub mod outbox;
+pub mod quote;
 pub mod session;
 pub mod state;
 pub mod time;
 pub mod tokens;
 pub mod turn;
 pub mod window;
+pub mod words;
 
 pub use error::CoreError;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use memoird_engine::Purpose;
+use memoird_memories::Purpose;
 
 /// Texts that are timed, made of the given ones by turns.
 const TIMED: usize = 64;

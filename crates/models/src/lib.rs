@@ -15,7 +15,7 @@ mod vector;
 use std::path::Path;
 use std::sync::Arc;
 
-use memoird_engine::Embedder;
+use memoird_memories::Embedder;
 
 pub use counters::{
     AnthropicCounter, AnthropicCounterConfig, CountEndpoint, OpenAiCounter, OpenAiCounterConfig,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use memoird_engine::{EmbedError, Embedder, Embeddings, Purpose};
+use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 

@@ -7,7 +7,7 @@ mod config;
 use std::fmt;
 use std::sync::OnceLock;
 
-use memoird_engine::{EmbedError, Embedder, Embeddings, Purpose};
+use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
 use reqwest::Url;
 use serde_json::json;
 use sha2::{Digest, Sha256};

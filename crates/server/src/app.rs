@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use memoird_core::ids::TenantId;
-use memoird_engine::{Blocking, Durability, Engine, EngineError, Stores, SystemMachine};
+use memoird_engine::{Blocking, Durability, Engine, EngineError, SystemMachine};
+use memoird_memories::Memories;
+use memoird_memories::files::MemoryFiles;
 use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::AdminServiceServer;
 use memoird_proto::spliced::memory_service_server::MemoryServiceServer;
 use memoird_proto::spliced::session_service_server::SessionServiceServer;
-use memoird_store::long_term::LongTermStore;
 use memoird_store::{SqliteOptions, SqliteStore, Store, StoreError};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -30,7 +31,7 @@ use crate::config::{Config, ServerConfig};
 use crate::edge::Edge;
 use crate::incoming::connections;
 use crate::logging::LogControl;
-use crate::metrics::{self, CallMetrics};
+use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
 use crate::reload::{self, Reloader};
 use crate::services::{AdminApi, MemoryApi, SessionApi, Watching};
@@ -72,6 +73,7 @@ pub(crate) enum StartError {
 pub(crate) struct App {
     server: ServerConfig,
     engine: Engine,
+    memories: Memories,
     reloader: Arc<Reloader>,
     watching: Watching,
     stop: CancellationToken,
@@ -112,29 +114,44 @@ impl App {
         // Now: while a large journal is opened the file may change, and that is noticed.
         let seen = reload::fingerprint(file, &config.secret_files);
         let (journal, machine) = open_journal(&config)?;
-        let memories = Some(Arc::new(open_memories(&config)?));
+        let files = Arc::new(open_memories(&config)?);
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
-        let stores = Stores { journal, memories };
-        let engine = Engine::open(engine, stores, Arc::new(machine), Blocking::Pool).await?;
+        let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Pool).await?;
+        let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
         let keys = Arc::clone(&keyring);
-        let reloader = Reloader::new(file, &config, engine.clone(), keys, log, seen);
+        let reloader = Reloader::new(
+            file,
+            &config,
+            engine.clone(),
+            memories.clone(),
+            keys,
+            log,
+            seen,
+        );
         let reloader = Arc::new(reloader);
         let (stop, streams) = (CancellationToken::new(), TaskTracker::new());
         let watching = Watching::new(engine.clone(), streams, stop.clone());
         let calls = CallMetrics::new();
-        let counted = (watching.clone(), Arc::clone(&reloader));
-        let registry = metrics::registry(engine.clone(), &calls, counted.0, counted.1);
+        let sources = Sources {
+            engine: engine.clone(),
+            memories: memories.clone(),
+            calls: calls.clone(),
+            watching: watching.clone(),
+            reloader: Arc::clone(&reloader),
+        };
+        let registry = metrics::registry(sources);
         let admin = Admin::new(engine.clone(), registry);
         let edge = Edge::new(keyring, config.server.max_calls_in_flight, calls);
         let endpoints = config.data_dir.join("endpoints.json");
         Ok(Self {
             server: config.server,
             engine,
+            memories,
             reloader,
             watching,
             stop,
@@ -171,13 +188,22 @@ impl App {
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1alpha()?;
-        let sessions =
-            SessionServiceServer::new(SessionApi::new(self.engine.clone(), self.watching.clone()))
-                .max_decoding_message_size(self.server.max_request_bytes);
-        let memories = MemoryServiceServer::new(MemoryApi::new(self.engine.clone()))
+        let sessions = SessionApi::new(
+            self.engine.clone(),
+            self.memories.clone(),
+            self.watching.clone(),
+        );
+        let sessions = SessionServiceServer::new(sessions)
+            .max_decoding_message_size(self.server.max_request_bytes);
+        let memories = MemoryServiceServer::new(MemoryApi::new(self.memories.clone()))
             .max_decoding_message_size(self.server.max_request_bytes);
         let reloader = Arc::clone(&self.reloader);
-        let admin_api = AdminApi::new(self.engine.clone(), reloader, process::wall_clock());
+        let admin_api = AdminApi::new(
+            self.engine.clone(),
+            self.memories,
+            reloader,
+            process::wall_clock(),
+        );
         let grpc = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(60)))
             .max_concurrent_streams(self.server.max_streams_per_connection)
@@ -321,8 +347,8 @@ fn open_journal(config: &Config) -> Result<Opened, StartError> {
 
 /// The memories of all tenants. What a tenant's file holds is looked at when it is first
 /// asked for.
-fn open_memories(config: &Config) -> Result<LongTermStore, StoreError> {
-    LongTermStore::open(&config.long_term.dir, &config.long_term.options)
+fn open_memories(config: &Config) -> Result<MemoryFiles, StoreError> {
+    MemoryFiles::open(&config.long_term.dir, &config.long_term.options)
 }
 
 async fn listen(

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::Response;
 use memoird_core::outbox::DeliveryState;
 use memoird_engine::{Engine, TenantSnapshot};
+use memoird_memories::Memories;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -134,14 +135,9 @@ impl CallTimer {
 }
 
 /// All metrics of the process.
-pub(crate) fn registry(
-    engine: Engine,
-    calls: &CallMetrics,
-    watching: Watching,
-    reloader: Arc<Reloader>,
-) -> Registry {
+pub(crate) fn registry(sources: Sources) -> Registry {
     let mut registry = Registry::with_prefix("memoird");
-    let commits = engine.commit_stats();
+    let commits = sources.engine.commit_stats();
     let help = "How long a journal transaction takes";
     registry.register("commit_seconds", help, commits.commit_seconds.clone());
     let help = "Change sets of a journal transaction";
@@ -149,7 +145,7 @@ pub(crate) fn registry(
     registry.register(
         "call_seconds",
         "How long a call takes",
-        calls.seconds.clone(),
+        sources.calls.seconds.clone(),
     );
     let help = "Hook deliveries by what became of them";
     registry.register("hook_deliveries", help, commits.hooks.deliveries.clone());
@@ -159,34 +155,34 @@ pub(crate) fn registry(
         commits.hooks.seconds.clone(),
     );
     let help = "How long a recall takes, with the embedding of its query";
-    registry.register("recall_seconds", help, commits.recall_seconds.clone());
+    registry.register("recall_seconds", help, sources.memories.recall_seconds());
     let help = "How long a summary takes, from the snapshot to the answer";
     registry.register(
         "compaction_seconds",
         help,
         commits.compaction_seconds.clone(),
     );
-    let calls = calls.clone();
-    registry.register_collector(Box::new(Counts {
-        engine,
-        calls,
-        watching,
-        reloader,
-    }));
+    registry.register_collector(Box::new(sources));
     registry
 }
 
-/// What is read when somebody asks.
-struct Counts {
-    engine: Engine,
-    calls: CallMetrics,
-    watching: Watching,
-    reloader: Arc<Reloader>,
+/// Where metrics are read when somebody asks.
+pub(crate) struct Sources {
+    /// Sessions, commits, hooks, workers.
+    pub(crate) engine: Engine,
+    /// Memories.
+    pub(crate) memories: Memories,
+    /// Calls.
+    pub(crate) calls: CallMetrics,
+    /// Streams of events.
+    pub(crate) watching: Watching,
+    /// Reloads.
+    pub(crate) reloader: Arc<Reloader>,
 }
 
-impl fmt::Debug for Counts {
+impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counts").finish_non_exhaustive()
+        f.debug_struct("Sources").finish_non_exhaustive()
     }
 }
 
@@ -297,7 +293,7 @@ const BY_TENANT: [ByTenant; 16] = [
     ),
 ];
 
-impl Collector for Counts {
+impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let stats = self.engine.stats();
         for (name, help, read, kind) in BY_TENANT {
@@ -313,7 +309,8 @@ impl Collector for Counts {
             }
         }
         compactions::encode(&mut encoder, &stats.tenants, self.engine.summarizer_state())?;
-        memories::encode(&mut encoder, &stats.tenants)?;
+        let tenants = stats.tenants.iter().map(|tenant| &tenant.id);
+        memories::encode(&mut encoder, &self.memories, tenants)?;
         let counts = [
             ("commits", "Journal transactions", stats.commits),
             ("commit_sets", "Change sets in them", stats.commit_sets),
@@ -349,7 +346,7 @@ impl Collector for Counts {
     }
 }
 
-impl Counts {
+impl Sources {
     /// As they were counted for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (counts, names) = (self.engine.last_delivery_counts(), self.engine.hook_names());

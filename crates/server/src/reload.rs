@@ -10,6 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use memoird_core::ids::TenantId;
 use memoird_engine::Engine;
+use memoird_memories::Memories;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::sync::Mutex;
@@ -62,6 +63,7 @@ pub(crate) struct Reloader {
     /// Where calls come in, whatever a newer file says.
     listen: SocketAddr,
     engine: Engine,
+    memories: Memories,
     keyring: Arc<ArcSwap<Keyring>>,
     log: LogControl,
     grace_ms: AtomicU64,
@@ -89,6 +91,7 @@ impl Reloader {
         path: Option<&Path>,
         config: &Config,
         engine: Engine,
+        memories: Memories,
         keyring: Arc<ArcSwap<Keyring>>,
         log: LogControl,
         seen_first: Fingerprint,
@@ -97,6 +100,7 @@ impl Reloader {
             path: path.map(Path::to_owned),
             listen: config.server.listen,
             engine,
+            memories,
             keyring,
             log,
             grace_ms: AtomicU64::default(),
@@ -185,9 +189,11 @@ impl Reloader {
             keys,
             secret_files,
             engine,
+            memories,
             ..
         } = config;
         self.engine.adopt(engine);
+        self.memories.adopt(memories);
         // Before sessions are ended, which may take long: a key that is gone is gone.
         self.set_keys(&running.keys, &keys);
 

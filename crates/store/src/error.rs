@@ -1,11 +1,10 @@
-//! Why the journal, or a tenant's memories, cannot be opened, read or written.
+//! Why the journal, or another SQLite file, cannot be opened, read or written.
 
 use std::path::PathBuf;
 
-use memoird_core::CoreError;
 use thiserror::Error;
 
-/// A journal, or a file of memories, that cannot be opened, read or written.
+/// A file that cannot be opened, read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The data directory cannot be made or written to.
@@ -49,36 +48,6 @@ pub enum StoreError {
     NotAJournal {
         /// The file.
         path: PathBuf,
-    },
-    /// The file is not of this tenant's memories.
-    #[error(
-        "{} does not hold the memories of tenant {tenant}; nothing was changed. \
-         Give it its own name back, or move it away", path.display()
-    )]
-    NotOfTenant {
-        /// The file.
-        path: PathBuf,
-        /// Whose memories were looked for.
-        tenant: String,
-    },
-    /// The tenant's file was deleted while somebody still used it.
-    #[error("the memories of tenant {tenant} were deleted")]
-    TenantDeleted {
-        /// The tenant.
-        tenant: String,
-    },
-    /// The rules refuse it; nothing of it was done.
-    #[error(transparent)]
-    Refused(#[from] CoreError),
-    /// A vector has another number of dimensions than those that are there.
-    #[error("a vector of {model} has {found} dimensions where {expected} were expected")]
-    DimensionMismatch {
-        /// The model that is said to have made it.
-        model: String,
-        /// How many it has.
-        found: usize,
-        /// How many the model's vectors have.
-        expected: usize,
     },
     /// The file was written by a newer memoird.
     #[error(

@@ -1,5 +1,4 @@
-//! Bytes at rest: the journal of all turns, which is the truth after a crash, and the
-//! memories of every tenant.
+//! Bytes at rest: the journal of all turns, which is the truth after a crash.
 //!
 //! Everything here is synchronous; the engine decides where it runs. [`SqliteStore`]
 //! and [`MemoryStore`] pass one conformance suite.
@@ -7,9 +6,9 @@
 pub mod encoding;
 mod error;
 mod lock;
-pub mod long_term;
 mod memory;
 mod sqlite;
+pub mod sqlite_file;
 mod summaries;
 mod windows;
 
@@ -25,6 +24,7 @@ use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
 
 pub use error::StoreError;
+pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore};
 

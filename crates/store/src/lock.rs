@@ -7,13 +7,16 @@ use crate::StoreError;
 
 /// Holds a data directory until it is dropped.
 #[derive(Debug)]
-pub(crate) struct DirLock {
+pub struct DirLock {
     _file: File,
 }
 
 impl DirLock {
     /// Makes the directory where it is missing, and takes it.
-    pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
+    pub fn take(dir: &Path) -> Result<Self, StoreError> {
         let unusable = |source| StoreError::DirUnusable {
             dir: dir.to_owned(),
             source,
@@ -39,7 +42,7 @@ impl DirLock {
 
 /// Conversations are for nobody else on the machine: what is made here only the daemon's
 /// user reads. SQLite gives its other files the rights of the first.
-pub(crate) mod private {
+pub mod private {
     use std::fs::{DirBuilder, OpenOptions};
     use std::io;
     #[cfg(unix)]
@@ -47,7 +50,10 @@ pub(crate) mod private {
     use std::path::Path;
 
     /// Makes a directory with all above it, where it is missing.
-    pub(crate) fn dirs(dir: &Path) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn dirs(dir: &Path) -> io::Result<()> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);
         #[cfg(unix)]
@@ -56,7 +62,7 @@ pub(crate) mod private {
     }
 
     /// Options for a file that may have to be made.
-    pub(crate) fn file_options() -> OpenOptions {
+    pub fn file_options() -> OpenOptions {
         let mut options = OpenOptions::new();
         #[cfg(unix)]
         options.mode(0o600);

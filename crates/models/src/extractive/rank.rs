@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use memoird_core::memory::is_stop_word;
-use memoird_core::memory::text::{stem, tokens};
+use memoird_core::words::is_stop_word;
+use memoird_core::words::{stem, tokens};
 
 use super::material::Sentence;
 

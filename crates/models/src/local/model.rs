@@ -1,7 +1,7 @@
 //! Texts to tokens, tokens to vectors; all of it blocks.
 
 use candle_core::{Device, Result as CandleResult, Tensor};
-use memoird_engine::{EmbedError, Purpose};
+use memoird_memories::{EmbedError, Purpose};
 use tokenizers::{Tokenizer, TruncationParams};
 
 use super::bert::Bert;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memoird_engine::{EmbedError, Embedder, Purpose};
+use memoird_memories::{EmbedError, Embedder, Purpose};
 use memoird_models::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};
 use tokio::time::{Instant, sleep};
 

@@ -1,6 +1,6 @@
 //! What a local model makes of texts.
 
-use memoird_engine::{Embedder, Purpose};
+use memoird_memories::{Embedder, Purpose};
 use memoird_models::{LocalEmbedder, open_local};
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! What a provider gets, and what comes of its good answers.
 
-use memoird_engine::{Embedder, Purpose};
+use memoird_memories::{Embedder, Purpose};
 use memoird_models::{OpenAiEmbedder, OpenAiEmbedderConfig};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memoird_engine::{EmbedError, Embedder};
+use memoird_memories::{EmbedError, Embedder};
 use memoird_models::OpenAiEmbedderConfig;
 use tokio::io::AsyncWriteExt;
 

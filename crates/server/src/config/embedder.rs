@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_engine::Embedder;
+use memoird_memories::Embedder;
 use memoird_models::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};
 use serde::{Deserialize, Serialize};
 

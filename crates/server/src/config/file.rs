@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use memoird_core::limits::Limits;
 use memoird_engine::{
     CompactionConfig, ContextConfig, Durability, EngineConfig, HooksConfig, JournalConfig,
-    LongTermConfig, SessionConfig,
+    SessionConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -238,7 +238,6 @@ impl FileConfig {
             },
             context: ContextConfig::default(),
             compaction: CompactionConfig::default(),
-            long_term: LongTermConfig::default(),
             hooks: HooksConfig {
                 concurrency: limits.hooks_under_way,
                 content_bytes: limits.hook_content_bytes.0,

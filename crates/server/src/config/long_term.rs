@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memoird_core::memory::dream::DreamSettings;
-use memoird_core::memory::fuse::{Fusion, HalfLives};
-use memoird_core::memory::secrets::SecretPolicy;
-use memoird_core::memory::{MemoryKind, MemoryLimits};
-use memoird_engine::LongTermConfig;
-use memoird_store::long_term::LongTermOptions;
+use memoird_memories::MemoriesConfig;
+use memoird_memories::files::FilesOptions;
+use memoird_memories::rules::consolidation::ConsolidationSettings;
+use memoird_memories::rules::fusion::{Fusion, HalfLives};
+use memoird_memories::rules::secrets::SecretPolicy;
+use memoird_memories::rules::{MemoryKind, MemoryLimits};
 use serde::{Deserialize, Serialize};
 
 use super::embedder::EmbedderShape;
@@ -30,7 +30,7 @@ pub(crate) struct LongTerm {
     /// The directory with a file for each tenant.
     pub(crate) dir: PathBuf,
     /// How these files are kept.
-    pub(crate) options: LongTermOptions,
+    pub(crate) options: FilesOptions,
 }
 
 /// What is done with what looks like a secret.
@@ -108,7 +108,7 @@ impl LongTermShape {
         &self,
         data_dir: &Path,
         problems: &mut Problems,
-    ) -> (LongTerm, LongTermConfig) {
+    ) -> (LongTerm, MemoriesConfig) {
         self.check(problems);
         self.dream.check(problems);
         let embedder = self.embedder.build();
@@ -120,15 +120,15 @@ impl LongTermShape {
             true => data_dir.join(DIR),
             false => self.dir.clone(),
         };
-        let options = LongTermOptions {
+        let options = FilesOptions {
             files_open_max: self.open_files,
-            ..LongTermOptions::default()
+            ..FilesOptions::default()
         };
         (LongTerm { dir, options }, self.engine(embedder))
     }
 
-    fn engine(&self, embedder: super::embedder::Built) -> LongTermConfig {
-        LongTermConfig {
+    fn engine(&self, embedder: super::embedder::Built) -> MemoriesConfig {
+        MemoriesConfig {
             limits: MemoryLimits {
                 content_bytes: self.content_bytes.0,
                 memories: self.max_memories,
@@ -151,11 +151,11 @@ impl LongTermShape {
             embedder,
             query_wait: self.query_wait.0,
             lease: self.extraction_lease.0,
-            dream_interval: match self.dream.interval {
+            consolidation_interval: match self.dream.interval {
                 OffSpan::Off => None,
                 OffSpan::Span(span) => Some(span),
             },
-            dream: self.dream.settings(),
+            consolidation: self.dream.settings(),
             expired_kept: self.expired_kept.0,
         }
     }
@@ -222,8 +222,8 @@ impl HalfLivesShape {
 }
 
 impl DreamShape {
-    fn settings(&self) -> DreamSettings {
-        DreamSettings {
+    fn settings(&self) -> ConsolidationSettings {
+        ConsolidationSettings {
             promotions_max: self.max_promotions,
             recalls_min: self.min_recalls,
             queries_min: self.min_queries,
@@ -287,7 +287,7 @@ impl RetentionShape {
 
 impl Default for LongTermShape {
     fn default() -> Self {
-        let (engine, options) = (LongTermConfig::default(), LongTermOptions::default());
+        let (engine, options) = (MemoriesConfig::default(), FilesOptions::default());
         Self {
             dir: AUTO.into(),
             open_files: options.files_open_max,

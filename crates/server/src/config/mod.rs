@@ -23,6 +23,7 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_engine::{EngineConfig, TenantConfig, TenantLimits};
 use memoird_hooks::git::GitConfig;
+use memoird_memories::MemoriesConfig;
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::Key;
@@ -45,8 +46,10 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// What the engine does.
     pub(crate) engine: EngineConfig,
-    /// What outlives sessions.
+    /// Where memories are.
     pub(crate) long_term: LongTerm,
+    /// What is done with memories.
+    pub(crate) memories: MemoriesConfig,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
     /// What an operator may not have meant.
@@ -164,7 +167,6 @@ fn check(file: &FileConfig) -> Result<Config, String> {
     engine.hooks.hooks = hooks;
     engine.context = context;
     engine.compaction = compaction;
-    engine.long_term = memories;
     let default = TenantId::default_tenant();
     if keys.is_empty() && engine.tenants.iter().all(|tenant| tenant.id != default) {
         engine.tenants.push(TenantConfig {
@@ -180,6 +182,7 @@ fn check(file: &FileConfig) -> Result<Config, String> {
         },
         engine,
         long_term,
+        memories,
         keys,
         warnings,
         settings: Settings::of(file),

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use memoird_core::limits::Limits;
 use memoird_core::window::WindowSettings;
-use memoird_engine::{HooksConfig, JournalConfig, LongTermConfig, SessionConfig};
-use memoird_store::long_term::LongTermOptions;
+use memoird_engine::{HooksConfig, JournalConfig, SessionConfig};
+use memoird_memories::MemoriesConfig;
+use memoird_memories::files::FilesOptions;
 
 use super::ServerConfig;
 use super::context::{DEFAULT_MODEL, table_of_models};
@@ -237,7 +238,7 @@ pub(crate) fn default_yaml() -> String {
     let (limits, sessions) = (Limits::default(), SessionConfig::default());
     let (hooks, windows) = (HooksConfig::default(), WindowSettings::default());
     let (journal, server) = (JournalConfig::default(), ServerConfig::default());
-    let (memories, files) = (LongTermConfig::default(), LongTermOptions::default());
+    let (memories, files) = (MemoriesConfig::default(), FilesOptions::default());
     let days = |days: u32| span(Duration::from_secs(24 * 60 * 60) * days);
     let values = [
         ("listen", server.listen.to_string()),

@@ -1,8 +1,9 @@
-//! What the engine counts of memories.
+//! What is counted of memories.
 
 use std::fmt;
 
-use memoird_engine::{MemorySnapshot, TenantSnapshot};
+use memoird_core::ids::TenantId;
+use memoird_memories::{Memories, MemorySnapshot};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -75,23 +76,25 @@ const COUNTERS: [Counter; 7] = [
 ];
 
 /// Writes them all.
-pub(super) fn encode(
+pub(super) fn encode<'a>(
     encoder: &mut DescriptorEncoder<'_>,
-    tenants: &[TenantSnapshot],
+    memories: &Memories,
+    tenants: impl Iterator<Item = &'a TenantId>,
 ) -> fmt::Result {
+    let tenants: Vec<_> = tenants.map(|id| (id, memories.counts(id))).collect();
     for counter in &COUNTERS {
         let mut family =
             encoder.encode_descriptor(counter.name, counter.help, None, MetricType::Counter)?;
-        for tenant in tenants {
+        for (tenant, counts) in &tenants {
             for (value, read) in counter.values {
-                let labels = [("tenant", tenant.id.as_str()), (counter.label, value)];
+                let labels = [("tenant", tenant.as_str()), (counter.label, value)];
                 let labels = if counter.label.is_empty() {
                     &labels[..1]
                 } else {
                     &labels[..]
                 };
                 let metric = family.encode_family(&labels)?;
-                ConstCounter::new(read(&tenant.memories)).encode(metric)?;
+                ConstCounter::new(read(counts)).encode(metric)?;
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_engine::Engine;
+use memoird_memories::Memories;
 use memoird_proto::spliced::admin_service_server::AdminService;
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -18,14 +19,21 @@ use crate::wire::{from, memory, status, to};
 #[derive(Clone, Debug)]
 pub(crate) struct AdminApi {
     engine: Engine,
+    memories: Memories,
     reloader: Arc<Reloader>,
     started_at: Timestamp,
 }
 
 impl AdminApi {
-    pub(crate) fn new(engine: Engine, reloader: Arc<Reloader>, started_at: Timestamp) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        memories: Memories,
+        reloader: Arc<Reloader>,
+        started_at: Timestamp,
+    ) -> Self {
         Self {
             engine,
+            memories,
             reloader,
             started_at,
         }
@@ -88,9 +96,9 @@ impl AdminService for AdminApi {
     ) -> Answer<v1::RunDreamResponse> {
         let request = request.into_inner();
         let filter = self.tenant(&request.tenant)?;
-        let reports = self.engine.dream(filter.as_ref(), request.dry_run).await;
-        let reports = reports.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(memory::to::dreamed(reports)))
+        let reports = self.memories.consolidate(filter.as_ref(), request.dry_run);
+        let reports = reports.await.map_err(|error| status::memory(&error))?;
+        Ok(Response::new(memory::to::consolidated(reports)))
     }
 
     async fn list_hook_deliveries(

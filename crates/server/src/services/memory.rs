@@ -1,6 +1,6 @@
 //! MemoryService: what outlives a session.
 
-use memoird_engine::Engine;
+use memoird_memories::Memories;
 use memoird_proto::spliced::memory_service_server::MemoryService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, Status, async_trait};
@@ -9,15 +9,15 @@ use super::split;
 use crate::wire::memory::{from, to};
 use crate::wire::status;
 
-/// The engine's memories as bots see them.
+/// The memories as bots see them.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryApi {
-    engine: Engine,
+    memories: Memories,
 }
 
 impl MemoryApi {
-    pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine }
+    pub(crate) fn new(memories: Memories) -> Self {
+        Self { memories }
     }
 }
 
@@ -31,22 +31,22 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::RememberResponse> {
         let (caller, request) = split(request)?;
         let outcome = self
-            .engine
+            .memories
             .remember(&caller.tenant, from::remember(request)?)
             .await;
         Ok(Response::new(to::remembered(
-            &outcome.map_err(|error| status::engine(&error))?,
+            &outcome.map_err(|error| status::memory(&error))?,
         )))
     }
 
     async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
         let (caller, request) = split(request)?;
         let outcome = self
-            .engine
+            .memories
             .recall(&caller.tenant, from::recall(request)?)
             .await;
         Ok(Response::new(to::recalled(
-            outcome.map_err(|error| status::engine(&error))?,
+            outcome.map_err(|error| status::memory(&error))?,
         )))
     }
 
@@ -56,8 +56,8 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::GetMemoryResponse> {
         let (caller, request) = split(request)?;
         let (id, subject) = from::get(&request)?;
-        let memory = self.engine.memory(&caller.tenant, id, subject).await;
-        let memory = to::memory(&memory.map_err(|error| status::engine(&error))?);
+        let memory = self.memories.memory(&caller.tenant, id, subject).await;
+        let memory = to::memory(&memory.map_err(|error| status::memory(&error))?);
         Ok(Response::new(v1::GetMemoryResponse {
             memory: Some(memory),
         }))
@@ -69,11 +69,11 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::ListMemoriesResponse> {
         let (caller, request) = split(request)?;
         let page = self
-            .engine
-            .memories(&caller.tenant, from::list(request)?)
+            .memories
+            .list(&caller.tenant, from::list(request)?)
             .await;
         Ok(Response::new(to::memories(
-            &page.map_err(|error| status::engine(&error))?,
+            &page.map_err(|error| status::memory(&error))?,
         )))
     }
 
@@ -84,10 +84,10 @@ impl MemoryService for MemoryApi {
         let (caller, request) = split(request)?;
         let (id, subject, patch) = from::update(request)?;
         let changed = self
-            .engine
-            .update_memory(&caller.tenant, id, subject, patch)
+            .memories
+            .update(&caller.tenant, id, subject, patch)
             .await;
-        let (memory, redacted) = changed.map_err(|error| status::engine(&error))?;
+        let (memory, redacted) = changed.map_err(|error| status::memory(&error))?;
         Ok(Response::new(to::updated(&memory, redacted)))
     }
 
@@ -95,11 +95,11 @@ impl MemoryService for MemoryApi {
         let (caller, request) = split(request)?;
         let target = from::forget(request.target)?;
         let outcome = self
-            .engine
+            .memories
             .forget(&caller.tenant, target, request.dry_run)
             .await;
         Ok(Response::new(to::forgotten(
-            &outcome.map_err(|error| status::engine(&error))?,
+            &outcome.map_err(|error| status::memory(&error))?,
         )))
     }
 
@@ -110,10 +110,10 @@ impl MemoryService for MemoryApi {
         let (caller, request) = split(request)?;
         let (subject, lines, bytes) = from::manifest(&request)?;
         let manifest = self
-            .engine
+            .memories
             .manifest(&caller.tenant, subject, lines, bytes)
             .await;
-        let manifest = manifest.map_err(|error| status::engine(&error))?;
+        let manifest = manifest.map_err(|error| status::memory(&error))?;
         Ok(Response::new(to::manifest(&manifest)))
     }
 
@@ -124,11 +124,11 @@ impl MemoryService for MemoryApi {
         let (caller, request) = split(request)?;
         let (session, generation, subject) = from::lease(&request)?;
         let lease = self
-            .engine
+            .memories
             .lease_extraction(&caller.tenant, &session, generation, subject)
             .await;
         Ok(Response::new(to::leased(
-            lease.map_err(|error| status::engine(&error))?,
+            lease.map_err(|error| status::memory(&error))?,
         )))
     }
 
@@ -139,11 +139,11 @@ impl MemoryService for MemoryApi {
         let (caller, request) = split(request)?;
         let (lease, facts) = from::commit(request)?;
         let outcome = self
-            .engine
+            .memories
             .commit_extraction(&caller.tenant, lease, facts)
             .await;
         Ok(Response::new(to::committed(
-            &outcome.map_err(|error| status::engine(&error))?,
+            &outcome.map_err(|error| status::memory(&error))?,
         )))
     }
 
@@ -153,13 +153,13 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::ImportMemoriesResponse> {
         let (caller, request) = split(request)?;
         let done = self
-            .engine
-            .import_memories(&caller.tenant, from::import(request)?)
+            .memories
+            .import(&caller.tenant, from::import(request)?)
             .await;
-        let (imported, skipped) = done.map_err(|error| status::engine(&error))?;
+        let done = done.map_err(|error| status::memory(&error))?;
         Ok(Response::new(v1::ImportMemoriesResponse {
-            imported,
-            skipped,
+            imported: done.added,
+            skipped: done.skipped,
         }))
     }
 
@@ -168,9 +168,9 @@ impl MemoryService for MemoryApi {
         request: Request<v1::GetMemoryStatsRequest>,
     ) -> Answer<v1::GetMemoryStatsResponse> {
         let (caller, _) = split(request)?;
-        let stats = self.engine.memory_stats(&caller.tenant).await;
+        let stats = self.memories.stats(&caller.tenant).await;
         Ok(Response::new(to::stats(
-            stats.map_err(|error| status::engine(&error))?,
+            stats.map_err(|error| status::memory(&error))?,
         )))
     }
 
@@ -179,8 +179,8 @@ impl MemoryService for MemoryApi {
         request: Request<v1::ReindexMemoriesRequest>,
     ) -> Answer<v1::ReindexMemoriesResponse> {
         let (caller, _) = split(request)?;
-        let queued = self.engine.reindex_memories(&caller.tenant).await;
-        let queued = queued.map_err(|error| status::engine(&error))?;
+        let queued = self.memories.reindex(&caller.tenant).await;
+        let queued = queued.map_err(|error| status::memory(&error))?;
         Ok(Response::new(v1::ReindexMemoriesResponse { queued }))
     }
 

@@ -1,6 +1,7 @@
 //! SessionService: the calls a bot makes per message.
 
 use memoird_engine::Engine;
+use memoird_memories::Memories;
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, Status, async_trait};
@@ -13,12 +14,17 @@ use crate::wire::{compaction, context, from, status, to};
 #[derive(Clone, Debug)]
 pub(crate) struct SessionApi {
     engine: Engine,
+    memories: Memories,
     watching: Watching,
 }
 
 impl SessionApi {
-    pub(crate) fn new(engine: Engine, watching: Watching) -> Self {
-        Self { engine, watching }
+    pub(crate) fn new(engine: Engine, memories: Memories, watching: Watching) -> Self {
+        Self {
+            engine,
+            memories,
+            watching,
+        }
     }
 }
 
@@ -44,15 +50,24 @@ impl SessionService for SessionApi {
     ) -> Answer<spliced::GetContextResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let asked = context::asked(request, &caller.tenant.policy().limits)?;
+        let mut asked = context::asked(request, &caller.tenant.policy().limits)?;
+        let recall = match asked.memories {
+            Some(request) => {
+                let recall = self.memories.for_window(&caller.tenant, request);
+                Some(recall.map_err(|error| status::memory(&error))?)
+            }
+            None => None,
+        };
+        if let Some(recall) = &recall {
+            asked.request.memories = Some(recall.clone());
+        }
         let window = self
             .engine
             .context(&caller.tenant, &session, asked.request)
             .await;
         let window = window.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(
-            context::answered(window, asked.wanted).await?,
-        ))
+        let answer = context::answered(window, recall.as_deref(), asked.wanted);
+        Ok(Response::new(answer.await?))
     }
 
     async fn get_history(

@@ -11,6 +11,7 @@ use memoird_core::model::{Budget, BudgetOverride};
 use memoird_core::turn::Turn;
 use memoird_core::window::{Omission, OmissionReason, Policy, Report};
 use memoird_engine::{ContextOutcome, ContextRequest, WindowTurn};
+use memoird_memories::{RecallForWindow, RecallRequest};
 use memoird_proto::{spliced, v1};
 use memoird_store::encoding;
 use serde::de::IgnoredAny;
@@ -26,6 +27,8 @@ const IN_PLACE_BYTES_MAX: usize = 256 << 10;
 pub(crate) struct Asked {
     /// What the engine is asked.
     pub(crate) request: ContextRequest,
+    /// The memories that the window is to show.
+    pub(crate) memories: Option<RecallRequest>,
     /// How the window is written down for the provider.
     pub(crate) wanted: Wanted,
 }
@@ -85,14 +88,19 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         policy,
         attempt: request.attempt,
         peek: request.peek,
-        memories,
+        memories: None,
     };
-    Ok(Asked { request, wanted })
+    Ok(Asked {
+        request,
+        memories,
+        wanted,
+    })
 }
 
 /// The window as the bot reads it.
 pub(crate) async fn answered(
     outcome: ContextOutcome,
+    recall: Option<&RecallForWindow>,
     wanted: Wanted,
 ) -> Result<spliced::GetContextResponse, Status> {
     let session = to::session_info(&outcome.session);
@@ -103,8 +111,12 @@ pub(crate) async fn answered(
             .iter()
             .map(|turn| spliced(&turn.content))
             .collect(),
-        memories: outcome.memories.iter().map(memory::to::hit).collect(),
-        memories_text: outcome.memories_text.clone(),
+        memories: recall
+            .into_iter()
+            .flat_map(|recall| recall.shown(&outcome.memories))
+            .map(memory::to::hit)
+            .collect(),
+        memories_text: outcome.memories.text.clone(),
         session: Some(session),
         ..spliced::GetContextResponse::default()
     };
@@ -118,7 +130,7 @@ pub(crate) async fn answered(
             let window = Shown {
                 turns: outcome.turns,
                 breakpoints,
-                block: outcome.memories_text,
+                block: outcome.memories.text,
             };
             let rendered = written(format, window, wanted).await?;
             response.system = rendered.system;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use memoird_core::CoreError;
 use memoird_engine::EngineError;
+use memoird_memories::MemoryError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::{error, warn};
@@ -34,20 +35,6 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
             error!(detail, "a call failed at the journal");
             (Unavailable, "JOURNAL_FAILED", Some(RETRY_LATER))
         }
-        EngineError::MemoriesOff => (FailedPrecondition, "MEMORIES_OFF", None),
-        EngineError::MemoriesBusy => (ResourceExhausted, "MEMORIES_BUSY", Some(RETRY_SOON)),
-        EngineError::MemoriesDiskFull => {
-            (ResourceExhausted, "MEMORIES_DISK_FULL", Some(RETRY_LATER))
-        }
-        EngineError::MemoriesFailed { detail } => {
-            error!(detail, "a call failed at a tenant's memories");
-            (Unavailable, "MEMORIES_FAILED", Some(RETRY_LATER))
-        }
-        EngineError::NoEmbedder => (FailedPrecondition, "NO_EMBEDDER", None),
-        EngineError::EmbedderFailed { detail } => {
-            warn!(detail, "a query could not be embedded");
-            (Unavailable, "EMBEDDER_FAILED", Some(RETRY_LATER))
-        }
         EngineError::CallPending => (FailedPrecondition, "CALL_PENDING", None),
         EngineError::CompactionRunning => (Aborted, "COMPACTION_RUNNING", Some(RETRY_LATER)),
         EngineError::CompactionFailed { .. } => (Unavailable, "COMPACTION_FAILED", None),
@@ -65,9 +52,7 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
 
 /// What the rules refuse.
 pub(crate) fn core(refusal: &CoreError) -> Status {
-    use Code::{
-        Aborted, AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted,
-    };
+    use Code::{Aborted, FailedPrecondition, InvalidArgument};
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
         CoreError::HookNameInvalid { .. } => (InvalidArgument, "HOOK_NAME_INVALID"),
@@ -90,40 +75,60 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::UnknownModel { .. } => (InvalidArgument, "UNKNOWN_MODEL"),
         CoreError::MemoryIdInvalid { .. } => (InvalidArgument, "MEMORY_ID_INVALID"),
         CoreError::LeaseInvalid { .. } => (InvalidArgument, "LEASE_INVALID"),
-        CoreError::MemoryInvalid { .. } => (InvalidArgument, "MEMORY_INVALID"),
-        CoreError::MemoryNotFound { .. } => (NotFound, "MEMORY_NOT_FOUND"),
-        CoreError::MemoryDuplicate { .. } => (AlreadyExists, "MEMORY_DUPLICATE"),
-        CoreError::MemorySuperseded { .. } => (FailedPrecondition, "MEMORY_SUPERSEDED"),
-        CoreError::SecretFound { .. } => (InvalidArgument, "SECRET_FOUND"),
-        CoreError::MemoriesFull { .. } => (ResourceExhausted, "MEMORIES_FULL"),
-        CoreError::SourceNotFound { .. } => (NotFound, "SOURCE_NOT_FOUND"),
-        CoreError::LeaseHeld { .. } => (Aborted, "LEASE_HELD"),
-        CoreError::LeaseLost => (Aborted, "LEASE_LOST"),
     };
-    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, facts_of(refusal));
-    if let CoreError::LeaseHeld { seconds_left } = refusal {
-        details.set_retry_info(Some(Duration::from_secs(*seconds_left)));
+    let mut facts = HashMap::new();
+    if let CoreError::CurrentTurnTooLarge { budget, tokens, .. } = refusal {
+        facts.insert("tokens".to_owned(), tokens.to_string());
+        facts.insert("budget".to_owned(), budget.to_string());
     }
-    Status::with_error_details(code, refusal.to_string(), details)
+    with_facts(code, reason, refusal.to_string(), (facts, None))
 }
 
-/// What a program may want to know of a refusal, beside its reason.
-fn facts_of(refusal: &CoreError) -> HashMap<String, String> {
-    let facts = match refusal {
-        CoreError::CurrentTurnTooLarge { budget, tokens, .. } => {
-            vec![
-                ("tokens", tokens.to_string()),
-                ("budget", budget.to_string()),
-            ]
-        }
-        CoreError::MemoryDuplicate { id } => vec![("id", id.to_string())],
-        CoreError::MemorySuperseded { by, .. } => vec![("superseded_by", by.to_string())],
-        _ => Vec::new(),
+/// What could not be done with memories.
+pub(crate) fn memory(failure: &MemoryError) -> Status {
+    use Code::{
+        Aborted, AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted,
+        Unavailable,
     };
-    facts
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    let mut facts = HashMap::new();
+    let (code, reason, retry) = match failure {
+        MemoryError::Core(refusal) => return core(refusal),
+        MemoryError::Engine(failure) => return engine(failure),
+        MemoryError::Invalid { .. } => (InvalidArgument, "MEMORY_INVALID", None),
+        MemoryError::NotFound { .. } => (NotFound, "MEMORY_NOT_FOUND", None),
+        MemoryError::Duplicate { id } => {
+            facts.insert("id".to_owned(), id.to_string());
+            (AlreadyExists, "MEMORY_DUPLICATE", None)
+        }
+        MemoryError::Superseded { by, .. } => {
+            facts.insert("superseded_by".to_owned(), by.to_string());
+            (FailedPrecondition, "MEMORY_SUPERSEDED", None)
+        }
+        MemoryError::SecretFound { .. } => (InvalidArgument, "SECRET_FOUND", None),
+        MemoryError::Full { .. } => (ResourceExhausted, "MEMORIES_FULL", None),
+        MemoryError::SourceNotFound { .. } => (NotFound, "SOURCE_NOT_FOUND", None),
+        MemoryError::LeaseHeld { seconds_left } => {
+            let retry = Duration::from_secs(*seconds_left);
+            (Aborted, "LEASE_HELD", Some(retry))
+        }
+        MemoryError::LeaseLost => (Aborted, "LEASE_LOST", None),
+        MemoryError::Off => (FailedPrecondition, "MEMORIES_OFF", None),
+        MemoryError::Busy => (ResourceExhausted, "MEMORIES_BUSY", Some(RETRY_SOON)),
+        MemoryError::DiskFull => (ResourceExhausted, "MEMORIES_DISK_FULL", Some(RETRY_LATER)),
+        MemoryError::Failed { cause } => {
+            error!(%cause, "a call failed at a tenant's memories");
+            (Unavailable, "MEMORIES_FAILED", Some(RETRY_LATER))
+        }
+        MemoryError::NoEmbedder => (FailedPrecondition, "NO_EMBEDDER", None),
+        MemoryError::EmbedderFailed { detail } => {
+            warn!(detail, "a query could not be embedded");
+            (Unavailable, "EMBEDDER_FAILED", Some(RETRY_LATER))
+        }
+        MemoryError::DimensionMismatch { .. } => {
+            (Unavailable, "EMBEDDER_FAILED", Some(RETRY_LATER))
+        }
+    };
+    with_facts(code, reason, failure.to_string(), (facts, retry))
 }
 
 /// A request that does not make sense.

@@ -87,7 +87,7 @@ impl SqliteStore {
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = DirLock::take(dir)?;
         let path = dir.join("journal.db");
-        let writer = Writer::open(open::writer(dir, &path, options)?)?;
+        let writer = Writer::open(open::writer(&path, options)?)?;
         let unfolded = writer.intake_rows().map(|row| row.key.clone()).collect();
         Ok(Self {
             path,

@@ -7,7 +7,7 @@ mod tests;
 use super::notes::Notes;
 use super::spoken::Spoken;
 use super::summary::{Body, Summary};
-use crate::memory::quote::within;
+use crate::quote::within;
 use crate::turn::Role;
 
 pub use answer::parse_answer;

@@ -3,7 +3,7 @@
 use super::super::file::FileConfig;
 use super::*;
 
-fn built(text: &str) -> Result<(LongTerm, LongTermConfig), String> {
+fn built(text: &str) -> Result<(LongTerm, MemoriesConfig), String> {
     let file = FileConfig::parse(&format!("long_term: {text}"))?;
     let mut problems = Problems::default();
     let long_term = file.long_term.build(&file.data_dir, &mut problems);
@@ -21,9 +21,9 @@ fn what_is_left_out_is_as_by_default() {
     assert_eq!(kept.options.files_open_max, 64);
     assert_eq!(
         format!("{engine:?}"),
-        format!("{:?}", LongTermConfig::default())
+        format!("{:?}", MemoriesConfig::default())
     );
-    let no_retention = engine.dream.retention_days == [None; 4];
+    let no_retention = engine.consolidation.retention_days == [None; 4];
     assert!(no_retention, "nothing is deleted unless somebody says so");
 }
 
@@ -63,7 +63,7 @@ fn every_setting_arrives() {
         (Duration::from_secs(60), DAY)
     );
     assert_eq!(
-        (engine.query_wait, engine.dream_interval),
+        (engine.query_wait, engine.consolidation_interval),
         (Duration::from_millis(20), None)
     );
     assert!(engine.embedder.is_none());
@@ -73,7 +73,7 @@ fn every_setting_arrives() {
         (half_lives.user_days, half_lives.project_days),
         (10_000.0, 30.0)
     );
-    let dream = engine.dream;
+    let dream = engine.consolidation;
     assert_eq!((dream.promotions_max, dream.recalls_min), (1, 4));
     assert_eq!((dream.queries_min, dream.days_min), (5, 6));
     assert_eq!((dream.score_min, dream.unpin_after_days), (0.5, 7));

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_engine::RecallAsk;
+use memoird_memories::RecallRequest;
 use memoird_proto::v1;
 use tonic::Status;
 
 use crate::wire::{memory, status};
 
 /// The memories that a window of this session asks for.
-pub(super) fn asked(request: v1::RecallRequest, session_id: &str) -> Result<RecallAsk, Status> {
+pub(super) fn asked(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest, Status> {
     if !request.session_id.is_empty() && request.session_id != session_id {
         let problem =
             "memories.session_id is another one than session_id; leave it empty".to_owned();

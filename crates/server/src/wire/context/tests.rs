@@ -72,7 +72,9 @@ fn a_window_is_asked_for_with_all_that_the_call_says() {
         },
         &Limits::default(),
     );
-    let Asked { request, wanted } = asked.expect("a window");
+    let Asked {
+        request, wanted, ..
+    } = asked.expect("a window");
     assert_eq!(request.append.map(|append| append.turns.len()), Some(1));
     assert_eq!(
         (&*request.model, request.overhead_tokens, request.attempt),
@@ -94,7 +96,9 @@ fn a_bare_request_leaves_all_to_the_configuration() {
         append: Some(append("")),
         ..request()
     };
-    let Asked { request, wanted } = asked(bare, &Limits::default()).expect("a window");
+    let Asked {
+        request, wanted, ..
+    } = asked(bare, &Limits::default()).expect("a window");
     assert!(
         request.append.is_some(),
         "an append without an id is for this session"
@@ -465,7 +469,7 @@ fn memories_are_asked_for_this_session() {
     };
     for session_id in ["", "chat"] {
         let asked = asked(of(session_id), &Limits::default()).expect("a window");
-        let session = asked.request.memories.and_then(|memories| memories.session);
+        let session = asked.memories.and_then(|memories| memories.session);
         assert_eq!(session.map(|id| id.to_string()).as_deref(), Some("chat"));
     }
     refused(of("other"), "SESSION_ID_MISMATCH");

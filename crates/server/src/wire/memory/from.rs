@@ -3,10 +3,10 @@
 use memoird_core::CoreError;
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, ID_BYTES_MAX, LeaseId, MemoryId, SessionId, Subject};
-use memoird_core::memory::{Memory, MemoryKind, NearDuplicate, Patch};
-use memoird_engine::{
-    ExtractedFact, ForgetAsk, MemoryFilter, MemoryQuery, RecallAsk, RecallMode, RememberAsk,
-    SourceAsk,
+use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Patch};
+use memoird_memories::{
+    ExtractedFact, ForgetRequest, ListRequest, MemoryFilter, RecallMode, RecallRequest,
+    RememberRequest, SourceRequest,
 };
 use memoird_proto::v1;
 use prost::Message;
@@ -26,12 +26,12 @@ const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, 
                          expires_at, pinned";
 
 /// Which turns to lease: of which session, of which life of it, and whose the facts are.
-pub(crate) type LeaseAsk = (SessionId, Option<Generation>, Option<Subject>);
+pub(crate) type LeaseTarget = (SessionId, Option<Generation>, Option<Subject>);
 
 /// A fact to be remembered.
-pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberAsk, Status> {
+pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
     let key = idempotency(&request)?;
-    Ok(RememberAsk {
+    Ok(RememberRequest {
         subject: subject_if_any(&request.subject)?,
         kind: kind(request.kind)?,
         visibility: visibility(request.visibility)?.unwrap_or_default(),
@@ -50,12 +50,12 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberAsk, Stat
 }
 
 /// What is looked for.
-pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallAsk, Status> {
+pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
     let session = match &*request.session_id {
         "" => None,
         id => Some(from::session_id(id)?),
     };
-    Ok(RecallAsk {
+    Ok(RecallRequest {
         query: request.query,
         subjects: request
             .subjects
@@ -79,7 +79,7 @@ pub(crate) fn get(request: &v1::GetMemoryRequest) -> Result<(MemoryId, Option<Su
 }
 
 /// Which memories to list.
-pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<MemoryQuery, Status> {
+pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Status> {
     let after = match &*request.page_token {
         "" => None,
         token => Some(token.parse().map_err(|_| from::page_token_invalid())?),
@@ -88,7 +88,7 @@ pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<MemoryQuery, Stat
         Ok(v1::MemoryKind::Unspecified) => None,
         _ => Some(kind(request.kind)?),
     };
-    Ok(MemoryQuery {
+    Ok(ListRequest {
         subject: subject_if_any(&request.subject)?,
         kind,
         tag: (!request.tag.is_empty()).then_some(request.tag),
@@ -121,12 +121,12 @@ pub(crate) fn update(
 }
 
 /// What is to be forgotten.
-pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<ForgetAsk, Status> {
+pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<ForgetRequest, Status> {
     use v1::forget_request::Target;
     match target {
-        Some(Target::Id(id)) => Ok(ForgetAsk::One(memory_id(&id)?)),
-        Some(Target::Subject(id)) => Ok(ForgetAsk::Subject(subject(&id)?)),
-        Some(Target::Filter(filter)) => Ok(ForgetAsk::Filter(self::filter(filter)?)),
+        Some(Target::Id(id)) => Ok(ForgetRequest::One(memory_id(&id)?)),
+        Some(Target::Subject(id)) => Ok(ForgetRequest::Subject(subject(&id)?)),
+        Some(Target::Filter(filter)) => Ok(ForgetRequest::Filter(self::filter(filter)?)),
         None => {
             let problem = "say what: set one of id, subject, filter".to_owned();
             Err(status::invalid("FORGET_TARGET_MISSING", problem))
@@ -147,7 +147,7 @@ pub(crate) fn manifest(
 }
 
 /// Which turns to lease.
-pub(crate) fn lease(request: &v1::LeaseExtractionRequest) -> Result<LeaseAsk, Status> {
+pub(crate) fn lease(request: &v1::LeaseExtractionRequest) -> Result<LeaseTarget, Status> {
     let session = from::session_id(&request.session_id)?;
     let generation = from::generation(&request.generation).map_err(|e| status::core(&e))?;
     Ok((session, generation, subject_if_any(&request.subject)?))
@@ -214,8 +214,8 @@ fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
     })
 }
 
-fn source(source: v1::MemorySource) -> Result<SourceAsk, Status> {
-    Ok(SourceAsk {
+fn source(source: v1::MemorySource) -> Result<SourceRequest, Status> {
+    Ok(SourceRequest {
         session: from::session_id(&source.session_id)?,
         generation: from::generation(&source.generation).map_err(|e| status::core(&e))?,
         seqs: source.seqs,

@@ -2,11 +2,11 @@
 //! told and taken again is the same.
 
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
-use memoird_core::memory::{
+use memoird_core::time::Timestamp;
+use memoird_memories::rules::{
     Memory, MemoryKind, NearDuplicate, Origin, Pin, Polarity, Source, Visibility,
 };
-use memoird_core::time::Timestamp;
-use memoird_engine::{ForgetAsk, MemoryPage, RecallMode};
+use memoird_memories::{ForgetRequest, MemoryPage, RecallMode};
 use memoird_proto::v1;
 use prost_types::FieldMask;
 use tonic::{Code, Status};
@@ -43,7 +43,7 @@ fn memory(content: &str) -> Memory {
         reinforced: 3,
         recalls: 4,
         recalled_at: Some(at(5)),
-        pin: Some(Pin::Dream),
+        pin: Some(Pin::Consolidation),
         origin: Origin::Extraction,
     }
 }
@@ -374,7 +374,7 @@ fn what_is_forgotten_has_to_be_said() {
         tags: vec!["t".into()],
         ..Default::default()
     });
-    assert!(matches!(all_of_tag, Ok(ForgetAsk::Filter(filter)) if filter.tags == ["t"]));
+    assert!(matches!(all_of_tag, Ok(ForgetRequest::Filter(filter)) if filter.tags == ["t"]));
 }
 
 #[test]

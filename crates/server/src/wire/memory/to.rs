@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use memoird_core::ids::TenantId;
-use memoird_core::memory::manifest::Manifest;
-use memoird_core::memory::{Memory, Outcome};
-use memoird_engine::{
+use memoird_memories::rules::manifest::Manifest;
+use memoird_memories::rules::{Memory, Outcome};
+use memoird_memories::{
     ExtractionLease, ExtractionOutcome, ForgetOutcome, MemoryPage, MemoryStats, RecallHit,
     RecallMode, RecallOutcome, RememberOutcome,
 };
@@ -57,8 +57,8 @@ pub(crate) fn hit(hit: &RecallHit) -> v1::RecallHit {
     v1::RecallHit {
         memory: Some(memory(&hit.memory)),
         score: hit.score,
-        lexical_rank: count(hit.lexical_rank),
-        vector_rank: count(hit.vector_rank),
+        lexical_rank: hit.lexical_rank,
+        vector_rank: hit.vector_rank,
         age: Some(duration(hit.age)),
     }
 }
@@ -164,7 +164,7 @@ pub(crate) fn stats(stats: MemoryStats) -> v1::GetMemoryStatsResponse {
 }
 
 /// What a consolidation did: a JSON object by tenant.
-pub(crate) fn dreamed(reports: Vec<(TenantId, String)>) -> v1::RunDreamResponse {
+pub(crate) fn consolidated(reports: Vec<(TenantId, String)>) -> v1::RunDreamResponse {
     let report = |(tenant, report): (TenantId, String)| {
         // One that is no JSON is still told, as it stands.
         let value = serde_json::from_str(&report).unwrap_or(Value::String(report));

@@ -2,8 +2,8 @@
 //! it is lost on the way.
 
 use memoird_core::ids::{MemoryId, Subject};
-use memoird_core::memory::{Memory, MemoryKind, Origin, Pin, Polarity, Source, Visibility};
 use memoird_core::time::Timestamp;
+use memoird_memories::rules::{Memory, MemoryKind, Origin, Pin, Polarity, Source, Visibility};
 use memoird_proto::v1;
 use memoird_store::encoding::timestamp_to_proto;
 use tonic::Status;
@@ -35,7 +35,7 @@ pub(crate) fn told(memory: &Memory) -> v1::Memory {
         recall_count: memory.recalls,
         last_recalled_at: memory.recalled_at.and_then(time),
         pinned: memory.pin.is_some(),
-        pinned_by_dream: memory.pin == Some(Pin::Dream),
+        pinned_by_dream: memory.pin == Some(Pin::Consolidation),
         origin: told_origin(memory.origin).into(),
     }
 }
@@ -76,7 +76,7 @@ pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
         recalls: memory.recall_count,
         recalled_at: time("last_recalled_at", memory.last_recalled_at)?,
         pin: match (memory.pinned, memory.pinned_by_dream) {
-            (true, true) => Some(Pin::Dream),
+            (true, true) => Some(Pin::Consolidation),
             (true, false) => Some(Pin::Bot),
             (false, _) => None,
         },

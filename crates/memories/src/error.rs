@@ -1,0 +1,202 @@
+//! Why memories could not be read, written or found.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memoird_core::CoreError;
+use memoird_core::ids::MemoryId;
+use memoird_engine::EngineError;
+use memoird_store::StoreError;
+use thiserror::Error;
+
+/// A call that could not be done. Nothing was changed.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum MemoryError {
+    /// The rules of sessions refuse it.
+    #[error(transparent)]
+    Core(#[from] CoreError),
+    /// The engine could not read a session or its turns.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A memory, or what is to become one, breaks a rule by itself.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// No such memory among those that the caller may see.
+    #[error("memory {id} is not there (any more)")]
+    NotFound {
+        /// The id that was asked for.
+        id: MemoryId,
+    },
+    /// The memory says what another one says already, and the caller asked to be told.
+    #[error("memory {id} says the same; supersede it, or send near_duplicate MERGE or KEEP")]
+    Duplicate {
+        /// The one that is there.
+        id: MemoryId,
+    },
+    /// A memory was superseded, and is only history.
+    #[error("memory {id} is superseded by {by}; change that one")]
+    Superseded {
+        /// The one that was asked for.
+        id: MemoryId,
+        /// The one that took its place.
+        by: MemoryId,
+    },
+    /// The text holds a secret, and the policy is not to keep any.
+    #[error("content holds what looks like {what}; leave it out (long_term.secrets is `block`)")]
+    SecretFound {
+        /// What it looks like; never the secret.
+        what: &'static str,
+    },
+    /// A tenant has as many memories as it may.
+    #[error("there are {limit} memories already; forget some, or raise long_term.max_memories")]
+    Full {
+        /// The cap.
+        limit: u64,
+    },
+    /// The turns that a memory is to come from are not there.
+    #[error("source: {problem}")]
+    SourceNotFound {
+        /// What is not there, and what would help.
+        problem: String,
+    },
+    /// Somebody else holds the lease of these turns.
+    #[error("these turns are leased for {seconds_left} s more; commit that lease or wait")]
+    LeaseHeld {
+        /// How long the lease still runs.
+        seconds_left: u64,
+    },
+    /// The lease is over: its time ran out, or what it covered was forgotten.
+    #[error("the lease is over and nothing was stored; lease again")]
+    LeaseLost,
+    /// The daemon keeps no memories.
+    #[error("no memories are kept here")]
+    Off,
+    /// Too many writes of one tenant wait.
+    #[error("too many changes of memories wait; try again")]
+    Busy,
+    /// The disk is full.
+    #[error("no room is left for memories; nothing was changed")]
+    DiskFull,
+    /// The tenant's memories cannot be read or written.
+    #[error("the memories cannot be read or written; nothing was changed")]
+    Failed {
+        /// What happened, for the log.
+        cause: Arc<FileError>,
+    },
+    /// A vector has another number of dimensions than those that are stored.
+    #[error("a vector of {model} has {found} dimensions where {expected} were expected")]
+    DimensionMismatch {
+        /// The model that is said to have made it.
+        model: String,
+        /// How many it has.
+        found: usize,
+        /// How many the model's vectors have.
+        expected: usize,
+    },
+    /// A recall by meaning was requested, and no embedder is configured.
+    #[error("no embedder is configured (long_term.embedder); recall with RECALL_MODE_LEXICAL")]
+    NoEmbedder,
+    /// The embedder gave no vector in time.
+    #[error("the embedder does not answer; recall with RECALL_MODE_LEXICAL, or try again")]
+    EmbedderFailed {
+        /// What happened, for the log.
+        detail: String,
+    },
+}
+
+/// Why a tenant's file cannot be used. For the log, never for a client.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// SQLite or the file system.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The file holds the memories of another tenant, or something else.
+    #[error(
+        "{} does not hold the memories of tenant {tenant}; nothing was changed. \
+         Give it its own name back, or move it away", path.display()
+    )]
+    NotOfTenant {
+        /// The file.
+        path: PathBuf,
+        /// Whose memories were looked for.
+        tenant: String,
+    },
+    /// Readers hold the log, which is emptied later.
+    #[error("somebody reads memories: their log is emptied later")]
+    LogInUse,
+}
+
+impl MemoryError {
+    /// A field that breaks a rule.
+    pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> Self {
+        Self::Invalid {
+            field,
+            problem: problem.into(),
+        }
+    }
+
+    /// True when the rules refuse one write: those beside it in a transaction go on.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Core(_)
+            | Self::Invalid { .. }
+            | Self::NotFound { .. }
+            | Self::Duplicate { .. }
+            | Self::Superseded { .. }
+            | Self::SecretFound { .. }
+            | Self::Full { .. }
+            | Self::SourceNotFound { .. }
+            | Self::LeaseHeld { .. }
+            | Self::LeaseLost
+            | Self::DimensionMismatch { .. } => true,
+            Self::Engine(_)
+            | Self::Off
+            | Self::Busy
+            | Self::DiskFull
+            | Self::Failed { .. }
+            | Self::NoEmbedder
+            | Self::EmbedderFailed { .. } => false,
+        }
+    }
+}
+
+impl From<FileError> for MemoryError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Store(StoreError::Full) => Self::DiskFull,
+            other => Self::Failed {
+                cause: Arc::new(other),
+            },
+        }
+    }
+}
+
+/// Causes are equal when they say the same.
+impl PartialEq for FileError {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl From<rusqlite::Error> for FileError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<StoreError> for MemoryError {
+    fn from(error: StoreError) -> Self {
+        FileError::Store(error).into()
+    }
+}
+
+impl From<rusqlite::Error> for MemoryError {
+    fn from(error: rusqlite::Error) -> Self {
+        StoreError::from(error).into()
+    }
+}

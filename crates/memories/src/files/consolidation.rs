@@ -1,0 +1,157 @@
+//! What recalls leave behind, and what a dream sweep and the calendar make of it.
+
+use rusqlite::params;
+
+use crate::rules::{MemoryLimits, Pin};
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+
+use super::reader::Answer;
+use super::row::{MemoryRow, limit, pin_number, whole};
+use super::time::{DAY, moment, timestamp};
+use super::{DreamRow, ForgetCounts, MemoryReader, MemoryWriter, RecallEvent};
+
+/// Old events that are removed for each new one, at most: the table shrinks when its limit
+/// does.
+const EVENTS_PRUNED: usize = 4;
+
+impl MemoryReader<'_> {
+    /// Current memories after this one in the order of their ids, with their recalls.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn evidence_page(
+        &self,
+        after: Option<MemoryId>,
+        max: usize,
+        now: Timestamp,
+    ) -> Answer<Vec<DreamRow>> {
+        let after = after.map_or([0; 16], MemoryId::to_bytes);
+        let rest = "WHERE id > ? AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)
+                    ORDER BY id LIMIT ?";
+        let parameters = params![after, moment(now), limit(max)];
+        let fold = "SELECT count(*), count(DISTINCT query), count(DISTINCT at / ?2), max(at),
+                    ifnull(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
+        let mut fold = self.connection.prepare_cached(fold)?;
+        let mut page = Vec::new();
+        for MemoryRow {
+            memory,
+            pin_changed,
+            ..
+        } in MemoryRow::all(self.connection, rest, parameters)?
+        {
+            page.push(fold.query_row(params![memory.id.to_bytes(), DAY], |row| {
+                let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
+                Ok(DreamRow {
+                    pin_changed_at: pin_changed.map(timestamp),
+                    recalls: count(0)?,
+                    queries: count(1)?,
+                    days: count(2)?,
+                    last: row.get::<_, Option<i64>>(3)?.map(timestamp),
+                    score_mean: row.get(4)?,
+                    memory,
+                })
+            })?);
+        }
+        Ok(page)
+    }
+
+    /// When the last dream sweep was done.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn consolidated_at(&self) -> Answer<Option<Timestamp>> {
+        Ok(self.meta("dream_last_at")?.map(timestamp))
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Remembers what a recall gave. Memories that are gone meanwhile are left out.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn record_recall(&self, event: &RecallEvent, limits: &MemoryLimits) -> Answer<()> {
+        let session = match &event.session {
+            None => None,
+            Some(session) => Some(self.digest(session.as_str())?),
+        };
+        let count = "UPDATE memories SET recalls = recalls + 1,
+             recalled = max(ifnull(recalled, 0), ?2)
+             WHERE id = ?1 AND owner IN (SELECT no FROM partitions)";
+        let insert = "INSERT INTO recall_events (at, memory, session, query, rank, score)
+             VALUES (?, ?, ?, ?, ?, ?)";
+        let mut count = self.connection.prepare_cached(count)?;
+        let mut insert = self.connection.prepare_cached(insert)?;
+        let at = moment(event.at);
+        for hit in &event.hits {
+            let id = hit.id.to_bytes();
+            if count.execute(params![id, at])? > 0 {
+                let score = f64::from(hit.score);
+                insert.execute(params![at, id, session, event.query, hit.rank, score])?;
+            }
+        }
+        let prune = "DELETE FROM recall_events WHERE no IN
+                (SELECT no FROM recall_events ORDER BY no LIMIT ?1)
+             AND no <= (SELECT max(no) FROM recall_events) - ?2";
+        let prune_max = limit(event.hits.len().saturating_mul(EVENTS_PRUNED));
+        let parameters = params![prune_max, whole(limits.recall_events)];
+        self.connection.prepare_cached(prune)?.execute(parameters)?;
+        Ok(())
+    }
+
+    /// Pins memories that are not; gives how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> Answer<usize> {
+        let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
+                   AND superseded_by IS NULL";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut pinned = 0;
+        for id in ids {
+            pinned += statement.execute(params![pin_number(pin), moment(at), id.to_bytes()])?;
+        }
+        Ok(pinned)
+    }
+
+    /// Takes pins of the dream sweep away, never the bot's; gives how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
+        let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut unpinned = 0;
+        for id in ids {
+            unpinned += statement.execute(params![
+                moment(at),
+                id.to_bytes(),
+                pin_number(Pin::Consolidation)
+            ])?;
+        }
+        Ok(unpinned)
+    }
+
+    /// Says when a dream sweep was done.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn set_consolidated_at(&self, at: Timestamp) -> Answer<()> {
+        self.set_meta("dream_last_at", moment(at))
+    }
+
+    /// Removes memories that expired before this moment, with the history that leads to
+    /// them, about so many; gives how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {
+        let condition = "expires < ? ORDER BY expires LIMIT ?";
+        let parameters = params![moment(expired_before), limit(max)];
+        let mut removed = 0;
+        for doomed in self.doomed(condition, parameters)? {
+            removed += self.erase_chain(doomed, &mut ForgetCounts::default())?;
+        }
+        Ok(removed)
+    }
+}

@@ -1,0 +1,156 @@
+//! A directory with a file for each tenant, of which the last used ones stay open.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use memoird_core::ids::TenantId;
+use memoird_store::{DirLock, StoreError};
+
+use super::names::{file_name, is_file_name};
+use super::tenant::relock;
+use super::{FilesOptions, TenantFile, open};
+use crate::MemoryError;
+
+/// The memories of all tenants.
+#[derive(Debug)]
+pub struct MemoryFiles {
+    dir: PathBuf,
+    options: FilesOptions,
+    open: Mutex<OpenFiles>,
+    _lock: DirLock,
+}
+
+/// The files that are open, or are being opened or closed.
+#[derive(Debug, Default)]
+struct OpenFiles {
+    slots: HashMap<TenantId, (Arc<Slot>, u64)>,
+    /// Counts uses: the slot with the lowest one was used least recently.
+    uses: u64,
+}
+
+/// The place of a tenant's file. Whoever opens or closes the file holds its lock, so that it
+/// is open once; the lock of all places is never waited for meanwhile.
+type Slot = Mutex<Option<Arc<TenantFile>>>;
+
+impl MemoryFiles {
+    /// Takes a directory, which is made where it is missing, for as long as this lives.
+    ///
+    /// # Errors
+    /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
+    pub fn open(dir: &Path, options: &FilesOptions) -> Result<Self, StoreError> {
+        Ok(Self {
+            dir: dir.to_owned(),
+            options: options.clone(),
+            open: Mutex::default(),
+            _lock: DirLock::take(dir)?,
+        })
+    }
+
+    /// A tenant's memories; makes the file where it is missing.
+    ///
+    /// # Errors
+    /// When the file is damaged, not this tenant's or too new, or no room is left.
+    pub fn tenant(&self, tenant: &TenantId) -> Result<Arc<TenantFile>, MemoryError> {
+        let slot = self.slot(tenant);
+        let mut file = relock(&slot);
+        let memories = match &*file {
+            Some(memories) => memories.clone(),
+            None => {
+                let opened = TenantFile::open(&self.path(tenant), tenant, &self.options)?;
+                file.insert(Arc::new(opened)).clone()
+            }
+        };
+        drop(file);
+        drop(slot);
+        self.close_unused();
+        Ok(memories)
+    }
+
+    /// The tenants that have a file, in order. One whose file cannot be read is not among
+    /// them: what is wrong with it is told to whoever asks for it, and is nobody else's.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
+        let unusable = |source| StoreError::DirUnusable {
+            dir: self.dir.clone(),
+            source,
+        };
+        let mut tenants = Vec::new();
+        for path in self.files().map_err(unusable)? {
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            if is_file_name(name)
+                && let Ok(Some(tenant)) = open::tenant_of(&path)
+                && let Ok(tenant) = TenantId::parse(&tenant)
+                && file_name(&tenant) == name
+            {
+                tenants.push(tenant);
+            }
+        }
+        tenants.sort();
+        Ok(tenants)
+    }
+
+    fn path(&self, tenant: &TenantId) -> PathBuf {
+        self.dir.join(file_name(tenant))
+    }
+
+    fn files(&self) -> std::io::Result<Vec<PathBuf>> {
+        std::fs::read_dir(&self.dir)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
+    }
+
+    /// The place of a tenant's file, which counts as used.
+    fn slot(&self, tenant: &TenantId) -> Arc<Slot> {
+        let mut open = relock(&self.open);
+        open.uses += 1;
+        let use_no = open.uses;
+        let (slot, last_use) = open.slots.entry(tenant.clone()).or_default();
+        *last_use = use_no;
+        slot.clone()
+    }
+
+    /// Closes files that nobody uses, those used least recently first, until no more are
+    /// open than should be or all are in use.
+    fn close_unused(&self) {
+        while let Some((tenant, slot)) = self.least_used() {
+            // Closing moves the log into the file: that takes time, and holds up only who
+            // wants this very file.
+            let mut file = relock(&slot);
+            if file
+                .as_ref()
+                .is_some_and(|memories| Arc::strong_count(memories) == 1)
+            {
+                *file = None;
+            }
+            let is_closed = file.is_none();
+            drop(file);
+            let mut open = relock(&self.open);
+            // Two are the map's and ours: nobody else is about to open it again.
+            if is_closed && Arc::strong_count(&slot) == 2 {
+                open.slots.remove(&tenant);
+            }
+        }
+    }
+
+    fn least_used(&self) -> Option<(TenantId, Arc<Slot>)> {
+        let open = relock(&self.open);
+        if open.slots.len() <= self.options.files_open_max {
+            return None;
+        }
+        let idle = open.slots.iter().filter(|(_, (slot, _))| {
+            Arc::strong_count(slot) == 1
+                && slot.try_lock().is_ok_and(|file| {
+                    file.as_ref()
+                        .is_none_or(|memories| Arc::strong_count(memories) == 1)
+                })
+        });
+        let least = idle.min_by_key(|(_, (_, last_use))| *last_use)?;
+        Some((least.0.clone(), least.1.0.clone()))
+    }
+}

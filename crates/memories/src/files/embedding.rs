@@ -1,0 +1,415 @@
+//! The queue of texts to be embedded, and what becomes of their vectors. All of it is on
+//! disk: an embedder may be slow, away or another one tomorrow.
+
+use rusqlite::params;
+
+use crate::rules::MemoryKind;
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+
+use super::content_hash::content_hash;
+use super::reader::Answer;
+use super::recall::glance;
+use super::remember::agree;
+use super::row::{MemoryRow, kind_bits, limit, partition_of};
+use super::time::{moment, timestamp};
+use super::vectors::{self, Filter, Model};
+use super::{Due, Embedding, EmbeddingCounts, MemoryReader, MemoryWriter};
+
+/// What is kept of why a text could not be embedded, in bytes.
+const PROBLEM_BYTES_MAX: usize = 512;
+/// Memories near by their vectors of which one may say the same.
+const NEAR_MAX: usize = 8;
+
+/// Which memory is looked for by its vector.
+pub(super) struct Near<'a> {
+    pub(super) model: Model,
+    pub(super) partition: i64,
+    pub(super) kind: MemoryKind,
+    pub(super) values: &'a [f32],
+    pub(super) cosine_min: f32,
+    pub(super) now: Timestamp,
+}
+
+/// A walk over all memories that goes on in the next transaction.
+struct Walk {
+    /// Where its place stands in `meta`.
+    at: &'static str,
+    /// How many are left, about.
+    left: &'static str,
+}
+
+const BACKFILL: Walk = Walk {
+    at: "backfill_at",
+    left: "backfill_left",
+};
+const REINDEX: Walk = Walk {
+    at: "reindex_at",
+    left: "reindex_left",
+};
+
+impl MemoryReader<'_> {
+    /// The model whose vectors are used; `None`: none are made.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn embedding_model(&self) -> Answer<Option<String>> {
+        self.meta("embedding_model")
+    }
+
+    /// How far the vectors of a model are.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn embedding_counts(&self, model: &str, now: Timestamp) -> Answer<EmbeddingCounts> {
+        let count = |sql: &str, parameter: i64| -> Answer<u64> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            Ok(statement
+                .query_row([parameter], |row| row.get::<_, i64>(0))?
+                .unsigned_abs())
+        };
+        let current = "SELECT count(*) FROM memories
+             WHERE superseded_by IS NULL AND (expires IS NULL OR expires > ?)";
+        let queued = "SELECT count(*) FROM embeddings_due WHERE failed = ?";
+        Ok(EmbeddingCounts {
+            memories: count(current, moment(now))?,
+            embedded: match vectors::find_model(self.connection, model)? {
+                None => 0,
+                Some(model) => count(
+                    "SELECT count(*) FROM vectors WHERE model = ?",
+                    model.no.into(),
+                )?,
+            },
+            queued: count(queued, 0)? + self.left_to_queue()?,
+            failed: count(queued, 1)?,
+        })
+    }
+
+    /// Memories that nobody queued yet and somebody will, about.
+    fn left_to_queue(&self) -> Answer<u64> {
+        if self.embedding_model()?.is_none() {
+            return Ok(0);
+        }
+        let left = |walk: &Walk| self.meta::<i64>(walk.left);
+        let left = left(&BACKFILL)?.max(left(&REINDEX)?);
+        Ok(left.unwrap_or(0).unsigned_abs())
+    }
+
+    /// Texts that are due to be embedded by this model, those that wait longest first;
+    /// none when the model is not the one whose vectors are used.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> Answer<Vec<Due>> {
+        if self.model_in_use(model)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let sql = "SELECT id, content, revision, tries
+            FROM embeddings_due CROSS JOIN memories ON memories.no = embeddings_due.no
+            WHERE failed = 0 AND due <= ? AND owner IN (SELECT no FROM partitions)
+            ORDER BY due, embeddings_due.no LIMIT ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let due = statement.query_map(params![moment(now), limit(max)], |row| {
+            let id = MemoryId::from_bytes(row.get(0)?);
+            Ok(Due {
+                id,
+                content: row.get(1)?,
+                revision: row.get(2)?,
+                tries: row.get(3)?,
+            })
+        })?;
+        Ok(due.collect::<Result<_, _>>()?)
+    }
+
+    /// When the next text is due that is not due yet.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn embeddings_next_due(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
+        let sql = "SELECT min(due) FROM embeddings_due WHERE failed = 0 AND due > ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let due: Option<i64> = statement.query_row([moment(now)], |row| row.get(0))?;
+        Ok(due.map(timestamp))
+    }
+
+    /// Another current memory of the same subject, kind, visibility and polarity that says
+    /// the same by its vector, with the same numbers and negations: the nearest. `None` as
+    /// well when `id` is not current, stands apart or has no vector.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn near_by_cosine(
+        &self,
+        id: MemoryId,
+        cosine_min: f32,
+        now: Timestamp,
+    ) -> Answer<Option<MemoryId>> {
+        let row = MemoryRow::by_id(self.connection, id)?;
+        let is_free = |row: &MemoryRow| row.memory.is_current(now) && !row.apart;
+        let Some(row) = row.filter(is_free) else {
+            return Ok(None);
+        };
+        let Some(name) = self.embedding_model()? else {
+            return Ok(None);
+        };
+        let Some(model) = vectors::find_model(self.connection, &name)? else {
+            return Ok(None);
+        };
+        if vectors::model_of(self.connection, row.no)? != Some(model.no) {
+            return Ok(None);
+        }
+        let values = vectors::vector_of(self.connection, row.no)?.unwrap_or_default();
+        let (partition, kind) = (partition_of(row.no), row.memory.kind);
+        let ask = Near {
+            model,
+            partition,
+            kind,
+            values: &values,
+            cosine_min,
+            now,
+        };
+        let near = self.near(&ask, |other| {
+            other.no != row.no
+                && !other.apart
+                && other.owner == row.owner
+                && other.memory.polarity == row.memory.polarity
+                && agree(&other.memory.content, &row.memory.content)
+        })?;
+        Ok(near.map(|row| row.memory.id))
+    }
+
+    /// The nearest memory that is near enough and accepted.
+    pub(super) fn near(
+        &self,
+        ask: &Near<'_>,
+        accepts: impl Fn(&MemoryRow) -> bool,
+    ) -> Answer<Option<MemoryRow>> {
+        let filter = Filter {
+            kinds: kind_bits(&[ask.kind]),
+            observed_after: None,
+            observed_before: None,
+            now: moment(ask.now),
+            among: None,
+        };
+        let Near {
+            model,
+            partition,
+            values,
+            ..
+        } = *ask;
+        let near = vectors::nearest(
+            self.connection,
+            model,
+            &[partition],
+            &filter,
+            values,
+            NEAR_MAX,
+        )?;
+        for (no, cosine) in near {
+            if cosine < f64::from(ask.cosine_min) {
+                break;
+            }
+            let row = MemoryRow::by_no(self.connection, no)?;
+            if let Some(row) = row.filter(|row| accepts(row)) {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The model of this name, if it is the one whose vectors are used.
+    pub(super) fn model_in_use(&self, name: &str) -> Answer<Option<Model>> {
+        match self.embedding_model()?.is_some_and(|in_use| in_use == name) {
+            true => vectors::find_model(self.connection, name),
+            false => Ok(None),
+        }
+    }
+
+    pub(super) fn has_vector(&self, id: MemoryId, model: Model) -> Answer<bool> {
+        let sql = "SELECT 1 FROM memories JOIN vectors ON vectors.no = memories.no
+                   WHERE id = ? AND model = ?";
+        Ok(self
+            .connection
+            .prepare_cached(sql)?
+            .exists(params![id.to_bytes(), model.no])?)
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Says whose vectors are used from now on; `None`: none. Vectors of another model are
+    /// not used any more. True when it changed: then [`Self::backfill`] has work.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {
+        if self.embedding_model()?.as_deref() == model {
+            return Ok(false);
+        }
+        match model {
+            None => self.remove_meta("embedding_model")?,
+            Some(name) => {
+                vectors::make_model(self.connection, name)?;
+                self.set_meta("embedding_model", name)?;
+            }
+        }
+        self.retry_failed()?;
+        self.begin(&BACKFILL)?;
+        Ok(true)
+    }
+
+    /// Queues memories that have no vector of the model in use, and deletes vectors of
+    /// others: looks at so many memories, and gives how many are left to be looked at, about;
+    /// 0 when it is done. Without a model in use, vectors stay as they are.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn backfill(&self, max: usize, at: Timestamp) -> Answer<u64> {
+        let Some(name) = self.embedding_model()? else {
+            self.end(&BACKFILL)?;
+            return Ok(0);
+        };
+        let model = vectors::make_model(self.connection, &name)?;
+        self.walk(&BACKFILL, max, |row| {
+            if row.memory.superseded_by.is_none() {
+                let made_by = vectors::model_of(self.connection, row.no)?;
+                if made_by.is_some_and(|made_by| made_by != model.no) {
+                    vectors::remove(self.connection, row.no)?;
+                }
+                self.enqueue(row.no, at)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Begins to index everything anew: the words at once, which holds up other writers for
+    /// as long as it takes; [`Self::reindex_step`] does the rest. Texts that were given up
+    /// are tried again.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn reindex_begin(&self) -> Answer<()> {
+        self.settle_index()?;
+        self.connection
+            .execute("INSERT INTO words (words) VALUES ('rebuild')", [])?;
+        self.retry_failed()?;
+        self.begin(&REINDEX)
+    }
+
+    /// Goes on with so many memories: looks anew at what they say, and queues them to be
+    /// embedded again; their vectors are used until then. Gives how many are left, about; 0
+    /// when it is done.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn reindex_step(&self, max: usize, at: Timestamp) -> Answer<u64> {
+        let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
+            SELECT ?1, ?2, 0, 0, '' WHERE EXISTS (SELECT 1 FROM meta WHERE name = 'embedding_model')
+            ON CONFLICT DO NOTHING";
+        let say = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
+        self.walk(&REINDEX, max, |row| {
+            if row.memory.superseded_by.is_none() {
+                let says = content_hash(&row.memory.content);
+                self.connection
+                    .prepare_cached(say)?
+                    .execute([row.no, says])?;
+                self.connection
+                    .prepare_cached(queue)?
+                    .execute([row.no, moment(at)])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Stores a vector. False when the text, or the model in use, changed meanwhile: then
+    /// it is not stored.
+    ///
+    /// # Errors
+    /// [`MemoryError::DimensionMismatch`]; as [`MemoryError`]:
+    /// `MemoryInvalid` of a vector that is zero or not finite.
+    pub fn embedded(&self, id: MemoryId, revision: i64, vector: &Embedding) -> Answer<bool> {
+        let Some(model) = self.model_in_use(&vector.model)? else {
+            return Ok(false);
+        };
+        let row = MemoryRow::by_id(self.connection, id)?;
+        let fits = |row: &MemoryRow| row.revision == revision && row.memory.superseded_by.is_none();
+        let Some(row) = row.filter(fits) else {
+            return Ok(false);
+        };
+        vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
+        self.dequeue(row.no)?;
+        Ok(true)
+    }
+
+    /// Says that a text could not be embedded; it is due again then, or given up. Nothing
+    /// when the text changed meanwhile.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn embed_failed(
+        &self,
+        id: MemoryId,
+        revision: i64,
+        problem: &str,
+        due: Timestamp,
+        give_up: bool,
+    ) -> Answer<()> {
+        let sql = "UPDATE embeddings_due SET tries = tries + 1, due = ?, failed = ?, problem = ?
+            WHERE no = (SELECT no FROM memories WHERE id = ? AND revision = ?)";
+        let problem = &problem[..problem.floor_char_boundary(PROBLEM_BYTES_MAX)];
+        let parameters = params![moment(due), give_up, problem, id.to_bytes(), revision];
+        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        Ok(())
+    }
+
+    fn retry_failed(&self) -> Answer<()> {
+        let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = 0 WHERE failed = 1";
+        self.connection.prepare_cached(sql)?.execute([])?;
+        Ok(())
+    }
+
+    fn begin(&self, walk: &Walk) -> Answer<()> {
+        let sql = "SELECT memories FROM state";
+        let count: i64 = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row([], |row| row.get(0))?;
+        self.set_meta(walk.at, 0)?;
+        self.set_meta(walk.left, count)
+    }
+
+    fn end(&self, walk: &Walk) -> Answer<()> {
+        self.remove_meta(walk.at)?;
+        self.remove_meta(walk.left)
+    }
+
+    /// Takes a walk that has begun some steps further.
+    fn walk(
+        &self,
+        walk: &Walk,
+        max: usize,
+        mut visit: impl FnMut(&MemoryRow) -> Answer<()>,
+    ) -> Answer<u64> {
+        let Some(at) = self.meta::<i64>(walk.at)? else {
+            return Ok(0);
+        };
+        let left: i64 = self.meta(walk.left)?.unwrap_or(0);
+        let max = max.max(1);
+        let rest = "WHERE memories.no > ? ORDER BY memories.no LIMIT ?";
+        let rows = MemoryRow::all(self.connection, rest, params![at, limit(max)])?;
+        for row in &rows {
+            visit(row)?;
+        }
+        match rows.last() {
+            Some(last) if rows.len() == max => {
+                let left = (left - limit(max)).max(1);
+                self.set_meta(walk.at, last.no)?;
+                self.set_meta(walk.left, left)?;
+                Ok(left.unsigned_abs())
+            }
+            _ => {
+                self.end(walk)?;
+                Ok(0)
+            }
+        }
+    }
+}

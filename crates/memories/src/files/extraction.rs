@@ -1,0 +1,268 @@
+//! How far each generation's turns were extracted, and who has a lease on the rest. A cursor
+//! moves only with the facts that were found, in one transaction.
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
+use memoird_core::time::Timestamp;
+
+use super::reader::Answer;
+use super::row::{damaged, limit, make_partition, whole};
+use super::time::{moment, timestamp};
+use super::{ExtractionCursor, Lease, LeaseRequest, MemoryReader, MemoryWriter};
+use crate::MemoryError;
+
+const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to, lease_until,
+    failures, failed_at, not_before FROM cursors LEFT JOIN partitions ON partitions.no = owner";
+
+impl MemoryReader<'_> {
+    /// How far a generation was extracted.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
+        // Of a subject that was forgotten the session's name is gone, but not the cursor.
+        let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let parameters = params![generation.to_bytes(), session.as_str()];
+        let found = statement.query_row(parameters, read).optional()?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// From when on turns of a subject may be extracted; `None`: all. Later than a
+    /// generation's own where the whole subject was forgotten.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT at FROM forgotten WHERE subject = ?")?;
+        let digest = self.digest(subject.as_str())?;
+        let at: Option<i64> = statement.query_row([digest], |row| row.get(0)).optional()?;
+        Ok(at.map(timestamp))
+    }
+
+    /// A lease that is not over.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseLost`.
+    pub fn lease(&self, id: LeaseId, now: Timestamp) -> Answer<Lease> {
+        let sql = format!("{SELECT} WHERE lease = ?");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let found = statement.query_row([id.to_bytes()], read).optional()?;
+        let lease = found
+            .and_then(|cursor| cursor.lease)
+            .filter(|lease| now < lease.until);
+        lease.ok_or_else(|| MemoryError::LeaseLost.into())
+    }
+
+    /// The turns after this one in which the bot itself remembered something, ascending.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn remembered_seqs(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        after_seq: u64,
+    ) -> Answer<Vec<u64>> {
+        let sql = "SELECT seq FROM remembered
+                   WHERE generation = ? AND session = ? AND seq > ? ORDER BY seq";
+        let session = self.digest(session.as_str())?;
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let seqs = statement.query_map(
+            params![generation.to_bytes(), session, whole(after_seq)],
+            |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()),
+        )?;
+        Ok(seqs.collect::<Result<_, _>>()?)
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Leases the turns after the cursor. A lease that ran out counts as a failure.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseHeld`.
+    pub fn take_lease(&self, ask: &LeaseRequest) -> Answer<ExtractionCursor> {
+        let mut cursor = self.free_cursor(&ask.session, ask.generation, ask.now, ask.until)?;
+        if ask.to_seq < cursor.seq {
+            // The turns end before the cursor: a crash took its turn, and all are looked at.
+            cursor.seq = 0;
+        }
+        cursor.lease = Some(Lease {
+            id: ask.id,
+            session: ask.session.clone(),
+            generation: ask.generation,
+            subject: ask.subject.clone(),
+            after_seq: cursor.seq,
+            to_seq: ask.to_seq,
+            until: ask.until,
+        });
+        self.save_cursor(&ask.session, ask.generation, &ask.subject, &cursor, ask.now)?;
+        Ok(cursor)
+    }
+
+    /// Ends a lease with success: the cursor stands at its last turn. The facts are to be
+    /// remembered in the same job.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseLost`.
+    pub fn commit_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<Lease> {
+        let lease = self.lease(lease, now)?;
+        let Lease {
+            session,
+            generation,
+            subject,
+            to_seq,
+            ..
+        } = &lease;
+        let mut cursor = self.cursor(session, *generation)?;
+        cursor.lease = None;
+        (cursor.seq, cursor.failures, cursor.failed_at) = (cursor.seq.max(*to_seq), 0, None);
+        self.save_cursor(session, *generation, subject, &cursor, now)?;
+        Ok(lease)
+    }
+
+    /// Ends a lease without: the cursor stays. Nothing when the lease is not there.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn fail_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<()> {
+        let sql = "UPDATE cursors SET lease = NULL, failures = failures + 1, failed_at = ?1,
+                   touched = ?1 WHERE lease = ?2";
+        let parameters = params![moment(now), lease.to_bytes()];
+        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        Ok(())
+    }
+
+    /// Moves the cursor on where nothing is to be extracted; never back.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseHeld`.
+    pub fn skip_turns(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        subject: &Subject,
+        to_seq: u64,
+        now: Timestamp,
+    ) -> Answer<()> {
+        let mut cursor = self.free_cursor(session, generation, now, now)?;
+        cursor.seq = cursor.seq.max(to_seq);
+        self.save_cursor(session, generation, subject, &cursor, now)
+    }
+
+    /// Forgets cursors that nobody moved since then, and in which turns of generations that
+    /// began before then the bot remembered; about so many, and gives how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn prune_cursors(&self, before: Timestamp, max: usize) -> Answer<usize> {
+        let cursors = "DELETE FROM cursors WHERE generation IN
+            (SELECT generation FROM cursors WHERE touched < ? ORDER BY touched LIMIT ?)";
+        let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
+            (SELECT generation, session, seq FROM remembered WHERE generation < ? LIMIT ?)";
+        let parameters = params![moment(before), limit(max)];
+        let pruned = self
+            .connection
+            .prepare_cached(cursors)?
+            .execute(parameters)?;
+        let oldest = Generation::new(before.as_ms(), 0).to_bytes();
+        let parameters = params![oldest, limit(max)];
+        Ok(pruned + self.connection.prepare_cached(seqs)?.execute(parameters)?)
+    }
+
+    /// The cursor, when nobody holds a lease of it; one that ran out is counted.
+    fn free_cursor(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<ExtractionCursor> {
+        let mut cursor = self.cursor(session, generation)?;
+        let Some(lease) = cursor.lease.take() else {
+            return Ok(cursor);
+        };
+        let left_ms = lease.until.as_ms() - now.as_ms();
+        // No lease runs that long: the clock went back.
+        let asked_ms = (until.as_ms() - now.as_ms()).max(LEASE_MS_MAX);
+        if now < lease.until && left_ms <= asked_ms {
+            let seconds_left = left_ms.unsigned_abs().div_ceil(1_000);
+            return Self::refuse(MemoryError::LeaseHeld { seconds_left });
+        }
+        cursor.failures = cursor.failures.saturating_add(1);
+        cursor.failed_at = Some(lease.until.min(now));
+        Ok(cursor)
+    }
+
+    fn save_cursor(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        subject: &Subject,
+        cursor: &ExtractionCursor,
+        now: Timestamp,
+    ) -> Answer<()> {
+        let owner = make_partition(self.connection, subject)?;
+        let lease = cursor.lease.as_ref();
+        let sql = "INSERT OR REPLACE INTO cursors (generation, session, owner, seq, lease,
+            lease_to, lease_until, failures, failed_at, not_before, touched)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let parameters = params![
+            generation.to_bytes(),
+            session.as_str(),
+            owner,
+            whole(cursor.seq),
+            lease.map(|lease| lease.id.to_bytes()),
+            lease.map_or(0, |lease| whole(lease.to_seq)),
+            lease.map_or(0, |lease| moment(lease.until)),
+            cursor.failures,
+            cursor.failed_at.map(moment),
+            cursor.not_before.map(moment),
+            moment(now),
+        ];
+        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        // Nobody asks for those any more.
+        let sql = "DELETE FROM remembered WHERE generation = ? AND seq <= ?";
+        let parameters = params![generation.to_bytes(), whole(cursor.seq)];
+        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        Ok(())
+    }
+}
+
+/// A lease with more left than this, and than the next one asks, was given by a clock that
+/// went back since.
+const LEASE_MS_MAX: i64 = 60 * 60 * 1_000;
+
+fn read(row: &Row<'_>) -> rusqlite::Result<ExtractionCursor> {
+    let seq = row.get::<_, i64>(3)?.unsigned_abs();
+    let lease: Option<[u8; 16]> = row.get(4)?;
+    let subject: Option<String> = row.get(2)?;
+    // Whose subject was forgotten, has no lease any more.
+    let lease = match (lease, subject) {
+        (Some(lease), Some(subject)) => Some(Lease {
+            id: LeaseId::from_bytes(lease),
+            session: SessionId::parse(row.get_ref(1)?.as_str()?)
+                .map_err(|_| damaged(1, "session"))?,
+            generation: Generation::from_bytes(row.get(0)?),
+            subject: Subject::parse(&subject).map_err(|_| damaged(2, "subject"))?,
+            after_seq: seq,
+            to_seq: row.get::<_, i64>(5)?.unsigned_abs(),
+            until: timestamp(row.get(6)?),
+        }),
+        _ => None,
+    };
+    let at = |column| {
+        row.get::<_, Option<i64>>(column)
+            .map(|at| at.map(timestamp))
+    };
+    Ok(ExtractionCursor {
+        seq,
+        lease,
+        failures: row.get(7)?,
+        failed_at: at(8)?,
+        not_before: at(9)?,
+    })
+}

@@ -1,0 +1,432 @@
+//! Forgetting, as a job that is written down first and goes on until nothing is left. It
+//! covers what was there when it began, and the history that leads to it.
+//!
+//! A subject that is forgotten whole loses its name at once, and with it all that is its own:
+//! without an owner no memory is found. The job then removes the rows.
+
+use std::collections::HashSet;
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::time::Timestamp;
+
+use super::reader::Answer;
+use super::row::{MemoryRow, find_partition, kind_bits, limit, pack_tags, unpack_tags};
+use super::time::{moment, timestamp};
+use super::writer::Doomed;
+use super::{ForgetCounts, ForgetFilter, ForgetJob, ForgetProgress, MemoryReader, MemoryWriter};
+use crate::MemoryError;
+
+/// Memories that a step looks at for each that it may remove.
+const LOOKED_AT_PER_ROW: usize = 8;
+/// Memories that a dry run looks at in one go.
+const COUNTED_AT_ONCE: usize = 1_024;
+/// Nobody's partition.
+const NOBODY: i64 = -1;
+
+/// What a job covers, as it is written down.
+#[derive(Clone, Debug)]
+struct Criteria {
+    /// Only memories that came up to this one.
+    born: i64,
+    /// All of `owner`, cursors included.
+    whole: bool,
+    owner: Option<i64>,
+    memory: Option<[u8; 16]>,
+    kinds: u8,
+    tags: Vec<String>,
+    after: Option<i64>,
+    before: Option<i64>,
+}
+
+/// A job as it is written down.
+struct Job {
+    at: i64,
+    criteria: Criteria,
+    /// The last memory that was looked at.
+    position: [u8; 16],
+    counts: ForgetCounts,
+}
+
+/// What a look at some memories found.
+#[derive(Default)]
+struct Page {
+    doomed: Vec<Doomed>,
+    /// The last memory that was looked at.
+    position: [u8; 16],
+    is_last: bool,
+}
+
+impl MemoryReader<'_> {
+    /// What a job that forgets would remove.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn forget_count(&self, filter: &ForgetFilter) -> Answer<ForgetCounts> {
+        let mut counts = ForgetCounts::default();
+        let criteria = self.criteria(filter)?;
+        let mut seen = HashSet::new();
+        let mut position = [0; 16];
+        loop {
+            let page = self.page(&criteria, position, COUNTED_AT_ONCE, COUNTED_AT_ONCE)?;
+            position = page.position;
+            let mut left = page.doomed;
+            while let Some(doomed) = left.pop() {
+                if seen.insert(doomed.no) {
+                    left.extend(self.doomed("superseded_by = ?", [doomed.id.to_bytes()])?);
+                    self.weigh(&doomed, &mut counts)?;
+                }
+            }
+            if page.is_last {
+                break;
+            }
+        }
+        if criteria.whole {
+            let sql = "SELECT count(*) FROM cursors WHERE owner = ?";
+            counts.cursors = self.number(sql, criteria.owner)?;
+        }
+        Ok(counts)
+    }
+
+    /// The jobs that are not done, oldest first: whoever opens the file goes on with them.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn forget_jobs(&self) -> Answer<Vec<ForgetJob>> {
+        let sql = "SELECT job, at, counts FROM forget_jobs ORDER BY at, job";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let jobs = statement.query_map([], |row| {
+            Ok(ForgetJob {
+                id: MemoryId::from_bytes(row.get(0)?),
+                at: timestamp(row.get(1)?),
+                counts: unpack(row.get_ref(2)?.as_blob()?),
+            })
+        })?;
+        Ok(jobs.collect::<Result<_, _>>()?)
+    }
+
+    fn weigh(&self, doomed: &Doomed, counts: &mut ForgetCounts) -> Answer<()> {
+        match doomed.is_history {
+            true => counts.superseded += 1,
+            false => counts.memories += 1,
+        }
+        let vectors = "SELECT count(*) FROM vectors WHERE no = ?";
+        counts.vectors += self.number(vectors, doomed.no)?;
+        let queued = "SELECT count(*) FROM embeddings_due WHERE no = ?";
+        counts.queued_embeddings += self.number(queued, doomed.no)?;
+        let events = "SELECT count(*) FROM recall_events WHERE memory = ?";
+        counts.recall_events += self.number(events, doomed.id.to_bytes())?;
+        Ok(())
+    }
+
+    fn number(&self, sql: &str, parameter: impl rusqlite::ToSql) -> Answer<u64> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        Ok(statement
+            .query_row([parameter], |row| row.get::<_, i64>(0))?
+            .unsigned_abs())
+    }
+
+    fn criteria(&self, filter: &ForgetFilter) -> Answer<Criteria> {
+        let all = Criteria {
+            born: self
+                .number("SELECT born FROM state WHERE id = ?", 1)?
+                .cast_signed(),
+            whole: false,
+            owner: None,
+            memory: None,
+            kinds: kind_bits(&[]),
+            tags: Vec::new(),
+            after: None,
+            before: None,
+        };
+        let owner_of = |subject: &Subject| -> Answer<Option<i64>> {
+            Ok(Some(
+                find_partition(self.connection, subject)?.unwrap_or(NOBODY),
+            ))
+        };
+        Ok(match filter {
+            ForgetFilter::One { id, subject } => {
+                let found = MemoryRow::by_id(self.connection, *id)?;
+                let is_theirs = |row: &MemoryRow| {
+                    subject
+                        .as_ref()
+                        .is_none_or(|subject| row.memory.subject == *subject)
+                };
+                let Some(row) = found.filter(is_theirs) else {
+                    return Err(MemoryError::NotFound { id: *id }.into());
+                };
+                Criteria {
+                    memory: Some(id.to_bytes()),
+                    owner: Some(row.owner),
+                    ..all
+                }
+            }
+            ForgetFilter::Subject(subject) => Criteria {
+                whole: true,
+                owner: owner_of(subject)?,
+                ..all
+            },
+            ForgetFilter::Matching {
+                subject,
+                kinds,
+                tags,
+                observed_after,
+                observed_before,
+            } => Criteria {
+                owner: match subject {
+                    None => None,
+                    Some(subject) => owner_of(subject)?,
+                },
+                kinds: kind_bits(kinds),
+                tags: tags.clone(),
+                after: observed_after.map(moment),
+                before: observed_before.map(moment),
+                ..all
+            },
+        })
+    }
+
+    /// Looks at memories behind a position, in the order of their ids: at most so many, and
+    /// only until so many are found.
+    fn page(
+        &self,
+        criteria: &Criteria,
+        position: [u8; 16],
+        looked_at_max: usize,
+        found_max: usize,
+    ) -> Answer<Page> {
+        let mut page = Page {
+            position,
+            ..Page::default()
+        };
+        if let Some(id) = criteria.memory {
+            page.doomed = self.doomed("id = ?", [id])?;
+            page.is_last = true;
+            return Ok(page);
+        }
+        let owned = if criteria.owner.is_some() {
+            "owner = ?3"
+        } else {
+            "?3 IS NULL"
+        };
+        let sql = format!(
+            "SELECT no, id, born, kind, observed, tags FROM memories
+             WHERE id > ?1 AND {owned} ORDER BY id LIMIT ?2"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let parameters = params![position, limit(looked_at_max), criteria.owner];
+        let mut rows = statement.query(parameters)?;
+        let mut looked_at = 0;
+        while let Some(row) = rows.next()? {
+            if page.doomed.len() >= found_max {
+                return Ok(page);
+            }
+            looked_at += 1;
+            page.position = row.get(1)?;
+            if criteria.covers(row)? {
+                page.doomed
+                    .extend(self.doomed("no = ?", [row.get::<_, i64>(0)?])?);
+            }
+        }
+        page.is_last = looked_at < looked_at_max;
+        Ok(page)
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Begins to forget. What is remembered from now on is not touched; leases that could
+    /// bring it back are over.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `MemoryNotFound`, of one memory.
+    pub fn forget_begin(
+        &self,
+        job: MemoryId,
+        filter: &ForgetFilter,
+        at: Timestamp,
+    ) -> Answer<ForgetJob> {
+        let criteria = self.criteria(filter)?;
+        let leases = "UPDATE cursors SET lease = NULL
+                      WHERE lease IS NOT NULL AND (owner = ?1 OR ?1 IS NULL)";
+        self.connection
+            .prepare_cached(leases)?
+            .execute([criteria.owner])?;
+        if let ForgetFilter::Subject(subject) = filter {
+            let sql = "DELETE FROM partitions WHERE no = ?";
+            self.connection
+                .prepare_cached(sql)?
+                .execute([criteria.owner])?;
+            let sql = "INSERT INTO forgotten (subject, at) VALUES (?, ?)
+                       ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
+            let digest = self.digest(subject.as_str())?;
+            self.connection
+                .prepare_cached(sql)?
+                .execute(params![digest, moment(at)])?;
+        }
+        let sql = "INSERT INTO forget_jobs (job, at, born, whole, owner, memory, kinds, tags,
+            after, before, position, counts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let counts = ForgetCounts::default();
+        let parameters = params![
+            job.to_bytes(),
+            moment(at),
+            criteria.born,
+            criteria.whole,
+            criteria.owner,
+            criteria.memory,
+            criteria.kinds,
+            pack_tags(&criteria.tags),
+            criteria.after,
+            criteria.before,
+            [0_u8; 16],
+            pack(&counts),
+        ];
+        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        Ok(ForgetJob {
+            id: job,
+            at,
+            counts,
+        })
+    }
+
+    /// Goes on with a job: removes about so many rows. A job that is not there is done.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> Answer<ForgetProgress> {
+        let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
+                   counts FROM forget_jobs WHERE job = ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let found = statement
+            .query_row([job.to_bytes()], Job::read)
+            .optional()?;
+        let Some(Job {
+            at,
+            criteria,
+            position,
+            mut counts,
+        }) = found
+        else {
+            return Ok(ForgetProgress {
+                counts: ForgetCounts::default(),
+                is_done: true,
+            });
+        };
+        let rows_max = rows_max.max(1);
+        let looked_at_max = rows_max.saturating_mul(LOOKED_AT_PER_ROW);
+        let Page {
+            doomed,
+            position,
+            is_last,
+        } = self.page(&criteria, position, looked_at_max, rows_max)?;
+        let mut removed = 0;
+        for doomed in doomed {
+            // One before it may have taken it along.
+            removed += self.erase_chain(doomed, &mut counts)?;
+        }
+        let mut is_done = is_last;
+        if criteria.whole && is_last {
+            let cursors_max = rows_max.saturating_sub(removed).max(1);
+            let wiped = self.wipe_cursors(criteria.owner, at, cursors_max)?;
+            counts.cursors += wiped as u64;
+            is_done = wiped < cursors_max;
+        }
+        if is_done {
+            let sql = "DELETE FROM forget_jobs WHERE job = ?";
+            self.connection
+                .prepare_cached(sql)?
+                .execute([job.to_bytes()])?;
+        } else {
+            let sql = "UPDATE forget_jobs SET position = ?, counts = ? WHERE job = ?";
+            let parameters = params![position, pack(&counts), job.to_bytes()];
+            self.connection.prepare_cached(sql)?.execute(parameters)?;
+        }
+        Ok(ForgetProgress { counts, is_done })
+    }
+
+    /// Leaves of a forgotten subject's cursors only that nothing from before is extracted.
+    fn wipe_cursors(&self, owner: Option<i64>, at: i64, max: usize) -> Answer<usize> {
+        let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
+            lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
+            WHERE generation IN (SELECT generation FROM cursors WHERE owner = ?2 LIMIT ?3)";
+        Ok(self
+            .connection
+            .prepare_cached(sql)?
+            .execute(params![at, owner, limit(max)])?)
+    }
+}
+
+impl Criteria {
+    /// Reads the columns that [`MemoryReader::page`] selects.
+    fn covers(&self, row: &Row<'_>) -> rusqlite::Result<bool> {
+        let (born, kind, observed): (i64, u8, i64) = (row.get(2)?, row.get(3)?, row.get(4)?);
+        let is_in_time = self.after.is_none_or(|after| observed >= after)
+            && self.before.is_none_or(|before| observed < before);
+        if born > self.born || self.kinds >> kind & 1 == 0 || !is_in_time {
+            return Ok(false);
+        }
+        if self.tags.is_empty() {
+            return Ok(true);
+        }
+        let packed = row.get_ref(5)?.as_blob_or_null()?;
+        let tags = packed.and_then(unpack_tags).unwrap_or_default();
+        Ok(self.tags.iter().all(|tag| tags.contains(tag)))
+    }
+}
+
+impl Job {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            at: row.get(0)?,
+            criteria: Criteria {
+                born: row.get(1)?,
+                whole: row.get(2)?,
+                owner: row.get(3)?,
+                memory: row.get(4)?,
+                kinds: row.get(5)?,
+                tags: unpack_tags(row.get_ref(6)?.as_blob()?).unwrap_or_default(),
+                after: row.get(7)?,
+                before: row.get(8)?,
+            },
+            position: row.get(9)?,
+            counts: unpack(row.get_ref(10)?.as_blob()?),
+        })
+    }
+}
+
+fn pack(counts: &ForgetCounts) -> Vec<u8> {
+    let ForgetCounts {
+        memories,
+        superseded,
+        vectors,
+        recall_events,
+        queued_embeddings,
+        cursors,
+    } = *counts;
+    let all = [
+        memories,
+        superseded,
+        vectors,
+        recall_events,
+        queued_embeddings,
+        cursors,
+    ];
+    all.iter().flat_map(|count| count.to_le_bytes()).collect()
+}
+
+fn unpack(bytes: &[u8]) -> ForgetCounts {
+    let mut all = bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|count| u64::from_le_bytes(*count));
+    let mut next = || all.next().unwrap_or(0);
+    ForgetCounts {
+        memories: next(),
+        superseded: next(),
+        vectors: next(),
+        recall_events: next(),
+        queued_embeddings: next(),
+        cursors: next(),
+    }
+}

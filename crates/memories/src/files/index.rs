@@ -1,0 +1,85 @@
+//! What is found by words: the changes of a transaction, written at its end.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, params};
+
+use crate::MemoryError;
+
+/// Changes of the index that are not written yet. A group of jobs then becomes one segment,
+/// written in the order of its rows, where FTS5 would make one for each savepoint and for
+/// each row that comes out of order.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    changes: Vec<(i64, Change)>,
+    applied: usize,
+}
+
+#[derive(Debug)]
+enum Change {
+    /// Such a text is found there from now on.
+    Add(String),
+    /// This text is not found there any more.
+    Remove(String),
+}
+
+/// Where [`Pending`] stood.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    changes: usize,
+    applied: usize,
+}
+
+impl Pending {
+    pub(super) fn add(&mut self, no: i64, text: &str) {
+        self.changes.push((no, Change::Add(text.to_owned())));
+    }
+
+    pub(super) fn remove(&mut self, no: i64, text: &str) {
+        self.changes.push((no, Change::Remove(text.to_owned())));
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            changes: self.changes.len(),
+            applied: self.applied,
+        }
+    }
+
+    /// Goes back to where it stood; the caller takes back what was written since.
+    pub(super) fn reset(&mut self, mark: Mark) {
+        self.changes.truncate(mark.changes);
+        self.applied = mark.applied;
+    }
+
+    /// Writes what is not written yet.
+    pub(super) fn apply(&mut self, connection: &Connection) -> Result<(), MemoryError> {
+        if self.applied == self.changes.len() {
+            return Ok(());
+        }
+        let mut rows: BTreeMap<i64, (Option<&str>, Option<&str>)> = BTreeMap::new();
+        for (no, change) in &self.changes[self.applied..] {
+            let (was, is) = rows.entry(*no).or_default();
+            match change {
+                Change::Add(text) => *is = Some(text),
+                // What was added a moment ago was never there.
+                Change::Remove(_) if is.is_some() => *is = None,
+                Change::Remove(text) => *was = Some(text),
+            }
+        }
+        let remove = "INSERT INTO words (words, rowid, content) VALUES ('delete', ?, ?)";
+        let mut remove = connection.prepare_cached(remove)?;
+        let mut add =
+            connection.prepare_cached("INSERT INTO words (rowid, content) VALUES (?, ?)")?;
+        for (no, (was, is)) in rows.into_iter().filter(|(_, (was, is))| was != is) {
+            if let Some(text) = was {
+                remove.execute(params![no, text])?;
+            }
+            if let Some(text) = is {
+                add.execute(params![no, text])?;
+            }
+        }
+        self.applied = self.changes.len();
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! Questions to a tenant's memories, all answered from one moment.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, ToSql, named_params};
+
+use crate::rules::Memory;
+use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::time::Timestamp;
+
+use super::index::Pending;
+use super::row::{MemoryRow, TEAM, find_partition, kind_number, limit};
+use super::time::{moment, timestamp};
+use super::{Counts, ListFilter, ManifestRows};
+use crate::MemoryError;
+
+/// One moment of a tenant's memories.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryReader<'a> {
+    pub(super) connection: &'a Connection,
+    /// Within a job: what the index does not know yet.
+    pending: Option<&'a RefCell<Pending>>,
+    path: &'a Path,
+}
+
+pub(super) type Answer<T> = Result<T, MemoryError>;
+
+impl<'a> MemoryReader<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        pending: Option<&'a RefCell<Pending>>,
+        path: &'a Path,
+    ) -> Self {
+        Self {
+            connection,
+            pending,
+            path,
+        }
+    }
+
+    /// Lets the index know what this transaction wrote.
+    pub(super) fn settle_index(&self) -> Answer<()> {
+        self.pending.map_or(Ok(()), |pending| {
+            pending.borrow_mut().apply(self.connection)
+        })
+    }
+}
+
+impl MemoryReader<'_> {
+    /// One memory, history and expired ones included; `None` when it is not there.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn get(&self, id: MemoryId) -> Answer<Option<Memory>> {
+        Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
+    }
+
+    /// Memories in the order of their ids, at most so many.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn list(&self, filter: &ListFilter, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
+        let owner = match &filter.subject {
+            None => None,
+            Some(subject) => match find_partition(self.connection, subject)? {
+                None => return Ok(Vec::new()),
+                owner => owner,
+            },
+        };
+        let after = filter.after.map_or([0; 16], MemoryId::to_bytes);
+        let mut sql = "WHERE id > :after".to_owned();
+        let (kind, now, max) = (filter.kind.map(kind_number), moment(now), limit(max));
+        let mut parameters: Vec<(&str, &dyn ToSql)> = vec![(":after", &after), (":max", &max)];
+        if let Some(tag) = &filter.tag {
+            // Few memories have it: those are looked at, and no other, by the plus.
+            sql = "WHERE memories.no IN (SELECT no FROM tags WHERE tag = :tag)
+                   AND +id > :after"
+                .to_owned();
+            parameters.push((":tag", tag));
+        }
+        if let Some(owner) = &owner {
+            sql += if filter.tag.is_some() {
+                " AND +owner = :owner"
+            } else {
+                " AND owner = :owner"
+            };
+            parameters.push((":owner", owner));
+        }
+        if let Some(kind) = &kind {
+            sql += " AND kind = :kind";
+            parameters.push((":kind", kind));
+        }
+        if !filter.include_superseded {
+            sql += " AND superseded_by IS NULL";
+        }
+        if !filter.include_expired {
+            sql += " AND (expires IS NULL OR expires > :now)";
+            parameters.push((":now", &now));
+        }
+        sql += match filter.tag {
+            Some(_) => " ORDER BY +id LIMIT :max",
+            None => " ORDER BY id LIMIT :max",
+        };
+        let rows = MemoryRow::all(self.connection, &sql, parameters.as_slice())?;
+        Ok(rows.into_iter().map(|row| row.memory).collect())
+    }
+
+    /// What a subject's manifest is made of: its own memories and those of the team, at most
+    /// so many.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn manifest(&self, subject: &Subject, now: Timestamp, max: usize) -> Answer<ManifestRows> {
+        let mut rows = ManifestRows::default();
+        let own = find_partition(self.connection, subject)?;
+        let rest = "WHERE partition = :partition AND superseded_by IS NULL
+             AND (expires IS NULL OR expires > :now)
+             ORDER BY pin IS NULL, importance DESC, id DESC LIMIT :max";
+        let count = "SELECT count(*), min(expires) FROM memories
+             WHERE partition = ? AND superseded_by IS NULL
+             AND (expires IS NULL OR expires > ?)";
+        for partition in own.into_iter().chain([TEAM]) {
+            let parameters = named_params! {
+                ":partition": partition, ":now": moment(now), ":max": limit(max),
+            };
+            let found = MemoryRow::all(self.connection, rest, parameters)?;
+            rows.memories
+                .extend(found.into_iter().map(|row| row.memory));
+            let mut statement = self.connection.prepare_cached(count)?;
+            let (total, expires) = statement.query_row([partition, moment(now)], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
+            })?;
+            rows.total += total.unsigned_abs();
+            let expires = expires.map(timestamp);
+            rows.expires_at = rows.expires_at.into_iter().chain(expires).min();
+        }
+        rows.memories.sort_by(|one, other| {
+            let by_importance = other.importance.total_cmp(&one.importance);
+            one.pin
+                .is_none()
+                .cmp(&other.pin.is_none())
+                .then(by_importance)
+                .then(other.id.cmp(&one.id))
+        });
+        rows.memories.truncate(max);
+        Ok(rows)
+    }
+
+    /// What is in the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn counts(&self, now: Timestamp) -> Answer<Counts> {
+        let count = |sql: &str| -> Answer<u64> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            Ok(statement
+                .query_row([], |row| row.get::<_, i64>(0))?
+                .unsigned_abs())
+        };
+        let expired = "SELECT count(*) FROM memories WHERE expires <= ? AND superseded_by IS NULL";
+        let mut expired = self.connection.prepare_cached(expired)?;
+        let expired = expired.query_row([moment(now)], |row| row.get::<_, i64>(0))?;
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+        Ok(Counts {
+            memories: count("SELECT memories FROM state")?,
+            superseded: count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?,
+            expired: expired.unsigned_abs(),
+            subjects: count("SELECT count(DISTINCT owner) FROM memories")?,
+            recall_events: count("SELECT count(*) FROM recall_events")?,
+            file_bytes: size(self.path) + size(&self.path.with_extension("db-wal")),
+        })
+    }
+
+    pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> Answer<Option<T>> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT value FROM meta WHERE name = ?")?;
+        Ok(statement.query_row([name], |row| row.get(0)).optional()?)
+    }
+
+    /// How many of a partition's memories were ever numbered, and when numbering began anew:
+    /// close to how many there are.
+    pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<BTreeMap<i64, u64>> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT next - 1 FROM partitions WHERE no = ?")?;
+        let mut numbered = BTreeMap::new();
+        for partition in partitions {
+            let found = statement
+                .query_row([partition], |row| row.get::<_, i64>(0))
+                .optional()?;
+            numbered.insert(*partition, found.unwrap_or(0).unsigned_abs());
+        }
+        Ok(numbered)
+    }
+}

@@ -1,0 +1,304 @@
+//! Recall: candidates by words and by meaning, each list best first. Nothing outside the
+//! partitions of the subjects asked and the team's is ever looked at.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::{OptionalExtension, params};
+
+use crate::rules::Memory;
+use memoird_core::ids::MemoryId;
+use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Query, Scorer, Statistics};
+
+use super::reader::{Answer, MemoryReader};
+use super::row::{self, SELECT, TEAM, find_partition, kind_bits, kind_number, limit, range};
+use super::time::moment;
+use super::vectors::{self, Filter, Glance};
+use super::{RecallLists, Scored, Search};
+
+/// Memories of a partition that a term is looked up in, the newest: whatever more memories
+/// have says next to nothing.
+const MATCHES_MAX: usize = 8_192;
+/// A partition with more numbers than these counts what it finds in a map, not in a list.
+const DENSE_MAX: u64 = 1 << 18;
+
+/// What the terms found in one partition.
+enum Matches {
+    /// By the number within the partition.
+    Dense(Vec<Found>, Vec<i64>),
+    Sparse(HashMap<i64, Found>),
+}
+
+impl MemoryReader<'_> {
+    /// What fits a query, by words and by meaning.
+    ///
+    /// # Errors
+    /// [`MemoryError::DimensionMismatch`], and when the file cannot be read.
+    pub fn recall(&self, ask: &Search) -> Answer<RecallLists> {
+        self.settle_index()?;
+        let mut partitions = Vec::with_capacity(ask.subjects.len() + 1);
+        for subject in &ask.subjects {
+            partitions.extend(find_partition(self.connection, subject)?);
+        }
+        partitions.push(TEAM);
+        partitions.sort_unstable();
+        partitions.dedup();
+        let filter = self.filter(ask, &partitions)?;
+        let mut lists = RecallLists::default();
+        self.by_words(ask, &partitions, &filter, &mut lists)?;
+        self.by_meaning(ask, &partitions, &filter, &mut lists)?;
+        Ok(lists)
+    }
+
+    fn filter(&self, ask: &Search, partitions: &[i64]) -> Answer<Filter> {
+        let mut among: Option<HashSet<i64>> = None;
+        let sql = "SELECT no FROM tags WHERE tag = ? AND no BETWEEN ? AND ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        for tag in &ask.tags {
+            let mut tagged = HashSet::new();
+            for (first, last) in partitions.iter().map(|partition| range(*partition)) {
+                let found = statement.query_map(params![tag, first, last], |row| row.get(0))?;
+                for no in found {
+                    tagged.insert(no?);
+                }
+            }
+            among = Some(match among {
+                None => tagged,
+                Some(among) => among.intersection(&tagged).copied().collect(),
+            });
+        }
+        Ok(Filter {
+            kinds: kind_bits(&ask.kinds),
+            observed_after: ask.observed_after.map(moment),
+            observed_before: ask.observed_before.map(moment),
+            now: moment(ask.now),
+            among,
+        })
+    }
+
+    /// The terms choose candidates; their text decides.
+    fn by_words(
+        &self,
+        ask: &Search,
+        partitions: &[i64],
+        filter: &Filter,
+        lists: &mut RecallLists,
+    ) -> Answer<()> {
+        let query = Query::new(&ask.query);
+        if query.terms().is_empty() || ask.depth == 0 {
+            return Ok(());
+        }
+        let numbered = self.numbered(partitions)?;
+        let mut statistics = Statistics {
+            memories: numbered.values().sum(),
+            found_in: Vec::new(),
+        };
+        statistics.found_in.resize(query.terms().len(), 0);
+        let mut candidates: Vec<(i64, Found)> = Vec::new();
+        for (partition, numbers) in numbered.into_iter().filter(|(_, numbers)| *numbers > 0) {
+            let mut matches = Matches::new(numbers);
+            let (first, _) = range(partition);
+            for (place, term) in query.terms().iter().enumerate() {
+                let found = self.matches(&term.word, partition, |no| {
+                    matches.note(no - first, place);
+                })?;
+                statistics.found_in[place] += found.estimate(first, numbers);
+            }
+            matches.into_candidates(first, &mut candidates);
+        }
+        let scorer = Scorer::new(&query, &statistics);
+        let mut ranked: Vec<(f64, i64, Found)> = candidates
+            .into_iter()
+            .map(|(no, found)| (scorer.coverage(found), no, found))
+            .collect();
+        ranked.sort_unstable_by(|(one, no, _), (other, other_no, _)| {
+            other.total_cmp(one).then(other_no.cmp(no))
+        });
+        let mut scored: Vec<(f64, MemoryId, i64)> = Vec::new();
+        let sql = "SELECT kind, observed, expires, id, content FROM memories
+                   WHERE no = ? AND owner IN (SELECT no FROM partitions)";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        for (_, no, found) in ranked {
+            if scored.len() >= CANDIDATES_MAX.max(ask.depth) {
+                break;
+            }
+            let mut rows = statement.query([no])?;
+            let Some(row) = rows.next()? else { continue };
+            let glance = Glance {
+                kind: row.get(0)?,
+                observed: row.get(1)?,
+                expires: row.get(2)?,
+            };
+            if filter.passes(no, glance) {
+                let content = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
+                let score = scorer.score(found, content);
+                // Where the index's stem fits and the word does not: "us" is not "use".
+                if score > 0.0 {
+                    scored.push((score, MemoryId::from_bytes(row.get(3)?), no));
+                }
+            }
+        }
+        scored.sort_by(|(one, id, _), (other, other_id, _)| {
+            other.total_cmp(one).then(other_id.cmp(id))
+        });
+        scored.truncate(ask.depth);
+        lists
+            .lexical
+            .extend(scored.iter().map(|(score, id, _)| Scored {
+                id: *id,
+                score: *score,
+            }));
+        self.fetch(scored.into_iter().map(|(_, _, no)| no), lists)?;
+        Ok(())
+    }
+
+    /// Reads memories that are in a list; gives their ids, in order.
+    fn fetch(
+        &self,
+        nos: impl Iterator<Item = i64>,
+        lists: &mut RecallLists,
+    ) -> Answer<Vec<Option<MemoryId>>> {
+        let mut statement = self
+            .connection
+            .prepare_cached(&format!("{SELECT} WHERE memories.no = ?"))?;
+        let mut ids = Vec::new();
+        for no in nos {
+            let row = statement.query_row([no], row::read).optional()?;
+            ids.push(row.as_ref().map(|row| row.memory.id));
+            lists
+                .memories
+                .extend(row.map(|row| (row.memory.id, row.memory)));
+        }
+        Ok(ids)
+    }
+
+    fn by_meaning(
+        &self,
+        ask: &Search,
+        partitions: &[i64],
+        filter: &Filter,
+        lists: &mut RecallLists,
+    ) -> Answer<()> {
+        let Some(vector) = &ask.vector else {
+            return Ok(());
+        };
+        let Some(model) = self.model_in_use(&vector.model)? else {
+            return Ok(());
+        };
+        vectors::check(model, vector)?;
+        let found = vectors::nearest(
+            self.connection,
+            model,
+            partitions,
+            filter,
+            &vector.values,
+            ask.depth,
+        )?;
+        let ids = self.fetch(found.iter().map(|(no, _)| *no), lists)?;
+        let found = ids
+            .into_iter()
+            .zip(found)
+            .filter_map(|(id, (_, score))| Some((id?, score)));
+        for (id, score) in found {
+            lists.vector.push(Scored { id, score });
+            lists.embedded.insert(id);
+        }
+        for Scored { id, .. } in &lists.lexical {
+            if !lists.embedded.contains(id) && self.has_vector(*id, model)? {
+                lists.embedded.insert(*id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up a term in one partition, the newest memories first.
+    fn matches(&self, word: &str, partition: i64, mut note: impl FnMut(i64)) -> Answer<Looked> {
+        let sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?
+                   ORDER BY rowid DESC LIMIT ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let (first, last) = range(partition);
+        let phrase = format!("\"{word}\"");
+        let mut rows = statement.query(params![phrase, first, last, limit(MATCHES_MAX)])?;
+        let mut looked = Looked { found: 0, last: 0 };
+        while let Some(row) = rows.next()? {
+            looked.last = row.get(0)?;
+            note(looked.last);
+            looked.found += 1;
+        }
+        Ok(looked)
+    }
+}
+
+/// How far a term was looked up.
+#[derive(Clone, Copy, Debug)]
+struct Looked {
+    found: usize,
+    /// The last memory that has it and was seen.
+    last: i64,
+}
+
+impl Looked {
+    /// How many memories of the partition have the term, if it is spread evenly.
+    fn estimate(self, first: i64, numbers: u64) -> u64 {
+        let found = self.found as u64;
+        if self.found < MATCHES_MAX {
+            return found;
+        }
+        let seen = numbers
+            .saturating_sub((self.last - first).unsigned_abs())
+            .max(1);
+        (found.saturating_mul(numbers) / seen).min(numbers)
+    }
+}
+
+/// What a first look tells of a memory.
+pub(super) fn glance(memory: &Memory) -> Glance {
+    Glance {
+        kind: kind_number(memory.kind),
+        observed: moment(memory.observed_at),
+        expires: memory.expires_at.map(moment),
+    }
+}
+
+impl Matches {
+    fn new(numbers: u64) -> Self {
+        match usize::try_from(numbers) {
+            Ok(numbers_max) if numbers <= DENSE_MAX => {
+                Self::Dense(vec![Found::default(); numbers_max + 1], Vec::new())
+            }
+            _ => Self::Sparse(HashMap::new()),
+        }
+    }
+
+    fn note(&mut self, local: i64, term: usize) {
+        match self {
+            Self::Sparse(found) => found.entry(local).or_default().insert(term),
+            Self::Dense(found, touched) => {
+                let place = usize::try_from(local).unwrap_or(usize::MAX);
+                if let Some(found) = found.get_mut(place) {
+                    if *found == Found::default() {
+                        touched.push(local);
+                    }
+                    found.insert(term);
+                }
+            }
+        }
+    }
+
+    fn into_candidates(self, first: i64, candidates: &mut Vec<(i64, Found)>) {
+        match self {
+            Self::Sparse(found) => {
+                candidates.extend(
+                    found
+                        .into_iter()
+                        .map(|(local, found)| (first | local, found)),
+                );
+            }
+            Self::Dense(found, touched) => {
+                candidates.extend(touched.into_iter().filter_map(|local| {
+                    let place = usize::try_from(local).ok()?;
+                    Some((first | local, *found.get(place)?))
+                }));
+            }
+        }
+    }
+}

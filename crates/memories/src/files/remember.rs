@@ -1,0 +1,439 @@
+//! Remember: a fact becomes a memory, unless it was said already.
+
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, params};
+
+use crate::rules::{Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Visibility};
+use memoird_core::CoreError;
+use memoird_core::ids::{MemoryId, SessionId, Subject};
+use memoird_core::time::Timestamp;
+use memoird_core::words::{normalised, numbers_and_negations};
+
+use super::content_hash::content_hash;
+use super::embedding::Near;
+use super::reader::Answer;
+use super::recall::glance;
+use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_number, outcome_of, whole};
+use super::time::{before, moment, timestamp};
+use super::vectors::{self, Model};
+use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand, Remembered};
+use crate::MemoryError;
+
+/// How long what a recall told a session is no news there.
+const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
+/// Idempotency keys that are forgotten for each one that comes: the table shrinks when its
+/// limits do.
+const KEYS_PRUNED: i64 = 4;
+
+/// How a memory says what a fact says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alike {
+    /// To the letter.
+    Exact,
+    /// In the same words.
+    Words,
+    /// By its vector.
+    Meaning,
+}
+
+impl MemoryWriter<'_> {
+    /// Makes a memory of a fact, or lets one that says it already take it in. Only a current
+    /// memory of the same subject, kind, visibility and polarity can say it already.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `IdempotencyKeyReused`, `MemoryDuplicate`,
+    /// `MemoryNotFound`, `MemorySuperseded`, `MemoriesFull`.
+    pub fn remember(&self, order: &RememberCommand, limits: &MemoryLimits) -> Answer<Remembered> {
+        if let Some(earlier) = self.repeated(order, limits)? {
+            return Ok(earlier);
+        }
+        let (memory, outcome) = self.take_fact(order, limits)?;
+        self.keep_key(order, memory.id, outcome, limits)?;
+        self.mark_turns(order)?;
+        Ok(Remembered {
+            memory,
+            outcome,
+            is_repetition: false,
+        })
+    }
+
+    fn take_fact(
+        &self,
+        order: &RememberCommand,
+        limits: &MemoryLimits,
+    ) -> Answer<(Memory, Outcome)> {
+        let fact = &order.fact;
+        // Whatever is refused is refused before anything is written.
+        let vector = match &order.vector {
+            None => None,
+            Some(vector) => self
+                .model_in_use(&vector.model)?
+                .map(|model| (model, vector)),
+        };
+        if let Some((model, vector)) = vector {
+            vectors::check(model, vector)?;
+        }
+        let replaced = match fact.supersedes {
+            Some(id) => Some(self.replaceable(id, &fact.subject)?),
+            None => match self.echo(fact, order.at, limits)? {
+                Some(memory) => return Ok((memory, Outcome::Recalled)),
+                None => None,
+            },
+        };
+        let apart = fact.near_duplicate == NearDuplicate::Keep;
+        let replaced_id = replaced.as_ref().map(|row| row.memory.id);
+        let alike = self.said_already(order, vector, replaced_id)?;
+        let (row, outcome) = match alike {
+            Some((was, Alike::Exact)) => {
+                (self.reinforce(&was, order, limits)?, Outcome::Reinforced)
+            }
+            Some((was, _)) if fact.near_duplicate == NearDuplicate::Refuse => {
+                return Self::refuse(MemoryError::Duplicate { id: was.memory.id });
+            }
+            Some((was, Alike::Words)) => (self.reinforce(&was, order, limits)?, Outcome::Merged),
+            Some((was, Alike::Meaning)) => {
+                let mut memory = memory_of(order);
+                take_over(&mut memory, &was.memory, limits.tags);
+                let row = self.add_with_vector(memory, apart, vector, limits)?;
+                self.supersede(&was, order.id, order.at)?;
+                (row, Outcome::Merged)
+            }
+            None => {
+                let row = self.add_with_vector(memory_of(order), apart, vector, limits)?;
+                (row, Outcome::Created)
+            }
+        };
+        if let Some(replaced) = replaced.filter(|replaced| replaced.memory.id != row.memory.id) {
+            self.supersede(&replaced, row.memory.id, order.at)?;
+        }
+        Ok((row.memory, outcome))
+    }
+
+    /// The answer that this key got before.
+    fn repeated(
+        &self,
+        order: &RememberCommand,
+        limits: &MemoryLimits,
+    ) -> Answer<Option<Remembered>> {
+        let Some(key) = order.key else {
+            return Ok(None);
+        };
+        let sql = "SELECT content, memory, outcome, at FROM keys WHERE key = ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let found = statement.query_row([key.key], |row| {
+            let id = MemoryId::from_bytes(row.get(1)?);
+            Ok((
+                row.get::<_, [u8; 16]>(0)?,
+                id,
+                outcome_of(row.get(2)?),
+                timestamp(row.get(3)?),
+            ))
+        });
+        let Some((content, id, outcome, at)) = found.optional()? else {
+            return Ok(None);
+        };
+        if at < before(order.at, Duration::from_millis(limits.idempotency_ms)) {
+            return Ok(None);
+        }
+        if content != key.content {
+            return Self::refuse(MemoryError::Core(CoreError::IdempotencyKeyReused));
+        }
+        let memory = self.get(id)?;
+        Ok(memory.map(|memory| Remembered {
+            memory,
+            outcome,
+            is_repetition: true,
+        }))
+    }
+
+    /// Remembers a key and forgets those that are too old or too many.
+    fn keep_key(
+        &self,
+        order: &RememberCommand,
+        memory: MemoryId,
+        outcome: Outcome,
+        limits: &MemoryLimits,
+    ) -> Answer<()> {
+        let Some(key) = order.key else { return Ok(()) };
+        self.connection
+            .prepare_cached("DELETE FROM keys WHERE key = ?")?
+            .execute([key.key])?;
+        let sql = "INSERT INTO keys (key, content, memory, outcome, at) VALUES (?, ?, ?, ?, ?)";
+        let parameters = params![
+            key.key,
+            key.content,
+            memory.to_bytes(),
+            outcome_number(outcome),
+            moment(order.at)
+        ];
+        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        let newest = self.connection.last_insert_rowid();
+        let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
+                     AND (at < ?2 OR no <= ?3)";
+        let since = moment(before(
+            order.at,
+            Duration::from_millis(limits.idempotency_ms),
+        ));
+        let last = newest - whole(limits.idempotency_keys);
+        self.connection
+            .prepare_cached(prune)?
+            .execute([KEYS_PRUNED, since, last])?;
+        Ok(())
+    }
+
+    /// Notes in which turns the bot itself remembered.
+    fn mark_turns(&self, order: &RememberCommand) -> Answer<()> {
+        let Some(source) = order.fact.source.as_ref() else {
+            return Ok(());
+        };
+        let Some(generation) = source.generation else {
+            return Ok(());
+        };
+        if order.fact.origin != Origin::Bot {
+            return Ok(());
+        }
+        let sql = "INSERT INTO remembered (generation, session, seq) VALUES (?, ?, ?)
+                   ON CONFLICT DO NOTHING";
+        let session = self.digest(source.session.as_str())?;
+        let mut statement = self.connection.prepare_cached(sql)?;
+        for seq in source.seqs.iter().copied().chain(order.at_seq) {
+            statement.execute(params![generation.to_bytes(), session, whole(seq)])?;
+        }
+        Ok(())
+    }
+
+    /// The memory whose place another one is to take.
+    fn replaceable(&self, id: MemoryId, subject: &Subject) -> Answer<MemoryRow> {
+        match MemoryRow::by_id(self.connection, id)? {
+            Some(row) if row.memory.subject == *subject => match row.memory.superseded_by {
+                None => Ok(row),
+                Some(by) => Self::refuse(MemoryError::Superseded { id, by }),
+            },
+            _ => Self::refuse(MemoryError::NotFound { id }),
+        }
+    }
+
+    /// The memory that a recall told this session a while ago, if the fact is that or a
+    /// piece of it.
+    fn echo(&self, fact: &Fact, at: Timestamp, limits: &MemoryLimits) -> Answer<Option<Memory>> {
+        let Some(source) = &fact.source else {
+            return Ok(None);
+        };
+        let since = before(at, ECHO_SPAN);
+        let told = self.echoes(&source.session, since, limits.echoes)?;
+        if told.is_empty() {
+            return Ok(None);
+        }
+        let words = format!(" {} ", normalised(&fact.content));
+        for (id, content) in told {
+            let is_piece =
+                words.len() > 2 && format!(" {} ", normalised(&content)).contains(&words);
+            // A piece without the "no" that stands before it says the opposite; and what is
+            // history since is not known any more.
+            let is_echo =
+                content == fact.content || is_piece && deny_alike(&content, &fact.content);
+            if is_echo && let Some(memory) = self.get(id)?.filter(|told| told.is_current(at)) {
+                return Ok(Some(memory));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The current memory that says what a fact says. One whose place the fact is to take
+    /// counts only if it says it to the letter.
+    fn said_already(
+        &self,
+        order: &RememberCommand,
+        vector: Option<(Model, &Embedding)>,
+        replaced: Option<MemoryId>,
+    ) -> Answer<Option<(MemoryRow, Alike)>> {
+        let fact = &order.fact;
+        let Some(owner) = find_partition(self.connection, &fact.subject)? else {
+            return Ok(None);
+        };
+        // The plus keeps SQLite from walking all of the owner's in the order of their ids.
+        let rest = "WHERE owner = ? AND says = ? AND superseded_by IS NULL ORDER BY +id DESC";
+        let says_the_same = MemoryRow::all(
+            self.connection,
+            rest,
+            params![owner, content_hash(&fact.content)],
+        )?;
+        let mut alike = None;
+        for row in says_the_same {
+            if !is_of_one_kind(&row.memory, fact, order.at) {
+                continue;
+            }
+            if row.memory.content == fact.content {
+                return Ok(Some((row, Alike::Exact)));
+            }
+            let is_alike = normalised(&row.memory.content) == normalised(&fact.content);
+            if is_alike && alike.is_none() && replaced != Some(row.memory.id) {
+                alike = Some((row, Alike::Words));
+            }
+        }
+        if fact.near_duplicate == NearDuplicate::Keep {
+            return Ok(None);
+        }
+        if alike.is_some() {
+            return Ok(alike);
+        }
+        let Some((model, vector)) = vector else {
+            return Ok(None);
+        };
+        let partition = match fact.visibility {
+            Visibility::Private => owner,
+            Visibility::Team => TEAM,
+        };
+        let ask = Near {
+            model,
+            partition,
+            kind: fact.kind,
+            values: &vector.values,
+            cosine_min: order.cosine_min,
+            now: order.at,
+        };
+        let near = self.near(&ask, |row| {
+            row.owner == owner
+                && replaced != Some(row.memory.id)
+                && is_of_one_kind(&row.memory, fact, order.at)
+                && agree(&row.memory.content, &fact.content)
+        })?;
+        Ok(near.map(|row| (row, Alike::Meaning)))
+    }
+
+    fn reinforce(
+        &self,
+        was: &MemoryRow,
+        order: &RememberCommand,
+        limits: &MemoryLimits,
+    ) -> Answer<MemoryRow> {
+        let mut row = was.clone();
+        row.memory.content.clone_from(&order.fact.content);
+        row.memory.reinforced += 1;
+        row.memory.updated_at = order.at;
+        unite(&mut row.memory, &memory_of(order), limits.tags);
+        self.save(was, &mut row)?;
+        Ok(row)
+    }
+
+    /// Makes a memory, with the vector that was sent along, where it is one that is used.
+    fn add_with_vector(
+        &self,
+        memory: Memory,
+        apart: bool,
+        vector: Option<(Model, &Embedding)>,
+        limits: &MemoryLimits,
+    ) -> Answer<MemoryRow> {
+        let row = self.add(memory, apart, limits)?;
+        if let Some((model, vector)) = vector {
+            vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
+            self.dequeue(row.no)?;
+        }
+        Ok(row)
+    }
+}
+
+impl MemoryReader<'_> {
+    /// What recalls told a session since then, newest first.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn echoes(
+        &self,
+        session: &SessionId,
+        since: Timestamp,
+        max: usize,
+    ) -> Answer<Vec<(MemoryId, String)>> {
+        // One memory is told again and again: more hits are read than memories are wanted.
+        let sql = "SELECT id, content FROM memories JOIN (
+                SELECT memory, max(no) AS told FROM (
+                    SELECT memory, no FROM recall_events WHERE session = ?1 AND at >= ?2
+                    ORDER BY no DESC LIMIT 4 * ?3
+                ) GROUP BY memory ORDER BY told DESC LIMIT ?3
+            ) AS told ON memories.id = told.memory
+            WHERE owner IN (SELECT no FROM partitions) ORDER BY told DESC";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let session = self.digest(session.as_str())?;
+        let told = statement.query_map(params![session, moment(since), limit(max)], |row| {
+            Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
+        })?;
+        Ok(told.collect::<Result<_, _>>()?)
+    }
+}
+
+/// True when two texts have the same numbers and negations, without which no vector can say
+/// that they say the same.
+pub(super) fn agree(one: &str, other: &str) -> bool {
+    numbers_and_negations(one) == numbers_and_negations(other)
+}
+
+/// True when two texts deny the same; numbers, as far as they have digits, do not count.
+fn deny_alike(one: &str, other: &str) -> bool {
+    let denials = |text| {
+        let mut found = numbers_and_negations(text);
+        found.retain(|found| !found.contains(char::is_numeric));
+        found
+    };
+    denials(one) == denials(other)
+}
+
+/// What two memories must agree in before their texts are compared.
+fn is_of_one_kind(memory: &Memory, fact: &Fact, at: Timestamp) -> bool {
+    memory.is_current(at)
+        && memory.kind == fact.kind
+        && memory.visibility == fact.visibility
+        && memory.polarity == fact.polarity
+}
+
+/// The memory that a fact becomes.
+fn memory_of(order: &RememberCommand) -> Memory {
+    let fact = &order.fact;
+    Memory {
+        id: order.id,
+        subject: fact.subject.clone(),
+        kind: fact.kind,
+        visibility: fact.visibility,
+        polarity: fact.polarity,
+        content: fact.content.clone(),
+        tags: fact.tags.clone(),
+        importance: fact.importance,
+        source: fact.source.clone(),
+        observed_at: fact.observed_at.unwrap_or(order.at),
+        created_at: order.at,
+        updated_at: order.at,
+        expires_at: fact.expires_at,
+        superseded_by: None,
+        reinforced: 0,
+        recalls: 0,
+        recalled_at: None,
+        pin: fact.pinned.then_some(Pin::Bot),
+        origin: fact.origin,
+    }
+}
+
+/// Lets a memory take the place of one that says the same.
+pub(super) fn take_over(newer: &mut Memory, older: &Memory, tags_max: usize) {
+    newer.reinforced += older.reinforced + 1;
+    unite(newer, older, tags_max);
+}
+
+/// What of two memories that say the same must not get lost.
+fn unite(memory: &mut Memory, other: &Memory, tags_max: usize) {
+    for tag in &other.tags {
+        if memory.tags.len() < tags_max && !memory.tags.contains(tag) {
+            memory.tags.push(tag.clone());
+        }
+    }
+    memory.tags.sort_unstable();
+    memory.importance = memory.importance.max(other.importance);
+    memory.observed_at = memory.observed_at.max(other.observed_at);
+    memory.expires_at = match (memory.expires_at, other.expires_at) {
+        (Some(one), Some(other)) => Some(one.max(other)),
+        _ => None,
+    };
+    memory.pin = match (memory.pin, other.pin) {
+        (Some(Pin::Bot), _) | (_, Some(Pin::Bot)) => Some(Pin::Bot),
+        (one, other) => one.or(other),
+    };
+}

@@ -1,0 +1,450 @@
+//! A memory as a row.
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::rules::{Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility};
+use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
+
+use super::content_hash::content_hash;
+use super::time::{moment, timestamp};
+use crate::MemoryError;
+
+/// The version of the rows that are written.
+const FORMAT: i64 = 1;
+/// Bits of a `no` that number a memory within its partition.
+const LOCAL_BITS: u32 = 32;
+/// The team's memories.
+pub(super) const TEAM: i64 = 0;
+
+/// All that a row says.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryRow {
+    pub(super) no: i64,
+    /// The partition of its subject, also where it is the team's.
+    pub(super) owner: i64,
+    /// Counts memories in the order in which they came.
+    pub(super) born: i64,
+    /// Counts the texts that it had.
+    pub(super) revision: i64,
+    /// When it was last pinned or unpinned.
+    pub(super) pin_changed: Option<i64>,
+    /// True when its bot wants it beside one that says the same.
+    pub(super) apart: bool,
+    pub(super) memory: Memory,
+}
+
+/// What [`read`] reads; a memory whose owner is forgotten is none.
+pub(super) const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
+    polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
+    recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
+    apart FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
+
+/// The numbers of a partition, the last one included.
+pub(super) fn range(partition: i64) -> (i64, i64) {
+    (
+        partition << LOCAL_BITS,
+        (partition << LOCAL_BITS) | ((1 << LOCAL_BITS) - 1),
+    )
+}
+
+pub(super) fn partition_of(no: i64) -> i64 {
+    no >> LOCAL_BITS
+}
+
+/// The partition of a subject, if it ever had one.
+pub(super) fn find_partition(
+    connection: &Connection,
+    subject: &Subject,
+) -> Result<Option<i64>, MemoryError> {
+    let sql = "SELECT no FROM partitions WHERE subject = ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(statement
+        .query_row([subject.as_str()], |row| row.get(0))
+        .optional()?)
+}
+
+/// The partition of a subject; gives it one where it has none.
+pub(super) fn make_partition(
+    connection: &Connection,
+    subject: &Subject,
+) -> Result<i64, MemoryError> {
+    if let Some(partition) = find_partition(connection, subject)? {
+        return Ok(partition);
+    }
+    let next = "UPDATE state SET next_partition = next_partition + 1
+                RETURNING next_partition - 1";
+    let partition: i64 = connection
+        .prepare_cached(next)?
+        .query_row([], |row| row.get(0))?;
+    let insert = "INSERT INTO partitions (no, subject, next) VALUES (?, ?, 1)";
+    connection
+        .prepare_cached(insert)?
+        .execute(params![partition, subject.as_str()])?;
+    Ok(partition)
+}
+
+/// A number in this partition that no memory had.
+pub(super) fn next_no(connection: &Connection, partition: i64) -> Result<i64, MemoryError> {
+    let sql = "UPDATE partitions SET next = next + 1 WHERE no = ? RETURNING next - 1";
+    let local: i64 = connection
+        .prepare_cached(sql)?
+        .query_row([partition], |row| row.get(0))?;
+    Ok((partition << LOCAL_BITS) | local)
+}
+
+/// Counts a memory that is about to be inserted; gives its `born`.
+pub(super) fn count_birth(connection: &Connection) -> Result<i64, MemoryError> {
+    let sql = "UPDATE state SET memories = memories + 1, born = born + 1 RETURNING born";
+    Ok(connection
+        .prepare_cached(sql)?
+        .query_row([], |row| row.get(0))?)
+}
+
+impl MemoryRow {
+    /// The partition that it belongs into: its subject's, or the team's.
+    pub(super) fn partition(&self) -> i64 {
+        match self.memory.visibility {
+            Visibility::Private => self.owner,
+            Visibility::Team => TEAM,
+        }
+    }
+
+    /// The one memory that the rest of a question finds.
+    pub(super) fn find(
+        connection: &Connection,
+        rest: &str,
+        parameters: impl rusqlite::Params,
+    ) -> Result<Option<Self>, MemoryError> {
+        let mut statement = connection.prepare_cached(&format!("{SELECT} {rest}"))?;
+        Ok(statement.query_row(parameters, read).optional()?)
+    }
+
+    /// All memories that the rest of a question finds.
+    pub(super) fn all(
+        connection: &Connection,
+        rest: &str,
+        parameters: impl rusqlite::Params,
+    ) -> Result<Vec<Self>, MemoryError> {
+        let mut statement = connection.prepare_cached(&format!("{SELECT} {rest}"))?;
+        Ok(statement
+            .query_map(parameters, read)?
+            .collect::<Result<_, _>>()?)
+    }
+
+    pub(super) fn by_id(
+        connection: &Connection,
+        id: MemoryId,
+    ) -> Result<Option<Self>, MemoryError> {
+        Self::find(connection, "WHERE id = ?", [id.to_bytes()])
+    }
+
+    pub(super) fn by_no(connection: &Connection, no: i64) -> Result<Option<Self>, MemoryError> {
+        Self::find(connection, "WHERE memories.no = ?", [no])
+    }
+
+    /// Writes it where none of this number is.
+    pub(super) fn insert(&self, connection: &Connection) -> Result<(), MemoryError> {
+        let sql = "INSERT INTO memories (no, format, partition, id, owner, born, revision, kind,
+            polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
+            recalls, recalled, pin, pin_changed, apart, origin, says, session, generation, seqs,
+            tags, content)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        self.write(connection, sql, None)
+    }
+
+    /// Writes it in place of the one that was number `was`.
+    pub(super) fn replace(&self, connection: &Connection, was: i64) -> Result<(), MemoryError> {
+        let sql = "UPDATE memories SET no = ?, format = ?, partition = ?, id = ?, owner = ?,
+            born = ?, revision = ?, kind = ?, polarity = ?, importance = ?, observed = ?,
+            created = ?, updated = ?, expires = ?, superseded_by = ?, reinforced = ?, recalls = ?,
+            recalled = ?, pin = ?, pin_changed = ?, apart = ?, origin = ?, says = ?, session = ?,
+            generation = ?, seqs = ?, tags = ?, content = ? WHERE no = ?";
+        self.write(connection, sql, Some(was))
+    }
+
+    fn write(
+        &self,
+        connection: &Connection,
+        sql: &str,
+        was: Option<i64>,
+    ) -> Result<(), MemoryError> {
+        let memory = &self.memory;
+        let source = memory.source.as_ref();
+        let mut statement = connection.prepare_cached(sql)?;
+        let parameters = params![
+            self.no,
+            FORMAT,
+            self.partition(),
+            memory.id.to_bytes(),
+            self.owner,
+            self.born,
+            self.revision,
+            kind_number(memory.kind),
+            memory
+                .polarity
+                .map(|polarity| number(&POLARITIES, polarity)),
+            f64::from(memory.importance),
+            moment(memory.observed_at),
+            moment(memory.created_at),
+            moment(memory.updated_at),
+            memory.expires_at.map(moment),
+            memory.superseded_by.map(MemoryId::to_bytes),
+            whole(memory.reinforced),
+            whole(memory.recalls),
+            memory.recalled_at.map(moment),
+            memory.pin.map(|pin| number(&PINS, pin)),
+            self.pin_changed,
+            self.apart,
+            number(&ORIGINS, memory.origin),
+            content_hash(&memory.content),
+            source.map(|source| source.session.as_str()),
+            source
+                .and_then(|source| source.generation)
+                .map(Generation::to_bytes),
+            source.map(|source| pack_seqs(&source.seqs)),
+            (!memory.tags.is_empty()).then(|| pack_tags(&memory.tags)),
+            memory.content,
+        ];
+        match was {
+            None => statement.execute(parameters)?,
+            Some(was) => {
+                let all = parameters
+                    .iter()
+                    .copied()
+                    .chain([&was as &dyn rusqlite::ToSql]);
+                statement.execute(rusqlite::params_from_iter(all))?
+            }
+        };
+        Ok(())
+    }
+}
+
+/// Reads what [`SELECT`] selects.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
+    let no: i64 = row.get(0)?;
+    let session: Option<String> = row.get(19)?;
+    let source = match session {
+        None => None,
+        Some(session) => Some(Source {
+            session: SessionId::parse(&session).map_err(|_| damaged(19, "session"))?,
+            generation: row.get::<_, Option<_>>(20)?.map(Generation::from_bytes),
+            seqs: unpack_seqs(row.get_ref(21)?.as_blob()?).ok_or(damaged(21, "list of turns"))?,
+        }),
+    };
+    let tags = match row.get_ref(22)?.as_blob_or_null()? {
+        None => Vec::new(),
+        Some(packed) => unpack_tags(packed).ok_or(damaged(22, "list of tags"))?,
+    };
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "it was an f32 when it was written"
+    )]
+    let importance = row.get::<_, f64>(8)? as f32;
+    let moment = |column| {
+        row.get::<_, Option<i64>>(column)
+            .map(|at| at.map(timestamp))
+    };
+    let at = |column| row.get::<_, i64>(column).map(timestamp);
+    let memory = Memory {
+        id: MemoryId::from_bytes(row.get(4)?),
+        subject: Subject::parse(row.get_ref(5)?.as_str()?).map_err(|_| damaged(5, "subject"))?,
+        kind: kind_of(row.get(6)?).ok_or(damaged(6, "kind"))?,
+        visibility: match partition_of(no) {
+            TEAM => Visibility::Team,
+            _ => Visibility::Private,
+        },
+        polarity: row
+            .get::<_, Option<_>>(7)?
+            .and_then(|found| named(&POLARITIES, found)),
+        content: row.get(23)?,
+        tags,
+        importance,
+        source,
+        observed_at: at(9)?,
+        created_at: at(10)?,
+        updated_at: at(11)?,
+        expires_at: moment(12)?,
+        superseded_by: row.get::<_, Option<_>>(13)?.map(MemoryId::from_bytes),
+        reinforced: row.get::<_, i64>(14)?.unsigned_abs(),
+        recalls: row.get::<_, i64>(15)?.unsigned_abs(),
+        recalled_at: moment(16)?,
+        pin: row
+            .get::<_, Option<_>>(17)?
+            .and_then(|found| named(&PINS, found)),
+        origin: named(&ORIGINS, row.get(18)?).ok_or(damaged(18, "origin"))?,
+    };
+    Ok(MemoryRow {
+        no,
+        owner: row.get(1)?,
+        born: row.get(2)?,
+        revision: row.get(3)?,
+        pin_changed: row.get(24)?,
+        apart: row.get(25)?,
+        memory,
+    })
+}
+
+/// SQLite's integers have a sign; no count of ours comes near it.
+pub(super) fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A bound on rows, as SQL has it.
+pub(super) fn limit(rows_max: usize) -> i64 {
+    i64::try_from(rows_max).unwrap_or(i64::MAX)
+}
+
+pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
+    let problem = format!("a {what} that does not decode");
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
+}
+
+/// What stands for a value is never changed.
+const POLARITIES: [(Polarity, i64); 2] = [(Polarity::Correction, 0), (Polarity::Confirmation, 1)];
+const PINS: [(Pin, i64); 2] = [(Pin::Bot, 0), (Pin::Consolidation, 1)];
+const ORIGINS: [(Origin, i64); 3] = [
+    (Origin::Bot, 0),
+    (Origin::Extraction, 1),
+    (Origin::Import, 2),
+];
+const OUTCOMES: [(Outcome, i64); 4] = [
+    (Outcome::Created, 0),
+    (Outcome::Reinforced, 1),
+    (Outcome::Merged, 2),
+    (Outcome::Recalled, 3),
+];
+const KINDS: [(MemoryKind, u8); 4] = [
+    (MemoryKind::User, 0),
+    (MemoryKind::Feedback, 1),
+    (MemoryKind::Project, 2),
+    (MemoryKind::Reference, 3),
+];
+
+fn number<T: Copy + PartialEq>(names: &[(T, i64)], value: T) -> i64 {
+    names
+        .iter()
+        .find(|(known, _)| *known == value)
+        .map_or(0, |(_, number)| *number)
+}
+
+fn named<T: Copy>(names: &[(T, i64)], number: i64) -> Option<T> {
+    names
+        .iter()
+        .find(|(_, known)| *known == number)
+        .map(|(value, _)| *value)
+}
+
+pub(super) fn pin_number(pin: Pin) -> i64 {
+    number(&PINS, pin)
+}
+
+pub(super) fn outcome_number(outcome: Outcome) -> i64 {
+    number(&OUTCOMES, outcome)
+}
+
+pub(super) fn outcome_of(number: i64) -> Outcome {
+    named(&OUTCOMES, number).unwrap_or(Outcome::Created)
+}
+
+pub(super) fn kind_number(kind: MemoryKind) -> u8 {
+    KINDS
+        .iter()
+        .find(|(known, _)| *known == kind)
+        .map_or(0, |(_, number)| *number)
+}
+
+fn kind_of(number: u8) -> Option<MemoryKind> {
+    KINDS
+        .iter()
+        .find(|(_, known)| *known == number)
+        .map(|(kind, _)| *kind)
+}
+
+/// Kinds as a set of bits; no kinds are all.
+pub(super) fn kind_bits(kinds: &[MemoryKind]) -> u8 {
+    match kinds.is_empty() {
+        true => u8::MAX,
+        false => kinds
+            .iter()
+            .fold(0, |bits, kind| bits | 1 << kind_number(*kind)),
+    }
+}
+
+/// Ascending numbers as their distances, each in groups of seven bits.
+fn pack_seqs(seqs: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(seqs.len() + 8);
+    let mut last = 0;
+    for seq in seqs {
+        let mut rest = seq.wrapping_sub(last);
+        last = *seq;
+        while rest > 0x7f {
+            bytes.push((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest.to_le_bytes()[0]);
+    }
+    bytes
+}
+
+fn unpack_seqs(bytes: &[u8]) -> Option<Vec<u64>> {
+    let (mut seqs, mut last, mut rest, mut shift) = (Vec::new(), 0_u64, 0_u64, 0_u32);
+    for byte in bytes {
+        rest |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            last = last.wrapping_add(rest);
+            seqs.push(last);
+            (rest, shift) = (0, 0);
+        }
+    }
+    (shift == 0).then_some(seqs)
+}
+
+/// Each with its length before it: a tag may hold any character.
+pub(super) fn pack_tags(tags: &[String]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for tag in tags {
+        let length = u32::try_from(tag.len()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(tag.as_bytes());
+    }
+    bytes
+}
+
+pub(super) fn unpack_tags(mut bytes: &[u8]) -> Option<Vec<String>> {
+    let mut tags = Vec::new();
+    while !bytes.is_empty() {
+        let (length, rest) = bytes.split_first_chunk::<4>()?;
+        let (tag, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        tags.push(str::from_utf8(tag).ok()?.to_owned());
+        bytes = rest;
+    }
+    Some(tags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_back_as_they_were_packed() {
+        for seqs in [
+            vec![],
+            vec![1],
+            vec![1, 2, 127, 128, 300, 1 << 40, u64::MAX],
+        ] {
+            assert_eq!(unpack_seqs(&pack_seqs(&seqs)), Some(seqs));
+        }
+        for tags in [
+            vec![],
+            vec!["a"],
+            vec!["", "b\n\0", "ä".repeat(90).as_str()],
+        ] {
+            let tags: Vec<String> = tags.into_iter().map(str::to_owned).collect();
+            assert_eq!(unpack_tags(&pack_tags(&tags)), Some(tags));
+        }
+        assert_eq!(unpack_tags(&[9, 0, 0, 0, 1]), None);
+        assert_eq!(unpack_seqs(&[0x80]), None);
+    }
+}

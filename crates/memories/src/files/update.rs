@@ -1,0 +1,127 @@
+//! Changing what is remembered: by hand, by an import, and where two memories turn out to
+//! say the same.
+
+use crate::rules::{Memory, MemoryLimits, Patch, Pin};
+use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::time::Timestamp;
+
+use super::reader::Answer;
+use super::remember::take_over;
+use super::row::MemoryRow;
+use super::{ForgetCounts, Imported, MemoryWriter};
+use crate::MemoryError;
+
+impl MemoryWriter<'_> {
+    /// Changes a memory; with a subject only if it is that subject's.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `MemoryNotFound`, `MemorySuperseded`,
+    /// `MemoryInvalid`.
+    pub fn update(
+        &self,
+        id: MemoryId,
+        subject: Option<&Subject>,
+        patch: &Patch,
+        at: Timestamp,
+        limits: &MemoryLimits,
+    ) -> Answer<Memory> {
+        let found = MemoryRow::by_id(self.connection, id)?;
+        let mine = found.filter(|row| subject.is_none_or(|subject| row.memory.subject == *subject));
+        let Some(was) = mine else {
+            return Self::refuse(MemoryError::NotFound { id });
+        };
+        if let Some(by) = was.memory.superseded_by {
+            return Self::refuse(MemoryError::Superseded { id, by });
+        }
+        let Memory {
+            kind,
+            visibility,
+            polarity,
+            ..
+        } = was.memory;
+        let patch = patch.clone().checked(limits, kind, visibility, polarity)?;
+        let mut row = was.clone();
+        apply(&mut row.memory, patch);
+        row.memory.updated_at = at;
+        self.save(&was, &mut row)?;
+        Ok(row.memory)
+    }
+
+    /// Takes memories in as they are. Those that are there are left alone, also where they
+    /// changed since.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `MemoriesFull`.
+    pub fn import(&self, memories: &[Memory], limits: &MemoryLimits) -> Answer<Imported> {
+        let mut imported = Imported::default();
+        for memory in memories {
+            if MemoryRow::by_id(self.connection, memory.id)?.is_some() {
+                imported.skipped += 1;
+                continue;
+            }
+            // What is being forgotten, and is not gone yet, has nothing to say any more.
+            for doomed in self.doomed("id = ?", [memory.id.to_bytes()])? {
+                self.erase(&doomed, &mut ForgetCounts::default())?;
+            }
+            // What stood side by side where it comes from does so here.
+            self.add(memory.clone(), true, limits)?;
+            imported.added += 1;
+        }
+        Ok(imported)
+    }
+
+    /// Lets the newer of two memories of a subject take the place of the older, which
+    /// becomes history. False when one of them is not current any more.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> Answer<bool> {
+        let current = |id| -> Answer<Option<MemoryRow>> {
+            let row = MemoryRow::by_id(self.connection, id)?;
+            Ok(row.filter(|row| row.memory.is_current(at)))
+        };
+        let (Some(old), Some(was)) = (current(older)?, current(newer)?) else {
+            return Ok(false);
+        };
+        if old.no == was.no || old.owner != was.owner || old.memory.kind != was.memory.kind {
+            return Ok(false);
+        }
+        let mut row = was.clone();
+        take_over(&mut row.memory, &old.memory, MemoryLimits::default().tags);
+        row.memory.updated_at = at;
+        self.save(&was, &mut row)?;
+        self.supersede(&old, newer, at)?;
+        Ok(true)
+    }
+}
+
+fn apply(memory: &mut Memory, patch: Patch) {
+    let Patch {
+        content,
+        kind,
+        visibility,
+        polarity,
+        tags,
+        importance,
+        observed_at,
+        expires_at,
+        pinned,
+    } = patch;
+    fn set<T>(place: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *place = value;
+        }
+    }
+    set(&mut memory.content, content);
+    set(&mut memory.kind, kind);
+    set(&mut memory.visibility, visibility);
+    set(&mut memory.polarity, polarity);
+    set(&mut memory.tags, tags);
+    set(&mut memory.importance, importance);
+    set(&mut memory.observed_at, observed_at);
+    set(&mut memory.expires_at, expires_at);
+    set(
+        &mut memory.pin,
+        pinned.map(|pinned| pinned.then_some(Pin::Bot)),
+    );
+}

@@ -1,0 +1,299 @@
+//! Orders to a tenant's memories, within the transaction of their job; and the few ways in
+//! which a memory enters, changes and leaves the tables, so that none is forgotten.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::path::Path;
+
+use rusqlite::{Connection, ToSql, params};
+
+use crate::rules::{Memory, MemoryLimits};
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+use sha2::{Digest, Sha256};
+
+use super::index::Pending;
+use super::reader::Answer;
+use super::recall::glance;
+use super::row::{MemoryRow, count_birth, make_partition, next_no, whole};
+use super::time::moment;
+use super::{ForgetCounts, MemoryReader, vectors};
+use crate::MemoryError;
+
+/// The transaction of a job; reads see what it wrote.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryWriter<'a> {
+    reader: MemoryReader<'a>,
+    pending: &'a RefCell<Pending>,
+}
+
+/// What of a memory has to be known to remove it, whoever owns it.
+#[derive(Debug)]
+pub(super) struct Doomed {
+    pub(super) no: i64,
+    pub(super) id: MemoryId,
+    pub(super) is_history: bool,
+    content: String,
+}
+
+impl<'a> Deref for MemoryWriter<'a> {
+    type Target = MemoryReader<'a>;
+
+    fn deref(&self) -> &MemoryReader<'a> {
+        &self.reader
+    }
+}
+
+impl<'a> MemoryWriter<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        pending: &'a RefCell<Pending>,
+        path: &'a Path,
+    ) -> Self {
+        Self {
+            reader: MemoryReader::new(connection, Some(pending), path),
+            pending,
+        }
+    }
+
+    pub(super) fn refuse<T>(error: MemoryError) -> Answer<T> {
+        Err(error)
+    }
+
+    /// Makes a memory; it is in every index when this returns. One that stands `apart` is
+    /// never merged with another.
+    pub(super) fn add(
+        &self,
+        memory: Memory,
+        apart: bool,
+        limits: &MemoryLimits,
+    ) -> Answer<MemoryRow> {
+        let sql = "SELECT memories FROM state";
+        let count: i64 = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row([], |row| row.get(0))?;
+        if count >= whole(limits.memories) {
+            return Self::refuse(MemoryError::Full {
+                limit: limits.memories,
+            });
+        }
+        let owner = make_partition(self.connection, &memory.subject)?;
+        let mut row = MemoryRow {
+            no: 0,
+            owner,
+            born: 0,
+            revision: 1,
+            pin_changed: None,
+            apart,
+            memory,
+        };
+        row.no = next_no(self.connection, row.partition())?;
+        row.born = count_birth(self.connection)?;
+        row.insert(self.connection)?;
+        self.add_tags(&row)?;
+        if row.memory.superseded_by.is_none() {
+            self.pending.borrow_mut().add(row.no, &row.memory.content);
+            self.enqueue(row.no, row.memory.updated_at)?;
+        }
+        Ok(row)
+    }
+
+    /// Writes a memory that was changed, and brings every index up to it.
+    pub(super) fn save(&self, was: &MemoryRow, row: &mut MemoryRow) -> Answer<()> {
+        let (old, new) = (&was.memory, &row.memory);
+        let has_other_text = old.content != new.content;
+        if was.partition() != row.partition() {
+            row.no = next_no(self.connection, row.partition())?;
+        }
+        if has_other_text {
+            row.revision += 1;
+        }
+        if old.pin != new.pin {
+            row.pin_changed = Some(moment(new.updated_at));
+        }
+        row.replace(self.connection, was.no)?;
+        let is_moved = was.no != row.no;
+        if is_moved || old.tags != new.tags {
+            self.remove_tags(was.no, &old.tags)?;
+            self.add_tags(row)?;
+        }
+        let (was_current, is_current) = (old.superseded_by.is_none(), new.superseded_by.is_none());
+        let is_elsewhere = is_moved || has_other_text || was_current != is_current;
+        if was_current && is_elsewhere {
+            self.pending.borrow_mut().remove(was.no, &old.content);
+        }
+        if is_current && is_elsewhere {
+            self.pending.borrow_mut().add(row.no, &new.content);
+        }
+        if has_other_text || !is_current {
+            vectors::remove(self.connection, was.no)?;
+            self.dequeue(was.no)?;
+        } else {
+            if is_moved || glance(old) != glance(new) {
+                vectors::carry(self.connection, was.no, row.no, glance(new))?;
+            }
+            if is_moved {
+                self.dequeue(was.no)?;
+            }
+        }
+        // Whatever moves may have left the part of the table that a back-fill still sees.
+        match is_current && is_elsewhere {
+            true => self.enqueue(row.no, new.updated_at),
+            false => Ok(()),
+        }
+    }
+
+    /// Turns a memory into history.
+    pub(super) fn supersede(&self, was: &MemoryRow, by: MemoryId, at: Timestamp) -> Answer<()> {
+        let mut row = was.clone();
+        row.memory.superseded_by = Some(by);
+        row.memory.updated_at = at;
+        self.save(was, &mut row)
+    }
+
+    /// Removes a memory from everywhere, and counts what went.
+    pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetCounts) -> Answer<()> {
+        let Doomed {
+            no,
+            id,
+            is_history,
+            content,
+        } = doomed;
+        match is_history {
+            true => counts.superseded += 1,
+            false => {
+                counts.memories += 1;
+                self.pending.borrow_mut().remove(*no, content);
+            }
+        }
+        counts.vectors += u64::from(vectors::remove(self.connection, *no)?);
+        counts.queued_embeddings += self.dequeue(*no)?;
+        let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
+            Ok(self.connection.prepare_cached(sql)?.execute([parameter])? as u64)
+        };
+        let id = id.to_bytes();
+        counts.recall_events += change("DELETE FROM recall_events WHERE memory = ?", &id)?;
+        change("DELETE FROM keys WHERE memory = ?", &id)?;
+        let tags: Option<Vec<u8>> = self
+            .connection
+            .prepare_cached("SELECT tags FROM memories WHERE no = ?")?
+            .query_row([no], |row| row.get(0))?;
+        let tags = tags
+            .and_then(|packed| super::row::unpack_tags(&packed))
+            .unwrap_or_default();
+        self.remove_tags(*no, &tags)?;
+        change("DELETE FROM memories WHERE no = ?", no)?;
+        self.connection
+            .prepare_cached("UPDATE state SET memories = memories - 1")?
+            .execute([])?;
+        Ok(())
+    }
+
+    /// Removes a memory with the history that leads to it; gives how many went.
+    pub(super) fn erase_chain(&self, doomed: Doomed, counts: &mut ForgetCounts) -> Answer<usize> {
+        let mut left = vec![doomed];
+        let mut erased = 0;
+        while let Some(next) = left.pop() {
+            left.extend(self.doomed("superseded_by = ?", [next.id.to_bytes()])?);
+            // A chain that was imported may run in a circle.
+            if self.is_stored(next.no)? {
+                self.erase(&next, counts)?;
+                erased += 1;
+            }
+        }
+        Ok(erased)
+    }
+
+    /// Queues a text to be embedded, where any are and it has no vector of the model in use.
+    pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> Answer<()> {
+        let sql = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
+            SELECT ?1, ?2, 0, 0, '' FROM meta
+            JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
+            AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
+            ON CONFLICT DO NOTHING";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![no, moment(at)])?;
+        Ok(())
+    }
+
+    pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {
+        let sql = "DELETE FROM embeddings_due WHERE no = ?";
+        Ok(self.connection.prepare_cached(sql)?.execute([no])? as u64)
+    }
+
+    pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
+        let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
+                   ON CONFLICT DO UPDATE SET value = excluded.value";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![name, value])?;
+        Ok(())
+    }
+
+    pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
+        self.connection
+            .prepare_cached("DELETE FROM meta WHERE name = ?")?
+            .execute([name])?;
+        Ok(())
+    }
+
+    fn add_tags(&self, row: &MemoryRow) -> Answer<()> {
+        let sql = "INSERT INTO tags (tag, no) VALUES (?, ?) ON CONFLICT DO NOTHING";
+        let mut insert = self.connection.prepare_cached(sql)?;
+        for tag in &row.memory.tags {
+            insert.execute(params![tag, row.no])?;
+        }
+        Ok(())
+    }
+
+    fn remove_tags(&self, no: i64, tags: &[String]) -> Answer<()> {
+        let sql = "DELETE FROM tags WHERE tag = ? AND no = ?";
+        let mut delete = self.connection.prepare_cached(sql)?;
+        for tag in tags {
+            delete.execute(params![tag, no])?;
+        }
+        Ok(())
+    }
+
+    fn is_stored(&self, no: i64) -> Answer<bool> {
+        Ok(self
+            .connection
+            .prepare_cached("SELECT 1 FROM memories WHERE no = ?")?
+            .exists([no])?)
+    }
+}
+
+impl MemoryReader<'_> {
+    /// Memories of whoever owns them, also where nobody does any more.
+    pub(super) fn doomed(
+        &self,
+        condition: &str,
+        parameters: impl rusqlite::Params,
+    ) -> Answer<Vec<Doomed>> {
+        let sql = format!(
+            "SELECT no, id, superseded_by IS NOT NULL, content FROM memories WHERE {condition}"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let rows = statement.query_map(parameters, |row| {
+            Ok(Doomed {
+                no: row.get(0)?,
+                id: MemoryId::from_bytes(row.get(1)?),
+                is_history: row.get(2)?,
+                content: row.get(3)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// A digest that only this file gives a name: what is looked up by it is not told by it.
+    pub(super) fn digest(&self, name: &str) -> Answer<[u8; 16]> {
+        let salt: Vec<u8> = self.meta("salt")?.unwrap_or_default();
+        let digest = Sha256::new()
+            .chain_update(&salt)
+            .chain_update(name)
+            .finalize();
+        Ok(std::array::from_fn(|place| digest[place]))
+    }
+}

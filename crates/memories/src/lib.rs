@@ -1,0 +1,27 @@
+//! Long-term memory: what outlives a session. Facts are promoted, found again, handed to
+//! models, and forgotten.
+//!
+//! [`rules`] decides what a memory is, [`files`] keeps memories in a SQLite file for each
+//! tenant, and [`Memories`] serves calls and runs the workers. Sessions are the engine's:
+//! memories read turns from it, and give it the memories of a window through its port.
+
+mod config;
+mod counters;
+mod embedder;
+mod error;
+pub mod files;
+mod requests;
+pub mod rules;
+mod service;
+mod workers;
+
+pub use config::MemoriesConfig;
+pub use counters::MemorySnapshot;
+pub use embedder::{EmbedError, Embedder, Embeddings, Purpose};
+pub use error::{FileError, MemoryError};
+pub use requests::{
+    ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome, ForgetRequest, ListRequest,
+    MemoryFilter, MemoryPage, MemoryStats, RecallHit, RecallMode, RecallOutcome, RecallRequest,
+    RememberOutcome, RememberRequest, SourceRequest,
+};
+pub use service::{Memories, RecallForWindow};

@@ -1,0 +1,275 @@
+//! Requests and their outcomes, as plain data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::idempotency::IdempotencyKey;
+use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
+use memoird_core::time::Timestamp;
+
+use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Visibility};
+
+/// The turns that a memory is to come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceRequest {
+    /// The bot's own chat id.
+    pub session: SessionId,
+    /// Which life of it; `None`: the live one.
+    pub generation: Option<Generation>,
+    /// The turns; may be empty.
+    pub seqs: Vec<u64>,
+}
+
+/// A fact to be remembered, as a bot says it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RememberRequest {
+    /// Whose it is; `None`: the subject of the source's session.
+    pub subject: Option<Subject>,
+    /// What it is about.
+    pub kind: MemoryKind,
+    /// Who may recall it.
+    pub visibility: Visibility,
+    /// Which way it points.
+    pub polarity: Option<Polarity>,
+    /// The fact; empty: the text of the source's turns.
+    pub content: String,
+    /// Labels.
+    pub tags: Vec<String>,
+    /// From 0 to 1; `None`: the default.
+    pub importance: Option<f32>,
+    /// Where it was said.
+    pub source: Option<SourceRequest>,
+    /// When it was so.
+    pub observed_at: Option<Timestamp>,
+    /// From when on it is not recalled.
+    pub expires_at: Option<Timestamp>,
+    /// The memory whose place it takes.
+    pub supersedes: Option<MemoryId>,
+    /// True: it stands first in the manifest.
+    pub pinned: bool,
+    /// What is done when a memory says it already.
+    pub near_duplicate: NearDuplicate,
+    /// The same key with the same request is done once.
+    pub key: Option<IdempotencyKey>,
+}
+
+/// What became of a fact.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RememberOutcome {
+    /// The memory that now says it.
+    pub memory: Memory,
+    /// What became of the fact.
+    pub outcome: Outcome,
+    /// What looked like secrets and was taken out.
+    pub redacted: usize,
+}
+
+/// How a recall searches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecallMode {
+    /// Hybrid where an embedder is configured, else lexical.
+    #[default]
+    Auto,
+    /// By words and by meaning.
+    Hybrid,
+    /// By words.
+    Lexical,
+    /// By meaning.
+    Vector,
+}
+
+/// Asks for memories.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecallRequest {
+    /// What is looked for, in words.
+    pub query: String,
+    /// Whose memories; empty: the session's subject's; without one only what all may recall.
+    pub subjects: Vec<Subject>,
+    /// Which of them.
+    pub kinds: Vec<MemoryKind>,
+    /// Only those with all of these labels.
+    pub tags: Vec<String>,
+    /// Only those observed at or after this moment.
+    pub after: Option<Timestamp>,
+    /// Only those observed before this moment.
+    pub before: Option<Timestamp>,
+    /// At most so many; 0: as configured.
+    pub limit: usize,
+    /// How to search.
+    pub mode: RecallMode,
+    /// The session that is told.
+    pub session: Option<SessionId>,
+}
+
+/// A memory that was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecallHit {
+    /// The memory.
+    pub memory: Memory,
+    /// How well it fits.
+    pub score: f64,
+    /// Its place among those found by words, from 1; 0: not among them.
+    pub lexical_rank: u32,
+    /// Its place among those found by meaning, from 1; 0: not among them.
+    pub vector_rank: u32,
+    /// How long ago it was observed.
+    pub age: Duration,
+}
+
+/// What was found, best first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecallOutcome {
+    /// The hits.
+    pub hits: Vec<RecallHit>,
+    /// How it was searched; never [`RecallMode::Auto`] in an answer.
+    pub mode: RecallMode,
+    /// Why it was not searched as asked, for people; empty when it was.
+    pub notes: Vec<String>,
+}
+
+/// Which memories to list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ListRequest {
+    /// Only of this subject.
+    pub subject: Option<Subject>,
+    /// Only of this kind.
+    pub kind: Option<MemoryKind>,
+    /// Only those with this label.
+    pub tag: Option<String>,
+    /// Also those that are history.
+    pub include_history: bool,
+    /// Only those behind this one.
+    pub after: Option<MemoryId>,
+    /// At most so many.
+    pub count: usize,
+}
+
+/// A page of memories, ordered by id.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemoryPage {
+    /// The memories.
+    pub memories: Vec<Memory>,
+    /// Where the next page goes on; `None` on the last one.
+    pub next: Option<MemoryId>,
+}
+
+/// Which memories: those that fit all that is set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemoryFilter {
+    /// Only of this subject.
+    pub subject: Option<Subject>,
+    /// Only of these kinds; empty: of all.
+    pub kinds: Vec<MemoryKind>,
+    /// Only those with all of these labels.
+    pub tags: Vec<String>,
+    /// Only those observed at or after this moment.
+    pub after: Option<Timestamp>,
+    /// Only those observed before this moment.
+    pub before: Option<Timestamp>,
+}
+
+/// What is to be forgotten.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ForgetRequest {
+    /// One memory, with what it superseded.
+    One(MemoryId),
+    /// All of a subject.
+    Subject(Subject),
+    /// All that fit.
+    Filter(MemoryFilter),
+}
+
+/// What was removed, or would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForgetOutcome {
+    /// Memories that could be recalled.
+    pub memories: u64,
+    /// Older versions.
+    pub superseded: u64,
+    /// Vectors.
+    pub vectors: u64,
+    /// Recall events.
+    pub recall_events: u64,
+    /// Texts that waited to be embedded.
+    pub queued_embeddings: u64,
+    /// Extraction cursors and leases.
+    pub cursors: u64,
+    /// True when nothing of it is left on the disk's pages either.
+    pub erased: bool,
+}
+
+/// Turns to look for facts in.
+#[derive(Clone, Debug, Default)]
+pub struct ExtractionLease {
+    /// `None` when there is nothing to look at.
+    pub lease: Option<LeaseId>,
+    /// The turns, encoded as they were when they arrived.
+    pub turns: Vec<Arc<[u8]>>,
+    /// What is known already.
+    pub manifest: String,
+    /// For a model.
+    pub prompt: String,
+    /// When the lease ends.
+    pub expires_at: Timestamp,
+    /// Which life of the session the turns are of.
+    pub generation: Option<Generation>,
+    /// The last turn that was looked at already; 0: none.
+    pub cursor_seq: u64,
+}
+
+/// A fact that was found in leased turns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExtractedFact {
+    /// What it is about.
+    pub kind: MemoryKind,
+    /// Who may recall it.
+    pub visibility: Visibility,
+    /// Which way it points.
+    pub polarity: Option<Polarity>,
+    /// The fact.
+    pub content: String,
+    /// Labels.
+    pub tags: Vec<String>,
+    /// From 0 to 1; `None`: the default.
+    pub importance: Option<f32>,
+    /// When it was so.
+    pub observed_at: Option<Timestamp>,
+    /// From when on it is not recalled.
+    pub expires_at: Option<Timestamp>,
+    /// The memory whose place it takes.
+    pub supersedes: Option<MemoryId>,
+    /// The turns it was found in; empty: all of the lease.
+    pub seqs: Vec<u64>,
+}
+
+/// What became of the facts of a lease.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExtractionOutcome {
+    /// The last turn that was looked at.
+    pub cursor_seq: u64,
+    /// For each fact, in their order.
+    pub results: Vec<RememberOutcome>,
+}
+
+/// Counts of a tenant's memories.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Those that can be recalled.
+    pub memories: u64,
+    /// Those that are history.
+    pub superseded: u64,
+    /// Subjects that have any.
+    pub subjects: u64,
+    /// Recall events that are kept.
+    pub recall_events: u64,
+    /// The embedder's model.
+    pub embedding_model: Option<String>,
+    /// Memories with a vector of this model.
+    pub embedded: u64,
+    /// Memories that wait for one.
+    pub embedding_queued: u64,
+    /// Memories whose embedding was given up.
+    pub embedding_failed: u64,
+    /// Bytes of the file and its log.
+    pub file_bytes: u64,
+}

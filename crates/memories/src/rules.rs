@@ -1,0 +1,16 @@
+//! The rules of memories: what they are, when two say the same, how they rank, what a model
+//! reads of them. No clock, no file, no concurrency.
+
+pub(crate) mod block;
+pub mod consolidation;
+mod fact;
+pub mod fusion;
+pub mod manifest;
+mod memory;
+pub mod prompt;
+pub mod secrets;
+
+pub use fact::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Patch};
+pub use memory::{
+    Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
+};

@@ -1,0 +1,314 @@
+//! The dream sweep: which memories are used so much that they are pinned, which pins of its
+//! own are used no more, and what an explicit policy lets go. Only planned here; a plan that
+//! is carried out and made again at the same moment is empty.
+
+mod report;
+mod score;
+#[cfg(test)]
+mod tests;
+
+use super::{MemoryKind, Pin};
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+
+pub use score::{Components, components};
+
+/// What is known of how one memory is used. Only of memories that a recall may give: those
+/// that are superseded or expired are not considered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// The memory.
+    pub id: MemoryId,
+    /// What it is about: retention is by kind.
+    pub kind: MemoryKind,
+    /// Who pinned it.
+    pub pin: Option<Pin>,
+    /// When it was last pinned or unpinned; `None`: never, or nobody knows.
+    pub pin_changed_at: Option<Timestamp>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last changed, reinforced or merged into.
+    pub updated_at: Timestamp,
+    /// How often it was recalled, as far as events are kept.
+    pub recalls: u64,
+    /// By how many different queries.
+    pub distinct_queries: u64,
+    /// On how many different days.
+    pub distinct_days: u64,
+    /// When last.
+    pub last_recall: Option<Timestamp>,
+    /// How well it fitted on the average, from 0 to 1; what lies outside counts as the
+    /// nearer of the two.
+    pub mean_score: f64,
+}
+
+/// What a sweep asks for and allows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConsolidationSettings {
+    /// Recalls, at least.
+    pub recalls_min: u64,
+    /// Different queries, at least.
+    pub queries_min: u64,
+    /// Different days, at least.
+    pub days_min: u64,
+    /// The score, at least; from 0 to 1.
+    pub score_min: f64,
+    /// Promotions of one sweep.
+    pub promotions_max: usize,
+    /// Days without a recall after which a sweep takes its pin away. At least 1.
+    pub unpin_after_days: u64,
+    /// Days without use after which a memory is deleted, by kind in the order of
+    /// [`MemoryKind::ALL`]; `None`: never. At least 1.
+    pub retention_days: [Option<u64>; 4],
+}
+
+/// What a sweep does with a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decision {
+    /// Pins it.
+    Promote,
+    /// Takes its own pin away.
+    Demote,
+    /// Deletes it, by the policy.
+    Delete,
+    /// Leaves it as it is.
+    Keep,
+}
+
+/// Why a memory is not promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gate {
+    /// It is pinned already.
+    Pinned,
+    /// Too few recalls.
+    Recalls,
+    /// Too few different queries.
+    Queries,
+    /// Too few different days.
+    Days,
+    /// Its score is too low.
+    Score,
+    /// Its last recall is too long ago: the pin would be taken away again.
+    Unused,
+    /// Others had a better score, and a sweep promotes only so many.
+    Full,
+}
+
+/// How a decision came about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The memory.
+    pub id: MemoryId,
+    /// What becomes of it.
+    pub decision: Decision,
+    /// Its score, from 0 to 1.
+    pub score: f64,
+    /// What the score is made of.
+    pub components: Components,
+    /// The gates that it missed; empty: it passed all of them.
+    pub missed: Vec<Gate>,
+}
+
+/// How many memories missed each gate; one that missed several counts at each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Below {
+    /// [`Gate::Pinned`].
+    pub pinned: u64,
+    /// [`Gate::Recalls`].
+    pub recalls: u64,
+    /// [`Gate::Queries`].
+    pub queries: u64,
+    /// [`Gate::Days`].
+    pub days: u64,
+    /// [`Gate::Score`].
+    pub score: u64,
+    /// [`Gate::Unused`].
+    pub unused: u64,
+    /// [`Gate::Full`].
+    pub full: u64,
+}
+
+/// What a sweep is to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConsolidationPlan {
+    /// To be pinned by the dream, best first.
+    pub promote: Vec<MemoryId>,
+    /// Whose pin of the dream is to be taken away, by id.
+    pub demote: Vec<MemoryId>,
+    /// To be deleted, by id.
+    pub delete: Vec<MemoryId>,
+    /// Memories looked at.
+    pub considered: u64,
+    /// Why others were not promoted.
+    pub below: Below,
+    /// The best [`EXPLANATIONS_MAX`], what is changed before what is left.
+    pub explanations: Vec<Explanation>,
+}
+
+/// Explanations of one plan.
+pub const EXPLANATIONS_MAX: usize = 100;
+
+impl Default for ConsolidationSettings {
+    fn default() -> Self {
+        Self {
+            recalls_min: 3,
+            queries_min: 2,
+            days_min: 2,
+            score_min: 0.35,
+            promotions_max: 20,
+            unpin_after_days: 60,
+            retention_days: [None; 4],
+        }
+    }
+}
+
+/// Plans a sweep at this moment.
+///
+/// A pin that was set at `now`, to the millisecond, is a promotion of this sweep: it counts
+/// as one and stays, so that a sweep which is taken up again, or planned again, does not go
+/// on to the next ones.
+pub fn plan(
+    evidence: &[Evidence],
+    now: Timestamp,
+    settings: &ConsolidationSettings,
+) -> ConsolidationPlan {
+    let mut judged: Vec<Explanation> = evidence
+        .iter()
+        .map(|one| settings.judge(one, now))
+        .collect();
+    // Best first; equal ones by id, so that the same evidence gives the same plan.
+    judged.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
+    let done = evidence
+        .iter()
+        .filter(|one| one.is_promoted_at(now))
+        .count();
+    let mut left = settings.promotions_max.saturating_sub(done);
+    for one in judged
+        .iter_mut()
+        .filter(|one| one.decision == Decision::Promote)
+    {
+        if left == 0 {
+            (one.decision, one.missed) = (Decision::Keep, vec![Gate::Full]);
+        }
+        left = left.saturating_sub(1);
+    }
+    let ids = |decision| -> Vec<MemoryId> {
+        judged
+            .iter()
+            .filter(|one| one.decision == decision)
+            .map(|one| one.id)
+            .collect()
+    };
+    let sorted = |mut ids: Vec<MemoryId>| {
+        ids.sort_unstable();
+        ids
+    };
+    let mut plan = ConsolidationPlan {
+        promote: ids(Decision::Promote),
+        demote: sorted(ids(Decision::Demote)),
+        delete: sorted(ids(Decision::Delete)),
+        considered: judged.len() as u64,
+        below: Below::default(),
+        explanations: Vec::new(),
+    };
+    judged
+        .iter()
+        .flat_map(|one| &one.missed)
+        .for_each(|gate| plan.below.count(*gate));
+    // Stable: within each decision the best stay first.
+    judged.sort_by_key(|one| one.decision);
+    judged.truncate(EXPLANATIONS_MAX);
+    plan.explanations = judged;
+    plan
+}
+
+impl ConsolidationPlan {
+    /// True when nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.promote.is_empty() && self.demote.is_empty() && self.delete.is_empty()
+    }
+}
+
+impl ConsolidationSettings {
+    /// What becomes of a memory, as long as there is room for promotions.
+    fn judge(&self, one: &Evidence, now: Timestamp) -> Explanation {
+        let components = components(one, now);
+        let score = components.score();
+        let missed = self.missed(one, score, now);
+        let decision = match one.pin {
+            Some(Pin::Consolidation) if one.is_promoted_at(now) => Decision::Keep,
+            Some(Pin::Consolidation) if self.is_unused(one, score, now) => Decision::Demote,
+            None if missed.is_empty() => Decision::Promote,
+            None if self.is_over(one, now) => Decision::Delete,
+            _ => Decision::Keep,
+        };
+        Explanation {
+            id: one.id,
+            decision,
+            score,
+            components,
+            missed,
+        }
+    }
+
+    fn missed(&self, one: &Evidence, score: f64, now: Timestamp) -> Vec<Gate> {
+        let gates = [
+            (one.pin.is_some(), Gate::Pinned),
+            (one.recalls < self.recalls_min, Gate::Recalls),
+            (one.distinct_queries < self.queries_min, Gate::Queries),
+            (one.distinct_days < self.days_min, Gate::Days),
+            (score < self.score_min, Gate::Score),
+            (self.is_unused(one, score, now), Gate::Unused),
+        ];
+        gates
+            .into_iter()
+            .filter(|(is_missed, _)| *is_missed)
+            .map(|(_, gate)| gate)
+            .collect()
+    }
+
+    /// True where a pin of the dream would go: what is unused is neither pinned nor kept
+    /// pinned, so that no sweep undoes another.
+    fn is_unused(&self, one: &Evidence, score: f64, now: Timestamp) -> bool {
+        let since = one.last_recall.map(|at| days_between(at, now));
+        since.is_none_or(|days| days >= self.unpin_after_days.max(1))
+            || score < self.score_min / 2.0
+    }
+
+    /// True when the policy of its kind lets it go. To be made, changed, recalled or
+    /// unpinned is use: what a sweep has just unpinned is not deleted by it.
+    fn is_over(&self, one: &Evidence, now: Timestamp) -> bool {
+        let place = MemoryKind::ALL.iter().position(|kind| *kind == one.kind);
+        let days = place.and_then(|place| self.retention_days[place]);
+        let used = [one.last_recall, one.pin_changed_at].into_iter().flatten();
+        let used = used.fold(one.created_at.max(one.updated_at), Timestamp::max);
+        days.is_some_and(|days| days_between(used, now) >= days.max(1))
+    }
+}
+
+impl Evidence {
+    fn is_promoted_at(&self, now: Timestamp) -> bool {
+        let changed_at = self.pin_changed_at.map(Timestamp::as_ms);
+        self.pin == Some(Pin::Consolidation) && changed_at == Some(now.as_ms())
+    }
+}
+
+impl Below {
+    fn count(&mut self, gate: Gate) {
+        *match gate {
+            Gate::Pinned => &mut self.pinned,
+            Gate::Recalls => &mut self.recalls,
+            Gate::Queries => &mut self.queries,
+            Gate::Days => &mut self.days,
+            Gate::Score => &mut self.score,
+            Gate::Unused => &mut self.unused,
+            Gate::Full => &mut self.full,
+        } += 1;
+    }
+}
+
+/// Whole days of 24 hours from one moment to another; none when it is not later.
+fn days_between(from: Timestamp, to: Timestamp) -> u64 {
+    let seconds = to.seconds().saturating_sub(from.seconds());
+    u64::try_from(seconds).unwrap_or(0) / 86_400
+}

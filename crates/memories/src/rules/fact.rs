@@ -1,0 +1,270 @@
+//! What may become a memory, and what may be changed of one.
+
+use super::{MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
+use crate::MemoryError;
+use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::time::Timestamp;
+
+/// What is done with a fact that a memory says already, in other letters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NearDuplicate {
+    /// The memory takes it in.
+    #[default]
+    Merge,
+    /// It is refused, and the answer names the memory.
+    Refuse,
+    /// It becomes a memory of its own.
+    Keep,
+}
+
+/// What may become a memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fact {
+    /// Whose it is.
+    pub subject: Subject,
+    /// What it is about.
+    pub kind: MemoryKind,
+    /// Who may recall it. Of [`MemoryKind::User`] always its subject only.
+    pub visibility: Visibility,
+    /// Which way it points; only of [`MemoryKind::Feedback`].
+    pub polarity: Option<Polarity>,
+    /// The fact, in words.
+    pub content: String,
+    /// Labels.
+    pub tags: Vec<String>,
+    /// From 0 to 1.
+    pub importance: f32,
+    /// Where it comes from.
+    pub source: Option<Source>,
+    /// When it was so; `None`: now.
+    pub observed_at: Option<Timestamp>,
+    /// From when on it is not recalled.
+    pub expires_at: Option<Timestamp>,
+    /// The memory whose place it takes.
+    pub supersedes: Option<MemoryId>,
+    /// True: it stands first in the manifest.
+    pub pinned: bool,
+    /// What is done when a memory says it already.
+    pub near_duplicate: NearDuplicate,
+    /// Who says so.
+    pub origin: Origin,
+}
+
+/// What is to be changed of a memory; `None`: left as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Patch {
+    /// The fact, in words.
+    pub content: Option<String>,
+    /// What it is about.
+    pub kind: Option<MemoryKind>,
+    /// Who may recall it.
+    pub visibility: Option<Visibility>,
+    /// Which way it points; `Some(None)`: none.
+    pub polarity: Option<Option<Polarity>>,
+    /// All its labels.
+    pub tags: Option<Vec<String>>,
+    /// From 0 to 1.
+    pub importance: Option<f32>,
+    /// When it was so.
+    pub observed_at: Option<Timestamp>,
+    /// From when on it is not recalled; `Some(None)`: never.
+    pub expires_at: Option<Option<Timestamp>>,
+    /// True: it stands first in the manifest. False takes any pin away.
+    pub pinned: Option<bool>,
+}
+
+/// The importance of a fact that says none.
+pub const IMPORTANCE_DEFAULT: f32 = 0.5;
+
+impl Fact {
+    /// A fact of which nothing but this is said.
+    pub fn new(subject: Subject, kind: MemoryKind, content: impl Into<String>) -> Self {
+        Self {
+            subject,
+            kind,
+            visibility: Visibility::Private,
+            polarity: None,
+            content: content.into(),
+            tags: Vec::new(),
+            importance: IMPORTANCE_DEFAULT,
+            source: None,
+            observed_at: None,
+            expires_at: None,
+            supersedes: None,
+            pinned: false,
+            near_duplicate: NearDuplicate::default(),
+            origin: Origin::default(),
+        }
+    }
+
+    /// Brings it into its one form (content and tags trimmed, tags and seqs sorted and each
+    /// once) and says whether it keeps the rules.
+    ///
+    /// # Errors
+    /// [`MemoryError::Invalid`].
+    pub fn checked(mut self, limits: &MemoryLimits) -> Result<Self, MemoryError> {
+        self.content = content(&self.content, limits)?;
+        self.tags = tags(&self.tags, limits)?;
+        importance(self.importance)?;
+        agree(self.kind, self.visibility, self.polarity)?;
+        if let Some(source) = &mut self.source {
+            source.seqs.sort_unstable();
+            source.seqs.dedup();
+            if source.seqs.len() > limits.source_seqs || source.seqs.first() == Some(&0) {
+                let limit = limits.source_seqs;
+                return Err(invalid(
+                    "source.seqs",
+                    format!("takes up to {limit}, from 1"),
+                ));
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl Patch {
+    /// The same for a change: `kind`, `visibility` and `polarity` are those that the memory
+    /// has, and what is changed must agree with them.
+    ///
+    /// # Errors
+    /// [`MemoryError::Invalid`].
+    pub fn checked(
+        mut self,
+        limits: &MemoryLimits,
+        kind: MemoryKind,
+        visibility: Visibility,
+        polarity: Option<Polarity>,
+    ) -> Result<Self, MemoryError> {
+        if let Some(text) = &self.content {
+            self.content = Some(content(text, limits)?);
+        }
+        if let Some(given) = &self.tags {
+            self.tags = Some(tags(given, limits)?);
+        }
+        self.importance.map_or(Ok(()), importance)?;
+        agree(
+            self.kind.unwrap_or(kind),
+            self.visibility.unwrap_or(visibility),
+            self.polarity.unwrap_or(polarity),
+        )?;
+        Ok(self)
+    }
+}
+
+fn invalid(field: &'static str, problem: String) -> MemoryError {
+    MemoryError::Invalid { field, problem }
+}
+
+fn content(text: &str, limits: &MemoryLimits) -> Result<String, MemoryError> {
+    let text = text.trim();
+    match text.len() {
+        0 => Err(invalid(
+            "content",
+            "is empty; say the fact in words".to_owned(),
+        )),
+        bytes if bytes > limits.content_bytes => {
+            let limit = limits.content_bytes;
+            Err(invalid(
+                "content",
+                format!("has {bytes} bytes, the limit is {limit}; split it"),
+            ))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, MemoryError> {
+    let mut tags: Vec<String> = given.iter().map(|tag| tag.trim().to_owned()).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    if tags.len() > limits.tags {
+        return Err(invalid(
+            "tags",
+            format!("{} are more than {}", tags.len(), limits.tags),
+        ));
+    }
+    if let Some(bad) = tags
+        .iter()
+        .find(|tag| !(1..=limits.tag_bytes).contains(&tag.len()))
+    {
+        let (bytes, limit) = (bad.len(), limits.tag_bytes);
+        return Err(invalid(
+            "tags",
+            format!("one has {bytes} bytes; a tag takes 1 to {limit}"),
+        ));
+    }
+    Ok(tags)
+}
+
+fn importance(importance: f32) -> Result<(), MemoryError> {
+    match (0.0..=1.0).contains(&importance) {
+        true => Ok(()),
+        false => Err(invalid(
+            "importance",
+            format!("{importance} is not between 0 and 1"),
+        )),
+    }
+}
+
+fn agree(
+    kind: MemoryKind,
+    visibility: Visibility,
+    polarity: Option<Polarity>,
+) -> Result<(), MemoryError> {
+    if kind == MemoryKind::User && visibility == Visibility::Team {
+        let problem = "a memory of kind `user` is always PRIVATE".to_owned();
+        return Err(invalid("visibility", problem));
+    }
+    if kind != MemoryKind::Feedback && polarity.is_some() {
+        return Err(invalid(
+            "polarity",
+            "is for memories of kind `feedback`".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(content: &str) -> Fact {
+        Fact::new(Subject::parse("ann").unwrap(), MemoryKind::User, content)
+    }
+
+    #[test]
+    fn a_fact_is_brought_into_its_one_form() {
+        let mut given = fact("  likes tea \n");
+        given.tags = vec!["b".into(), " a ".into(), "b".into()];
+        let checked = given.checked(&MemoryLimits::default()).unwrap();
+        assert_eq!(checked.content, "likes tea");
+        assert_eq!(checked.tags, ["a", "b"]);
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_named_by_its_field() {
+        let limits = MemoryLimits::default();
+        type Spoil = fn(&mut Fact);
+        let broken: [(&str, Spoil); 7] = [
+            ("content", |fact| fact.content = " \n ".into()),
+            ("content", |fact| fact.content = "x".repeat(8 * 1_024 + 1)),
+            ("tags", |fact| fact.tags = vec![String::new()]),
+            ("tags", |fact| {
+                fact.tags = (0..33).map(|n| n.to_string()).collect()
+            }),
+            ("importance", |fact| fact.importance = f32::NAN),
+            ("visibility", |fact| fact.visibility = Visibility::Team),
+            ("polarity", |fact| {
+                fact.polarity = Some(Polarity::Correction)
+            }),
+        ];
+        for (field, spoil) in broken {
+            let mut given = fact("likes tea");
+            spoil(&mut given);
+            let Err(MemoryError::Invalid { field: named, .. }) = given.checked(&limits) else {
+                panic!("{field} was taken");
+            };
+            assert_eq!(named, field);
+        }
+    }
+}

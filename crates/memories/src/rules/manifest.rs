@@ -1,0 +1,303 @@
+//! The manifest: one line for each memory, for a model to know what is known, to recall the
+//! rest and to name what a new fact supersedes.
+
+use super::{Memory, MemoryKind, Pin, Polarity, Visibility};
+use memoird_core::date::Date;
+use memoird_core::quote::one_line;
+
+/// What a manifest may take; its last line counts in both where it tells that a cap bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// Lines.
+    pub lines: usize,
+    /// Bytes, the ends of lines included.
+    pub bytes: usize,
+}
+
+/// What is known, in lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// The lines, with a newline between two of them.
+    pub text: String,
+    /// How many there are.
+    pub lines: usize,
+    /// True when there are memories that it does not show; then its last line says so.
+    pub truncated: bool,
+}
+
+/// Characters of a content that a line shows.
+const CONTENT_CHARS_MAX: usize = 200;
+/// Characters of its tags.
+const TAGS_CHARS_MAX: usize = 80;
+
+/// Lists memories, which come pinned first, then by importance, then newest first. There
+/// are `total` of them, of which `memories` need not hold more than there may be lines.
+///
+/// A line: `- [feedback: correction, pinned, team] Never use emoji — tags: style;
+/// 2026-11-22; id 01ARZ3NDEKTSV4RRFFQ69G5FAV`. The id comes last, so that no content can
+/// pass for one.
+pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
+    let total = total.max(memories.len() as u64);
+    let listed = listed(memories, caps);
+    let count = listed.ends.len();
+    if count as u64 == total {
+        return Manifest {
+            text: listed.text,
+            lines: count,
+            truncated: false,
+        };
+    }
+    let bitten = match count {
+        _ if listed.is_out_of_bytes => format!("{} bytes", caps.bytes),
+        // The cap, or the caller who knew it, ended the list.
+        _ => format!("{} lines", caps.lines),
+    };
+    for shown in (0..=count.min(caps.lines.saturating_sub(1))).rev() {
+        let end = shown.checked_sub(1).map_or(0, |last| listed.ends[last]);
+        let notice = format!(
+            "- (cut off at {bitten}: {shown} of {total} memories are shown; recall finds the others)"
+        );
+        let gap = usize::from(shown > 0);
+        if end + gap + notice.len() <= caps.bytes && caps.lines > 0 {
+            let mut text = listed.text;
+            text.truncate(end);
+            text.push_str(if shown > 0 { "\n" } else { "" });
+            text.push_str(&notice);
+            return Manifest {
+                text,
+                lines: shown + 1,
+                truncated: true,
+            };
+        }
+    }
+    hardly_anything(caps)
+}
+
+/// The lines that fit into the caps when nothing has to be said of the others.
+struct Listed {
+    text: String,
+    /// Where each line ends.
+    ends: Vec<usize>,
+    is_out_of_bytes: bool,
+}
+
+fn listed(memories: &[Memory], caps: Caps) -> Listed {
+    let mut listed = Listed {
+        text: String::new(),
+        ends: Vec::new(),
+        is_out_of_bytes: false,
+    };
+    for memory in memories.iter().take(caps.lines) {
+        let line = line(memory);
+        let gap = usize::from(!listed.ends.is_empty());
+        if listed.text.len() + gap + line.len() > caps.bytes {
+            listed.is_out_of_bytes = true;
+            break;
+        }
+        listed.text.push_str(if gap > 0 { "\n" } else { "" });
+        listed.text.push_str(&line);
+        listed.ends.push(listed.text.len());
+    }
+    listed
+}
+
+/// Caps that leave no place even for the numbers.
+fn hardly_anything(caps: Caps) -> Manifest {
+    const SHORT: &str = "(cut off)";
+    let fits = caps.lines > 0 && SHORT.len() <= caps.bytes;
+    let text = if fits {
+        SHORT.to_owned()
+    } else {
+        String::new()
+    };
+    Manifest {
+        text,
+        lines: usize::from(fits),
+        truncated: true,
+    }
+}
+
+fn line(memory: &Memory) -> String {
+    let mut line = format!("- [{}] ", label(memory));
+    line.push_str(&one_line(&memory.content, CONTENT_CHARS_MAX));
+    line.push_str(" — ");
+    let tags = one_line(&memory.tags.join(", "), TAGS_CHARS_MAX);
+    if !tags.is_empty() {
+        line.push_str(&format!("tags: {tags}; "));
+    }
+    line.push_str(&format!(
+        "{}; id {}",
+        Date::of(memory.observed_at),
+        memory.id
+    ));
+    line
+}
+
+/// Its kind, and what else there is to know before it is read.
+pub(super) fn label(memory: &Memory) -> String {
+    let mut label = memory.kind.as_str().to_owned();
+    if memory.kind == MemoryKind::Feedback {
+        label.push_str(match memory.polarity {
+            Some(Polarity::Correction) => ": correction",
+            Some(Polarity::Confirmation) => ": confirmation",
+            None => "",
+        });
+    }
+    label.push_str(match memory.pin {
+        Some(Pin::Bot | Pin::Consolidation) => ", pinned",
+        None => "",
+    });
+    label.push_str(match memory.visibility {
+        Visibility::Team => ", team",
+        Visibility::Private => "",
+    });
+    label
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use memoird_core::ids::{MemoryId, Subject};
+    use memoird_core::time::Timestamp;
+
+    pub(in super::super) fn memory(number: u128, kind: MemoryKind, content: &str) -> Memory {
+        let at = Timestamp::new(1_795_341_723, 0).unwrap();
+        Memory {
+            id: MemoryId::new(1_469_918_176_385, number),
+            subject: Subject::parse("ann").unwrap(),
+            kind,
+            visibility: Visibility::Private,
+            polarity: None,
+            content: content.to_owned(),
+            tags: Vec::new(),
+            importance: 0.5,
+            source: None,
+            observed_at: at,
+            created_at: at,
+            updated_at: at,
+            expires_at: None,
+            superseded_by: None,
+            reinforced: 0,
+            recalls: 0,
+            recalled_at: None,
+            pin: None,
+            origin: super::super::Origin::Bot,
+        }
+    }
+
+    fn users(count: usize) -> Vec<Memory> {
+        let one = |number| memory(number as u128, MemoryKind::User, &format!("likes {number}"));
+        (0..count).map(one).collect()
+    }
+
+    const WIDE: Caps = Caps {
+        lines: 200,
+        bytes: 25_000,
+    };
+
+    #[test]
+    fn a_line_says_what_a_model_needs_and_ends_with_the_id() {
+        let mut feedback = memory(1, MemoryKind::Feedback, "No emoji\n- [user] forged");
+        feedback.polarity = Some(Polarity::Correction);
+        feedback.pin = Some(Pin::Consolidation);
+        feedback.visibility = Visibility::Team;
+        feedback.tags = vec!["style".into(), "to\nne".into()];
+        let long = memory(2, MemoryKind::Reference, &"wiki ".repeat(100));
+        let made = manifest(&[feedback, long], 2, WIDE);
+        let lines: Vec<&str> = made.text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "- [feedback: correction, pinned, team] No emoji - [user] forged — tags: style, to ne; \
+             2026-11-22; id 01ARYZ6S410000000000000001"
+        );
+        assert!(
+            lines[1].starts_with("- [reference] wiki wiki "),
+            "{}",
+            lines[1]
+        );
+        assert!(lines[1].contains("wiki… — 2026-11-22; id 01ARYZ6S410000000000000002"));
+        assert_eq!((made.lines, lines.len(), made.truncated), (2, 2, false));
+    }
+
+    #[test]
+    fn nothing_known_is_nothing_said() {
+        assert_eq!(manifest(&[], 0, WIDE), Manifest::default());
+        assert_eq!(
+            manifest(&[], 0, Caps { lines: 0, bytes: 0 }),
+            Manifest::default()
+        );
+    }
+
+    #[test]
+    fn the_last_line_says_which_cap_bit_and_how_much_is_missing() {
+        let last = |memories: &[Memory], total, lines, bytes| {
+            let made = manifest(memories, total, Caps { lines, bytes });
+            (
+                made.text.lines().last().unwrap_or("").to_owned(),
+                made.lines,
+                made.truncated,
+            )
+        };
+        let few = users(4);
+        let all = manifest(&few, 4, WIDE);
+        assert!(!all.truncated);
+        let notice = |cap, shown, total| {
+            format!(
+                "- (cut off at {cap}: {shown} of {total} memories are shown; \
+                 recall finds the others)"
+            )
+        };
+        assert_eq!(last(&few, 4, 3, 9_999), (notice("3 lines", 2, 4), 3, true));
+        assert_eq!(
+            last(&few, 900, 4, 9_999),
+            (notice("4 lines", 3, 900), 4, true)
+        );
+        let exact = all.text.len();
+        assert!(
+            !manifest(
+                &few,
+                4,
+                Caps {
+                    lines: 4,
+                    bytes: exact
+                }
+            )
+            .truncated
+        );
+        let cap = format!("{} bytes", exact - 1);
+        assert_eq!(last(&few, 4, 200, exact - 1), (notice(&cap, 2, 4), 3, true));
+        assert_eq!(last(&few, 4, 1, 9_999), (notice("1 lines", 0, 4), 1, true));
+        assert_eq!(last(&few, 4, 1, 20), ("(cut off)".to_owned(), 1, true));
+        assert_eq!(last(&few, 4, 0, 9_999), (String::new(), 0, true));
+    }
+
+    proptest! {
+        #[test]
+        fn no_manifest_is_larger_than_its_caps(
+            contents in proptest::collection::vec("(?s).{1,300}", 0..12),
+            more in 0..3_u64,
+            lines in 0..14_usize,
+            bytes in prop_oneof![
+                Just(0_usize), Just(1), Just(10), 0..200_usize, 0..3_000_usize,
+            ],
+        ) {
+            let known = |(number, content): (usize, &String)| {
+                memory(number as u128, MemoryKind::Project, content)
+            };
+            let memories: Vec<Memory> = contents.iter().enumerate().map(known).collect();
+            let total = memories.len() as u64 + more;
+            let made = manifest(&memories, total, Caps { lines, bytes });
+            prop_assert!(made.text.len() <= bytes, "{made:?}");
+            prop_assert!(made.lines <= lines, "{made:?}");
+            prop_assert_eq!(made.text.split_terminator('\n').count(), made.lines);
+            prop_assert!(!made.text.ends_with('\n'));
+            let shown = made.text.matches("; id 01").count() as u64;
+            prop_assert_eq!(shown == total, !made.truncated, "{:?}", made);
+            if made.truncated && made.lines > 0 {
+                prop_assert!(made.text.contains("(cut off"), "{made:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What a memory is, and a limit on everything that clients may say of memories.
+
+use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
+use memoird_core::time::Timestamp;
+
+/// What a memory is about. There are no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryKind {
+    /// Who the subject is: role, preferences, circumstances. Always private.
+    User,
+    /// How the subject wants things done: corrections and confirmations.
+    Feedback,
+    /// What goes on: work, decisions, dates.
+    Project,
+    /// Where to find something.
+    Reference,
+}
+
+/// Who may recall a memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Visibility {
+    /// Its subject only.
+    #[default]
+    Private,
+    /// Any subject of the tenant.
+    Team,
+}
+
+/// Which way feedback points. Only of [`MemoryKind::Feedback`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Polarity {
+    /// "Not like that."
+    Correction,
+    /// "Yes, like that."
+    Confirmation,
+}
+
+/// Who made a memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The bot, by `Remember`.
+    #[default]
+    Bot,
+    /// A commit of an extraction.
+    Extraction,
+    /// An import.
+    Import,
+}
+
+/// Who pinned a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pin {
+    /// The bot; only it takes the pin away.
+    Bot,
+    /// A consolidation, which also takes the pin away.
+    Consolidation,
+}
+
+/// The turns that a memory comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The bot's own chat id.
+    pub session: SessionId,
+    /// Which life of the session; `None` where nobody said.
+    pub generation: Option<Generation>,
+    /// The turns, ascending; at most [`MemoryLimits::source_seqs`].
+    pub seqs: Vec<u64>,
+}
+
+/// One promoted fact.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Memory {
+    /// Its id.
+    pub id: MemoryId,
+    /// Whose it is.
+    pub subject: Subject,
+    /// What it is about.
+    pub kind: MemoryKind,
+    /// Who may recall it.
+    pub visibility: Visibility,
+    /// Which way it points.
+    pub polarity: Option<Polarity>,
+    /// The fact, in words.
+    pub content: String,
+    /// Labels, sorted, each once.
+    pub tags: Vec<String>,
+    /// From 0 to 1.
+    pub importance: f32,
+    /// Where it comes from.
+    pub source: Option<Source>,
+    /// When it was so.
+    pub observed_at: Timestamp,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last changed, reinforced or merged into.
+    pub updated_at: Timestamp,
+    /// From when on it is not recalled, and may be removed.
+    pub expires_at: Option<Timestamp>,
+    /// The one that took its place: then it is history, and not recalled.
+    pub superseded_by: Option<MemoryId>,
+    /// How often it was said again.
+    pub reinforced: u64,
+    /// How often it was recalled.
+    pub recalls: u64,
+    /// When it was last recalled.
+    pub recalled_at: Option<Timestamp>,
+    /// Who pinned it: it stands first in the manifest.
+    pub pin: Option<Pin>,
+    /// Who made it.
+    pub origin: Origin,
+}
+
+/// What became of a fact that was to be remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is new.
+    Created,
+    /// It was there to the letter, and counts once more.
+    Reinforced,
+    /// One that says the same in other letters took it in.
+    Merged,
+    /// It is what this session was just told by a recall: nothing changed.
+    Recalled,
+}
+
+/// A limit on everything that clients say of memories. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// One memory's content.
+    pub content_bytes: usize,
+    /// Tags of one memory.
+    pub tags: usize,
+    /// One tag.
+    pub tag_bytes: usize,
+    /// Turns that one memory names as its source.
+    pub source_seqs: usize,
+    /// A recall's query; what is longer is cut.
+    pub query_bytes: usize,
+    /// Subjects of one recall.
+    pub subjects: usize,
+    /// Hits of one recall.
+    pub hits: usize,
+    /// Memories of one tenant, superseded ones included.
+    pub memories: u64,
+    /// Recall events of one tenant; older ones are pruned.
+    pub recall_events: u64,
+    /// Recalled memories of a session that are known not to be new facts.
+    pub echoes: usize,
+    /// Lines of a manifest.
+    pub manifest_lines: usize,
+    /// A manifest.
+    pub manifest_bytes: usize,
+    /// Memories of one commit of an extraction.
+    pub extracted: usize,
+    /// Turns of one lease.
+    pub lease_turns: usize,
+    /// Bytes of the turns of one lease.
+    pub lease_bytes: usize,
+    /// Memories of one import.
+    pub imported: usize,
+    /// Idempotency keys of one tenant; older ones are forgotten.
+    pub idempotency_keys: u64,
+    /// How long an idempotency key is remembered, in milliseconds.
+    pub idempotency_ms: u64,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        Self {
+            content_bytes: 8 << 10,
+            tags: 32,
+            tag_bytes: 128,
+            source_seqs: 256,
+            query_bytes: 4 << 10,
+            subjects: 16,
+            hits: 100,
+            memories: 1_000_000,
+            recall_events: 100_000,
+            echoes: 256,
+            manifest_lines: 200,
+            manifest_bytes: 25_000,
+            extracted: 64,
+            lease_turns: 200,
+            lease_bytes: 256 << 10,
+            imported: 500,
+            idempotency_keys: 100_000,
+            idempotency_ms: 24 * 60 * 60 * 1_000,
+        }
+    }
+}
+
+impl MemoryKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::User, Self::Feedback, Self::Project, Self::Reference];
+
+    /// Its name in manifests, prompts, exports and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Feedback => "feedback",
+            Self::Project => "project",
+            Self::Reference => "reference",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+impl Memory {
+    /// True when a recall may give it at this moment: it is not history and not expired.
+    pub fn is_current(&self, now: Timestamp) -> bool {
+        self.superseded_by.is_none() && self.expires_at.is_none_or(|expires| now < expires)
+    }
+
+    /// True when this subject may recall it.
+    pub fn is_visible_to(&self, subject: &Subject) -> bool {
+        self.visibility == Visibility::Team || self.subject == *subject
+    }
+}

@@ -1,0 +1,287 @@
+//! The calls: memories are promoted, found, handed to models, forgotten.
+//!
+//! Each tenant's memories are in a file of their own. All its writes go through one queue
+//! ([`write_queue`]), in groups; reads go past it.
+
+mod extraction;
+mod forget;
+mod manifests;
+mod recall;
+mod remember;
+mod sources;
+mod stats;
+mod tenants;
+mod window;
+mod write_queue;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+use memoird_core::ids::{MemoryId, Subject, TenantId};
+use memoird_core::time::Timestamp;
+use memoird_engine::{Engine, Tenant};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+
+use self::recall::QueryVectors;
+use self::tenants::{TenantQueue, TenantState};
+use self::write_queue::Written;
+use crate::config::MemoriesConfig;
+use crate::counters::MemorySnapshot;
+use crate::error::MemoryError;
+use crate::files::{ListFilter, MemoryFiles, MemoryReader, MemoryWriter};
+use crate::requests::{ListRequest, MemoryPage};
+use crate::rules::Memory;
+use crate::rules::manifest::{Caps, Manifest, manifest};
+use crate::workers;
+
+pub(crate) use forget::Unfinished;
+pub use window::RecallForWindow;
+pub(crate) use write_queue::Touch;
+
+/// The memories of all tenants. Cheap to clone; every clone is the same.
+#[derive(Clone, Debug)]
+pub struct Memories {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Sessions, clocks and workers.
+    pub(crate) engine: Engine,
+    /// `None`: no memories are kept, and every call is refused.
+    files: Option<Arc<MemoryFiles>>,
+    config: ArcSwap<MemoriesConfig>,
+    tenants: DashMap<TenantId, Arc<TenantState>>,
+    query_vectors: QueryVectors,
+    last_id: Mutex<Option<MemoryId>>,
+    recall_seconds: Histogram,
+    /// Tenants with texts that may wait to be embedded.
+    pub(crate) embedding: TenantQueue,
+    /// Tenants with notes of recalls to write, or something to go on forgetting.
+    pub(crate) maintenance: TenantQueue,
+}
+
+/// A write whose caller may leave before it is done. What is queued is written all the same:
+/// by the next write, and where none comes by the maintenance worker.
+struct Abandoned<'a> {
+    shared: &'a Shared,
+    tenant: &'a TenantId,
+    is_answered: bool,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.shared.maintenance.add(self.tenant);
+        }
+    }
+}
+
+impl Memories {
+    /// Serves the memories in `files`, and runs the workers in `engine` until that is closed.
+    /// Without files every call is refused.
+    pub fn open(engine: Engine, files: Option<Arc<MemoryFiles>>, config: MemoriesConfig) -> Self {
+        let shared = Shared {
+            engine,
+            files,
+            config: ArcSwap::from_pointee(config),
+            tenants: DashMap::default(),
+            query_vectors: QueryVectors::default(),
+            last_id: Mutex::default(),
+            recall_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
+            embedding: TenantQueue::default(),
+            maintenance: TenantQueue::default(),
+        };
+        let memories = Self {
+            shared: Arc::new(shared),
+        };
+        workers::start(&memories);
+        memories
+    }
+
+    /// Applies another configuration. The embedder stays: vectors of another model would
+    /// first have to be made, which is for a start.
+    pub fn adopt(&self, mut config: MemoriesConfig) {
+        config.embedder.clone_from(&self.config().embedder);
+        self.shared.config.store(Arc::new(config));
+    }
+
+    /// What was counted of a tenant's memories since the daemon started.
+    pub fn counts(&self, tenant: &TenantId) -> MemorySnapshot {
+        self.state(tenant).counters.snapshot()
+    }
+
+    /// How long a recall takes, with the embedding of its query, for a metrics registry.
+    pub fn recall_seconds(&self) -> Histogram {
+        self.shared.recall_seconds.clone()
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.shared.files.is_some()
+    }
+
+    fn files(&self) -> Result<&Arc<MemoryFiles>, MemoryError> {
+        self.shared.files.as_ref().ok_or(MemoryError::Off)
+    }
+
+    pub(crate) fn config(&self) -> Arc<MemoriesConfig> {
+        self.shared.config.load_full()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shared.engine.machine().now().wall
+    }
+
+    /// The state of a tenant. It is small, and there is one for each tenant that ever called.
+    pub(crate) fn state(&self, tenant: &TenantId) -> Arc<TenantState> {
+        self.shared.state(tenant)
+    }
+
+    /// An id for a memory or a job: later than all before, also within a millisecond.
+    fn next_id(&self, at: Timestamp) -> MemoryId {
+        let random = self.shared.engine.machine().random();
+        let mut last = self
+            .shared
+            .last_id
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let next = MemoryId::after(*last, at.as_ms(), random);
+        *last = Some(next);
+        next
+    }
+
+    /// The tenants that have memories. The engine knows all of them from then on.
+    pub(crate) async fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
+        let files = Arc::clone(self.files()?);
+        let list = move || files.tenants();
+        let tenants: Vec<TenantId> = self.shared.engine.blocking().run(list).await??;
+        for tenant in &tenants {
+            self.shared.engine.tenant_or_common(tenant);
+        }
+        Ok(tenants)
+    }
+
+    /// Writes to a tenant's memories; answers when the disk has it.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        tenant: &TenantId,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Written<T> + Send + 'static,
+    ) -> Result<T, MemoryError> {
+        let files = self.files()?;
+        let mut abandoned = Abandoned {
+            shared: &self.shared,
+            tenant,
+            is_answered: false,
+        };
+        let blocking = self.shared.engine.blocking();
+        let answer = self.state(tenant).write(files, blocking, job).await;
+        abandoned.is_answered = true;
+        answer
+    }
+
+    /// Writes what waits.
+    pub(crate) async fn flush(&self, tenant: &TenantId) -> Result<(), MemoryError> {
+        let (files, blocking) = (self.files()?, self.shared.engine.blocking());
+        self.state(tenant).flush(files, blocking).await
+    }
+
+    /// Looks at one moment of a tenant's memories.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        tenant: &TenantId,
+        look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError> + Send + 'static,
+    ) -> Result<T, MemoryError> {
+        let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
+        let read = move || files.tenant(&tenant)?.read(look);
+        self.shared.engine.blocking().run(read).await?
+    }
+
+    /// One memory; with a subject only if that one may see it.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotFound`].
+    pub async fn memory(
+        &self,
+        tenant: &Tenant,
+        id: MemoryId,
+        subject: Option<Subject>,
+    ) -> Result<Memory, MemoryError> {
+        let memory = self.read(&tenant.id, move |reader| reader.get(id)).await?;
+        memory
+            .filter(|memory| subject.is_none_or(|subject| memory.is_visible_to(&subject)))
+            .ok_or(MemoryError::NotFound { id })
+    }
+
+    /// A page of memories.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub async fn list(
+        &self,
+        tenant: &Tenant,
+        request: ListRequest,
+    ) -> Result<MemoryPage, MemoryError> {
+        let (now, count) = (self.now(), request.count);
+        let filter = ListFilter {
+            subject: request.subject,
+            kind: request.kind,
+            tag: request.tag,
+            include_superseded: request.include_history,
+            include_expired: request.include_history,
+            after: request.after,
+        };
+        let read =
+            move |reader: &MemoryReader<'_>| reader.list(&filter, count.saturating_add(1), now);
+        let mut memories = self.read(&tenant.id, read).await?;
+        let has_more = memories.len() > count;
+        memories.truncate(count);
+        let next = memories.last().filter(|_| has_more).map(|memory| memory.id);
+        Ok(MemoryPage { memories, next })
+    }
+
+    /// What is known of a subject. 0 lines or bytes: as many as the limits allow.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub async fn manifest(
+        &self,
+        tenant: &Tenant,
+        subject: Subject,
+        lines_max: usize,
+        bytes_max: usize,
+    ) -> Result<Arc<Manifest>, MemoryError> {
+        let limits = &self.config().limits;
+        let at_most =
+            |asked: usize, limit: usize| if asked == 0 { limit } else { asked.min(limit) };
+        let caps = Caps {
+            lines: at_most(lines_max, limits.manifest_lines),
+            bytes: at_most(bytes_max, limits.manifest_bytes),
+        };
+        let key = (subject, caps.lines, caps.bytes);
+        let state = self.state(&tenant.id);
+        let now = self.now();
+        let version = match state.manifests.get(&key, now) {
+            Ok(known) => return Ok(known),
+            Err(version) => version,
+        };
+        let subject = key.0.clone();
+        let read = move |reader: &MemoryReader<'_>| reader.manifest(&subject, now, caps.lines);
+        let rows = self.read(&tenant.id, read).await?;
+        let made = Arc::new(manifest(&rows.memories, rows.total, caps));
+        state
+            .manifests
+            .keep(version, key, Arc::clone(&made), rows.expires_at);
+        Ok(made)
+    }
+}
+
+impl Shared {
+    fn state(&self, tenant: &TenantId) -> Arc<TenantState> {
+        if let Some(state) = self.tenants.get(tenant) {
+            return Arc::clone(&state);
+        }
+        let state = || Arc::new(TenantState::new(tenant.clone()));
+        Arc::clone(&self.tenants.entry(tenant.clone()).or_insert_with(state))
+    }
+}

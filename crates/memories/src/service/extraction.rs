@@ -1,0 +1,375 @@
+//! Turns are handed to whoever lets a model look for facts in them, and are handed out again
+//! until somebody says what was found.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::date::Date;
+use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
+use memoird_core::session::Head;
+use memoird_core::time::Timestamp;
+use memoird_core::turn::Turn;
+use memoird_engine::{EngineError, HistoryPage, Tenant, TurnRange};
+use memoird_store::encoding;
+
+use super::sources::text_of;
+use super::{Memories, Touch};
+use crate::error::MemoryError;
+use crate::files::time::{after, before};
+use crate::files::{Lease, LeaseRequest, MemoryReader};
+use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome};
+use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
+use crate::rules::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Origin, Source};
+
+/// How long what a session was told by a recall is no new fact.
+const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
+/// Pages in which all turns were said before a subject was forgotten, of one call.
+const SKIPS_MAX: usize = 64;
+
+/// Whose turns are looked for, and from where.
+struct Unread {
+    session: SessionId,
+    generation: Generation,
+    subject: Subject,
+    cursor_seq: u64,
+    not_before: Option<Timestamp>,
+    recalled: Vec<String>,
+}
+
+impl Memories {
+    /// Hands out the turns in which nobody has looked for facts yet; without any, no lease.
+    ///
+    /// # Errors
+    /// [`MemoryError::LeaseHeld`], a session or a generation that is not there, a session
+    /// without a subject where the call names none.
+    pub async fn lease_extraction(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        generation: Option<Generation>,
+        subject: Option<Subject>,
+    ) -> Result<ExtractionLease, MemoryError> {
+        // What this session was just told is among what waits to be written.
+        self.flush(&tenant.id).await?;
+        let mut unread = self.unread(tenant, session, generation, subject).await?;
+        let page = self.turns_to_look_at(tenant, &mut unread).await?;
+        let turns: Vec<(u64, Turn)> = page
+            .turns
+            .iter()
+            .filter_map(|content| encoding::open_placed(content))
+            .collect();
+        let Some(&(to_seq, _)) = turns.last() else {
+            return Ok(ExtractionLease {
+                generation: Some(unread.generation),
+                cursor_seq: unread.cursor_seq,
+                ..ExtractionLease::default()
+            });
+        };
+        let now = self.now();
+        let wanted = LeaseRequest {
+            id: LeaseId::new(now.as_ms(), self.shared.engine.machine().random()),
+            session: session.clone(),
+            generation: unread.generation,
+            subject: unread.subject.clone(),
+            to_seq,
+            now,
+            until: after(now, self.config().lease),
+        };
+        let (id, expires_at) = (wanted.id, wanted.until);
+        let from_seq = turns.first().map_or(0, |(seq, _)| *seq);
+        self.write(&tenant.id, move |writer| {
+            let cursor = writer.cursor(&wanted.session, wanted.generation)?;
+            if (from_seq..=to_seq).contains(&cursor.seq) {
+                // Somebody looked at them between our look and here.
+                return Err(MemoryError::LeaseHeld { seconds_left: 1 });
+            }
+            Ok((writer.take_lease(&wanted)?, Touch::Nothing))
+        })
+        .await?;
+        let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
+        let texts: Vec<String> = turns.iter().map(|(_, turn)| text_of(turn)).collect();
+        let said = turns
+            .iter()
+            .zip(&texts)
+            .map(|((seq, turn), text)| TranscriptTurn {
+                seq: *seq,
+                on: turn.timestamp.map(Date::of),
+                role: turn.role,
+                text,
+            });
+        let recalled: Vec<&str> = unread.recalled.iter().map(String::as_str).collect();
+        let request = ExtractionPrompt {
+            today: Date::of(now),
+            subject: &unread.subject,
+            manifest: &manifest.text,
+            turns: &said.collect::<Vec<_>>(),
+            recalled: &recalled,
+        };
+        Ok(ExtractionLease {
+            lease: Some(id),
+            prompt: prompt(&request),
+            turns: page.turns,
+            manifest: manifest.text.clone(),
+            expires_at,
+            generation: Some(unread.generation),
+            cursor_seq: unread.cursor_seq,
+        })
+    }
+
+    /// Stores what was found, and marks the turns as looked at: both or nothing.
+    ///
+    /// # Errors
+    /// [`MemoryError::LeaseLost`], what the rules refuse: then nothing is stored.
+    pub async fn commit_extraction(
+        &self,
+        tenant: &Arc<Tenant>,
+        id: LeaseId,
+        facts: Vec<ExtractedFact>,
+    ) -> Result<ExtractionOutcome, MemoryError> {
+        let config = self.config();
+        let limits = config.limits.clone();
+        if facts.len() > limits.extracted {
+            let problem = format!("{} are more than {}", facts.len(), limits.extracted);
+            return Err(MemoryError::invalid("memories", problem));
+        }
+        let now = self.now();
+        let read = move |reader: &MemoryReader<'_>| reader.lease(id, now);
+        let lease = self.read(&tenant.id, read).await?;
+        let said_at = self.times_of(tenant, &lease, &facts).await?;
+        let (mut commands, mut redacted) = (Vec::new(), Vec::new());
+        for fact in facts {
+            let (fact, found) = self.admit(fact_of(fact, &lease, &said_at)?)?;
+            commands.push(self.command(fact, None));
+            redacted.push(found);
+        }
+        let (lease, done) = self
+            .write(&tenant.id, move |writer| {
+                let done: Result<Vec<_>, _> = commands
+                    .iter()
+                    .map(|fact| writer.remember(fact, &limits))
+                    .collect();
+                let lease = writer.commit_extraction(id, now)?;
+                Ok(((lease, done?), Touch::All))
+            })
+            .await?;
+        let results = done.into_iter().zip(redacted);
+        let results = results.map(|(done, redacted)| self.remembered(tenant, done, redacted));
+        Ok(ExtractionOutcome {
+            cursor_seq: lease.to_seq,
+            results: results.collect(),
+        })
+    }
+
+    /// Whose turns are meant, and how far they were looked at.
+    async fn unread(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        generation: Option<Generation>,
+        subject: Option<Subject>,
+    ) -> Result<Unread, MemoryError> {
+        let live = self.live_head(tenant, session).await?;
+        let is_live = |head: &Head| generation.is_none_or(|named| named == head.generation);
+        let (newest, whose) = match live.filter(is_live) {
+            Some(head) => (Some(head.generation), head.subject),
+            None => {
+                let page = self.turns_after(tenant, session, generation, 0, 1).await?;
+                (page.generation, page.subject)
+            }
+        };
+        let not_found = || EngineError::SessionNotFound {
+            session: session.clone(),
+        };
+        let generation = newest.ok_or_else(not_found)?;
+        let subject = subject.or(whose).ok_or_else(|| {
+            let problem = "is empty, and the session does not say whose memories these become";
+            MemoryError::invalid("subject", problem)
+        })?;
+        let echoes_max = self.config().limits.echoes;
+        let now = self.now();
+        let since = before(now, ECHO_SPAN);
+        let (asked, whose) = (session.clone(), subject.clone());
+        let read = move |reader: &MemoryReader<'_>| {
+            let cursor = reader.cursor(&asked, generation)?;
+            // Whether somebody holds a lease is said where one is taken.
+            let remembered = reader.remembered_seqs(&asked, generation, cursor.seq)?;
+            let not_before = reader.not_before(&whose)?.max(cursor.not_before);
+            let echoes = reader.echoes(&asked, since, echoes_max)?;
+            Ok((cursor.seq, remembered, not_before, echoes))
+        };
+        let (seq, remembered, not_before, echoes) = self.read(&tenant.id, read).await?;
+        let mut unread = Unread {
+            session: session.clone(),
+            generation,
+            subject,
+            cursor_seq: seq,
+            not_before,
+            recalled: echoes.into_iter().map(|(_, content)| content).collect(),
+        };
+        // Where the bot itself remembered, it has looked.
+        if let Some(&newest) = remembered.last().filter(|newest| **newest > seq) {
+            self.skip_to(tenant, &mut unread, newest).await?;
+        }
+        Ok(unread)
+    }
+
+    /// The next turns. Those that were said before their subject was forgotten are skipped.
+    async fn turns_to_look_at(
+        &self,
+        tenant: &Arc<Tenant>,
+        unread: &mut Unread,
+    ) -> Result<HistoryPage, MemoryError> {
+        let turns_max = self.config().limits.lease_turns;
+        for _ in 0..SKIPS_MAX {
+            let (session, generation) = (unread.session.clone(), Some(unread.generation));
+            let after = unread.cursor_seq;
+            let mut page = self
+                .turns_after(tenant, &session, generation, after, turns_max)
+                .await?;
+            if page.turns.is_empty() && after > 0 && self.is_gone(tenant, unread).await? {
+                // Whatever happened to the turn that was looked at last: better twice than
+                // never.
+                page = self
+                    .turns_after(tenant, &session, generation, 0, turns_max)
+                    .await?;
+            }
+            let Some(not_before) = unread.not_before else {
+                return Ok(page);
+            };
+            let is_old = |content: &Arc<[u8]>| {
+                let turn = encoding::open(content);
+                turn.and_then(|turn| turn.timestamp)
+                    .is_some_and(|said| said < not_before)
+            };
+            let old = page
+                .turns
+                .iter()
+                .take_while(|content| is_old(content))
+                .count();
+            let last_old = old
+                .checked_sub(1)
+                .and_then(|last| encoding::open_placed(&page.turns[last]));
+            if let Some((seq, _)) = last_old {
+                self.skip_to(tenant, unread, seq).await?;
+            }
+            page.turns.drain(..old);
+            if !page.turns.is_empty() || old == 0 {
+                return Ok(page);
+            }
+        }
+        Ok(HistoryPage::default())
+    }
+
+    /// True when the generation has no turn up to the cursor any more.
+    async fn is_gone(&self, tenant: &Arc<Tenant>, unread: &Unread) -> Result<bool, MemoryError> {
+        let (session, generation) = (&unread.session, Some(unread.generation));
+        let at = unread.cursor_seq.saturating_sub(1);
+        let page = self.turns_after(tenant, session, generation, at, 1).await?;
+        Ok(page.turns.is_empty())
+    }
+
+    async fn skip_to(
+        &self,
+        tenant: &Arc<Tenant>,
+        unread: &mut Unread,
+        to_seq: u64,
+    ) -> Result<(), MemoryError> {
+        let (session, subject) = (unread.session.clone(), unread.subject.clone());
+        let (generation, now) = (unread.generation, self.now());
+        self.write(&tenant.id, move |writer| {
+            writer.skip_turns(&session, generation, &subject, to_seq, now)?;
+            Ok(((), Touch::Nothing))
+        })
+        .await?;
+        unread.cursor_seq = to_seq;
+        Ok(())
+    }
+
+    /// Turns of a generation: all of them where there is a journal.
+    async fn turns_after(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        generation: Option<Generation>,
+        after_seq: u64,
+        turns_max: usize,
+    ) -> Result<HistoryPage, MemoryError> {
+        let range = TurnRange {
+            generation,
+            after_seq,
+            turns_max,
+            bytes_max: self.config().limits.lease_bytes,
+        };
+        let page = self.shared.engine.turns_after(tenant, session, range);
+        Ok(page.await?)
+    }
+
+    /// When the turns of a lease were said, where a fact does not say when it was so.
+    async fn times_of(
+        &self,
+        tenant: &Arc<Tenant>,
+        lease: &Lease,
+        facts: &[ExtractedFact],
+    ) -> Result<BTreeMap<u64, Timestamp>, MemoryError> {
+        if facts.iter().all(|fact| fact.observed_at.is_some()) {
+            return Ok(BTreeMap::new());
+        }
+        let turns_max = self.config().limits.lease_turns;
+        let (session, generation) = (&lease.session, Some(lease.generation));
+        let page = self.turns_after(tenant, session, generation, lease.after_seq, turns_max);
+        let page = match page.await {
+            Ok(page) => page,
+            // Their retention is over since: what was found in them still counts.
+            Err(MemoryError::Engine(
+                EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. },
+            )) => HistoryPage::default(),
+            Err(error) => return Err(error),
+        };
+        let placed = page
+            .turns
+            .iter()
+            .filter_map(|content| encoding::open_placed(content));
+        Ok(placed
+            .filter_map(|(seq, turn)| Some((seq, turn.timestamp?)))
+            .collect())
+    }
+}
+
+fn fact_of(
+    found: ExtractedFact,
+    lease: &Lease,
+    said_at: &BTreeMap<u64, Timestamp>,
+) -> Result<Fact, MemoryError> {
+    let leased = lease.after_seq + 1..=lease.to_seq;
+    if let Some(seq) = found.seqs.iter().find(|seq| !leased.contains(seq)) {
+        let problem = format!("{seq} is not among the leased turns {leased:?}");
+        return Err(MemoryError::invalid("memories.seqs", problem));
+    }
+    let seqs: Vec<u64> = if found.seqs.is_empty() {
+        leased.collect()
+    } else {
+        found.seqs
+    };
+    let last = seqs.iter().copied().max().unwrap_or(lease.to_seq);
+    Ok(Fact {
+        subject: lease.subject.clone(),
+        kind: found.kind,
+        visibility: found.visibility,
+        polarity: found.polarity,
+        content: found.content,
+        tags: found.tags,
+        importance: found.importance.unwrap_or(IMPORTANCE_DEFAULT),
+        observed_at: found.observed_at.or_else(|| said_at.get(&last).copied()),
+        source: Some(Source {
+            session: lease.session.clone(),
+            generation: Some(lease.generation),
+            seqs,
+        }),
+        expires_at: found.expires_at,
+        supersedes: found.supersedes,
+        pinned: false,
+        near_duplicate: NearDuplicate::Merge,
+        origin: Origin::Extraction,
+    })
+}

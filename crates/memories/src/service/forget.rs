@@ -1,0 +1,199 @@
+//! Forgetting: written down first, then done in steps, and gone on with after a crash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::ids::{MemoryId, TenantId};
+use memoird_core::time::Timestamp;
+use memoird_engine::Tenant;
+
+use super::{Memories, Touch};
+use crate::error::MemoryError;
+use crate::files::{ForgetCounts, ForgetFilter, MemoryReader};
+use crate::requests::{ForgetOutcome, ForgetRequest, MemoryFilter};
+
+/// Rows of one step: other writes of the tenant wait no longer than that takes.
+const ROWS_MAX: usize = 500;
+/// How often, and with which pause, the log is tried to be emptied while the caller waits.
+const ERASE_TRIES: u32 = 5;
+const ERASE_PAUSE: Duration = Duration::from_millis(20);
+
+impl Memories {
+    /// Removes memories; with `dry_run` only counts them.
+    ///
+    /// # Errors
+    /// [`memoird_core::MemoryError::NotFound`] of one id, a disk that cannot be written:
+    /// then what is left is removed later.
+    pub async fn forget(
+        &self,
+        tenant: &Tenant,
+        request: ForgetRequest,
+        dry_run: bool,
+    ) -> Result<ForgetOutcome, MemoryError> {
+        let filter = filter_of(request);
+        let now = self.now();
+        if dry_run {
+            let read = move |reader: &MemoryReader<'_>| reader.forget_count(&filter);
+            let counts = self.read(&tenant.id, read).await?;
+            return Ok(outcome(counts, false));
+        }
+        let (counts, erased) = self.forget_all(&tenant.id, filter, now).await?;
+        Ok(outcome(counts, erased))
+    }
+
+    /// Does a job from its beginning to its end; says whether the log is empty as well.
+    pub(crate) async fn forget_all(
+        &self,
+        tenant: &TenantId,
+        filter: ForgetFilter,
+        now: Timestamp,
+    ) -> Result<(ForgetCounts, bool), MemoryError> {
+        let job = self.next_id(now);
+        // Should the caller leave, from here on, or the disk refuse, the maintenance worker
+        // goes on.
+        let mut unfinished = Unfinished::new(self, tenant, Some(job));
+        let begun = self
+            .write(tenant, move |writer| {
+                writer.forget_begin(job, &filter, now)?;
+                // A subject's name is gone with this already.
+                Ok(((), Touch::All))
+            })
+            .await;
+        if begun.as_ref().is_err_and(MemoryError::is_refusal) {
+            unfinished.is_done = true;
+        }
+        begun?;
+        let counts = self.go_on_forgetting(tenant, job).await?;
+        self.state(tenant)
+            .counters
+            .count_forgotten(counts.memories + counts.superseded);
+        let erased = self.erased_soon(tenant).await;
+        unfinished.is_done = erased;
+        Ok((counts, erased))
+    }
+
+    /// Empties the log, and waits a little for who reads. What cannot be done now the
+    /// maintenance worker does: forgotten it is all the same.
+    async fn erased_soon(&self, tenant: &TenantId) -> bool {
+        for again in 0..ERASE_TRIES {
+            if again > 0 {
+                tokio::time::sleep(ERASE_PAUSE).await;
+            }
+            match self.erase(tenant).await {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "a log is emptied later"),
+            }
+        }
+        false
+    }
+
+    /// Goes on with a job until nothing is left of it.
+    pub(crate) async fn go_on_forgetting(
+        &self,
+        tenant: &TenantId,
+        job: MemoryId,
+    ) -> Result<ForgetCounts, MemoryError> {
+        loop {
+            let progress = self
+                .write(tenant, move |writer| {
+                    Ok((writer.forget_step(job, ROWS_MAX)?, Touch::All))
+                })
+                .await?;
+            if progress.is_done {
+                return Ok(progress.counts);
+            }
+        }
+    }
+
+    /// Empties the log, where forgotten text may still stand. False while somebody reads.
+    pub(crate) async fn erase(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
+        let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
+        let truncate = move || files.tenant(&tenant)?.truncate_log();
+        self.shared.engine.blocking().run(truncate).await?
+    }
+
+    /// Goes on with what a crash, or a caller who left, has left. False when the log still
+    /// has to be emptied.
+    pub(crate) async fn finish_forgetting(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "it is of one lifetime"
+        )]
+        let jobs = self.read(tenant, |reader| reader.forget_jobs()).await?;
+        for job in jobs {
+            // Whoever does it wants to know what went.
+            let is_anothers = self.state(tenant).forgetting().contains(&job.id);
+            if !is_anothers {
+                self.go_on_forgetting(tenant, job.id).await?;
+            }
+        }
+        self.erase(tenant).await
+    }
+}
+
+/// Something that has begun on the disk, or may have: left to the maintenance worker when it
+/// is dropped.
+pub(crate) struct Unfinished<'a> {
+    memories: &'a Memories,
+    tenant: &'a TenantId,
+    job: Option<MemoryId>,
+    is_done: bool,
+}
+
+impl<'a> Unfinished<'a> {
+    pub(super) fn new(memories: &'a Memories, tenant: &'a TenantId, job: Option<MemoryId>) -> Self {
+        memories.state(tenant).forgetting().extend(job);
+        Self {
+            memories,
+            tenant,
+            job,
+            is_done: false,
+        }
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let state = self.memories.state(self.tenant);
+        if let Some(job) = self.job {
+            state.forgetting().remove(&job);
+        }
+        if !self.is_done {
+            state.leave_unfinished();
+            self.memories.shared.maintenance.add(self.tenant);
+        }
+    }
+}
+
+fn filter_of(request: ForgetRequest) -> ForgetFilter {
+    match request {
+        ForgetRequest::One(id) => ForgetFilter::One { id, subject: None },
+        ForgetRequest::Subject(subject) => ForgetFilter::Subject(subject),
+        ForgetRequest::Filter(MemoryFilter {
+            subject,
+            kinds,
+            tags,
+            after,
+            before,
+        }) => ForgetFilter::Matching {
+            subject,
+            kinds,
+            tags,
+            observed_after: after,
+            observed_before: before,
+        },
+    }
+}
+
+fn outcome(counts: ForgetCounts, erased: bool) -> ForgetOutcome {
+    ForgetOutcome {
+        memories: counts.memories,
+        superseded: counts.superseded,
+        vectors: counts.vectors,
+        recall_events: counts.recall_events,
+        queued_embeddings: counts.queued_embeddings,
+        cursors: counts.cursors,
+        erased,
+    }
+}

@@ -1,0 +1,338 @@
+//! Finding memories: by words, by meaning, fused; and what a recall leaves behind.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hashlink::LruCache;
+use memoird_core::idempotency::Fingerprint;
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+use memoird_engine::{Stopwatch, Tenant};
+use sha2::{Digest, Sha256};
+use tracing::warn;
+
+use super::Memories;
+use super::tenants::locked;
+use crate::embedder::Purpose;
+use crate::error::MemoryError;
+use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scored, Search};
+use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
+use crate::rules::fusion::{Lists, Ranked, Standing};
+use crate::rules::secrets::{self, SecretPolicy};
+use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind};
+
+/// Places of each list that are fused.
+const DEPTH_MIN: usize = 50;
+/// Vectors of queries that are kept: bots repeat a query while an exchange goes on.
+const VECTORS_KEPT: usize = 256;
+
+/// The note of a recall for which no vector of use was made.
+const BY_WORDS: &str = "the embedder gave no vector of use: searched by words only";
+
+/// Vectors of the last queries, by model and text.
+pub(super) struct QueryVectors(Mutex<LruCache<Fingerprint, Embedding>>);
+
+impl Default for QueryVectors {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(VECTORS_KEPT)))
+    }
+}
+
+impl std::fmt::Debug for QueryVectors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("QueryVectors")
+    }
+}
+
+/// How a recall searches, once it is known whether its query has a vector.
+struct SearchMode {
+    mode: RecallMode,
+    vector: Option<Embedding>,
+    notes: Vec<String>,
+}
+
+impl SearchMode {
+    fn by_words(notes: &[&str]) -> Self {
+        Self {
+            mode: RecallMode::Lexical,
+            vector: None,
+            notes: notes.iter().map(|&note| note.to_owned()).collect(),
+        }
+    }
+}
+
+impl Memories {
+    /// Finds memories.
+    ///
+    /// # Errors
+    /// [`MemoryError::Invalid`], [`MemoryError::NoEmbedder`], an embedder that does not
+    /// answer where only meaning was asked for, a file that cannot be read.
+    pub async fn recall(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: RecallRequest,
+    ) -> Result<RecallOutcome, MemoryError> {
+        let request = self.checked_recall(request)?;
+        self.recall_checked(tenant, request, true).await
+    }
+
+    /// The same of a request that was checked; without `is_recorded` it leaves no trace.
+    pub(super) async fn recall_checked(
+        &self,
+        tenant: &Arc<Tenant>,
+        mut request: RecallRequest,
+        is_recorded: bool,
+    ) -> Result<RecallOutcome, MemoryError> {
+        let watch = Stopwatch::start();
+        if let (true, Some(session)) = (request.subjects.is_empty(), &request.session) {
+            let head = self.live_head(tenant, session).await?;
+            let subject = head.and_then(|head| head.subject);
+            request.subjects.extend(subject);
+        }
+        let SearchMode {
+            mut mode,
+            vector,
+            mut notes,
+        } = self.search_mode(&request).await?;
+        let now = self.now();
+        let search = Search {
+            // Without words there is no list by words.
+            query: match mode {
+                RecallMode::Vector => String::new(),
+                _ => request.query.clone(),
+            },
+            vector,
+            subjects: request.subjects.clone(),
+            kinds: request.kinds.clone(),
+            tags: request.tags.clone(),
+            observed_after: request.after,
+            observed_before: request.before,
+            depth: request.limit.max(DEPTH_MIN),
+            now,
+        };
+        let (lists, misfit) = self
+            .read(&tenant.id, move |reader| look_up(reader, search))
+            .await?;
+        if let Some(detail) = misfit {
+            if mode == RecallMode::Vector {
+                return Err(MemoryError::EmbedderFailed { detail });
+            }
+            warn!(detail, "a recall goes by words only");
+            mode = RecallMode::Lexical;
+            notes.push(BY_WORDS.to_owned());
+        }
+        let hits = self.fused(lists, request.limit, now);
+        if is_recorded {
+            self.record_recall(tenant, &request, &hits, now);
+        }
+        self.state(&tenant.id).counters.count_recall(mode);
+        self.shared.recall_seconds.observe(watch.seconds());
+        Ok(RecallOutcome { hits, mode, notes })
+    }
+
+    /// The request with its limits kept.
+    pub(super) fn checked_recall(
+        &self,
+        mut request: RecallRequest,
+    ) -> Result<RecallRequest, MemoryError> {
+        let config = self.config();
+        if request.mode == RecallMode::Vector && config.embedder.is_none() {
+            return Err(MemoryError::NoEmbedder);
+        }
+        let limits = &config.limits;
+        if request.query.trim().is_empty() {
+            let problem = "is empty; ListMemories lists without one";
+            return Err(MemoryError::invalid("query", problem));
+        }
+        let end = request.query.floor_char_boundary(limits.query_bytes);
+        request.query.truncate(end);
+        request.subjects.sort_unstable();
+        request.subjects.dedup();
+        let too_many = |field, count: usize, limit: usize, verb| match count > limit {
+            true => Err(MemoryError::invalid(
+                field,
+                format!("{count} {verb} more than {limit}"),
+            )),
+            false => Ok(()),
+        };
+        too_many("subjects", request.subjects.len(), limits.subjects, "are")?;
+        too_many("limit", request.limit, limits.hits, "is")?;
+        too_many("tags", request.tags.len(), limits.tags, "are")?;
+        if request.limit == 0 {
+            request.limit = config.recall_limit.min(limits.hits);
+        }
+        Ok(request)
+    }
+
+    /// How a recall is done, with the query's vector where one is needed.
+    async fn search_mode(&self, request: &RecallRequest) -> Result<SearchMode, MemoryError> {
+        match (request.mode, self.config().embedder.is_some()) {
+            (RecallMode::Lexical, _) | (RecallMode::Auto | RecallMode::Vector, false) => {
+                return Ok(SearchMode::by_words(&[]));
+            }
+            (RecallMode::Hybrid, false) => {
+                let note = "no embedder is configured: searched by words only";
+                return Ok(SearchMode::by_words(&[note]));
+            }
+            (RecallMode::Auto | RecallMode::Hybrid | RecallMode::Vector, true) => {}
+        }
+        let mode = match request.mode {
+            RecallMode::Vector => RecallMode::Vector,
+            _ => RecallMode::Hybrid,
+        };
+        match self.vector_of(Purpose::Query, &request.query).await {
+            Ok(vector) => Ok(SearchMode {
+                mode,
+                vector,
+                notes: Vec::new(),
+            }),
+            Err(error) if mode == RecallMode::Vector => Err(error),
+            Err(error) => {
+                warn!(%error, "a recall goes by words only");
+                Ok(SearchMode::by_words(&[BY_WORDS]))
+            }
+        }
+    }
+
+    /// The vector of a text, within the time that a call waits for it; `None` without an
+    /// embedder.
+    pub(super) async fn vector_of(
+        &self,
+        purpose: Purpose,
+        text: &str,
+    ) -> Result<Option<Embedding>, MemoryError> {
+        let config = self.config();
+        let Some(embedder) = &config.embedder else {
+            return Ok(None);
+        };
+        let key = fingerprint(&[embedder.model(), &format!("{purpose:?}"), text]);
+        let known = &self.shared.query_vectors.0;
+        if let Some(vector) = locked(known).get(&key) {
+            return Ok(Some(vector.clone()));
+        }
+        let failed = |detail: String| MemoryError::EmbedderFailed { detail };
+        // What is remembered was looked through already; a query is not.
+        let text = match config.secrets {
+            SecretPolicy::Allow => text.to_owned(),
+            _ => secrets::redacted(text, &secrets::find(text)),
+        };
+        let embedding = embedder.embed(purpose, vec![text]);
+        let values = tokio::time::timeout(config.query_wait, embedding)
+            .await
+            .map_err(|_| failed(format!("no answer in {:?}", config.query_wait)))?
+            .map_err(|error| failed(error.to_string()))?;
+        let [values] = <[Vec<f32>; 1]>::try_from(values)
+            .map_err(|given| failed(format!("{} vectors for one text", given.len())))?;
+        if values.iter().all(|value| *value == 0.0) || !values.iter().all(|v| v.is_finite()) {
+            return Err(failed("the vector is empty, zero or not finite".to_owned()));
+        }
+        let vector = Embedding {
+            model: embedder.model().into(),
+            values,
+        };
+        locked(known).insert(key, vector.clone());
+        Ok(Some(vector))
+    }
+
+    /// The lists as one, best first.
+    fn fused(&self, mut lists: RecallLists, limit: usize, now: Timestamp) -> Vec<RecallHit> {
+        let fusion = self.config().fusion;
+        let known = &lists.memories;
+        let age_ms = |memory: &Memory| now.as_ms().saturating_sub(memory.observed_at.as_ms());
+        let ranked = |list: &[Scored]| -> Vec<Ranked<MemoryId>> {
+            let found = list
+                .iter()
+                .filter_map(|one| Some((one, known.get(&one.id)?)));
+            let ranked = found.map(|(one, memory)| Ranked {
+                id: one.id,
+                score: one.score,
+                observed_at: memory.observed_at,
+            });
+            ranked.collect()
+        };
+        let standing = |id: &MemoryId| {
+            let memory = known.get(id);
+            Standing {
+                kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
+                importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
+                age_ms: memory.map_or(0, age_ms),
+                has_vector: lists.embedded.contains(id),
+            }
+        };
+        let both = Lists {
+            lexical: ranked(&lists.lexical),
+            vector: ranked(&lists.vector),
+        };
+        let fused = fusion.fuse(both, standing);
+        let hits = fused.into_iter().take(limit).filter_map(|one| {
+            let memory = lists.memories.remove(&one.id)?;
+            Some(RecallHit {
+                score: one.score,
+                lexical_rank: one.lexical_rank.unwrap_or(0),
+                vector_rank: one.vector_rank.unwrap_or(0),
+                age: Duration::from_millis(u64::try_from(age_ms(&memory)).unwrap_or(0)),
+                memory,
+            })
+        });
+        hits.collect()
+    }
+
+    /// Queues the event of a recall, off the caller's path.
+    fn record_recall(
+        &self,
+        tenant: &Tenant,
+        request: &RecallRequest,
+        hits: &[RecallHit],
+        at: Timestamp,
+    ) {
+        if hits.is_empty() {
+            return;
+        }
+        #[allow(clippy::cast_possible_truncation)]
+        let hits = (1..).zip(hits).map(|(rank, hit)| Hit {
+            id: hit.memory.id,
+            rank,
+            score: hit.score as f32,
+        });
+        let event = RecallEvent {
+            at,
+            session: request.session.clone(),
+            query: fingerprint(&[&request.query.trim().to_lowercase()]),
+            hits: hits.collect(),
+        };
+        let config = self.config();
+        let state = self.state(&tenant.id);
+        if state.leave(move |writer| writer.record_recall(&event, &config.limits)) {
+            self.shared.maintenance.add(&tenant.id);
+        } else {
+            state.counters.count_lost_recall();
+        }
+    }
+}
+
+/// Searches; with a vector that does not fit those of the memories by words only, and says
+/// why.
+fn look_up(
+    reader: &MemoryReader<'_>,
+    mut search: Search,
+) -> Result<(RecallLists, Option<String>), MemoryError> {
+    match reader.recall(&search) {
+        Err(misfit @ MemoryError::DimensionMismatch { .. }) => {
+            search.vector = None;
+            Ok((reader.recall(&search)?, Some(misfit.to_string())))
+        }
+        found => Ok((found?, None)),
+    }
+}
+
+/// A digest of texts, each of which ends where the next begins.
+fn fingerprint(texts: &[&str]) -> Fingerprint {
+    let mut digest = Sha256::new();
+    for text in texts {
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text.as_bytes());
+    }
+    let mut fingerprint = Fingerprint::default();
+    fingerprint.copy_from_slice(&digest.finalize()[..16]);
+    fingerprint
+}

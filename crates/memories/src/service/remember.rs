@@ -1,0 +1,237 @@
+//! Promoting a fact: find its source, take out secrets, let the rules decide, write it.
+
+use std::sync::Arc;
+
+use memoird_core::idempotency::IdempotencyKey;
+use memoird_core::ids::{MemoryId, Subject};
+use memoird_engine::Tenant;
+
+use super::sources::SourceTurns;
+use super::{Memories, Touch};
+use crate::embedder::Purpose;
+use crate::error::MemoryError;
+use crate::files::{Embedding, Imported, RememberCommand, Remembered};
+use crate::requests::{RememberOutcome, RememberRequest};
+use crate::rules::secrets::{self, SecretPolicy};
+use crate::rules::{Fact, IMPORTANCE_DEFAULT, Memory, NearDuplicate, Origin, Patch, Visibility};
+
+impl Memories {
+    /// Promotes a fact; answers when it is on the disk.
+    ///
+    /// # Errors
+    /// What the rules refuse, a source that is not there, a disk that cannot be written.
+    pub async fn remember(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: RememberRequest,
+    ) -> Result<RememberOutcome, MemoryError> {
+        let found = match &request.source {
+            Some(source) => {
+                let wants_text = request.content.trim().is_empty();
+                self.find_source(tenant, source, wants_text).await?
+            }
+            None => SourceTurns::default(),
+        };
+        let (at_seq, key) = (found.at_seq, request.key);
+        let (fact, redacted) = self.admit(fact_of(request, found)?)?;
+        let vector = match fact.near_duplicate {
+            // Whoever wants a refusal has to wait for it; others are merged in the background.
+            NearDuplicate::Refuse => self.vector_of(Purpose::Memory, &fact.content).await.ok(),
+            NearDuplicate::Merge | NearDuplicate::Keep => None,
+        };
+        let mut command = RememberCommand {
+            at_seq,
+            vector: vector.flatten(),
+            ..self.command(fact, key)
+        };
+        let config = self.config();
+        let done = self
+            .write(&tenant.id, move |writer| {
+                let done = match writer.remember(&command, &config.limits) {
+                    Err(MemoryError::DimensionMismatch { .. }) => {
+                        // It says nothing of those that are there.
+                        command.vector = None;
+                        writer.remember(&command, &config.limits)?
+                    }
+                    done => done?,
+                };
+                // Whose place it takes may be one that all saw.
+                let touch = match command.fact.supersedes {
+                    Some(_) => Touch::All,
+                    None => Touch::by(&done.memory),
+                };
+                Ok((done, touch))
+            })
+            .await?;
+        Ok(self.remembered(tenant, done, redacted))
+    }
+
+    /// The command that writes a fact which was checked.
+    pub(super) fn command(&self, fact: Fact, key: Option<IdempotencyKey>) -> RememberCommand {
+        let now = self.now();
+        RememberCommand {
+            id: self.next_id(now),
+            fact,
+            at: now,
+            key,
+            at_seq: None,
+            vector: None::<Embedding>,
+            cosine_min: self.config().near_cosine,
+        }
+    }
+
+    /// Counts what became of a fact, and wakes who embeds it.
+    pub(super) fn remembered(
+        &self,
+        tenant: &Tenant,
+        done: Remembered,
+        redacted: usize,
+    ) -> RememberOutcome {
+        if !done.is_repetition {
+            let state = self.state(&tenant.id);
+            state.counters.count_remembered(done.outcome, redacted);
+        }
+        self.shared.embedding.add(&tenant.id);
+        RememberOutcome {
+            memory: done.memory,
+            outcome: done.outcome,
+            redacted,
+        }
+    }
+
+    /// Takes secrets out, or refuses them, and says whether the rest keeps the rules.
+    pub(super) fn admit(&self, mut fact: Fact) -> Result<(Fact, usize), MemoryError> {
+        let config = self.config();
+        let redacted = admit_texts(Some(&mut fact.content), &mut fact.tags, config.secrets)?;
+        Ok((fact.checked(&config.limits)?, redacted))
+    }
+
+    /// Changes a memory; with a subject only if it is that one's. Says how many secrets were
+    /// taken out.
+    ///
+    /// # Errors
+    /// What the rules refuse.
+    pub async fn update(
+        &self,
+        tenant: &Tenant,
+        id: MemoryId,
+        subject: Option<Subject>,
+        mut patch: Patch,
+    ) -> Result<(Memory, usize), MemoryError> {
+        let config = self.config();
+        let tags = patch.tags.as_deref_mut().unwrap_or_default();
+        let redacted = admit_texts(patch.content.as_mut(), tags, config.secrets)?;
+        let now = self.now();
+        let memory = self
+            .write(&tenant.id, move |writer| {
+                let was = writer.get(id)?;
+                let limits = &config.limits;
+                let memory = writer.update(id, subject.as_ref(), &patch, now, limits)?;
+                let touch = match was.map(|was| was.visibility) {
+                    Some(Visibility::Team) => Touch::All,
+                    _ => Touch::by(&memory),
+                };
+                Ok((memory, touch))
+            })
+            .await?;
+        self.state(&tenant.id).counters.count_redacted(redacted);
+        self.shared.embedding.add(&tenant.id);
+        Ok((memory, redacted))
+    }
+
+    /// Stores memories as they are.
+    ///
+    /// # Errors
+    /// What the rules refuse: then nothing is stored.
+    pub async fn import(
+        &self,
+        tenant: &Tenant,
+        memories: Vec<Memory>,
+    ) -> Result<Imported, MemoryError> {
+        let config = self.config();
+        let limits = &config.limits;
+        if memories.len() > limits.imported {
+            let problem = format!("{} are more than {}", memories.len(), limits.imported);
+            return Err(MemoryError::invalid("memories", problem));
+        }
+        for memory in &memories {
+            // What is imported is stored as it is, so a secret in it can only be refused.
+            if config.secrets != SecretPolicy::Allow {
+                for text in std::iter::once(&memory.content).chain(&memory.tags) {
+                    secrets::admit(text, SecretPolicy::Block)?;
+                }
+            }
+            shape_of(memory).checked(limits)?;
+        }
+        let imported = self
+            .write(&tenant.id, move |writer| {
+                let imported = writer.import(&memories, &config.limits)?;
+                Ok((imported, Touch::All))
+            })
+            .await?;
+        self.shared.embedding.add(&tenant.id);
+        Ok(imported)
+    }
+}
+
+impl Touch {
+    /// What a change of this memory makes old.
+    fn by(memory: &Memory) -> Self {
+        match memory.visibility {
+            Visibility::Private => Self::One(memory.subject.clone()),
+            Visibility::Team => Self::All,
+        }
+    }
+}
+
+/// Takes secrets out of texts, or refuses them; gives how many.
+fn admit_texts(
+    content: Option<&mut String>,
+    tags: &mut [String],
+    policy: SecretPolicy,
+) -> Result<usize, MemoryError> {
+    let mut redacted = 0;
+    for text in content.into_iter().chain(tags) {
+        let (admitted, found) = secrets::admit(text, policy)?;
+        *text = admitted;
+        redacted += found;
+    }
+    Ok(redacted)
+}
+
+/// The fact of a request, with what its source says where the request says nothing.
+fn fact_of(request: RememberRequest, found: SourceTurns) -> Result<Fact, MemoryError> {
+    let subject = request.subject.or(found.subject).ok_or_else(|| {
+        let problem = "is empty, and no session says whose memory it is";
+        MemoryError::invalid("subject", problem)
+    })?;
+    let is_said = !request.content.trim().is_empty();
+    Ok(Fact {
+        subject,
+        kind: request.kind,
+        visibility: request.visibility,
+        polarity: request.polarity,
+        content: if is_said { request.content } else { found.text },
+        tags: request.tags,
+        importance: request.importance.unwrap_or(IMPORTANCE_DEFAULT),
+        source: found.source,
+        observed_at: request.observed_at.or(found.said_at),
+        expires_at: request.expires_at,
+        supersedes: request.supersedes,
+        pinned: request.pinned,
+        near_duplicate: request.near_duplicate,
+        origin: Origin::Bot,
+    })
+}
+
+/// What a memory says, to be checked like a fact.
+fn shape_of(memory: &Memory) -> Fact {
+    Fact {
+        visibility: memory.visibility,
+        polarity: memory.polarity,
+        tags: memory.tags.clone(),
+        importance: memory.importance,
+        source: memory.source.clone(),
+        ..Fact::new(memory.subject.clone(), memory.kind, memory.content.clone())
+    }
+}

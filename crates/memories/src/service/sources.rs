@@ -1,0 +1,176 @@
+//! The turns that a fact comes from.
+
+use std::sync::Arc;
+
+use memoird_core::ids::{Generation, SessionId, Subject};
+use memoird_core::session::Head;
+use memoird_core::time::Timestamp;
+use memoird_core::turn::{PartKind, Turn};
+use memoird_engine::{EngineError, HistoryPage, Tenant, TurnRange};
+use memoird_store::encoding;
+
+use super::Memories;
+use crate::error::MemoryError;
+use crate::requests::SourceRequest;
+use crate::rules::Source;
+
+/// Bytes that are read at once while the turns of a source are looked for.
+const SOURCE_BYTES_MAX: usize = 4 << 20;
+/// Turns that are read at once.
+const SOURCE_TURNS_MAX: usize = 1_000;
+/// Reads of one source: seqs that lie far apart are refused.
+const SOURCE_READS_MAX: usize = 16;
+
+/// What is known of the turns that a fact comes from.
+#[derive(Default)]
+pub(super) struct SourceTurns {
+    pub(super) source: Option<Source>,
+    pub(super) subject: Option<Subject>,
+    /// The text of the turns.
+    pub(super) text: String,
+    pub(super) said_at: Option<Timestamp>,
+    /// The newest turn of the live session.
+    pub(super) at_seq: Option<u64>,
+}
+
+impl Memories {
+    /// The head of a session that is live.
+    pub(super) async fn live_head(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<Option<Head>, MemoryError> {
+        match self.shared.engine.session(tenant, session).await {
+            Ok(view) => Ok(Some(view.head)),
+            Err(EngineError::SessionNotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The turns that a fact comes from, as far as somebody needs to know of them.
+    pub(super) async fn find_source(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: &SourceRequest,
+        wants_text: bool,
+    ) -> Result<SourceTurns, MemoryError> {
+        let is_live = |head: &Head| {
+            request
+                .generation
+                .is_none_or(|named| named == head.generation)
+        };
+        let head = self.live_head(tenant, &request.session).await?;
+        let head = head.filter(is_live);
+        let mut generation = request
+            .generation
+            .or(head.as_ref().map(|head| head.generation));
+        let subject = match &head {
+            Some(head) => head.subject.clone(),
+            None if generation.is_none() && request.seqs.is_empty() => None,
+            None => {
+                let page = self.source_page(tenant, &request.session, generation, 0, 1);
+                page.await?.subject
+            }
+        };
+        let mut found = SourceTurns {
+            subject,
+            at_seq: head.map(|head| head.last_seq),
+            ..SourceTurns::default()
+        };
+        let mut seqs = request.seqs.clone();
+        seqs.sort_unstable();
+        seqs.dedup();
+        let limit = self.config().limits.source_seqs;
+        if seqs.len() > limit || seqs.first() == Some(&0) {
+            let problem = format!("takes up to {limit}, from 1");
+            return Err(MemoryError::invalid("source.seqs", problem));
+        }
+        if !seqs.is_empty() {
+            let turns;
+            (turns, generation) = self
+                .source_turns(tenant, &request.session, generation, &seqs)
+                .await?;
+            found.said_at = turns.last().and_then(|turn| turn.timestamp);
+            if wants_text {
+                found.text = turns.iter().map(text_of).collect::<Vec<_>>().join("\n");
+            }
+        }
+        found.source = Some(Source {
+            session: request.session.clone(),
+            generation,
+            seqs,
+        });
+        Ok(found)
+    }
+
+    /// These turns of a generation, all of them; and which generation it is.
+    async fn source_turns(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        mut generation: Option<Generation>,
+        seqs: &[u64],
+    ) -> Result<(Vec<Turn>, Option<Generation>), MemoryError> {
+        let missing = |problem: String| Err(MemoryError::SourceNotFound { problem });
+        let mut turns = Vec::with_capacity(seqs.len());
+        let mut wanted = seqs.iter().copied().peekable();
+        for _ in 0..SOURCE_READS_MAX {
+            let Some(&next) = wanted.peek() else {
+                return Ok((turns, generation));
+            };
+            let page = self
+                .source_page(tenant, session, generation, next - 1, SOURCE_TURNS_MAX)
+                .await?;
+            generation = page.generation;
+            let before = turns.len();
+            for content in &page.turns {
+                let Some((seq, turn)) = encoding::open_placed(content) else {
+                    continue;
+                };
+                if wanted.next_if_eq(&seq).is_some() {
+                    turns.push(turn);
+                }
+            }
+            if turns.len() == before {
+                return missing(format!("turn {next} of session {session} is not there"));
+            }
+        }
+        match wanted.peek() {
+            None => Ok((turns, generation)),
+            Some(_) => missing("the turns lie too far apart; name fewer".to_owned()),
+        }
+    }
+
+    async fn source_page(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        generation: Option<Generation>,
+        after_seq: u64,
+        turns_max: usize,
+    ) -> Result<HistoryPage, MemoryError> {
+        let range = TurnRange {
+            generation,
+            after_seq,
+            turns_max,
+            bytes_max: SOURCE_BYTES_MAX,
+        };
+        let page = self.shared.engine.turns_after(tenant, session, range).await;
+        page.map_err(|error| match error {
+            EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
+                let problem = format!("session {session} has no such turns (any more)");
+                MemoryError::SourceNotFound { problem }
+            }
+            other => other.into(),
+        })
+    }
+}
+
+/// What a turn says in words.
+pub(super) fn text_of(turn: &Turn) -> String {
+    let texts = turn.parts.iter().filter_map(|part| match &part.kind {
+        PartKind::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}

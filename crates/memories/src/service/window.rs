@@ -1,0 +1,175 @@
+//! Recalled memories in a window: a block behind the turns, within the budget, without what
+//! the window holds anyway.
+
+use std::sync::{Arc, OnceLock};
+
+use memoird_core::time::Timestamp;
+use memoird_core::tokens::Scale;
+use memoird_core::turn::{PartKind, Role, Turn};
+use memoird_core::window::Window;
+use memoird_engine::{
+    MemoryBlock, Recalled, RecalledMemories, SessionPoint, Tenant, WindowMemories, WindowRecall,
+    WindowRoom,
+};
+
+use super::Memories;
+use crate::error::MemoryError;
+use crate::requests::{RecallHit, RecallRequest};
+use crate::rules::block::{Block, block};
+
+/// The share of a window's budget that memories may use, in percent.
+const SHARE_PERCENT: u64 = 10;
+/// Words that a memory has at least where a turn with the same words says it.
+const WORDS_MIN: usize = 3;
+
+/// A recall for one window: given to the engine, which recalls and shows; afterwards it
+/// knows what was found.
+#[derive(Debug)]
+pub struct RecallForWindow {
+    memories: Memories,
+    tenant: Arc<Tenant>,
+    request: RecallRequest,
+    hits: OnceLock<Arc<[RecallHit]>>,
+}
+
+/// What was recalled for a window that is being built.
+#[derive(Debug)]
+struct Candidates {
+    hits: Arc<[RecallHit]>,
+    /// All of them, as far as they fit.
+    whole: Block,
+    now: Timestamp,
+}
+
+impl Memories {
+    /// A recall for a window.
+    ///
+    /// # Errors
+    /// What [`Memories::recall`] refuses before it searches.
+    pub fn for_window(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: RecallRequest,
+    ) -> Result<Arc<RecallForWindow>, MemoryError> {
+        Ok(Arc::new(RecallForWindow {
+            memories: self.clone(),
+            tenant: Arc::clone(tenant),
+            request: self.checked_recall(request)?,
+            hits: OnceLock::new(),
+        }))
+    }
+}
+
+impl RecallForWindow {
+    /// The memories that a window shows, best first.
+    pub fn shown<'a>(&'a self, block: &'a MemoryBlock) -> impl Iterator<Item = &'a RecallHit> {
+        let hits = self.hits.get().map_or(&[][..], |hits| hits);
+        block.shown.iter().filter_map(|&index| hits.get(index))
+    }
+
+    async fn recalled(&self, room: WindowRoom<'_>) -> Recalled {
+        let mut request = self.request.clone();
+        request.session = Some(room.session.clone());
+        let config = self.memories.config();
+        let outcome = self
+            .memories
+            .recall_checked(&self.tenant, request, !room.peek)
+            .await;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                tracing::warn!(?error, "a window goes without memories");
+                return Recalled {
+                    memories: None,
+                    notes: vec![format!("memories could not be recalled: {error}")],
+                };
+            }
+        };
+        let tokens_max = config
+            .window_tokens
+            .min(room.input_budget / 100 * SHARE_PERCENT);
+        let now = self.memories.now();
+        let hits: Arc<[RecallHit]> = outcome.hits.into();
+        let whole = block_of(hits.iter(), now, tokens_max, room.scale);
+        let mut notes = outcome.notes;
+        if whole.taken < hits.len() {
+            let (taken, found) = (whole.taken, hits.len());
+            notes.push(format!(
+                "{taken} of {found} recalled memories fit into {tokens_max} tokens"
+            ));
+        }
+        let hits = Arc::clone(self.hits.get_or_init(|| hits));
+        Recalled {
+            memories: Some(Box::new(Candidates { hits, whole, now })),
+            notes,
+        }
+    }
+}
+
+impl WindowMemories for RecallForWindow {
+    fn recall<'a>(&'a self, room: WindowRoom<'a>) -> WindowRecall<'a> {
+        Box::pin(self.recalled(room))
+    }
+}
+
+impl RecalledMemories for Candidates {
+    fn tokens(&self) -> u64 {
+        self.whole.tokens
+    }
+
+    /// The window holds a memory already where its turns are in it, or its words.
+    fn block(&self, window: &Window, point: SessionPoint<'_>, scale: &Scale) -> MemoryBlock {
+        let is_held = |hit: &RecallHit| {
+            let source = hit.memory.source.as_ref().filter(|source| {
+                source.session == *point.session && source.generation == Some(point.generation)
+            });
+            source.is_some_and(|source| window.holds(&source.seqs, point.last_seq))
+                || says(window, &hit.memory.content)
+        };
+        let new = (0..self.hits.len()).filter(|&index| !is_held(&self.hits[index]));
+        let mut shown: Vec<usize> = new.collect();
+        let block = match shown.len() == self.hits.len() {
+            true => self.whole.clone(),
+            // Room is kept for no more than all of them took.
+            false => {
+                let hits = shown.iter().map(|&index| &self.hits[index]);
+                block_of(hits, self.now, self.whole.tokens, scale)
+            }
+        };
+        shown.truncate(block.taken);
+        MemoryBlock {
+            text: block.text,
+            tokens: block.tokens,
+            shown,
+        }
+    }
+}
+
+fn block_of<'a>(
+    hits: impl Iterator<Item = &'a RecallHit>,
+    now: Timestamp,
+    tokens_max: u64,
+    scale: &Scale,
+) -> Block {
+    let weigh = |text: &str| {
+        scale.turn(&Turn::new(
+            Role::User,
+            vec![PartKind::Text(text.into()).into()],
+        ))
+    };
+    let memories: Vec<_> = hits.map(|hit| &hit.memory).collect();
+    block(&memories, now, tokens_max, &weigh)
+}
+
+/// True when a turn of the window says this. The encoding keeps texts as they are, so nothing
+/// has to be decoded. A word or two may stand in any sentence, and say nothing of it.
+fn says(window: &Window, content: &str) -> bool {
+    if content.split_whitespace().nth(WORDS_MIN - 1).is_none() {
+        return false;
+    }
+    let finder = memchr::memmem::Finder::new(content);
+    window
+        .turns
+        .iter()
+        .any(|turn| finder.find(&turn.content).is_some())
+}

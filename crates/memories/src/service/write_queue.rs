@@ -1,0 +1,185 @@
+//! The queue of writes to a tenant's memories. All that waits becomes one transaction: who
+//! comes first writes for all who came meanwhile, so that an answer costs a share of one
+//! sync of the disk. A caller that leaves stops nothing that is under way.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use memoird_core::ids::Subject;
+use memoird_engine::{Blocking, EngineError};
+use tokio::sync::{OwnedMutexGuard, oneshot};
+
+use super::tenants::{TenantState, locked};
+use crate::error::MemoryError;
+use crate::files::{MemoryFiles, MemoryWriter, WriteJob};
+
+/// Jobs of a tenant that may wait.
+const JOBS_MAX: usize = 4_096;
+/// Notes of recalls are the first that find no room: a fact is worth more.
+const NOTES_MAX: usize = JOBS_MAX / 2;
+/// Jobs of one transaction.
+const BATCH_MAX: usize = 256;
+
+/// One tenant's writes.
+#[derive(Debug, Default)]
+pub(super) struct WriteQueue {
+    jobs: Mutex<VecDeque<Queued>>,
+    /// Held by whoever writes.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Whose manifests a job makes old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// Nobody's.
+    Nothing,
+    /// This subject's.
+    One(Subject),
+    /// Anybody's.
+    All,
+}
+
+struct Queued {
+    job: WriteJob,
+    /// Called with the outcome, once it is durable.
+    reply: Box<dyn FnOnce(Result<(), MemoryError>) + Send>,
+}
+
+impl fmt::Debug for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Queued")
+    }
+}
+
+/// What a job gives, and whose manifests are old by it.
+pub(crate) type Written<T> = Result<(T, Touch), MemoryError>;
+
+impl TenantState {
+    /// Queues a job whose answer nobody waits for. It is written with the next one that
+    /// somebody waits for, or by the maintenance worker. False when too much waits: it is
+    /// dropped.
+    pub(super) fn leave(
+        &self,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send + 'static,
+    ) -> bool {
+        let reply = |done: Result<(), MemoryError>| {
+            if let Err(error) = done {
+                tracing::warn!(%error, "a recall could not be written down");
+            }
+        };
+        let queued = Queued {
+            job: Box::new(job),
+            reply: Box::new(reply),
+        };
+        self.queue.push(queued, NOTES_MAX).is_ok()
+    }
+
+    /// Does a job, and answers when the disk has it.
+    pub(super) async fn write<T: Send + 'static>(
+        self: &Arc<Self>,
+        files: &Arc<MemoryFiles>,
+        blocking: Blocking,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Written<T> + Send + 'static,
+    ) -> Result<T, MemoryError> {
+        let (answer, mut answered) = oneshot::channel();
+        let made = Arc::new(Mutex::new(None));
+        let (makes, state) = (Arc::clone(&made), Arc::clone(self));
+        let job: WriteJob = Box::new(move |writer| {
+            *locked(&makes) = Some(job(writer)?);
+            Ok(())
+        });
+        let reply = Box::new(move |done: Result<(), MemoryError>| {
+            let made = locked(&made).take();
+            let result = done.and_then(|()| made.ok_or(EngineError::Stopping.into()));
+            // Before anybody is answered, and also when nobody waits any more.
+            let result = result.map(|(value, touch)| {
+                state.manifests.forget(&touch);
+                value
+            });
+            drop(answer.send(result));
+        });
+        self.queue.push(Queued { job, reply }, JOBS_MAX)?;
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut answered => {
+                    return result.unwrap_or(Err(EngineError::Stopping.into()));
+                }
+                turn = Arc::clone(&self.queue.turn).lock_owned() => {
+                    self.write_batch(files, blocking, turn).await?;
+                }
+            }
+        }
+    }
+
+    /// Writes what waits, where something does.
+    pub(super) async fn flush(
+        self: &Arc<Self>,
+        files: &Arc<MemoryFiles>,
+        blocking: Blocking,
+    ) -> Result<(), MemoryError> {
+        while !self.queue.jobs().is_empty() {
+            let turn = Arc::clone(&self.queue.turn).lock_owned().await;
+            self.write_batch(files, blocking, turn).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_batch(
+        self: &Arc<Self>,
+        files: &Arc<MemoryFiles>,
+        blocking: Blocking,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<(), MemoryError> {
+        let (state, files) = (Arc::clone(self), Arc::clone(files));
+        let work = move || {
+            state.write_now(&files);
+            drop(turn);
+        };
+        Ok(blocking.run(work).await?)
+    }
+
+    fn write_now(&self, files: &MemoryFiles) {
+        let batch: Vec<Queued> = {
+            let mut jobs = self.queue.jobs();
+            let count = jobs.len().min(BATCH_MAX);
+            jobs.drain(..count).collect()
+        };
+        if batch.is_empty() {
+            return;
+        }
+        let (jobs, replies): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .map(|queued| (queued.job, queued.reply))
+            .unzip();
+        let written = files.tenant(&self.tenant).and_then(|file| file.write(jobs));
+        match written {
+            Ok(results) => {
+                for (reply, result) in replies.into_iter().zip(results) {
+                    reply(result);
+                }
+            }
+            Err(error) => {
+                for reply in replies {
+                    reply(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl WriteQueue {
+    fn push(&self, queued: Queued, jobs_max: usize) -> Result<(), MemoryError> {
+        let mut jobs = self.jobs();
+        if jobs.len() >= jobs_max {
+            return Err(MemoryError::Busy);
+        }
+        jobs.push_back(queued);
+        Ok(())
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, VecDeque<Queued>> {
+        locked(&self.jobs)
+    }
+}

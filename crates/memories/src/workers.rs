@@ -1,0 +1,22 @@
+//! The background work of memories, run by the engine's supervisor.
+
+mod consolidation;
+mod embedding;
+mod maintenance;
+
+use memoird_engine::WorkError;
+
+use crate::error::MemoryError;
+use crate::service::Memories;
+
+/// Starts all workers.
+pub(crate) fn start(memories: &Memories) {
+    let engine = &memories.shared.engine;
+    engine.run_worker(maintenance::MaintenanceWorker::new(memories.clone()));
+    engine.run_worker(embedding::EmbeddingWorker::new(memories.clone()));
+    engine.run_worker(consolidation::ConsolidationWorker::new(memories.clone()));
+}
+
+fn work_error(error: &MemoryError) -> WorkError {
+    WorkError(format!("{error:?}"))
+}

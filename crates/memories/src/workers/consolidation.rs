@@ -1,0 +1,187 @@
+//! Consolidation: once in a while memories are looked at by how they were recalled, and those
+//! that proved themselves are pinned. Users know it as the dream sweep.
+
+use std::time::Duration;
+
+use memoird_core::ids::TenantId;
+use memoird_core::time::Timestamp;
+use memoird_engine::{WorkError, Worker};
+use tracing::info;
+
+use super::work_error;
+use crate::error::MemoryError;
+use crate::files::time::ms;
+use crate::files::{DreamRow, ForgetFilter, MemoryReader};
+use crate::rules::Pin;
+use crate::rules::consolidation::{ConsolidationPlan, Evidence, plan};
+use crate::service::{Memories, Touch};
+
+/// Memories of one read.
+const PAGE_MAX: usize = 1_000;
+/// The pause between two looks for tenants that are due; a consolidation is late by no more.
+const LOOK_MAX: Duration = Duration::from_secs(600);
+
+/// The worker that consolidates when it is time.
+pub(super) struct ConsolidationWorker {
+    memories: Memories,
+    /// Tenants of this look that were not looked at yet.
+    tenants: Vec<TenantId>,
+}
+
+impl ConsolidationWorker {
+    pub(super) fn new(memories: Memories) -> Self {
+        Self {
+            memories,
+            tenants: Vec::new(),
+        }
+    }
+
+    async fn look(&mut self, interval: Duration) -> Result<(), MemoryError> {
+        let Some(tenant) = self.tenants.pop() else {
+            self.tenants = self.memories.tenants().await?;
+            return Ok(());
+        };
+        let read = |reader: &MemoryReader<'_>| reader.consolidated_at();
+        let last = self.memories.read(&tenant, read).await?;
+        let now_ms = self.memories.now().as_ms();
+        // A clock that went back does not put it off for good.
+        let is_due = last.is_none_or(|last| (now_ms - last.as_ms()).abs() >= ms(interval));
+        if is_due {
+            self.memories.consolidate_tenant(&tenant, false).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Worker for ConsolidationWorker {
+    fn name(&self) -> &'static str {
+        "dreamer"
+    }
+
+    async fn wait(&mut self) {
+        if self.tenants.is_empty() {
+            tokio::time::sleep(LOOK_MAX).await;
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let interval = self.memories.config().consolidation_interval;
+        let Some(interval) = interval.filter(|_| self.memories.is_on()) else {
+            self.tenants.clear();
+            return Ok(());
+        };
+        self.look(interval)
+            .await
+            .map_err(|error| work_error(&error))
+    }
+}
+
+impl Memories {
+    /// Consolidates the memories of one tenant, or of all that have any; gives a report for
+    /// each, a JSON object.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written.
+    pub async fn consolidate(
+        &self,
+        tenant: Option<&TenantId>,
+        dry_run: bool,
+    ) -> Result<Vec<(TenantId, String)>, MemoryError> {
+        let tenants = match tenant {
+            Some(tenant) => vec![tenant.clone()],
+            None => self.tenants().await?,
+        };
+        let mut reports = Vec::with_capacity(tenants.len());
+        for tenant in tenants {
+            let report = self.consolidate_tenant(&tenant, dry_run).await?;
+            reports.push((tenant, report));
+        }
+        Ok(reports)
+    }
+
+    /// Consolidates one tenant. Cut off anywhere, the next time finds what is left to do: it
+    /// goes by what the memories and their recalls say.
+    async fn consolidate_tenant(
+        &self,
+        tenant: &TenantId,
+        dry_run: bool,
+    ) -> Result<String, MemoryError> {
+        let now = self.now();
+        let evidence = self.evidence(tenant, now).await?;
+        let settings = self.config().consolidation.clone();
+        let plan = plan(&evidence, now, &settings);
+        if !dry_run {
+            self.carry_out(tenant, &plan, now).await?;
+            info!(
+                %tenant,
+                considered = evidence.len(),
+                pinned = plan.promote.len(),
+                unpinned = plan.demote.len(),
+                deleted = plan.delete.len(),
+                "a dream sweep is done"
+            );
+        }
+        Ok(plan.report(now, &settings).to_string())
+    }
+
+    /// All current memories, with what their recalls say.
+    async fn evidence(
+        &self,
+        tenant: &TenantId,
+        now: Timestamp,
+    ) -> Result<Vec<Evidence>, MemoryError> {
+        let (mut evidence, mut after) = (Vec::new(), None);
+        loop {
+            let read = move |reader: &MemoryReader<'_>| reader.evidence_page(after, PAGE_MAX, now);
+            let page = self.read(tenant, read).await?;
+            let Some(last) = page.last() else {
+                return Ok(evidence);
+            };
+            after = Some(last.memory.id);
+            evidence.extend(page.iter().map(evidence_of));
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        tenant: &TenantId,
+        plan: &ConsolidationPlan,
+        now: Timestamp,
+    ) -> Result<(), MemoryError> {
+        let (promote, demote) = (plan.promote.clone(), plan.demote.clone());
+        let promoted = self
+            .write(tenant, move |writer| {
+                let promoted = writer.pin(&promote, Pin::Consolidation, now)?;
+                writer.unpin(&demote, now)?;
+                writer.set_consolidated_at(now)?;
+                Ok((promoted, Touch::All))
+            })
+            .await?;
+        self.state(tenant).counters.count_promoted(promoted as u64);
+        for &id in &plan.delete {
+            let filter = ForgetFilter::One { id, subject: None };
+            match self.forget_all(tenant, filter, now).await {
+                // Somebody else may have been quicker.
+                Err(error) if !error.is_refusal() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn evidence_of(row: &DreamRow) -> Evidence {
+    Evidence {
+        id: row.memory.id,
+        kind: row.memory.kind,
+        pin: row.memory.pin,
+        pin_changed_at: row.pin_changed_at,
+        created_at: row.memory.created_at,
+        updated_at: row.memory.updated_at,
+        recalls: row.recalls,
+        distinct_queries: row.queries,
+        distinct_days: row.days,
+        last_recall: row.last.or(row.memory.recalled_at),
+        mean_score: row.score_mean,
+    }
+}

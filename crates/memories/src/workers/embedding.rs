@@ -1,0 +1,293 @@
+//! Embedding what is remembered, off every call's path: from a queue on disk, so that a
+//! restart loses nothing, and again when the model changes.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::ids::TenantId;
+use memoird_core::time::Timestamp;
+use memoird_engine::{EngineError, WorkError, Worker};
+use tracing::{info, warn};
+
+use super::work_error;
+use crate::embedder::{EmbedError, Embedder, Purpose};
+use crate::error::MemoryError;
+use crate::files::time::after;
+use crate::files::{Due, Embedding, MemoryReader};
+use crate::service::{Memories, Touch};
+
+/// Memories that are looked at in one step for whether they have a vector.
+const BACKFILL_MAX: usize = 1_000;
+/// How long one call of an embedder may take, whatever it thinks itself.
+const EMBED_WAIT: Duration = Duration::from_secs(120);
+/// The longest pause before a text is tried again.
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// The longest sleep when something is due later.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// The worker that does it.
+pub(super) struct EmbeddingWorker {
+    memories: Memories,
+    /// Tenants whose files know which model is in use.
+    prepared: HashSet<TenantId>,
+    /// Tenants with texts that are due again later.
+    later: BTreeSet<(Timestamp, TenantId)>,
+}
+
+/// How far a tenant is.
+enum Left {
+    /// Nothing waits.
+    Nothing,
+    /// More is to be done now.
+    More,
+    /// More is due then.
+    Later(Timestamp),
+}
+
+impl EmbeddingWorker {
+    pub(super) fn new(memories: Memories) -> Self {
+        Self {
+            memories,
+            prepared: HashSet::new(),
+            later: BTreeSet::new(),
+        }
+    }
+
+    /// One batch of a tenant's texts.
+    async fn embed(&mut self, tenant: &TenantId) -> Result<Left, MemoryError> {
+        let memories = &self.memories;
+        let embedder = memories.config().embedder.clone();
+        if !self.prepared.contains(tenant) {
+            let model = embedder
+                .as_ref()
+                .map(|embedder| embedder.model().to_owned());
+            let set = memories.write(tenant, move |writer| {
+                let is_new = writer.set_embedding_model(model.as_deref())?;
+                Ok((is_new, Touch::Nothing))
+            });
+            let is_new = set.await?;
+            self.prepared.insert(tenant.clone());
+            if let (true, Some(embedder)) = (is_new, &embedder) {
+                info!(%tenant, model = embedder.model(), "memories are embedded anew");
+            }
+        }
+        let Some(embedder) = embedder else {
+            return Ok(Left::Nothing);
+        };
+        let now = memories.now();
+        let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
+        let wanted = model.clone();
+        let read = move |reader: &MemoryReader<'_>| {
+            let due = reader.embeddings_due(&model, now, count)?;
+            Ok((due, reader.embeddings_next_due(now)?))
+        };
+        let (due, next) = memories.read(tenant, read).await?;
+        if !due.is_empty() {
+            memories.embed_batch(tenant, &embedder, due).await?;
+            return Ok(Left::More);
+        }
+        let fill = memories.write(tenant, move |writer| {
+            let left = writer.backfill(BACKFILL_MAX, now)?;
+            // What is queued, but is being forgotten, is not due.
+            let is_due = !writer.embeddings_due(&wanted, now, 1)?.is_empty();
+            Ok((left > 0 || is_due, Touch::Nothing))
+        });
+        Ok(match (fill.await?, next) {
+            (true, _) => Left::More,
+            (false, Some(due)) => Left::Later(due),
+            (false, None) => Left::Nothing,
+        })
+    }
+
+    fn wake_what_is_due(&mut self) {
+        let now = self.memories.now();
+        while self.later.first().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, tenant)) = self.later.pop_first() {
+                self.memories.shared.embedding.add(&tenant);
+            }
+        }
+    }
+}
+
+impl Worker for EmbeddingWorker {
+    fn name(&self) -> &'static str {
+        "embedder"
+    }
+
+    async fn wait(&mut self) {
+        loop {
+            self.wake_what_is_due();
+            let queued = self.memories.shared.embedding.wait();
+            let Some((due, _)) = self.later.first() else {
+                return queued.await;
+            };
+            let ahead_ms = due.as_ms() - self.memories.now().as_ms();
+            let pause = Duration::from_millis(u64::try_from(ahead_ms).unwrap_or(0).max(1));
+            tokio::select! {
+                () = queued => return,
+                () = tokio::time::sleep(pause.min(SLEEP_MAX)) => {}
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let Some(tenant) = self.memories.shared.embedding.take() else {
+            return Ok(());
+        };
+        let left = self.embed(&tenant).await;
+        match left {
+            Ok(Left::Nothing) => {}
+            Ok(Left::More) | Err(_) => self.memories.shared.embedding.add(&tenant),
+            Ok(Left::Later(due)) => {
+                self.later.insert((due, tenant));
+            }
+        }
+        left.map(drop).map_err(|error| work_error(&error))
+    }
+}
+
+impl Memories {
+    /// Embeds texts and stores their vectors; of texts that the embedder refuses all
+    /// together, each alone.
+    async fn embed_batch(
+        &self,
+        tenant: &TenantId,
+        embedder: &Arc<dyn Embedder>,
+        due: Vec<Due>,
+    ) -> Result<(), MemoryError> {
+        match self.vectors(embedder, &due).await {
+            Ok(vectors) => {
+                self.store_vectors(tenant, embedder.model(), due, vectors)
+                    .await
+            }
+            Err(EmbedError::Refused { .. }) if due.len() > 1 => {
+                for text in due {
+                    let alone = vec![text];
+                    // What is not the text's fault befalls the next one as well.
+                    Box::pin(self.embed_batch(tenant, embedder, alone)).await?;
+                }
+                Ok(())
+            }
+            // The next life of the daemon finds them in the queue as they were.
+            Err(_) if self.shared.engine.stopping().is_cancelled() => {
+                Err(EngineError::Stopping.into())
+            }
+            Err(error) => {
+                let detail = error.to_string();
+                let is_refused = matches!(error, EmbedError::Refused { .. });
+                self.put_off(tenant, due, &error).await?;
+                // Whatever else is due would fail as well: the worker takes a pause.
+                match is_refused {
+                    true => Ok(()),
+                    false => Err(MemoryError::EmbedderFailed { detail }),
+                }
+            }
+        }
+    }
+
+    async fn vectors(
+        &self,
+        embedder: &Arc<dyn Embedder>,
+        due: &[Due],
+    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let texts = due.iter().map(|due| due.content.clone()).collect();
+        let later = |problem: String| EmbedError::Later {
+            problem,
+            after: None,
+        };
+        let embedding = embedder.embed(Purpose::Memory, texts);
+        let stopping = self.shared.engine.stopping();
+        let vectors = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return Err(later("the daemon stops".to_owned())),
+            answer = tokio::time::timeout(EMBED_WAIT, embedding) => {
+                answer.map_err(|_| later(format!("no answer in {EMBED_WAIT:?}")))??
+            }
+        };
+        match (vectors.len(), due.len()) {
+            (given, wanted) if given == wanted => Ok(vectors),
+            (given, wanted) => Err(later(format!("{given} vectors for {wanted} texts"))),
+        }
+    }
+
+    async fn store_vectors(
+        &self,
+        tenant: &TenantId,
+        model: &str,
+        due: Vec<Due>,
+        vectors: Vec<Vec<f32>>,
+    ) -> Result<(), MemoryError> {
+        let (model, now): (Arc<str>, _) = (model.into(), self.now());
+        let config = self.config();
+        let (merged, given_up) = self
+            .write(tenant, move |writer| {
+                let (mut merged, mut given_up) = (0_u64, 0_u64);
+                for (text, values) in due.into_iter().zip(vectors) {
+                    let embedding = Embedding {
+                        model: Arc::clone(&model),
+                        values,
+                    };
+                    match writer.embedded(text.id, text.revision, &embedding) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        // No vector at all: it would be none the next time either.
+                        Err(refusal @ MemoryError::Invalid { .. }) => {
+                            let problem = refusal.to_string();
+                            writer.embed_failed(text.id, text.revision, &problem, now, true)?;
+                            given_up += 1;
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                    // Says another one the same, the newer of the two goes on.
+                    let near = writer.near_by_cosine(text.id, config.near_cosine, now)?;
+                    if let Some(other) = near {
+                        let (older, newer) = (text.id.min(other), text.id.max(other));
+                        merged += u64::from(writer.merge(older, newer, now)?);
+                    }
+                }
+                let touch = match merged {
+                    0 => Touch::Nothing,
+                    _ => Touch::All,
+                };
+                Ok(((merged, given_up), touch))
+            })
+            .await?;
+        let state = self.state(tenant);
+        state.counters.count_merged(merged);
+        state.counters.count_embedding_failed(given_up);
+        Ok(())
+    }
+
+    /// Texts that could not be embedded are due again later, or given up.
+    async fn put_off(
+        &self,
+        tenant: &TenantId,
+        due: Vec<Due>,
+        error: &EmbedError,
+    ) -> Result<(), MemoryError> {
+        let asked = match error {
+            EmbedError::Later { after, .. } => after.unwrap_or_default(),
+            // Nothing of it is the texts' fault.
+            EmbedError::Misconfigured { .. } => return Ok(()),
+            EmbedError::Refused { .. } => Duration::ZERO,
+        };
+        let give_up = matches!(error, EmbedError::Refused { .. });
+        if give_up {
+            warn!(%tenant, %error, "a memory is found by words only");
+            let state = self.state(tenant);
+            state.counters.count_embedding_failed(due.len() as u64);
+        }
+        let (problem, now) = (error.to_string(), self.now());
+        self.write(tenant, move |writer| {
+            for text in due {
+                let grown = Duration::from_secs(1 << text.tries.min(10));
+                let again = after(now, grown.max(asked).min(PAUSE_MAX));
+                writer.embed_failed(text.id, text.revision, &problem, again, give_up)?;
+            }
+            Ok(((), Touch::Nothing))
+        })
+        .await
+    }
+}

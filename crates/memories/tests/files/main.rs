@@ -1,0 +1,23 @@
+//! What a tenant's file of memories must do, and what it must survive. Asked through its
+//! public face; where it is about bytes at rest, the file itself is looked at.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
+#![allow(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of a reader of one lifetime is none of a reader of any"
+)]
+
+mod consolidation;
+mod embedding;
+mod extraction;
+mod files;
+mod forget;
+mod kit;
+mod model;
+mod recall;
+mod remember;
+mod traces;
+mod update;

@@ -1,0 +1,185 @@
+//! Dream sweeps: when it is time, once, and with nothing done by a dry run.
+
+use std::time::Duration;
+
+use memoird_core::ids::MemoryId;
+use memoird_memories::RecallRequest;
+use memoird_memories::rules::Pin;
+use tokio::time::sleep;
+
+use super::{ANN, Daemon, acme, query, world};
+use crate::world::Bot;
+use crate::world::{Config, unswept};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// Without sweeps by themselves.
+fn asked_only() -> Config {
+    let mut config = unswept();
+    config.long_term.consolidation_interval = None;
+    config
+}
+
+/// Recalls a memory by two queries on two days: enough to be pinned.
+async fn prove(bot: &Bot, words: &str) {
+    for extra in ["please", "again", "once more"] {
+        let asked = RecallRequest {
+            limit: 1,
+            ..query(ANN, &format!("{words} {extra}"))
+        };
+        assert_eq!(bot.recall(asked).await.unwrap().hits.len(), 1);
+        sleep(DAY / 2).await;
+    }
+}
+
+async fn dream(bot: &Bot, dry_run: bool) -> String {
+    let reports = bot
+        .memories
+        .consolidate(Some(&bot.tenant.id), dry_run)
+        .await
+        .unwrap();
+    assert_eq!(reports.len(), 1);
+    reports[0].1.clone()
+}
+
+/// A number of a report.
+fn number(report: &str, name: &str) -> u64 {
+    let (_, rest) = report.split_once(&format!("\"{name}\":")).unwrap();
+    rest.split([',', '}']).next().unwrap().parse().unwrap()
+}
+
+async fn pin_of(bot: &Bot, id: MemoryId) -> Option<Pin> {
+    bot.memory(id).await.unwrap().pin
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_proved_itself_is_pinned_and_a_dry_run_changes_nothing() {
+    let mut world = world();
+    world.config = asked_only();
+    let bot = acme(&world.open().await);
+    let (tea, chess) = (
+        bot.learn(ANN, "likes tea").await,
+        bot.learn(ANN, "likes chess").await,
+    );
+    prove(&bot, "tea").await;
+    assert!(!bot.manifest(ANN).await.contains("pinned"));
+    let dry = dream(&bot, true).await;
+    assert_eq!(
+        (number(&dry, "promoted"), number(&dry, "considered")),
+        (1, 2)
+    );
+    assert_eq!(pin_of(&bot, tea).await, None);
+    let real = dream(&bot, false).await;
+    assert_eq!(dry, real, "the same report");
+    assert_eq!(
+        (pin_of(&bot, tea).await, pin_of(&bot, chess).await),
+        (Some(Pin::Consolidation), None)
+    );
+    assert!(
+        bot.manifest(ANN).await.contains("pinned"),
+        "the one in the cache was old"
+    );
+    assert_eq!(bot.memories.counts(&bot.tenant.id).promoted, 1);
+    assert_eq!(number(&dream(&bot, false).await, "promoted"), 0);
+    // Not used any more.
+    sleep(61 * DAY).await;
+    assert_eq!(number(&dream(&bot, false).await, "demoted"), 1);
+    assert_eq!(pin_of(&bot, tea).await, None);
+    assert!(
+        bot.memory(chess).await.is_ok(),
+        "nothing is deleted without a policy"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_policy_lets_go_is_forgotten() {
+    let mut world = world();
+    world.config = asked_only();
+    // Of kind project.
+    world.config.long_term.consolidation.retention_days = [None, None, Some(90), None];
+    let bot = acme(&world.open().await);
+    let id = bot.learn(ANN, "ships on Friday").await;
+    sleep(89 * DAY).await;
+    assert_eq!(number(&dream(&bot, false).await, "deleted"), 0);
+    assert!(bot.manifest(ANN).await.contains("Friday"));
+    sleep(2 * DAY).await;
+    assert_eq!(number(&dream(&bot, true).await, "deleted"), 1);
+    assert!(bot.memory(id).await.is_ok());
+    assert_eq!(number(&dream(&bot, false).await, "deleted"), 1);
+    assert!(super::is_not_found(&bot.memory(id).await));
+    assert_eq!(bot.manifest(ANN).await, "");
+}
+
+#[test]
+fn a_sweep_comes_when_it_is_time_also_over_a_restart_and_not_twice() {
+    let mut daemon = Daemon::new(asked_only());
+    let (tea, chess) = daemon.live(async |engine, _| {
+        let bot = acme(engine);
+        let tea = bot.learn(ANN, "likes tea").await;
+        let chess = bot.learn(ANN, "likes chess").await;
+        prove(&bot, "tea").await;
+        (tea, chess)
+    });
+    daemon.config = unswept();
+    daemon.live(async |engine, _| {
+        let bot = acme(engine);
+        sleep(HOUR).await;
+        assert_eq!(
+            pin_of(&bot, tea).await,
+            Some(Pin::Consolidation),
+            "there was none so far"
+        );
+        // A sweep came too early for it, the next one does not.
+        prove(&bot, "chess").await;
+        sleep(33 * HOUR).await;
+        assert_eq!(pin_of(&bot, chess).await, Some(Pin::Consolidation));
+        assert_eq!(bot.memories.counts(&bot.tenant.id).promoted, 2);
+    });
+    let go = daemon.live(async |engine, _| {
+        let bot = acme(engine);
+        let go = bot.learn(ANN, "likes go").await;
+        // The next sweep finds one recall of it, and the one after that all of them.
+        prove_at_once(&bot, "go").await;
+        go
+    });
+    for hour in 0..48 {
+        let pinned = daemon.live(async |engine, _| {
+            sleep(HOUR).await;
+            pin_of(&acme(engine), go).await.is_some()
+        });
+        if pinned {
+            assert!((1..6).contains(&hour), "after {hour} hours");
+            return;
+        }
+    }
+    panic!("short lives put sweeps off for good");
+}
+
+/// The same in one day, over midnight.
+async fn prove_at_once(bot: &Bot, words: &str) {
+    for extra in ["please", "again", "once more"] {
+        bot.recall(RecallRequest {
+            limit: 1,
+            ..query(ANN, &format!("{words} {extra}"))
+        })
+        .await
+        .unwrap();
+        sleep(8 * HOUR).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_dreams_of_tenants_without_memories() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    assert!(
+        bot.memories
+            .consolidate(None, false)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    bot.learn(ANN, "likes tea").await;
+    assert_eq!(bot.memories.consolidate(None, true).await.unwrap().len(), 1);
+}

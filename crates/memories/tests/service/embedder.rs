@@ -1,0 +1,149 @@
+//! An embedder that does what the test says: its vectors are counts of words, some of which
+//! mean the same.
+
+use std::future::pending;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
+
+/// Words that mean what the first of them means.
+const ALIKE: [&[&str]; 3] = [
+    &["likes", "enjoys", "loves"],
+    &["tea", "infusion"],
+    &["city", "town"],
+];
+
+/// How it feels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Mood {
+    /// It answers.
+    Fine,
+    /// It is away, and says when to come again.
+    Away(Option<Duration>),
+    /// Its key is wrong.
+    Misconfigured,
+    /// It says nothing.
+    Hangs,
+}
+
+#[derive(Debug)]
+pub(super) struct ScriptedEmbedder {
+    model: String,
+    batch_max: usize,
+    dimension: AtomicUsize,
+    mood: Mutex<Mood>,
+    asked: Mutex<Vec<(Purpose, Vec<String>)>>,
+}
+
+impl ScriptedEmbedder {
+    pub(super) fn new(model: &str) -> Self {
+        Self {
+            model: model.to_owned(),
+            batch_max: 4,
+            dimension: AtomicUsize::new(256),
+            mood: Mutex::new(Mood::Fine),
+            asked: Mutex::default(),
+        }
+    }
+
+    pub(super) fn feels(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    pub(super) fn set_dimension(&self, dimension: usize) {
+        self.dimension.store(dimension, Ordering::Relaxed);
+    }
+
+    /// Calls so far.
+    pub(super) fn calls(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+
+    /// Which call, from 0, was the first one with this text.
+    pub(super) fn first_call_with(&self, text: &str) -> Option<usize> {
+        let asked = self.asked.lock().unwrap();
+        asked
+            .iter()
+            .position(|(_, texts)| texts.iter().any(|asked| asked == text))
+    }
+
+    /// How often this text was to be embedded as a memory's.
+    pub(super) fn times(&self, text: &str) -> usize {
+        let asked = self.asked.lock().unwrap();
+        let of_memories = asked
+            .iter()
+            .filter(|(purpose, _)| *purpose == Purpose::Memory);
+        of_memories
+            .flat_map(|(_, texts)| texts)
+            .filter(|asked| *asked == text)
+            .count()
+    }
+
+    /// True when any text that it was given holds this.
+    pub(super) fn saw(&self, piece: &str) -> bool {
+        let asked = self.asked.lock().unwrap();
+        asked
+            .iter()
+            .flat_map(|(_, texts)| texts)
+            .any(|text| text.contains(piece))
+    }
+
+    fn vector(&self, text: &str) -> Vec<f32> {
+        let dimension = self.dimension.load(Ordering::Relaxed);
+        let mut vector = vec![0.0_f32; dimension];
+        if text.contains("meaningless") {
+            return vector;
+        }
+        for word in text.to_lowercase().split(|c: char| !c.is_alphanumeric()) {
+            if word.is_empty() {
+                continue;
+            }
+            let alike = ALIKE.iter().find(|alike| alike.contains(&word));
+            vector[place(alike.map_or(word, |alike| alike[0]), dimension)] += 1.0;
+        }
+        let length = vector
+            .iter()
+            .map(|value| value * value)
+            .sum::<f32>()
+            .sqrt()
+            .max(1.0);
+        vector.iter().map(|value| value / length).collect()
+    }
+}
+
+/// FNV-1a: the same for ever.
+fn place(word: &str, dimension: usize) -> usize {
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325, fold);
+    usize::try_from(hash % dimension as u64).unwrap()
+}
+
+impl Embedder for ScriptedEmbedder {
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn embed(&self, purpose: Purpose, texts: Vec<String>) -> Embeddings<'_> {
+        self.asked.lock().unwrap().push((purpose, texts.clone()));
+        let mood = self.mood.lock().unwrap().clone();
+        Box::pin(async move {
+            let problem = "it was told to".to_owned();
+            match mood {
+                Mood::Fine => {}
+                Mood::Away(after) => return Err(EmbedError::Later { problem, after }),
+                Mood::Misconfigured => return Err(EmbedError::Misconfigured { problem }),
+                Mood::Hangs => pending().await,
+            }
+            if texts.iter().any(|text| text.contains("unspeakable")) {
+                return Err(EmbedError::Refused { problem });
+            }
+            Ok(texts.iter().map(|text| self.vector(text)).collect())
+        })
+    }
+}

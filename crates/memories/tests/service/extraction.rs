@@ -1,0 +1,408 @@
+//! Leases of turns: handed out until somebody says what was found in them, and never what
+//! was forgotten.
+
+use std::time::Duration;
+
+use memoird_core::ids::{Generation, LeaseId};
+use memoird_engine::Durability;
+use memoird_memories::rules::{MemoryKind, Origin, Outcome, Visibility};
+use memoird_memories::{
+    ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetRequest, MemoryError, RememberRequest,
+};
+use memoird_store::encoding;
+use tokio::time::sleep;
+
+use super::{ANN, BOB, Daemon, acme, fact, from, query_in, subject, world};
+use crate::bot::saying;
+use crate::kit::session_id;
+use crate::world::Bot;
+use crate::world::{Folder, World, unswept};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How long a lease runs.
+const LEASE: Duration = Duration::from_secs(300);
+
+fn found(content: &str, seqs: &[u64]) -> ExtractedFact {
+    ExtractedFact {
+        kind: MemoryKind::Project,
+        visibility: Visibility::Private,
+        polarity: None,
+        content: content.to_owned(),
+        tags: Vec::new(),
+        importance: None,
+        observed_at: None,
+        expires_at: None,
+        supersedes: None,
+        seqs: seqs.to_vec(),
+    }
+}
+
+/// The numbers of the turns that were handed out.
+fn seqs(lease: &ExtractionLease) -> Vec<u64> {
+    let placed = lease
+        .turns
+        .iter()
+        .map(|content| encoding::open_placed(content).unwrap().0);
+    placed.collect()
+}
+
+impl Bot {
+    async fn lease_of(
+        &self,
+        generation: Option<Generation>,
+        whose: Option<&str>,
+    ) -> Result<ExtractionLease, MemoryError> {
+        let session = session_id("s");
+        let whose = whose.map(subject);
+        self.memories
+            .lease_extraction(&self.tenant, &session, generation, whose)
+            .await
+    }
+
+    async fn lease(&self) -> ExtractionLease {
+        self.lease_of(None, None).await.unwrap()
+    }
+
+    async fn commit(
+        &self,
+        lease: Option<LeaseId>,
+        facts: Vec<ExtractedFact>,
+    ) -> Result<ExtractionOutcome, MemoryError> {
+        self.memories
+            .commit_extraction(&self.tenant, lease.unwrap(), facts)
+            .await
+    }
+
+    async fn tell_all(&self, texts: &[&str]) {
+        for text in texts {
+            self.tell("s", ANN, text).await;
+        }
+    }
+}
+
+fn is_lost<T>(answer: &Result<T, MemoryError>) -> bool {
+    matches!(answer, Err(MemoryError::LeaseLost))
+}
+
+fn is_held<T>(answer: &Result<T, MemoryError>) -> bool {
+    matches!(answer, Err(MemoryError::LeaseHeld { .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_are_looked_at_once() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.learn(ANN, "is known already").await;
+    bot.tell_all(&["I like tea", "and chess"]).await;
+    let lease = bot.lease().await;
+    assert_eq!((seqs(&lease), lease.cursor_seq), (vec![1, 2], 0));
+    assert!(lease.manifest.contains("is known already"));
+    for piece in ["I like tea", "is known already", "[2 ", "2023-11-14"] {
+        assert!(lease.prompt.contains(piece), "{piece}\n{}", lease.prompt);
+    }
+    assert!(is_held(&bot.lease_of(None, None).await));
+
+    let facts = vec![found("likes tea", &[1]), found("likes chess", &[])];
+    let outcome = bot.commit(lease.lease, facts).await.unwrap();
+    assert_eq!(outcome.cursor_seq, 2);
+    let memories: Vec<_> = outcome
+        .results
+        .iter()
+        .map(|result| &result.memory)
+        .collect();
+    assert_eq!(memories[0].source.as_ref().unwrap().seqs, [1]);
+    assert_eq!(memories[1].source.as_ref().unwrap().seqs, [1, 2]);
+    assert_eq!(
+        (memories[0].origin, memories[0].subject.as_str()),
+        (Origin::Extraction, ANN)
+    );
+    assert_eq!(memories[0].observed_at.as_ms() / 1_000, 1_700_000_000);
+    assert!(
+        is_lost(&bot.commit(lease.lease, Vec::new()).await),
+        "it is over"
+    );
+
+    let nothing = bot.lease().await;
+    assert_eq!((nothing.lease, nothing.cursor_seq), (None, 2));
+    bot.tell_all(&["and go"]).await;
+    assert_eq!(
+        seqs(&bot.lease().await),
+        [3],
+        "what an extraction stored skips nothing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_committed_in_time_leaves_the_turns_where_they_were() {
+    let mut world = world();
+    world.config.sessions.session_ttl = 10 * LEASE;
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["I like tea"]).await;
+    let lost = bot.lease().await.lease;
+    sleep(LEASE - SECOND).await;
+    assert!(is_held(&bot.lease_of(None, None).await));
+    sleep(SECOND).await;
+    assert!(is_lost(
+        &bot.commit(lost, vec![found("likes tea", &[])]).await
+    ));
+    let again = bot.lease().await;
+    assert_eq!(seqs(&again), [1]);
+    assert!(
+        is_lost(&bot.commit(lost, vec![found("likes tea", &[])]).await),
+        "another has it"
+    );
+    bot.commit(again.lease, vec![found("likes tea", &[])])
+        .await
+        .unwrap();
+    assert_eq!(bot.listed(ANN).await, ["likes tea"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_stores_all_or_nothing() {
+    let mut world = world();
+    world.config.long_term.limits.memories = 2;
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["I like tea"]).await;
+    let lease = bot.lease().await;
+    let too_many = ["one", "two", "three"]
+        .map(|content| found(content, &[]))
+        .to_vec();
+    assert!(bot.commit(lease.lease, too_many).await.is_err());
+    let foreign = vec![found("one", &[]), found("two", &[7])];
+    assert!(
+        bot.commit(lease.lease, foreign).await.is_err(),
+        "turn 7 is not leased"
+    );
+    let stranger = bot.learn(BOB, "of Bob").await;
+    let supersedes = ExtractedFact {
+        supersedes: Some(stranger),
+        ..found("one", &[])
+    };
+    assert!(bot.commit(lease.lease, vec![supersedes]).await.is_err());
+    assert!(bot.listed(ANN).await.is_empty());
+    let outcome = bot
+        .commit(lease.lease, vec![found("one", &[])])
+        .await
+        .unwrap();
+    assert_eq!(
+        (outcome.cursor_seq, outcome.results[0].outcome),
+        (1, Outcome::Created)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_in_which_the_bot_remembered_are_skipped() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["one", "two"]).await;
+    bot.remember(RememberRequest {
+        source: from("s", &[1]),
+        ..fact(ANN, "x")
+    })
+    .await
+    .unwrap();
+    let lease = bot.lease().await;
+    assert_eq!(
+        (lease.lease, lease.cursor_seq),
+        (None, 2),
+        "it had seen all of them"
+    );
+    bot.tell_all(&["three"]).await;
+    assert_eq!(seqs(&bot.lease().await), [3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_generation_that_ended_is_looked_at_until_its_retention() {
+    let mut world = world();
+    world.config.journal.retention = Duration::from_secs(600);
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["one", "two"]).await;
+    let ended = bot.end("s").await.unwrap().head.generation;
+    let lease = bot.lease_of(None, Some(ANN)).await.unwrap();
+    assert_eq!((seqs(&lease), lease.generation), (vec![1, 2], Some(ended)));
+    bot.commit(lease.lease, vec![found("likes tea", &[2])])
+        .await
+        .unwrap();
+    bot.tell_all(&["a new life"]).await;
+    assert_eq!(
+        seqs(&bot.lease().await),
+        [1],
+        "each life has a cursor of its own"
+    );
+    let old = bot.lease_of(Some(ended), Some(ANN)).await.unwrap();
+    assert_eq!((old.lease, old.cursor_seq), (None, 2));
+    sleep(Duration::from_secs(3_600)).await;
+    assert!(bot.lease_of(Some(ended), Some(ANN)).await.is_err());
+}
+
+/// Whose a chat was in an earlier life is not whose it is today.
+#[tokio::test(start_paused = true)]
+async fn turns_of_an_earlier_life_are_not_given_to_whoever_speaks_now() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.tell("s", ANN, "Ann's secret").await;
+    let anns = bot.end("s").await.unwrap().head.generation;
+    bot.tell("s", BOB, "hello").await;
+    match bot.lease_of(Some(anns), None).await {
+        Ok(lease) => {
+            let outcome = bot
+                .commit(lease.lease, vec![found("a secret", &[])])
+                .await
+                .unwrap();
+            assert_eq!(outcome.results[0].memory.subject, subject(ANN));
+        }
+        Err(MemoryError::Invalid { field, .. }) => {
+            assert_eq!(field, "subject");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_histories_come_in_pieces() {
+    let mut world = world();
+    world.config.long_term.limits.lease_turns = 3;
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["1", "2", "3", "4", "5", "6", "7"]).await;
+    for expected in [&[1, 2, 3][..], &[4, 5, 6], &[7]] {
+        let lease = bot.lease().await;
+        assert_eq!(seqs(&lease), expected);
+        bot.commit(lease.lease, vec![found(&format!("{expected:?}"), expected)])
+            .await
+            .unwrap();
+    }
+    assert_eq!(bot.lease().await.lease, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_journal_the_live_history_is_looked_at() {
+    let mut config = unswept();
+    config.journal.durability = Durability::Off;
+    config.limits.max_history_turns = 2;
+    let world = World {
+        memories: Some(Folder::new()),
+        ..World::new(config)
+    };
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["anchor", "2", "3"]).await;
+    let lease = bot.lease().await;
+    bot.commit(lease.lease, Vec::new()).await.unwrap();
+    bot.tell_all(&["4", "5", "6", "7"]).await;
+    // The cursor's turn and one behind it have left: what is there is looked at.
+    assert_eq!(seqs(&bot.lease().await), [6, 7]);
+    bot.end("s").await.unwrap();
+    assert!(bot.lease_of(None, Some(ANN)).await.is_err());
+}
+
+/// A journal that lags behind its answers loses turns in a crash; the cursor, which does
+/// not, then stands behind the last of them.
+#[test]
+fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
+    let mut config = unswept();
+    config.journal.durability = Durability::Interval;
+    let mut daemon = Daemon::new(config);
+    daemon.live(async |engine, world| {
+        let bot = acme(engine);
+        bot.tell_all(&["1", "2"]).await;
+        sleep(5 * SECOND).await;
+        world.store.fail_commits(1_000_000);
+    });
+    daemon.live(async |engine, world| {
+        world.store.forgive();
+        let bot = acme(engine);
+        let generation = bot.view("s").await.unwrap().head.generation;
+        // What the memories remember of the turns that were lost.
+        let store = world
+            .memories
+            .as_ref()
+            .unwrap()
+            .files
+            .tenant(&bot.tenant.id)
+            .unwrap();
+        let now = memoird_core::time::Timestamp::from_ms(1_700_000_000_000);
+        store
+            .write_one(move |writer| {
+                writer.skip_turns(&session_id("s"), generation, &subject(ANN), 9, now)
+            })
+            .unwrap();
+        let lease = bot.lease().await;
+        assert_eq!(seqs(&lease), [1, 2]);
+        let outcome = bot
+            .commit(lease.lease, vec![found("likes tea", &[2])])
+            .await
+            .unwrap();
+        assert_eq!(outcome.cursor_seq, 2, "the next ones come after these");
+        bot.tell_all(&["3"]).await;
+        let lease = bot.lease().await;
+        assert_eq!(seqs(&lease), [3]);
+        bot.commit(lease.lease, vec![found("likes chess", &[])])
+            .await
+            .unwrap();
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_before_a_subject_was_forgotten_is_never_handed_out() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["one", "two"]).await;
+    bot.learn(ANN, "likes tea").await;
+    sleep(SECOND).await;
+    bot.forget(ForgetRequest::Subject(subject(ANN)))
+        .await
+        .unwrap();
+    let lease = bot.lease().await;
+    assert_eq!((lease.lease, lease.cursor_seq), (None, 2));
+    assert!(!lease.prompt.contains("one"));
+    sleep(SECOND).await;
+    bot.tell_all(&["three"]).await;
+    assert_eq!(seqs(&bot.lease().await), [3]);
+    // Another session of hers, which nobody had looked at.
+    bot.tell("t", ANN, "later").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_recall_told_is_named_in_the_prompt_and_is_no_new_fact() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["what do I drink?"]).await;
+    let id = bot.learn(ANN, "drinks green tea every day").await;
+    bot.recall(query_in("s", "drink")).await.unwrap();
+    sleep(SECOND).await;
+    let lease = bot.lease().await;
+    let recalled = lease.prompt.split("<recalled>\n").nth(1).unwrap();
+    assert!(
+        recalled
+            .split("</recalled>")
+            .next()
+            .unwrap()
+            .contains("drinks green tea every day")
+    );
+    let outcome = bot
+        .commit(lease.lease, vec![found("green tea every day", &[])])
+        .await
+        .unwrap();
+    let result = &outcome.results[0];
+    assert_eq!((result.outcome, result.memory.id), (Outcome::Recalled, id));
+    assert_eq!(bot.listed(ANN).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_says_nothing_of_its_subject_needs_one() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    assert!(
+        bot.lease_of(None, Some(ANN)).await.is_err(),
+        "there is no such session"
+    );
+    bot.append("s", saying(&["x"])).await.unwrap();
+    let nobody = bot.lease_of(None, None).await;
+    assert!(matches!(
+        nobody,
+        Err(MemoryError::Invalid {
+            field: "subject",
+            ..
+        })
+    ));
+    assert_eq!(seqs(&bot.lease_of(None, Some(ANN)).await.unwrap()), [1]);
+}

@@ -1,0 +1,193 @@
+//! Manifests are asked for at every turn: kept, and never older than the last answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::time::Timestamp;
+use memoird_engine::{Blocking, Machine};
+use memoird_memories::rules::{MemoryKind, Patch, Visibility};
+use memoird_memories::{ForgetRequest, RememberRequest};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{ANN, BOB, acme, fact, subject, team, world};
+use crate::kit::Dice;
+use crate::world::Bot;
+use crate::world::World;
+
+async fn both(bot: &Bot) -> (String, String) {
+    (bot.manifest(ANN).await, bot.manifest(BOB).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_is_made_once_as_long_as_nothing_changes() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.learn(ANN, "likes tea").await;
+    let get = async || {
+        bot.memories
+            .manifest(&bot.tenant, subject(ANN), 0, 0)
+            .await
+            .unwrap()
+    };
+    let first = get().await;
+    assert!(Arc::ptr_eq(&first, &get().await));
+    bot.learn(BOB, "likes coffee").await;
+    assert!(
+        Arc::ptr_eq(&first, &get().await),
+        "another's memory is none of hers"
+    );
+    bot.learn(ANN, "likes chess").await;
+    assert_eq!(get().await.lines, 2);
+    let short = bot
+        .memories
+        .manifest(&bot.tenant, subject(ANN), 1, 0)
+        .await
+        .unwrap();
+    assert!(short.truncated && get().await.lines == 2, "caps do not mix");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_change_is_seen_by_whom_it_concerns() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    assert_eq!(both(&bot).await, (String::new(), String::new()));
+    let shared = bot.learn_so(team(ANN, "meets on Monday")).await;
+    let (ann, bob) = both(&bot).await;
+    assert!(ann.contains("Monday") && bob.contains("Monday"));
+
+    let update = async |patch: Patch| {
+        bot.memories
+            .update(&bot.tenant, shared, None, patch)
+            .await
+            .unwrap();
+    };
+    update(Patch {
+        content: Some("meets on Friday".to_owned()),
+        ..Patch::default()
+    })
+    .await;
+    assert!(both(&bot).await.1.contains("Friday"));
+    update(Patch {
+        visibility: Some(Visibility::Private),
+        ..Patch::default()
+    })
+    .await;
+    let (ann, bob) = both(&bot).await;
+    assert!(ann.contains("Friday") && bob.is_empty(), "{bob}");
+    update(Patch {
+        visibility: Some(Visibility::Team),
+        ..Patch::default()
+    })
+    .await;
+    assert!(both(&bot).await.1.contains("Friday"));
+
+    // A private one takes the place of one that all see.
+    let ask = RememberRequest {
+        supersedes: Some(shared),
+        ..fact(ANN, "meets nobody")
+    };
+    let private = bot.learn_so(ask).await;
+    let (ann, bob) = both(&bot).await;
+    assert!(ann.contains("meets nobody") && bob.is_empty(), "{bob}");
+
+    let mut foreign = bot.memory(private).await.unwrap();
+    bot.forget(ForgetRequest::One(private)).await.unwrap();
+    assert_eq!(both(&bot).await, (String::new(), String::new()));
+    (foreign.subject, foreign.visibility) = (subject("carl"), Visibility::Team);
+    bot.memories
+        .import(&bot.tenant, vec![foreign])
+        .await
+        .unwrap();
+    assert!(both(&bot).await.1.contains("meets nobody"));
+    bot.forget(ForgetRequest::Subject(subject("carl")))
+        .await
+        .unwrap();
+    assert_eq!(both(&bot).await, (String::new(), String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expires_leaves_a_manifest_that_is_kept() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    let now_ms = world.machine.now().wall.as_ms();
+    for (content, seconds) in [("first", 10), ("second", 20)] {
+        let expires_at = Some(Timestamp::from_ms(now_ms + seconds * 1_000));
+        bot.learn_so(RememberRequest {
+            expires_at,
+            ..fact(ANN, content)
+        })
+        .await;
+    }
+    for (seconds, lines) in [(0, 2), (9, 2), (2, 1), (8, 1), (2, 0)] {
+        sleep(Duration::from_secs(seconds)).await;
+        let manifest = bot
+            .memories
+            .manifest(&bot.tenant, subject(ANN), 0, 0)
+            .await
+            .unwrap();
+        assert_eq!(manifest.lines, lines, "{}", manifest.text);
+        assert_eq!(bot.listed(ANN).await.len(), lines);
+        assert_eq!(bot.finds(ANN, "first second").await.len(), lines);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pinned_ones_stand_first() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.learn_so(RememberRequest {
+        importance: Some(1.0),
+        ..fact(ANN, "important")
+    })
+    .await;
+    let pinned = RememberRequest {
+        pinned: true,
+        importance: Some(0.0),
+        ..fact(ANN, "pinned")
+    };
+    bot.learn_so(RememberRequest {
+        kind: MemoryKind::User,
+        ..pinned
+    })
+    .await;
+    let manifest = bot.manifest(ANN).await;
+    let lines: Vec<&str> = manifest.lines().collect();
+    assert!(
+        lines[0].contains("pinned") && lines[1].contains("important"),
+        "{manifest}"
+    );
+}
+
+/// Reads and writes at once on a pool: what is answered after a write has it, however old a
+/// read was that came back meanwhile.
+#[tokio::test]
+async fn no_manifest_that_was_read_before_a_write_is_kept_after_it() {
+    let seed = 11;
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
+    let bot = acme(&world.open().await);
+    for number in 0..150 {
+        let mut reads = JoinSet::new();
+        for _ in 0..dice.below(4) {
+            let bot = bot.clone();
+            reads.spawn(async move { bot.manifest(ANN).await });
+        }
+        if dice.once_in(2) {
+            tokio::task::yield_now().await;
+        }
+        let content = format!("number {number}.");
+        let id = bot.learn(ANN, &content).await;
+        assert!(bot.manifest(ANN).await.contains(&content));
+        while reads.join_next().await.is_some() {}
+        assert!(bot.manifest(ANN).await.contains(&content));
+        if number >= 100 {
+            bot.forget(ForgetRequest::One(id)).await.unwrap();
+            assert!(!bot.manifest(ANN).await.contains(&content));
+        }
+    }
+}
