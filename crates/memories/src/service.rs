@@ -130,7 +130,7 @@ impl Memories {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.shared.engine.machine().now().wall
+        self.shared.engine.machine.now().wall
     }
 
     /// The state of a tenant. It is small, and there is one for each tenant that ever called.
@@ -140,7 +140,7 @@ impl Memories {
 
     /// An id for a memory or a job: later than all before, also within a millisecond.
     fn next_id(&self, at: Timestamp) -> MemoryId {
-        let random = self.shared.engine.machine().random();
+        let random = self.shared.engine.machine.random();
         let mut last = self
             .shared
             .last_id
@@ -155,9 +155,9 @@ impl Memories {
     pub(crate) async fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
         let files = Arc::clone(self.files()?);
         let list = move || files.tenants();
-        let tenants: Vec<TenantId> = self.shared.engine.blocking().run(list).await??;
+        let tenants: Vec<TenantId> = self.shared.engine.blocking.run(list).await??;
         for tenant in &tenants {
-            self.shared.engine.tenant_or_common(tenant);
+            self.shared.engine.tenants.get_or_insert(tenant);
         }
         Ok(tenants)
     }
@@ -174,7 +174,7 @@ impl Memories {
             tenant,
             is_answered: false,
         };
-        let blocking = self.shared.engine.blocking();
+        let blocking = self.shared.engine.blocking;
         let answer = self.state(tenant).write(files, blocking, job).await;
         abandoned.is_answered = true;
         answer
@@ -182,7 +182,7 @@ impl Memories {
 
     /// Writes what waits.
     pub(crate) async fn flush(&self, tenant: &TenantId) -> Result<(), MemoryError> {
-        let (files, blocking) = (self.files()?, self.shared.engine.blocking());
+        let (files, blocking) = (self.files()?, self.shared.engine.blocking);
         self.state(tenant).flush(files, blocking).await
     }
 
@@ -194,7 +194,7 @@ impl Memories {
     ) -> Result<T, MemoryError> {
         let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
         let read = move || files.tenant(&tenant)?.read(look);
-        self.shared.engine.blocking().run(read).await?
+        self.shared.engine.blocking.run(read).await?
     }
 
     /// One memory; with a subject only if that one may see it.

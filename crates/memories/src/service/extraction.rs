@@ -68,7 +68,7 @@ impl Memories {
         };
         let now = self.now();
         let wanted = LeaseRequest {
-            id: LeaseId::new(now.as_ms(), self.shared.engine.machine().random()),
+            id: LeaseId::new(now.as_ms(), self.shared.engine.machine.random()),
             session: session.clone(),
             generation: unread.generation,
             subject: unread.subject.clone(),

@@ -110,7 +110,7 @@ impl Memories {
     pub(crate) async fn erase(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
         let truncate = move || files.tenant(&tenant)?.truncate_log();
-        self.shared.engine.blocking().run(truncate).await?
+        self.shared.engine.blocking.run(truncate).await?
     }
 
     /// Goes on with what a crash, or a caller who left, has left. False when the log still

@@ -40,7 +40,7 @@ impl Memories {
         tenant: &Arc<Tenant>,
         session: &SessionId,
     ) -> Result<Option<Head>, MemoryError> {
-        match self.shared.engine.session(tenant, session).await {
+        match self.shared.engine.commands.session(tenant, session).await {
             Ok(view) => Ok(Some(view.head)),
             Err(EngineError::SessionNotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),

@@ -54,7 +54,7 @@ impl Bot {
             ..ContextRequest::default()
         };
         let session = session_id(session);
-        let outcome = self.engine.context(&self.tenant, &session, request);
+        let outcome = self.engine.commands.context(&self.tenant, &session, request);
         let outcome = outcome.await?;
         let shown = recall
             .iter()
