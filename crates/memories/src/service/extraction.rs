@@ -17,7 +17,7 @@ use super::sources::text_of;
 use super::{Memories, Touch};
 use crate::error::MemoryError;
 use crate::files::time::{after, before};
-use crate::files::{Lease, LeaseRequest, MemoryReader};
+use crate::files::{Lease, MemoryReader};
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome};
 use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
 use crate::rules::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Origin, Source};
@@ -67,24 +67,24 @@ impl Memories {
             });
         };
         let now = self.now();
-        let wanted = LeaseRequest {
+        let lease = Lease {
             id: LeaseId::new(now.as_ms(), self.shared.engine.machine().random()),
             session: session.clone(),
             generation: unread.generation,
             subject: unread.subject.clone(),
+            after_seq: unread.cursor_seq,
             to_seq,
-            now,
             until: after(now, self.config().lease),
         };
-        let (id, expires_at) = (wanted.id, wanted.until);
+        let (id, expires_at) = (lease.id, lease.until);
         let from_seq = turns.first().map_or(0, |(seq, _)| *seq);
         self.write(&tenant.id, move |writer| {
-            let cursor = writer.cursor(&wanted.session, wanted.generation)?;
+            let cursor = writer.cursor(&lease.session, lease.generation)?;
             if (from_seq..=to_seq).contains(&cursor.seq) {
                 // Somebody looked at them between our look and here.
                 return Err(MemoryError::LeaseHeld { seconds_left: 1 });
             }
-            Ok((writer.take_lease(&wanted)?, Touch::Nothing))
+            Ok((writer.take_lease(lease, now)?, Touch::Nothing))
         })
         .await?;
         let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
