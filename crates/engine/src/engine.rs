@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use memoird_core::change::EndReason;
 use memoird_store::Store;
@@ -174,6 +175,11 @@ impl Engine {
             Ok(expired) => info!(expired = expired.len(), "another configuration applies"),
             Err(error) => warn!(%error, "not all expired sessions could be ended yet"),
         }
+    }
+
+    /// How long the turns of an ended generation stay readable.
+    pub fn retention(&self) -> Duration {
+        self.hooks.retention()
     }
 
     /// Counts at this moment.

@@ -6,7 +6,7 @@ use memoird_store::{Refused, StoreError};
 use thiserror::Error;
 
 /// A call that could not be done.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Debug, Error, PartialEq)]
 pub enum EngineError {
     /// The rules refuse it.
     #[error(transparent)]

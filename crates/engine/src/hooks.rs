@@ -7,6 +7,7 @@ mod port;
 mod retention;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use memoird_core::ids::{DeliveryId, HookName};
@@ -78,6 +79,11 @@ impl Hooks {
     pub(crate) fn start_workers(&self, supervisor: &Supervisor) {
         supervisor.run(RetentionWorker::new(self.clone()));
         supervisor.run(Dispatcher::new(self.clone()));
+    }
+
+    /// How long the turns of an ended generation stay readable.
+    pub(crate) fn retention(&self) -> Duration {
+        self.shared.retention.load().turns()
     }
 
     /// Another configuration applies from now on.

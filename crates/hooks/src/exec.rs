@@ -31,7 +31,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use memoird_engine::{HookFuture, Hook, HookCall, HookError};
+use memoird_engine::{Answers, Hook, HookCall, HookError};
 use thiserror::Error;
 
 use crate::payload::payload_aside;
@@ -123,7 +123,7 @@ impl ExecHook {
 }
 
 impl Hook for ExecHook {
-    fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
+    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(calls.len());
             for call in &calls {

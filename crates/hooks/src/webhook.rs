@@ -46,7 +46,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use memoird_engine::{HookFuture, Hook, HookCall, HookError};
+use memoird_engine::{Answers, Hook, HookCall, HookError};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use thiserror::Error;
@@ -204,7 +204,7 @@ impl WebhookHook {
 }
 
 impl Hook for WebhookHook {
-    fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
+    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(calls.len());
             for call in &calls {

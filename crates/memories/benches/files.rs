@@ -10,10 +10,10 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use memoird_core::ids::{MemoryId, Subject, TenantId};
 use memoird_core::time::Timestamp;
+use memoird_memories::ForgetRequest;
 use memoird_memories::MemoryError;
 use memoird_memories::files::{
-    Embedding, FilesOptions, ForgetFilter, MemoryFiles, RememberCommand, Search, TenantFile,
-    WriteJob,
+    Embedding, FilesOptions, MemoryFiles, RememberCommand, Search, TenantFile, WriteJob,
 };
 use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, NearDuplicate};
 use tempfile::TempDir;
@@ -254,7 +254,7 @@ fn remember(bencher: Bencher<'_, '_>) {
 fn forget_1_000(bencher: Bencher<'_, '_>) {
     let job = MemoryId::new(1, 1);
     let forget = move |memories: &TenantFile| -> Result<bool, MemoryError> {
-        let filter = ForgetFilter::Subject(Subject::parse("subject-0")?);
+        let filter = ForgetRequest::Subject(Subject::parse("subject-0")?);
         let at = Timestamp::from_ms(1);
         memories.write_one(move |writer| writer.forget_begin(job, &filter, at))?;
         while !memories
@@ -272,6 +272,6 @@ fn forget_1_000(bencher: Bencher<'_, '_>) {
 fn weigh(subjects: usize, each: usize, vectors: bool) -> u64 {
     let tenant = Tenant::new(0, subjects, each, vectors);
     let now = Timestamp::from_ms(1_800_000_000_000);
-    let counts = tenant.memories.read(|reader| reader.counts(now));
+    let counts = tenant.memories.read(|reader| reader.stats(None, now));
     counts.map_or(0, |counts| counts.file_bytes)
 }

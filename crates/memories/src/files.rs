@@ -17,22 +17,17 @@ mod remember;
 mod requests;
 mod row;
 mod schema;
+mod sql;
 mod tenant;
 pub(crate) mod time;
 mod update;
 mod vectors;
 mod writer;
 
-pub use commands::{
-    Embedding, ForgetProgress, Hit, Imported, LeaseRequest, RecallEvent, RememberCommand,
-    Remembered,
-};
+pub use commands::{Embedding, ForgetProgress, Hit, Imported, RecallEvent, RememberCommand};
 pub use directory::MemoryFiles;
 pub use reader::MemoryReader;
-pub use requests::{
-    Counts, DreamRow, Due, EmbeddingCounts, ExtractionCursor, ForgetCounts, ForgetFilter,
-    ForgetJob, Lease, ListFilter, ManifestRows, RecallLists, Scored, Search,
-};
+pub use requests::{Due, ExtractionCursor, Lease, ManifestRows, RecallLists, Search};
 pub use tenant::{TenantFile, WriteJob};
 pub use writer::MemoryWriter;
 

@@ -60,6 +60,9 @@ pub struct RememberOutcome {
     pub memory: Memory,
     /// What became of the fact.
     pub outcome: Outcome,
+    /// True when the idempotency key was known: nothing was done, the rest is the earlier
+    /// answer.
+    pub is_repetition: bool,
     /// What looked like secrets and was taken out.
     pub redacted: usize,
 }

@@ -29,7 +29,7 @@ use self::write_queue::Written;
 use crate::config::MemoriesConfig;
 use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
-use crate::files::{ListFilter, MemoryFiles, MemoryReader, MemoryWriter};
+use crate::files::{MemoryFiles, MemoryReader, MemoryWriter};
 use crate::requests::{ListRequest, MemoryPage};
 use crate::rules::Memory;
 use crate::rules::manifest::{Caps, Manifest, manifest};
@@ -223,16 +223,8 @@ impl Memories {
         request: ListRequest,
     ) -> Result<MemoryPage, MemoryError> {
         let (now, count) = (self.now(), request.count);
-        let filter = ListFilter {
-            subject: request.subject,
-            kind: request.kind,
-            tag: request.tag,
-            include_superseded: request.include_history,
-            include_expired: request.include_history,
-            after: request.after,
-        };
         let read =
-            move |reader: &MemoryReader<'_>| reader.list(&filter, count.saturating_add(1), now);
+            move |reader: &MemoryReader<'_>| reader.list(&request, count.saturating_add(1), now);
         let mut memories = self.read(&tenant.id, read).await?;
         let has_more = memories.len() > count;
         memories.truncate(count);

@@ -7,7 +7,7 @@ mod openai;
 
 use std::collections::BTreeMap;
 
-use memoird_engine::{CountRequest, CountError};
+use memoird_engine::{CountAsk, CountError};
 use serde_json::from_str;
 use serde_json::value::RawValue;
 
@@ -40,7 +40,7 @@ fn put_text<'a>(request: &mut Object<'a>, name: &'a str, text: &str) -> Result<(
 /// Asks with this request and reads the number of this name.
 async fn count(
     provider: &Provider,
-    ask: &CountRequest,
+    ask: &CountAsk,
     request: &Object<'_>,
     number: &'static str,
 ) -> Result<u64, Fault> {

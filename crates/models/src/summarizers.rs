@@ -7,7 +7,7 @@ mod openai;
 mod webhook;
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{SummarizeError, SummaryRequest};
+use memoird_engine::{SummarizeError, SummaryAsk};
 use serde_json::Value;
 
 use crate::http::{self, Fault};
@@ -23,7 +23,7 @@ pub use webhook::WebhookSummarizer;
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// The prompt for a model.
-fn prompt(ask: &SummaryRequest) -> String {
+fn prompt(ask: &SummaryAsk) -> String {
     prompt::prompt(&prompt::Ask {
         previous: ask.previous.as_deref(),
         pieces: &ask.pieces,
@@ -34,7 +34,7 @@ fn prompt(ask: &SummaryRequest) -> String {
 }
 
 /// What no problem may repeat: the prompt, and what it was made from.
-fn private<'a>(ask: &'a SummaryRequest, prompt: &'a str) -> Vec<&'a str> {
+fn private<'a>(ask: &'a SummaryAsk, prompt: &'a str) -> Vec<&'a str> {
     let previous = ask.previous.iter().map(|summary| &*summary.text);
     let turns = ask.turns.iter().map(|turn| turn.text.as_str());
     std::iter::once(prompt)

@@ -308,7 +308,7 @@ impl Collector for Sources {
                 }
             }
         }
-        compactions::encode(&mut encoder, &stats.tenants, self.engine.compaction.summarizer_state())?;
+        compactions::encode(&mut encoder, &stats.tenants, self.engine.summarizer_state())?;
         let tenants = stats.tenants.iter().map(|tenant| &tenant.id);
         memories::encode(&mut encoder, &self.memories, tenants)?;
         let counts = [
@@ -349,7 +349,7 @@ impl Collector for Sources {
 impl Sources {
     /// As they were counted for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (counts, names) = (self.engine.hooks.last_delivery_counts(), self.engine.hooks.hook_names());
+        let (counts, names) = (self.engine.last_delivery_counts(), self.engine.hook_names());
         let pending = (
             "hooks_pending",
             "Hook deliveries that are owed",

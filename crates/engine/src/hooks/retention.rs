@@ -32,6 +32,10 @@ impl RetentionConfig {
             idempotency_keys_ms: config.limits.idempotency_ms,
         }
     }
+
+    pub(super) fn turns(&self) -> Duration {
+        Duration::from_millis(self.turns_ms)
+    }
 }
 
 /// The worker that forgets.

@@ -10,7 +10,7 @@ use gix::ObjectId;
 use gix::objs::Kind;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::SessionContent;
+use memoird_engine::Ended;
 
 use super::GitConfig;
 use super::error::GitError;
@@ -25,7 +25,7 @@ const ROUNDS_MAX: u32 = 8;
 
 /// A generation with the names of its files.
 pub(super) struct Checkpoint<'a> {
-    pub(super) ended: &'a SessionContent,
+    pub(super) ended: &'a Ended,
     pub(super) folders: [String; 4],
     pub(super) stem: String,
 }
@@ -38,7 +38,7 @@ struct Blobs {
 }
 
 impl<'a> Checkpoint<'a> {
-    fn new(ended: &'a SessionContent) -> Self {
+    fn new(ended: &'a Ended) -> Self {
         let folders = names::folders(ended.ended_at);
         Self {
             ended,
@@ -62,7 +62,7 @@ impl<'a> Checkpoint<'a> {
 pub(super) fn deliver(
     config: &GitConfig,
     tenant: &TenantId,
-    batch: &[&SessionContent],
+    batch: &[&Ended],
     at: Timestamp,
     stop: &Stop,
 ) -> Result<(), GitError> {
@@ -176,7 +176,7 @@ impl Delivery<'_> {
             root.put(&checkpoint.folders, checkpoint.lines(), blobs.lines);
         }
         let tree = trees.with(base, &root, &mut self.objects)?;
-        let new: Vec<&SessionContent> = missing
+        let new: Vec<&Ended> = missing
             .iter()
             .map(|&place| self.batch[place].ended)
             .collect();

@@ -6,14 +6,14 @@ use std::fmt::Write;
 
 use memoird_core::compaction::Summary;
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
-use memoird_engine::SessionContent;
+use memoird_engine::Ended;
 use serde_json::Value;
 
 use super::message::{turns, word};
 use super::time;
 
 /// The whole document.
-pub(super) fn document(ended: &SessionContent) -> String {
+pub(super) fn document(ended: &Ended) -> String {
     let mut text = String::new();
     front_matter(&mut text, ended);
     let _ = write!(text, "\n# {}\n", inline(ended.session.as_str()));
@@ -59,7 +59,7 @@ fn put_summary(text: &mut String, summary: &Summary) {
     quoted(text, &summary.text);
 }
 
-fn front_matter(text: &mut String, ended: &SessionContent) {
+fn front_matter(text: &mut String, ended: &Ended) {
     let mut put = |name: &str, value: String| {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{name}: {value}");

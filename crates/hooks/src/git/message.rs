@@ -7,7 +7,7 @@ use gix::ObjectId;
 use memoird_core::change::EndReason;
 use memoird_core::ids::SessionId;
 use memoird_core::time::Timestamp;
-use memoird_engine::SessionContent;
+use memoird_engine::Ended;
 
 use super::GitConfig;
 use super::time;
@@ -24,7 +24,7 @@ pub(super) fn commit(
     config: &GitConfig,
     tree: ObjectId,
     parent: Option<ObjectId>,
-    new: &[&SessionContent],
+    new: &[&Ended],
     at: Timestamp,
 ) -> String {
     let who = format!("{} <{}>", config.author_name, config.author_email);
@@ -61,11 +61,11 @@ pub(super) fn turns(count: u64) -> String {
 }
 
 /// All turns of a generation, those that are not held as well.
-pub(super) fn turn_count(ended: &SessionContent) -> u64 {
+pub(super) fn turn_count(ended: &Ended) -> u64 {
     ended.turns.len() as u64 + ended.turns_omitted
 }
 
-fn text(new: &[&SessionContent]) -> String {
+fn text(new: &[&Ended]) -> String {
     if let [ended] = new {
         let (session, reason) = (shortened(&ended.session), word(ended.reason));
         let count = turns(turn_count(ended));

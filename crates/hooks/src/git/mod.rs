@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::{HookFuture, SessionContent, Hook, HookCall, HookError};
+use memoird_engine::{Answers, Ended, Hook, HookCall, HookError};
 
 pub use config::GitConfig;
 pub use error::GitError;
@@ -56,7 +56,7 @@ impl GitHook {
 
     async fn deliver_all(&self, calls: Vec<HookCall>) -> Vec<Result<(), HookError>> {
         let mut tenants: Vec<TenantId> = Vec::new();
-        let mut batches: HashMap<TenantId, Vec<Arc<SessionContent>>> = HashMap::new();
+        let mut batches: HashMap<TenantId, Vec<Arc<Ended>>> = HashMap::new();
         for call in &calls {
             let batch = batches
                 .entry(call.ended.tenant.clone())
@@ -80,7 +80,7 @@ impl GitHook {
     async fn deliver_batch(
         &self,
         tenant: TenantId,
-        batch: Vec<Arc<SessionContent>>,
+        batch: Vec<Arc<Ended>>,
         at: Timestamp,
     ) -> Result<(), HookError> {
         let guard = self.busy_of(&tenant).lock_owned().await;
@@ -91,7 +91,7 @@ impl GitHook {
             // The repository is free again when this thread is done with it, not when
             // somebody stops waiting for the thread.
             let _guard = guard;
-            let batch: Vec<&SessionContent> = batch.iter().map(|ended| &**ended).collect();
+            let batch: Vec<&Ended> = batch.iter().map(|ended| &**ended).collect();
             deliver::deliver(&config, &tenant, &batch, at, &stopped)
         });
         match work.await {
@@ -117,7 +117,7 @@ impl Hook for GitHook {
         self.config.batch_wait
     }
 
-    fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
+    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
         Box::pin(self.deliver_all(calls))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use memoird_core::time::Timestamp;
-use memoird_engine::{Retry, HookError};
+use memoird_engine::{Again, HookError};
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tokio::time::timeout;
@@ -25,9 +25,9 @@ pub(super) async fn judge(answer: Response, at: Timestamp) -> Result<(), HookErr
         return Ok(());
     }
     let again = match (may_pass(status), pause(answer.headers(), at)) {
-        (false, _) => Retry::Never,
-        (true, None) => Retry::Later,
-        (true, Some(pause)) => Retry::After(pause),
+        (false, _) => Again::Never,
+        (true, None) => Again::Later,
+        (true, Some(pause)) => Again::After(pause),
     };
     let problem = match said(answer).await {
         said if said.is_empty() => title(status),

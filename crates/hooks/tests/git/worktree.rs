@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use memoird_engine::SessionContent;
+use memoird_engine::Ended;
 
 use crate::kit::*;
 
@@ -22,7 +22,7 @@ impl Desk {
         desk
     }
 
-    async fn deliver(&self, batch: &[Arc<SessionContent>]) {
+    async fn deliver(&self, batch: &[Arc<Ended>]) {
         self.house.deliver(batch).await.unwrap();
     }
 
@@ -30,7 +30,7 @@ impl Desk {
         git(&self.dir, &["status", "--porcelain"])
     }
 
-    fn file(&self, ended: &SessionContent) -> PathBuf {
+    fn file(&self, ended: &Ended) -> PathBuf {
         let name = ended.session.as_str().replace(':', "%3A");
         self.dir.join(format!(
             "sessions/2026/11/22/{name}-{}.md",

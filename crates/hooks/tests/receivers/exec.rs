@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use memoird_engine::{Retry, HookCall, HookError};
+use memoird_engine::{Again, HookCall, HookError};
 use memoird_hooks::exec::{ExecConfig, ExecError, ExecHook};
 use memoird_hooks::payload::payload;
 use tempfile::tempdir;
@@ -32,7 +32,7 @@ async fn problem(script_text: &str) -> String {
     let error = deliver(&script(script_text, dir.path()), call())
         .await
         .expect_err("a failure");
-    assert_eq!(error.again, Retry::Later);
+    assert_eq!(error.again, Again::Later);
     error.problem
 }
 
@@ -136,7 +136,7 @@ async fn a_program_that_cannot_be_started_is_named() {
         let error = deliver(&hook(&[program], dir.path()), call())
             .await
             .unwrap_err();
-        assert_eq!(error.again, Retry::Later);
+        assert_eq!(error.again, Again::Later);
         assert!(
             error
                 .problem

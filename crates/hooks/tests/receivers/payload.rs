@@ -18,7 +18,7 @@ fn parsed(call: &HookCall) -> Value {
     serde_json::from_str(&payload(call)).expect("JSON")
 }
 
-fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::SessionContent)) -> HookCall {
+fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::Ended)) -> HookCall {
     let mut ended = (*call.ended).clone();
     change(&mut ended);
     HookCall {

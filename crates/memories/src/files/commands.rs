@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::rules::{Fact, Memory, Outcome};
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
-use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
+use memoird_core::ids::{MemoryId, SessionId};
 use memoird_core::time::Timestamp;
 
-use super::ForgetCounts;
+use crate::requests::ForgetOutcome;
+use crate::rules::Fact;
 
 /// A text's vector.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,17 +36,6 @@ pub struct RememberCommand {
     pub vector: Option<Embedding>,
     /// From this cosine on, with the same numbers and negations, two contents say the same.
     pub cosine_min: f32,
-}
-
-/// What became of a fact.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Remembered {
-    /// The memory that says it now.
-    pub memory: Memory,
-    /// How it came to that.
-    pub outcome: Outcome,
-    /// True when the key was known: nothing was done, the rest is the earlier answer.
-    pub is_repetition: bool,
 }
 
 /// What became of an import.
@@ -86,26 +75,7 @@ pub struct RecallEvent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForgetProgress {
     /// All that it has done so far.
-    pub counts: ForgetCounts,
+    pub counts: ForgetOutcome,
     /// True when nothing is left of it, the job included.
     pub is_done: bool,
-}
-
-/// A lease of turns that is asked for.
-#[derive(Clone, Debug)]
-pub struct LeaseRequest {
-    /// The id it will have.
-    pub id: LeaseId,
-    /// Whose turns.
-    pub session: SessionId,
-    /// Of which life.
-    pub generation: Generation,
-    /// Whose memories they become.
-    pub subject: Subject,
-    /// The turns after the cursor up to this one.
-    pub to_seq: u64,
-    /// The present.
-    pub now: Timestamp,
-    /// When it is over.
-    pub until: Timestamp,
 }

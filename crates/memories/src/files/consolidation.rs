@@ -1,15 +1,16 @@
 //! What recalls leave behind, and what a dream sweep and the calendar make of it.
 
-use rusqlite::params;
-
-use crate::rules::{MemoryLimits, Pin};
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
+use rusqlite::params;
 
-use super::reader::Answer;
 use super::row::{MemoryRow, limit, pin_number, whole};
+use super::sql::{Answer, Sql};
 use super::time::{DAY, moment, timestamp};
-use super::{DreamRow, ForgetCounts, MemoryReader, MemoryWriter, RecallEvent};
+use super::{MemoryReader, MemoryWriter, RecallEvent};
+use crate::requests::ForgetOutcome;
+use crate::rules::consolidation::Evidence;
+use crate::rules::{MemoryLimits, Pin};
 
 /// Old events that are removed for each new one, at most: the table shrinks when its limit
 /// does.
@@ -25,7 +26,7 @@ impl MemoryReader<'_> {
         after: Option<MemoryId>,
         max: usize,
         now: Timestamp,
-    ) -> Answer<Vec<DreamRow>> {
+    ) -> Answer<Vec<Evidence>> {
         let after = after.map_or([0; 16], MemoryId::to_bytes);
         let rest = "WHERE id > ? AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)
                     ORDER BY id LIMIT ?";
@@ -42,14 +43,19 @@ impl MemoryReader<'_> {
         {
             page.push(fold.query_row(params![memory.id.to_bytes(), DAY], |row| {
                 let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
-                Ok(DreamRow {
+                let last = row.get::<_, Option<i64>>(3)?.map(timestamp);
+                Ok(Evidence {
+                    id: memory.id,
+                    kind: memory.kind,
+                    pin: memory.pin,
                     pin_changed_at: pin_changed.map(timestamp),
+                    created_at: memory.created_at,
+                    updated_at: memory.updated_at,
                     recalls: count(0)?,
-                    queries: count(1)?,
-                    days: count(2)?,
-                    last: row.get::<_, Option<i64>>(3)?.map(timestamp),
-                    score_mean: row.get(4)?,
-                    memory,
+                    distinct_queries: count(1)?,
+                    distinct_days: count(2)?,
+                    last_recall: last.or(memory.recalled_at),
+                    mean_score: row.get(4)?,
                 })
             })?);
         }
@@ -95,7 +101,7 @@ impl MemoryWriter<'_> {
              AND no <= (SELECT max(no) FROM recall_events) - ?2";
         let prune_max = limit(event.hits.len().saturating_mul(EVENTS_PRUNED));
         let parameters = params![prune_max, whole(limits.recall_events)];
-        self.connection.prepare_cached(prune)?.execute(parameters)?;
+        self.connection.run(prune, parameters)?;
         Ok(())
     }
 
@@ -120,14 +126,10 @@ impl MemoryWriter<'_> {
     /// When the file cannot be written.
     pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
         let mut unpinned = 0;
         for id in ids {
-            unpinned += statement.execute(params![
-                moment(at),
-                id.to_bytes(),
-                pin_number(Pin::Consolidation)
-            ])?;
+            let parameters = params![moment(at), id.to_bytes(), pin_number(Pin::Consolidation)];
+            unpinned += self.connection.run(sql, parameters)?;
         }
         Ok(unpinned)
     }
@@ -150,7 +152,7 @@ impl MemoryWriter<'_> {
         let parameters = params![moment(expired_before), limit(max)];
         let mut removed = 0;
         for doomed in self.doomed(condition, parameters)? {
-            removed += self.erase_chain(doomed, &mut ForgetCounts::default())?;
+            removed += self.erase_chain(doomed, &mut ForgetOutcome::default())?;
         }
         Ok(removed)
     }

@@ -1,20 +1,19 @@
 //! The queue of texts to be embedded, and what becomes of their vectors. All of it is on
 //! disk: an embedder may be slow, away or another one tomorrow.
 
-use rusqlite::params;
-
-use crate::rules::MemoryKind;
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
+use rusqlite::params;
 
 use super::content_hash::content_hash;
-use super::reader::Answer;
 use super::recall::glance;
 use super::remember::agree;
 use super::row::{MemoryRow, kind_bits, limit, partition_of};
+use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
 use super::vectors::{self, Filter, Model};
-use super::{Due, Embedding, EmbeddingCounts, MemoryReader, MemoryWriter};
+use super::{Due, Embedding, MemoryReader, MemoryWriter};
+use crate::rules::MemoryKind;
 
 /// What is kept of why a text could not be embedded, in bytes.
 const PROBLEM_BYTES_MAX: usize = 512;
@@ -57,36 +56,8 @@ impl MemoryReader<'_> {
         self.meta("embedding_model")
     }
 
-    /// How far the vectors of a model are.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn embedding_counts(&self, model: &str, now: Timestamp) -> Answer<EmbeddingCounts> {
-        let count = |sql: &str, parameter: i64| -> Answer<u64> {
-            let mut statement = self.connection.prepare_cached(sql)?;
-            Ok(statement
-                .query_row([parameter], |row| row.get::<_, i64>(0))?
-                .unsigned_abs())
-        };
-        let current = "SELECT count(*) FROM memories
-             WHERE superseded_by IS NULL AND (expires IS NULL OR expires > ?)";
-        let queued = "SELECT count(*) FROM embeddings_due WHERE failed = ?";
-        Ok(EmbeddingCounts {
-            memories: count(current, moment(now))?,
-            embedded: match vectors::find_model(self.connection, model)? {
-                None => 0,
-                Some(model) => count(
-                    "SELECT count(*) FROM vectors WHERE model = ?",
-                    model.no.into(),
-                )?,
-            },
-            queued: count(queued, 0)? + self.left_to_queue()?,
-            failed: count(queued, 1)?,
-        })
-    }
-
     /// Memories that nobody queued yet and somebody will, about.
-    fn left_to_queue(&self) -> Answer<u64> {
+    pub(super) fn left_to_queue(&self) -> Answer<u64> {
         if self.embedding_model()?.is_none() {
             return Ok(0);
         }
@@ -108,17 +79,15 @@ impl MemoryReader<'_> {
             FROM embeddings_due CROSS JOIN memories ON memories.no = embeddings_due.no
             WHERE failed = 0 AND due <= ? AND owner IN (SELECT no FROM partitions)
             ORDER BY due, embeddings_due.no LIMIT ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let due = statement.query_map(params![moment(now), limit(max)], |row| {
-            let id = MemoryId::from_bytes(row.get(0)?);
-            Ok(Due {
-                id,
-                content: row.get(1)?,
-                revision: row.get(2)?,
-                tries: row.get(3)?,
+        self.connection
+            .all(sql, params![moment(now), limit(max)], |row| {
+                Ok(Due {
+                    id: MemoryId::from_bytes(row.get(0)?),
+                    content: row.get(1)?,
+                    revision: row.get(2)?,
+                    tries: row.get(3)?,
+                })
             })
-        })?;
-        Ok(due.collect::<Result<_, _>>()?)
     }
 
     /// When the next text is due that is not due yet.
@@ -127,9 +96,8 @@ impl MemoryReader<'_> {
     /// When the file cannot be read.
     pub fn embeddings_next_due(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
         let sql = "SELECT min(due) FROM embeddings_due WHERE failed = 0 AND due > ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let due: Option<i64> = statement.query_row([moment(now)], |row| row.get(0))?;
-        Ok(due.map(timestamp))
+        let due: Option<Option<i64>> = self.connection.value(sql, [moment(now)])?;
+        Ok(due.flatten().map(timestamp))
     }
 
     /// Another current memory of the same subject, kind, visibility and polarity that says
@@ -228,10 +196,7 @@ impl MemoryReader<'_> {
     pub(super) fn has_vector(&self, id: MemoryId, model: Model) -> Answer<bool> {
         let sql = "SELECT 1 FROM memories JOIN vectors ON vectors.no = memories.no
                    WHERE id = ? AND model = ?";
-        Ok(self
-            .connection
-            .prepare_cached(sql)?
-            .exists(params![id.to_bytes(), model.no])?)
+        self.connection.has(sql, params![id.to_bytes(), model.no])
     }
 }
 
@@ -309,12 +274,8 @@ impl MemoryWriter<'_> {
         self.walk(&REINDEX, max, |row| {
             if row.memory.superseded_by.is_none() {
                 let says = content_hash(&row.memory.content);
-                self.connection
-                    .prepare_cached(say)?
-                    .execute([row.no, says])?;
-                self.connection
-                    .prepare_cached(queue)?
-                    .execute([row.no, moment(at)])?;
+                self.connection.run(say, [row.no, says])?;
+                self.connection.run(queue, [row.no, moment(at)])?;
             }
             Ok(())
         })
@@ -357,22 +318,19 @@ impl MemoryWriter<'_> {
             WHERE no = (SELECT no FROM memories WHERE id = ? AND revision = ?)";
         let problem = &problem[..problem.floor_char_boundary(PROBLEM_BYTES_MAX)];
         let parameters = params![moment(due), give_up, problem, id.to_bytes(), revision];
-        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        self.connection.run(sql, parameters)?;
         Ok(())
     }
 
     fn retry_failed(&self) -> Answer<()> {
         let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = 0 WHERE failed = 1";
-        self.connection.prepare_cached(sql)?.execute([])?;
+        self.connection.run(sql, [])?;
         Ok(())
     }
 
     fn begin(&self, walk: &Walk) -> Answer<()> {
         let sql = "SELECT memories FROM state";
-        let count: i64 = self
-            .connection
-            .prepare_cached(sql)?
-            .query_row([], |row| row.get(0))?;
+        let count: i64 = self.connection.number(sql, [])?;
         self.set_meta(walk.at, 0)?;
         self.set_meta(walk.left, count)
     }

@@ -1,15 +1,14 @@
 //! How far each generation's turns were extracted, and who has a lease on the rest. A cursor
 //! moves only with the facts that were found, in one transaction.
 
-use rusqlite::{OptionalExtension, Row, params};
-
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
 use memoird_core::time::Timestamp;
+use rusqlite::{Row, params};
 
-use super::reader::Answer;
 use super::row::{damaged, limit, make_partition, whole};
+use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
-use super::{ExtractionCursor, Lease, LeaseRequest, MemoryReader, MemoryWriter};
+use super::{ExtractionCursor, Lease, MemoryReader, MemoryWriter};
 use crate::MemoryError;
 
 const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to, lease_until,
@@ -23,9 +22,8 @@ impl MemoryReader<'_> {
     pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
         // Of a subject that was forgotten the session's name is gone, but not the cursor.
         let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");
-        let mut statement = self.connection.prepare_cached(&sql)?;
         let parameters = params![generation.to_bytes(), session.as_str()];
-        let found = statement.query_row(parameters, read).optional()?;
+        let found = self.connection.one(&sql, parameters, read)?;
         Ok(found.unwrap_or_default())
     }
 
@@ -35,11 +33,9 @@ impl MemoryReader<'_> {
     /// # Errors
     /// When the file cannot be read.
     pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT at FROM forgotten WHERE subject = ?")?;
         let digest = self.digest(subject.as_str())?;
-        let at: Option<i64> = statement.query_row([digest], |row| row.get(0)).optional()?;
+        let sql = "SELECT at FROM forgotten WHERE subject = ?";
+        let at: Option<i64> = self.connection.value(sql, [digest])?;
         Ok(at.map(timestamp))
     }
 
@@ -49,12 +45,11 @@ impl MemoryReader<'_> {
     /// As [`MemoryError`]: `LeaseLost`.
     pub fn lease(&self, id: LeaseId, now: Timestamp) -> Answer<Lease> {
         let sql = format!("{SELECT} WHERE lease = ?");
-        let mut statement = self.connection.prepare_cached(&sql)?;
-        let found = statement.query_row([id.to_bytes()], read).optional()?;
+        let found = self.connection.one(&sql, [id.to_bytes()], read)?;
         let lease = found
             .and_then(|cursor| cursor.lease)
             .filter(|lease| now < lease.until);
-        lease.ok_or_else(|| MemoryError::LeaseLost.into())
+        lease.ok_or(MemoryError::LeaseLost)
     }
 
     /// The turns after this one in which the bot itself remembered something, ascending.
@@ -70,36 +65,32 @@ impl MemoryReader<'_> {
         let sql = "SELECT seq FROM remembered
                    WHERE generation = ? AND session = ? AND seq > ? ORDER BY seq";
         let session = self.digest(session.as_str())?;
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let seqs = statement.query_map(
-            params![generation.to_bytes(), session, whole(after_seq)],
-            |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()),
-        )?;
-        Ok(seqs.collect::<Result<_, _>>()?)
+        let parameters = params![generation.to_bytes(), session, whole(after_seq)];
+        self.connection.all(sql, parameters, |row| {
+            Ok(row.get::<_, i64>(0)?.unsigned_abs())
+        })
     }
 }
 
 impl MemoryWriter<'_> {
-    /// Leases the turns after the cursor. A lease that ran out counts as a failure.
+    /// Leases the turns after the cursor, which says what `after_seq` is. A lease that ran
+    /// out counts as a failure.
     ///
     /// # Errors
     /// As [`MemoryError`]: `LeaseHeld`.
-    pub fn take_lease(&self, ask: &LeaseRequest) -> Answer<ExtractionCursor> {
-        let mut cursor = self.free_cursor(&ask.session, ask.generation, ask.now, ask.until)?;
-        if ask.to_seq < cursor.seq {
+    pub fn take_lease(&self, lease: Lease, now: Timestamp) -> Answer<ExtractionCursor> {
+        let (session, generation) = (lease.session.clone(), lease.generation);
+        let mut cursor = self.free_cursor(&session, generation, now, lease.until)?;
+        if lease.to_seq < cursor.seq {
             // The turns end before the cursor: a crash took its turn, and all are looked at.
             cursor.seq = 0;
         }
+        let subject = lease.subject.clone();
         cursor.lease = Some(Lease {
-            id: ask.id,
-            session: ask.session.clone(),
-            generation: ask.generation,
-            subject: ask.subject.clone(),
             after_seq: cursor.seq,
-            to_seq: ask.to_seq,
-            until: ask.until,
+            ..lease
         });
-        self.save_cursor(&ask.session, ask.generation, &ask.subject, &cursor, ask.now)?;
+        self.save_cursor(&session, generation, &subject, &cursor, now)?;
         Ok(cursor)
     }
 
@@ -132,7 +123,7 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE cursors SET lease = NULL, failures = failures + 1, failed_at = ?1,
                    touched = ?1 WHERE lease = ?2";
         let parameters = params![moment(now), lease.to_bytes()];
-        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        self.connection.run(sql, parameters)?;
         Ok(())
     }
 
@@ -164,13 +155,10 @@ impl MemoryWriter<'_> {
         let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
             (SELECT generation, session, seq FROM remembered WHERE generation < ? LIMIT ?)";
         let parameters = params![moment(before), limit(max)];
-        let pruned = self
-            .connection
-            .prepare_cached(cursors)?
-            .execute(parameters)?;
+        let pruned = self.connection.run(cursors, parameters)?;
         let oldest = Generation::new(before.as_ms(), 0).to_bytes();
         let parameters = params![oldest, limit(max)];
-        Ok(pruned + self.connection.prepare_cached(seqs)?.execute(parameters)?)
+        Ok(pruned + self.connection.run(seqs, parameters)?)
     }
 
     /// The cursor, when nobody holds a lease of it; one that ran out is counted.
@@ -223,11 +211,11 @@ impl MemoryWriter<'_> {
             cursor.not_before.map(moment),
             moment(now),
         ];
-        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        self.connection.run(sql, parameters)?;
         // Nobody asks for those any more.
         let sql = "DELETE FROM remembered WHERE generation = ? AND seq <= ?";
         let parameters = params![generation.to_bytes(), whole(cursor.seq)];
-        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        self.connection.run(sql, parameters)?;
         Ok(())
     }
 }

@@ -6,17 +6,17 @@
 
 use std::collections::HashSet;
 
-use rusqlite::{OptionalExtension, Row, params};
-
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
+use rusqlite::{Row, params};
 
-use super::reader::Answer;
 use super::row::{MemoryRow, find_partition, kind_bits, limit, pack_tags, unpack_tags};
-use super::time::{moment, timestamp};
+use super::sql::{Answer, Sql};
+use super::time::moment;
 use super::writer::Doomed;
-use super::{ForgetCounts, ForgetFilter, ForgetJob, ForgetProgress, MemoryReader, MemoryWriter};
+use super::{ForgetProgress, MemoryReader, MemoryWriter};
 use crate::MemoryError;
+use crate::requests::{ForgetOutcome, ForgetRequest, MemoryFilter};
 
 /// Memories that a step looks at for each that it may remove.
 const LOOKED_AT_PER_ROW: usize = 8;
@@ -46,7 +46,7 @@ struct Job {
     criteria: Criteria,
     /// The last memory that was looked at.
     position: [u8; 16],
-    counts: ForgetCounts,
+    counts: ForgetOutcome,
 }
 
 /// What a look at some memories found.
@@ -63,9 +63,9 @@ impl MemoryReader<'_> {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn forget_count(&self, filter: &ForgetFilter) -> Answer<ForgetCounts> {
-        let mut counts = ForgetCounts::default();
-        let criteria = self.criteria(filter)?;
+    pub fn forget_count(&self, request: &ForgetRequest) -> Answer<ForgetOutcome> {
+        let mut counts = ForgetOutcome::default();
+        let criteria = self.criteria(request)?;
         let mut seen = HashSet::new();
         let mut position = [0; 16];
         loop {
@@ -84,7 +84,7 @@ impl MemoryReader<'_> {
         }
         if criteria.whole {
             let sql = "SELECT count(*) FROM cursors WHERE owner = ?";
-            counts.cursors = self.number(sql, criteria.owner)?;
+            counts.cursors = self.connection.count(sql, [criteria.owner])?;
         }
         Ok(counts)
     }
@@ -93,45 +93,29 @@ impl MemoryReader<'_> {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn forget_jobs(&self) -> Answer<Vec<ForgetJob>> {
-        let sql = "SELECT job, at, counts FROM forget_jobs ORDER BY at, job";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let jobs = statement.query_map([], |row| {
-            Ok(ForgetJob {
-                id: MemoryId::from_bytes(row.get(0)?),
-                at: timestamp(row.get(1)?),
-                counts: unpack(row.get_ref(2)?.as_blob()?),
-            })
-        })?;
-        Ok(jobs.collect::<Result<_, _>>()?)
+    pub fn forget_jobs(&self) -> Answer<Vec<MemoryId>> {
+        let sql = "SELECT job FROM forget_jobs ORDER BY at, job";
+        self.connection
+            .all(sql, [], |row| Ok(MemoryId::from_bytes(row.get(0)?)))
     }
 
-    fn weigh(&self, doomed: &Doomed, counts: &mut ForgetCounts) -> Answer<()> {
+    fn weigh(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
         match doomed.is_history {
             true => counts.superseded += 1,
             false => counts.memories += 1,
         }
         let vectors = "SELECT count(*) FROM vectors WHERE no = ?";
-        counts.vectors += self.number(vectors, doomed.no)?;
+        counts.vectors += self.connection.count(vectors, [doomed.no])?;
         let queued = "SELECT count(*) FROM embeddings_due WHERE no = ?";
-        counts.queued_embeddings += self.number(queued, doomed.no)?;
+        counts.queued_embeddings += self.connection.count(queued, [doomed.no])?;
         let events = "SELECT count(*) FROM recall_events WHERE memory = ?";
-        counts.recall_events += self.number(events, doomed.id.to_bytes())?;
+        counts.recall_events += self.connection.count(events, [doomed.id.to_bytes()])?;
         Ok(())
     }
 
-    fn number(&self, sql: &str, parameter: impl rusqlite::ToSql) -> Answer<u64> {
-        let mut statement = self.connection.prepare_cached(sql)?;
-        Ok(statement
-            .query_row([parameter], |row| row.get::<_, i64>(0))?
-            .unsigned_abs())
-    }
-
-    fn criteria(&self, filter: &ForgetFilter) -> Answer<Criteria> {
+    fn criteria(&self, request: &ForgetRequest) -> Answer<Criteria> {
         let all = Criteria {
-            born: self
-                .number("SELECT born FROM state WHERE id = ?", 1)?
-                .cast_signed(),
+            born: self.connection.number("SELECT born FROM state", [])?,
             whole: false,
             owner: None,
             memory: None,
@@ -145,43 +129,36 @@ impl MemoryReader<'_> {
                 find_partition(self.connection, subject)?.unwrap_or(NOBODY),
             ))
         };
-        Ok(match filter {
-            ForgetFilter::One { id, subject } => {
+        Ok(match request {
+            ForgetRequest::One(id) => {
                 let found = MemoryRow::by_id(self.connection, *id)?;
-                let is_theirs = |row: &MemoryRow| {
-                    subject
-                        .as_ref()
-                        .is_none_or(|subject| row.memory.subject == *subject)
-                };
-                let Some(row) = found.filter(is_theirs) else {
-                    return Err(MemoryError::NotFound { id: *id }.into());
-                };
+                let row = found.ok_or(MemoryError::NotFound { id: *id })?;
                 Criteria {
                     memory: Some(id.to_bytes()),
                     owner: Some(row.owner),
                     ..all
                 }
             }
-            ForgetFilter::Subject(subject) => Criteria {
+            ForgetRequest::Subject(subject) => Criteria {
                 whole: true,
                 owner: owner_of(subject)?,
                 ..all
             },
-            ForgetFilter::Matching {
+            ForgetRequest::Filter(MemoryFilter {
                 subject,
                 kinds,
                 tags,
-                observed_after,
-                observed_before,
-            } => Criteria {
+                after,
+                before,
+            }) => Criteria {
                 owner: match subject {
                     None => None,
                     Some(subject) => owner_of(subject)?,
                 },
                 kinds: kind_bits(kinds),
                 tags: tags.clone(),
-                after: observed_after.map(moment),
-                before: observed_before.map(moment),
+                after: after.map(moment),
+                before: before.map(moment),
                 ..all
             },
         })
@@ -243,30 +220,23 @@ impl MemoryWriter<'_> {
     pub fn forget_begin(
         &self,
         job: MemoryId,
-        filter: &ForgetFilter,
+        request: &ForgetRequest,
         at: Timestamp,
-    ) -> Answer<ForgetJob> {
-        let criteria = self.criteria(filter)?;
+    ) -> Answer<()> {
+        let criteria = self.criteria(request)?;
         let leases = "UPDATE cursors SET lease = NULL
                       WHERE lease IS NOT NULL AND (owner = ?1 OR ?1 IS NULL)";
-        self.connection
-            .prepare_cached(leases)?
-            .execute([criteria.owner])?;
-        if let ForgetFilter::Subject(subject) = filter {
+        self.connection.run(leases, [criteria.owner])?;
+        if let ForgetRequest::Subject(subject) = request {
             let sql = "DELETE FROM partitions WHERE no = ?";
-            self.connection
-                .prepare_cached(sql)?
-                .execute([criteria.owner])?;
+            self.connection.run(sql, [criteria.owner])?;
             let sql = "INSERT INTO forgotten (subject, at) VALUES (?, ?)
                        ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
             let digest = self.digest(subject.as_str())?;
-            self.connection
-                .prepare_cached(sql)?
-                .execute(params![digest, moment(at)])?;
+            self.connection.run(sql, params![digest, moment(at)])?;
         }
         let sql = "INSERT INTO forget_jobs (job, at, born, whole, owner, memory, kinds, tags,
             after, before, position, counts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-        let counts = ForgetCounts::default();
         let parameters = params![
             job.to_bytes(),
             moment(at),
@@ -279,14 +249,10 @@ impl MemoryWriter<'_> {
             criteria.after,
             criteria.before,
             [0_u8; 16],
-            pack(&counts),
+            pack(&ForgetOutcome::default()),
         ];
-        self.connection.prepare_cached(sql)?.execute(parameters)?;
-        Ok(ForgetJob {
-            id: job,
-            at,
-            counts,
-        })
+        self.connection.run(sql, parameters)?;
+        Ok(())
     }
 
     /// Goes on with a job: removes about so many rows. A job that is not there is done.
@@ -296,10 +262,7 @@ impl MemoryWriter<'_> {
     pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> Answer<ForgetProgress> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
                    counts FROM forget_jobs WHERE job = ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let found = statement
-            .query_row([job.to_bytes()], Job::read)
-            .optional()?;
+        let found = self.connection.one(sql, [job.to_bytes()], Job::read)?;
         let Some(Job {
             at,
             criteria,
@@ -308,7 +271,7 @@ impl MemoryWriter<'_> {
         }) = found
         else {
             return Ok(ForgetProgress {
-                counts: ForgetCounts::default(),
+                counts: ForgetOutcome::default(),
                 is_done: true,
             });
         };
@@ -333,13 +296,11 @@ impl MemoryWriter<'_> {
         }
         if is_done {
             let sql = "DELETE FROM forget_jobs WHERE job = ?";
-            self.connection
-                .prepare_cached(sql)?
-                .execute([job.to_bytes()])?;
+            self.connection.run(sql, [job.to_bytes()])?;
         } else {
             let sql = "UPDATE forget_jobs SET position = ?, counts = ? WHERE job = ?";
             let parameters = params![position, pack(&counts), job.to_bytes()];
-            self.connection.prepare_cached(sql)?.execute(parameters)?;
+            self.connection.run(sql, parameters)?;
         }
         Ok(ForgetProgress { counts, is_done })
     }
@@ -349,10 +310,7 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
             WHERE generation IN (SELECT generation FROM cursors WHERE owner = ?2 LIMIT ?3)";
-        Ok(self
-            .connection
-            .prepare_cached(sql)?
-            .execute(params![at, owner, limit(max)])?)
+        Ok(self.connection.run(sql, params![at, owner, limit(max)])?)
     }
 }
 
@@ -394,14 +352,15 @@ impl Job {
     }
 }
 
-fn pack(counts: &ForgetCounts) -> Vec<u8> {
-    let ForgetCounts {
+fn pack(counts: &ForgetOutcome) -> Vec<u8> {
+    let ForgetOutcome {
         memories,
         superseded,
         vectors,
         recall_events,
         queued_embeddings,
         cursors,
+        erased: _,
     } = *counts;
     let all = [
         memories,
@@ -414,19 +373,20 @@ fn pack(counts: &ForgetCounts) -> Vec<u8> {
     all.iter().flat_map(|count| count.to_le_bytes()).collect()
 }
 
-fn unpack(bytes: &[u8]) -> ForgetCounts {
+fn unpack(bytes: &[u8]) -> ForgetOutcome {
     let mut all = bytes
         .as_chunks::<8>()
         .0
         .iter()
         .map(|count| u64::from_le_bytes(*count));
     let mut next = || all.next().unwrap_or(0);
-    ForgetCounts {
+    ForgetOutcome {
         memories: next(),
         superseded: next(),
         vectors: next(),
         recall_events: next(),
         queued_embeddings: next(),
         cursors: next(),
+        erased: false,
     }
 }

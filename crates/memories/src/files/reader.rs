@@ -4,17 +4,17 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, ToSql, named_params};
-
-use crate::rules::Memory;
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
+use rusqlite::{Connection, Row, ToSql, named_params};
 
 use super::index::Pending;
 use super::row::{MemoryRow, TEAM, find_partition, kind_number, limit};
+use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
-use super::{Counts, ListFilter, ManifestRows};
-use crate::MemoryError;
+use super::{ManifestRows, vectors};
+use crate::requests::{ListRequest, MemoryStats};
+use crate::rules::Memory;
 
 /// One moment of a tenant's memories.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +24,6 @@ pub struct MemoryReader<'a> {
     pending: Option<&'a RefCell<Pending>>,
     path: &'a Path,
 }
-
-pub(super) type Answer<T> = Result<T, MemoryError>;
 
 impl<'a> MemoryReader<'a> {
     pub(super) fn new(
@@ -61,19 +59,19 @@ impl MemoryReader<'_> {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn list(&self, filter: &ListFilter, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
-        let owner = match &filter.subject {
+    pub fn list(&self, request: &ListRequest, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
+        let owner = match &request.subject {
             None => None,
             Some(subject) => match find_partition(self.connection, subject)? {
                 None => return Ok(Vec::new()),
                 owner => owner,
             },
         };
-        let after = filter.after.map_or([0; 16], MemoryId::to_bytes);
+        let after = request.after.map_or([0; 16], MemoryId::to_bytes);
         let mut sql = "WHERE id > :after".to_owned();
-        let (kind, now, max) = (filter.kind.map(kind_number), moment(now), limit(max));
+        let (kind, now, max) = (request.kind.map(kind_number), moment(now), limit(max));
         let mut parameters: Vec<(&str, &dyn ToSql)> = vec![(":after", &after), (":max", &max)];
-        if let Some(tag) = &filter.tag {
+        if let Some(tag) = &request.tag {
             // Few memories have it: those are looked at, and no other, by the plus.
             sql = "WHERE memories.no IN (SELECT no FROM tags WHERE tag = :tag)
                    AND +id > :after"
@@ -81,7 +79,7 @@ impl MemoryReader<'_> {
             parameters.push((":tag", tag));
         }
         if let Some(owner) = &owner {
-            sql += if filter.tag.is_some() {
+            sql += if request.tag.is_some() {
                 " AND +owner = :owner"
             } else {
                 " AND owner = :owner"
@@ -92,14 +90,11 @@ impl MemoryReader<'_> {
             sql += " AND kind = :kind";
             parameters.push((":kind", kind));
         }
-        if !filter.include_superseded {
-            sql += " AND superseded_by IS NULL";
-        }
-        if !filter.include_expired {
-            sql += " AND (expires IS NULL OR expires > :now)";
+        if !request.include_history {
+            sql += " AND superseded_by IS NULL AND (expires IS NULL OR expires > :now)";
             parameters.push((":now", &now));
         }
-        sql += match filter.tag {
+        sql += match request.tag {
             Some(_) => " ORDER BY +id LIMIT :max",
             None => " ORDER BY id LIMIT :max",
         };
@@ -128,10 +123,9 @@ impl MemoryReader<'_> {
             let found = MemoryRow::all(self.connection, rest, parameters)?;
             rows.memories
                 .extend(found.into_iter().map(|row| row.memory));
-            let mut statement = self.connection.prepare_cached(count)?;
-            let (total, expires) = statement.query_row([partition, moment(now)], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
-            })?;
+            let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?));
+            let found = self.connection.one(count, [partition, moment(now)], read)?;
+            let (total, expires) = found.unwrap_or_default();
             rows.total += total.unsigned_abs();
             let expires = expires.map(timestamp);
             rows.expires_at = rows.expires_at.into_iter().chain(expires).min();
@@ -148,49 +142,49 @@ impl MemoryReader<'_> {
         Ok(rows)
     }
 
-    /// What is in the file.
+    /// Counts, with how far the vectors of a model are.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn counts(&self, now: Timestamp) -> Answer<Counts> {
-        let count = |sql: &str| -> Answer<u64> {
-            let mut statement = self.connection.prepare_cached(sql)?;
-            Ok(statement
-                .query_row([], |row| row.get::<_, i64>(0))?
-                .unsigned_abs())
+    pub fn stats(&self, model: Option<&str>, now: Timestamp) -> Answer<MemoryStats> {
+        let count = |sql: &str| self.connection.count(sql, []);
+        let current = "SELECT count(*) FROM memories
+             WHERE superseded_by IS NULL AND (expires IS NULL OR expires > ?)";
+        let embedded = "SELECT count(*) FROM vectors WHERE model = ?";
+        let embedding_model = match model {
+            Some(name) => vectors::find_model(self.connection, name)?,
+            None => None,
         };
-        let expired = "SELECT count(*) FROM memories WHERE expires <= ? AND superseded_by IS NULL";
-        let mut expired = self.connection.prepare_cached(expired)?;
-        let expired = expired.query_row([moment(now)], |row| row.get::<_, i64>(0))?;
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
-        Ok(Counts {
-            memories: count("SELECT memories FROM state")?,
+        Ok(MemoryStats {
+            memories: self.connection.count(current, [moment(now)])?,
             superseded: count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?,
-            expired: expired.unsigned_abs(),
             subjects: count("SELECT count(DISTINCT owner) FROM memories")?,
             recall_events: count("SELECT count(*) FROM recall_events")?,
+            embedding_model: model.map(str::to_owned),
+            embedded: match embedding_model {
+                Some(model) => self.connection.count(embedded, [model.no])?,
+                None => 0,
+            },
+            embedding_queued: count("SELECT count(*) FROM embeddings_due WHERE failed = 0")?
+                + self.left_to_queue()?,
+            embedding_failed: count("SELECT count(*) FROM embeddings_due WHERE failed = 1")?,
             file_bytes: size(self.path) + size(&self.path.with_extension("db-wal")),
         })
     }
 
     pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> Answer<Option<T>> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT value FROM meta WHERE name = ?")?;
-        Ok(statement.query_row([name], |row| row.get(0)).optional()?)
+        let sql = "SELECT value FROM meta WHERE name = ?";
+        self.connection.value(sql, [name])
     }
 
     /// How many of a partition's memories were ever numbered, and when numbering began anew:
     /// close to how many there are.
     pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<BTreeMap<i64, u64>> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT next - 1 FROM partitions WHERE no = ?")?;
+        let sql = "SELECT next - 1 FROM partitions WHERE no = ?";
         let mut numbered = BTreeMap::new();
         for partition in partitions {
-            let found = statement
-                .query_row([partition], |row| row.get::<_, i64>(0))
-                .optional()?;
+            let found: Option<i64> = self.connection.value(sql, [partition])?;
             numbered.insert(*partition, found.unwrap_or(0).unsigned_abs());
         }
         Ok(numbered)

@@ -3,17 +3,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rusqlite::{OptionalExtension, params};
-
-use crate::rules::Memory;
 use memoird_core::ids::MemoryId;
 use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Query, Scorer, Statistics};
+use rusqlite::params;
 
-use super::reader::{Answer, MemoryReader};
-use super::row::{self, SELECT, TEAM, find_partition, kind_bits, kind_number, limit, range};
+use super::reader::MemoryReader;
+use super::row::{MemoryRow, TEAM, find_partition, kind_bits, kind_number, limit, range};
+use super::sql::Answer;
 use super::time::moment;
 use super::vectors::{self, Filter, Glance};
-use super::{RecallLists, Scored, Search};
+use super::{RecallLists, Search};
+use crate::rules::Memory;
+use crate::rules::fusion::Ranked;
 
 /// Memories of a partition that a term is looked up in, the newest: whatever more memories
 /// have says next to nothing.
@@ -141,34 +142,29 @@ impl MemoryReader<'_> {
             other.total_cmp(one).then(other_id.cmp(id))
         });
         scored.truncate(ask.depth);
-        lists
-            .lexical
-            .extend(scored.iter().map(|(score, id, _)| Scored {
-                id: *id,
-                score: *score,
-            }));
-        self.fetch(scored.into_iter().map(|(_, _, no)| no), lists)?;
+        let found = scored.into_iter().map(|(score, _, no)| (no, score));
+        lists.lexical = self.fetch(found, &mut lists.memories)?;
         Ok(())
     }
 
-    /// Reads memories that are in a list; gives their ids, in order.
+    /// Reads the memories of a list; gives the list with their ids.
     fn fetch(
         &self,
-        nos: impl Iterator<Item = i64>,
-        lists: &mut RecallLists,
-    ) -> Answer<Vec<Option<MemoryId>>> {
-        let mut statement = self
-            .connection
-            .prepare_cached(&format!("{SELECT} WHERE memories.no = ?"))?;
-        let mut ids = Vec::new();
-        for no in nos {
-            let row = statement.query_row([no], row::read).optional()?;
-            ids.push(row.as_ref().map(|row| row.memory.id));
-            lists
-                .memories
-                .extend(row.map(|row| (row.memory.id, row.memory)));
+        found: impl IntoIterator<Item = (i64, f64)>,
+        memories: &mut HashMap<MemoryId, Memory>,
+    ) -> Answer<Vec<Ranked<MemoryId>>> {
+        let mut list = Vec::new();
+        for (no, score) in found {
+            if let Some(MemoryRow { memory, .. }) = MemoryRow::by_no(self.connection, no)? {
+                list.push(Ranked {
+                    id: memory.id,
+                    score,
+                    observed_at: memory.observed_at,
+                });
+                memories.insert(memory.id, memory);
+            }
         }
-        Ok(ids)
+        Ok(list)
     }
 
     fn by_meaning(
@@ -193,16 +189,9 @@ impl MemoryReader<'_> {
             &vector.values,
             ask.depth,
         )?;
-        let ids = self.fetch(found.iter().map(|(no, _)| *no), lists)?;
-        let found = ids
-            .into_iter()
-            .zip(found)
-            .filter_map(|(id, (_, score))| Some((id?, score)));
-        for (id, score) in found {
-            lists.vector.push(Scored { id, score });
-            lists.embedded.insert(id);
-        }
-        for Scored { id, .. } in &lists.lexical {
+        lists.vector = self.fetch(found, &mut lists.memories)?;
+        lists.embedded = lists.vector.iter().map(|one| one.id).collect();
+        for Ranked { id, .. } in &lists.lexical {
             if !lists.embedded.contains(id) && self.has_vector(*id, model)? {
                 lists.embedded.insert(*id);
             }

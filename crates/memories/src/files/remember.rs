@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, params};
-
-use crate::rules::{Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Visibility};
 use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_core::words::{normalised, numbers_and_negations};
+use rusqlite::params;
 
 use super::content_hash::content_hash;
 use super::embedding::Near;
-use super::reader::Answer;
 use super::recall::glance;
 use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_number, outcome_of, whole};
+use super::sql::{Answer, Sql};
 use super::time::{before, moment, timestamp};
 use super::vectors::{self, Model};
-use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand, Remembered};
+use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand};
 use crate::MemoryError;
+use crate::requests::RememberOutcome;
+use crate::rules::{Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Visibility};
 
 /// How long what a recall told a session is no news there.
 const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
@@ -44,28 +44,33 @@ impl MemoryWriter<'_> {
     /// # Errors
     /// As [`MemoryError`]: `IdempotencyKeyReused`, `MemoryDuplicate`,
     /// `MemoryNotFound`, `MemorySuperseded`, `MemoriesFull`.
-    pub fn remember(&self, order: &RememberCommand, limits: &MemoryLimits) -> Answer<Remembered> {
-        if let Some(earlier) = self.repeated(order, limits)? {
+    pub fn remember(
+        &self,
+        command: &RememberCommand,
+        limits: &MemoryLimits,
+    ) -> Answer<RememberOutcome> {
+        if let Some(earlier) = self.repeated(command, limits)? {
             return Ok(earlier);
         }
-        let (memory, outcome) = self.take_fact(order, limits)?;
-        self.keep_key(order, memory.id, outcome, limits)?;
-        self.mark_turns(order)?;
-        Ok(Remembered {
+        let (memory, outcome) = self.take_fact(command, limits)?;
+        self.keep_key(command, memory.id, outcome, limits)?;
+        self.mark_turns(command)?;
+        Ok(RememberOutcome {
             memory,
             outcome,
             is_repetition: false,
+            redacted: 0,
         })
     }
 
     fn take_fact(
         &self,
-        order: &RememberCommand,
+        command: &RememberCommand,
         limits: &MemoryLimits,
     ) -> Answer<(Memory, Outcome)> {
-        let fact = &order.fact;
+        let fact = &command.fact;
         // Whatever is refused is refused before anything is written.
-        let vector = match &order.vector {
+        let vector = match &command.vector {
             None => None,
             Some(vector) => self
                 .model_in_use(&vector.model)?
@@ -76,36 +81,36 @@ impl MemoryWriter<'_> {
         }
         let replaced = match fact.supersedes {
             Some(id) => Some(self.replaceable(id, &fact.subject)?),
-            None => match self.echo(fact, order.at, limits)? {
+            None => match self.echo(fact, command.at, limits)? {
                 Some(memory) => return Ok((memory, Outcome::Recalled)),
                 None => None,
             },
         };
         let apart = fact.near_duplicate == NearDuplicate::Keep;
         let replaced_id = replaced.as_ref().map(|row| row.memory.id);
-        let alike = self.said_already(order, vector, replaced_id)?;
+        let alike = self.said_already(command, vector, replaced_id)?;
         let (row, outcome) = match alike {
             Some((was, Alike::Exact)) => {
-                (self.reinforce(&was, order, limits)?, Outcome::Reinforced)
+                (self.reinforce(&was, command, limits)?, Outcome::Reinforced)
             }
             Some((was, _)) if fact.near_duplicate == NearDuplicate::Refuse => {
                 return Self::refuse(MemoryError::Duplicate { id: was.memory.id });
             }
-            Some((was, Alike::Words)) => (self.reinforce(&was, order, limits)?, Outcome::Merged),
+            Some((was, Alike::Words)) => (self.reinforce(&was, command, limits)?, Outcome::Merged),
             Some((was, Alike::Meaning)) => {
-                let mut memory = memory_of(order);
+                let mut memory = memory_of(command);
                 take_over(&mut memory, &was.memory, limits.tags);
                 let row = self.add_with_vector(memory, apart, vector, limits)?;
-                self.supersede(&was, order.id, order.at)?;
+                self.supersede(&was, command.id, command.at)?;
                 (row, Outcome::Merged)
             }
             None => {
-                let row = self.add_with_vector(memory_of(order), apart, vector, limits)?;
+                let row = self.add_with_vector(memory_of(command), apart, vector, limits)?;
                 (row, Outcome::Created)
             }
         };
         if let Some(replaced) = replaced.filter(|replaced| replaced.memory.id != row.memory.id) {
-            self.supersede(&replaced, row.memory.id, order.at)?;
+            self.supersede(&replaced, row.memory.id, command.at)?;
         }
         Ok((row.memory, outcome))
     }
@@ -113,15 +118,14 @@ impl MemoryWriter<'_> {
     /// The answer that this key got before.
     fn repeated(
         &self,
-        order: &RememberCommand,
+        command: &RememberCommand,
         limits: &MemoryLimits,
-    ) -> Answer<Option<Remembered>> {
-        let Some(key) = order.key else {
+    ) -> Answer<Option<RememberOutcome>> {
+        let Some(key) = command.key else {
             return Ok(None);
         };
         let sql = "SELECT content, memory, outcome, at FROM keys WHERE key = ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let found = statement.query_row([key.key], |row| {
+        let found = self.connection.one(sql, [key.key], |row| {
             let id = MemoryId::from_bytes(row.get(1)?);
             Ok((
                 row.get::<_, [u8; 16]>(0)?,
@@ -130,74 +134,74 @@ impl MemoryWriter<'_> {
                 timestamp(row.get(3)?),
             ))
         });
-        let Some((content, id, outcome, at)) = found.optional()? else {
+        let Some((content, id, outcome, at)) = found? else {
             return Ok(None);
         };
-        if at < before(order.at, Duration::from_millis(limits.idempotency_ms)) {
+        if at < before(command.at, Duration::from_millis(limits.idempotency_ms)) {
             return Ok(None);
         }
         if content != key.content {
             return Self::refuse(MemoryError::Core(CoreError::IdempotencyKeyReused));
         }
         let memory = self.get(id)?;
-        Ok(memory.map(|memory| Remembered {
+        Ok(memory.map(|memory| RememberOutcome {
             memory,
             outcome,
             is_repetition: true,
+            redacted: 0,
         }))
     }
 
     /// Remembers a key and forgets those that are too old or too many.
     fn keep_key(
         &self,
-        order: &RememberCommand,
+        command: &RememberCommand,
         memory: MemoryId,
         outcome: Outcome,
         limits: &MemoryLimits,
     ) -> Answer<()> {
-        let Some(key) = order.key else { return Ok(()) };
+        let Some(key) = command.key else {
+            return Ok(());
+        };
         self.connection
-            .prepare_cached("DELETE FROM keys WHERE key = ?")?
-            .execute([key.key])?;
+            .run("DELETE FROM keys WHERE key = ?", [key.key])?;
         let sql = "INSERT INTO keys (key, content, memory, outcome, at) VALUES (?, ?, ?, ?, ?)";
         let parameters = params![
             key.key,
             key.content,
             memory.to_bytes(),
             outcome_number(outcome),
-            moment(order.at)
+            moment(command.at)
         ];
-        self.connection.prepare_cached(sql)?.execute(parameters)?;
+        self.connection.run(sql, parameters)?;
         let newest = self.connection.last_insert_rowid();
         let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
                      AND (at < ?2 OR no <= ?3)";
         let since = moment(before(
-            order.at,
+            command.at,
             Duration::from_millis(limits.idempotency_ms),
         ));
         let last = newest - whole(limits.idempotency_keys);
-        self.connection
-            .prepare_cached(prune)?
-            .execute([KEYS_PRUNED, since, last])?;
+        self.connection.run(prune, [KEYS_PRUNED, since, last])?;
         Ok(())
     }
 
     /// Notes in which turns the bot itself remembered.
-    fn mark_turns(&self, order: &RememberCommand) -> Answer<()> {
-        let Some(source) = order.fact.source.as_ref() else {
+    fn mark_turns(&self, command: &RememberCommand) -> Answer<()> {
+        let Some(source) = command.fact.source.as_ref() else {
             return Ok(());
         };
         let Some(generation) = source.generation else {
             return Ok(());
         };
-        if order.fact.origin != Origin::Bot {
+        if command.fact.origin != Origin::Bot {
             return Ok(());
         }
         let sql = "INSERT INTO remembered (generation, session, seq) VALUES (?, ?, ?)
                    ON CONFLICT DO NOTHING";
         let session = self.digest(source.session.as_str())?;
         let mut statement = self.connection.prepare_cached(sql)?;
-        for seq in source.seqs.iter().copied().chain(order.at_seq) {
+        for seq in source.seqs.iter().copied().chain(command.at_seq) {
             statement.execute(params![generation.to_bytes(), session, whole(seq)])?;
         }
         Ok(())
@@ -244,11 +248,11 @@ impl MemoryWriter<'_> {
     /// counts only if it says it to the letter.
     fn said_already(
         &self,
-        order: &RememberCommand,
+        command: &RememberCommand,
         vector: Option<(Model, &Embedding)>,
         replaced: Option<MemoryId>,
     ) -> Answer<Option<(MemoryRow, Alike)>> {
-        let fact = &order.fact;
+        let fact = &command.fact;
         let Some(owner) = find_partition(self.connection, &fact.subject)? else {
             return Ok(None);
         };
@@ -261,7 +265,7 @@ impl MemoryWriter<'_> {
         )?;
         let mut alike = None;
         for row in says_the_same {
-            if !is_of_one_kind(&row.memory, fact, order.at) {
+            if !is_of_one_kind(&row.memory, fact, command.at) {
                 continue;
             }
             if row.memory.content == fact.content {
@@ -290,13 +294,13 @@ impl MemoryWriter<'_> {
             partition,
             kind: fact.kind,
             values: &vector.values,
-            cosine_min: order.cosine_min,
-            now: order.at,
+            cosine_min: command.cosine_min,
+            now: command.at,
         };
         let near = self.near(&ask, |row| {
             row.owner == owner
                 && replaced != Some(row.memory.id)
-                && is_of_one_kind(&row.memory, fact, order.at)
+                && is_of_one_kind(&row.memory, fact, command.at)
                 && agree(&row.memory.content, &fact.content)
         })?;
         Ok(near.map(|row| (row, Alike::Meaning)))
@@ -305,14 +309,14 @@ impl MemoryWriter<'_> {
     fn reinforce(
         &self,
         was: &MemoryRow,
-        order: &RememberCommand,
+        command: &RememberCommand,
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
         let mut row = was.clone();
-        row.memory.content.clone_from(&order.fact.content);
+        row.memory.content.clone_from(&command.fact.content);
         row.memory.reinforced += 1;
-        row.memory.updated_at = order.at;
-        unite(&mut row.memory, &memory_of(order), limits.tags);
+        row.memory.updated_at = command.at;
+        unite(&mut row.memory, &memory_of(command), limits.tags);
         self.save(was, &mut row)?;
         Ok(row)
     }
@@ -353,12 +357,11 @@ impl MemoryReader<'_> {
                 ) GROUP BY memory ORDER BY told DESC LIMIT ?3
             ) AS told ON memories.id = told.memory
             WHERE owner IN (SELECT no FROM partitions) ORDER BY told DESC";
-        let mut statement = self.connection.prepare_cached(sql)?;
         let session = self.digest(session.as_str())?;
-        let told = statement.query_map(params![session, moment(since), limit(max)], |row| {
+        let parameters = params![session, moment(since), limit(max)];
+        self.connection.all(sql, parameters, |row| {
             Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
-        })?;
-        Ok(told.collect::<Result<_, _>>()?)
+        })
     }
 }
 
@@ -387,10 +390,10 @@ fn is_of_one_kind(memory: &Memory, fact: &Fact, at: Timestamp) -> bool {
 }
 
 /// The memory that a fact becomes.
-fn memory_of(order: &RememberCommand) -> Memory {
-    let fact = &order.fact;
+fn memory_of(command: &RememberCommand) -> Memory {
+    let fact = &command.fact;
     Memory {
-        id: order.id,
+        id: command.id,
         subject: fact.subject.clone(),
         kind: fact.kind,
         visibility: fact.visibility,
@@ -399,9 +402,9 @@ fn memory_of(order: &RememberCommand) -> Memory {
         tags: fact.tags.clone(),
         importance: fact.importance,
         source: fact.source.clone(),
-        observed_at: fact.observed_at.unwrap_or(order.at),
-        created_at: order.at,
-        updated_at: order.at,
+        observed_at: fact.observed_at.unwrap_or(command.at),
+        created_at: command.at,
+        updated_at: command.at,
         expires_at: fact.expires_at,
         superseded_by: None,
         reinforced: 0,

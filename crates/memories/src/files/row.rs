@@ -1,14 +1,13 @@
 //! A memory as a row.
 
-use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, Row, params};
-
-use crate::rules::{Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility};
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
+use rusqlite::types::Type;
+use rusqlite::{Connection, Row, params};
 
 use super::content_hash::content_hash;
+use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
-use crate::MemoryError;
+use crate::rules::{Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility};
 
 /// The version of the rows that are written.
 const FORMAT: i64 = 1;
@@ -35,7 +34,7 @@ pub(super) struct MemoryRow {
 }
 
 /// What [`read`] reads; a memory whose owner is forgotten is none.
-pub(super) const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
+const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
     polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
     recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
     apart FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
@@ -53,52 +52,35 @@ pub(super) fn partition_of(no: i64) -> i64 {
 }
 
 /// The partition of a subject, if it ever had one.
-pub(super) fn find_partition(
-    connection: &Connection,
-    subject: &Subject,
-) -> Result<Option<i64>, MemoryError> {
+pub(super) fn find_partition(connection: &Connection, subject: &Subject) -> Answer<Option<i64>> {
     let sql = "SELECT no FROM partitions WHERE subject = ?";
-    let mut statement = connection.prepare_cached(sql)?;
-    Ok(statement
-        .query_row([subject.as_str()], |row| row.get(0))
-        .optional()?)
+    connection.value(sql, [subject.as_str()])
 }
 
 /// The partition of a subject; gives it one where it has none.
-pub(super) fn make_partition(
-    connection: &Connection,
-    subject: &Subject,
-) -> Result<i64, MemoryError> {
+pub(super) fn make_partition(connection: &Connection, subject: &Subject) -> Answer<i64> {
     if let Some(partition) = find_partition(connection, subject)? {
         return Ok(partition);
     }
     let next = "UPDATE state SET next_partition = next_partition + 1
                 RETURNING next_partition - 1";
-    let partition: i64 = connection
-        .prepare_cached(next)?
-        .query_row([], |row| row.get(0))?;
+    let partition: i64 = connection.number(next, [])?;
     let insert = "INSERT INTO partitions (no, subject, next) VALUES (?, ?, 1)";
-    connection
-        .prepare_cached(insert)?
-        .execute(params![partition, subject.as_str()])?;
+    connection.run(insert, params![partition, subject.as_str()])?;
     Ok(partition)
 }
 
 /// A number in this partition that no memory had.
-pub(super) fn next_no(connection: &Connection, partition: i64) -> Result<i64, MemoryError> {
+pub(super) fn next_no(connection: &Connection, partition: i64) -> Answer<i64> {
     let sql = "UPDATE partitions SET next = next + 1 WHERE no = ? RETURNING next - 1";
-    let local: i64 = connection
-        .prepare_cached(sql)?
-        .query_row([partition], |row| row.get(0))?;
+    let local: i64 = connection.number(sql, [partition])?;
     Ok((partition << LOCAL_BITS) | local)
 }
 
 /// Counts a memory that is about to be inserted; gives its `born`.
-pub(super) fn count_birth(connection: &Connection) -> Result<i64, MemoryError> {
+pub(super) fn count_birth(connection: &Connection) -> Answer<i64> {
     let sql = "UPDATE state SET memories = memories + 1, born = born + 1 RETURNING born";
-    Ok(connection
-        .prepare_cached(sql)?
-        .query_row([], |row| row.get(0))?)
+    connection.number(sql, [])
 }
 
 impl MemoryRow {
@@ -115,9 +97,8 @@ impl MemoryRow {
         connection: &Connection,
         rest: &str,
         parameters: impl rusqlite::Params,
-    ) -> Result<Option<Self>, MemoryError> {
-        let mut statement = connection.prepare_cached(&format!("{SELECT} {rest}"))?;
-        Ok(statement.query_row(parameters, read).optional()?)
+    ) -> Answer<Option<Self>> {
+        connection.one(&format!("{SELECT} {rest}"), parameters, read)
     }
 
     /// All memories that the rest of a question finds.
@@ -125,26 +106,20 @@ impl MemoryRow {
         connection: &Connection,
         rest: &str,
         parameters: impl rusqlite::Params,
-    ) -> Result<Vec<Self>, MemoryError> {
-        let mut statement = connection.prepare_cached(&format!("{SELECT} {rest}"))?;
-        Ok(statement
-            .query_map(parameters, read)?
-            .collect::<Result<_, _>>()?)
+    ) -> Answer<Vec<Self>> {
+        connection.all(&format!("{SELECT} {rest}"), parameters, read)
     }
 
-    pub(super) fn by_id(
-        connection: &Connection,
-        id: MemoryId,
-    ) -> Result<Option<Self>, MemoryError> {
+    pub(super) fn by_id(connection: &Connection, id: MemoryId) -> Answer<Option<Self>> {
         Self::find(connection, "WHERE id = ?", [id.to_bytes()])
     }
 
-    pub(super) fn by_no(connection: &Connection, no: i64) -> Result<Option<Self>, MemoryError> {
+    pub(super) fn by_no(connection: &Connection, no: i64) -> Answer<Option<Self>> {
         Self::find(connection, "WHERE memories.no = ?", [no])
     }
 
     /// Writes it where none of this number is.
-    pub(super) fn insert(&self, connection: &Connection) -> Result<(), MemoryError> {
+    pub(super) fn insert(&self, connection: &Connection) -> Answer<()> {
         let sql = "INSERT INTO memories (no, format, partition, id, owner, born, revision, kind,
             polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
             recalls, recalled, pin, pin_changed, apart, origin, says, session, generation, seqs,
@@ -154,7 +129,7 @@ impl MemoryRow {
     }
 
     /// Writes it in place of the one that was number `was`.
-    pub(super) fn replace(&self, connection: &Connection, was: i64) -> Result<(), MemoryError> {
+    pub(super) fn replace(&self, connection: &Connection, was: i64) -> Answer<()> {
         let sql = "UPDATE memories SET no = ?, format = ?, partition = ?, id = ?, owner = ?,
             born = ?, revision = ?, kind = ?, polarity = ?, importance = ?, observed = ?,
             created = ?, updated = ?, expires = ?, superseded_by = ?, reinforced = ?, recalls = ?,
@@ -163,12 +138,7 @@ impl MemoryRow {
         self.write(connection, sql, Some(was))
     }
 
-    fn write(
-        &self,
-        connection: &Connection,
-        sql: &str,
-        was: Option<i64>,
-    ) -> Result<(), MemoryError> {
+    fn write(&self, connection: &Connection, sql: &str, was: Option<i64>) -> Answer<()> {
         let memory = &self.memory;
         let source = memory.source.as_ref();
         let mut statement = connection.prepare_cached(sql)?;
@@ -183,7 +153,7 @@ impl MemoryRow {
             kind_number(memory.kind),
             memory
                 .polarity
-                .map(|polarity| number(&POLARITIES, polarity)),
+                .map(|polarity| number(&POLARITIES, &polarity)),
             f64::from(memory.importance),
             moment(memory.observed_at),
             moment(memory.created_at),
@@ -193,10 +163,10 @@ impl MemoryRow {
             whole(memory.reinforced),
             whole(memory.recalls),
             memory.recalled_at.map(moment),
-            memory.pin.map(|pin| number(&PINS, pin)),
+            memory.pin.map(pin_number),
             self.pin_changed,
             self.apart,
-            number(&ORIGINS, memory.origin),
+            number(&ORIGINS, &memory.origin),
             content_hash(&memory.content),
             source.map(|source| source.session.as_str()),
             source
@@ -221,7 +191,7 @@ impl MemoryRow {
 }
 
 /// Reads what [`SELECT`] selects.
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
+fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
     let no: i64 = row.get(0)?;
     let session: Option<String> = row.get(19)?;
     let source = match session {
@@ -249,7 +219,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
     let memory = Memory {
         id: MemoryId::from_bytes(row.get(4)?),
         subject: Subject::parse(row.get_ref(5)?.as_str()?).map_err(|_| damaged(5, "subject"))?,
-        kind: kind_of(row.get(6)?).ok_or(damaged(6, "kind"))?,
+        kind: named(&KINDS, row.get(6)?).ok_or(damaged(6, "kind"))?,
         visibility: match partition_of(no) {
             TEAM => Visibility::Team,
             _ => Visibility::Private,
@@ -300,65 +270,49 @@ pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
 }
 
-/// What stands for a value is never changed.
-const POLARITIES: [(Polarity, i64); 2] = [(Polarity::Correction, 0), (Polarity::Confirmation, 1)];
-const PINS: [(Pin, i64); 2] = [(Pin::Bot, 0), (Pin::Consolidation, 1)];
-const ORIGINS: [(Origin, i64); 3] = [
-    (Origin::Bot, 0),
-    (Origin::Extraction, 1),
-    (Origin::Import, 2),
+/// The values of an enumeration, by the number that stands for each on disk; none of them
+/// ever moves.
+const POLARITIES: [Polarity; 2] = [Polarity::Correction, Polarity::Confirmation];
+const PINS: [Pin; 2] = [Pin::Bot, Pin::Consolidation];
+const ORIGINS: [Origin; 3] = [Origin::Bot, Origin::Extraction, Origin::Import];
+const OUTCOMES: [Outcome; 4] = [
+    Outcome::Created,
+    Outcome::Reinforced,
+    Outcome::Merged,
+    Outcome::Recalled,
 ];
-const OUTCOMES: [(Outcome, i64); 4] = [
-    (Outcome::Created, 0),
-    (Outcome::Reinforced, 1),
-    (Outcome::Merged, 2),
-    (Outcome::Recalled, 3),
-];
-const KINDS: [(MemoryKind, u8); 4] = [
-    (MemoryKind::User, 0),
-    (MemoryKind::Feedback, 1),
-    (MemoryKind::Project, 2),
-    (MemoryKind::Reference, 3),
+const KINDS: [MemoryKind; 4] = [
+    MemoryKind::User,
+    MemoryKind::Feedback,
+    MemoryKind::Project,
+    MemoryKind::Reference,
 ];
 
-fn number<T: Copy + PartialEq>(names: &[(T, i64)], value: T) -> i64 {
-    names
-        .iter()
-        .find(|(known, _)| *known == value)
-        .map_or(0, |(_, number)| *number)
+fn number<T: PartialEq>(values: &[T], value: &T) -> u8 {
+    let number = values.iter().position(|known| known == value);
+    number
+        .and_then(|number| u8::try_from(number).ok())
+        .unwrap_or(0)
 }
 
-fn named<T: Copy>(names: &[(T, i64)], number: i64) -> Option<T> {
-    names
-        .iter()
-        .find(|(_, known)| *known == number)
-        .map(|(value, _)| *value)
+fn named<T: Copy>(values: &[T], number: u8) -> Option<T> {
+    values.get(usize::from(number)).copied()
 }
 
-pub(super) fn pin_number(pin: Pin) -> i64 {
-    number(&PINS, pin)
+pub(super) fn pin_number(pin: Pin) -> u8 {
+    number(&PINS, &pin)
 }
 
-pub(super) fn outcome_number(outcome: Outcome) -> i64 {
-    number(&OUTCOMES, outcome)
+pub(super) fn outcome_number(outcome: Outcome) -> u8 {
+    number(&OUTCOMES, &outcome)
 }
 
-pub(super) fn outcome_of(number: i64) -> Outcome {
+pub(super) fn outcome_of(number: u8) -> Outcome {
     named(&OUTCOMES, number).unwrap_or(Outcome::Created)
 }
 
 pub(super) fn kind_number(kind: MemoryKind) -> u8 {
-    KINDS
-        .iter()
-        .find(|(known, _)| *known == kind)
-        .map_or(0, |(_, number)| *number)
-}
-
-fn kind_of(number: u8) -> Option<MemoryKind> {
-    KINDS
-        .iter()
-        .find(|(_, known)| *known == number)
-        .map(|(kind, _)| *kind)
+    number(&KINDS, &kind)
 }
 
 /// Kinds as a set of bits; no kinds are all.

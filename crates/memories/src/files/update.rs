@@ -1,15 +1,16 @@
 //! Changing what is remembered: by hand, by an import, and where two memories turn out to
 //! say the same.
 
-use crate::rules::{Memory, MemoryLimits, Patch, Pin};
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
 
-use super::reader::Answer;
 use super::remember::take_over;
 use super::row::MemoryRow;
-use super::{ForgetCounts, Imported, MemoryWriter};
+use super::sql::Answer;
+use super::{Imported, MemoryWriter};
 use crate::MemoryError;
+use crate::requests::ForgetOutcome;
+use crate::rules::{Memory, MemoryLimits, Patch, Pin};
 
 impl MemoryWriter<'_> {
     /// Changes a memory; with a subject only if it is that subject's.
@@ -61,7 +62,7 @@ impl MemoryWriter<'_> {
             }
             // What is being forgotten, and is not gone yet, has nothing to say any more.
             for doomed in self.doomed("id = ?", [memory.id.to_bytes()])? {
-                self.erase(&doomed, &mut ForgetCounts::default())?;
+                self.erase(&doomed, &mut ForgetOutcome::default())?;
             }
             // What stood side by side where it comes from does so here.
             self.add(memory.clone(), true, limits)?;

@@ -6,9 +6,10 @@
 
 use std::collections::{BinaryHeap, HashSet};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::row::partition_of;
+use super::sql::{Answer, Sql};
 use super::{Embedding, row};
 use crate::MemoryError;
 
@@ -74,24 +75,19 @@ impl Filter {
 }
 
 /// The model of this name, if it ever made a vector or was to make one.
-pub(super) fn find_model(
-    connection: &Connection,
-    name: &str,
-) -> Result<Option<Model>, MemoryError> {
+pub(super) fn find_model(connection: &Connection, name: &str) -> Answer<Option<Model>> {
     let sql = "SELECT no, dimension FROM models WHERE name = ?";
-    let mut statement = connection.prepare_cached(sql)?;
-    let model = statement.query_row([name], |row| {
+    connection.one(sql, [name], |row| {
         Ok(Model {
             no: row.get(0)?,
             dimension: row.get::<_, u32>(1)? as usize,
         })
-    });
-    Ok(model.optional()?)
+    })
 }
 
-pub(super) fn make_model(connection: &Connection, name: &str) -> Result<Model, MemoryError> {
+pub(super) fn make_model(connection: &Connection, name: &str) -> Answer<Model> {
     let sql = "INSERT INTO models (name, dimension) VALUES (?, 0) ON CONFLICT DO NOTHING";
-    connection.prepare_cached(sql)?.execute([name])?;
+    connection.run(sql, [name])?;
     Ok(find_model(connection, name)?.unwrap_or(Model {
         no: 0,
         dimension: 0,
@@ -100,7 +96,7 @@ pub(super) fn make_model(connection: &Connection, name: &str) -> Result<Model, M
 
 /// Says whether a vector fits its model; the first one of a model says how many dimensions
 /// all have.
-pub(super) fn check(model: Model, vector: &Embedding) -> Result<(), MemoryError> {
+pub(super) fn check(model: Model, vector: &Embedding) -> Answer<()> {
     let found = vector.values.len();
     if found == 0 || model.dimension != 0 && found != model.dimension {
         let (model_name, expected) = (vector.model.to_string(), model.dimension);
@@ -130,19 +126,15 @@ pub(super) fn put(
     model: Model,
     glance: Glance,
     vector: &Embedding,
-) -> Result<(), MemoryError> {
+) -> Answer<()> {
     check(model, vector)?;
     if model.dimension == 0 {
         let sql = "UPDATE models SET dimension = ? WHERE no = ?";
-        connection
-            .prepare_cached(sql)?
-            .execute(params![row::limit(vector.values.len()), model.no])?;
+        connection.run(sql, params![row::limit(vector.values.len()), model.no])?;
     }
     let sql = "INSERT INTO vectors (no, model, vector) VALUES (?, ?, ?)
                ON CONFLICT DO UPDATE SET model = excluded.model, vector = excluded.vector";
-    connection
-        .prepare_cached(sql)?
-        .execute(params![no, model.no, bytes(&vector.values)])?;
+    connection.run(sql, params![no, model.no, bytes(&vector.values)])?;
     let bits = signs(&vector.values);
     change_block(connection, no, |block, slot| {
         push(
@@ -158,9 +150,9 @@ pub(super) fn put(
 }
 
 /// Removes a vector; says whether there was one.
-pub(super) fn remove(connection: &Connection, no: i64) -> Result<bool, MemoryError> {
+pub(super) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
     let sql = "DELETE FROM vectors WHERE no = ?";
-    let was_there = connection.prepare_cached(sql)?.execute([no])? > 0;
+    let was_there = connection.run(sql, [no])? > 0;
     if was_there {
         change_block(connection, no, |_, _| {})?;
     }
@@ -168,19 +160,14 @@ pub(super) fn remove(connection: &Connection, no: i64) -> Result<bool, MemoryErr
 }
 
 /// Takes a vector along to another number, or only what a first look tells of it.
-pub(super) fn carry(
-    connection: &Connection,
-    was: i64,
-    no: i64,
-    glance: Glance,
-) -> Result<(), MemoryError> {
+pub(super) fn carry(connection: &Connection, was: i64, no: i64, glance: Glance) -> Answer<()> {
     let Some((model, bits)) = find_bits(connection, was)? else {
         return Ok(());
     };
     if was != no {
         change_block(connection, was, |_, _| {})?;
         let sql = "UPDATE vectors SET no = ? WHERE no = ?";
-        connection.prepare_cached(sql)?.execute([no, was])?;
+        connection.run(sql, [no, was])?;
     }
     change_block(connection, no, |block, slot| {
         push(
@@ -196,15 +183,14 @@ pub(super) fn carry(
 }
 
 /// The number of the model that made this memory's vector.
-pub(super) fn model_of(connection: &Connection, no: i64) -> Result<Option<u16>, MemoryError> {
-    let mut statement = connection.prepare_cached("SELECT model FROM vectors WHERE no = ?")?;
-    Ok(statement.query_row([no], |row| row.get(0)).optional()?)
+pub(super) fn model_of(connection: &Connection, no: i64) -> Answer<Option<u16>> {
+    connection.value("SELECT model FROM vectors WHERE no = ?", [no])
 }
 
 /// The vector itself.
-pub(super) fn vector_of(connection: &Connection, no: i64) -> Result<Option<Vec<f32>>, MemoryError> {
-    let mut statement = connection.prepare_cached("SELECT vector FROM vectors WHERE no = ?")?;
-    let vector = statement.query_row([no], |row| {
+pub(super) fn vector_of(connection: &Connection, no: i64) -> Answer<Option<Vec<f32>>> {
+    let sql = "SELECT vector FROM vectors WHERE no = ?";
+    connection.one(sql, [no], |row| {
         let bytes = row.get_ref(0)?.as_blob()?;
         Ok(bytes
             .as_chunks::<4>()
@@ -212,8 +198,7 @@ pub(super) fn vector_of(connection: &Connection, no: i64) -> Result<Option<Vec<f
             .iter()
             .map(|value| f32::from_le_bytes(*value))
             .collect())
-    });
-    Ok(vector.optional()?)
+    })
 }
 
 /// The nearest to a vector among the model's in these partitions, with their cosines, the
@@ -225,7 +210,7 @@ pub(super) fn nearest(
     filter: &Filter,
     query: &[f32],
     wanted: usize,
-) -> Result<Vec<(i64, f64)>, MemoryError> {
+) -> Answer<Vec<(i64, f64)>> {
     let chosen_max = wanted.saturating_mul(CHOSEN_PER_WANTED).max(CHOSEN_MIN);
     nearest_of(
         connection,
@@ -245,7 +230,7 @@ fn nearest_of(
     filter: &Filter,
     query: &[f32],
     (wanted, chosen_max): (usize, usize),
-) -> Result<Vec<(i64, f64)>, MemoryError> {
+) -> Answer<Vec<(i64, f64)>> {
     let bits = words(&signs(query));
     let mut chosen: BinaryHeap<(u32, i64)> = BinaryHeap::new();
     let sql = "SELECT no, block FROM vector_blocks WHERE no BETWEEN ? AND ?";
@@ -283,7 +268,7 @@ fn measure(
     connection: &Connection,
     chosen: impl Iterator<Item = i64>,
     query: &[f32],
-) -> Result<Vec<(i64, f64)>, MemoryError> {
+) -> Answer<Vec<(i64, f64)>> {
     let sql = "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     // Bound once: it would be copied for each of them.
@@ -320,12 +305,11 @@ fn change_block(
     connection: &Connection,
     no: i64,
     add: impl FnOnce(&mut Vec<u8>, u8),
-) -> Result<(), MemoryError> {
+) -> Answer<()> {
     debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
     let (key, slot) = (no >> SLOT_BITS, slot_of(no));
-    let mut statement =
-        connection.prepare_cached("SELECT block FROM vector_blocks WHERE no = ?")?;
-    let was: Option<Vec<u8>> = statement.query_row([key], |row| row.get(0)).optional()?;
+    let sql = "SELECT block FROM vector_blocks WHERE no = ?";
+    let was: Option<Vec<u8>> = connection.value(sql, [key])?;
     let mut block = Vec::with_capacity(was.as_ref().map_or(0, Vec::len) + 128);
     for entry in entries(was.as_deref().unwrap_or_default()).filter(|entry| entry.slot != slot) {
         push(&mut block, &entry);
@@ -335,14 +319,12 @@ fn change_block(
         (true, None) => {}
         (true, Some(_)) => {
             let sql = "DELETE FROM vector_blocks WHERE no = ?";
-            connection.prepare_cached(sql)?.execute([key])?;
+            connection.run(sql, [key])?;
         }
         (false, _) => {
             let sql = "INSERT INTO vector_blocks (no, block) VALUES (?, ?)
                        ON CONFLICT DO UPDATE SET block = excluded.block";
-            connection
-                .prepare_cached(sql)?
-                .execute(params![key, block])?;
+            connection.run(sql, params![key, block])?;
         }
     }
     Ok(())

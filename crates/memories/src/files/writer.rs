@@ -5,20 +5,20 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::path::Path;
 
-use rusqlite::{Connection, ToSql, params};
-
-use crate::rules::{Memory, MemoryLimits};
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
+use rusqlite::{Connection, ToSql, params};
 use sha2::{Digest, Sha256};
 
 use super::index::Pending;
-use super::reader::Answer;
 use super::recall::glance;
 use super::row::{MemoryRow, count_birth, make_partition, next_no, whole};
+use super::sql::{Answer, Sql};
 use super::time::moment;
-use super::{ForgetCounts, MemoryReader, vectors};
+use super::{MemoryReader, vectors};
 use crate::MemoryError;
+use crate::requests::ForgetOutcome;
+use crate::rules::{Memory, MemoryLimits};
 
 /// The transaction of a job; reads see what it wrote.
 #[derive(Clone, Copy, Debug)]
@@ -69,10 +69,7 @@ impl<'a> MemoryWriter<'a> {
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
         let sql = "SELECT memories FROM state";
-        let count: i64 = self
-            .connection
-            .prepare_cached(sql)?
-            .query_row([], |row| row.get(0))?;
+        let count: i64 = self.connection.number(sql, [])?;
         if count >= whole(limits.memories) {
             return Self::refuse(MemoryError::Full {
                 limit: limits.memories,
@@ -153,7 +150,7 @@ impl<'a> MemoryWriter<'a> {
     }
 
     /// Removes a memory from everywhere, and counts what went.
-    pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetCounts) -> Answer<()> {
+    pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
         let Doomed {
             no,
             id,
@@ -170,28 +167,26 @@ impl<'a> MemoryWriter<'a> {
         counts.vectors += u64::from(vectors::remove(self.connection, *no)?);
         counts.queued_embeddings += self.dequeue(*no)?;
         let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
-            Ok(self.connection.prepare_cached(sql)?.execute([parameter])? as u64)
+            Ok(self.connection.run(sql, [parameter])? as u64)
         };
         let id = id.to_bytes();
         counts.recall_events += change("DELETE FROM recall_events WHERE memory = ?", &id)?;
         change("DELETE FROM keys WHERE memory = ?", &id)?;
-        let tags: Option<Vec<u8>> = self
-            .connection
-            .prepare_cached("SELECT tags FROM memories WHERE no = ?")?
-            .query_row([no], |row| row.get(0))?;
+        let sql = "SELECT tags FROM memories WHERE no = ?";
+        let tags: Option<Option<Vec<u8>>> = self.connection.value(sql, [no])?;
         let tags = tags
+            .flatten()
             .and_then(|packed| super::row::unpack_tags(&packed))
             .unwrap_or_default();
         self.remove_tags(*no, &tags)?;
         change("DELETE FROM memories WHERE no = ?", no)?;
         self.connection
-            .prepare_cached("UPDATE state SET memories = memories - 1")?
-            .execute([])?;
+            .run("UPDATE state SET memories = memories - 1", [])?;
         Ok(())
     }
 
     /// Removes a memory with the history that leads to it; gives how many went.
-    pub(super) fn erase_chain(&self, doomed: Doomed, counts: &mut ForgetCounts) -> Answer<usize> {
+    pub(super) fn erase_chain(&self, doomed: Doomed, counts: &mut ForgetOutcome) -> Answer<usize> {
         let mut left = vec![doomed];
         let mut erased = 0;
         while let Some(next) = left.pop() {
@@ -212,30 +207,25 @@ impl<'a> MemoryWriter<'a> {
             JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
             AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
             ON CONFLICT DO NOTHING";
-        self.connection
-            .prepare_cached(sql)?
-            .execute(params![no, moment(at)])?;
+        self.connection.run(sql, params![no, moment(at)])?;
         Ok(())
     }
 
     pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {
         let sql = "DELETE FROM embeddings_due WHERE no = ?";
-        Ok(self.connection.prepare_cached(sql)?.execute([no])? as u64)
+        Ok(self.connection.run(sql, [no])? as u64)
     }
 
     pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
         let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
                    ON CONFLICT DO UPDATE SET value = excluded.value";
-        self.connection
-            .prepare_cached(sql)?
-            .execute(params![name, value])?;
+        self.connection.run(sql, params![name, value])?;
         Ok(())
     }
 
     pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
         self.connection
-            .prepare_cached("DELETE FROM meta WHERE name = ?")?
-            .execute([name])?;
+            .run("DELETE FROM meta WHERE name = ?", [name])?;
         Ok(())
     }
 
@@ -260,8 +250,7 @@ impl<'a> MemoryWriter<'a> {
     fn is_stored(&self, no: i64) -> Answer<bool> {
         Ok(self
             .connection
-            .prepare_cached("SELECT 1 FROM memories WHERE no = ?")?
-            .exists([no])?)
+            .has("SELECT 1 FROM memories WHERE no = ?", [no])?)
     }
 }
 
@@ -275,16 +264,14 @@ impl MemoryReader<'_> {
         let sql = format!(
             "SELECT no, id, superseded_by IS NOT NULL, content FROM memories WHERE {condition}"
         );
-        let mut statement = self.connection.prepare_cached(&sql)?;
-        let rows = statement.query_map(parameters, |row| {
+        self.connection.all(&sql, parameters, |row| {
             Ok(Doomed {
                 no: row.get(0)?,
                 id: MemoryId::from_bytes(row.get(1)?),
                 is_history: row.get(2)?,
                 content: row.get(3)?,
             })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
 
     /// A digest that only this file gives a name: what is looked up by it is not told by it.

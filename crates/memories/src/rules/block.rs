@@ -1,10 +1,11 @@
 //! The block of recalled memories in a model's window: data of earlier days, marked as such.
 
-use super::Memory;
-use super::manifest::label;
 use memoird_core::date::{Date, day_number};
 use memoird_core::quote::within;
 use memoird_core::time::Timestamp;
+
+use super::Memory;
+use super::manifest::label;
 
 /// The recalled memories that fit, as a window shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! What may become a memory, and what may be changed of one.
 
-use super::{MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
-use crate::MemoryError;
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
+
+use super::{MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
+use crate::MemoryError;
 
 /// What is done with a fact that a memory says already, in other letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::MemoryKind;
 use memoird_core::time::Timestamp;
+
+use super::MemoryKind;
 
 /// The lowest cosine.
 const COSINE_MIN: f64 = -1.0;

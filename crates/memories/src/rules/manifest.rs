@@ -1,9 +1,10 @@
 //! The manifest: one line for each memory, for a model to know what is known, to recall the
 //! rest and to name what a new fact supersedes.
 
-use super::{Memory, MemoryKind, Pin, Polarity, Visibility};
 use memoird_core::date::Date;
 use memoird_core::quote::one_line;
+
+use super::{Memory, MemoryKind, Pin, Polarity, Visibility};
 
 /// What a manifest may take; its last line counts in both where it tells that a cap bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,14 +10,14 @@ use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
-use memoird_engine::{EngineError, HistoryPage, Tenant, TurnRange};
+use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, Tenant};
 use memoird_store::encoding;
 
 use super::sources::text_of;
 use super::{Memories, Touch};
 use crate::error::MemoryError;
 use crate::files::time::{after, before};
-use crate::files::{Lease, LeaseRequest, MemoryReader};
+use crate::files::{Lease, MemoryReader};
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome};
 use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
 use crate::rules::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Origin, Source};
@@ -67,24 +67,24 @@ impl Memories {
             });
         };
         let now = self.now();
-        let wanted = LeaseRequest {
+        let lease = Lease {
             id: LeaseId::new(now.as_ms(), self.shared.engine.machine.random()),
             session: session.clone(),
             generation: unread.generation,
             subject: unread.subject.clone(),
+            after_seq: unread.cursor_seq,
             to_seq,
-            now,
             until: after(now, self.config().lease),
         };
-        let (id, expires_at) = (wanted.id, wanted.until);
+        let (id, expires_at) = (lease.id, lease.until);
         let from_seq = turns.first().map_or(0, |(seq, _)| *seq);
         self.write(&tenant.id, move |writer| {
-            let cursor = writer.cursor(&wanted.session, wanted.generation)?;
+            let cursor = writer.cursor(&lease.session, lease.generation)?;
             if (from_seq..=to_seq).contains(&cursor.seq) {
                 // Somebody looked at them between our look and here.
                 return Err(MemoryError::LeaseHeld { seconds_left: 1 });
             }
-            Ok((writer.take_lease(&wanted)?, Touch::Nothing))
+            Ok((writer.take_lease(lease, now)?, Touch::Nothing))
         })
         .await?;
         let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
@@ -295,13 +295,14 @@ impl Memories {
         after_seq: u64,
         turns_max: usize,
     ) -> Result<HistoryPage, MemoryError> {
-        let range = TurnRange {
+        let range = HistoryQuery {
+            scope: HistoryScope::Longest,
             generation,
             after_seq,
             turns_max,
             bytes_max: self.config().limits.lease_bytes,
         };
-        let page = self.shared.engine.turns_after(tenant, session, range);
+        let page = self.shared.engine.commands.history(tenant, session, range);
         Ok(page.await?)
     }
 

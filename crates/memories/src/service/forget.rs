@@ -9,8 +9,8 @@ use memoird_engine::Tenant;
 
 use super::{Memories, Touch};
 use crate::error::MemoryError;
-use crate::files::{ForgetCounts, ForgetFilter, MemoryReader};
-use crate::requests::{ForgetOutcome, ForgetRequest, MemoryFilter};
+use crate::files::MemoryReader;
+use crate::requests::{ForgetOutcome, ForgetRequest};
 
 /// Rows of one step: other writes of the tenant wait no longer than that takes.
 const ROWS_MAX: usize = 500;
@@ -30,31 +30,27 @@ impl Memories {
         request: ForgetRequest,
         dry_run: bool,
     ) -> Result<ForgetOutcome, MemoryError> {
-        let filter = filter_of(request);
-        let now = self.now();
         if dry_run {
-            let read = move |reader: &MemoryReader<'_>| reader.forget_count(&filter);
-            let counts = self.read(&tenant.id, read).await?;
-            return Ok(outcome(counts, false));
+            let read = move |reader: &MemoryReader<'_>| reader.forget_count(&request);
+            return self.read(&tenant.id, read).await;
         }
-        let (counts, erased) = self.forget_all(&tenant.id, filter, now).await?;
-        Ok(outcome(counts, erased))
+        self.forget_all(&tenant.id, request, self.now()).await
     }
 
     /// Does a job from its beginning to its end; says whether the log is empty as well.
     pub(crate) async fn forget_all(
         &self,
         tenant: &TenantId,
-        filter: ForgetFilter,
+        request: ForgetRequest,
         now: Timestamp,
-    ) -> Result<(ForgetCounts, bool), MemoryError> {
+    ) -> Result<ForgetOutcome, MemoryError> {
         let job = self.next_id(now);
         // Should the caller leave, from here on, or the disk refuse, the maintenance worker
         // goes on.
         let mut unfinished = Unfinished::new(self, tenant, Some(job));
         let begun = self
             .write(tenant, move |writer| {
-                writer.forget_begin(job, &filter, now)?;
+                writer.forget_begin(job, &request, now)?;
                 // A subject's name is gone with this already.
                 Ok(((), Touch::All))
             })
@@ -63,13 +59,12 @@ impl Memories {
             unfinished.is_done = true;
         }
         begun?;
-        let counts = self.go_on_forgetting(tenant, job).await?;
-        self.state(tenant)
-            .counters
-            .count_forgotten(counts.memories + counts.superseded);
-        let erased = self.erased_soon(tenant).await;
-        unfinished.is_done = erased;
-        Ok((counts, erased))
+        let mut outcome = self.go_on_forgetting(tenant, job).await?;
+        let state = self.state(tenant);
+        state.counters.raise().forgotten += outcome.memories + outcome.superseded;
+        outcome.erased = self.erased_soon(tenant).await;
+        unfinished.is_done = outcome.erased;
+        Ok(outcome)
     }
 
     /// Empties the log, and waits a little for who reads. What cannot be done now the
@@ -93,7 +88,7 @@ impl Memories {
         &self,
         tenant: &TenantId,
         job: MemoryId,
-    ) -> Result<ForgetCounts, MemoryError> {
+    ) -> Result<ForgetOutcome, MemoryError> {
         loop {
             let progress = self
                 .write(tenant, move |writer| {
@@ -123,9 +118,9 @@ impl Memories {
         let jobs = self.read(tenant, |reader| reader.forget_jobs()).await?;
         for job in jobs {
             // Whoever does it wants to know what went.
-            let is_anothers = self.state(tenant).forgetting().contains(&job.id);
+            let is_anothers = self.state(tenant).forgetting().contains(&job);
             if !is_anothers {
-                self.go_on_forgetting(tenant, job.id).await?;
+                self.go_on_forgetting(tenant, job).await?;
             }
         }
         self.erase(tenant).await
@@ -163,37 +158,5 @@ impl Drop for Unfinished<'_> {
             state.leave_unfinished();
             self.memories.shared.maintenance.add(self.tenant);
         }
-    }
-}
-
-fn filter_of(request: ForgetRequest) -> ForgetFilter {
-    match request {
-        ForgetRequest::One(id) => ForgetFilter::One { id, subject: None },
-        ForgetRequest::Subject(subject) => ForgetFilter::Subject(subject),
-        ForgetRequest::Filter(MemoryFilter {
-            subject,
-            kinds,
-            tags,
-            after,
-            before,
-        }) => ForgetFilter::Matching {
-            subject,
-            kinds,
-            tags,
-            observed_after: after,
-            observed_before: before,
-        },
-    }
-}
-
-fn outcome(counts: ForgetCounts, erased: bool) -> ForgetOutcome {
-    ForgetOutcome {
-        memories: counts.memories,
-        superseded: counts.superseded,
-        vectors: counts.vectors,
-        recall_events: counts.recall_events,
-        queued_embeddings: counts.queued_embeddings,
-        cursors: counts.cursors,
-        erased,
     }
 }

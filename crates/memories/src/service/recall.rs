@@ -15,9 +15,9 @@ use super::Memories;
 use super::tenants::locked;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scored, Search};
+use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Search};
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
-use crate::rules::fusion::{Lists, Ranked, Standing};
+use crate::rules::fusion::{Lists, Standing};
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind};
 
@@ -125,7 +125,8 @@ impl Memories {
         if is_recorded {
             self.record_recall(tenant, &request, &hits, now);
         }
-        self.state(&tenant.id).counters.count_recall(mode);
+        let state = self.state(&tenant.id);
+        *state.counters.raise().recalls(mode) += 1;
         self.shared.recall_seconds.observe(watch.seconds());
         Ok(RecallOutcome { hits, mode, notes })
     }
@@ -237,31 +238,19 @@ impl Memories {
     /// The lists as one, best first.
     fn fused(&self, mut lists: RecallLists, limit: usize, now: Timestamp) -> Vec<RecallHit> {
         let fusion = self.config().fusion;
-        let known = &lists.memories;
         let age_ms = |memory: &Memory| now.as_ms().saturating_sub(memory.observed_at.as_ms());
-        let ranked = |list: &[Scored]| -> Vec<Ranked<MemoryId>> {
-            let found = list
-                .iter()
-                .filter_map(|one| Some((one, known.get(&one.id)?)));
-            let ranked = found.map(|(one, memory)| Ranked {
-                id: one.id,
-                score: one.score,
-                observed_at: memory.observed_at,
-            });
-            ranked.collect()
+        let both = Lists {
+            lexical: std::mem::take(&mut lists.lexical),
+            vector: std::mem::take(&mut lists.vector),
         };
         let standing = |id: &MemoryId| {
-            let memory = known.get(id);
+            let memory = lists.memories.get(id);
             Standing {
                 kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
                 importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
                 age_ms: memory.map_or(0, age_ms),
                 has_vector: lists.embedded.contains(id),
             }
-        };
-        let both = Lists {
-            lexical: ranked(&lists.lexical),
-            vector: ranked(&lists.vector),
         };
         let fused = fusion.fuse(both, standing);
         let hits = fused.into_iter().take(limit).filter_map(|one| {
@@ -305,7 +294,7 @@ impl Memories {
         if state.leave(move |writer| writer.record_recall(&event, &config.limits)) {
             self.shared.maintenance.add(&tenant.id);
         } else {
-            state.counters.count_lost_recall();
+            state.counters.raise().recalls_lost += 1;
         }
     }
 }

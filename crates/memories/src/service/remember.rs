@@ -10,7 +10,7 @@ use super::sources::SourceTurns;
 use super::{Memories, Touch};
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::files::{Embedding, Imported, RememberCommand, Remembered};
+use crate::files::{Embedding, Imported, RememberCommand};
 use crate::requests::{RememberOutcome, RememberRequest};
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{Fact, IMPORTANCE_DEFAULT, Memory, NearDuplicate, Origin, Patch, Visibility};
@@ -84,19 +84,17 @@ impl Memories {
     pub(super) fn remembered(
         &self,
         tenant: &Tenant,
-        done: Remembered,
+        done: RememberOutcome,
         redacted: usize,
     ) -> RememberOutcome {
         if !done.is_repetition {
             let state = self.state(&tenant.id);
-            state.counters.count_remembered(done.outcome, redacted);
+            let mut counts = state.counters.raise();
+            *counts.remembered(done.outcome) += 1;
+            counts.redacted += redacted as u64;
         }
         self.shared.embedding.add(&tenant.id);
-        RememberOutcome {
-            memory: done.memory,
-            outcome: done.outcome,
-            redacted,
-        }
+        RememberOutcome { redacted, ..done }
     }
 
     /// Takes secrets out, or refuses them, and says whether the rest keeps the rules.
@@ -134,7 +132,8 @@ impl Memories {
                 Ok((memory, touch))
             })
             .await?;
-        self.state(&tenant.id).counters.count_redacted(redacted);
+        let state = self.state(&tenant.id);
+        state.counters.raise().redacted += redacted as u64;
         self.shared.embedding.add(&tenant.id);
         Ok((memory, redacted))
     }

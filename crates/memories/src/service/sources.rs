@@ -6,7 +6,7 @@ use memoird_core::ids::{Generation, SessionId, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Turn};
-use memoird_engine::{EngineError, HistoryPage, Tenant, TurnRange};
+use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, Tenant};
 use memoird_store::encoding;
 
 use super::Memories;
@@ -149,13 +149,14 @@ impl Memories {
         after_seq: u64,
         turns_max: usize,
     ) -> Result<HistoryPage, MemoryError> {
-        let range = TurnRange {
+        let range = HistoryQuery {
+            scope: HistoryScope::Longest,
             generation,
             after_seq,
             turns_max,
             bytes_max: SOURCE_BYTES_MAX,
         };
-        let page = self.shared.engine.turns_after(tenant, session, range).await;
+        let page = self.shared.engine.commands.history(tenant, session, range).await;
         page.map_err(|error| match error {
             EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
                 let problem = format!("session {session} has no such turns (any more)");

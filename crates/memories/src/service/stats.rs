@@ -13,26 +13,12 @@ impl Memories {
     /// # Errors
     /// A file that cannot be read.
     pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
-        let model = self.embedding_model();
-        let now = self.now();
-        let wanted = model.clone();
+        let (config, now) = (self.config(), self.now());
         let read = move |reader: &MemoryReader<'_>| {
-            let counts = reader.counts(now)?;
-            let wanted = wanted.as_deref().unwrap_or_default();
-            Ok((counts, reader.embedding_counts(wanted, now)?))
+            let model = config.embedder.as_ref().map(|embedder| embedder.model());
+            reader.stats(model, now)
         };
-        let (counts, vectors) = self.read(&tenant.id, read).await?;
-        Ok(MemoryStats {
-            memories: counts.memories - counts.superseded - counts.expired,
-            superseded: counts.superseded,
-            subjects: counts.subjects,
-            recall_events: counts.recall_events,
-            embedding_model: model,
-            embedded: vectors.embedded,
-            embedding_queued: vectors.queued,
-            embedding_failed: vectors.failed,
-            file_bytes: counts.file_bytes,
-        })
+        self.read(&tenant.id, read).await
     }
 
     /// Builds the indexes anew, in the background; says how many wait for an embedding.
@@ -53,11 +39,5 @@ impl Memories {
         } else {
             0
         })
-    }
-
-    fn embedding_model(&self) -> Option<String> {
-        let config = self.config();
-        let embedder = config.embedder.as_ref()?;
-        Some(embedder.model().to_owned())
     }
 }

@@ -10,8 +10,9 @@ use tracing::info;
 
 use super::work_error;
 use crate::error::MemoryError;
+use crate::files::MemoryReader;
 use crate::files::time::ms;
-use crate::files::{DreamRow, ForgetFilter, MemoryReader};
+use crate::requests::ForgetRequest;
 use crate::rules::Pin;
 use crate::rules::consolidation::{ConsolidationPlan, Evidence, plan};
 use crate::service::{Memories, Touch};
@@ -137,8 +138,8 @@ impl Memories {
             let Some(last) = page.last() else {
                 return Ok(evidence);
             };
-            after = Some(last.memory.id);
-            evidence.extend(page.iter().map(evidence_of));
+            after = Some(last.id);
+            evidence.extend(page);
         }
     }
 
@@ -157,31 +158,15 @@ impl Memories {
                 Ok((promoted, Touch::All))
             })
             .await?;
-        self.state(tenant).counters.count_promoted(promoted as u64);
+        let state = self.state(tenant);
+        state.counters.raise().promoted += promoted as u64;
         for &id in &plan.delete {
-            let filter = ForgetFilter::One { id, subject: None };
-            match self.forget_all(tenant, filter, now).await {
+            match self.forget_all(tenant, ForgetRequest::One(id), now).await {
                 // Somebody else may have been quicker.
                 Err(error) if !error.is_refusal() => return Err(error),
                 _ => {}
             }
         }
         Ok(())
-    }
-}
-
-fn evidence_of(row: &DreamRow) -> Evidence {
-    Evidence {
-        id: row.memory.id,
-        kind: row.memory.kind,
-        pin: row.memory.pin,
-        pin_changed_at: row.pin_changed_at,
-        created_at: row.memory.created_at,
-        updated_at: row.memory.updated_at,
-        recalls: row.recalls,
-        distinct_queries: row.queries,
-        distinct_days: row.days,
-        last_recall: row.last.or(row.memory.recalled_at),
-        mean_score: row.score_mean,
     }
 }

@@ -255,8 +255,9 @@ impl Memories {
             })
             .await?;
         let state = self.state(tenant);
-        state.counters.count_merged(merged);
-        state.counters.count_embedding_failed(given_up);
+        let mut counts = state.counters.raise();
+        counts.merged += merged;
+        counts.embedding_failed += given_up;
         Ok(())
     }
 
@@ -277,7 +278,7 @@ impl Memories {
         if give_up {
             warn!(%tenant, %error, "a memory is found by words only");
             let state = self.state(tenant);
-            state.counters.count_embedding_failed(due.len() as u64);
+            state.counters.raise().embedding_failed += due.len() as u64;
         }
         let (problem, now) = (error.to_string(), self.now());
         self.write(tenant, move |writer| {

@@ -36,24 +36,27 @@ fn recalls_are_counted_and_folded() {
         .unwrap();
     let folded: Vec<_> = page
         .iter()
-        .map(|row| (row.recalls, row.queries, row.days))
+        .map(|row| (row.recalls, row.distinct_queries, row.distinct_days))
         .collect();
     assert_eq!(folded, [(3, 2, 2), (1, 1, 1)]);
     assert!(
-        (page[0].score_mean - 0.4).abs() < 1e-6,
+        (page[0].mean_score - 0.4).abs() < 1e-6,
         "{}",
-        page[0].score_mean
+        page[0].mean_score
     );
     assert_eq!(
-        (page[0].last, page[0].memory.recalled_at),
+        (page[0].last_recall, kit.get(id(1)).unwrap().recalled_at),
         (Some(at(25)), Some(at(25)))
     );
-    assert_eq!(page[0].memory.recalls, 3);
+    assert_eq!(kit.get(id(1)).unwrap().recalls, 3);
     let rest = kit
         .memories
         .read(|reader| reader.evidence_page(Some(id(2)), 2, at(30)))
         .unwrap();
-    assert_eq!((rest.len(), rest[0].recalls, rest[0].last), (1, 0, None));
+    assert_eq!(
+        (rest.len(), rest[0].recalls, rest[0].last_recall),
+        (1, 0, None)
+    );
     let echoes = kit
         .memories
         .read(|reader| reader.echoes(&session("chat"), at(0), 9))
@@ -86,7 +89,7 @@ fn only_the_newest_events_are_kept() {
         .memories
         .read(|reader| reader.evidence_page(None, 2, at(30)))
         .unwrap();
-    assert_eq!((page[0].recalls, page[0].memory.recalls), (3, 14));
+    assert_eq!((page[0].recalls, kit.get(id(1)).unwrap().recalls), (3, 14));
 }
 
 #[test]

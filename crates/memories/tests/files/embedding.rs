@@ -1,7 +1,7 @@
 //! Vectors: queued, made, used, replaced.
 
 use memoird_memories::MemoryError;
-use memoird_memories::files::{Embedding, EmbeddingCounts, Search};
+use memoird_memories::files::{Embedding, Search};
 use memoird_memories::rules::{Fact, MemoryKind, NearDuplicate, Outcome, Visibility};
 
 use crate::kit::*;
@@ -64,15 +64,10 @@ fn texts_wait_until_they_have_a_vector_also_over_a_restart() {
     assert_eq!(next, Some(at(2)));
     let counts = kit
         .memories
-        .read(|reader| reader.embedding_counts(MODEL, at(0)))
+        .read(|reader| reader.stats(Some(MODEL), at(0)))
         .unwrap();
-    let expected = EmbeddingCounts {
-        memories: 3,
-        embedded: 1,
-        queued: 1,
-        failed: 1,
-    };
-    assert_eq!(counts, expected);
+    assert_eq!((counts.memories, counts.embedded), (3, 1));
+    assert_eq!((counts.embedding_queued, counts.embedding_failed), (1, 1));
     let later = kit
         .memories
         .read(|reader| reader.embeddings_due(MODEL, at(2), 99))
@@ -231,11 +226,8 @@ fn reindexing_tries_everything_again() {
     }
     embed(&kit, 1, towards(0, 0.1));
     kit.write(|writer| writer.embed_failed(id(2), 1, "broken", at(0), true));
-    let counts = |kit: &Kit| {
-        kit.memories
-            .read(|reader| reader.embedding_counts(MODEL, at(0)))
-    };
-    let queued = |kit: &Kit| counts(kit).unwrap().queued;
+    let counts = |kit: &Kit| kit.memories.read(|reader| reader.stats(Some(MODEL), at(0)));
+    let queued = |kit: &Kit| counts(kit).unwrap().embedding_queued;
     kit.write(|writer| writer.reindex_begin());
     assert!(queued(&kit) >= 3, "from the first moment on");
     while kit.write(|writer| writer.reindex_step(1, at(0))) > 0 {}

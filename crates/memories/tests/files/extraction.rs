@@ -1,8 +1,9 @@
 //! Who may extract which turns, and what becomes of the cursor.
 
 use memoird_core::ids::{Generation, LeaseId};
+use memoird_core::time::Timestamp;
 use memoird_memories::MemoryError;
-use memoird_memories::files::{ExtractionCursor, LeaseRequest};
+use memoird_memories::files::{ExtractionCursor, Lease};
 use memoird_memories::rules::{Fact, MemoryKind, Origin, Source};
 
 use crate::kit::*;
@@ -11,16 +12,18 @@ fn generation(number: u128) -> Generation {
     Generation::new(at(0).as_ms(), number)
 }
 
-fn lease(number: u128, to_seq: u64, from: i64, until: i64) -> LeaseRequest {
-    LeaseRequest {
+/// A lease that is taken then.
+fn lease(number: u128, to_seq: u64, from: i64, until: i64) -> (Lease, Timestamp) {
+    let lease = Lease {
         id: LeaseId::new(1, number),
         session: session("chat"),
         generation: generation(1),
         subject: subject("ann"),
+        after_seq: 0,
         to_seq,
-        now: at(from),
         until: at(until),
-    }
+    };
+    (lease, at(from))
 }
 
 fn cursor(kit: &Kit) -> ExtractionCursor {
@@ -33,7 +36,7 @@ fn cursor(kit: &Kit) -> ExtractionCursor {
 fn a_cursor_moves_with_the_facts_or_not_at_all() {
     let kit = Kit::new();
     let ask = lease(1, 7, 0, 1);
-    let taken = kit.write(move |writer| writer.take_lease(&ask));
+    let taken = kit.write(move |writer| writer.take_lease(ask.0, ask.1));
     let held = taken.lease.unwrap();
     assert_eq!((held.after_seq, held.to_seq, held.until), (0, 7, at(1)));
     let bad = Fact {
@@ -67,9 +70,9 @@ fn a_cursor_moves_with_the_facts_or_not_at_all() {
 fn one_lease_runs_at_a_time_and_one_that_ran_out_is_a_failure() {
     let kit = Kit::new();
     let (first, second) = (lease(1, 7, 0, 2), lease(2, 9, 1, 3));
-    kit.write(move |writer| writer.take_lease(&first));
+    kit.write(move |writer| writer.take_lease(first.0, first.1));
     let refused = second.clone();
-    let refusal = kit.refusal(move |writer| writer.take_lease(&refused));
+    let refusal = kit.refusal(move |writer| writer.take_lease(refused.0, refused.1));
     assert_eq!(
         refusal,
         MemoryError::LeaseHeld {
@@ -85,12 +88,12 @@ fn one_lease_runs_at_a_time_and_one_that_ran_out_is_a_failure() {
             seconds_left: 3_600
         }
     );
-    let late = LeaseRequest {
-        now: at(2),
+    let late = Lease {
         until: at(4),
-        ..second
+        ..second.0
     };
-    let taken = kit.write(move |writer| writer.take_lease(&late));
+    let late = (late, at(2));
+    let taken = kit.write(move |writer| writer.take_lease(late.0, late.1));
     assert_eq!(
         (taken.failures, taken.failed_at, taken.seq),
         (1, Some(at(2)), 0)
@@ -103,7 +106,7 @@ fn one_lease_runs_at_a_time_and_one_that_ran_out_is_a_failure() {
         (2, Some(at(3)))
     );
     let third = lease(3, 9, 3, 5);
-    kit.write(move |writer| writer.take_lease(&third));
+    kit.write(move |writer| writer.take_lease(third.0, third.1));
     kit.write(|writer| writer.commit_extraction(LeaseId::new(1, 3), at(4)));
     assert_eq!(
         (cursor(&kit).seq, cursor(&kit).failures),
@@ -116,8 +119,8 @@ fn one_lease_runs_at_a_time_and_one_that_ran_out_is_a_failure() {
 fn a_lease_of_a_clock_that_went_back_does_not_run_for_ever() {
     let kit = Kit::new();
     let (far, back) = (lease(1, 7, 10_000, 10_001), lease(2, 7, 0, 1));
-    kit.write(move |writer| writer.take_lease(&far));
-    let taken = kit.write(move |writer| writer.take_lease(&back));
+    kit.write(move |writer| writer.take_lease(far.0, far.1));
+    let taken = kit.write(move |writer| writer.take_lease(back.0, back.1));
     assert_eq!(taken.lease.unwrap().id, LeaseId::new(1, 2));
 }
 

@@ -20,7 +20,7 @@ fn tenants_have_files_of_their_own_that_only_the_daemon_reads() {
         memories
             .write_one(move |writer| writer.remember(&said, &limits()))
             .unwrap();
-        let counts = memories.read(|reader| reader.counts(at(0))).unwrap();
+        let counts = memories.read(|reader| reader.stats(None, at(0))).unwrap();
         assert_eq!((counts.memories, counts.superseded), (1, 0));
         assert!(counts.file_bytes > 0);
     }
@@ -137,7 +137,10 @@ fn a_full_disk_writes_nothing_of_a_group_and_what_is_there_stays() {
         assert!(stored < 2_000, "90 pages must be full some time");
     };
     assert!(matches!(refused, MemoryError::DiskFull), "{refused}");
-    let counts = kit.memories.read(|reader| reader.counts(at(0))).unwrap();
+    let counts = kit
+        .memories
+        .read(|reader| reader.stats(None, at(0)))
+        .unwrap();
     assert_eq!(counts.memories, stored);
     assert_eq!(
         kit.found("ann", "fact").len(),
@@ -207,7 +210,7 @@ fn few_files_stay_open_and_none_that_is_in_use_is_closed() {
     let counts = all.iter().map(|tenant| {
         let memories = store.tenant(tenant).unwrap();
         memories
-            .read(|reader| reader.counts(at(0)))
+            .read(|reader| reader.stats(None, at(0)))
             .unwrap()
             .memories
     });

@@ -3,17 +3,16 @@
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId};
 use memoird_memories::MemoryError;
-use memoird_memories::files::{
-    ForgetCounts, ForgetFilter, Hit, LeaseRequest, ListFilter, RecallEvent,
-};
+use memoird_memories::MemoryFilter;
+use memoird_memories::files::{Hit, Lease, RecallEvent};
 use memoird_memories::rules::{Fact, MemoryKind, NearDuplicate, Outcome, Visibility};
+use memoird_memories::{ForgetOutcome, ForgetRequest, ListRequest};
 
 use crate::kit::*;
 
 fn left(kit: &Kit) -> Vec<u64> {
-    let filter = ListFilter {
-        include_superseded: true,
-        include_expired: true,
+    let filter = ListRequest {
+        include_history: true,
         ..Default::default()
     };
     let memories = kit
@@ -55,16 +54,13 @@ fn one_goes_with_the_history_that_leads_to_it() {
     supersede(&kit, 3, 2, "ann", "third");
     kit.say(4, "ann", "fourth");
     tell(&kit, &[3, 4], "chat");
-    let filter = ForgetFilter::One {
-        id: id(3),
-        subject: Some(subject("ann")),
-    };
-    let expected = ForgetCounts {
+    let filter = ForgetRequest::One(id(3));
+    let expected = ForgetOutcome {
         memories: 1,
         superseded: 2,
         recall_events: 1,
         queued_embeddings: 1,
-        ..ForgetCounts::default()
+        ..ForgetOutcome::default()
     };
     let planned = kit
         .memories
@@ -78,17 +74,8 @@ fn one_goes_with_the_history_that_leads_to_it() {
     );
     assert_eq!(left(&kit), [4]);
     kit.check_indexes();
-    let theirs = ForgetFilter::One {
-        id: id(4),
-        subject: Some(subject("bob")),
-    };
-    for missing in [filter, theirs] {
-        let ForgetFilter::One { id: named, .. } = missing else {
-            unreachable!()
-        };
-        let refusal = kit.refusal(move |writer| writer.forget_begin(id(51), &missing, at(1)));
-        assert_eq!(refusal, MemoryError::NotFound { id: named });
-    }
+    let refusal = kit.refusal(move |writer| writer.forget_begin(id(51), &filter, at(1)));
+    assert_eq!(refusal, MemoryError::NotFound { id: id(3) });
 }
 
 #[test]
@@ -96,13 +83,7 @@ fn a_newer_memory_outlives_the_history_that_is_forgotten() {
     let kit = Kit::new();
     kit.say(1, "ann", "first");
     supersede(&kit, 2, 1, "ann", "second");
-    kit.forget(
-        50,
-        &ForgetFilter::One {
-            id: id(1),
-            subject: None,
-        },
-    );
+    kit.forget(50, &ForgetRequest::One(id(1)));
     assert_eq!(left(&kit), [2]);
     kit.check_indexes();
 }
@@ -124,7 +105,7 @@ fn a_subject_is_gone_as_soon_as_the_job_begins_and_what_it_says_later_stays() {
         content: [1; 16],
     });
     kit.remember(keyed.clone());
-    let filter = ForgetFilter::Subject(subject("ann"));
+    let filter = ForgetRequest::Subject(subject("ann"));
     let planned = kit
         .memories
         .read(|reader| reader.forget_count(&filter))
@@ -146,7 +127,7 @@ fn a_subject_is_gone_as_soon_as_the_job_begins_and_what_it_says_later_stays() {
         (done.outcome, done.is_repetition),
         (Outcome::Created, false)
     );
-    let mut counts = ForgetCounts::default();
+    let mut counts = ForgetOutcome::default();
     for step in 0.. {
         let progress = kit.write(|writer| writer.forget_step(id(50), 4));
         assert!(step < 20);
@@ -183,13 +164,13 @@ fn a_filter_takes_what_passes_all_of_it_and_was_there_when_it_began() {
         kit.remember(order(number, said));
     }
     let matching = |who: Option<&str>, kinds: &[MemoryKind], tags: &[&str], after, before| {
-        ForgetFilter::Matching {
+        ForgetRequest::Filter(MemoryFilter {
             subject: who.map(subject),
             kinds: kinds.to_vec(),
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-            observed_after: after,
-            observed_before: before,
-        }
+            after,
+            before,
+        })
     };
     let filter = matching(
         Some("ann"),
@@ -223,13 +204,13 @@ fn a_job_that_was_cut_off_is_found_and_goes_on() {
         kit.say(number, "ann", &format!("fact number {number}"));
         kit.say(number + 20, "bob", &format!("fact number {number}"));
     }
-    let filter = ForgetFilter::Subject(subject("ann"));
+    let filter = ForgetRequest::Subject(subject("ann"));
     kit.write(move |writer| writer.forget_begin(id(50), &filter, at(1)));
     let mut steps = 0;
     loop {
         kit = kit.reopened();
         let jobs = kit.memories.read(|reader| reader.forget_jobs()).unwrap();
-        assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id(50)]);
+        assert_eq!(jobs, [id(50)]);
         assert_eq!(left(&kit).len(), 9);
         steps += 1;
         if kit.write(|writer| writer.forget_step(id(50), 2)).is_done {
@@ -252,18 +233,18 @@ fn no_lease_brings_back_what_was_forgotten() {
     kit.say(2, "bob", "a fact of bob");
     let generation = |number| Generation::new(1, number);
     for (number, who) in [(1, "ann"), (2, "bob")] {
-        let ask = LeaseRequest {
+        let lease = Lease {
             id: LeaseId::new(1, number),
             session: session("chat"),
             generation: generation(number),
             subject: subject(who),
+            after_seq: 0,
             to_seq: 9,
-            now: at(0),
             until: at(1),
         };
-        kit.write(move |writer| writer.take_lease(&ask));
+        kit.write(move |writer| writer.take_lease(lease, at(0)));
     }
-    let filter = ForgetFilter::Subject(subject("ann"));
+    let filter = ForgetRequest::Subject(subject("ann"));
     assert_eq!(kit.forget(50, &filter).cursors, 1);
     let commit = |number| {
         kit.memories
@@ -283,13 +264,7 @@ fn no_lease_brings_back_what_was_forgotten() {
     };
     assert_eq!((not_before("ann"), not_before("bob")), (Some(at(1)), None));
     assert!(cursor(2).lease.is_some());
-    kit.forget(
-        51,
-        &ForgetFilter::One {
-            id: id(2),
-            subject: None,
-        },
-    );
+    kit.forget(51, &ForgetRequest::One(id(2)));
     assert!(commit(2).is_err(), "also of one memory");
     assert_eq!(cursor(2).not_before, None);
 }

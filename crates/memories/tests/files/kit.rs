@@ -6,11 +6,12 @@ use std::sync::Arc;
 use memoird_core::ids::{MemoryId, SessionId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_memories::files::{
-    Embedding, FilesOptions, ForgetCounts, ForgetFilter, MemoryFiles, MemoryWriter, RecallLists,
-    RememberCommand, Remembered, Search, TenantFile,
+    Embedding, FilesOptions, MemoryFiles, MemoryWriter, RecallLists, RememberCommand, Search,
+    TenantFile,
 };
 use memoird_memories::rules::{Fact, Memory, MemoryKind, MemoryLimits, Outcome, Source};
 use memoird_memories::{FileError, MemoryError};
+use memoird_memories::{ForgetOutcome, ForgetRequest, RememberOutcome};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -90,7 +91,7 @@ impl Kit {
         }
     }
 
-    pub(crate) fn remember(&self, order: RememberCommand) -> Remembered {
+    pub(crate) fn remember(&self, order: RememberCommand) -> RememberOutcome {
         self.write(move |writer| writer.remember(&order, &limits()))
     }
 
@@ -124,7 +125,7 @@ impl Kit {
             .collect()
     }
 
-    pub(crate) fn forget(&self, job: u64, filter: &ForgetFilter) -> ForgetCounts {
+    pub(crate) fn forget(&self, job: u64, filter: &ForgetRequest) -> ForgetOutcome {
         let begun = filter.clone();
         self.write(move |writer| writer.forget_begin(id(job), &begun, at(1)));
         loop {

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memoird_core::time::Timestamp;
 use memoird_memories::MemoryError;
-use memoird_memories::files::{ForgetFilter, ListFilter, RememberCommand, Remembered, Search};
+use memoird_memories::MemoryFilter;
+use memoird_memories::files::{RememberCommand, Search};
 use memoird_memories::rules::{
     Fact, Memory, MemoryKind, NearDuplicate, Outcome, Patch, Visibility,
 };
+use memoird_memories::{ForgetRequest, ListRequest, RememberOutcome};
 use proptest::prelude::*;
 
 use crate::kit::*;
@@ -156,30 +158,26 @@ impl Both {
             }
             Step::ForgetOne(place) => {
                 if let Some(place) = self.pick(place) {
-                    self.forget(
-                        &ForgetFilter::One {
-                            id: id(place),
-                            subject: None,
-                        },
-                        |memory| number(memory.id) == place,
-                    );
+                    self.forget(&ForgetRequest::One(id(place)), |memory| {
+                        number(memory.id) == place
+                    });
                 }
             }
             Step::ForgetSubject(who) => {
                 let who = subject(WHO[who]);
-                self.forget(&ForgetFilter::Subject(who.clone()), |memory| {
+                self.forget(&ForgetRequest::Subject(who.clone()), |memory| {
                     memory.subject == who
                 });
             }
             Step::ForgetKind(who, kind) => {
                 let (who, kind) = (subject(WHO[who]), KINDS[kind]);
-                let filter = ForgetFilter::Matching {
+                let filter = ForgetRequest::Filter(MemoryFilter {
                     subject: Some(who.clone()),
                     kinds: vec![kind],
                     tags: vec![],
-                    observed_after: None,
-                    observed_before: None,
-                };
+                    after: None,
+                    before: None,
+                });
                 self.forget(&filter, |memory| {
                     memory.subject == who && memory.kind == kind
                 });
@@ -219,13 +217,13 @@ impl Both {
         }
     }
 
-    fn try_remember(&self, order: RememberCommand) -> Result<Remembered, MemoryError> {
+    fn try_remember(&self, order: RememberCommand) -> Result<RememberOutcome, MemoryError> {
         self.kit()
             .memories
             .write_one(move |w| w.remember(&order, &limits()))
     }
 
-    fn learn(&mut self, said: &Fact, done: Remembered) {
+    fn learn(&mut self, said: &Fact, done: RememberOutcome) {
         let now = self.now();
         let twin = self.known.values().find(|memory| {
             memory.is_current(now)
@@ -289,7 +287,7 @@ impl Both {
         }
     }
 
-    fn forget(&mut self, filter: &ForgetFilter, covers: impl Fn(&Memory) -> bool) {
+    fn forget(&mut self, filter: &ForgetRequest, covers: impl Fn(&Memory) -> bool) {
         let before = self.known.len() as u64;
         let planned = self
             .kit()
@@ -345,9 +343,8 @@ impl Both {
 
     fn check(&self) {
         let (kit, now) = (self.kit(), self.now());
-        let filter = ListFilter {
-            include_superseded: true,
-            include_expired: true,
+        let filter = ListRequest {
+            include_history: true,
             ..Default::default()
         };
         let listed = kit

@@ -1,6 +1,7 @@
 //! Who finds what.
 
-use memoird_memories::files::{ListFilter, Search};
+use memoird_memories::ListRequest;
+use memoird_memories::files::Search;
 use memoird_memories::rules::{Fact, MemoryKind, Visibility};
 
 use crate::kit::*;
@@ -183,7 +184,7 @@ fn a_list_is_paged_by_id_and_filtered() {
         ..fact("ann", MemoryKind::Reference, "for all of us")
     };
     kit.remember(order(6, team));
-    let list = |filter: ListFilter, max| {
+    let list = |filter: ListRequest, max| {
         let memories = kit
             .memories
             .read(|reader| reader.list(&filter, max, at(0)))
@@ -193,11 +194,11 @@ fn a_list_is_paged_by_id_and_filtered() {
             .map(|memory| number(memory.id))
             .collect::<Vec<_>>()
     };
-    let base = ListFilter::default();
+    let base = ListRequest::default();
     assert_eq!(list(base.clone(), 3), [1, 2, 3]);
     assert_eq!(
         list(
-            ListFilter {
+            ListRequest {
                 after: Some(id(3)),
                 ..base.clone()
             },
@@ -205,7 +206,7 @@ fn a_list_is_paged_by_id_and_filtered() {
         ),
         [4, 5, 6]
     );
-    let of_ann = ListFilter {
+    let of_ann = ListRequest {
         subject: Some(subject("ann")),
         ..base.clone()
     };
@@ -216,7 +217,7 @@ fn a_list_is_paged_by_id_and_filtered() {
     );
     assert_eq!(
         list(
-            ListFilter {
+            ListRequest {
                 kind: Some(MemoryKind::Reference),
                 ..of_ann
             },
@@ -226,7 +227,7 @@ fn a_list_is_paged_by_id_and_filtered() {
     );
     assert_eq!(
         list(
-            ListFilter {
+            ListRequest {
                 tag: Some("tag 1".into()),
                 ..base.clone()
             },
@@ -236,7 +237,7 @@ fn a_list_is_paged_by_id_and_filtered() {
     );
     assert_eq!(
         list(
-            ListFilter {
+            ListRequest {
                 subject: Some(subject("nobody")),
                 ..base
             },

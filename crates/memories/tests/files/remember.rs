@@ -2,8 +2,9 @@
 
 use memoird_core::CoreError;
 use memoird_core::idempotency::IdempotencyKey;
+use memoird_memories::ListRequest;
 use memoird_memories::MemoryError;
-use memoird_memories::files::{Hit, ListFilter, RecallEvent};
+use memoird_memories::files::{Hit, RecallEvent};
 use memoird_memories::rules::{
     Fact, Memory, MemoryKind, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Polarity,
     Visibility,
@@ -16,9 +17,8 @@ fn project(text: &str) -> Fact {
 }
 
 fn all(kit: &Kit) -> Vec<Memory> {
-    let filter = ListFilter {
-        include_superseded: true,
-        include_expired: true,
+    let filter = ListRequest {
+        include_history: true,
         ..Default::default()
     };
     kit.memories

@@ -1,7 +1,9 @@
 //! What was forgotten leaves no trace in the bytes on disk.
 
 use memoird_core::ids::{Generation, LeaseId};
-use memoird_memories::files::{ForgetFilter, Hit, LeaseRequest, RecallEvent};
+use memoird_memories::ForgetRequest;
+use memoird_memories::MemoryFilter;
+use memoird_memories::files::{Hit, Lease, RecallEvent};
 use memoird_memories::rules::{Fact, MemoryKind, Patch, Source};
 
 use crate::kit::*;
@@ -68,16 +70,16 @@ fn everything_about_zoe(kit: &Kit, number: u64) {
         let due = failed.iter().find(|due| due.id == id(number + 1)).unwrap();
         writer.embed_failed(due.id, due.revision, "no kaleidoscope", at(0), true)
     });
-    let ask = LeaseRequest {
+    let lease = Lease {
         id: LeaseId::new(1, 1),
         session: session("telegram:zoe"),
         generation: Generation::new(1, 1),
         subject: subject("zoe-subject"),
+        after_seq: 0,
         to_seq: 9,
-        now: at(0),
         until: at(1),
     };
-    kit.write(move |writer| writer.take_lease(&ask));
+    kit.write(move |writer| writer.take_lease(lease, at(0)));
 }
 
 /// Facts of others, so that pages fill, split and are merged.
@@ -121,7 +123,7 @@ fn a_forgotten_subject_leaves_no_byte() {
             "{trace} must be there to be forgotten"
         );
     }
-    let counts = kit.forget(5_000, &ForgetFilter::Subject(subject("zoe-subject")));
+    let counts = kit.forget(5_000, &ForgetRequest::Subject(subject("zoe-subject")));
     assert_eq!(
         (counts.memories, counts.superseded, counts.cursors),
         (3, 1, 1)
@@ -137,13 +139,13 @@ fn a_forgotten_filter_leaves_no_byte_of_itself() {
     everything_about_zoe(&kit, 1_000);
     kit.forget(
         5_000,
-        &ForgetFilter::Matching {
+        &ForgetRequest::Filter(MemoryFilter {
             subject: Some(subject("zoe-subject")),
             kinds: vec![],
             tags: vec!["label-of-zoe".into()],
-            observed_after: None,
-            observed_before: None,
-        },
+            after: None,
+            before: None,
+        }),
     );
     // The subject, and how far its turns were extracted, may stay.
     let texts: Vec<&str> = TRACES
@@ -186,7 +188,7 @@ fn whatever_else_is_written_and_forgotten_no_copy_stays_behind() {
             words.push(word);
             number += 2;
         }
-        kit.forget(1_000_000 + round, &ForgetFilter::Subject(subject(&who)));
+        kit.forget(1_000_000 + round, &ForgetRequest::Subject(subject(&who)));
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     assert_gone(&kit, &words);

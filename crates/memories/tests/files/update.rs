@@ -1,7 +1,8 @@
 //! What can be changed, moved, imported and merged.
 
+use memoird_memories::ListRequest;
 use memoird_memories::MemoryError;
-use memoird_memories::files::{Hit, ListFilter, RecallEvent, Search};
+use memoird_memories::files::{Hit, RecallEvent, Search};
 use memoird_memories::rules::{Fact, Memory, MemoryKind, Origin, Patch, Pin, Polarity, Visibility};
 
 use crate::kit::*;
@@ -167,9 +168,8 @@ fn an_import_loses_nothing_and_overwrites_nothing() {
         ..fact("bob", MemoryKind::Project, "ours, too")
     };
     kit.remember(order(3, third));
-    let all = ListFilter {
-        include_superseded: true,
-        include_expired: true,
+    let all = ListRequest {
+        include_history: true,
         ..Default::default()
     };
     let listed = |kit: &Kit| {

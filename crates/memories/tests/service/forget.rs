@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use memoird_core::ids::MemoryId;
 use memoird_engine::{Blocking, Machine};
-use memoird_memories::files::ForgetFilter;
 use memoird_memories::rules::MemoryKind;
 use memoird_memories::{ForgetRequest, MemoryFilter, RememberRequest};
 use tokio::time::sleep;
@@ -208,14 +207,14 @@ fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
                 .tenant(&bot.tenant.id)
                 .unwrap();
             let filter = match &ask {
-                ForgetRequest::Subject(subject) => ForgetFilter::Subject(subject.clone()),
-                _ => ForgetFilter::Matching {
+                ForgetRequest::Subject(subject) => ForgetRequest::Subject(subject.clone()),
+                _ => ForgetRequest::Filter(MemoryFilter {
                     subject: None,
                     kinds: Vec::new(),
                     tags: Vec::new(),
-                    observed_after: None,
-                    observed_before: None,
-                },
+                    after: None,
+                    before: None,
+                }),
             };
             let job = MemoryId::new(1, 1);
             let at = memoird_core::time::Timestamp::from_ms(1_700_000_000_000);
@@ -274,7 +273,7 @@ async fn a_job_that_waits_keeps_no_embedder_busy() {
         .await;
     settle().await;
     bot.learn(ANN, "likes tea").await;
-    let filter = ForgetFilter::Subject(subject(ANN));
+    let filter = ForgetRequest::Subject(subject(ANN));
     let (job, now) = (MemoryId::new(1, 1), world.machine.now().wall);
     let store = world
         .memories

@@ -1,7 +1,7 @@
 //! Tokens as Anthropic counts them.
 
 use memoird_core::formats::MessageFormat;
-use memoird_engine::{CountRequest, CountFuture, TokenCounter};
+use memoird_engine::{CountAsk, Counting, TokenCounter};
 
 use super::{AnthropicCounterConfig, Object, put, put_text};
 use crate::error::ModelError;
@@ -43,7 +43,7 @@ impl AnthropicCounter {
         })
     }
 
-    async fn tokens(&self, ask: &CountRequest) -> Result<u64, Fault> {
+    async fn tokens(&self, ask: &CountAsk) -> Result<u64, Fault> {
         let mut request = Object::new();
         put_text(&mut request, "model", &self.model)?;
         if !ask.system.is_empty() {
@@ -66,7 +66,7 @@ impl TokenCounter for AnthropicCounter {
         MessageFormat::Anthropic
     }
 
-    fn count(&self, ask: CountRequest) -> CountFuture<'_> {
+    fn count(&self, ask: CountAsk) -> Counting<'_> {
         Box::pin(async move { Ok(self.tokens(&ask).await?) })
     }
 }

@@ -2,7 +2,7 @@
 //! OpenAI counts items of its Responses API, and vLLM has `/tokenize`.
 
 use memoird_core::formats::MessageFormat;
-use memoird_engine::{CountRequest, CountFuture, TokenCounter};
+use memoird_engine::{CountAsk, Counting, TokenCounter};
 use reqwest::Url;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ impl OpenAiCounter {
         })
     }
 
-    async fn tokens(&self, ask: &CountRequest) -> Result<u64, Fault> {
+    async fn tokens(&self, ask: &CountAsk) -> Result<u64, Fault> {
         let mut request = Object::new();
         put_text(&mut request, "model", &self.model)?;
         if !ask.tools_json.is_empty() {
@@ -98,7 +98,7 @@ impl TokenCounter for OpenAiCounter {
         }
     }
 
-    fn count(&self, ask: CountRequest) -> CountFuture<'_> {
+    fn count(&self, ask: CountAsk) -> Counting<'_> {
         Box::pin(async move { Ok(self.tokens(&ask).await?) })
     }
 }
@@ -112,7 +112,7 @@ fn is_responses(endpoint: CountEndpoint, base: &Url) -> bool {
 }
 
 /// The messages, the system prompt as the first of them.
-fn messages(ask: &CountRequest) -> Result<String, Fault> {
+fn messages(ask: &CountAsk) -> Result<String, Fault> {
     if ask.system.is_empty() {
         return Ok(ask.messages_json.clone());
     }

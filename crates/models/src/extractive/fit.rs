@@ -2,7 +2,7 @@
 
 use memoird_core::compaction::Body;
 use memoird_core::tokens::{Estimate, Tokenizer};
-use memoird_engine::SummaryRequest;
+use memoird_engine::SummaryAsk;
 
 use super::material::{LATELY, Material, Sentence};
 
@@ -17,12 +17,12 @@ const FIXED_PERCENT_MAX: usize = 40;
 /// The tokens of a summary.
 pub(super) struct Room<'a> {
     counter: &'a Estimate,
-    ask: &'a SummaryRequest,
+    ask: &'a SummaryAsk,
     tokens_max: usize,
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn new(counter: &'a Estimate, ask: &'a SummaryRequest) -> Self {
+    pub(super) fn new(counter: &'a Estimate, ask: &'a SummaryAsk) -> Self {
         let tokens_max = usize::try_from(ask.tokens_max).unwrap_or(usize::MAX / 256);
         Self {
             counter,

@@ -1,4 +1,4 @@
-//! SummarizerFuture in this process, without a model: what was said, to the letter, and less of it.
+//! Summaries in this process, without a model: what was said, to the letter, and less of it.
 
 mod fit;
 mod material;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use memoird_core::compaction::Body;
 use memoird_core::model::Provider;
 use memoird_core::tokens::Estimate;
-use memoird_engine::{SummarizerAnswer, SummarizerFuture, Summarizer, SummaryRequest};
+use memoird_engine::{Answer, Summaries, Summarizer, SummaryAsk};
 
 use fit::Room;
 use material::Material;
@@ -66,7 +66,7 @@ impl Default for ExtractiveSummarizer {
 impl ExtractiveSummarizer {
     /// The summary. CPU-heavy: some milliseconds for 200 KB of turns. Written with the notes
     /// of the ask it has at most so many tokens as asked for, unless the notes alone have more.
-    pub fn body(&self, ask: &SummaryRequest) -> Body {
+    pub fn body(&self, ask: &SummaryAsk) -> Body {
         let material = Material::of(ask);
         let room = Room::new(&self.counter, ask);
         let mut body = room.fixed(&material);
@@ -118,7 +118,7 @@ impl Summarizer for ExtractiveSummarizer {
         false
     }
 
-    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
-        Box::pin(async move { Ok(SummarizerAnswer::Body(self.body(&ask))) })
+    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
+        Box::pin(async move { Ok(Answer::Body(self.body(&ask))) })
     }
 }

@@ -1,9 +1,9 @@
-//! SummarizerFuture by Anthropic's Messages API.
+//! Summaries by Anthropic's Messages API.
 
 use std::sync::Arc;
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{SummarizerAnswer, TextEnd, SummarizerFuture, SummarizeError, Summarizer, SummaryRequest};
+use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
 use serde_json::json;
 
 use super::AnthropicSummarizerConfig;
@@ -48,7 +48,7 @@ impl AnthropicSummarizer {
         })
     }
 
-    async fn answer(&self, ask: &SummaryRequest) -> Result<SummarizerAnswer, SummarizeError> {
+    async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
         let prompt = super::prompt(ask);
         let body = json!({
             "model": self.model,
@@ -78,23 +78,23 @@ impl Summarizer for AnthropicSummarizer {
         true
     }
 
-    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
+    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
         Box::pin(async move { self.answer(&ask).await })
     }
 }
 
-fn read(body: &[u8]) -> Result<SummarizerAnswer, Fault> {
+fn read(body: &[u8]) -> Result<Answer, Fault> {
     let answer = super::fields(body, WHOSE)?;
     if !answer["content"].is_array() {
         return Err(super::strange("has no list named content", WHOSE));
     }
     // A reason that is not known yet is judged by what was written.
     let stop = match answer["stop_reason"].as_str() {
-        Some("max_tokens" | "model_context_window_exceeded") => TextEnd::CutOff,
-        Some("refusal") => TextEnd::Refused,
-        _ => TextEnd::Complete,
+        Some("max_tokens" | "model_context_window_exceeded") => Stop::CutOff,
+        Some("refusal") => Stop::Refused,
+        _ => Stop::Complete,
     };
-    Ok(SummarizerAnswer::Text {
+    Ok(Answer::Text {
         text: super::texts(&answer["content"]),
         stop,
     })

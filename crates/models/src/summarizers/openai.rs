@@ -1,10 +1,10 @@
-//! SummarizerFuture by OpenAI's chat completions, which many servers speak: Ollama, vLLM,
+//! Summaries by OpenAI's chat completions, which many servers speak: Ollama, vLLM,
 //! llama.cpp and most gateways.
 
 use std::sync::Arc;
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{SummarizerAnswer, TextEnd, SummarizerFuture, SummarizeError, Summarizer, SummaryRequest};
+use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
 use reqwest::Url;
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ impl OpenAiSummarizer {
         })
     }
 
-    async fn answer(&self, ask: &SummaryRequest) -> Result<SummarizerAnswer, SummarizeError> {
+    async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
         let prompt = super::prompt(ask);
         let tokens = super::reply_tokens(ask.tokens_max);
         let mut body = json!({
@@ -92,7 +92,7 @@ impl Summarizer for OpenAiSummarizer {
         true
     }
 
-    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
+    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
         Box::pin(async move { self.answer(&ask).await })
     }
 }
@@ -110,7 +110,7 @@ fn limit(configured: TokenLimit, base: &Url) -> &'static str {
     }
 }
 
-fn read(body: &[u8]) -> Result<SummarizerAnswer, Fault> {
+fn read(body: &[u8]) -> Result<Answer, Fault> {
     let answer = super::fields(body, WHOSE)?;
     let choice = answer["choices"]
         .get(0)
@@ -119,16 +119,16 @@ fn read(body: &[u8]) -> Result<SummarizerAnswer, Fault> {
     let refusal = choice["message"]["refusal"].as_str().unwrap_or_default();
     // A reason that is not known yet, or none, is judged by what was written.
     let stop = match choice["finish_reason"].as_str() {
-        _ if !refusal.is_empty() => TextEnd::Refused,
-        Some("content_filter") => TextEnd::Refused,
-        Some("length") => TextEnd::CutOff,
-        _ => TextEnd::Complete,
+        _ if !refusal.is_empty() => Stop::Refused,
+        Some("content_filter") => Stop::Refused,
+        Some("length") => Stop::CutOff,
+        _ => Stop::Complete,
     };
     let text = match &choice["message"]["content"] {
         Value::Null => refusal.to_owned(),
         content => without_thoughts(super::texts(content)),
     };
-    Ok(SummarizerAnswer::Text { text, stop })
+    Ok(Answer::Text { text, stop })
 }
 
 /// What follows a model's thoughts; nothing if they do not end.

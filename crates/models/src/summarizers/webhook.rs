@@ -1,4 +1,4 @@
-//! SummarizerFuture by the bot's own service.
+//! Summaries by the bot's own service.
 //!
 //! It gets `POST url` with JSON:
 //!
@@ -25,7 +25,7 @@ use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::spoken::Spoken;
 use memoird_core::compaction::{Body, Summary, prompt};
 use memoird_core::turn::Role;
-use memoird_engine::{SummarizerAnswer, TextEnd, SummarizerFuture, SummarizeError, Summarizer, SummaryRequest};
+use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
 use serde_json::{Value, json};
 
 use super::WebhookSummarizerConfig;
@@ -66,7 +66,7 @@ impl WebhookSummarizer {
         })
     }
 
-    async fn answer(&self, ask: &SummaryRequest) -> Result<SummarizerAnswer, SummarizeError> {
+    async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
         let prompt = super::prompt(ask);
         let question = Question {
             body: body(ask, &prompt).to_string(),
@@ -90,12 +90,12 @@ impl Summarizer for WebhookSummarizer {
         true
     }
 
-    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
+    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
         Box::pin(async move { self.answer(&ask).await })
     }
 }
 
-fn body(ask: &SummaryRequest, prompt: &str) -> Value {
+fn body(ask: &SummaryAsk, prompt: &str) -> Value {
     json!({
         "version": VERSION,
         "tenant": ask.tenant.as_str(),
@@ -149,11 +149,11 @@ fn notes(notes: &Notes) -> Value {
 }
 
 /// Text: who reads what models answer reads and checks this, too.
-fn read(body: &[u8]) -> Result<SummarizerAnswer, Fault> {
+fn read(body: &[u8]) -> Result<Answer, Fault> {
     match str::from_utf8(body) {
-        Ok(text) => Ok(SummarizerAnswer::Text {
+        Ok(text) => Ok(Answer::Text {
             text: text.to_owned(),
-            stop: TextEnd::Complete,
+            stop: Stop::Complete,
         }),
         Err(_) => Err(Fault::Strange {
             problem: "the answer is no text; it takes JSON".to_owned(),

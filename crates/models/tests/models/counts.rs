@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::formats::MessageFormat;
-use memoird_engine::{CountRequest, CountError, TokenCounter};
+use memoird_engine::{CountAsk, CountError, TokenCounter};
 use memoird_models::{
     AnthropicCounter, AnthropicCounterConfig, ApiKey, CountEndpoint, OpenAiCounter,
     OpenAiCounterConfig,
@@ -22,8 +22,8 @@ const CHATTY: &str = r#"{"error":{"message":"my_password_is_swordfish by sk-hunt
 
 type Outcome = Result<u64, CountError>;
 
-fn ask() -> CountRequest {
-    CountRequest {
+fn ask() -> CountAsk {
+    CountAsk {
         system: "Be \"kind\".".to_owned(),
         tools_json: TOOLS.to_owned(),
         messages_json: MESSAGES.to_owned(),
@@ -64,7 +64,7 @@ fn all(service: &Service) -> [(Arc<dyn TokenCounter>, &'static str); 3] {
 
 async fn exchange<T>(
     counter: &Arc<dyn TokenCounter>,
-    ask: CountRequest,
+    ask: CountAsk,
     service: impl Future<Output = T>,
 ) -> (Outcome, T) {
     while_ticking(counter.count(ask), service).await
@@ -126,9 +126,9 @@ async fn a_request_is_counted_as_its_provider_takes_it() {
 async fn what_is_not_there_is_not_sent_and_what_is_no_json_neither() {
     let service = Service::bind().await;
     for (counter, said) in all(&service) {
-        let bare = CountRequest {
+        let bare = CountAsk {
             messages_json: MESSAGES.to_owned(),
-            ..CountRequest::default()
+            ..CountAsk::default()
         };
         let (outcome, got) = exchange(&counter, bare, service.answer("200 OK", "", said)).await;
         assert_eq!(outcome, Ok(42));
@@ -138,7 +138,7 @@ async fn what_is_not_there_is_not_sent_and_what_is_no_json_neither() {
             "{}",
             got.body
         );
-        let half = CountRequest {
+        let half = CountAsk {
             messages_json: "[{swordfish".to_owned(),
             ..ask()
         };

@@ -39,7 +39,7 @@ impl SessionService for SessionApi {
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let command = from::append(request, &caller.tenant.policy().limits)?;
-        let outcome = self.engine.commands.append(&caller.tenant, &session, command).await;
+        let outcome = self.engine.append(&caller.tenant, &session, command).await;
         let outcome = outcome.map_err(|error| status::engine(&error))?;
         Ok(Response::new(to::appended(session_id, &outcome)))
     }
@@ -63,7 +63,7 @@ impl SessionService for SessionApi {
         }
         let window = self
             .engine
-            .commands.context(&caller.tenant, &session, asked.request)
+            .context(&caller.tenant, &session, asked.request)
             .await;
         let window = window.map_err(|error| status::engine(&error))?;
         let answer = context::answered(window, recall.as_deref(), asked.wanted);
@@ -77,7 +77,7 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
-        let page = self.engine.commands.history(&caller.tenant, &session, query).await;
+        let page = self.engine.history(&caller.tenant, &session, query).await;
         Ok(Response::new(to::history(
             page.map_err(|error| status::engine(&error))?,
         )))
@@ -89,7 +89,7 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::GetSessionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let detail = self.engine.compaction.session_detail(&caller.tenant, &session).await;
+        let detail = self.engine.session_detail(&caller.tenant, &session).await;
         Ok(Response::new(compaction::detail(
             detail.map_err(|error| status::engine(&error))?,
         )))
@@ -102,7 +102,7 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let (size, after) = from::page(&request)?;
         let after = after.as_ref().map(|(session, time)| (session, *time));
-        let page = self.engine.commands.sessions(&caller.tenant, after, size).await;
+        let page = self.engine.sessions(&caller.tenant, after, size).await;
         Ok(Response::new(to::sessions(&page)))
     }
 
@@ -115,7 +115,7 @@ impl SessionService for SessionApi {
         let (patch, version) = (&request.merge_patch_json, request.expected_version);
         let state = self
             .engine
-            .commands.patch_state(&caller.tenant, &session, patch, version)
+            .patch_state(&caller.tenant, &session, patch, version)
             .await;
         Ok(Response::new(to::state(
             &state.map_err(|error| status::engine(&error))?,
@@ -130,7 +130,7 @@ impl SessionService for SessionApi {
         let session = from::session_id(&request.session_id)?;
         let reset = self
             .engine
-            .commands.reset_session(&caller.tenant, &session, request.run_hooks)
+            .reset_session(&caller.tenant, &session, request.run_hooks)
             .await;
         let (view, ended) = reset.map_err(|error| status::engine(&error))?;
         Ok(Response::new(v1::ResetSessionResponse {
@@ -145,7 +145,7 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::EndSessionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let view = self.engine.commands.end_session(&caller.tenant, &session).await;
+        let view = self.engine.end_session(&caller.tenant, &session).await;
         let session = to::session_info(&view.map_err(|error| status::engine(&error))?);
         Ok(Response::new(v1::EndSessionResponse {
             session: Some(session),
@@ -161,7 +161,7 @@ impl SessionService for SessionApi {
         let keep = compaction::keep_exchanges(request.keep_exchanges)?;
         let outcome = self
             .engine
-            .compaction.compact_session(&caller.tenant, &session, keep)
+            .compact_session(&caller.tenant, &session, keep)
             .await;
         let outcome = outcome.map_err(|error| status::engine(&error))?;
         Ok(Response::new(compaction::compacted(&outcome)))
@@ -173,7 +173,7 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::UndoCompactionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let undone = self.engine.compaction.undo_compaction(&caller.tenant, &session).await;
+        let undone = self.engine.undo_compaction(&caller.tenant, &session).await;
         let (view, restored_turns) = undone.map_err(|error| status::engine(&error))?;
         let session = Some(to::session_info(&view));
         Ok(Response::new(v1::UndoCompactionResponse {

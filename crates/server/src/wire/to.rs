@@ -7,7 +7,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, HistoryPage, WatchItem, SessionPage,
+    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, HistoryPage, Seen, SessionPage,
     SessionView, StatsSnapshot, TenantSnapshot,
 };
 use memoird_proto::{spliced, v1};
@@ -190,14 +190,14 @@ pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
 }
 
 /// What a watcher is told.
-pub(crate) fn event(seen: WatchItem) -> v1::WatchEventsResponse {
+pub(crate) fn event(seen: Seen) -> v1::WatchEventsResponse {
     match seen {
-        WatchItem::Missed { tenant, count } => v1::WatchEventsResponse {
+        Seen::Missed { tenant, count } => v1::WatchEventsResponse {
             event: None,
             missed: count,
             missed_tenant: tenant.id.to_string(),
         },
-        WatchItem::Event { tenant, event } => {
+        Seen::Event { tenant, event } => {
             let (kind, reason, detail) = event_kind(&event);
             let event = v1::Event {
                 event_id: event.id,

@@ -1,10 +1,10 @@
 //! A plan as people read it.
 
+use memoird_core::date::Date;
+use memoird_core::time::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{ConsolidationPlan, ConsolidationSettings, Decision, Explanation, Gate};
-use memoird_core::date::Date;
-use memoird_core::time::Timestamp;
 
 impl ConsolidationPlan {
     /// The plan in JSON: the numbers first, then why, in the order of the explanations. It is

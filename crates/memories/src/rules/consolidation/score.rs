@@ -1,7 +1,8 @@
 //! How much a memory is used, as one number.
 
-use super::Evidence;
 use memoird_core::time::Timestamp;
+
+use super::Evidence;
 
 /// What a score is made of, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

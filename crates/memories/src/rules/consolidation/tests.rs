@@ -1,9 +1,9 @@
 //! Sweeps decided on paper.
 
+use memoird_core::date::Date;
 use proptest::prelude::*;
 
 use super::*;
-use memoird_core::date::Date;
 
 const DAY: i64 = 86_400;
 const NOW: i64 = 20_000 * DAY + 3_600;

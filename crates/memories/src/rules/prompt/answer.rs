@@ -1,12 +1,12 @@
 //! What a model answers: facts in JSON, with the fields of the contract's `ExtractedMemory`.
 
+use memoird_core::date::parse_rfc3339;
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::MemoryError;
 use crate::rules::{MemoryKind, MemoryLimits, Polarity, Visibility};
-use memoird_core::date::parse_rfc3339;
-use memoird_core::ids::MemoryId;
-use memoird_core::time::Timestamp;
 
 /// A fact that a model found. It says nothing of its subject or session: who asked knows.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{SummarizerAnswer, TextEnd, Summarizer};
+use memoird_engine::{Answer, Stop, Summarizer};
 use memoird_models::{
     AnthropicSummarizer, AnthropicSummarizerConfig, OpenAiSummarizer, OpenAiSummarizerConfig,
     TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
@@ -18,8 +18,8 @@ use crate::service::{Request, Service};
 
 const GOOD: &str = r#"{"session_intent":"tea","narrative":"They want tea. Größe: 2 🦀"}"#;
 
-fn text(text: &str, stop: TextEnd) -> Outcome {
-    Ok(SummarizerAnswer::Text {
+fn text(text: &str, stop: Stop) -> Outcome {
+    Ok(Answer::Text {
         text: text.to_owned(),
         stop,
     })
@@ -51,7 +51,7 @@ async fn asked(summarizer: Arc<dyn Summarizer>, service: &Service, wire: Wire) -
     let body = wire.saying(GOOD);
     let answer = service.answer("200 OK", "", &body);
     let (outcome, got) = exchange(&summarizer, answer).await;
-    assert_eq!(outcome, text(GOOD, TextEnd::Complete));
+    assert_eq!(outcome, text(GOOD, Stop::Complete));
     got
 }
 
@@ -198,45 +198,45 @@ async fn how_an_answer_ended_is_told_with_all_that_was_written() {
     for ((wire, body), expected) in [
         (
             anthropic(two.clone(), json!("end_turn")),
-            text("ab", TextEnd::Complete),
+            text("ab", Stop::Complete),
         ),
         (
             anthropic(one.clone(), json!("stop_sequence")),
-            text("a", TextEnd::Complete),
+            text("a", Stop::Complete),
         ),
         (
             anthropic(one.clone(), json!("max_tokens")),
-            text("a", TextEnd::CutOff),
+            text("a", Stop::CutOff),
         ),
         (
             anthropic(one, json!("model_context_window_exceeded")),
-            text("a", TextEnd::CutOff),
+            text("a", Stop::CutOff),
         ),
         (
             anthropic(json!([]), json!("refusal")),
-            text("", TextEnd::Refused),
+            text("", Stop::Refused),
         ),
-        (anthropic(json!([]), Value::Null), text("", TextEnd::Complete)),
-        (openai(said("a"), json!("stop")), text("a", TextEnd::Complete)),
-        (openai(said("a"), json!("length")), text("a", TextEnd::CutOff)),
+        (anthropic(json!([]), Value::Null), text("", Stop::Complete)),
+        (openai(said("a"), json!("stop")), text("a", Stop::Complete)),
+        (openai(said("a"), json!("length")), text("a", Stop::CutOff)),
         (
             openai(said(""), json!("content_filter")),
-            text("", TextEnd::Refused),
+            text("", Stop::Refused),
         ),
         (
             openai(json!({"content": two}), Value::Null),
-            text("ab", TextEnd::Complete),
+            text("ab", Stop::Complete),
         ),
         (
             openai(
                 json!({"content": null, "refusal": "I cannot"}),
                 json!("stop"),
             ),
-            text("I cannot", TextEnd::Refused),
+            text("I cannot", Stop::Refused),
         ),
         (
             openai(said("<think>well</think>\na"), json!("stop")),
-            text("a", TextEnd::Complete),
+            text("a", Stop::Complete),
         ),
     ] {
         let service = Service::bind().await;
@@ -260,7 +260,7 @@ async fn what_a_model_writes_is_handed_on_for_others_to_judge() {
             let body = wire.saying(said);
             let answer = service.answer("200 OK", "", &body);
             let (outcome, _) = exchange(&wire.to(&service), answer).await;
-            assert_eq!(outcome, text(said, TextEnd::Complete), "{wire:?}");
+            assert_eq!(outcome, text(said, Stop::Complete), "{wire:?}");
         }
     }
 }
@@ -283,6 +283,6 @@ async fn who_answers_slowly_but_in_time_is_heard() {
             }
         })
         .await;
-        assert_eq!(outcome, text(GOOD, TextEnd::Complete), "{wire:?}");
+        assert_eq!(outcome, text(GOOD, Stop::Complete), "{wire:?}");
     }
 }

@@ -14,7 +14,7 @@ use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
-use memoird_engine::{SummarizerAnswer, SummarizeError, Summarizer, SummaryRequest};
+use memoird_engine::{Answer, SummarizeError, Summarizer, SummaryAsk};
 use memoird_models::{
     AnthropicSummarizer, AnthropicSummarizerConfig, ApiKey, OpenAiSummarizer,
     OpenAiSummarizerConfig, WebhookSummarizer, WebhookSummarizerConfig,
@@ -33,7 +33,7 @@ const CHATTY: &str = r#"{"type":"error","error":{"type":"some_error",
 /// All tries and pauses of a summary.
 const LIMIT: Duration = Duration::from_secs(20);
 
-type Outcome = Result<SummarizerAnswer, SummarizeError>;
+type Outcome = Result<Answer, SummarizeError>;
 
 /// Who speaks what on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,7 +103,7 @@ impl Wire {
 }
 
 /// A summary is asked for of two turns after another summary.
-fn ask() -> Arc<SummaryRequest> {
+fn ask() -> Arc<SummaryAsk> {
     let spoken = |seq, role, text: &str| Spoken {
         seq,
         role,
@@ -128,7 +128,7 @@ fn ask() -> Arc<SummaryRequest> {
         notes: Notes::default(),
         text: "They want tea.".into(),
     };
-    Arc::new(SummaryRequest {
+    Arc::new(SummaryAsk {
         tenant: TenantId::parse("acme").expect("a tenant"),
         session: SessionId::parse("telegram:4711").expect("a session"),
         generation: Generation::new(1_700_000_000_000, 7),
