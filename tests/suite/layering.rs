@@ -30,20 +30,24 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 8] = [
+const LAYERS: [Layer; 9] = [
     Layer {
         name: "memoird-core",
         ours: &[],
         banned: &[],
         only: Some(&[
-            "bpe-openai",
-            "imagesize",
             "regex",
             "rust-stemmers",
             "serde_json",
             "thiserror",
             "unicode-normalization",
         ]),
+    },
+    Layer {
+        name: "memoird-formats",
+        ours: &["memoird-core"],
+        banned: &[],
+        only: Some(&["base64", "bpe-openai", "imagesize", "serde_json"]),
     },
     Layer {
         name: "memoird-store",
@@ -53,7 +57,7 @@ const LAYERS: [Layer; 8] = [
     },
     Layer {
         name: "memoird-engine",
-        ours: &["memoird-core", "memoird-store"],
+        ours: &["memoird-core", "memoird-formats", "memoird-store"],
         banned: WIRES,
         only: None,
     },
@@ -65,7 +69,7 @@ const LAYERS: [Layer; 8] = [
     },
     Layer {
         name: "memoird-models",
-        ours: &["memoird-core", "memoird-engine"],
+        ours: &["memoird-core", "memoird-formats", "memoird-engine"],
         banned: CLIENTS,
         only: None,
     },
@@ -79,6 +83,7 @@ const LAYERS: [Layer; 8] = [
         name: "memoird",
         ours: &[
             "memoird-core",
+            "memoird-formats",
             "memoird-store",
             "memoird-engine",
             "memoird-hooks",

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use memoird_core::compaction::CompactionPolicy;
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
-use memoird_core::tokens::Calibration;
+use memoird_formats::tokens::Calibration;
 
 use crate::config::{EngineConfig, TenantLimits};
 use crate::events::Ring;

@@ -28,8 +28,8 @@ mod words;
 
 use std::sync::Arc;
 
+use crate::budget::Budget;
 use crate::limits::Limits;
-use crate::model::Budget;
 use crate::turn::Turn;
 
 pub use counts::ScaleId;

@@ -10,8 +10,8 @@ use memoird_core::compaction::spoken::{Spoken, spoken};
 use memoird_core::compaction::{Body, CompactionPolicy, Failure, Summary, acknowledgement};
 use memoird_core::session::Snapshot;
 use memoird_core::time::Timestamp;
-use memoird_core::tokens::Scale;
 use memoird_core::turn::{Role, Turn, estimate_tokens};
+use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
 
 use super::attempt::{Ended, Life, Made};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::memory::block::{Block, block};
 use memoird_core::time::Timestamp;
-use memoird_core::tokens::Scale;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_core::window::Window;
+use memoird_formats::tokens::Scale;
 
 use super::{RecallAsk, RecallHit};
 use crate::engine::Engine;

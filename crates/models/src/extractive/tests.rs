@@ -5,8 +5,8 @@ use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::spoken::Spoken;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
-use memoird_core::tokens::Tokenizer;
 use memoird_core::turn::Role;
+use memoird_formats::tokens::Tokenizer;
 
 use super::*;
 
