@@ -37,6 +37,7 @@ const LAYERS: [Layer; 9] = [
         banned: &[],
         only: Some(&[
             "regex",
+            "regex-automata",
             "rust-stemmers",
             "serde_json",
             "thiserror",
