@@ -36,6 +36,7 @@ const LAYERS: [Layer; 9] = [
         ours: &[],
         banned: &[],
         only: Some(&[
+            "jiff",
             "regex",
             "regex-automata",
             "rust-stemmers",

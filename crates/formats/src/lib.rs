@@ -4,6 +4,7 @@
 //! As in `memoird-core`, everything here is a function of its arguments: no clock, no file
 //! and no lock. Budgets and token numbers belong to the rules of windows and stay there.
 
+mod base64;
 pub mod messages;
 pub mod model;
 pub mod tokens;

@@ -19,7 +19,6 @@
 //!   unless it mentions an error early on.
 
 mod anthropic;
-mod base64;
 mod extra;
 mod given;
 mod ids;

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind};
 use serde_json::Value;
 
-use super::base64;
 use super::extra::Extra;
+use crate::base64;
 
 /// What a line says of media that has no name: this much of its URL.
 const LABEL_CHARS_MAX: usize = 200;

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use memoird_core::turn::MediaSource;
 
+use crate::base64;
+
 /// The content of a media part.
 pub(super) enum Content<'a> {
     /// As they are.
@@ -69,7 +71,7 @@ impl<'a> Content<'a> {
         let cut = |bytes: &'a [u8]| Cow::Borrowed(&bytes[..bytes.len().min(bytes_max)]);
         match self {
             Self::Bytes(bytes) => Some(cut(bytes)),
-            Self::Base64 { data, .. } => Some(Cow::Owned(decode(data, bytes_max))),
+            Self::Base64 { data, .. } => Some(Cow::Owned(base64::decode_head(data, bytes_max))),
             Self::Plain { data, .. } => Some(cut(data.as_bytes())),
             Self::Elsewhere(_) => None,
         }
@@ -91,35 +93,6 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Decodes base64 of either alphabet up to so many bytes, or up to where it is none.
-/// Line breaks are passed over.
-fn decode(text: &str, bytes_max: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity((text.len() / 4 * 3).min(bytes_max));
-    let (mut bits, mut held) = (0_u32, 0_u32);
-    for byte in text.bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            b'\r' | b'\n' | b' ' => continue,
-            _ => break,
-        };
-        bits = bits << 6 | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            let [.., whole] = (bits >> held).to_be_bytes();
-            if bytes.len() == bytes_max {
-                break;
-            }
-            bytes.push(whole);
-        }
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,9 +107,9 @@ mod tests {
             ("-_-_", &[0xfb, 0xff, 0xbf]),
             ("a", b""),
         ] {
-            assert_eq!(decode(text, usize::MAX), bytes, "{text:?}");
+            assert_eq!(base64::decode_head(text, usize::MAX), bytes, "{text:?}");
         }
-        assert_eq!(decode("aGVsbG8=", 2), b"he");
+        assert_eq!(base64::decode_head("aGVsbG8=", 2), b"he");
     }
 
     #[test]
