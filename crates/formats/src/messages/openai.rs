@@ -113,7 +113,7 @@ fn part(mut part: Fields<'_>) -> Result<Part, CoreError> {
             by_uri(url, None)
         }
         "input_audio" => audio(part.inside("input_audio")?)?,
-        "file" => match file(part.inside("file")?)? {
+        "file" => match by_field(&mut part.inside("file")?, &["file_data", "file_id"])? {
             Some(kind) => kind,
             None => return Ok(part.into_opaque_part()),
         },
@@ -132,20 +132,23 @@ pub(super) fn audio(mut audio: Fields<'_>) -> Result<PartKind, CoreError> {
     Ok(media(&media_type, source, None))
 }
 
-/// A file by its content or by its id; all its fields are optional.
-fn file(mut file: Fields<'_>) -> Result<Option<PartKind>, CoreError> {
-    for field in ["file_data", "file_id"] {
-        if matches!(file.get(field), None | Some(Value::Null)) {
+/// Media by the first of these fields that is there; all of them are optional.
+pub(super) fn by_field(
+    fields: &mut Fields<'_>,
+    names: &[&'static str],
+) -> Result<Option<PartKind>, CoreError> {
+    for &name in names {
+        if matches!(fields.get(name), None | Some(Value::Null)) {
             continue;
         }
-        let uri = file.hollow_text(field)?;
-        return Ok(Some(by_uri(uri, file.get("filename"))));
+        let uri = fields.hollow_text(name)?;
+        return Ok(Some(by_uri(uri, fields.get("filename"))));
     }
     Ok(None)
 }
 
 /// Media whose type is known where the URI is a `data:` URL.
-pub(super) fn by_uri(uri: String, name: Option<&Value>) -> PartKind {
+fn by_uri(uri: String, name: Option<&Value>) -> PartKind {
     let data = uri.strip_prefix("data:").unwrap_or_default();
     let media_type = data
         .find([';', ','])

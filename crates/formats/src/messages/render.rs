@@ -22,6 +22,7 @@ mod anthropic;
 mod extra;
 mod given;
 mod ids;
+mod list;
 mod media;
 mod openai;
 mod pieces;

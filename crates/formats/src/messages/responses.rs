@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::content::{ReadPart, at_least_one};
 use super::fields::{Fields, OURS, Place, extra};
-use super::openai::{audio, by_uri};
+use super::openai::{audio, by_field};
 
 const FORMAT: MessageFormat = MessageFormat::OpenAiResponses;
 
@@ -317,16 +317,4 @@ fn read_part(mut part: Fields<'_>, usual_text: &str) -> Result<Part, CoreError> 
         Some(kind) => part.into_part(kind),
         None => part.into_opaque_part(),
     })
-}
-
-/// Media by the first of these fields that is there.
-fn by_field(part: &mut Fields<'_>, fields: &[&'static str]) -> Result<Option<PartKind>, CoreError> {
-    for &field in fields {
-        if matches!(part.get(field), None | Some(Value::Null)) {
-            continue;
-        }
-        let uri = part.hollow_text(field)?;
-        return Ok(Some(by_uri(uri, part.get("filename"))));
-    }
-    Ok(None)
 }

@@ -51,6 +51,16 @@ impl Extra {
         names.is_some_and(|names| names.iter().any(|absent| absent == name))
     }
 
+    /// True when the field at this path is a string.
+    pub(super) fn has_text(&self, path: &[&str]) -> bool {
+        let Some((first, below)) = path.split_first() else {
+            return false;
+        };
+        let field = self.rest.get(*first);
+        let field = below.iter().fold(field, |field, name| field?.get(name));
+        field.is_some_and(Value::is_string)
+    }
+
     /// Fills the hole at this path. `None` when there is none.
     pub(super) fn fill(&mut self, path: &[&str], content: &str) -> Option<()> {
         let (last, above) = path.split_last()?;

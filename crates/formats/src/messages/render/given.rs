@@ -5,7 +5,7 @@
 use memoird_core::turn::{MediaSource, Part, PartKind};
 use serde_json::Value;
 
-use super::extra::Extra;
+use super::extra::{Extra, add, object};
 
 /// Writes one part of a content list.
 pub(super) type WritePart = fn(&Part, Extra) -> Option<Value>;
@@ -68,13 +68,76 @@ fn list<'a>(parts: impl IntoIterator<Item = &'a Part>, write: WritePart) -> Opti
     Some(list)
 }
 
-/// A text that is the provider's object: a refusal, or one that memoird has no word for.
-pub(super) fn object(mut extra: Extra, text: &str, hollow: &[(&str, &str)]) -> Option<Value> {
-    let kind = extra.kind()?;
-    match hollow.iter().find(|(name, _)| *name == kind) {
-        Some((_, field)) => extra.fill(&[field], text)?,
-        None if text.is_empty() => {}
-        None => return None,
+/// Where the content of an object of one type stands, hollow when the part has it.
+pub(super) struct Hollow {
+    /// The object's type.
+    kind: &'static str,
+    /// Paths of fields; the content is in the first one that is a string.
+    paths: &'static [&'static [&'static str]],
+    /// True where the field is base64 without the URI's head.
+    is_base64: bool,
+}
+
+impl Hollow {
+    /// A sound, as both of OpenAI's formats have it.
+    pub(super) const AUDIO: Self = Self {
+        kind: "input_audio",
+        paths: &[&["input_audio", "data"]],
+        is_base64: true,
+    };
+
+    /// An object that holds the content as it is.
+    pub(super) const fn plain(
+        kind: &'static str,
+        paths: &'static [&'static [&'static str]],
+    ) -> Self {
+        Self {
+            kind,
+            paths,
+            is_base64: false,
+        }
+    }
+
+    fn fill(&self, extra: &mut Extra, content: &str) -> Option<()> {
+        let path = self.paths.iter().find(|path| extra.has_text(path))?;
+        extra.fill(path, content)
+    }
+}
+
+/// A text or media part of a content list. `text_type` is the type of a text that has no
+/// object of its own.
+pub(super) fn part(
+    part: &Part,
+    mut extra: Extra,
+    text_type: &str,
+    hollows: &[Hollow],
+) -> Option<Value> {
+    let hollow = hollows
+        .iter()
+        .find(|hollow| extra.kind() == Some(hollow.kind));
+    match &part.kind {
+        PartKind::Text(text) if extra.kind().is_none() => {
+            let mut part = object([("type", text_type.into()), ("text", text.as_str().into())]);
+            add(&mut part, extra.rest);
+            return Some(part.into());
+        }
+        PartKind::Text(text) => match hollow {
+            Some(hollow) => hollow.fill(&mut extra, text)?,
+            // An object that memoird has no word for.
+            None if text.is_empty() => {}
+            None => return None,
+        },
+        PartKind::Media {
+            media_type, source, ..
+        } => {
+            let hollow = hollow?;
+            let content = match hollow.is_base64 {
+                true => base64(media_type, source)?,
+                false => uri(source)?,
+            };
+            hollow.fill(&mut extra, content)?;
+        }
+        _ => return None,
     }
     Some(extra.rest.into())
 }

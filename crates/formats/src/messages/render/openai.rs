@@ -8,11 +8,17 @@ use serde_json::{Map, Value, json};
 
 use super::extra::{add, object};
 use super::ids::Ids;
+use super::list::ListFormat;
 use super::media::{Kind, Media, Source};
 use super::pieces::{Piece, Pieces, ToolResult};
 use super::{Parts, RenderOptions};
 
 const FORMAT: MessageFormat = MessageFormat::OpenAi;
+
+const LIST: ListFormat = ListFormat {
+    text_type: "text",
+    media_part,
+};
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
@@ -70,16 +76,16 @@ impl Writer {
         else {
             return;
         };
-        self.messages.extend(message("user", parts, fields));
+        self.messages.extend(LIST.message("user", parts, fields));
         self.ends[turn..].fill(self.messages.len());
     }
 
     fn translate(&mut self, mut pieces: Pieces<'_>) {
         match pieces.role {
             Role::System => {
-                let parts = parts(pieces.rest);
+                let parts = LIST.parts(pieces.rest);
                 self.messages
-                    .extend(message("system", parts, pieces.fields));
+                    .extend(LIST.message("system", parts, pieces.fields));
             }
             Role::Assistant => self.messages.extend(assistant(pieces)),
             Role::User | Role::Tool => {
@@ -87,7 +93,7 @@ impl Writer {
                 for result in std::mem::take(&mut pieces.results) {
                     self.messages.push(tool(result, &pieces.fields, &mut shown));
                 }
-                shown.extend(parts(pieces.rest));
+                shown.extend(LIST.parts(pieces.rest));
                 self.wait(shown, pieces.fields);
             }
         }
@@ -111,28 +117,6 @@ impl Writer {
     }
 }
 
-/// A message of these parts, unless it would have none.
-fn message(role: &str, parts: Vec<Value>, fields: Map<String, Value>) -> Option<Value> {
-    if parts.is_empty() {
-        return None;
-    }
-    let mut message = object([("role", role.into()), ("content", content(parts))]);
-    add(&mut message, fields);
-    Some(message.into())
-}
-
-/// A list of parts; a lone text needs none.
-fn content(mut parts: Vec<Value>) -> Value {
-    if let [Value::Object(part)] = &mut parts[..]
-        && part.len() == 2
-        && part.get("type").is_some_and(|kind| kind == "text")
-        && let Some(text @ Value::String(_)) = part.get_mut("text")
-    {
-        return text.take();
-    }
-    parts.into()
-}
-
 fn assistant(pieces: Pieces<'_>) -> Option<Value> {
     let (mut said, mut calls) = (Vec::new(), Vec::new());
     for piece in pieces.rest {
@@ -151,14 +135,14 @@ fn assistant(pieces: Pieces<'_>) -> Option<Value> {
             other => said.push(other),
         }
     }
-    let said = parts(said);
+    let said = LIST.parts(said);
     if said.is_empty() && calls.is_empty() {
         return None;
     }
     let content = if said.is_empty() {
         Value::Null
     } else {
-        content(said)
+        LIST.content(said)
     };
     let mut message = object([("role", "assistant".into()), ("content", content)]);
     if !calls.is_empty() {
@@ -176,45 +160,21 @@ fn tool(mut result: ToolResult<'_>, fields: &Map<String, Value>, shown: &mut Vec
             && let Some(mut part) = media_part(media)
             && !part.contains_key("text")
         {
-            texts.push(text_part(media.label(), Map::new()));
+            texts.push(LIST.text(media.label()).into());
             add(&mut part, fields.clone());
             shown.push(part.into());
         } else {
-            texts.extend(parts(vec![piece]));
+            texts.extend(LIST.parts(vec![piece]));
         }
     }
     let mut message = object([
         ("role", "tool".into()),
         ("tool_call_id", result.id.into()),
-        ("content", content(texts)),
+        ("content", LIST.content(texts)),
     ]);
     add(&mut message, result.fields);
     add(&mut message, fields.clone());
     message.into()
-}
-
-/// Parts of a content list.
-fn parts(pieces: Vec<Piece<'_>>) -> Vec<Value> {
-    let part = |piece| match piece {
-        Piece::Text(text, fields) => Some(text_part(text.into_owned(), fields)),
-        Piece::Media(media, fields) => {
-            let mut part = match media_part(&media) {
-                Some(part) => part,
-                None => return Some(text_part(media.label(), fields)),
-            };
-            add(&mut part, fields);
-            Some(part.into())
-        }
-        Piece::Whole(part) => Some(part.into()),
-        Piece::ToolUse(..) | Piece::Thinking(..) => None,
-    };
-    pieces.into_iter().filter_map(part).collect()
-}
-
-fn text_part(text: String, fields: Map<String, Value>) -> Value {
-    let mut part = object([("type", "text".into()), ("text", text.into())]);
-    add(&mut part, fields);
-    part.into()
 }
 
 /// What this provider takes of media; `None` where it takes nothing.
@@ -231,8 +191,7 @@ fn media_part(media: &Media<'_>) -> Option<Map<String, Value>> {
         }
         (Kind::Document, Source::Base64(data)) => {
             if let Some(text) = media.text() {
-                let text = format!("{}\n\n{text}", media.label());
-                return Some(object([("type", "text".into()), ("text", text.into())]));
+                return Some(LIST.text(format!("{}\n\n{text}", media.label())));
             }
             let data = media.url().unwrap_or_else(|| data.to_string());
             (

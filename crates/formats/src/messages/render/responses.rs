@@ -9,11 +9,17 @@ use serde_json::{Map, Value, json};
 
 use super::extra::{add, object};
 use super::ids::Ids;
+use super::list::ListFormat;
 use super::media::{Kind, Media, Source};
 use super::pieces::{Piece, Pieces, ToolResult};
 use super::{Parts, RenderOptions};
 
 const FORMAT: MessageFormat = MessageFormat::OpenAiResponses;
+
+const LIST: ListFormat = ListFormat {
+    text_type: "input_text",
+    media_part,
+};
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
@@ -53,33 +59,12 @@ fn translate(mut pieces: Pieces<'_>, custom: &HashSet<&str>, items: &mut Vec<Val
     for result in std::mem::take(&mut pieces.results) {
         items.push(output(result, custom));
     }
-    match pieces.role {
-        Role::System => items.extend(message("system", pieces)),
-        Role::User | Role::Tool => items.extend(message("user", pieces)),
-        Role::Assistant => assistant(pieces, items),
-    }
-}
-
-fn message(role: &str, pieces: Pieces<'_>) -> Option<Value> {
-    let parts = parts(pieces.rest);
-    if parts.is_empty() {
-        return None;
-    }
-    let mut message = object([("role", role.into()), ("content", content(parts))]);
-    add(&mut message, pieces.fields);
-    Some(message.into())
-}
-
-/// A list of parts; a lone text needs none.
-fn content(mut parts: Vec<Value>) -> Value {
-    if let [Value::Object(part)] = &mut parts[..]
-        && part.len() == 2
-        && part.get("type").is_some_and(|kind| kind == "input_text")
-        && let Some(text @ Value::String(_)) = part.get_mut("text")
-    {
-        return text.take();
-    }
-    parts.into()
+    let role = match pieces.role {
+        Role::System => "system",
+        Role::User | Role::Tool => "user",
+        Role::Assistant => return assistant(pieces, items),
+    };
+    items.extend(LIST.message(role, LIST.parts(pieces.rest), pieces.fields));
 }
 
 /// The model's messages are strings: as a list their parts would need ids that only the
@@ -113,7 +98,7 @@ fn assistant(pieces: Pieces<'_>, items: &mut Vec<Value>) {
 }
 
 fn output(mut result: ToolResult<'_>, custom: &HashSet<&str>) -> Value {
-    let content = content(parts(result.take_content_with_error()));
+    let content = LIST.content(LIST.parts(result.take_content_with_error()));
     let kind = match custom.contains(&*result.id) {
         true => "custom_tool_call_output",
         false => "function_call_output",
@@ -125,27 +110,6 @@ fn output(mut result: ToolResult<'_>, custom: &HashSet<&str>) -> Value {
     ]);
     add(&mut item, result.fields);
     item.into()
-}
-
-fn parts(pieces: Vec<Piece<'_>>) -> Vec<Value> {
-    let part = |piece| {
-        let (mut part, fields) = match piece {
-            Piece::Text(text, fields) => (text_part(text.into_owned()), fields),
-            Piece::Media(media, fields) => (
-                media_part(&media).unwrap_or_else(|| text_part(media.label())),
-                fields,
-            ),
-            Piece::Whole(part) => (part, Map::new()),
-            Piece::ToolUse(..) | Piece::Thinking(..) => return None,
-        };
-        add(&mut part, fields);
-        Some(part.into())
-    };
-    pieces.into_iter().filter_map(part).collect()
-}
-
-fn text_part(text: String) -> Map<String, Value> {
-    object([("type", "input_text".into()), ("text", text.into())])
 }
 
 /// What this provider takes of media; `None` where it takes nothing.
@@ -163,7 +127,7 @@ fn media_part(media: &Media<'_>) -> Option<Map<String, Value>> {
         ]),
         (Kind::Document, Source::Base64(data)) => {
             if let Some(text) = media.text() {
-                return Some(text_part(format!("{}\n\n{text}", media.label())));
+                return Some(LIST.text(format!("{}\n\n{text}", media.label())));
             }
             let data = media.url().unwrap_or_else(|| data.to_string());
             object([

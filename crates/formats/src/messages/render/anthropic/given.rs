@@ -4,9 +4,7 @@ use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value};
 
 use crate::messages::render::extra::{Extra, add, object};
-use crate::messages::render::given::{
-    base64, content, object as given_object, result_content, uri,
-};
+use crate::messages::render::given::{self, base64, content, result_content, uri};
 
 /// The content of the message that gave this turn, and what is left of it.
 pub(super) fn message(turn: &Turn) -> Option<(Value, Map<String, Value>)> {
@@ -22,10 +20,7 @@ pub(super) fn message(turn: &Turn) -> Option<(Value, Map<String, Value>)> {
 
 fn block(part: &Part, extra: Extra) -> Option<Value> {
     let mut block = match &part.kind {
-        PartKind::Text(text) if extra.kind().is_none() => {
-            object([("type", "text".into()), ("text", text.as_str().into())])
-        }
-        PartKind::Text(text) => return given_object(extra, text, &[]),
+        PartKind::Text(_) => return given::part(part, extra, "text", &[]),
         PartKind::ToolUse {
             id,
             name,

@@ -4,9 +4,14 @@ use memoird_core::turn::{Part, PartKind, Role, Turn};
 use serde_json::{Map, Value};
 
 use crate::messages::render::extra::{Extra, add, object};
-use crate::messages::render::given::{
-    base64, content, object as given_object, result_content, uri,
-};
+use crate::messages::render::given::{self, Hollow, content, result_content};
+
+const HOLLOWS: &[Hollow] = &[
+    Hollow::plain("image_url", &[&["image_url", "url"]]),
+    Hollow::plain("file", &[&["file", "file_data"], &["file", "file_id"]]),
+    Hollow::plain("refusal", &[&["refusal"]]),
+    Hollow::AUDIO,
+];
 
 /// The message that gave this turn.
 pub(super) fn message(turn: &Turn) -> Option<Value> {
@@ -105,35 +110,6 @@ fn call(part: &Part) -> Option<Value> {
     Some(call.into())
 }
 
-fn part(part: &Part, mut extra: Extra) -> Option<Value> {
-    match &part.kind {
-        PartKind::Text(text) if extra.kind().is_none() => {
-            let mut part = object([("type", "text".into()), ("text", text.as_str().into())]);
-            add(&mut part, extra.rest);
-            Some(part.into())
-        }
-        PartKind::Text(text) => given_object(extra, text, &[("refusal", "refusal")]),
-        PartKind::Media {
-            media_type, source, ..
-        } => {
-            match extra.kind()? {
-                "image_url" => extra.fill(&["image_url", "url"], uri(source)?)?,
-                "input_audio" => {
-                    extra.fill(&["input_audio", "data"], base64(media_type, source)?)?;
-                }
-                "file" => {
-                    let data = extra
-                        .rest
-                        .get("file")
-                        .and_then(|file| file.get("file_data"));
-                    let by_data = data.is_some_and(Value::is_string);
-                    let field = if by_data { "file_data" } else { "file_id" };
-                    extra.fill(&["file", field], uri(source)?)?;
-                }
-                _ => return None,
-            }
-            Some(extra.rest.into())
-        }
-        _ => None,
-    }
+fn part(part: &Part, extra: Extra) -> Option<Value> {
+    given::part(part, extra, "text", HOLLOWS)
 }

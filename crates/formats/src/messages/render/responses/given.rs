@@ -4,17 +4,17 @@ use memoird_core::turn::{Part, PartKind, Role, Turn};
 use serde_json::{Map, Value};
 
 use crate::messages::render::extra::{Extra, add, fill, object};
-use crate::messages::render::given::{
-    WritePart, base64, content, object as given_object, result_content, uri,
-};
+use crate::messages::render::given::{self, Hollow, WritePart, content, result_content};
 use crate::messages::responses::INPUTS;
 
-/// Texts that are hollow objects.
-const TEXTS: [(&str, &str); 4] = [
-    ("input_text", "text"),
-    ("output_text", "text"),
-    ("text", "text"),
-    ("refusal", "refusal"),
+const HOLLOWS: &[Hollow] = &[
+    Hollow::plain("input_text", &[&["text"]]),
+    Hollow::plain("output_text", &[&["text"]]),
+    Hollow::plain("text", &[&["text"]]),
+    Hollow::plain("refusal", &[&["refusal"]]),
+    Hollow::plain("input_image", &[&["image_url"], &["file_id"]]),
+    Hollow::plain("input_file", &[&["file_data"], &["file_url"], &["file_id"]]),
+    Hollow::AUDIO,
 ];
 
 /// The items that gave this turn.
@@ -218,38 +218,9 @@ fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> O
 }
 
 fn input_part(part: &Part, extra: Extra) -> Option<Value> {
-    write_part(part, extra, "input_text")
+    given::part(part, extra, "input_text", HOLLOWS)
 }
 
 fn output_part(part: &Part, extra: Extra) -> Option<Value> {
-    write_part(part, extra, "output_text")
-}
-
-fn write_part(part: &Part, mut extra: Extra, usual_text: &str) -> Option<Value> {
-    match &part.kind {
-        PartKind::Text(text) if extra.kind().is_none() => {
-            let mut part = object([("type", usual_text.into()), ("text", text.as_str().into())]);
-            add(&mut part, extra.rest);
-            Some(part.into())
-        }
-        PartKind::Text(text) => given_object(extra, text, &TEXTS),
-        PartKind::Media {
-            media_type, source, ..
-        } => {
-            let fields: &[&str] = match extra.kind()? {
-                "input_image" => &["image_url", "file_id"],
-                "input_file" => &["file_data", "file_url", "file_id"],
-                "input_audio" => {
-                    extra.fill(&["input_audio", "data"], base64(media_type, source)?)?;
-                    return Some(extra.rest.into());
-                }
-                _ => return None,
-            };
-            let is_there = |field: &&&str| extra.rest.get(**field).is_some_and(Value::is_string);
-            let field = *fields.iter().find(is_there)?;
-            extra.fill(&[field], uri(source)?)?;
-            Some(extra.rest.into())
-        }
-        _ => None,
-    }
+    given::part(part, extra, "output_text", HOLLOWS)
 }
