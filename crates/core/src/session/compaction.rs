@@ -92,6 +92,11 @@ impl Session {
         self.compacting.as_ref()?.summary.as_ref()
     }
 
+    /// What its last window was built for.
+    fn goal(&self) -> Option<Goal> {
+        self.compacting.as_ref()?.goal
+    }
+
     /// How its compaction does.
     pub fn compaction(&self) -> CompactionStatus {
         self.head.compaction.as_deref().cloned().unwrap_or_default()
@@ -283,10 +288,7 @@ impl Session {
             .collect();
         let shown = apart.iter().filter_map(|&seq| view.record(seq));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
-        let goal = self
-            .compacting
-            .as_ref()
-            .and_then(|compacting| compacting.goal);
+        let goal = self.goal();
         let others = span.tail_tokens + self.apart_tokens(&view);
         let left = |share: u8| {
             goal.map_or(u64::MAX, |goal| {
@@ -316,10 +318,7 @@ impl Session {
     /// What may stay as it was said.
     fn keep(&self, trigger: Trigger, policy: &CompactionPolicy, limits: Option<&Limits>) -> Keep {
         let view = self.history.view(self.head.last_seq);
-        let goal = self
-            .compacting
-            .as_ref()
-            .and_then(|compacting| compacting.goal);
+        let goal = self.goal();
         let tokens = goal.map_or(u64::MAX, |goal| {
             let floor = percent(goal.budget, policy.floor_percent);
             let others = goal.fixed + self.apart_tokens(&view);
@@ -363,10 +362,7 @@ impl Session {
     }
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {
-        let goal = self
-            .compacting
-            .as_ref()
-            .and_then(|compacting| compacting.goal);
+        let goal = self.goal();
         let counted = goal.zip(self.windows.as_ref());
         let counted = counted.and_then(|(goal, windows)| windows.tokens(goal.scale, record.seq));
         counted.unwrap_or(record.tokens).into()

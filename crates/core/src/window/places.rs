@@ -84,7 +84,7 @@ impl<'a> Places<'a, ()> {
         places.lines = composer.overheads.elision * (always.len() as u64 + 1);
         places.tokens += places.lines + composer.block.map_or(0, Block::tokens);
         for record in always.iter().filter_map(|&seq| view.record(seq)) {
-            places.tokens += places.shown_tokens(record);
+            places.tokens += composer.shown_tokens(made, record);
             if Some(record.seq) != anchor {
                 places.turns += 1;
                 places.bytes += record.content.len() as u64;
@@ -116,7 +116,7 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
                 if self.made.leaves_out(record.seq) {
                     continue;
                 }
-                self.tokens += self.shown_tokens(record);
+                self.tokens += self.composer.shown_tokens(self.made, record);
                 if let Some(oldest) = record.mates().min() {
                     self.oldest_mate = self.oldest_mate.min(oldest);
                 }
@@ -130,25 +130,6 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
                     lines,
                 });
             }
-        }
-    }
-
-    fn shown_tokens(&self, record: &TurnRecord) -> u64 {
-        let anchor = self.composer.view.anchor().map(|anchor| anchor.seq);
-        let excerpt = self
-            .made
-            .excerpt
-            .as_ref()
-            .filter(|_| anchor == Some(record.seq));
-        let reduced = self.made.reduced.get(&record.seq);
-        let shown = match excerpt {
-            Some(excerpt) => excerpt.shown.as_ref(),
-            None => reduced.and_then(|reduced| reduced.shown.as_ref()),
-        };
-        let tokens = shown.map_or_else(|| self.composer.tokens(record), |shown| shown.tokens);
-        match self.composer.abandoned_since(record) {
-            Some(_) => tokens + self.composer.abandoned_tokens(record),
-            None => tokens,
         }
     }
 }
