@@ -93,7 +93,7 @@ use serde_json::error::Category;
 
 pub use render::{RenderOptions, Rendered, render};
 
-use fields::{Fields, Place};
+use fields::{Fields, JsonPath};
 
 /// Reads a provider's message array: one turn for each message, in order; of OpenAI's
 /// responses one for each item, but what the model did in a row is one. An empty array
@@ -104,8 +104,8 @@ use fields::{Fields, Place};
 pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, CoreError> {
     let messages = match serde_json::from_str(messages_json) {
         Ok(Value::Array(messages)) => messages,
-        Ok(other) => return Err(Place::Messages.expected("a list of messages", Some(&other))),
-        Err(error) => return Err(Place::Messages.refuse(syntax_problem(&error))),
+        Ok(other) => return Err(JsonPath::Messages.expected("a list of messages", Some(&other))),
+        Err(error) => return Err(JsonPath::Messages.refuse(syntax_problem(&error))),
     };
     let turn = match format {
         MessageFormat::OpenAi => openai::turn,
@@ -114,7 +114,7 @@ pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, Co
     };
     let read = |(index, mut message)| {
         turn(Fields::of_item(
-            Place::Item(&Place::Messages, index),
+            JsonPath::Item(&JsonPath::Messages, index),
             &mut message,
         )?)
     };

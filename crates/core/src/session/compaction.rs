@@ -77,7 +77,7 @@ pub struct Snapshot {
 
 /// Why no compaction starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotNow {
+pub enum CompactionBlocked {
     /// There is nothing to summarize.
     Nothing,
     /// A call waits for its result, or a reply is streaming.
@@ -231,7 +231,7 @@ impl Session {
     /// Starts a compaction. `exchanges` is what a call asks to keep.
     ///
     /// # Errors
-    /// [`NotNow`].
+    /// [`CompactionBlocked`].
     pub fn begin_compaction(
         &mut self,
         trigger: Trigger,
@@ -239,10 +239,10 @@ impl Session {
         now: Steady,
         policy: &CompactionPolicy,
         limits: &Limits,
-    ) -> Result<Snapshot, NotNow> {
+    ) -> Result<Snapshot, CompactionBlocked> {
         let mut status = self.compaction();
         if status.running {
-            return Err(NotNow::Running);
+            return Err(CompactionBlocked::Running);
         }
         let must_wait = match trigger {
             Trigger::Command => self.is_waiting(),
@@ -250,14 +250,14 @@ impl Session {
             _ => self.is_deferred(now, policy),
         };
         if must_wait {
-            return Err(NotNow::Waiting);
+            return Err(CompactionBlocked::Waiting);
         }
         let mut keep = self.keep(trigger, policy, Some(limits));
         if let Some(exchanges) = exchanges {
             keep.exchanges = exchanges;
             keep.is_exact = true;
         }
-        let span = self.span(&keep).ok_or(NotNow::Nothing)?;
+        let span = self.span(&keep).ok_or(CompactionBlocked::Nothing)?;
         let snapshot = self.snapshot(span, policy, &status);
         status.running = true;
         self.head.compaction = Some(Arc::new(status));

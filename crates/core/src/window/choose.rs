@@ -9,9 +9,9 @@ use crate::history::TurnRecord;
 
 use super::cut::{Cut, Excerpt};
 use super::items::{Composer, Item};
-use super::places::{Place, Places};
 use super::reduce;
 use super::salience;
+use super::tail_starts::{TailStart, TailStarts};
 use super::{Ask, Policy};
 
 /// Tokens below which an excerpt says nothing.
@@ -94,8 +94,8 @@ pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Resul
         ..Cut::default()
     };
     let mut maker = Maker::new(composer, made, ask);
-    if let Some(place) = maker.last_units(turns.into()) {
-        maker.begin_at(place.seq);
+    if let Some(start) = maker.last_units(turns.into()) {
+        maker.begin_at(start.seq);
     }
     maker.fit()
 }
@@ -152,54 +152,54 @@ impl<'a> Maker<'a> {
 
     /// The longest tail of whole units within the budget and so many turns; at least the
     /// current unit.
-    fn last_units(&self, turns_max: u64) -> Option<Place> {
-        let mut places = Places::new(self.composer, &self.made, &self.unit, self.ask);
-        let mut best = places.next();
-        while let Some(place) = places.next() {
-            if place.tokens > self.ask.budget || places.turns > turns_max {
+    fn last_units(&self, turns_max: u64) -> Option<TailStart> {
+        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
+        let mut best = starts.next();
+        while let Some(start) = starts.next() {
+            if start.tokens > self.ask.budget || starts.turns > turns_max {
                 break;
             }
-            best = Some(place);
+            best = Some(start);
         }
         best
     }
 
     /// The smallest tail: the current turn, and what it must travel with.
-    fn smallest(&self) -> Option<Place> {
-        Places::new(self.composer, &self.made, &self.unit, self.ask).next()
+    fn smallest(&self) -> Option<TailStart> {
+        TailStarts::new(self.composer, &self.made, &self.unit, self.ask).next()
     }
 
     /// Lets the tail begin where it is small enough.
     fn begin_within(&mut self, target: Target) {
-        if let Some(place) = self.place_within(target) {
-            self.begin_at(place.seq);
+        if let Some(start) = self.start_within(target) {
+            self.begin_at(start.seq);
         }
     }
 
     /// The longest tail of whole exchanges that is small enough, else of whole units, else the
     /// current unit.
-    fn place_within(&self, target: Target) -> Option<Place> {
-        let mut places = Places::new(self.composer, &self.made, &self.unit, self.ask);
+    fn start_within(&self, target: Target) -> Option<TailStart> {
+        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
         let mut exchange = None;
         let mut unit = None;
         let mut current = None;
         loop {
-            let Some(place) = places.next() else {
+            let Some(start) = starts.next() else {
                 // Nothing has to leave: what is shown in other words was enough.
                 exchange = unit;
                 break;
             };
-            let fits = place.tokens <= target.tokens
-                && places.turns <= target.turns
-                && places.bytes <= target.bytes;
+            let fits = start.tokens <= target.tokens
+                && starts.turns <= target.turns
+                && starts.bytes <= target.bytes;
             if fits {
-                unit = Some(place);
-                if places.at_exchange {
-                    exchange = Some(place);
+                unit = Some(start);
+                if starts.at_exchange {
+                    exchange = Some(start);
                 }
             }
             if current.is_none() {
-                current = Some(place);
+                current = Some(start);
             } else if !fits {
                 break;
             }

@@ -21,7 +21,7 @@ use super::Ask;
 use super::choose::Maker;
 use super::cut::Cut;
 use super::items::Composer;
-use super::places::Place;
+use super::tail_starts::TailStart;
 
 /// Runs of turns that are left out; more are joined by leaving out what is between.
 pub(super) const HOLES_MAX: usize = 64;
@@ -36,7 +36,7 @@ struct Unit {
 
 /// Lets the least important units leave until the window is small enough. The current unit
 /// stays, and what is kept apart: together they are the `least` that a window can be.
-pub(super) fn thin_out(maker: &mut Maker<'_>, least: &Place, tokens_max: u64) {
+pub(super) fn thin_out(maker: &mut Maker<'_>, least: &TailStart, tokens_max: u64) {
     let composer = maker.composer;
     let (mut units, torn) = units(maker);
     let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
@@ -81,24 +81,24 @@ impl Runs {
             .tail_from(made.seq)
             .map(|record| (record.seq, is_out(record)));
         let tail: Vec<(u64, bool)> = tail.collect();
-        let begins = |place: &usize| tail[*place].1 && (*place == 0 || !tail[place - 1].1);
+        let begins = |index: &usize| tail[*index].1 && (*index == 0 || !tail[index - 1].1);
         let count = (0..tail.len()).filter(begins).count();
         Self { tail, count }
     }
 
     fn take_out(&mut self, seq: u64) {
-        let Ok(place) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else {
+        let Ok(index) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else {
             return;
         };
-        let is_out = |place: Option<usize>| {
-            place
-                .and_then(|place| self.tail.get(place))
+        let is_out = |index: Option<usize>| {
+            index
+                .and_then(|index| self.tail.get(index))
                 .is_some_and(|&(_, is_out)| is_out)
         };
         let beside =
-            usize::from(is_out(place.checked_sub(1))) + usize::from(is_out(place.checked_add(1)));
+            usize::from(is_out(index.checked_sub(1))) + usize::from(is_out(index.checked_add(1)));
         self.count = (self.count + 1).saturating_sub(beside);
-        self.tail[place].1 = true;
+        self.tail[index].1 = true;
     }
 }
 
@@ -118,8 +118,8 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
     let middle: Vec<&TurnRecord> = view.tail_from(made.seq).filter(may_leave).collect();
     let count = middle.len().max(1) as f32;
     let mut units: Vec<Unit> = Vec::new();
-    for (place, record) in middle.iter().enumerate() {
-        let importance = importance(record, (place as f32 + 1.0) / count, ask);
+    for (index, record) in middle.iter().enumerate() {
+        let importance = importance(record, (index as f32 + 1.0) / count, ask);
         let tokens = composer.shown_tokens(made, record);
         let mate = record.answers().first();
         let unit = mate.and_then(|mate| units.iter_mut().rev().find(|u| u.seqs.contains(mate)));

@@ -8,7 +8,7 @@ use memoird_core::change::ChangeSet;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::{BreakerView, Failure, Summary, Trigger};
 use memoird_core::ids::Generation;
-use memoird_core::session::{Head, NotNow, Session, Snapshot};
+use memoird_core::session::{CompactionBlocked, Head, Session, Snapshot};
 use memoird_core::time::Now;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -198,11 +198,13 @@ impl Engine {
                                 };
                                 Ok(Begun::Started(snapshot, life))
                             }
-                            Err(NotNow::Running) => {
+                            Err(CompactionBlocked::Running) => {
                                 Err(Ended::Refused(EngineError::CompactionRunning))
                             }
-                            Err(NotNow::Waiting) => Err(Ended::Refused(EngineError::CallPending)),
-                            Err(NotNow::Nothing) => {
+                            Err(CompactionBlocked::Waiting) => {
+                                Err(Ended::Refused(EngineError::CallPending))
+                            }
+                            Err(CompactionBlocked::Nothing) => {
                                 let outcome = as_it_is(cell, session, now);
                                 Ok(Begun::NothingToDo(Box::new(outcome)))
                             }

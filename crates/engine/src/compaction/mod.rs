@@ -20,7 +20,7 @@ use memoird_core::breaker::BreakerState;
 use memoird_core::change::ChangeSet;
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::compaction::spoken::spoken;
+use memoird_core::compaction::transcript::transcript_turn;
 use memoird_core::compaction::{CompactionPolicy, Summary};
 use memoird_core::ids::{Generation, SessionId, SessionKey};
 use memoird_store::encoding;
@@ -265,7 +265,7 @@ impl Engine {
         let fold = move || {
             for (seq, content) in turns {
                 if let Some(turn) = encoding::open(&content) {
-                    notes.note(&spoken(seq, &turn, content.len()));
+                    notes.note(&transcript_turn(seq, &turn, content.len()));
                 }
             }
             notes

@@ -17,9 +17,9 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
         "system" => {
             let problem = "a system message is not one of Anthropic's messages; \
                            pass the system prompt apart, as its API wants it";
-            return Err(message.place("role").refuse(problem));
+            return Err(message.path("role").refuse(problem));
         }
-        unknown => return Err(message.place("role").unknown(unknown, "user or assistant")),
+        unknown => return Err(message.path("role").unknown(unknown, "user or assistant")),
     };
     // The API itself answers with an empty list when the model has nothing to say.
     let parts = at_least_one(
@@ -66,7 +66,7 @@ fn inner_block(mut block: Fields<'_>) -> Result<Part, CoreError> {
 fn tool_use(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
     let input_json = match block.get("input") {
         Some(input) => input.to_string(),
-        None => return Err(block.place("input").expected("an object", None)),
+        None => return Err(block.path("input").expected("an object", None)),
     };
     block.remove("input");
     let id = block.take_text("id")?;
@@ -86,7 +86,7 @@ fn tool_result(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
             block.remove("is_error");
             true
         }
-        other => return Err(block.place("is_error").expected("a boolean", other)),
+        other => return Err(block.path("is_error").expected("a boolean", other)),
     };
     let content = block.take_content("content", inner_block)?;
     if matches!(content, Content::Absent) {

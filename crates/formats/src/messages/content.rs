@@ -6,7 +6,7 @@ use memoird_core::ids::ID_BYTES_MAX;
 use memoird_core::turn::{MediaSource, Part, PartKind};
 use serde_json::{Value, json};
 
-use super::fields::{Fields, OURS, Place};
+use super::fields::{Fields, JsonPath, OURS};
 
 /// What a media part's media type takes; a longer one stays in the extra only.
 const MEDIA_TYPE_BYTES_MAX: usize = ID_BYTES_MAX;
@@ -51,13 +51,13 @@ impl Content {
     }
 }
 
-/// Reads the items of a list, each knowing its place.
+/// Reads the items of a list, each knowing its path.
 pub(super) fn read_items(
-    place: Place<'_>,
+    path: JsonPath<'_>,
     items: Vec<Value>,
     read: ReadPart,
 ) -> Result<Vec<Part>, CoreError> {
-    let read = |(index, mut item)| read(Fields::of_item(Place::Item(&place, index), &mut item)?);
+    let read = |(index, mut item)| read(Fields::of_item(JsonPath::Item(&path, index), &mut item)?);
     items.into_iter().enumerate().map(read).collect()
 }
 

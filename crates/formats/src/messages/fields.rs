@@ -1,5 +1,5 @@
 //! One object of a provider's message while it is read: what memoird reads is taken
-//! out of it, so that what remains is the extra, and because it knows its place, every
+//! out of it, so that what remains is the extra, and because it knows its path, every
 //! refusal can name it.
 
 use std::fmt;
@@ -23,22 +23,22 @@ const NUMBER_KEY: &str = "$serde_json::private::Number";
 
 /// Where in the array something stands. It becomes text only in a refusal.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
+pub(super) enum JsonPath<'a> {
     /// The array itself.
     Messages,
     /// An item of a list.
-    Item(&'a Place<'a>, usize),
+    Item(&'a JsonPath<'a>, usize),
     /// A field of an object.
-    Field(&'a Place<'a>, &'static str),
+    Field(&'a JsonPath<'a>, &'static str),
 }
 
-/// An object and its place.
+/// An object and its path.
 pub(super) struct Fields<'a> {
-    place: Place<'a>,
+    path: JsonPath<'a>,
     object: &'a mut Map<String, Value>,
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for JsonPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Messages => Ok(()),
@@ -48,7 +48,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-impl Place<'_> {
+impl JsonPath<'_> {
     pub(super) fn refuse(&self, problem: impl Into<String>) -> CoreError {
         CoreError::MessagesInvalid {
             path: self.to_string(),
@@ -78,36 +78,36 @@ impl Place<'_> {
 
 impl<'a> Fields<'a> {
     /// A message or a part: an object that will have an extra of its own.
-    pub(super) fn of_item(place: Place<'a>, item: &'a mut Value) -> Result<Self, CoreError> {
-        let fields = Self::of(place, item)?;
+    pub(super) fn of_item(path: JsonPath<'a>, item: &'a mut Value) -> Result<Self, CoreError> {
+        let fields = Self::of(path, item)?;
         if let Some(theirs) = fields.object.get_mut(OURS) {
             *theirs = json!({ OURS: theirs.take() });
         }
         Ok(fields)
     }
 
-    fn of(place: Place<'a>, value: &'a mut Value) -> Result<Self, CoreError> {
+    fn of(path: JsonPath<'a>, value: &'a mut Value) -> Result<Self, CoreError> {
         let Value::Object(object) = value else {
-            return Err(place.expected("an object", Some(value)));
+            return Err(path.expected("an object", Some(value)));
         };
         if object.contains_key(NUMBER_KEY) {
-            return Err(place.refuse(format!("the field name {NUMBER_KEY:?} is reserved")));
+            return Err(path.refuse(format!("the field name {NUMBER_KEY:?} is reserved")));
         }
-        Ok(Self { place, object })
+        Ok(Self { path, object })
     }
 
     /// The object in a field; what is read from it is missing here too.
     pub(super) fn inside(&mut self, name: &'static str) -> Result<Fields<'_>, CoreError> {
-        let place = Place::Field(&self.place, name);
+        let path = JsonPath::Field(&self.path, name);
         match self.object.get_mut(name) {
-            Some(value) => Fields::of(place, value),
-            None => Err(place.expected("an object", None)),
+            Some(value) => Fields::of(path, value),
+            None => Err(path.expected("an object", None)),
         }
     }
 
-    /// The place of a field.
-    pub(super) fn place(&self, name: &'static str) -> Place<'_> {
-        Place::Field(&self.place, name)
+    /// The path of a field.
+    pub(super) fn path(&self, name: &'static str) -> JsonPath<'_> {
+        JsonPath::Field(&self.path, name)
     }
 
     /// A field, untouched.
@@ -119,7 +119,7 @@ impl<'a> Fields<'a> {
     pub(super) fn text(&self, name: &'static str) -> Result<&str, CoreError> {
         match self.get(name) {
             Some(Value::String(text)) => Ok(text),
-            other => Err(self.place(name).expected("a string", other)),
+            other => Err(self.path(name).expected("a string", other)),
         }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Fields<'a> {
     pub(super) fn hollow_text(&mut self, name: &'static str) -> Result<String, CoreError> {
         match self.object.get_mut(name) {
             Some(Value::String(text)) => Ok(mem::take(text)),
-            other => Err(Place::Field(&self.place, name).expected("a string", other.as_deref())),
+            other => Err(JsonPath::Field(&self.path, name).expected("a string", other.as_deref())),
         }
     }
 
@@ -145,7 +145,7 @@ impl<'a> Fields<'a> {
             None | Some(Value::Null) => return Ok(Vec::new()),
             Some(Value::Array(items)) => mem::take(items),
             Some(other) => {
-                return Err(Place::Field(&self.place, name).expected("a list", Some(other)));
+                return Err(JsonPath::Field(&self.path, name).expected("a list", Some(other)));
             }
         };
         if !items.is_empty() {
@@ -160,19 +160,19 @@ impl<'a> Fields<'a> {
         name: &'static str,
         read: ReadPart,
     ) -> Result<Content, CoreError> {
-        let place = Place::Field(&self.place, name);
+        let path = JsonPath::Field(&self.path, name);
         match self.object.get_mut(name) {
             None => Ok(Content::Absent),
             Some(Value::Null) => Ok(Content::Null),
             Some(Value::Array(items)) => {
-                read_items(place, mem::take(items), read).map(Content::List)
+                read_items(path, mem::take(items), read).map(Content::List)
             }
             Some(Value::String(text)) => {
                 let text = mem::take(text);
                 self.remove(name);
                 Ok(Content::Text(text))
             }
-            other => Err(place.expected("a string or a list", other.as_deref())),
+            other => Err(path.expected("a string or a list", other.as_deref())),
         }
     }
 
@@ -184,7 +184,7 @@ impl<'a> Fields<'a> {
     ) -> Result<Content, CoreError> {
         match self.take_content(name, read)? {
             Content::Absent | Content::Null => Err(self
-                .place(name)
+                .path(name)
                 .expected("a string or a list", self.get(name))),
             content => Ok(content),
         }

@@ -23,11 +23,11 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
         "function" => {
             let problem = "the legacy role \"function\" is not supported; \
                            send a \"tool\" message with the call's tool_call_id";
-            return Err(message.place("role").refuse(problem));
+            return Err(message.path("role").refuse(problem));
         }
         unknown => {
             let known = "system, developer, user, assistant or tool";
-            return Err(message.place("role").unknown(unknown, known));
+            return Err(message.path("role").unknown(unknown, known));
         }
     };
     Ok(message.into_turn(MessageFormat::OpenAi, role, parts))
@@ -44,7 +44,7 @@ fn answered(message: &mut Fields<'_>) -> Result<Vec<Part>, CoreError> {
     let content = message.take_content("content", part)?;
     let mut parts = some_items(message, content)?.into_parts();
     let calls = message.take_list("tool_calls")?;
-    parts.extend(read_items(message.place("tool_calls"), calls, tool_use)?);
+    parts.extend(read_items(message.path("tool_calls"), calls, tool_use)?);
     Ok(at_least_one(parts))
 }
 
@@ -58,7 +58,7 @@ fn tool_result(message: &mut Fields<'_>) -> Result<Part, CoreError> {
 fn some_items(message: &Fields<'_>, content: Content) -> Result<Content, CoreError> {
     match content {
         Content::List(parts) if parts.is_empty() => Err(message
-            .place("content")
+            .path("content")
             .refuse("an empty list; expected at least one part")),
         content => Ok(content),
     }
@@ -79,7 +79,7 @@ fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
             }
             "custom" => true,
             unknown => {
-                return Err(call.place("type").unknown(unknown, "function or custom"));
+                return Err(call.path("type").unknown(unknown, "function or custom"));
             }
         },
     };

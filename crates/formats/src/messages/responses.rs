@@ -9,7 +9,7 @@ use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
 use super::content::{ReadPart, at_least_one};
-use super::fields::{Fields, OURS, Place, extra};
+use super::fields::{Fields, JsonPath, OURS, extra};
 use super::openai::{audio, by_field};
 
 const FORMAT: MessageFormat = MessageFormat::OpenAiResponses;
@@ -54,7 +54,7 @@ pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
     let mut run = Run::default();
     for (index, mut value) in items.into_iter().enumerate() {
         match item(Fields::of_item(
-            Place::Item(&Place::Messages, index),
+            JsonPath::Item(&JsonPath::Messages, index),
             &mut value,
         )?)? {
             Item::Turn(turn) => {
@@ -180,7 +180,7 @@ fn message(mut message: Fields<'_>) -> Result<Item, CoreError> {
         "assistant" => (Role::Assistant, output_part),
         unknown => {
             let known = "user, assistant, system or developer";
-            return Err(message.place("role").unknown(unknown, known));
+            return Err(message.path("role").unknown(unknown, known));
         }
     };
     let parts = message.take_content_required("content", read)?.into_parts();

@@ -9,7 +9,7 @@ fn said(role: Role, kinds: Vec<PartKind>) -> Turn {
 }
 
 fn text_of(turn: &Turn) -> String {
-    spoken(1, turn, 10).text
+    transcript_turn(1, turn, 10).text
 }
 
 fn text(text: &str) -> PartKind {
@@ -114,7 +114,7 @@ fn calls_errors_and_decisions_are_told_apart() {
         DECISION.to_owned(),
         "Use SQLite\n\n Keep the API ".to_owned(),
     );
-    let heard = spoken(7, &turn, 99);
+    let heard = transcript_turn(7, &turn, 99);
     assert_eq!(
         (heard.seq, heard.role, heard.bytes),
         (7, Role::Assistant, 99)
@@ -129,7 +129,7 @@ fn calls_errors_and_decisions_are_told_apart() {
         ("Error: user not found", false, 1),
         ("no errors", false, 0),
     ] {
-        let heard = spoken(
+        let heard = transcript_turn(
             1,
             &said(Role::Tool, vec![result(content, vec![], is_error)]),
             1,

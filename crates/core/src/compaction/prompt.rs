@@ -5,8 +5,8 @@ mod answer;
 mod tests;
 
 use super::notes::Notes;
-use super::spoken::Spoken;
 use super::summary::{Body, Summary};
+use super::transcript::TranscriptTurn;
 use crate::memory::quote::within;
 use crate::turn::Role;
 
@@ -20,7 +20,7 @@ pub struct Ask<'a> {
     /// Summaries of pieces, where the span was too long for one.
     pub pieces: &'a [Body],
     /// The turns, oldest first; none where only pieces are to become one.
-    pub turns: &'a [Spoken],
+    pub turns: &'a [TranscriptTurn],
     /// What was noted of them.
     pub notes: &'a Notes,
     /// Tokens that the answer may have.

@@ -8,8 +8,8 @@ mod tests;
 use super::CompactionPolicy;
 use super::identifiers::Kind;
 use super::probe::Probe;
-use super::spoken::Spoken;
 use super::summary::{Body, Summary};
+use super::transcript::TranscriptTurn;
 
 pub use refusal::is_refusal;
 
@@ -17,7 +17,7 @@ pub use refusal::is_refusal;
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The turns that it is to stand for, beside what the last summary stands for.
-    pub span: &'a [Spoken],
+    pub span: &'a [TranscriptTurn],
     /// The last summary.
     pub previous: Option<&'a Summary>,
     /// Tokens of the span and the last summary, on the same scale as `tokens`.
@@ -134,7 +134,7 @@ pub fn check(
 }
 
 /// The identifiers of these turns that may not be lost, and how many of them are in the text.
-fn lost_of(turns: &[Spoken], text: &str) -> Probe {
+fn lost_of(turns: &[TranscriptTurn], text: &str) -> Probe {
     Probe::of_kinds(turns, &[text], |kind| kind != Kind::Name)
 }
 

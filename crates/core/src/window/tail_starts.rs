@@ -11,7 +11,7 @@ use super::items::Composer;
 
 /// What a tail that begins at `seq` makes of the window.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct TailStart {
     pub(super) seq: u64,
     /// Tokens of the window.
     pub(super) tokens: u64,
@@ -19,8 +19,8 @@ pub(super) struct Place {
     pub(super) lines: u64,
 }
 
-/// The places at which a tail may begin, from the end on.
-pub(super) struct Places<'a, I> {
+/// Where a tail may begin, from the end on.
+pub(super) struct TailStarts<'a, I> {
     composer: &'a Composer<'a>,
     made: &'a Cut,
     /// The turn that is said now, with what it must travel with.
@@ -39,13 +39,13 @@ pub(super) struct Places<'a, I> {
     pub(super) at_exchange: bool,
 }
 
-impl<'a> Places<'a, ()> {
+impl<'a> TailStarts<'a, ()> {
     pub(super) fn new(
         composer: &'a Composer<'a>,
         made: &'a Cut,
         unit: &'a [u64],
         ask: &Ask<'_>,
-    ) -> Places<'a, impl Iterator<Item = &'a TurnRecord> + use<'a>> {
+    ) -> TailStarts<'a, impl Iterator<Item = &'a TurnRecord> + use<'a>> {
         let view = composer.view;
         let tail = view.tail_from(made.seq);
         let anchor = view.anchor().map(|anchor| anchor.seq);
@@ -55,7 +55,7 @@ impl<'a> Places<'a, ()> {
         let older = tail.clone().filter(move |record| record.seq < plain_seq);
         let newer = view.tail_from(made.seq.max(plain_seq)).rev();
         let newest = tail.clone().next_back();
-        let mut places = Places {
+        let mut starts = TailStarts {
             composer,
             made,
             unit,
@@ -81,26 +81,26 @@ impl<'a> Places<'a, ()> {
         always.extend(unit);
         always.sort_unstable();
         always.dedup();
-        places.lines = composer.overheads.elision * (always.len() as u64 + 1);
-        places.tokens += places.lines + composer.block.map_or(0, Block::tokens);
+        starts.lines = composer.overheads.elision * (always.len() as u64 + 1);
+        starts.tokens += starts.lines + composer.block.map_or(0, Block::tokens);
         for record in always.iter().filter_map(|&seq| view.record(seq)) {
-            places.tokens += composer.shown_tokens(made, record);
+            starts.tokens += composer.shown_tokens(made, record);
             if Some(record.seq) != anchor {
-                places.turns += 1;
-                places.bytes += record.content.len() as u64;
+                starts.turns += 1;
+                starts.bytes += record.content.len() as u64;
             }
         }
-        places
+        starts
     }
 }
 
-impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
+impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
     /// The next place, with the tail from there to the end.
-    pub(super) fn next(&mut self) -> Option<Place> {
+    pub(super) fn next(&mut self) -> Option<TailStart> {
         if std::mem::take(&mut self.may_be_empty) {
             self.at_exchange = true;
             let (tokens, lines) = (self.tokens, self.lines);
-            return Some(Place {
+            return Some(TailStart {
                 seq: self.composer.view.last_seq + 1,
                 tokens,
                 lines,
@@ -124,7 +124,7 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> Places<'a, I> {
             if self.oldest_mate >= record.seq {
                 self.at_exchange = record.role == Role::User && record.answers().is_empty();
                 let (tokens, lines) = (self.tokens, self.lines);
-                return Some(Place {
+                return Some(TailStart {
                     seq: record.seq,
                     tokens,
                     lines,

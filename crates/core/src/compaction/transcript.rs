@@ -15,7 +15,7 @@ pub use sentences::sentences;
 
 /// A turn as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spoken {
+pub struct TranscriptTurn {
     /// Its number.
     pub seq: u64,
     /// Who said it.
@@ -57,9 +57,9 @@ pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 /// Of a turn, or a part, whose label `memoird` says that it is a summary or recalled
 /// memories, nothing is shown, nor of their blocks inside a text: somebody sent a window
 /// back, and the user did not say that.
-pub fn spoken(seq: u64, turn: &Turn, bytes: usize) -> Spoken {
+pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     let (text, role) = (String::new(), turn.role);
-    let mut spoken = Spoken {
+    let mut transcribed = TranscriptTurn {
         seq,
         role,
         text,
@@ -80,12 +80,12 @@ pub fn spoken(seq: u64, turn: &Turn, bytes: usize) -> Spoken {
         turn.parts
             .iter()
             .filter(|part| was_said(part))
-            .for_each(|part| spoken.hear(part));
+            .for_each(|part| transcribed.hear(part));
     }
-    spoken
+    transcribed
 }
 
-impl Spoken {
+impl TranscriptTurn {
     fn hear(&mut self, part: &Part) {
         match &part.kind {
             PartKind::Text(text) => self.push(&without_memories(text)),

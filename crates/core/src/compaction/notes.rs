@@ -8,7 +8,7 @@ mod tests;
 use crate::turn::Role;
 
 use super::identifiers::{Identifier, identifiers};
-use super::spoken::{Spoken, sentences};
+use super::transcript::{TranscriptTurn, sentences};
 
 /// Files that are noted; the one named longest ago is forgotten for another.
 pub const FILES_MAX: usize = 64;
@@ -47,7 +47,7 @@ impl Notes {
     /// until the assistant next says something (a call of a tool alone says nothing), one of
     /// the assistant until the user next says something. Whether that was an answer is not
     /// looked at: a rule cannot know.
-    pub fn note(&mut self, turn: &Spoken) {
+    pub fn note(&mut self, turn: &TranscriptTurn) {
         if turn.seq <= self.through_seq {
             return;
         }
@@ -68,7 +68,7 @@ impl Notes {
         }
     }
 
-    fn note_questions(&mut self, turn: &Spoken, asking: &str, answering: &str) {
+    fn note_questions(&mut self, turn: &TranscriptTurn, asking: &str, answering: &str) {
         if turn.text.is_empty() {
             return;
         }
@@ -94,7 +94,7 @@ impl Notes {
     /// decision that the bot marked and that still stands here whole, and every identifier of
     /// the span stands here as well. Most conversations never do; a bot that marks what it
     /// decides does.
-    pub fn cover(&self, span: &[Spoken]) -> bool {
+    pub fn cover(&self, span: &[TranscriptTurn]) -> bool {
         let mut exchanges = span.chunk_by(|_, next| next.role != Role::User || is_answer(next));
         let are_decided = !span.is_empty()
             && exchanges.all(|exchange| {
@@ -139,12 +139,12 @@ impl Notes {
 }
 
 /// True of a turn that brings results only: some providers send them as the user's.
-fn is_answer(turn: &Spoken) -> bool {
+fn is_answer(turn: &TranscriptTurn) -> bool {
     turn.text.is_empty()
 }
 
 /// True of a turn in which the assistant says nothing but what its calls say.
-fn is_call_only(turn: &Spoken) -> bool {
+fn is_call_only(turn: &TranscriptTurn) -> bool {
     let lines = turn.text.lines().filter(|line| !line.trim().is_empty());
     !turn.calls.is_empty()
         && lines.clone().count() <= turn.calls.len()

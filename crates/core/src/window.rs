@@ -16,11 +16,11 @@ mod counts;
 mod cut;
 mod items;
 mod memory;
-mod places;
 mod plan;
 mod reduce;
 mod report;
 mod salience;
+mod tail_starts;
 #[cfg(test)]
 mod tests;
 mod trim;

@@ -14,9 +14,9 @@ pub mod notes;
 pub mod probe;
 pub mod prompt;
 mod span;
-pub mod spoken;
 mod status;
 mod summary;
+pub mod transcript;
 
 pub use span::Span;
 pub(crate) use span::{Keep, choose, is_apart, is_waiting};
