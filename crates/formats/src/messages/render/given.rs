@@ -74,8 +74,19 @@ pub(super) struct Hollow {
     kind: &'static str,
     /// Paths of fields; the content is in the first one that is a string.
     paths: &'static [&'static [&'static str]],
-    /// True where the field is base64 without the URI's head.
-    is_base64: bool,
+    content: HollowContent,
+}
+
+/// What fills a hollow object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HollowContent {
+    /// A part's text. A part of media is no such object, and the other way round: the same
+    /// type without its content is a part that memoird has no word for.
+    Text,
+    /// The URI of media.
+    Uri,
+    /// The content of media in base64, without the URI's head.
+    Base64,
 }
 
 impl Hollow {
@@ -83,18 +94,25 @@ impl Hollow {
     pub(super) const AUDIO: Self = Self {
         kind: "input_audio",
         paths: &[&["input_audio", "data"]],
-        is_base64: true,
+        content: HollowContent::Base64,
     };
 
-    /// An object that holds the content as it is.
-    pub(super) const fn plain(
+    pub(super) const fn text(
         kind: &'static str,
         paths: &'static [&'static [&'static str]],
     ) -> Self {
         Self {
             kind,
             paths,
-            is_base64: false,
+            content: HollowContent::Text,
+        }
+    }
+
+    pub(super) const fn uri(kind: &'static str, paths: &'static [&'static [&'static str]]) -> Self {
+        Self {
+            kind,
+            paths,
+            content: HollowContent::Uri,
         }
     }
 
@@ -112,9 +130,10 @@ pub(super) fn part(
     text_type: &str,
     hollows: &[Hollow],
 ) -> Option<Value> {
-    let hollow = hollows
-        .iter()
-        .find(|hollow| extra.kind() == Some(hollow.kind));
+    let is_text = matches!(part.kind, PartKind::Text(_));
+    let hollow = hollows.iter().find(|hollow| {
+        extra.kind() == Some(hollow.kind) && is_text == (hollow.content == HollowContent::Text)
+    });
     match &part.kind {
         PartKind::Text(text) if extra.kind().is_none() => {
             let mut part = object([("type", text_type.into()), ("text", text.as_str().into())]);
@@ -131,9 +150,9 @@ pub(super) fn part(
             media_type, source, ..
         } => {
             let hollow = hollow?;
-            let content = match hollow.is_base64 {
-                true => base64(media_type, source)?,
-                false => uri(source)?,
+            let content = match hollow.content {
+                HollowContent::Base64 => base64(media_type, source)?,
+                _ => uri(source)?,
             };
             hollow.fill(&mut extra, content)?;
         }

@@ -38,6 +38,8 @@ pub(super) fn items() -> Vec<Value> {
 fn parts() -> Vec<Value> {
     vec![
         json!({ "type": "input_text", "text": "a" }),
+        json!({ "type": "input_image" }),
+        json!({ "type": "input_file", "filename": "a.pdf" }),
         json!({ "type": "input_text", "text": "", "memoird": { "placeholder": true } }),
         json!({ "type": "output_text", "text": "a" }),
         json!({ "type": "text", "text": "a" }),

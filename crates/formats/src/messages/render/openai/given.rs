@@ -7,9 +7,9 @@ use crate::messages::render::extra::{Extra, add, object};
 use crate::messages::render::given::{self, Hollow, content, result_content};
 
 const HOLLOWS: &[Hollow] = &[
-    Hollow::plain("image_url", &[&["image_url", "url"]]),
-    Hollow::plain("file", &[&["file", "file_data"], &["file", "file_id"]]),
-    Hollow::plain("refusal", &[&["refusal"]]),
+    Hollow::uri("image_url", &[&["image_url", "url"]]),
+    Hollow::uri("file", &[&["file", "file_data"], &["file", "file_id"]]),
+    Hollow::text("refusal", &[&["refusal"]]),
     Hollow::AUDIO,
 ];
 

@@ -8,12 +8,12 @@ use crate::messages::render::given::{self, Hollow, WritePart, content, result_co
 use crate::messages::responses::INPUTS;
 
 const HOLLOWS: &[Hollow] = &[
-    Hollow::plain("input_text", &[&["text"]]),
-    Hollow::plain("output_text", &[&["text"]]),
-    Hollow::plain("text", &[&["text"]]),
-    Hollow::plain("refusal", &[&["refusal"]]),
-    Hollow::plain("input_image", &[&["image_url"], &["file_id"]]),
-    Hollow::plain("input_file", &[&["file_data"], &["file_url"], &["file_id"]]),
+    Hollow::text("input_text", &[&["text"]]),
+    Hollow::text("output_text", &[&["text"]]),
+    Hollow::text("text", &[&["text"]]),
+    Hollow::text("refusal", &[&["refusal"]]),
+    Hollow::uri("input_image", &[&["image_url"], &["file_id"]]),
+    Hollow::uri("input_file", &[&["file_data"], &["file_url"], &["file_id"]]),
     Hollow::AUDIO,
 ];
 
