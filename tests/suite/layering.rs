@@ -30,20 +30,26 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 9] = [
+const LAYERS: [Layer; 10] = [
     Layer {
         name: "memoird-core",
         ours: &[],
         banned: &[],
         only: Some(&[
-            "bpe-openai",
-            "imagesize",
+            "jiff",
             "regex",
+            "regex-automata",
             "rust-stemmers",
             "serde_json",
             "thiserror",
             "unicode-normalization",
         ]),
+    },
+    Layer {
+        name: "memoird-formats",
+        ours: &["memoird-core"],
+        banned: &[],
+        only: Some(&["base64", "bpe-openai", "imagesize", "serde_json"]),
     },
     Layer {
         name: "memoird-store",
@@ -53,14 +59,19 @@ const LAYERS: [Layer; 9] = [
     },
     Layer {
         name: "memoird-engine",
-        ours: &["memoird-core", "memoird-store"],
+        ours: &["memoird-core", "memoird-formats", "memoird-store"],
         banned: WIRES,
         only: None,
     },
     // SQL stands in the store and in here.
     Layer {
         name: "memoird-memories",
-        ours: &["memoird-core", "memoird-store", "memoird-engine"],
+        ours: &[
+            "memoird-core",
+            "memoird-formats",
+            "memoird-store",
+            "memoird-engine",
+        ],
         banned: &[
             "tonic",
             "axum",
@@ -80,7 +91,12 @@ const LAYERS: [Layer; 9] = [
     // Implements ports of both.
     Layer {
         name: "memoird-models",
-        ours: &["memoird-core", "memoird-engine", "memoird-memories"],
+        ours: &[
+            "memoird-core",
+            "memoird-formats",
+            "memoird-engine",
+            "memoird-memories",
+        ],
         banned: CLIENTS,
         only: None,
     },
@@ -94,6 +110,7 @@ const LAYERS: [Layer; 9] = [
         name: "memoird",
         ours: &[
             "memoird-core",
+            "memoird-formats",
             "memoird-store",
             "memoird-engine",
             "memoird-memories",

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use divan::Bencher;
+use memoird_core::budget::Budget;
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::limits::Limits;
-use memoird_core::model::Budget;
 use memoird_core::session::{AppendCommand, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_core::turn::{NewTurn, PartKind, Role, Turn};

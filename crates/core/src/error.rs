@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
+use crate::budget::Budget;
 use crate::ids::{Generation, HOOK_NAME_BYTES_MAX, ID_BYTES_MAX};
-use crate::model::Budget;
 
 /// A command that the rules refuse. Nothing of it was done.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -6,22 +6,20 @@
 //! command always give the same result.
 
 pub mod breaker;
+pub mod budget;
 pub mod change;
 pub mod compaction;
 pub mod date;
 pub mod error;
-pub mod formats;
 pub mod history;
 pub mod idempotency;
 pub mod ids;
 pub mod limits;
-pub mod model;
 pub mod outbox;
 pub mod quote;
 pub mod session;
 pub mod state;
 pub mod time;
-pub mod tokens;
 pub mod turn;
 pub mod window;
 pub mod words;

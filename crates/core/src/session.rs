@@ -19,7 +19,7 @@ use crate::turn::NewTurn;
 use crate::window::{SavedCut, Windows};
 
 use compaction::Compacting;
-pub use compaction::{Goal, NotNow, Snapshot};
+pub use compaction::{CompactionBlocked, Goal, Snapshot};
 
 /// Finishes the encoding of a turn that now has its seq and its time.
 pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::error::CoreError;
-use crate::formats::MessageFormat;
 use crate::ids::ID_BYTES_MAX;
 use crate::limits::Limits;
 use crate::time::Timestamp;
@@ -22,6 +21,17 @@ pub enum Role {
     Tool,
     /// Instructions of the bot's author.
     System,
+}
+
+/// The shape of a provider's message array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MessageFormat {
+    /// OpenAI chat completions: the `messages` array.
+    OpenAi,
+    /// OpenAI responses: the `input` item array.
+    OpenAiResponses,
+    /// Anthropic messages: the `messages` array.
+    Anthropic,
 }
 
 /// One contribution by one role.

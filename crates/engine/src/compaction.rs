@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use memoird_core::breaker::{Breaker, BreakerPolicy, BreakerState};
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::compaction::spoken::spoken;
+use memoird_core::compaction::transcript::transcript_turn;
 use memoird_core::compaction::{CompactionPolicy, Summary, Trigger};
 use memoird_core::ids::SessionId;
 use memoird_store::encoding;
@@ -295,7 +295,7 @@ impl Compaction {
         let fold = move || {
             for (seq, content) in turns {
                 if let Some(turn) = encoding::open(&content) {
-                    notes.note(&spoken(seq, &turn, content.len()));
+                    notes.note(&transcript_turn(seq, &turn, content.len()));
                 }
             }
             notes

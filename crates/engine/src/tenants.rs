@@ -9,7 +9,7 @@ use dashmap::DashMap;
 use memoird_core::compaction::CompactionPolicy;
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
-use memoird_core::tokens::Calibration;
+use memoird_formats::tokens::Calibration;
 
 use crate::config::{EngineConfig, TenantLimits};
 use crate::events::EventLog;

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 
-use memoird_core::formats::MessageFormat;
+use memoird_core::turn::MessageFormat;
 use thiserror::Error;
 
 /// Counts the tokens of a request where the provider does.

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::pin::Pin;
 
 use memoird_core::ids::{Generation, SessionId};
-use memoird_core::tokens::Scale;
 use memoird_core::window::Window;
+use memoird_formats::tokens::Scale;
 
 /// Memories that are to be recalled for one window. Its request has been checked.
 pub trait WindowMemories: Debug + Send + Sync + 'static {

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use memoird_core::model::Provider;
-use memoird_core::tokens::{Estimate, Tokenizer};
+use memoird_formats::model::Provider;
+use memoird_formats::tokens::{Estimate, Tokenizer};
 
 use crate::error::ModelError;
 

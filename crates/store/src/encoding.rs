@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use memoird_core::change::LiveSet;
-use memoird_core::formats::MessageFormat;
 use memoird_core::history::TurnRecord;
 use memoird_core::session::SavedTurn;
 use memoird_core::time::Timestamp;
+use memoird_core::turn::MessageFormat;
 use memoird_core::turn::{MediaSource, NewTurn, Part, PartKind, Role, Turn};
 use memoird_proto::v1;
 use prost::Message;

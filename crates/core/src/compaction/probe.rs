@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::identifiers::{Kind, identifiers};
-use super::spoken::Spoken;
+use super::transcript::TranscriptTurn;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,12 +17,16 @@ pub struct Probe {
 impl Probe {
     /// Looks for the identifiers of a span in the texts that are left: summary, notes, tail.
     /// Names are among them. Each text is read once.
-    pub fn of(span: &[Spoken], left: &[&str]) -> Self {
+    pub fn of(span: &[TranscriptTurn], left: &[&str]) -> Self {
         Self::of_kinds(span, left, |_| true)
     }
 
     /// The same for the identifiers of some kinds.
-    pub fn of_kinds(span: &[Spoken], left: &[&str], is_meant: impl Fn(Kind) -> bool) -> Self {
+    pub fn of_kinds(
+        span: &[TranscriptTurn],
+        left: &[&str],
+        is_meant: impl Fn(Kind) -> bool,
+    ) -> Self {
         let left = Left::new(left);
         let all = span.iter().flat_map(|turn| identifiers(&turn.text));
         let meant = all
@@ -121,10 +125,10 @@ mod tests {
 
     use super::*;
 
-    fn said(text: &str) -> Spoken {
+    fn said(text: &str) -> TranscriptTurn {
         let text = text.to_owned();
         let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-        Spoken {
+        TranscriptTurn {
             seq: 1,
             role: Role::User,
             bytes: text.len(),

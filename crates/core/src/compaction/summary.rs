@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::notes::Notes;
-use super::spoken::SUMMARY;
+use super::transcript::SUMMARY;
 use crate::time::Timestamp;
 use crate::turn::{PartKind, Role, Turn};
 

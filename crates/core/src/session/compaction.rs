@@ -77,7 +77,7 @@ pub struct Snapshot {
 
 /// Why no compaction starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotNow {
+pub enum CompactionBlocked {
     /// There is nothing to summarize.
     Nothing,
     /// A call waits for its result, or a reply is streaming.
@@ -90,6 +90,11 @@ impl Session {
     /// What stands for its oldest turns.
     pub fn summary(&self) -> Option<&Arc<Summary>> {
         self.compacting.as_ref()?.summary.as_ref()
+    }
+
+    /// What its last window was built for.
+    fn goal(&self) -> Option<Goal> {
+        self.compacting.as_ref()?.goal
     }
 
     /// How its compaction does.
@@ -226,7 +231,7 @@ impl Session {
     /// Starts a compaction. `exchanges` is what a call asks to keep.
     ///
     /// # Errors
-    /// [`NotNow`].
+    /// [`CompactionBlocked`].
     pub fn begin_compaction(
         &mut self,
         trigger: Trigger,
@@ -234,10 +239,10 @@ impl Session {
         now: Steady,
         policy: &CompactionPolicy,
         limits: &Limits,
-    ) -> Result<Snapshot, NotNow> {
+    ) -> Result<Snapshot, CompactionBlocked> {
         let mut status = self.compaction();
         if status.running {
-            return Err(NotNow::Running);
+            return Err(CompactionBlocked::Running);
         }
         let must_wait = match trigger {
             Trigger::Command => self.is_waiting(),
@@ -245,14 +250,14 @@ impl Session {
             _ => self.is_deferred(now, policy),
         };
         if must_wait {
-            return Err(NotNow::Waiting);
+            return Err(CompactionBlocked::Waiting);
         }
         let mut keep = self.keep(trigger, policy, Some(limits));
         if let Some(exchanges) = exchanges {
             keep.exchanges = exchanges;
             keep.is_exact = true;
         }
-        let span = self.span(&keep).ok_or(NotNow::Nothing)?;
+        let span = self.span(&keep).ok_or(CompactionBlocked::Nothing)?;
         let snapshot = self.snapshot(span, policy, &status);
         status.running = true;
         self.head.compaction = Some(Arc::new(status));
@@ -283,10 +288,7 @@ impl Session {
             .collect();
         let shown = apart.iter().filter_map(|&seq| view.record(seq));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
-        let goal = self
-            .compacting
-            .as_ref()
-            .and_then(|compacting| compacting.goal);
+        let goal = self.goal();
         let others = span.tail_tokens + self.apart_tokens(&view);
         let left = |share: u8| {
             goal.map_or(u64::MAX, |goal| {
@@ -316,10 +318,7 @@ impl Session {
     /// What may stay as it was said.
     fn keep(&self, trigger: Trigger, policy: &CompactionPolicy, limits: Option<&Limits>) -> Keep {
         let view = self.history.view(self.head.last_seq);
-        let goal = self
-            .compacting
-            .as_ref()
-            .and_then(|compacting| compacting.goal);
+        let goal = self.goal();
         let tokens = goal.map_or(u64::MAX, |goal| {
             let floor = percent(goal.budget, policy.floor_percent);
             let others = goal.fixed + self.apart_tokens(&view);
@@ -363,10 +362,7 @@ impl Session {
     }
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {
-        let goal = self
-            .compacting
-            .as_ref()
-            .and_then(|compacting| compacting.goal);
+        let goal = self.goal();
         let counted = goal.zip(self.windows.as_ref());
         let counted = counted.and_then(|(goal, windows)| windows.tokens(goal.scale, record.seq));
         counted.unwrap_or(record.tokens).into()

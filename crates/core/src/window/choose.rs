@@ -9,9 +9,9 @@ use crate::history::TurnRecord;
 
 use super::cut::{Cut, Excerpt};
 use super::items::{Composer, Item};
-use super::places::{Place, Places};
 use super::reduce;
 use super::salience;
+use super::tail_starts::{TailStart, TailStarts};
 use super::{Ask, Policy};
 
 /// Tokens below which an excerpt says nothing.
@@ -33,38 +33,35 @@ pub(super) struct Target {
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<Cut, CoreError> {
-    let mut made = from.clone();
-    made.budget = ask.budget;
-    made.made_at = composer.view.last_seq;
-    made.excerpt = None;
-    made.was_not_enough = false;
+    let from = Cut {
+        budget: ask.budget,
+        made_at: composer.view.last_seq,
+        excerpt: None,
+        was_not_enough: false,
+        ..from.clone()
+    };
+    let mut maker = Maker::new(composer, from, ask);
     let target = target(ask);
-    let unit = composer.current_unit();
-    if ask.fixed + composer.compose(&made).tokens > target.tokens {
-        reduce::reduce(composer, &mut made, &unit, ask);
+    if maker.tokens() > target.tokens {
+        maker.reduce();
     }
-    made.excerpt = ahead(composer, &made, &unit, ask);
-    let unthinned = made.clone();
+    maker.made.excerpt = maker.excerpt_ahead();
+    let unthinned = maker.made.clone();
     if ask.policy == Policy::Salience {
         // What first in, first out is about to take leaves first, however important it is.
-        let by_caps = Target {
+        maker.begin_within(Target {
             tokens: u64::MAX,
             ..target
-        };
-        if let Some(place) = place(composer, &made, &unit, by_caps, ask) {
-            begin_at(composer, &mut made, place.seq, &unit);
-        }
-        let least = smallest(composer, &made, &unit, ask);
-        salience::thin_out(composer, &mut made, (least, &unit), target.tokens, ask);
-    }
-    if ask.policy != Policy::Salience || !is_worth_it(composer, &made, target, ask) {
-        made = unthinned;
-        if let Some(place) = place(composer, &made, &unit, target, ask) {
-            begin_at(composer, &mut made, place.seq, &unit);
+        });
+        if let Some(least) = maker.smallest() {
+            salience::thin_out(&mut maker, &least, target.tokens);
         }
     }
-    fit(composer, &mut made, &unit, ask)?;
-    Ok(made)
+    if ask.policy != Policy::Salience || !maker.is_worth_it(target) {
+        maker.made = unthinned;
+        maker.begin_within(target);
+    }
+    maker.fit()
 }
 
 /// Shows results in other words and nothing else: the cheapest way to the floor. `None` where
@@ -75,22 +72,15 @@ pub(super) fn reword(
     floor: u64,
     ask: &Ask<'_>,
 ) -> Option<Cut> {
-    let mut made = Cut {
+    let made = Cut {
         budget: ask.budget,
         made_at: composer.view.last_seq,
         ..from.clone()
     };
-    reduce::reduce(composer, &mut made, &composer.current_unit(), ask);
-    let is_less = made.reduced != from.reduced;
-    (is_less && ask.fixed + composer.compose(&made).tokens <= floor).then_some(made)
-}
-
-/// Joined runs may tear a unit apart, or in a long history leave next to nothing; then the
-/// front leaves after all.
-fn is_worth_it(composer: &Composer<'_>, thinned: &Cut, target: Target, ask: &Ask<'_>) -> bool {
-    let composed = composer.compose(thinned);
-    let is_joined = thinned.holes.len() >= salience::HOLES_MAX;
-    composed.is_whole && (!is_joined || ask.fixed + composed.tokens >= target.tokens / 2)
+    let mut maker = Maker::new(composer, made, ask);
+    maker.reduce();
+    let is_less = maker.made.reduced != from.reduced;
+    (is_less && maker.tokens() <= floor).then_some(maker.made)
 }
 
 /// The last turns and nothing else: decided anew for each window.
@@ -98,37 +88,16 @@ fn is_worth_it(composer: &Composer<'_>, thinned: &Cut, target: Target, ask: &Ask
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Result<Cut, CoreError> {
-    let made_at = composer.view.last_seq;
-    let mut made = Cut {
+    let made = Cut {
         budget: ask.budget,
-        made_at,
+        made_at: composer.view.last_seq,
         ..Cut::default()
     };
-    let unit = composer.current_unit();
-    if let Some(place) = last_units(composer, &made, &unit, (ask.budget, turns.into()), ask) {
-        begin_at(composer, &mut made, place.seq, &unit);
+    let mut maker = Maker::new(composer, made, ask);
+    if let Some(start) = maker.last_units(turns.into()) {
+        maker.begin_at(start.seq);
     }
-    fit(composer, &mut made, &unit, ask)?;
-    Ok(made)
-}
-
-/// The longest tail of whole units with so many tokens and turns; at least the current unit.
-fn last_units(
-    composer: &Composer<'_>,
-    made: &Cut,
-    unit: &[u64],
-    (tokens, turns): (u64, u64),
-    ask: &Ask<'_>,
-) -> Option<Place> {
-    let mut places = Places::new(composer, made, unit, ask);
-    let mut best = places.next();
-    while let Some(place) = places.next() {
-        if place.tokens > tokens || places.turns > turns {
-            break;
-        }
-        best = Some(place);
-    }
-    best
+    maker.fit()
 }
 
 /// What a cut has to come down to.
@@ -145,141 +114,187 @@ fn target(ask: &Ask<'_>) -> Target {
     }
 }
 
-/// Where the tail has to begin: at the longest tail of whole exchanges that is small
-/// enough, else of whole units, else at the current unit.
-fn place(
-    composer: &Composer<'_>,
-    made: &Cut,
-    unit: &[u64],
-    target: Target,
-    ask: &Ask<'_>,
-) -> Option<Place> {
-    let mut places = Places::new(composer, made, unit, ask);
-    let (mut exchange, mut unit, mut current) = (None, None, None);
-    loop {
-        let Some(place) = places.next() else {
-            // Nothing has to leave: what is shown in other words was enough.
-            exchange = unit;
-            break;
-        };
-        let fits = place.tokens <= target.tokens
-            && places.turns <= target.turns
-            && places.bytes <= target.bytes;
-        if fits {
-            unit = Some(place);
-            if places.at_exchange {
-                exchange = Some(place);
+/// A cut while it is made.
+pub(super) struct Maker<'a> {
+    pub(super) composer: &'a Composer<'a>,
+    pub(super) ask: &'a Ask<'a>,
+    pub(super) made: Cut,
+    /// The turn that is said now, with all it must travel with.
+    pub(super) unit: Vec<u64>,
+}
+
+impl<'a> Maker<'a> {
+    fn new(composer: &'a Composer<'a>, made: Cut, ask: &'a Ask<'a>) -> Self {
+        Self {
+            composer,
+            ask,
+            made,
+            unit: composer.current_unit(),
+        }
+    }
+
+    /// Tokens of the window that it makes.
+    fn tokens(&self) -> u64 {
+        self.ask.fixed + self.composer.compose(&self.made).tokens
+    }
+
+    fn reduce(&mut self) {
+        reduce::reduce(self.composer, &mut self.made, &self.unit, self.ask);
+    }
+
+    /// Joined runs may tear a unit apart, or in a long history leave next to nothing; then the
+    /// front leaves after all.
+    fn is_worth_it(&self, target: Target) -> bool {
+        let composed = self.composer.compose(&self.made);
+        let is_joined = self.made.holes.len() >= salience::HOLES_MAX;
+        composed.is_whole && (!is_joined || self.ask.fixed + composed.tokens >= target.tokens / 2)
+    }
+
+    /// The longest tail of whole units within the budget and so many turns; at least the
+    /// current unit.
+    fn last_units(&self, turns_max: u64) -> Option<TailStart> {
+        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
+        let mut best = starts.next();
+        while let Some(start) = starts.next() {
+            if start.tokens > self.ask.budget || starts.turns > turns_max {
+                break;
+            }
+            best = Some(start);
+        }
+        best
+    }
+
+    /// The smallest tail: the current turn, and what it must travel with.
+    fn smallest(&self) -> Option<TailStart> {
+        TailStarts::new(self.composer, &self.made, &self.unit, self.ask).next()
+    }
+
+    /// Lets the tail begin where it is small enough.
+    fn begin_within(&mut self, target: Target) {
+        if let Some(start) = self.start_within(target) {
+            self.begin_at(start.seq);
+        }
+    }
+
+    /// The longest tail of whole exchanges that is small enough, else of whole units, else the
+    /// current unit.
+    fn start_within(&self, target: Target) -> Option<TailStart> {
+        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
+        let mut exchange = None;
+        let mut unit = None;
+        let mut current = None;
+        loop {
+            let Some(start) = starts.next() else {
+                // Nothing has to leave: what is shown in other words was enough.
+                exchange = unit;
+                break;
+            };
+            let fits = start.tokens <= target.tokens
+                && starts.turns <= target.turns
+                && starts.bytes <= target.bytes;
+            if fits {
+                unit = Some(start);
+                if starts.at_exchange {
+                    exchange = Some(start);
+                }
+            }
+            if current.is_none() {
+                current = Some(start);
+            } else if !fits {
+                break;
             }
         }
-        if current.is_none() {
-            current = Some(place);
-        } else if !fits {
-            break;
+        exchange.or(unit).or(current)
+    }
+
+    /// Lets the tail begin at `seq`; what is never left out is shown all the same.
+    fn begin_at(&mut self, seq: u64) {
+        let view = self.composer.view;
+        let made = &mut self.made;
+        let before = view
+            .tail_from(made.seq)
+            .take_while(|record| record.seq < seq);
+        let held = before.filter(|record| view.is_kept(record));
+        made.kept.extend(held.map(|record| record.seq));
+        made.seq = seq;
+        made.holes.retain(|&(_, last)| last >= seq);
+        // The current unit stays, and of what was kept before only what is never left out.
+        made.kept
+            .retain(|&seq| view.record(seq).is_some_and(|record| view.is_kept(record)));
+        made.kept.extend(&self.unit);
+        made.kept.sort_unstable();
+        made.kept.dedup();
+        let kept = &made.kept;
+        made.reduced
+            .retain(|&turn, _| turn >= seq || kept.binary_search(&turn).is_ok());
+    }
+
+    /// The excerpt of an anchor that fits beside nothing: it leaves half of the floor to the
+    /// tail, which would have to leave for it otherwise.
+    fn excerpt_ahead(&self) -> Option<Excerpt> {
+        let least = self.smallest()?;
+        let anchor = self.composer.view.anchor()?;
+        if self.unit.contains(&anchor.seq) || least.tokens <= self.ask.budget {
+            return None;
+        }
+        let tokens = self.composer.tokens(anchor);
+        let others = least.tokens.saturating_sub(tokens);
+        let wanted = self.ask.floor().saturating_sub(others) / 2;
+        excerpt(anchor, tokens, wanted.max(EXCERPT_TOKENS_MIN), self.ask)
+    }
+
+    /// The cut, with an excerpt of the anchor where that is what it takes to fit.
+    fn fit(mut self) -> Result<Cut, CoreError> {
+        let budget = self.ask.budget;
+        if self.tokens() <= budget {
+            return Ok(self.made);
+        }
+        self.made.excerpt = None;
+        let all = self.composer.compose(&self.made);
+        let total = self.ask.fixed + all.tokens;
+        if total <= budget {
+            return Ok(self.made);
+        }
+        let is_shown = |seq: u64| {
+            let mut items = all.items.iter();
+            items.any(|item| item.is_stored() && item.seq == seq)
+        };
+        let view = self.composer.view;
+        let anchor = view
+            .anchor()
+            .filter(|anchor| is_shown(anchor.seq) && anchor.seq != view.last_seq)
+            .ok_or_else(|| self.too_large(total))?;
+        let tokens = self.composer.tokens(anchor);
+        let others = total - tokens;
+        let room = budget.saturating_sub(others);
+        if room < EXCERPT_TOKENS_MIN {
+            return Err(self.too_large(others + EXCERPT_TOKENS_MIN));
+        }
+        let left = self.ask.floor().saturating_sub(others);
+        let wanted = left.clamp(EXCERPT_TOKENS_MIN, room);
+        self.made.excerpt = excerpt(anchor, tokens, wanted, self.ask)
+            .or_else(|| excerpt(anchor, tokens, room, self.ask));
+        let total = self.tokens();
+        match total <= budget && self.made.excerpt.is_some() {
+            true => Ok(self.made),
+            false => Err(self.too_large(total)),
         }
     }
-    exchange.or(unit).or(current)
-}
 
-/// The smallest tail: the current turn, and what it must travel with.
-fn smallest(composer: &Composer<'_>, made: &Cut, unit: &[u64], ask: &Ask<'_>) -> Option<Place> {
-    Places::new(composer, made, unit, ask).next()
-}
-
-/// Lets the tail begin at `seq`; what is never left out is shown all the same.
-fn begin_at(composer: &Composer<'_>, made: &mut Cut, seq: u64, unit: &[u64]) {
-    let before = composer
-        .view
-        .tail_from(made.seq)
-        .take_while(|record| record.seq < seq);
-    let held = before
-        .filter(|record| composer.view.is_kept(record))
-        .map(|record| record.seq);
-    made.kept.extend(held);
-    made.seq = seq;
-    made.holes.retain(|&(_, last)| last >= seq);
-    keep(composer, made, unit);
-    let kept = &made.kept;
-    made.reduced
-        .retain(|&turn, _| turn >= seq || kept.binary_search(&turn).is_ok());
-}
-
-/// Keeps the current unit, and of what was kept before only what is never left out.
-fn keep(composer: &Composer<'_>, made: &mut Cut, unit: &[u64]) {
-    let record = |seq: &u64| composer.view.record(*seq);
-    made.kept
-        .retain(|seq| record(seq).is_some_and(|record| composer.view.is_kept(record)));
-    made.kept.extend(unit);
-    made.kept.sort_unstable();
-    made.kept.dedup();
-}
-
-/// The excerpt of an anchor that fits beside nothing: it leaves half of the floor to the
-/// tail, which would have to leave for it otherwise.
-fn ahead(composer: &Composer<'_>, made: &Cut, unit: &[u64], ask: &Ask<'_>) -> Option<Excerpt> {
-    let least = smallest(composer, made, unit, ask)?;
-    let anchor = composer
-        .view
-        .anchor()
-        .filter(|anchor| !unit.contains(&anchor.seq))?;
-    if least.tokens <= ask.budget {
-        return None;
-    }
-    let others = least.tokens.saturating_sub(composer.tokens(anchor));
-    let wanted = ask.floor().saturating_sub(others) / 2;
-    excerpt(
-        anchor,
-        composer.tokens(anchor),
-        wanted.max(EXCERPT_TOKENS_MIN),
-        ask,
-    )
-}
-
-/// Makes an excerpt of the anchor where that is what it takes.
-fn fit(
-    composer: &Composer<'_>,
-    made: &mut Cut,
-    unit: &[u64],
-    ask: &Ask<'_>,
-) -> Result<(), CoreError> {
-    if ask.fixed + composer.compose(made).tokens <= ask.budget {
-        return Ok(());
-    }
-    made.excerpt = None;
-    let all = composer.compose(made);
-    let total = ask.fixed + all.tokens;
-    if total <= ask.budget {
-        return Ok(());
-    }
-    let anchor = composer.view.anchor().filter(|anchor| {
-        all.items
-            .iter()
-            .any(|item| item.is_stored() && item.seq == anchor.seq)
-            && anchor.seq != composer.view.last_seq
-    });
-    let Some(anchor) = anchor else {
-        return Err(too_large(composer, made, unit, total, ask));
-    };
-    let others = total - composer.tokens(anchor);
-    let room = ask.budget.saturating_sub(others);
-    if room < EXCERPT_TOKENS_MIN {
-        return Err(too_large(
-            composer,
-            made,
-            unit,
-            others + EXCERPT_TOKENS_MIN,
-            ask,
-        ));
-    }
-    let wanted = ask
-        .floor()
-        .saturating_sub(others)
-        .clamp(EXCERPT_TOKENS_MIN, room);
-    made.excerpt = excerpt(anchor, composer.tokens(anchor), wanted, ask)
-        .or_else(|| excerpt(anchor, composer.tokens(anchor), room, ask));
-    let total = ask.fixed + composer.compose(made).tokens;
-    match total <= ask.budget && made.excerpt.is_some() {
-        true => Ok(()),
-        false => Err(too_large(composer, made, unit, total, ask)),
+    fn too_large(&self, tokens: u64) -> CoreError {
+        let ask = self.ask;
+        let items = self.composer.compose(&self.made).items;
+        let is_current = |item: &&Item<'_>| item.is_stored() && self.unit.contains(&item.seq);
+        let current = items.iter().filter(is_current);
+        let turn = current.map(|item| item.tokens).sum();
+        let pinned = tokens.saturating_sub(ask.fixed + turn);
+        CoreError::CurrentTurnTooLarge {
+            budget: ask.input_budget,
+            tokens: ask.at_most(tokens),
+            system: ask.at_most(ask.fixed),
+            pinned: ask.at_most(pinned),
+            turn: ask.at_most(turn),
+        }
     }
 }
 
@@ -299,28 +314,4 @@ fn excerpt(anchor: &TurnRecord, tokens: u64, wanted: u64, ask: &Ask<'_>) -> Opti
         bytes = bytes * 3 / 4;
     }
     None
-}
-
-fn too_large(
-    composer: &Composer<'_>,
-    made: &Cut,
-    unit: &[u64],
-    tokens: u64,
-    ask: &Ask<'_>,
-) -> CoreError {
-    let items = composer.compose(made).items;
-    let is_current = |item: &&Item<'_>| item.is_stored() && unit.contains(&item.seq);
-    let turn = items
-        .iter()
-        .filter(is_current)
-        .map(|item| item.tokens)
-        .sum();
-    let pinned = tokens.saturating_sub(ask.fixed + turn);
-    CoreError::CurrentTurnTooLarge {
-        budget: ask.input_budget,
-        tokens: ask.at_most(tokens),
-        system: ask.at_most(ask.fixed),
-        pinned: ask.at_most(pinned),
-        turn: ask.at_most(turn),
-    }
 }

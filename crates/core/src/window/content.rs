@@ -13,26 +13,20 @@ use super::{Ask, reduce, words};
 /// The content of an item; `None` where nothing is left of it.
 pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[u8]>> {
     let record = item.record;
-    let reduced = || cut.reduced.get(&item.seq);
     match item.kind {
         Kind::Whole => Some(Arc::clone(&record.content)),
         Kind::Elision(turns) => Some((ask.codec.seal)(words::elision(turns), 0)),
-        Kind::Reduced => reduced()?
-            .shown
-            .as_ref()
-            .map(|shown| Arc::clone(&shown.content)),
-        Kind::Excerpt => cut
-            .excerpt
-            .as_ref()?
-            .shown
-            .as_ref()
-            .map(|shown| Arc::clone(&shown.content)),
+        Kind::Reduced => Some(Arc::clone(&cut.reduced_turn(item.seq)?.content)),
+        Kind::Excerpt => {
+            let shown = cut.excerpt.as_ref()?.shown.as_ref()?;
+            Some(Arc::clone(&shown.content))
+        }
         Kind::Abandoned => Some((ask.codec.seal)(
             words::abandoned(record.open_uses().map(|id| &**id)),
             0,
         )),
         Kind::ResultsFor(_) | Kind::Rest => {
-            let shown = reduced().and_then(|reduced| reduced.shown.as_ref());
+            let shown = cut.reduced_turn(item.seq);
             let content = shown.map_or(&record.content, |shown| &shown.content);
             let turn = split((ask.codec.open)(content)?, record, item.kind);
             (!turn.parts.is_empty()).then(|| (ask.codec.seal)(turn, item.seq))

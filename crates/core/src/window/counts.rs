@@ -43,7 +43,7 @@ impl Counts {
     /// A turn's tokens, where they were counted.
     pub(super) fn get(&self, seq: u64) -> Option<u32> {
         let found = match seq.checked_sub(self.base) {
-            Some(place) => self.tail.get(usize::try_from(place).ok()?).copied(),
+            Some(index) => self.tail.get(usize::try_from(index).ok()?).copied(),
             None => self.apart.get(&seq).copied(),
         };
         found.filter(|&tokens| tokens > 0)
@@ -60,11 +60,11 @@ impl Counts {
             self.tail.push_front(0);
             self.base -= 1;
         }
-        let place = usize::try_from(seq - self.base).unwrap_or(usize::MAX);
-        while self.tail.len() <= place {
+        let index = usize::try_from(seq - self.base).unwrap_or(usize::MAX);
+        while self.tail.len() <= index {
             self.tail.push_back(0);
         }
-        let before = std::mem::replace(&mut self.tail[place], tokens);
+        let before = std::mem::replace(&mut self.tail[index], tokens);
         self.tail_tokens = self.tail_tokens + u64::from(tokens) - u64::from(before);
     }
 

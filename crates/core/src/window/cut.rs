@@ -93,6 +93,11 @@ impl Cut {
             .is_some_and(|&(first, _)| first <= seq)
     }
 
+    /// A turn with results in other words.
+    pub(super) fn reduced_turn(&self, seq: u64) -> Option<&Shown> {
+        self.reduced.get(&seq)?.shown.as_ref()
+    }
+
     /// True when no turn is in other words.
     pub(super) fn is_plain(&self) -> bool {
         self.excerpt.is_none() && self.reduced.is_empty()

@@ -7,7 +7,7 @@ use crate::turn::{PartKind, Turn};
 
 use super::block::Block;
 use super::counts::Counts;
-use super::cut::Cut;
+use super::cut::{Cut, Excerpt, Shown};
 
 /// One turn of a window.
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +186,30 @@ impl<'a> Composer<'a> {
     /// The tokens of a turn as it was said; a turn that was not counted is not small.
     pub(super) fn tokens(&self, record: &TurnRecord) -> u64 {
         self.counts.get(record.seq).unwrap_or(record.tokens).into()
+    }
+
+    /// The excerpt that the cut shows of a turn.
+    fn excerpt<'c>(&self, cut: &'c Cut, record: &TurnRecord) -> Option<&'c Excerpt> {
+        let excerpt = cut.excerpt.as_ref()?;
+        (self.view.anchor()?.seq == record.seq).then_some(excerpt)
+    }
+
+    /// A turn in other words, where the cut shows it so.
+    pub(super) fn shown<'c>(&self, cut: &'c Cut, record: &TurnRecord) -> Option<&'c Shown> {
+        match self.excerpt(cut, record) {
+            Some(excerpt) => excerpt.shown.as_ref(),
+            None => cut.reduced_turn(record.seq),
+        }
+    }
+
+    /// The tokens of a turn as the cut shows it, with the error results of its calls.
+    pub(super) fn shown_tokens(&self, cut: &Cut, record: &TurnRecord) -> u64 {
+        let shown = self.shown(cut, record);
+        let tokens = shown.map_or_else(|| self.tokens(record), |shown| shown.tokens);
+        match self.abandoned_since(record) {
+            Some(_) => tokens + self.abandoned_tokens(record),
+            None => tokens,
+        }
     }
 
     /// Tokens of the error results of its calls that were never answered.
@@ -389,24 +413,16 @@ impl<'a> Draft<'_, 'a> {
     }
 
     fn push_turn(&mut self, record: &'a TurnRecord) {
-        let excerpt = self.cut.excerpt.as_ref().filter(|_| {
-            self.composer
-                .view
-                .anchor()
-                .is_some_and(|anchor| anchor.seq == record.seq)
-        });
-        let (kind, tokens) = match (self.cut.reduced.get(&record.seq), excerpt) {
-            (_, Some(excerpt)) => (
-                Kind::Excerpt,
-                excerpt.shown.as_ref().map(|shown| shown.tokens),
-            ),
-            (Some(reduced), _) => (
-                Kind::Reduced,
-                reduced.shown.as_ref().map(|shown| shown.tokens),
-            ),
-            (None, None) => (Kind::Whole, None),
+        let composer = self.composer;
+        let kind = if composer.excerpt(self.cut, record).is_some() {
+            Kind::Excerpt
+        } else if self.cut.reduced.contains_key(&record.seq) {
+            Kind::Reduced
+        } else {
+            Kind::Whole
         };
-        let tokens = tokens.unwrap_or_else(|| self.composer.tokens(record));
+        let shown = composer.shown(self.cut, record);
+        let tokens = shown.map_or_else(|| composer.tokens(record), |shown| shown.tokens);
         self.push(record, kind, record.seq, tokens);
     }
 

@@ -106,9 +106,9 @@ impl Windows {
         (scale, budget): (ScaleId, u64),
     ) -> Vec<&'a TurnRecord> {
         let view = history.view(last_seq);
-        let place = self.counts.iter().position(|counts| counts.scale == scale);
-        let counts = match place {
-            Some(place) => self.counts.remove(place),
+        let index = self.counts.iter().position(|counts| counts.scale == scale);
+        let counts = match index {
+            Some(index) => self.counts.remove(index),
             None => Counts::new(scale, &view),
         };
         if self.counts.len() >= SCALES_MAX {
@@ -169,11 +169,11 @@ impl Windows {
         let block = summary.map(|summary| self.block(summary, ask));
         let unknown = Counts::new(ask.scale, &view);
         let counts = self.counts.iter().find(|counts| counts.scale == ask.scale);
-        let place = self
+        let index = self
             .cuts
             .iter()
             .position(|entry| entry.key.is(ask.model, ask.policy));
-        let entry = place.map(|place| &self.cuts[place]);
+        let entry = index.map(|index| &self.cuts[index]);
         let (whole, sent) = (Cut::default(), entry.and_then(|entry| entry.sent));
         let cut = entry.map_or(&whole, |entry| &entry.cut);
         let turns = (&view, counts.unwrap_or(&unknown));
@@ -189,7 +189,7 @@ impl Windows {
             planned => planned?,
         };
         if ask.keep {
-            self.remember(place, cut, last_seq, &window, ask);
+            self.remember(index, cut, last_seq, &window, ask);
         }
         Ok(window)
     }
@@ -217,13 +217,13 @@ impl Windows {
 
     fn remember(
         &mut self,
-        place: Option<usize>,
+        index: Option<usize>,
         cut: Cut,
         last_seq: u64,
         window: &Window,
         ask: &Ask<'_>,
     ) {
-        if self.cuts.len() >= CUTS_MAX && place.is_none() {
+        if self.cuts.len() >= CUTS_MAX && index.is_none() {
             // What is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();
         }
@@ -232,8 +232,8 @@ impl Windows {
             fixed_digest: ask.fixed_digest,
         });
         let uncharged = Some(window.counted);
-        let key = match place {
-            Some(place) => self.cuts.remove(place).key,
+        let key = match index {
+            Some(index) => self.cuts.remove(index).key,
             None => CutKey {
                 model: ask.model.into(),
                 policy: ask.policy,

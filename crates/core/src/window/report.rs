@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::budget::Budget;
 use crate::compaction::Summary;
-use crate::model::Budget;
 
 use super::{Cut, Policy};
 

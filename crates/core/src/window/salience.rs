@@ -18,9 +18,10 @@ use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
 use super::Ask;
+use super::choose::Maker;
 use super::cut::Cut;
 use super::items::Composer;
-use super::places::Place;
+use super::tail_starts::TailStart;
 
 /// Runs of turns that are left out; more are joined by leaving out what is between.
 pub(super) const HOLES_MAX: usize = 64;
@@ -35,15 +36,9 @@ struct Unit {
 
 /// Lets the least important units leave until the window is small enough. The current unit
 /// stays, and what is kept apart: together they are the `least` that a window can be.
-pub(super) fn thin_out(
-    composer: &Composer<'_>,
-    made: &mut Cut,
-    (least, current): (Option<Place>, &[u64]),
-    tokens_max: u64,
-    ask: &Ask<'_>,
-) {
-    let Some(least) = least else { return };
-    let (mut units, torn) = units(composer, made, current, ask);
+pub(super) fn thin_out(maker: &mut Maker<'_>, least: &TailStart, tokens_max: u64) {
+    let composer = maker.composer;
+    let (mut units, torn) = units(maker);
     let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
     let mut tokens = least.tokens - least.lines + middle;
     // The oldest of equals first.
@@ -53,7 +48,7 @@ pub(super) fn thin_out(
             .then(a.seqs.cmp(&b.seqs))
     });
     let mut out: Vec<u64> = Vec::new();
-    let mut runs = Runs::new(composer, made);
+    let mut runs = Runs::new(composer, &maker.made);
     for seq in torn.into_iter().flat_map(|unit| unit.seqs) {
         runs.take_out(seq);
         out.push(seq);
@@ -68,7 +63,7 @@ pub(super) fn thin_out(
         out.extend(unit.seqs);
     }
     out.sort_unstable();
-    leave_out(composer, made, &out);
+    leave_out(composer, &mut maker.made, &out);
 }
 
 /// How many runs of turns are left out: each is one line.
@@ -86,34 +81,35 @@ impl Runs {
             .tail_from(made.seq)
             .map(|record| (record.seq, is_out(record)));
         let tail: Vec<(u64, bool)> = tail.collect();
-        let begins = |place: &usize| tail[*place].1 && (*place == 0 || !tail[place - 1].1);
+        let begins = |index: &usize| tail[*index].1 && (*index == 0 || !tail[index - 1].1);
         let count = (0..tail.len()).filter(begins).count();
         Self { tail, count }
     }
 
     fn take_out(&mut self, seq: u64) {
-        let Ok(place) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else {
+        let Ok(index) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else {
             return;
         };
-        let is_out = |place: Option<usize>| {
-            place
-                .and_then(|place| self.tail.get(place))
+        let is_out = |index: Option<usize>| {
+            index
+                .and_then(|index| self.tail.get(index))
                 .is_some_and(|&(_, is_out)| is_out)
         };
         let beside =
-            usize::from(is_out(place.checked_sub(1))) + usize::from(is_out(place.checked_add(1)));
+            usize::from(is_out(index.checked_sub(1))) + usize::from(is_out(index.checked_add(1)));
         self.count = (self.count + 1).saturating_sub(beside);
-        self.tail[place].1 = true;
+        self.tail[index].1 = true;
     }
 }
 
 /// The units of the tail that may leave, and those that must.
-fn units(
-    composer: &Composer<'_>,
-    made: &Cut,
-    current: &[u64],
-    ask: &Ask<'_>,
-) -> (Vec<Unit>, Vec<Unit>) {
+fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
+    let Maker {
+        composer,
+        ask,
+        made,
+        unit: current,
+    } = maker;
     let view = composer.view;
     let held = |seq: u64| view.record(seq).is_some_and(|record| view.is_kept(record));
     let may_leave = |record: &&TurnRecord| {
@@ -122,16 +118,9 @@ fn units(
     let middle: Vec<&TurnRecord> = view.tail_from(made.seq).filter(may_leave).collect();
     let count = middle.len().max(1) as f32;
     let mut units: Vec<Unit> = Vec::new();
-    for (place, record) in middle.iter().enumerate() {
-        let importance = importance(record, (place as f32 + 1.0) / count, ask);
-        let reduced = made
-            .reduced
-            .get(&record.seq)
-            .and_then(|reduced| reduced.shown.as_ref());
-        let tokens = reduced.map_or_else(|| composer.tokens(record), |shown| shown.tokens)
-            + composer
-                .abandoned_since(record)
-                .map_or(0, |_| composer.abandoned_tokens(record));
+    for (index, record) in middle.iter().enumerate() {
+        let importance = importance(record, (index as f32 + 1.0) / count, ask);
+        let tokens = composer.shown_tokens(made, record);
         let mate = record.answers().first();
         let unit = mate.and_then(|mate| units.iter_mut().rev().find(|u| u.seqs.contains(mate)));
         match unit {

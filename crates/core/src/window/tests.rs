@@ -10,10 +10,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::*;
+use crate::budget::Budget;
 use crate::compaction::notes::Notes;
 use crate::compaction::{Body, Keep, Summary, choose, is_waiting};
 use crate::history::{History, TurnRecord};
-use crate::model::Budget;
 use crate::time::Timestamp;
 use crate::turn::{NewTurn, PartKind, Role, Turn};
 

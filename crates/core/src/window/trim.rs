@@ -27,27 +27,14 @@ pub(super) fn trim(text: &str, head: usize, tail: usize) -> String {
 
 /// Head and tail of plain text with a line between them, whole characters only.
 pub(super) fn trim_text(text: &str, head: usize, tail: usize, around: &str) -> String {
-    let head = &text[..floor(text, head)];
+    let head = &text[..text.floor_char_boundary(head)];
     let rest = &text[head.len()..];
-    let tail = &rest[ceil(rest, rest.len().saturating_sub(tail))..];
+    let tail = &rest[rest.ceil_char_boundary(rest.len().saturating_sub(tail))..];
     let left_out = rest.len() - tail.len();
     match left_out {
         0 => text.to_owned(),
         _ => format!("{head}{around}{}{around}{tail}", words::left_out(left_out)),
     }
-}
-
-fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len()))
-        .rev()
-        .find(|&at| text.is_char_boundary(at))
-        .unwrap_or(0)
-}
-
-fn ceil(text: &str, at: usize) -> usize {
-    (at..text.len())
-        .find(|&at| text.is_char_boundary(at))
-        .unwrap_or(text.len())
 }
 
 /// JSON of at most about `size` bytes; `None` when it cannot be made so small.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use memoird_core::CoreError;
+use memoird_core::budget::Budget;
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
-use memoird_core::model::Budget;
 use memoird_core::session::Session;
-use memoird_core::tokens::{Calibration, Scale};
 use memoird_core::turn::{Turn, estimate_tokens};
 use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
+use memoird_formats::tokens::{Calibration, Scale};
 use memoird_store::encoding;
 
 use super::Commands;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::{BreakerView, Failure, Summary};
 use memoird_core::ids::Generation;
-use memoird_core::session::{NotNow, Session, Snapshot};
+use memoird_core::session::{CompactionBlocked, Session, Snapshot};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -166,12 +166,12 @@ impl Compaction {
                         };
                         Begun::Started(Box::new(snapshot), running)
                     }
-                    Err(NotNow::Nothing) => {
+                    Err(CompactionBlocked::Nothing) => {
                         let view = update.view();
                         Begun::NothingToDo(Box::new(unchanged(update.session, view)))
                     }
-                    Err(NotNow::Running) => return Err(EngineError::CompactionRunning),
-                    Err(NotNow::Waiting) => return Err(EngineError::CallPending),
+                    Err(CompactionBlocked::Running) => return Err(EngineError::CompactionRunning),
+                    Err(CompactionBlocked::Waiting) => return Err(EngineError::CallPending),
                 };
                 Ok(Decision::unused(begun, None))
             });

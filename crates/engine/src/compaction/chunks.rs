@@ -8,7 +8,7 @@ use std::sync::Arc;
 use memoird_core::compaction::Body;
 use memoird_core::compaction::check::Rejection;
 use memoird_core::compaction::prompt::parse_answer;
-use memoird_core::compaction::spoken::Spoken;
+use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::ids::SessionKey;
 use memoird_core::session::Snapshot;
 use memoird_core::turn::{Role, estimate_tokens};
@@ -71,7 +71,7 @@ impl SummarizerCalls<'_> {
     /// Of these turns, which may be too many for one call.
     fn whole<'a>(
         &'a self,
-        turns: Arc<[Spoken]>,
+        turns: Arc<[TranscriptTurn]>,
         material: &'a Material,
         left: &'a mut Left,
     ) -> Bodies<'a> {
@@ -110,7 +110,7 @@ impl SummarizerCalls<'_> {
     /// The same in smaller chunks.
     async fn smaller(
         &self,
-        turns: Arc<[Spoken]>,
+        turns: Arc<[TranscriptTurn]>,
         material: &Material,
         left: &mut Left,
         problem: String,
@@ -153,7 +153,7 @@ impl SummarizerCalls<'_> {
     fn request(
         &self,
         material: &Material,
-        turns: Arc<[Spoken]>,
+        turns: Arc<[TranscriptTurn]>,
         chunks: Vec<Body>,
         is_last: bool,
     ) -> SummaryRequest {
@@ -174,7 +174,7 @@ impl SummarizerCalls<'_> {
 
     /// Tokens of a summary of these turns. What computes here writes as much as it may, so it
     /// is told to write less than it was given; a model would only be cut off.
-    fn tokens_max(&self, turns: &[Spoken]) -> u64 {
+    fn tokens_max(&self, turns: &[TranscriptTurn]) -> u64 {
         let most = self.snapshot.tokens_max;
         if self.summarizer.is_remote() {
             return most;
@@ -287,7 +287,7 @@ fn tokens(text: &str) -> u64 {
 
 /// Pieces of at most so many tokens each: of whole exchanges, else of whole turns, and where
 /// one turn is too long of parts of it.
-fn split(turns: &[Spoken], tokens_max: u64) -> Vec<Vec<Spoken>> {
+fn split(turns: &[TranscriptTurn], tokens_max: u64) -> Vec<Vec<TranscriptTurn>> {
     let (mut chunks, mut chunk, mut used) = (Vec::new(), Vec::new(), 0);
     let mut exchange_at = 0;
     for turn in turns.iter().flat_map(|turn| short(turn, tokens_max)) {
@@ -303,7 +303,7 @@ fn split(turns: &[Spoken], tokens_max: u64) -> Vec<Vec<Spoken>> {
             chunks.push(std::mem::replace(&mut chunk, rest));
             used = chunk
                 .iter()
-                .map(|turn: &Spoken| tokens(&turn.text) + 8)
+                .map(|turn: &TranscriptTurn| tokens(&turn.text) + 8)
                 .sum();
             exchange_at = 0;
         }
@@ -315,7 +315,7 @@ fn split(turns: &[Spoken], tokens_max: u64) -> Vec<Vec<Spoken>> {
 }
 
 /// A turn in parts of at most so many tokens.
-fn short(turn: &Spoken, tokens_max: u64) -> Vec<Spoken> {
+fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
     if tokens(&turn.text) + 8 <= tokens_max {
         return vec![turn.clone()];
     }
@@ -325,7 +325,7 @@ fn short(turn: &Spoken, tokens_max: u64) -> Vec<Spoken> {
     let (mut parts, mut rest) = (Vec::new(), turn.text.as_str());
     while !rest.is_empty() {
         let (part, after) = rest.split_at(rest.floor_char_boundary(bytes.min(rest.len())));
-        parts.push(Spoken {
+        parts.push(TranscriptTurn {
             text: part.to_owned(),
             ..turn.clone()
         });

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use memoird_core::formats::{MessageFormat, RenderOptions, render};
+use memoird_core::turn::MessageFormat;
 use memoird_core::turn::Turn;
+use memoird_formats::messages::{RenderOptions, render};
 use memoird_store::encoding;
 
 use super::Compaction;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use memoird_core::compaction::check::{Facts, Rejection, check};
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::compaction::spoken::{Spoken, spoken};
+use memoird_core::compaction::transcript::{TranscriptTurn, transcript_turn};
 use memoird_core::compaction::{Body, CompactionPolicy, Failure, Summary, acknowledgement};
 use memoird_core::session::Snapshot;
 use memoird_core::time::Timestamp;
-use memoird_core::tokens::Scale;
 use memoird_core::turn::{Role, Turn, estimate_tokens};
+use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
 
 use super::Compaction;
@@ -35,9 +35,9 @@ const SPAN_BYTES_MIN: usize = 200;
 
 /// What a summary is made of.
 pub(super) struct Material {
-    pub(super) turns: Arc<[Spoken]>,
+    pub(super) turns: Arc<[TranscriptTurn]>,
     /// What windows go on showing, for the probe.
-    shown: Vec<Spoken>,
+    shown: Vec<TranscriptTurn>,
     /// What was noted up to the end of the span.
     pub(super) notes: Notes,
     /// The last turn of the span: less than was wanted where there was too much to read.
@@ -120,10 +120,10 @@ impl Compaction {
         let decode = move || {
             let text = |(seq, content): &(u64, Arc<[u8]>)| {
                 let turn = encoding::open(content)?;
-                Some(spoken(*seq, &turn, content.len()))
+                Some(transcript_turn(*seq, &turn, content.len()))
             };
             // One that is damaged can be read by nobody.
-            let turns: Arc<[Spoken]> = turns.iter().filter_map(text).collect();
+            let turns: Arc<[TranscriptTurn]> = turns.iter().filter_map(text).collect();
             turns.iter().for_each(|turn| notes.note(turn));
             let shown = shown
                 .iter()

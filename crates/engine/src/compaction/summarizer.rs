@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::spoken::Spoken;
+use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use thiserror::Error;
@@ -43,7 +43,7 @@ pub struct SummaryRequest {
     /// Summaries of chunks, oldest first, where the span was too long for one call.
     pub chunks: Vec<Body>,
     /// The turns, oldest first; none where only chunks are to become one.
-    pub turns: Arc<[Spoken]>,
+    pub turns: Arc<[TranscriptTurn]>,
     /// What was noted of them.
     pub notes: Notes,
     /// Tokens that the answer may have.

@@ -156,7 +156,12 @@ impl Memories {
             turns_max,
             bytes_max: SOURCE_BYTES_MAX,
         };
-        let page = self.shared.engine.commands.history(tenant, session, range).await;
+        let page = self
+            .shared
+            .engine
+            .commands
+            .history(tenant, session, range)
+            .await;
         page.map_err(|error| match error {
             EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
                 let problem = format!("session {session} has no such turns (any more)");

@@ -4,13 +4,13 @@
 use std::sync::{Arc, OnceLock};
 
 use memoird_core::time::Timestamp;
-use memoird_core::tokens::Scale;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_core::window::Window;
 use memoird_engine::{
     MemoryBlock, Recalled, RecalledMemories, SessionPoint, Tenant, WindowMemories, WindowRecall,
     WindowRoom,
 };
+use memoird_formats::tokens::Scale;
 
 use super::Memories;
 use crate::error::MemoryError;

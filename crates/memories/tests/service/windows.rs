@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::model::BudgetOverride;
+use memoird_core::budget::BudgetOverride;
 use memoird_core::session::AppendCommand;
 use memoird_core::window::{Policy, Report};
 use memoird_engine::{ContextRequest, WindowMemories, WindowTurn};
@@ -54,7 +54,10 @@ impl Bot {
             ..ContextRequest::default()
         };
         let session = session_id(session);
-        let outcome = self.engine.commands.context(&self.tenant, &session, request);
+        let outcome = self
+            .engine
+            .commands
+            .context(&self.tenant, &session, request);
         let outcome = outcome.await?;
         let shown = recall
             .iter()

@@ -3,10 +3,11 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use memoird_core::model::{Budget, ModelProfile, Provider, TokenizerKind};
+use memoird_core::budget::Budget;
 use memoird_core::time::Steady;
-use memoird_core::tokens::Tokenizer;
 use memoird_engine::{Blocking, ContextModel, Engine, EngineConfig, Machine, Tenant};
+use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
+use memoird_formats::tokens::Tokenizer;
 use memoird_memories::files::{FilesOptions, MemoryFiles};
 use memoird_memories::{Memories, MemoriesConfig};
 use memoird_store::Store;

@@ -1,6 +1,6 @@
 //! Tokens as Anthropic counts them.
 
-use memoird_core::formats::MessageFormat;
+use memoird_core::turn::MessageFormat;
 use memoird_engine::{CountAsk, Counting, TokenCounter};
 
 use super::{AnthropicCounterConfig, Object, put, put_text};

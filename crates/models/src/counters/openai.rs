@@ -1,7 +1,7 @@
 //! Tokens as OpenAI or vLLM counts them. Chat completions have no endpoint that counts:
 //! OpenAI counts items of its Responses API, and vLLM has `/tokenize`.
 
-use memoird_core::formats::MessageFormat;
+use memoird_core::turn::MessageFormat;
 use memoird_engine::{CountAsk, Counting, TokenCounter};
 use reqwest::Url;
 use serde_json::value::RawValue;

@@ -1,8 +1,8 @@
 //! What fits into a summary's tokens.
 
 use memoird_core::compaction::Body;
-use memoird_core::tokens::{Estimate, Tokenizer};
 use memoird_engine::SummaryAsk;
+use memoird_formats::tokens::{Estimate, Tokenizer};
 
 use super::material::{LATELY, Material, Sentence};
 

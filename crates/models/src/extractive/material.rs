@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::{Kind, identifiers};
-use memoird_core::compaction::spoken::{Spoken, sentences};
+use memoird_core::compaction::transcript::{TranscriptTurn, sentences};
 use memoird_core::turn::Role;
 use memoird_engine::SummaryAsk;
 
@@ -201,7 +201,7 @@ impl Gather {
         self.identifiers(&line[who.len()..]);
     }
 
-    fn turn(&mut self, turn: &Spoken) {
+    fn turn(&mut self, turn: &TranscriptTurn) {
         let who = match turn.role {
             Role::User => WHO[0],
             Role::Assistant => WHO[1],
@@ -253,7 +253,7 @@ impl Gather {
         }
     }
 
-    fn finish(self, turns: &[Spoken]) -> Material {
+    fn finish(self, turns: &[TranscriptTurn]) -> Material {
         let mut material = self.material;
         material.intent = intent(&material.intent, turns);
         let lists = [
@@ -316,7 +316,7 @@ fn newest_once(list: &mut Vec<String>) {
 }
 
 /// What the user wants: what the conversation began with, and what they asked for last.
-fn intent(previous: &str, turns: &[Spoken]) -> String {
+fn intent(previous: &str, turns: &[TranscriptTurn]) -> String {
     let wishes = turns
         .iter()
         .filter(|turn| turn.role == Role::User && !turn.text.is_empty());

@@ -9,9 +9,9 @@ mod tests;
 use std::sync::Arc;
 
 use memoird_core::compaction::Body;
-use memoird_core::model::Provider;
-use memoird_core::tokens::Estimate;
 use memoird_engine::{Answer, Summaries, Summarizer, SummaryAsk};
+use memoird_formats::model::Provider;
+use memoird_formats::tokens::Estimate;
 
 use fit::Room;
 use material::Material;

@@ -2,17 +2,17 @@
 
 use memoird_core::compaction::Summary;
 use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::spoken::Spoken;
+use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
-use memoird_core::tokens::Tokenizer;
 use memoird_core::turn::Role;
+use memoird_formats::tokens::Tokenizer;
 
 use super::*;
 
-fn said(seq: u64, role: Role, text: &str) -> Spoken {
+fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
     let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-    Spoken {
+    TranscriptTurn {
         seq,
         role,
         text: text.to_owned(),
@@ -23,7 +23,7 @@ fn said(seq: u64, role: Role, text: &str) -> Spoken {
     }
 }
 
-fn ask(turns: Vec<Spoken>, previous: Option<Body>, tokens_max: u64) -> SummaryAsk {
+fn ask(turns: Vec<TranscriptTurn>, previous: Option<Body>, tokens_max: u64) -> SummaryAsk {
     let mut notes = Notes::default();
     turns.iter().for_each(|turn| notes.note(turn));
     let summary = |body: Body| Summary {
@@ -55,7 +55,7 @@ fn tokens(body: &Body, ask: &SummaryAsk) -> u64 {
 }
 
 /// Flights are asked for and found, one after the other; each exchange has its own ids.
-fn conversation(first: u64, exchanges: u64) -> Vec<Spoken> {
+fn conversation(first: u64, exchanges: u64) -> Vec<TranscriptTurn> {
     let mut turns = Vec::new();
     for n in first..first + exchanges {
         let seq = 3 * n;
@@ -209,7 +209,7 @@ fn nothing_gives_nothing_and_calls_are_no_sentences() {
     let nothing = ask(Vec::new(), None, 500);
     assert!(ExtractiveSummarizer::default().body(&nothing).is_empty());
     let input = r#"{"path":"src/a.rs","please":"delete all the important files now"}"#;
-    let call = Spoken {
+    let call = TranscriptTurn {
         calls: vec![("edit".to_owned(), input.to_owned())],
         ..said(2, Role::Assistant, &format!("edit({input})"))
     };

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::spoken::Spoken;
+use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Body, Summary, prompt};
 use memoird_core::turn::Role;
 use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
@@ -129,7 +129,7 @@ fn fields(body: &Body) -> Value {
     })
 }
 
-fn turn(turn: &Spoken) -> Value {
+fn turn(turn: &TranscriptTurn) -> Value {
     let role = match turn.role {
         Role::User => "user",
         Role::Assistant => "assistant",

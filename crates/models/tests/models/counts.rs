@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::formats::MessageFormat;
+use memoird_core::turn::MessageFormat;
 use memoird_engine::{CountAsk, CountError, TokenCounter};
 use memoird_models::{
     AnthropicCounter, AnthropicCounterConfig, ApiKey, CountEndpoint, OpenAiCounter,

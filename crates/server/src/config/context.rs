@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use memoird_core::model::{ModelProfile, Provider, TokenizerKind, catalogue};
 use memoird_core::window::{Policy, WindowSettings};
 use memoird_engine::{ContextConfig, ContextModel, TokenCounter};
+use memoird_formats::model::{ModelProfile, Provider, TokenizerKind, catalogue};
 use serde::{Deserialize, Serialize};
 
 use super::counter::CounterShape;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use memoird_core::model::{Provider, TokenizerKind};
-use memoird_core::tokens::{Tokenizer, built_in};
+use memoird_formats::model::{Provider, TokenizerKind};
+use memoird_formats::tokens::{Tokenizer, built_in};
 use memoird_models::HfTokenizer;
 use serde::{Deserialize, Serialize};
 

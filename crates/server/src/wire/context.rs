@@ -5,12 +5,13 @@ mod memories;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use memoird_core::formats::{MessageFormat, RenderOptions, Rendered, render};
+use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::limits::Limits;
-use memoird_core::model::{Budget, BudgetOverride};
+use memoird_core::turn::MessageFormat;
 use memoird_core::turn::Turn;
 use memoird_core::window::{Omission, OmissionReason, Policy, Report};
 use memoird_engine::{ContextOutcome, ContextRequest, WindowTurn};
+use memoird_formats::messages::{RenderOptions, Rendered, render};
 use memoird_memories::{RecallForWindow, RecallRequest};
 use memoird_proto::{spliced, v1};
 use memoird_store::encoding;

@@ -1,7 +1,6 @@
 //! What a client sent, made into what the engine takes, or refused.
 
 use memoird_core::CoreError;
-use memoird_core::formats::{self, MessageFormat};
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
 use memoird_core::ids::{
     DeliveryId, Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId,
@@ -10,8 +9,10 @@ use memoird_core::limits::Limits;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::{AppendCommand, ModelUsage};
 use memoird_core::time::Steady;
+use memoird_core::turn::MessageFormat;
 use memoird_core::turn::{NewTurn, Turn};
 use memoird_engine::{HistoryQuery, HistoryScope};
+use memoird_formats::messages;
 use memoird_proto::v1;
 use memoird_store::{DeliveryFilter, encoding};
 use sha2::{Digest, Sha256};
@@ -198,7 +199,7 @@ fn append_command(
             let problem = "send turns or messages_json, not both".to_owned();
             return Err(status::invalid("TURNS_AMBIGUOUS", problem).into());
         }
-        (true, false) => formats::parse(format(request.format)?, &request.messages_json)?,
+        (true, false) => messages::parse(format(request.format)?, &request.messages_json)?,
         (_, true) => turns(request.turns, limits)?,
     };
     let turns = encoded(turns, limits)?;

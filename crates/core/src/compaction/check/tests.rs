@@ -4,7 +4,7 @@ use crate::turn::Role;
 
 use super::*;
 
-fn span(turns: usize, last: &str) -> Vec<Spoken> {
+fn span(turns: usize, last: &str) -> Vec<TranscriptTurn> {
     let said = |number: usize| {
         let text = if number + 1 == turns {
             last
@@ -14,7 +14,7 @@ fn span(turns: usize, last: &str) -> Vec<Spoken> {
         .to_owned();
         let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
         let seq = number as u64 + 1;
-        Spoken {
+        TranscriptTurn {
             seq,
             role: Role::User,
             bytes: text.len(),

@@ -249,11 +249,6 @@ fn paths_are_told_from_words() {
 }
 
 #[test]
-fn lists_that_are_searched_are_sorted() {
-    assert!(vocabulary::COMMON.is_sorted());
-}
-
-#[test]
 fn monotonous_text_takes_no_longer_than_other_text() {
     // Each of these is half a megabyte; were the scan not linear, the test would not end.
     for piece in [

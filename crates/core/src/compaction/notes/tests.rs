@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn turn(seq: u64, role: Role, text: &str) -> Spoken {
-    Spoken {
+fn turn(seq: u64, role: Role, text: &str) -> TranscriptTurn {
+    TranscriptTurn {
         seq,
         role,
         text: text.to_owned(),
@@ -14,22 +14,22 @@ fn turn(seq: u64, role: Role, text: &str) -> Spoken {
     }
 }
 
-fn call(seq: u64, arguments: &str) -> Spoken {
+fn call(seq: u64, arguments: &str) -> TranscriptTurn {
     let calls = vec![("f".to_owned(), arguments.to_owned())];
-    Spoken {
+    TranscriptTurn {
         calls,
         ..turn(seq, Role::Assistant, &format!("f({arguments})"))
     }
 }
 
-fn decided(seq: u64, text: &str, decision: &str) -> Spoken {
-    Spoken {
+fn decided(seq: u64, text: &str, decision: &str) -> TranscriptTurn {
+    TranscriptTurn {
         decisions: vec![decision.to_owned()],
         ..turn(seq, Role::Assistant, text)
     }
 }
 
-fn noted(turns: &[Spoken]) -> Notes {
+fn noted(turns: &[TranscriptTurn]) -> Notes {
     let mut notes = Notes::default();
     turns.iter().for_each(|turn| notes.note(turn));
     notes
@@ -63,7 +63,7 @@ fn files_are_taken_from_the_arguments_of_calls() {
         r#"{"path":"b.rs"}"#,
         r#"{"path":"a.rs"}"#,
     ];
-    let turns: Vec<Spoken> = (1..)
+    let turns: Vec<TranscriptTurn> = (1..)
         .zip(again)
         .map(|(seq, text)| call(seq, text))
         .collect();
@@ -113,7 +113,7 @@ fn notes_are_bounded_and_keep_the_newest() {
         let text = format!("What is {seq}, {}?", "é".repeat(200));
         let errors = vec![format!("error {seq} {}", "ü ".repeat(1_000))];
         let decisions = vec![format!("Do {seq}")];
-        notes.note(&Spoken {
+        notes.note(&TranscriptTurn {
             errors,
             decisions,
             text,

@@ -6,9 +6,9 @@ use super::*;
 use crate::compaction::check::Rejection;
 use crate::time::Timestamp;
 
-fn said(seq: u64, role: Role, text: &str) -> Spoken {
+fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
     let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-    Spoken {
+    TranscriptTurn {
         seq,
         role,
         text: text.to_owned(),

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use memoird_core::model::{BudgetOverride, ModelProfile};
+use memoird_core::budget::BudgetOverride;
 use memoird_core::session::AppendCommand;
-use memoird_core::tokens::Tokenizer;
 use memoird_core::window::{Policy as WindowPolicy, Report, WindowSettings, WindowTurn};
+use memoird_formats::model::ModelProfile;
+use memoird_formats::tokens::Tokenizer;
 
 use crate::commands::AppendOutcome;
 use crate::sessions::SessionView;

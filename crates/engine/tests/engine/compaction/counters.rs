@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memoird_core::formats::MessageFormat;
+use memoird_core::turn::MessageFormat;
 use memoird_core::turn::Role;
 use memoird_engine::{CountError, CountFuture, CountRequest, TokenCounter};
 use tokio::time::sleep;

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use memoird_core::CoreError;
+use memoird_core::budget::BudgetOverride;
 use memoird_core::ids::SessionKey;
-use memoird_core::model::BudgetOverride;
 use memoird_core::session::AppendCommand;
 use memoird_core::window::Policy;
 use memoird_engine::{AppendOutcome, ContextOutcome, ContextRequest, EngineError};

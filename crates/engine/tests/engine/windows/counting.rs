@@ -49,7 +49,7 @@ async fn each_scale_counts_for_itself_and_knows_its_counts_again_after_a_reload(
     let (first, second) = (Arc::<Abacus>::default(), Arc::<Abacus>::default());
     let models = || {
         let mut other = model("other", 500_000, &second);
-        other.profile.provider = memoird_core::model::Provider::Open;
+        other.profile.provider = memoird_formats::model::Provider::Open;
         vec![model("m", 500_000, &first), other]
     };
     let world = World::new(with_models(unswept(), models()));

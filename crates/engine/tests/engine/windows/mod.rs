@@ -7,13 +7,14 @@ mod truth;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use memoird_core::model::{Budget, BudgetOverride, ModelProfile, Provider, TokenizerKind};
+use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::session::{AppendCommand, ModelUsage};
-use memoird_core::tokens::Tokenizer;
 use memoird_core::window::Policy;
 use memoird_engine::{
     ContextModel, ContextOutcome, ContextRequest, EngineConfig, EngineError, WindowTurn,
 };
+use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
+use memoird_formats::tokens::Tokenizer;
 
 use crate::bot::{Bot, saying, text_of};
 use crate::kit::{session_id, unswept};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::spoken::Spoken;
+use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
@@ -104,7 +104,7 @@ impl Wire {
 
 /// A summary is asked for of two turns after another summary.
 fn ask() -> Arc<SummaryAsk> {
-    let spoken = |seq, role, text: &str| Spoken {
+    let transcript_turn = |seq, role, text: &str| TranscriptTurn {
         seq,
         role,
         text: text.to_owned(),
@@ -135,8 +135,8 @@ fn ask() -> Arc<SummaryAsk> {
         previous: Some(Arc::new(previous)),
         pieces: vec![body],
         turns: [
-            spoken(7, Role::User, TEXT),
-            spoken(8, Role::Assistant, "No \"milk\"?\n🦀"),
+            transcript_turn(7, Role::User, TEXT),
+            transcript_turn(8, Role::Assistant, "No \"milk\"?\n🦀"),
         ]
         .into(),
         notes: Notes {

@@ -1,6 +1,6 @@
 //! What a file may say of windows and models, and what comes of it.
 
-use memoird_core::model::Budget;
+use memoird_core::budget::Budget;
 
 use super::super::parse;
 use super::*;

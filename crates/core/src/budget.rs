@@ -1,0 +1,126 @@
+//! The tokens that a window may use.
+
+use crate::error::CoreError;
+
+/// The tokens of a model call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// All tokens the model takes, request and reply.
+    pub context_window: u64,
+    /// Kept free for the reply.
+    pub max_reply_tokens: u64,
+    /// Kept free against errors of counting.
+    pub safety_headroom: u64,
+    /// Kept free for the next tool results.
+    pub tool_result_headroom: u64,
+}
+
+/// What a call says of a budget; `None` as the profile has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetOverride {
+    /// See [`Budget::context_window`].
+    pub context_window: Option<u64>,
+    /// See [`Budget::max_reply_tokens`].
+    pub max_reply_tokens: Option<u64>,
+    /// See [`Budget::safety_headroom`].
+    pub safety_headroom: Option<u64>,
+    /// See [`Budget::tool_result_headroom`].
+    pub tool_result_headroom: Option<u64>,
+}
+
+/// Tries count up to here; the budget of later ones is that of this one.
+const ATTEMPT_MAX: u32 = 64;
+
+impl Budget {
+    /// What is kept free of a window of so many tokens. A model of a large window thinks
+    /// before it answers, and that is a part of its reply; in a small window the usual
+    /// 4,096, 2,048 and 8,192 would leave no room. What is kept free is at most seven
+    /// sixteenths of the window.
+    #[must_use]
+    pub fn of_window(context_window: u64) -> Self {
+        let (reply, safety, tool_results) = match context_window {
+            500_000.. => (16_384, 4_096, 16_384),
+            250_000.. => (8_192, 2_048, 8_192),
+            64_000.. => (4_096, 2_048, 8_192),
+            small => (small / 8, small / 16, small / 4),
+        };
+        Self {
+            context_window,
+            max_reply_tokens: reply,
+            safety_headroom: safety,
+            tool_result_headroom: tool_results,
+        }
+    }
+
+    /// This budget with what a call says of it.
+    #[must_use]
+    pub fn overridden(self, by: BudgetOverride) -> Self {
+        Self {
+            context_window: by.context_window.unwrap_or(self.context_window),
+            max_reply_tokens: by.max_reply_tokens.unwrap_or(self.max_reply_tokens),
+            safety_headroom: by.safety_headroom.unwrap_or(self.safety_headroom),
+            tool_result_headroom: by.tool_result_headroom.unwrap_or(self.tool_result_headroom),
+        }
+    }
+
+    /// What a window may use, in tokens: the context window without what is kept free.
+    /// Each attempt after the first (0) takes a tenth off.
+    ///
+    /// # Errors
+    /// [`CoreError::BudgetNotPositive`] when nothing is left.
+    pub fn input(self, attempt: u32) -> Result<u64, CoreError> {
+        let kept_free = self
+            .max_reply_tokens
+            .saturating_add(self.safety_headroom)
+            .saturating_add(self.tool_result_headroom);
+        let whole = self.context_window.saturating_sub(kept_free);
+        let left = (0..attempt.min(ATTEMPT_MAX)).fold(whole, |left, _| left - left.div_ceil(10));
+        match left {
+            0 => Err(CoreError::BudgetNotPositive {
+                budget: self,
+                attempt,
+            }),
+            left => Ok(left),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: Budget = Budget {
+        context_window: 200_000,
+        max_reply_tokens: 4_096,
+        safety_headroom: 2_048,
+        tool_result_headroom: 8_192,
+    };
+
+    #[test]
+    fn a_window_may_use_what_is_not_kept_free() {
+        assert_eq!(BUDGET.input(0), Ok(185_664));
+        let small = BudgetOverride {
+            context_window: Some(20_000),
+            ..BudgetOverride::default()
+        };
+        assert_eq!(BUDGET.overridden(small).input(0), Ok(5_664));
+    }
+
+    #[test]
+    fn each_attempt_takes_a_tenth_off() {
+        assert_eq!(BUDGET.input(1), Ok(167_097));
+        assert_eq!(BUDGET.input(2), Ok(150_387));
+        assert!(BUDGET.input(u32::MAX).is_ok_and(|left| left < 300));
+    }
+
+    #[test]
+    fn a_budget_without_room_is_refused() {
+        let none = BudgetOverride {
+            context_window: Some(14_336),
+            ..BudgetOverride::default()
+        };
+        let budget = BUDGET.overridden(none);
+        let refused = CoreError::BudgetNotPositive { budget, attempt: 0 };
+        assert_eq!(budget.input(0), Err(refused));
+    }
+}

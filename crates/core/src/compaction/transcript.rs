@@ -1,0 +1,192 @@
+//! Turns as a summarizer reads them: text, with markers where there is something else.
+
+mod json;
+mod sentences;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value};
+
+use crate::turn::{Part, PartKind, Role, Turn};
+use crate::window::LABEL;
+
+pub use json::compact;
+pub use sentences::sentences;
+
+/// A turn as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TranscriptTurn {
+    /// Its number.
+    pub seq: u64,
+    /// Who said it.
+    pub role: Role,
+    /// What was said: text, calls as `name(arguments)`, results, `[image]` and `[document]`
+    /// for media. No thinking, no recalled memories, no summary.
+    pub text: String,
+    /// Calls of tools in it: name and arguments, as they were written.
+    pub calls: Vec<(String, String)>,
+    /// Texts of results that failed.
+    pub errors: Vec<String>,
+    /// What the bot marked as decided, by the metadata label [`DECISION`].
+    pub decisions: Vec<String>,
+    /// Encoded bytes of the turn, for what it may be weighed by.
+    pub bytes: usize,
+}
+
+/// The metadata label by which a bot marks what a turn decided.
+pub const DECISION: &str = "memoird.decision";
+
+/// Values of the label [`LABEL`] of what nobody said in this conversation.
+const NOT_SAID: &[&str] = &[
+    "acknowledgement",
+    "elision",
+    "memories",
+    "memory",
+    "recalled",
+    "recalled_memories",
+    "summary",
+];
+/// How the blocks begin and end that windows show recalled memories in.
+const MEMORIES: (&str, &str) = ("<recalled_memories>", "</recalled_memories>");
+/// How the text of a summary begins.
+pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
+
+/// A turn as a summarizer reads it.
+///
+/// Pieces stand in lines of their own. JSON is shown without the blanks between its tokens.
+/// Of a turn, or a part, whose label `memoird` says that it is a summary or recalled
+/// memories, nothing is shown, nor of their blocks inside a text: somebody sent a window
+/// back, and the user did not say that.
+pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
+    let (text, role) = (String::new(), turn.role);
+    let mut transcribed = TranscriptTurn {
+        seq,
+        role,
+        text,
+        calls: Vec::new(),
+        errors: Vec::new(),
+        decisions: turn
+            .metadata
+            .get(DECISION)
+            .map(|decision| lines(decision))
+            .unwrap_or_default(),
+        bytes,
+    };
+    if !turn
+        .metadata
+        .get(LABEL)
+        .is_some_and(|label| NOT_SAID.contains(&label.as_str()))
+    {
+        turn.parts
+            .iter()
+            .filter(|part| was_said(part))
+            .for_each(|part| transcribed.hear(part));
+    }
+    transcribed
+}
+
+impl TranscriptTurn {
+    fn hear(&mut self, part: &Part) {
+        match &part.kind {
+            PartKind::Text(text) => self.push(&without_memories(text)),
+            PartKind::ToolUse {
+                name, input_json, ..
+            } => {
+                self.push(&format!("{name}({})", compact(input_json)));
+                self.calls.push((name.clone(), input_json.clone()));
+            }
+            PartKind::ToolResult {
+                content,
+                parts,
+                is_error,
+                ..
+            } => {
+                let pieces = parts.iter().map(|part| match &part.kind {
+                    PartKind::Text(text) => compact(text).into_owned(),
+                    kind => media(kind),
+                });
+                let pieces = std::iter::once(compact(content).into_owned()).chain(pieces);
+                let pieces: Vec<String> = pieces.filter(|piece| !piece.is_empty()).collect();
+                let text = pieces.join("\n");
+                if *is_error {
+                    self.push(&format!("failed: {text}"));
+                } else {
+                    self.push(&text);
+                }
+                // Formats without a mark for it say it in words.
+                if *is_error || text.trim_start().to_ascii_lowercase().starts_with("error") {
+                    self.errors.push(text);
+                }
+            }
+            kind => self.push(&media(kind)),
+        }
+    }
+
+    fn push(&mut self, piece: &str) {
+        let piece = piece.trim();
+        if !self.text.is_empty() && !piece.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(piece);
+    }
+}
+
+/// The marker of a media part; nothing for what else has no text.
+fn media(kind: &PartKind) -> String {
+    let PartKind::Media {
+        media_type, name, ..
+    } = kind
+    else {
+        return String::new();
+    };
+    let marker = match media_type.split('/').next() {
+        Some("image") => "[image]",
+        Some("audio") => "[audio]",
+        Some("video") => "[video]",
+        _ => "[document]",
+    };
+    let name: Vec<&str> = name.split_whitespace().collect();
+    if name.is_empty() {
+        marker.to_owned()
+    } else {
+        format!("{marker} {}", name.join(" "))
+    }
+}
+
+/// False for a part that the provider's fields mark as ours.
+fn was_said(part: &Part) -> bool {
+    if !part.extra_json.contains(LABEL) {
+        return true;
+    }
+    let extra: Map<String, Value> = serde_json::from_str(&part.extra_json).unwrap_or_default();
+    let label = extra.get(LABEL).and_then(Value::as_str);
+    !label.is_some_and(|label| NOT_SAID.contains(&label))
+}
+
+/// A text without the blocks of recalled memories in it; nothing of a summary's text.
+fn without_memories(text: &str) -> String {
+    if text.trim_start().starts_with(SUMMARY) {
+        return String::new();
+    }
+    let (begin, end) = MEMORIES;
+    let mut rest = text;
+    let mut said = String::with_capacity(text.len());
+    while let Some((before, block)) = rest.split_once(begin) {
+        let Some((_, after)) = block.split_once(end) else {
+            break;
+        };
+        said.push_str(before);
+        rest = after;
+    }
+    said.push_str(rest);
+    said
+}
+
+/// A decision in each line.
+fn lines(decisions: &str) -> Vec<String> {
+    let lines = decisions
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
+}

@@ -1,0 +1,206 @@
+//! Turns as text.
+
+use crate::turn::MediaSource;
+
+use super::*;
+
+fn said(role: Role, kinds: Vec<PartKind>) -> Turn {
+    Turn::new(role, kinds.into_iter().map(Part::from).collect())
+}
+
+fn text_of(turn: &Turn) -> String {
+    transcript_turn(1, turn, 10).text
+}
+
+fn text(text: &str) -> PartKind {
+    PartKind::Text(text.to_owned())
+}
+
+fn result(content: &str, parts: Vec<Part>, is_error: bool) -> PartKind {
+    PartKind::ToolResult {
+        tool_use_id: "t".into(),
+        content: content.into(),
+        parts,
+        is_error,
+    }
+}
+
+fn media(media_type: &str, name: &str) -> PartKind {
+    let source = MediaSource::Uri("https://example.com/x".into());
+    PartKind::Media {
+        media_type: media_type.into(),
+        source,
+        name: name.into(),
+    }
+}
+
+#[test]
+fn a_turn_is_its_text_calls_results_and_markers() {
+    let thinking = PartKind::Thinking {
+        text: "hm".into(),
+        signature: String::new(),
+        redacted: false,
+    };
+    let call = PartKind::ToolUse {
+        id: "t".into(),
+        name: "read".into(),
+        input_json: r#"{ "path": "a b.rs" }"#.into(),
+    };
+    for (role, kinds, expected) in [
+        (
+            Role::User,
+            vec![text(" hello\n"), text(""), text("you")],
+            "hello\nyou",
+        ),
+        (
+            Role::Assistant,
+            vec![thinking, call],
+            r#"read({"path":"a b.rs"})"#,
+        ),
+        (
+            Role::User,
+            vec![text("see"), media("image/png", "")],
+            "see\n[image]",
+        ),
+        (
+            Role::User,
+            vec![media("application/pdf", "the\nplan.pdf")],
+            "[document] the plan.pdf",
+        ),
+        (
+            Role::User,
+            vec![media("audio/ogg", ""), media("", "")],
+            "[audio]\n[document]",
+        ),
+        (
+            Role::Tool,
+            vec![result("[ 1,\n {\"a\" : \" \\\" b\"}]", vec![], false)],
+            r#"[1,{"a":" \" b"}]"#,
+        ),
+        (
+            Role::Tool,
+            vec![result("[ not JSON", vec![], false)],
+            "[ not JSON",
+        ),
+        (
+            Role::Tool,
+            vec![result(
+                "",
+                vec![text("{ }").into(), media("image/gif", "").into()],
+                false,
+            )],
+            "{}\n[image]",
+        ),
+        (
+            Role::Tool,
+            vec![result("no such file", vec![], true)],
+            "failed: no such file",
+        ),
+    ] {
+        assert_eq!(text_of(&said(role, kinds)), expected);
+    }
+}
+
+#[test]
+fn calls_errors_and_decisions_are_told_apart() {
+    let input_json = r#"{ "path": "a.rs" }"#.to_owned();
+    let call = PartKind::ToolUse {
+        id: "t".into(),
+        name: "read".into(),
+        input_json,
+    };
+    let mut turn = said(Role::Assistant, vec![call]);
+    turn.metadata.insert(
+        DECISION.to_owned(),
+        "Use SQLite\n\n Keep the API ".to_owned(),
+    );
+    let heard = transcript_turn(7, &turn, 99);
+    assert_eq!(
+        (heard.seq, heard.role, heard.bytes),
+        (7, Role::Assistant, 99)
+    );
+    assert_eq!(
+        heard.calls,
+        [("read".to_owned(), r#"{ "path": "a.rs" }"#.to_owned())]
+    );
+    assert_eq!(heard.decisions, ["Use SQLite", "Keep the API"]);
+    for (content, is_error, errors) in [
+        ("bad", true, 1),
+        ("Error: user not found", false, 1),
+        ("no errors", false, 0),
+    ] {
+        let heard = transcript_turn(
+            1,
+            &said(Role::Tool, vec![result(content, vec![], is_error)]),
+            1,
+        );
+        assert_eq!(heard.errors, vec![content; errors]);
+    }
+}
+
+#[test]
+fn what_nobody_said_is_not_shown() {
+    for label in NOT_SAID {
+        let mut turn = said(Role::User, vec![text("I like tea")]);
+        turn.metadata.insert(LABEL.to_owned(), (*label).to_owned());
+        assert_eq!(text_of(&turn), "", "{label}");
+        turn.metadata.insert(LABEL.to_owned(), "trimmed".to_owned());
+        assert_eq!(text_of(&turn), "I like tea");
+        let mut part = Part::from(text("from memory"));
+        part.extra_json = format!(r#"{{"{LABEL}": "{label}"}}"#);
+        assert_eq!(
+            text_of(&Turn::new(Role::User, vec![part, text("hi").into()])),
+            "hi"
+        );
+    }
+    let block = "<recalled_memories>\n- likes tea\n</recalled_memories>";
+    for (given, shown) in [
+        (format!("{block}\nWhat do I like?"), "What do I like?"),
+        (format!("a{block}b{block}c"), "abc"),
+        (
+            "a <recalled_memories> b".to_owned(),
+            "a <recalled_memories> b",
+        ),
+        (format!("{SUMMARY}7 oldest turns ...]\nx"), ""),
+    ] {
+        assert_eq!(text_of(&said(Role::User, vec![text(&given)])), shown);
+    }
+}
+
+#[test]
+fn a_text_is_cut_into_its_sentences() {
+    for (given, expected) in [
+        ("", vec![]),
+        (
+            "One. Two? Three!  Four",
+            vec!["One.", "Two?", "Three!", "Four"],
+        ),
+        ("a\n\n b\r\nc", vec!["a", "b", "c"]),
+        (
+            "It costs 3.50 at example.com today. Yes",
+            vec!["It costs 3.50 at example.com today.", "Yes"],
+        ),
+        ("1. First. 2. Second", vec!["1. First.", "2. Second"]),
+        (
+            "Dr. Ng, e.g. on 5 May. Ok",
+            vec!["Dr. Ng, e.g. on 5 May.", "Ok"],
+        ),
+        ("你好。再见", vec!["你好。", "再见"]),
+        ("Wait... what?! Ok", vec!["Wait...", "what?!", "Ok"]),
+    ] {
+        assert_eq!(sentences(given).collect::<Vec<_>>(), expected, "{given:?}");
+    }
+    let long = "word ".repeat(1_000);
+    assert!(sentences(&long).all(|sentence| sentence.len() <= SENTENCE_BYTES));
+    assert_eq!(
+        sentences(&long)
+            .map(|sentence| sentence.len() + 1)
+            .sum::<usize>(),
+        long.len()
+    );
+    let solid = "é".repeat(2_000);
+    assert_eq!(sentences(&solid).collect::<String>(), solid);
+}
+
+/// As the documentation of `sentences` has it.
+const SENTENCE_BYTES: usize = 600;

@@ -1,0 +1,208 @@
+//! Windows: which turns the next model call sees, and why.
+//!
+//! A window is the system prompt, the anchor, pinned turns and a tail. Until it would use
+//! more than the `watermark` of its budget it only grows at its end, so that what was sent
+//! before stays the same to the byte and a provider's cache holds. Then a **cut** is made,
+//! which goes down to the `floor`; see [`choose`]. All that is decided, how results are
+//! shown included, is decided at a cut and kept until the next one.
+//!
+//! Nothing here counts text or decodes a turn but at a cut: between two of them a window is
+//! additions over counts that were made once.
+
+mod block;
+mod choose;
+mod content;
+mod counts;
+mod cut;
+mod items;
+mod memory;
+mod plan;
+mod reduce;
+mod report;
+mod salience;
+mod tail_starts;
+#[cfg(test)]
+mod tests;
+mod trim;
+mod words;
+
+use std::sync::Arc;
+
+use crate::budget::Budget;
+use crate::limits::Limits;
+use crate::turn::Turn;
+
+pub use counts::ScaleId;
+pub use cut::{Cut, CutKey, Excerpt, How, Reduced, Shown};
+pub use items::Overheads;
+pub use memory::{SavedCut, Windows};
+pub use plan::{Window, WindowTurn, overheads};
+pub use report::{Blocks, Omission, OmissionReason, Report};
+pub use words::LABEL;
+pub(crate) use words::labelled;
+
+/// Asks for a window. Tokens are as they are counted: without the factor.
+pub struct Ask<'a> {
+    /// The model profile's name.
+    pub model: &'a str,
+    /// The budget it has, for the report.
+    pub model_budget: Budget,
+    /// How to choose turns.
+    pub policy: Policy,
+    /// What the window may use, as the provider counts.
+    pub input_budget: u64,
+    /// The same as counted here, less the margin.
+    pub budget: u64,
+    /// What it uses beside the turns: system prompt, tools, what the bot adds, memories.
+    pub fixed: u64,
+    /// What of that is kept free for the block of memories behind the turns.
+    pub memories: u64,
+    /// Tells that from another system prompt and other tools.
+    pub fixed_digest: u64,
+    /// By what counts are multiplied to get what the provider charges.
+    pub factor: f64,
+    /// How far that may be off, as a share.
+    pub margin: f64,
+    /// What an operator decided.
+    pub settings: &'a WindowSettings,
+    /// The limits of the history.
+    pub limits: &'a Limits,
+    /// What turns are counted on.
+    pub scale: ScaleId,
+    /// Tokens of what memoird itself says.
+    pub overheads: Overheads,
+    /// Counts a turn.
+    pub weigh: &'a dyn Fn(&Turn) -> u64,
+    /// Reads and writes content.
+    pub codec: Codec,
+    /// True when what is decided applies to the next window as well.
+    pub keep: bool,
+    /// When results are shown in other words before anything is summarized; `None` where
+    /// nothing is.
+    pub soft: Option<SoftMark>,
+}
+
+/// When a window is large enough for a compaction, in percent of its budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoftMark {
+    /// From here on.
+    pub watermark_percent: u8,
+    /// Down to here.
+    pub floor_percent: u8,
+}
+
+/// Reads and writes the content of turns, whose encoding the rules do not know.
+#[derive(Clone, Copy, Debug)]
+pub struct Codec {
+    /// Decodes a turn; `None` when it is damaged.
+    pub open: fn(&[u8]) -> Option<Turn>,
+    /// Encodes a turn with its seq.
+    pub seal: fn(Turn, u64) -> Arc<[u8]>,
+}
+
+impl Ask<'_> {
+    /// A cut is made above so many tokens.
+    fn watermark(&self) -> u64 {
+        percent(self.budget, self.settings.watermark_percent)
+    }
+
+    /// A cut goes down to so many tokens.
+    fn floor(&self) -> u64 {
+        percent(self.budget, self.settings.floor_percent)
+    }
+
+    /// The tokens from which on results are shown in other words, and down to which that has
+    /// to lead.
+    fn soft(&self) -> Option<(u64, u64)> {
+        let soft = self.soft?;
+        let of = |share| percent(self.budget, share);
+        Some((of(soft.watermark_percent), of(soft.floor_percent)))
+    }
+
+    /// Counted tokens as the provider may charge them at most: with the margin, so that what
+    /// does not fit is more than the input budget.
+    fn at_most(&self, tokens: u64) -> u64 {
+        let most = u128::from(tokens) * u128::from(self.input_budget);
+        u64::try_from(most.div_ceil(u128::from(self.budget.max(1)))).unwrap_or(u64::MAX)
+    }
+
+    /// Counted tokens as the provider charges them.
+    #[allow(clippy::cast_possible_truncation)]
+    fn shown(&self, tokens: u64) -> u64 {
+        if self.factor == 1.0 {
+            tokens
+        } else {
+            (tokens as f64 * self.factor) as u64
+        }
+    }
+}
+
+pub(crate) fn percent(whole: u64, percent: u8) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+}
+
+/// How a window chooses its turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Policy {
+    /// The last turns and nothing else: gives up the anchor and the stable prefix.
+    SlidingWindow {
+        /// How many, at least 1.
+        turns: u32,
+    },
+    /// System prompt, anchor and the last turns.
+    HeadTail {
+        /// At most so many turns of the tail; 0: as many as the budget holds.
+        turns: u32,
+    },
+    /// System prompt, anchor and as many of the last turns as the budget holds.
+    TokenBudget,
+    /// The same, but the least important units of the middle leave first.
+    Salience,
+}
+
+/// What an operator decides of windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowSettings {
+    /// How a window chooses its turns where the call does not say.
+    pub policy: Policy,
+    /// A cut is made when a window would use more of its budget, in percent: 1 to 100.
+    pub watermark_percent: u8,
+    /// A cut leaves at most so much of the budget in use, in percent: less than the
+    /// watermark.
+    pub floor_percent: u8,
+    /// Results that a later call of the same tool with the same arguments made old are
+    /// replaced by a line.
+    pub supersede: bool,
+    /// A result of more tokens is trimmed at a cut; 0: none is.
+    pub trim_over_tokens: u32,
+    /// What is left of it at its head.
+    pub trim_head_tokens: u32,
+    /// What is left of it at its tail.
+    pub trim_tail_tokens: u32,
+}
+
+impl Default for WindowSettings {
+    fn default() -> Self {
+        Self {
+            policy: Policy::HeadTail { turns: 0 },
+            watermark_percent: 100,
+            floor_percent: 50,
+            supersede: true,
+            trim_over_tokens: 2_000,
+            trim_head_tokens: 500,
+            trim_tail_tokens: 250,
+        }
+    }
+}
+
+impl Policy {
+    /// Its name in the configuration and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SlidingWindow { .. } => "sliding_window",
+            Self::HeadTail { .. } => "head_tail",
+            Self::TokenBudget => "token_budget",
+            Self::Salience => "salience",
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Where a tail may begin without tearing a unit apart, and what each place makes of the
+//! window.
+
+use crate::history::TurnRecord;
+use crate::turn::Role;
+
+use super::Ask;
+use super::block::Block;
+use super::cut::Cut;
+use super::items::Composer;
+
+/// What a tail that begins at `seq` makes of the window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TailStart {
+    pub(super) seq: u64,
+    /// Tokens of the window.
+    pub(super) tokens: u64,
+    /// Of these, tokens reserved for lines where turns are left out.
+    pub(super) lines: u64,
+}
+
+/// Where a tail may begin, from the end on.
+pub(super) struct TailStarts<'a, I> {
+    composer: &'a Composer<'a>,
+    made: &'a Cut,
+    /// The turn that is said now, with what it must travel with.
+    unit: &'a [u64],
+    tail: I,
+    /// True as long as the tail may be empty: what is said now stands apart from it.
+    may_be_empty: bool,
+    tokens: u64,
+    lines: u64,
+    /// The oldest turn that some turn so far must travel with.
+    oldest_mate: u64,
+    /// Turns and encoded bytes that the caps count, at the last place.
+    pub(super) turns: u64,
+    pub(super) bytes: u64,
+    /// True when an exchange begins at the last place.
+    pub(super) at_exchange: bool,
+}
+
+impl<'a> TailStarts<'a, ()> {
+    pub(super) fn new(
+        composer: &'a Composer<'a>,
+        made: &'a Cut,
+        unit: &'a [u64],
+        ask: &Ask<'_>,
+    ) -> TailStarts<'a, impl Iterator<Item = &'a TurnRecord> + use<'a>> {
+        let view = composer.view;
+        let tail = view.tail_from(made.seq);
+        let anchor = view.anchor().map(|anchor| anchor.seq);
+        // Where it does not outlive the cut, the anchor is a turn like any other.
+        let plain = view.anchor().filter(|_| !composer.with_anchor);
+        let plain_seq = plain.map_or(0, |anchor| anchor.seq);
+        let older = tail.clone().filter(move |record| record.seq < plain_seq);
+        let newer = view.tail_from(made.seq.max(plain_seq)).rev();
+        let newest = tail.clone().next_back();
+        let mut starts = TailStarts {
+            composer,
+            made,
+            unit,
+            tail: newer.chain(plain).chain(older.rev()),
+            may_be_empty: newest.is_none_or(|newest| !unit.contains(&newest.seq)),
+            tokens: ask.fixed,
+            lines: 0,
+            oldest_mate: u64::MAX,
+            turns: 0,
+            bytes: 0,
+            at_exchange: false,
+        };
+        let held = tail
+            .filter(|record| view.is_kept(record))
+            .map(|record| record.seq);
+        let apart = composer.apart(made);
+        let apart = apart.iter().filter(|record| {
+            let stays =
+                view.is_kept(record) || view.apart.iter().any(|apart| apart.seq == record.seq);
+            stays && plain.is_none_or(|anchor| anchor.seq != record.seq || view.is_kept(anchor))
+        });
+        let mut always: Vec<u64> = apart.map(|record| record.seq).chain(held).collect();
+        always.extend(unit);
+        always.sort_unstable();
+        always.dedup();
+        starts.lines = composer.overheads.elision * (always.len() as u64 + 1);
+        starts.tokens += starts.lines + composer.block.map_or(0, Block::tokens);
+        for record in always.iter().filter_map(|&seq| view.record(seq)) {
+            starts.tokens += composer.shown_tokens(made, record);
+            if Some(record.seq) != anchor {
+                starts.turns += 1;
+                starts.bytes += record.content.len() as u64;
+            }
+        }
+        starts
+    }
+}
+
+impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
+    /// The next place, with the tail from there to the end.
+    pub(super) fn next(&mut self) -> Option<TailStart> {
+        if std::mem::take(&mut self.may_be_empty) {
+            self.at_exchange = true;
+            let (tokens, lines) = (self.tokens, self.lines);
+            return Some(TailStart {
+                seq: self.composer.view.last_seq + 1,
+                tokens,
+                lines,
+            });
+        }
+        loop {
+            let record = self.tail.next()?;
+            let is_always = self.composer.view.is_kept(record) || self.unit.contains(&record.seq);
+            if !is_always {
+                // The caps count what is left out as well.
+                self.turns += 1;
+                self.bytes += record.content.len() as u64;
+                if self.made.leaves_out(record.seq) {
+                    continue;
+                }
+                self.tokens += self.composer.shown_tokens(self.made, record);
+                if let Some(oldest) = record.mates().min() {
+                    self.oldest_mate = self.oldest_mate.min(oldest);
+                }
+            }
+            if self.oldest_mate >= record.seq {
+                self.at_exchange = record.role == Role::User && record.answers().is_empty();
+                let (tokens, lines) = (self.tokens, self.lines);
+                return Some(TailStart {
+                    seq: record.seq,
+                    tokens,
+                    lines,
+                });
+            }
+        }
+    }
+}

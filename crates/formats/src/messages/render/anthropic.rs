@@ -1,0 +1,230 @@
+//! Anthropic's messages. User and assistant take turns, results stand first in the user's
+//! message, and the system prompt is told apart.
+
+mod conversation;
+mod given;
+
+use std::mem;
+
+use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
+use serde_json::{Map, Value, json};
+
+use super::extra::{add, object};
+use super::ids::Ids;
+use super::media::{Kind, Media, Source};
+use super::pieces::{Piece, Pieces, ToolResult};
+use super::{Parts, RenderOptions};
+use conversation::{Content, Conversation, Message};
+
+const FORMAT: MessageFormat = MessageFormat::Anthropic;
+
+/// What the provider takes in one request.
+const CACHE_MARKS_MAX: usize = 4;
+
+pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
+    let ids = Ids::new(FORMAT, turns);
+    let leading = turns
+        .iter()
+        .take_while(|turn| turn.role == Role::System)
+        .count();
+    let (head, rest) = turns.split_at(leading);
+    let own = (!options.system.is_empty()).then(|| options.system.to_owned());
+    let texts: Vec<String> = own
+        .into_iter()
+        .chain(head.iter().flat_map(|t| texts(t, &ids)))
+        .collect();
+    let marks = cache_marks(turns, leading, options.cache_after);
+
+    let mut conversation = Conversation::default();
+    conversation.ends.resize(leading, 0);
+    for (index, turn) in rest.iter().enumerate() {
+        let index = leading + index;
+        let given = (turn.format == Some(FORMAT))
+            .then(|| given::message(turn))
+            .flatten();
+        let message = match given {
+            Some((content, fields)) => Some(given_message(turn.role, content, fields)),
+            None => translate(turn, &ids),
+        };
+        let behind_gap = options.behind_gap.contains(&index);
+        conversation.push(message, behind_gap, marks.contains(&index));
+    }
+    let (messages, ends) = conversation.finish();
+    (texts.join("\n\n"), messages, ends)
+}
+
+/// The last turns to cache after, as many as the turns' own marks leave room for.
+fn cache_marks(turns: &[Turn], leading: usize, cache_after: &[usize]) -> Vec<usize> {
+    let has_message = |index: &usize| (leading..turns.len()).contains(index);
+    let mut marks: Vec<usize> = cache_after.iter().copied().filter(has_message).collect();
+    marks.sort_unstable();
+    marks.dedup();
+    if marks.is_empty() {
+        return marks;
+    }
+    let ours = turns
+        .iter()
+        .filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
+    let is_marked = |json: &str| json.contains("\"cache_control\"");
+    let count = |part: &Part| {
+        let inner = match &part.kind {
+            PartKind::ToolResult { parts, .. } => &parts[..],
+            _ => &[],
+        };
+        let extras = inner.iter().chain([part]).map(|part| &part.extra_json);
+        extras.filter(|json| is_marked(json)).count()
+    };
+    let theirs: usize = ours.flat_map(|turn| &turn.parts).map(count).sum();
+    let room = CACHE_MARKS_MAX.saturating_sub(theirs);
+    marks.split_off(marks.len().saturating_sub(room))
+}
+
+/// The texts of a system turn.
+fn texts(turn: &Turn, ids: &Ids<'_>) -> Vec<String> {
+    let pieces = Pieces::read(turn, FORMAT, ids);
+    let text = |piece| match piece {
+        Piece::Text(text, _) => Some(text.into_owned()),
+        _ => None,
+    };
+    pieces.rest.into_iter().filter_map(text).collect()
+}
+
+fn given_message(role: Role, content: Value, fields: Map<String, Value>) -> Message {
+    let content = match content {
+        Value::String(text) => Content::Text(text),
+        Value::Array(blocks) => Content::Blocks(blocks),
+        _ => Content::Blocks(Vec::new()),
+    };
+    Message::given(said_by(role), content, fields)
+}
+
+fn said_by(role: Role) -> &'static str {
+    match role {
+        Role::Assistant => "assistant",
+        Role::User | Role::Tool | Role::System => "user",
+    }
+}
+
+fn translate(turn: &Turn, ids: &Ids<'_>) -> Option<Message> {
+    if turn.role == Role::System {
+        let text = texts(turn, ids).join("\n\n");
+        let text = (!text.is_empty()).then(|| format!("[system] {text}"))?;
+        let block = conversation::text_block(text).into();
+        return Some(Message::translated("user", vec![block], Map::new()));
+    }
+    let Pieces {
+        fields,
+        results,
+        mut rest,
+        ..
+    } = Pieces::read(turn, FORMAT, ids);
+    if turn.role == Role::Assistant {
+        rest.iter_mut().for_each(trim_end);
+    }
+    let mut blocks: Vec<Value> = results.into_iter().map(result).collect();
+    blocks.extend(rest.into_iter().map(block));
+    (!blocks.is_empty()).then(|| Message::translated(said_by(turn.role), blocks, fields))
+}
+
+/// The model goes on from the last text of its own, which must not end in white space. All
+/// are trimmed: which one is last changes from call to call.
+fn trim_end(piece: &mut Piece<'_>) {
+    if let Piece::Text(text, _) = piece {
+        let length = text.trim_end().len();
+        if length < text.len() {
+            text.to_mut().truncate(length);
+        }
+    }
+}
+
+fn block(piece: Piece<'_>) -> Value {
+    let (mut block, fields) = match piece {
+        Piece::Text(text, fields) => (conversation::text_block(text.into_owned()), fields),
+        Piece::Media(media, fields) => (
+            media_block(&media).unwrap_or_else(|| conversation::text_block(media.label())),
+            fields,
+        ),
+        Piece::ToolUse(call, fields) => {
+            let input = call.input();
+            let block = object([
+                ("type", "tool_use".into()),
+                ("id", call.id.into()),
+                ("name", call.name.into()),
+                ("input", input),
+            ]);
+            (block, fields)
+        }
+        Piece::Thinking(thinking, fields) => (thinking_block(thinking), fields),
+        Piece::Whole(block) => (block, Map::new()),
+    };
+    add(&mut block, fields);
+    block.into()
+}
+
+fn thinking_block(thinking: &PartKind) -> Map<String, Value> {
+    match thinking {
+        PartKind::Thinking {
+            text,
+            redacted: true,
+            ..
+        } => object([
+            ("type", "redacted_thinking".into()),
+            ("data", text.as_str().into()),
+        ]),
+        PartKind::Thinking {
+            text, signature, ..
+        } => object([
+            ("type", "thinking".into()),
+            ("thinking", text.as_str().into()),
+            ("signature", signature.as_str().into()),
+        ]),
+        _ => Map::new(),
+    }
+}
+
+fn result(result: ToolResult<'_>) -> Value {
+    let mut content = result.content;
+    let content = match &mut content[..] {
+        [Piece::Text(text, fields)] if fields.is_empty() => mem::take(text).into(),
+        _ => content.into_iter().map(block).collect(),
+    };
+    let mut block = object([
+        ("type", "tool_result".into()),
+        ("tool_use_id", result.id.into()),
+        ("content", content),
+    ]);
+    if result.is_error {
+        block.insert("is_error".to_owned(), true.into());
+    }
+    add(&mut block, result.fields);
+    block.into()
+}
+
+/// What this provider takes of media; `None` where it takes nothing.
+fn media_block(media: &Media<'_>) -> Option<Map<String, Value>> {
+    let source = match (&media.source, media.kind, media.media_type) {
+        (_, Kind::Audio, _) | (Source::Elsewhere, ..) => return None,
+        (
+            Source::Base64(data),
+            Kind::Image,
+            media_type @ ("image/jpeg" | "image/png" | "image/gif" | "image/webp"),
+        )
+        | (Source::Base64(data), Kind::Document, media_type @ "application/pdf") => {
+            json!({ "type": "base64", "media_type": media_type, "data": data })
+        }
+        (Source::Base64(_), Kind::Image, _) => return None,
+        (Source::Base64(_), Kind::Document, _) => {
+            json!({ "type": "text", "media_type": "text/plain", "data": media.text()? })
+        }
+        (Source::Url(url), ..) => json!({ "type": "url", "url": url }),
+        (Source::File(id), ..) => json!({ "type": "file", "file_id": id }),
+    };
+    if media.kind == Kind::Image {
+        return Some(object([("type", "image".into()), ("source", source)]));
+    }
+    let mut block = object([("type", "document".into()), ("source", source)]);
+    if !media.name.is_empty() {
+        block.insert("title".to_owned(), media.name.into());
+    }
+    Some(block)
+}

@@ -1,0 +1,239 @@
+//! Messages put together so that the provider takes them: user and assistant take turns,
+//! the user begins, results stand first, nothing is empty, and thinking ends no message.
+//! Messages that came in this format are left as they are, also beside each other, unless
+//! what was between them is left out: then it is not the bot who put them there.
+
+use std::mem;
+
+use serde_json::{Map, Value};
+
+use crate::messages::render::extra::{add, object};
+
+/// Said in the user's stead where the model began.
+const LEAD_IN: &str = "(The conversation begins with the assistant.)";
+
+/// A message's content.
+#[derive(Debug)]
+pub(super) enum Content {
+    Text(String),
+    Blocks(Vec<Value>),
+}
+
+/// A message, with those of the same role that were joined to it.
+#[derive(Debug)]
+pub(super) struct Message {
+    role: &'static str,
+    content: Content,
+    fields: Map<String, Value>,
+    /// Blocks up to here came in as they are.
+    given_blocks: usize,
+    /// All of it came in as it is.
+    given: bool,
+    /// The last that was joined to it came in as it is.
+    ends_given: bool,
+}
+
+/// The messages so far.
+#[derive(Default)]
+pub(super) struct Conversation {
+    messages: Vec<Message>,
+    /// For each turn, how many messages there are up to its end.
+    pub(super) ends: Vec<usize>,
+}
+
+impl Content {
+    fn take(&mut self) -> Self {
+        mem::replace(self, Self::Blocks(Vec::new()))
+    }
+
+    fn into_blocks(self) -> Vec<Value> {
+        match self {
+            Self::Text(text) if text.is_empty() => Vec::new(),
+            Self::Text(text) => vec![text_block(text).into()],
+            Self::Blocks(blocks) => blocks,
+        }
+    }
+}
+
+/// A text as a block.
+pub(super) fn text_block(text: String) -> Map<String, Value> {
+    object([("type", "text".into()), ("text", text.into())])
+}
+
+impl Message {
+    /// A message as it came in.
+    pub(super) fn given(role: &'static str, content: Content, fields: Map<String, Value>) -> Self {
+        let given_blocks = usize::MAX;
+        Self {
+            role,
+            content,
+            fields,
+            given_blocks,
+            given: true,
+            ends_given: true,
+        }
+    }
+
+    /// A message made of a turn that came in otherwise; not empty. It has a list, because
+    /// it may grow, and what was sent of it shall still be its beginning.
+    pub(super) fn translated(
+        role: &'static str,
+        blocks: Vec<Value>,
+        fields: Map<String, Value>,
+    ) -> Self {
+        let content = Content::Blocks(blocks);
+        Self {
+            role,
+            content,
+            fields,
+            given_blocks: 0,
+            given: false,
+            ends_given: false,
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        let (given, ends_given) = (self.given, other.ends_given);
+        add(&mut self.fields, other.fields);
+        let mut blocks = self.content.take().into_blocks();
+        let before = blocks.len();
+        blocks.extend(other.content.into_blocks());
+        let after = blocks.len();
+        self.content = Content::Blocks(blocks);
+        if ends_given {
+            self.given_blocks = after;
+        } else if given {
+            self.given_blocks = before;
+        }
+        (self.given, self.ends_given) = (false, ends_given);
+    }
+
+    /// Puts it in the order that the provider takes, once nothing more is joined to it.
+    /// False when nothing is left.
+    fn close(&mut self) -> bool {
+        let Content::Blocks(blocks) = &mut self.content else {
+            return true;
+        };
+        if self.given {
+            return true;
+        }
+        while blocks.len() > self.given_blocks && blocks.last().is_some_and(is_thinking) {
+            blocks.pop();
+        }
+        if self.role == "user" {
+            blocks.sort_by_key(|block| !is(block, "tool_result"));
+        }
+        !blocks.is_empty()
+    }
+
+    /// Lets the provider cache up to its last block that may say so.
+    fn mark(&mut self) -> bool {
+        match &mut self.content {
+            Content::Text(text) if text.trim().is_empty() => false,
+            Content::Text(text) => {
+                let mut block = text_block(mem::take(text));
+                mark(&mut block);
+                self.content = Content::Blocks(vec![block.into()]);
+                true
+            }
+            Content::Blocks(blocks) => {
+                let block = blocks.iter_mut().rev().find(|block| takes_mark(block));
+                block.and_then(Value::as_object_mut).map(mark).is_some()
+            }
+        }
+    }
+
+    fn into_value(self) -> Value {
+        let content = match self.content {
+            Content::Text(text) => text.into(),
+            Content::Blocks(blocks) => blocks.into(),
+        };
+        let mut message = object([("role", self.role.into()), ("content", content)]);
+        add(&mut message, self.fields);
+        message.into()
+    }
+}
+
+fn is(block: &Value, kind: &str) -> bool {
+    block.get("type").is_some_and(|name| name == kind)
+}
+
+fn is_thinking(block: &Value) -> bool {
+    is(block, "thinking") || is(block, "redacted_thinking")
+}
+
+fn takes_mark(block: &Value) -> bool {
+    let text = block.get("text").and_then(Value::as_str);
+    !is_thinking(block) && text.is_none_or(|text| !text.trim().is_empty())
+}
+
+fn mark(block: &mut Map<String, Value>) {
+    let ephemeral = object([("type", "ephemeral".into())]);
+    block.entry("cache_control").or_insert(ephemeral.into());
+}
+
+impl Conversation {
+    /// Puts the message of the next turn, if it makes one.
+    pub(super) fn push(&mut self, message: Option<Message>, behind_gap: bool, cache_after: bool) {
+        let marked = match message {
+            None => false,
+            Some(mut message) => {
+                let marked = cache_after && message.mark();
+                self.put(message, behind_gap);
+                marked
+            }
+        };
+        if cache_after && !marked {
+            // What could be marked is further up.
+            self.messages
+                .iter_mut()
+                .rev()
+                .find_map(|message| message.mark().then_some(()));
+        }
+        self.ends.push(self.messages.len());
+    }
+
+    fn put(&mut self, message: Message, behind_gap: bool) {
+        while let Some(last) = self.messages.last_mut() {
+            let are_given = last.ends_given && message.ends_given;
+            if last.role == message.role && (behind_gap || !are_given) {
+                last.join(message);
+                return;
+            }
+            if last.close() {
+                break;
+            }
+            self.drop_last();
+        }
+        self.messages.push(message);
+    }
+
+    fn drop_last(&mut self) {
+        self.messages.pop();
+        let count = self.messages.len();
+        for end in self.ends.iter_mut().rev().take_while(|end| **end > count) {
+            *end = count;
+        }
+    }
+
+    /// The messages and the ends of the turns.
+    pub(super) fn finish(mut self) -> (Vec<Value>, Vec<usize>) {
+        if self.messages.last_mut().is_some_and(|last| !last.close()) {
+            self.drop_last();
+            // What is last now was closed when the next one came.
+        }
+        let mut messages: Vec<Value> = self.messages.into_iter().map(Message::into_value).collect();
+        if messages
+            .first()
+            .is_some_and(|first| first["role"] == "assistant")
+        {
+            let lead_in =
+                Message::translated("user", vec![text_block(LEAD_IN.into()).into()], Map::new());
+            messages.insert(0, lead_in.into_value());
+            for end in self.ends.iter_mut().filter(|end| **end > 0) {
+                *end += 1;
+            }
+        }
+        (messages, self.ends)
+    }
+}

@@ -1,0 +1,116 @@
+//! A message of Anthropic's, given back.
+
+use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
+use serde_json::{Map, Value};
+
+use crate::messages::render::extra::{Extra, add, object};
+use crate::messages::render::given::{self, base64, content, result_content, uri};
+
+/// The content of the message that gave this turn, and what is left of it.
+pub(super) fn message(turn: &Turn) -> Option<(Value, Map<String, Value>)> {
+    if !matches!(turn.role, Role::User | Role::Assistant) {
+        return None;
+    }
+    let mut rest = Extra::read(&turn.extra_json).rest;
+    let mark = rest.shift_remove("content");
+    let parts: Vec<&Part> = turn.parts.iter().collect();
+    let content = content(mark.as_ref(), &parts, block)??;
+    (!content.is_null()).then_some((content, rest))
+}
+
+fn block(part: &Part, extra: Extra) -> Option<Value> {
+    let mut block = match &part.kind {
+        PartKind::Text(_) => return given::part(part, extra, "text", &[]),
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        } => object([
+            ("type", "tool_use".into()),
+            ("id", id.as_str().into()),
+            ("name", name.as_str().into()),
+            ("input", serde_json::from_str(input_json).ok()?),
+        ]),
+        PartKind::ToolResult { .. } => return result(part, extra),
+        PartKind::Thinking {
+            text,
+            redacted: true,
+            ..
+        } => object([
+            ("type", "redacted_thinking".into()),
+            ("data", text.as_str().into()),
+        ]),
+        PartKind::Thinking {
+            text, signature, ..
+        } => {
+            let mut block = object([
+                ("type", "thinking".into()),
+                ("thinking", text.as_str().into()),
+            ]);
+            if !extra.lacks("signature") {
+                block.insert("signature".to_owned(), signature.as_str().into());
+            }
+            block
+        }
+        PartKind::Media {
+            media_type, source, ..
+        } => return media(extra, media_type, source),
+    };
+    add(&mut block, extra.rest);
+    Some(block.into())
+}
+
+fn result(part: &Part, mut extra: Extra) -> Option<Value> {
+    let PartKind::ToolResult {
+        tool_use_id,
+        content,
+        parts,
+        is_error,
+    } = &part.kind
+    else {
+        return None;
+    };
+    let mut block = object([
+        ("type", "tool_result".into()),
+        ("tool_use_id", tool_use_id.as_str().into()),
+    ]);
+    let mark = extra.rest.shift_remove("content");
+    if !(extra.lacks("content") && content.is_empty() && parts.is_empty()) {
+        let content = result_content(mark.as_ref(), content, parts, inner_block)?;
+        block.insert("content".to_owned(), content);
+    }
+    if *is_error {
+        block.insert("is_error".to_owned(), true.into());
+    }
+    add(&mut block, extra.rest);
+    Some(block.into())
+}
+
+fn inner_block(part: &Part, extra: Extra) -> Option<Value> {
+    match part.kind {
+        PartKind::Text(_) | PartKind::Media { .. } => block(part, extra),
+        _ => None,
+    }
+}
+
+fn media(mut extra: Extra, media_type: &str, source: &MediaSource) -> Option<Value> {
+    let kind = extra
+        .rest
+        .get("source")
+        .and_then(|source| source.get("type"));
+    match kind.and_then(Value::as_str)? {
+        "base64" => {
+            // The part's label is empty where the object's own was too long for it.
+            extra.fill(&["source", "data"], base64(media_type, source)?)?;
+        }
+        "text" => {
+            let MediaSource::Data(data) = source else {
+                return None;
+            };
+            extra.fill(&["source", "data"], str::from_utf8(data).ok()?)?;
+        }
+        "url" => extra.fill(&["source", "url"], uri(source)?)?,
+        _ => extra.fill(&["source", "file_id"], uri(source)?)?,
+    }
+    Some(extra.rest.into())
+}

@@ -1,0 +1,68 @@
+//! Content lists as both of OpenAI's formats have them; they differ in the name of a text
+//! and in what they take of media.
+
+use serde_json::{Map, Value};
+
+use super::extra::{add, object};
+use super::media::Media;
+use super::pieces::Piece;
+
+/// What one of the formats takes in a content list.
+pub(super) struct ListFormat {
+    /// The type of a text.
+    pub(super) text_type: &'static str,
+    /// What it takes of media; `None` where it takes nothing.
+    pub(super) media_part: fn(&Media<'_>) -> Option<Map<String, Value>>,
+}
+
+impl ListFormat {
+    /// A message of these pieces, unless it would have none.
+    pub(super) fn message(
+        &self,
+        role: &str,
+        parts: Vec<Value>,
+        fields: Map<String, Value>,
+    ) -> Option<Value> {
+        if parts.is_empty() {
+            return None;
+        }
+        let mut message = object([("role", role.into()), ("content", self.content(parts))]);
+        add(&mut message, fields);
+        Some(message.into())
+    }
+
+    /// A list of parts; a lone text needs none.
+    pub(super) fn content(&self, mut parts: Vec<Value>) -> Value {
+        if let [Value::Object(part)] = &mut parts[..]
+            && part.len() == 2
+            && part.get("type").is_some_and(|kind| kind == self.text_type)
+            && let Some(text @ Value::String(_)) = part.get_mut("text")
+        {
+            return text.take();
+        }
+        parts.into()
+    }
+
+    /// The texts and media of these pieces.
+    pub(super) fn parts(&self, pieces: Vec<Piece<'_>>) -> Vec<Value> {
+        let part = |piece| {
+            let (mut part, fields) = match piece {
+                Piece::Text(text, fields) => (self.text(text.into_owned()), fields),
+                Piece::Media(media, fields) => {
+                    let part = (self.media_part)(&media);
+                    (part.unwrap_or_else(|| self.text(media.label())), fields)
+                }
+                Piece::Whole(part) => (part, Map::new()),
+                Piece::ToolUse(..) | Piece::Thinking(..) => return None,
+            };
+            add(&mut part, fields);
+            Some(part.into())
+        };
+        pieces.into_iter().filter_map(part).collect()
+    }
+
+    /// A text as a part.
+    pub(super) fn text(&self, text: String) -> Map<String, Value> {
+        object([("type", self.text_type.into()), ("text", text.into())])
+    }
+}

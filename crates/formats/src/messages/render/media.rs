@@ -1,0 +1,205 @@
+//! Media on the way from one provider to another: what it is and where its content is,
+//! in words that all of them share.
+
+use std::borrow::Cow;
+
+use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind};
+use serde_json::Value;
+
+use super::extra::Extra;
+use crate::base64;
+
+/// What a line says of media that has no name: this much of its URL.
+const LABEL_CHARS_MAX: usize = 200;
+
+/// What a provider must know to show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Image,
+    Audio,
+    Document,
+}
+
+/// Where the content is.
+#[derive(Debug)]
+pub(super) enum Source<'a> {
+    /// Here.
+    Base64(Cow<'a, str>),
+    /// On the web.
+    Url(&'a str),
+    /// With this provider, under an id.
+    File(&'a str),
+    /// Where this provider does not find it.
+    Elsewhere,
+}
+
+/// An image, a document, a sound.
+#[derive(Debug)]
+pub(super) struct Media<'a> {
+    pub(super) kind: Kind,
+    /// Empty where nobody said.
+    pub(super) media_type: &'a str,
+    pub(super) source: Source<'a>,
+    /// Empty where nobody said.
+    pub(super) name: &'a str,
+}
+
+impl<'a> Media<'a> {
+    /// Reads a media part that came in one format, to be shown in another.
+    pub(super) fn read(
+        part: &'a Part,
+        extra: &Extra,
+        from: Option<MessageFormat>,
+        to: MessageFormat,
+    ) -> Option<Self> {
+        let PartKind::Media {
+            media_type,
+            source,
+            name,
+        } = &part.kind
+        else {
+            return None;
+        };
+        let (source, told) = match source {
+            MediaSource::Data(data) => (Source::Base64(base64::encode(data).into()), ""),
+            MediaSource::Uri(uri) => match data_url(uri) {
+                Some((told, data)) => (Source::Base64(data.into()), told),
+                None if is_web(uri) => (Source::Url(uri), ""),
+                None if uri.starts_with("data:") => (Source::Elsewhere, ""),
+                None if holds_raw_base64(extra) => (Source::Base64(uri.into()), ""),
+                None if shares_files(from, to) => (Source::File(uri), ""),
+                None => (Source::Elsewhere, ""),
+            },
+        };
+        let media_type = if media_type.is_empty() {
+            told
+        } else {
+            media_type.as_str()
+        };
+        // The name that many programs give it, and that no provider takes.
+        let media_type = if media_type == "image/jpg" {
+            "image/jpeg"
+        } else {
+            media_type
+        };
+        let kind = kind(media_type, extra, &part.kind);
+        let source = match source {
+            Source::Base64(data) if data.is_empty() => Source::Elsewhere,
+            source => source,
+        };
+        Some(Self {
+            kind,
+            media_type,
+            source,
+            name,
+        })
+    }
+
+    /// The line that stands for it where the provider does not take it.
+    pub(super) fn label(&self) -> String {
+        let kind = match self.kind {
+            Kind::Image => "image",
+            Kind::Audio => "audio",
+            Kind::Document => "document",
+        };
+        let said = match self.source {
+            _ if !self.name.is_empty() => self.name,
+            Source::Url(url) => url,
+            _ => self.media_type,
+        };
+        let said: String = said.chars().take(LABEL_CHARS_MAX).collect();
+        match said.split_whitespace().collect::<Vec<_>>().join(" ") {
+            said if said.is_empty() => format!("[{kind}]"),
+            said => format!("[{kind}: {said}]"),
+        }
+    }
+
+    /// The content as a URL, where its type is known.
+    pub(super) fn url(&self) -> Option<String> {
+        match &self.source {
+            Source::Base64(data) if !self.media_type.is_empty() => {
+                Some(format!("data:{};base64,{data}", self.media_type))
+            }
+            Source::Url(url) => Some((*url).to_owned()),
+            _ => None,
+        }
+    }
+
+    /// The text of a document that is text.
+    pub(super) fn text(&self) -> Option<String> {
+        match &self.source {
+            Source::Base64(data) if self.media_type.starts_with("text/") => {
+                String::from_utf8(base64::decode(data)?).ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// The name that a provider wants of a file.
+    pub(super) fn file_name(&self) -> &'a str {
+        if self.name.is_empty() {
+            "document"
+        } else {
+            self.name
+        }
+    }
+}
+
+/// The media type and the content of a URL that holds it.
+fn data_url(uri: &str) -> Option<(&str, &str)> {
+    let (head, data) = uri.strip_prefix("data:")?.split_once(',')?;
+    let head = head.strip_suffix(";base64")?;
+    Some((head.split(';').next().unwrap_or_default(), data))
+}
+
+fn is_web(uri: &str) -> bool {
+    uri.starts_with("https://") || uri.starts_with("http://")
+}
+
+/// True for OpenAI's files whose data has no head that says what it is.
+fn holds_raw_base64(extra: &Extra) -> bool {
+    let inner = extra
+        .rest
+        .get("file")
+        .and_then(Value::as_object)
+        .unwrap_or(&extra.rest);
+    inner.get("file_data").is_some_and(Value::is_string)
+}
+
+/// True when an id of a file means the same to both.
+fn shares_files(from: Option<MessageFormat>, to: MessageFormat) -> bool {
+    let is_anthropic = |format| format == MessageFormat::Anthropic;
+    from.is_none_or(|from| is_anthropic(from) == is_anthropic(to))
+}
+
+fn kind(media_type: &str, extra: &Extra, part: &PartKind) -> Kind {
+    let of_web = |uri: &str| {
+        let path = uri.split(['?', '#']).next().unwrap_or_default();
+        let ending = path
+            .rsplit('.')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase();
+        match ending.as_str() {
+            "png" | "jpg" | "jpeg" | "gif" | "webp" => Kind::Image,
+            "mp3" | "wav" | "ogg" | "m4a" => Kind::Audio,
+            _ => Kind::Document,
+        }
+    };
+    match (media_type.split('/').next(), extra.kind(), part) {
+        (_, Some("image_url" | "input_image" | "image"), _) => Kind::Image,
+        (_, Some("input_audio"), _) => Kind::Audio,
+        (_, Some("file" | "input_file" | "document"), _) => Kind::Document,
+        (Some("image"), ..) => Kind::Image,
+        (Some("audio"), ..) => Kind::Audio,
+        (
+            Some(""),
+            _,
+            PartKind::Media {
+                source: MediaSource::Uri(uri),
+                ..
+            },
+        ) => of_web(uri),
+        _ => Kind::Document,
+    }
+}

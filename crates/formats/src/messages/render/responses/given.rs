@@ -1,0 +1,226 @@
+//! Items of OpenAI's responses, given back.
+
+use memoird_core::turn::{Part, PartKind, Role, Turn};
+use serde_json::{Map, Value};
+
+use crate::messages::render::extra::{Extra, add, fill, object};
+use crate::messages::render::given::{self, Hollow, WritePart, content, result_content};
+use crate::messages::responses::INPUTS;
+
+const HOLLOWS: &[Hollow] = &[
+    Hollow::text("input_text", &[&["text"]]),
+    Hollow::text("output_text", &[&["text"]]),
+    Hollow::text("text", &[&["text"]]),
+    Hollow::text("refusal", &[&["refusal"]]),
+    Hollow::uri("input_image", &[&["image_url"], &["file_id"]]),
+    Hollow::uri("input_file", &[&["file_data"], &["file_url"], &["file_id"]]),
+    Hollow::AUDIO,
+];
+
+/// The items that gave this turn.
+pub(super) fn items(turn: &Turn) -> Option<Vec<Value>> {
+    let Extra { rest, mut ours } = Extra::read(&turn.extra_json);
+    match (ours.shift_remove("items"), turn.role) {
+        (Some(Value::Array(items)), role) => by_items(role, items, &turn.parts),
+        (Some(_), _) => None,
+        (None, role @ (Role::User | Role::System)) => {
+            let parts: Vec<&Part> = turn.parts.iter().collect();
+            Some(vec![message(role, rest, &parts)?])
+        }
+        (None, Role::Tool) => turn.parts.iter().map(single).collect(),
+        (None, Role::Assistant) => plain(rest, &turn.parts),
+    }
+}
+
+/// A run whose parts tell its items: the text and media are one message.
+fn plain(rest: Map<String, Value>, parts: &[Part]) -> Option<Vec<Value>> {
+    let is_said = |part: &Part| matches!(part.kind, PartKind::Text(_) | PartKind::Media { .. });
+    let mut rest = Some(rest);
+    let mut items = Vec::new();
+    for run in parts.chunk_by(|one, next| is_said(one) && is_said(next)) {
+        if is_said(&run[0]) {
+            items.push(message(
+                Role::Assistant,
+                rest.take()?,
+                &run.iter().collect::<Vec<_>>(),
+            )?);
+        } else {
+            items.push(single(&run[0])?);
+        }
+    }
+    Some(items)
+}
+
+/// A run of which each item is told.
+fn by_items(role: Role, told: Vec<Value>, mut parts: &[Part]) -> Option<Vec<Value>> {
+    let mut items = Vec::with_capacity(told.len());
+    for mut item in told {
+        if item.is_null() {
+            let (part, more) = parts.split_first()?;
+            parts = more;
+            items.push(match (&part.kind, role) {
+                (PartKind::Text(text), _) if text.is_empty() => {
+                    Extra::read(&part.extra_json).rest.into()
+                }
+                _ => single(part)?,
+            });
+            continue;
+        }
+        let count = usize::try_from(item.get(0)?.as_u64()?).ok()?;
+        let Value::Object(rest) = item.get_mut(1)?.take() else {
+            return None;
+        };
+        let (said, more) = parts.split_at_checked(count)?;
+        parts = more;
+        items.push(message(
+            role,
+            Extra::of(rest).rest,
+            &said.iter().collect::<Vec<_>>(),
+        )?);
+    }
+    let is_placeholder = |part: &Part| Extra::read(&part.extra_json).is_placeholder();
+    parts.iter().all(is_placeholder).then_some(items)
+}
+
+fn message(role: Role, mut rest: Map<String, Value>, parts: &[&Part]) -> Option<Value> {
+    let (role, write): (_, WritePart) = match role {
+        Role::User => ("user", input_part),
+        Role::System => ("system", input_part),
+        Role::Assistant => ("assistant", output_part),
+        Role::Tool => return None,
+    };
+    let role = rest.shift_remove("role").unwrap_or_else(|| role.into());
+    let content = content(rest.shift_remove("content").as_ref(), parts, write)??;
+    if content.is_null() {
+        return None;
+    }
+    let mut message = match rest.shift_remove("type") {
+        Some(kind) => object([("type", kind)]),
+        None => Map::new(),
+    };
+    message.extend([("role".to_owned(), role), ("content".to_owned(), content)]);
+    add(&mut message, rest);
+    Some(message.into())
+}
+
+/// An item that is one part.
+fn single(part: &Part) -> Option<Value> {
+    let mut extra = Extra::read(&part.extra_json);
+    let kind = extra.rest.get("type").cloned();
+    let kind = kind.as_ref().and_then(Value::as_str);
+    let mut item = match &part.kind {
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        } => {
+            let (kind, input) = match kind {
+                None => ("function_call", "arguments"),
+                Some("custom_tool_call") => ("custom_tool_call", "input"),
+                Some(_) => return other_call(extra, id, input_json),
+            };
+            object([
+                ("type", kind.into()),
+                ("call_id", id.as_str().into()),
+                ("name", name.as_str().into()),
+                (input, input_json.as_str().into()),
+            ])
+        }
+        PartKind::ToolResult { is_error: true, .. } => return None,
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            ..
+        } => {
+            let kind = match kind {
+                None => "function_call_output",
+                Some("custom_tool_call_output") => "custom_tool_call_output",
+                // A shortened one is given whole: only the provider's own object will do.
+                Some(_) => {
+                    extra.fill(&["call_id"], tool_use_id)?;
+                    return Some(extra.rest.into());
+                }
+            };
+            let mark = extra.rest.shift_remove("output");
+            let output = result_content(mark.as_ref(), content, parts, input_part)?;
+            object([
+                ("type", kind.into()),
+                ("call_id", tool_use_id.as_str().into()),
+                ("output", output),
+            ])
+        }
+        PartKind::Thinking {
+            text,
+            signature,
+            redacted,
+        } => {
+            kind?;
+            return reasoning(extra, text, signature, *redacted);
+        }
+        PartKind::Text(_) | PartKind::Media { .. } => return None,
+    };
+    add(&mut item, extra.rest);
+    Some(item.into())
+}
+
+/// A call of another kind that the bot itself answers.
+fn other_call(mut extra: Extra, id: &str, input_json: &str) -> Option<Value> {
+    extra.fill(&["call_id"], id)?;
+    if !input_json.is_empty() {
+        let is_taken = |name: &&&str| extra.rest.get(**name).is_some_and(|it| !it.is_null());
+        let name = *INPUTS.iter().find(is_taken)?;
+        *extra.rest.get_mut(name)? = serde_json::from_str(input_json).ok()?;
+    }
+    Some(extra.rest.into())
+}
+
+fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> Option<Value> {
+    let (mut left, sealed) = if redacted {
+        ("", text)
+    } else {
+        (text, signature)
+    };
+    let bytes = extra.ours.get("bytes").and_then(Value::as_array);
+    let mut bytes = bytes.into_iter().flatten().filter_map(Value::as_u64);
+    for list in ["summary", "content"] {
+        let pieces = extra.rest.get_mut(list).and_then(Value::as_array_mut);
+        for hole in pieces
+            .into_iter()
+            .flatten()
+            .filter_map(|piece| piece.get_mut("text"))
+        {
+            if !hole.is_string() {
+                continue;
+            }
+            let end = match bytes.next() {
+                Some(bytes) => usize::try_from(bytes).ok()?,
+                None => left.len(),
+            };
+            let (piece, more) = left.split_at_checked(end)?;
+            fill(hole, piece)?;
+            left = more;
+        }
+    }
+    if !left.is_empty() {
+        return None;
+    }
+    if extra
+        .rest
+        .get("encrypted_content")
+        .is_some_and(Value::is_string)
+    {
+        extra.fill(&["encrypted_content"], sealed)?;
+    } else if !sealed.is_empty() {
+        return None;
+    }
+    Some(extra.rest.into())
+}
+
+fn input_part(part: &Part, extra: Extra) -> Option<Value> {
+    given::part(part, extra, "input_text", HOLLOWS)
+}
+
+fn output_part(part: &Part, extra: Extra) -> Option<Value> {
+    given::part(part, extra, "output_text", HOLLOWS)
+}

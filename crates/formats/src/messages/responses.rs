@@ -1,0 +1,320 @@
+//! OpenAI's responses: the `input` item array. What the model did in a row, reasoning,
+//! messages and calls, is one turn, so that no window parts what belongs together.
+//! <https://platform.openai.com/docs/api-reference/responses/create>
+
+use std::mem;
+
+use memoird_core::error::CoreError;
+use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
+use serde_json::{Map, Value, json};
+
+use super::content::{ReadPart, at_least_one};
+use super::fields::{Fields, JsonPath, OURS, extra};
+use super::openai::{audio, by_field};
+
+const FORMAT: MessageFormat = MessageFormat::OpenAiResponses;
+
+/// A run of this many parts ends where it can, so that a turn's own limit is not met.
+const RUN_PARTS_MAX: usize = 64;
+
+/// Calls of other kinds that the bot itself answers, each with an item of the kind and
+/// `_output`.
+const ANSWERED_CALLS: [&str; 3] = ["computer_call", "shell_call", "apply_patch_call"];
+
+/// Where such a call says what shall be done: the first of these that is not null.
+pub(super) const INPUTS: [&str; 3] = ["action", "actions", "operation"];
+
+/// What an item is.
+enum Item {
+    /// A turn by itself.
+    Turn(Turn),
+    /// A message of the model: its parts and what is left of it.
+    Message(Vec<Part>, Map<String, Value>),
+    /// Something else of the model's that is one part.
+    Part(Part),
+    /// The same, of a kind that memoird has no word for.
+    Opaque(Part),
+}
+
+/// What the model did in a row.
+#[derive(Default)]
+struct Run {
+    parts: Vec<Part>,
+    /// For each item the parts and the rest of a message, or none: one part is the item.
+    items: Vec<Option<(usize, Map<String, Value>)>>,
+    /// It has an item that cannot be told from a part of a message.
+    opaque: bool,
+    /// It has a call.
+    calls: bool,
+}
+
+/// Reads all items.
+pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
+    let mut turns = Vec::new();
+    let mut run = Run::default();
+    for (index, mut value) in items.into_iter().enumerate() {
+        match item(Fields::of_item(
+            JsonPath::Item(&JsonPath::Messages, index),
+            &mut value,
+        )?)? {
+            Item::Turn(turn) => {
+                turns.extend(run.end());
+                turns.push(turn);
+            }
+            other => {
+                if run.is_long_before(&other) {
+                    turns.extend(run.end());
+                }
+                run.push(other);
+            }
+        }
+    }
+    turns.extend(run.end());
+    Ok(turns)
+}
+
+impl Run {
+    /// Reasoning is never parted from what follows it, nor a call from its parallel ones.
+    fn is_long_before(&self, item: &Item) -> bool {
+        let reasons = matches!(
+            item,
+            Item::Part(Part {
+                kind: PartKind::Thinking { .. },
+                ..
+            })
+        );
+        reasons && !self.calls && self.parts.len() >= RUN_PARTS_MAX
+    }
+
+    fn push(&mut self, item: Item) {
+        let (part, opaque) = match item {
+            Item::Turn(_) => return,
+            Item::Message(parts, rest) => {
+                self.items.push(Some((parts.len(), rest)));
+                self.parts.extend(parts);
+                return;
+            }
+            Item::Part(part) => (part, false),
+            Item::Opaque(part) => (part, true),
+        };
+        self.opaque |= opaque;
+        self.calls |= matches!(part.kind, PartKind::ToolUse { .. });
+        self.items.push(None);
+        self.parts.push(part);
+    }
+
+    /// The turn so far, if there is one.
+    fn end(&mut self) -> Option<Turn> {
+        let run = mem::take(self);
+        if run.items.is_empty() {
+            return None;
+        }
+        let extra_json = if run.is_plain() {
+            run.items
+                .iter()
+                .flatten()
+                .next()
+                .map(|(_, rest)| extra(rest))
+                .unwrap_or_default()
+        } else {
+            let items = run
+                .items
+                .into_iter()
+                .map(|message| message.map_or(Value::Null, |m| json!(m)));
+            json!({ OURS: { "items": items.collect::<Value>() } }).to_string()
+        };
+        let parts = at_least_one(run.parts);
+        Some(Turn {
+            extra_json,
+            format: Some(FORMAT),
+            ..Turn::new(Role::Assistant, parts)
+        })
+    }
+
+    /// True when the parts themselves tell the items.
+    fn is_plain(&self) -> bool {
+        let mut messages = self.items.iter().flatten();
+        let first_has_parts = messages.next().is_none_or(|(parts, _)| *parts > 0);
+        !self.opaque && (first_has_parts || self.items.len() == 1) && messages.next().is_none()
+    }
+}
+
+fn item(mut item: Fields<'_>) -> Result<Item, CoreError> {
+    let kind = match item.get("type") {
+        None if item.get("role").is_some() => return message(item),
+        // A reference to an item may leave out that it is one.
+        None | Some(Value::Null) if item.get("id").is_some_and(Value::is_string) => {
+            return Ok(Item::Opaque(item.into_opaque_part()));
+        }
+        _ => item.text("type")?.to_owned(),
+    };
+    match kind.as_str() {
+        "message" => message(item),
+        "reasoning" => {
+            let thinking = reasoning(&mut item);
+            Ok(Item::Part(item.into_part(thinking)))
+        }
+        "function_call" => {
+            item.remove("type");
+            call(item, "arguments")
+        }
+        "custom_tool_call" => call(item, "input"),
+        "function_call_output" => {
+            item.remove("type");
+            output(item)
+        }
+        "custom_tool_call_output" => output(item),
+        kind => Ok(other(item, kind)),
+    }
+}
+
+fn message(mut message: Fields<'_>) -> Result<Item, CoreError> {
+    let name = message.take_text("role")?;
+    let (role, read): (_, ReadPart) = match name.as_str() {
+        "user" => (Role::User, input_part),
+        "system" => (Role::System, input_part),
+        "developer" => {
+            message.leave("role", name);
+            (Role::System, input_part)
+        }
+        "assistant" => (Role::Assistant, output_part),
+        unknown => {
+            let known = "user, assistant, system or developer";
+            return Err(message.path("role").unknown(unknown, known));
+        }
+    };
+    let parts = message.take_content_required("content", read)?.into_parts();
+    Ok(match role {
+        Role::Assistant => Item::Message(parts, message.into_rest()),
+        role => Item::Turn(message.into_turn(FORMAT, role, at_least_one(parts))),
+    })
+}
+
+fn call(mut call: Fields<'_>, input: &'static str) -> Result<Item, CoreError> {
+    let id = call.take_text("call_id")?;
+    let name = call.take_text("name")?;
+    let input_json = call.take_text(input)?;
+    Ok(Item::Part(call.into_part(PartKind::ToolUse {
+        id,
+        name,
+        input_json,
+    })))
+}
+
+fn output(mut output: Fields<'_>) -> Result<Item, CoreError> {
+    let id = output.take_text("call_id")?;
+    let content = output.take_content_required("output", input_part)?;
+    Ok(Item::Turn(tool_turn(
+        output.into_part(content.into_result(id, false)),
+    )))
+}
+
+/// An item of any other kind, kept whole. The ids of calls that the bot answers are
+/// read, because a window must not part them from their answers.
+fn other(mut item: Fields<'_>, kind: &str) -> Item {
+    let answer = kind.strip_suffix("_output");
+    if ANSWERED_CALLS.contains(&answer.unwrap_or(kind))
+        && let Ok(id) = item.hollow_text("call_id")
+    {
+        return if answer.is_some() {
+            let (content, parts) = (String::new(), Vec::new());
+            let result = PartKind::ToolResult {
+                tool_use_id: id,
+                content,
+                parts,
+                is_error: false,
+            };
+            Item::Turn(tool_turn(item.into_part(result)))
+        } else {
+            let input = INPUTS
+                .iter()
+                .find(|name| item.get(name).is_some_and(|it| !it.is_null()));
+            let input_json = match input.and_then(|name| item.replace(name, "")) {
+                Some(input) => input.to_string(),
+                None => String::new(),
+            };
+            let name = kind.to_owned();
+            Item::Part(item.into_part(PartKind::ToolUse {
+                id,
+                name,
+                input_json,
+            }))
+        };
+    }
+    let part = item.into_opaque_part();
+    // What the bot answers is no turn of the model's.
+    if answer.is_none() && kind != "mcp_approval_response" {
+        return Item::Opaque(part);
+    }
+    let extra_json = json!({ OURS: { "items": [null] } }).to_string();
+    Item::Turn(Turn {
+        extra_json,
+        ..tool_turn(part)
+    })
+}
+
+fn tool_turn(part: Part) -> Turn {
+    Turn {
+        format: Some(FORMAT),
+        ..Turn::new(Role::Tool, vec![part])
+    }
+}
+
+/// The texts of a reasoning's summary and content become one; how long each was is left.
+fn reasoning(item: &mut Fields<'_>) -> PartKind {
+    let (mut text, mut bytes) = (String::new(), Vec::new());
+    for list in ["summary", "content"] {
+        for piece in item.objects_mut(list) {
+            if let Some(Value::String(piece)) = piece.get_mut("text") {
+                bytes.push(piece.len());
+                text.push_str(&mem::take(piece));
+            }
+        }
+    }
+    let sealed = item.hollow_text("encrypted_content");
+    match (bytes.len(), sealed) {
+        (0, Ok(data)) => PartKind::Thinking {
+            text: data,
+            signature: String::new(),
+            redacted: true,
+        },
+        (pieces, sealed) => {
+            if pieces > 1 {
+                item.leave_ours("bytes", json!(bytes));
+            }
+            let signature = sealed.unwrap_or_default();
+            PartKind::Thinking {
+                text,
+                signature,
+                redacted: false,
+            }
+        }
+    }
+}
+
+fn input_part(part: Fields<'_>) -> Result<Part, CoreError> {
+    read_part(part, "input_text")
+}
+
+fn output_part(part: Fields<'_>) -> Result<Part, CoreError> {
+    read_part(part, "output_text")
+}
+
+fn read_part(mut part: Fields<'_>, usual_text: &str) -> Result<Part, CoreError> {
+    let kind = match part.text("type")? {
+        usual if usual == usual_text => {
+            part.remove("type");
+            Some(PartKind::Text(part.take_text("text")?))
+        }
+        "input_text" | "output_text" | "text" => Some(PartKind::Text(part.hollow_text("text")?)),
+        "refusal" => Some(PartKind::Text(part.hollow_text("refusal")?)),
+        "input_image" => by_field(&mut part, &["image_url", "file_id"])?,
+        "input_file" => by_field(&mut part, &["file_data", "file_url", "file_id"])?,
+        "input_audio" => Some(audio(part.inside("input_audio")?)?),
+        _ => None,
+    };
+    Ok(match kind {
+        Some(kind) => part.into_part(kind),
+        None => part.into_opaque_part(),
+    })
+}

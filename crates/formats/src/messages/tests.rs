@@ -1,0 +1,377 @@
+//! What is read can be given back, and what cannot be read is refused with its place.
+
+mod across;
+mod fixtures;
+mod native;
+mod responses;
+
+use memoird_core::limits::Limits;
+use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind, Role, Turn};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::{Value, json};
+
+use super::{RenderOptions, Rendered, parse};
+use MessageFormat::{Anthropic, OpenAi, OpenAiResponses};
+
+fn read(format: MessageFormat, messages: &Value) -> Vec<Turn> {
+    parse(format, &messages.to_string()).unwrap_or_else(|error| panic!("{messages}: {error}"))
+}
+
+fn render(format: MessageFormat, turns: &[Turn]) -> Rendered {
+    super::render(format, turns, &RenderOptions::default())
+}
+
+/// The message array of these turns.
+fn give(format: MessageFormat, turns: &[Turn]) -> Value {
+    let Rendered {
+        messages_json,
+        ends,
+        ..
+    } = render(format, turns);
+    let messages: Value = serde_json::from_str(&messages_json).unwrap();
+    assert!(ends.is_sorted() && ends.len() == turns.len(), "{ends:?}");
+    assert_eq!(
+        ends.last().copied().unwrap_or(0),
+        messages.as_array().unwrap().len()
+    );
+    messages
+}
+
+/// The same, without what is said before an assistant that came first.
+fn give_back(format: MessageFormat, turns: &[Turn]) -> Value {
+    let mut messages = give(format, turns);
+    if format == Anthropic
+        && turns
+            .first()
+            .is_some_and(|turn| turn.role == Role::Assistant)
+    {
+        messages.as_array_mut().unwrap().remove(0);
+    }
+    messages
+}
+
+fn refusal(format: MessageFormat, messages: &str) -> String {
+    parse(format, messages).unwrap_err().to_string()
+}
+
+fn fixtures() -> Vec<(MessageFormat, Value)> {
+    let openai = fixtures::openai()
+        .into_iter()
+        .map(|message| (OpenAi, message));
+    let anthropic = fixtures::anthropic()
+        .into_iter()
+        .map(|message| (Anthropic, message));
+    let responses = responses::items()
+        .into_iter()
+        .map(|item| (OpenAiResponses, item));
+    openai.chain(anthropic).chain(responses).collect()
+}
+
+#[test]
+fn what_was_read_can_be_given_back() {
+    for (format, message) in fixtures() {
+        let messages = json!([message]);
+        let turns = read(format, &messages);
+        assert_eq!(give_back(format, &turns), messages, "{turns:?}");
+        turns[0].check(0, &Limits::default()).unwrap();
+    }
+    for (format, all) in [
+        (OpenAi, fixtures::openai()),
+        (Anthropic, fixtures::anthropic()),
+        (OpenAiResponses, responses::items()),
+    ] {
+        let all = Value::Array(all);
+        assert_eq!(give_back(format, &read(format, &all)), all);
+        assert_eq!(read(format, &json!([])), []);
+    }
+}
+
+#[test]
+fn different_messages_give_different_turns() {
+    let all = fixtures();
+    let turns: Vec<_> = all
+        .iter()
+        .map(|(format, one)| (format, read(*format, &json!([one]))))
+        .collect();
+    for (i, one) in turns.iter().enumerate() {
+        for (j, other) in turns.iter().enumerate().skip(i + 1) {
+            assert_ne!(one, other, "{} and {}", all[i].1, all[j].1);
+        }
+    }
+}
+
+#[test]
+fn a_plain_message_leaves_nothing() {
+    let messages = json!([
+        { "role": "system", "content": "Be brief." },
+        { "role": "user", "content": "" },
+        { "role": "assistant", "content": "Let me see.", "tool_calls": [{
+            "id": "c1", "type": "function",
+            "function": { "name": "weather", "arguments": "{\"city\": \"Oslo\" " },
+        }] },
+        { "role": "tool", "tool_call_id": "c1", "content": "rain" },
+    ]);
+    let text = |text: &str| Part::from(PartKind::Text(text.into()));
+    let call = PartKind::ToolUse {
+        id: "c1".into(),
+        name: "weather".into(),
+        input_json: "{\"city\": \"Oslo\" ".into(),
+    };
+    let result = PartKind::ToolResult {
+        tool_use_id: "c1".into(),
+        content: "rain".into(),
+        parts: vec![],
+        is_error: false,
+    };
+    let turn = |role, parts| Turn {
+        format: Some(OpenAi),
+        ..Turn::new(role, parts)
+    };
+    let turns = vec![
+        turn(Role::System, vec![text("Be brief.")]),
+        turn(Role::User, vec![text("")]),
+        turn(Role::Assistant, vec![text("Let me see."), call.into()]),
+        turn(Role::Tool, vec![result.into()]),
+    ];
+    assert_eq!(read(OpenAi, &messages), turns);
+}
+
+#[test]
+fn blocks_become_parts() {
+    let messages = json!([{ "role": "user", "content": [
+        { "type": "tool_result", "tool_use_id": "t1", "is_error": true, "content": [
+            { "type": "image", "source":
+                { "type": "base64", "media_type": "image/png", "data": "AAEC" } },
+        ] },
+        { "type": "redacted_thinking", "data": "EroB" },
+    ] }]);
+    let image = Part {
+        kind: PartKind::Media {
+            media_type: "image/png".into(),
+            source: MediaSource::Uri("data:image/png;base64,AAEC".into()),
+            name: String::new(),
+        },
+        extra_json:
+            r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":""}}"#
+                .into(),
+    };
+    let result = Part {
+        kind: PartKind::ToolResult {
+            tool_use_id: "t1".into(),
+            content: String::new(),
+            parts: vec![image],
+            is_error: true,
+        },
+        extra_json: r#"{"content":[]}"#.into(),
+    };
+    let redacted = PartKind::Thinking {
+        text: "EroB".into(),
+        signature: String::new(),
+        redacted: true,
+    };
+    let turn = Turn {
+        extra_json: r#"{"content":[]}"#.into(),
+        format: Some(Anthropic),
+        ..Turn::new(Role::User, vec![result, redacted.into()])
+    };
+    assert_eq!(read(Anthropic, &messages), [turn]);
+}
+
+#[test]
+fn numbers_and_key_order_stay_exact() {
+    let input = r#"{"z":1.10,"a":123456789012345678901234567890,"m":[1E400,-0.0]}"#;
+    let block = format!(r#"{{"type":"tool_use","id":"1","name":"f","input":{input}}}"#);
+    let message = format!(r#"[{{"role":"assistant","content":[{block}]}}]"#);
+    let turns = parse(Anthropic, &message).unwrap();
+    let PartKind::ToolUse { input_json, .. } = &turns[0].parts[0].kind else {
+        panic!("{turns:?}")
+    };
+    assert_eq!(input_json, &input.replace("1E400", "1e+400"));
+}
+
+#[test]
+fn labels_too_long_for_a_part_stay_in_the_extra() {
+    let long = "x".repeat(2_000);
+    let source = json!({ "type": "base64", "media_type": long, "data": "AA==" });
+    let blocks = json!([{ "type": "document", "title": long, "source": source }]);
+    let messages = json!([{ "role": "user", "content": blocks }]);
+    let turns = read(Anthropic, &messages);
+    turns[0].check(0, &Limits::default()).unwrap();
+    assert_eq!(give(Anthropic, &turns), messages);
+}
+
+#[test]
+fn what_came_beside_each_other_is_joined_only_where_something_is_left_out_between() {
+    let messages = json!([
+        {"role": "user", "content": "one"},
+        {"role": "user", "content": "two"},
+        {"role": "assistant", "content": "three"},
+    ]);
+    let turns = read(Anthropic, &messages);
+    let given = |behind_gap: &[usize]| -> Value {
+        let options = RenderOptions {
+            behind_gap,
+            ..RenderOptions::default()
+        };
+        let rendered = super::render(Anthropic, &turns, &options);
+        assert_eq!(rendered.ends.len(), 3);
+        serde_json::from_str(&rendered.messages_json).unwrap()
+    };
+    assert_eq!(given(&[]), messages);
+    assert_eq!(given(&[2]), messages);
+    let both = json!([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]);
+    let joined =
+        json!([{"role": "user", "content": both}, {"role": "assistant", "content": "three"}]);
+    assert_eq!(given(&[1]), joined);
+}
+
+#[test]
+fn a_refusal_names_the_place() {
+    for (messages, problem) in fixtures::OPENAI_REFUSED {
+        assert_eq!(
+            refusal(OpenAi, messages),
+            format!("messages_json{problem}"),
+            "{messages}"
+        );
+    }
+    for (messages, problem) in fixtures::ANTHROPIC_REFUSED {
+        assert_eq!(
+            refusal(Anthropic, messages),
+            format!("messages_json{problem}"),
+            "{messages}"
+        );
+    }
+    for (messages, problem) in responses::REFUSED {
+        let text = refusal(OpenAiResponses, messages);
+        assert_eq!(text, format!("messages_json{problem}"), "{messages}");
+    }
+}
+
+#[test]
+fn a_refusal_bounds_what_it_repeats() {
+    let long = "r\u{e9}".repeat(10_000);
+    let messages = json!([{ "role": long, "content": "secret" }]).to_string();
+    let text = refusal(OpenAi, &messages);
+    assert!(
+        text.len() < 250 && text.contains("user") && !text.contains("secret"),
+        "{text}"
+    );
+}
+
+#[test]
+fn deep_nesting_is_refused_and_just_not_too_deep_is_kept() {
+    let nested = |depth: usize| {
+        let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+        format!(r#"[{{"role":"user","content":"x","extra":{open}{close}}}]"#)
+    };
+    let text = refusal(OpenAi, &nested(200_000));
+    assert!(
+        text.starts_with("messages_json: nested deeper than 128 levels at line 1"),
+        "{text}"
+    );
+    let deepest = (1..200)
+        .rev()
+        .map(nested)
+        .find(|text| parse(OpenAi, text).is_ok())
+        .unwrap();
+    let value: Value = serde_json::from_str(&deepest).unwrap();
+    assert_eq!(give(OpenAi, &read(OpenAi, &value)), value);
+}
+
+/// Any JSON, with names that the formats themselves use.
+fn anything() -> impl Strategy<Value = Value> {
+    let name = select(vec![
+        "memoird",
+        "type",
+        "content",
+        "absent",
+        "placeholder",
+        "id",
+        "x",
+        "",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        select(vec!["", "text", "file", "custom", "memoird", "content"]).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 12, 4, move |inner| {
+        let object = prop::collection::vec((name.clone(), inner.clone()), 0..4);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(Value::from),
+            object.prop_map(|fields| fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()),
+        ]
+    })
+}
+
+/// Where objects and lists stand in a value.
+fn containers(value: &Value, place: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(i, item)| {
+                containers(item, &format!("{place}/{i}"), found);
+            });
+        }
+        Value::Object(fields) => {
+            // Only names without the characters that a pointer escapes are in use here.
+            fields.iter().for_each(|(name, item)| {
+                containers(item, &format!("{place}/{name}"), found);
+            });
+        }
+        _ => return,
+    }
+    found.push(place.to_owned());
+}
+
+/// Adds, replaces or removes something somewhere.
+fn edit(messages: &mut Value, place: Index, item: Index, remove: bool, name: &str, value: Value) {
+    let mut found = Vec::new();
+    containers(messages, "", &mut found);
+    match messages
+        .pointer_mut(&found[place.index(found.len())])
+        .unwrap()
+    {
+        Value::Array(items) if items.is_empty() || !remove => items.push(value),
+        Value::Array(items) => drop(items.remove(item.index(items.len()))),
+        Value::Object(fields) if remove && !fields.is_empty() => {
+            let name = fields.keys().nth(item.index(fields.len())).unwrap().clone();
+            fields.shift_remove(&name);
+        }
+        Value::Object(fields) if item.index(2) == 0 && !fields.is_empty() => {
+            let nth = item.index(fields.len());
+            *fields.values_mut().nth(nth).unwrap() = value;
+        }
+        Value::Object(fields) => drop(fields.insert(name.to_owned(), value)),
+        _ => unreachable!(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Whatever is done to a good message, it is refused or given back as it is.
+    #[test]
+    fn nothing_is_lost_and_nothing_panics(
+        (format, message) in select(fixtures()),
+        edits in prop::collection::vec(
+            (any::<Index>(), any::<Index>(), any::<bool>(),
+             select(vec!["memoird", "type", "content", "index", "tool_calls", "signature", "summary"]),
+             anything()),
+            1..4,
+        ),
+    ) {
+        let mut messages = json!([message]);
+        for (place, item, remove, name, value) in edits {
+            edit(&mut messages, place, item, remove, name, value);
+        }
+        if let Ok(turns) = parse(format, &messages.to_string()) {
+            for other in [OpenAi, OpenAiResponses, Anthropic] {
+                let translated = give(other, &turns);
+                prop_assert_eq!(give_back(other, &read(other, &translated)), translated);
+            }
+            prop_assert_eq!(give_back(format, &turns), messages);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! From one provider to another: what a message becomes where it did not come from.
+
+use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind, Role, Turn};
+use serde_json::{Value, json};
+
+use super::{Anthropic, OpenAi, OpenAiResponses, give, read, render};
+use crate::messages::RenderOptions;
+
+const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
+
+/// Reads in one format, gives in another.
+fn across(from: MessageFormat, to: MessageFormat, messages: &Value) -> Value {
+    give(to, &read(from, messages))
+}
+
+/// A user's message of these parts.
+fn user(parts: &Value) -> Value {
+    json!([{ "role": "user", "content": parts }])
+}
+
+/// What is said in a message that may grow.
+fn said(role: &str, text: &str) -> Value {
+    json!({ "role": role, "content": [{ "type": "text", "text": text }] })
+}
+
+#[test]
+fn a_conversation_with_calls_goes_everywhere() {
+    let call = |id: &str| {
+        json!({ "id": id, "type": "function",
+            "function": { "name": "weather", "arguments": "{\"city\": \"Oslo\"}" } })
+    };
+    let openai = json!([
+        { "role": "system", "content": "Be brief." },
+        { "role": "user", "content": "Weather?" },
+        { "role": "assistant", "content": null, "tool_calls": [call("c.1"), call("c2")] },
+        { "role": "tool", "tool_call_id": "c.1", "content": "rain" },
+        { "role": "tool", "tool_call_id": "c2", "content": "sun" },
+        { "role": "system", "content": "Be kind." },
+        { "role": "assistant", "content": "Rain." },
+    ]);
+    let use_of = |id: &str| json!({ "type": "tool_use", "id": id, "name": "weather", "input": { "city": "Oslo" } });
+    let result = |id: &str, content: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": content });
+    let mapped = "c_1_f6db3a190db79b1f";
+    let anthropic = json!([
+        said("user", "Weather?"),
+        { "role": "assistant", "content": [use_of(mapped), use_of("c2")] },
+        { "role": "user", "content": [
+            result(mapped, "rain"), result("c2", "sun"),
+            { "type": "text", "text": "[system] Be kind." },
+        ] },
+        said("assistant", "Rain."),
+    ]);
+    let turns = read(OpenAi, &openai);
+    assert_eq!(give(Anthropic, &turns), anthropic);
+    let rendered = render(Anthropic, &turns);
+    assert_eq!(
+        (rendered.system.as_str(), rendered.ends),
+        ("Be brief.", vec![0, 1, 2, 3, 3, 3, 4])
+    );
+
+    let call = |id: &str| {
+        json!({ "type": "function_call", "call_id": id, "name": "weather",
+            "arguments": "{\"city\": \"Oslo\"}" })
+    };
+    let output = |id: &str, output: &str| json!({ "type": "function_call_output", "call_id": id, "output": output });
+    let responses = json!([
+        { "role": "system", "content": "Be brief." },
+        { "role": "user", "content": "Weather?" },
+        call("c.1"), call("c2"), output("c.1", "rain"), output("c2", "sun"),
+        { "role": "system", "content": "Be kind." },
+        { "role": "assistant", "content": "Rain." },
+    ]);
+    assert_eq!(give(OpenAiResponses, &turns), responses);
+    assert_eq!(render(OpenAiResponses, &turns).ends, [1, 2, 4, 5, 6, 7, 8]);
+    assert_eq!(across(OpenAiResponses, OpenAi, &responses), openai);
+}
+
+#[test]
+fn what_has_no_word_elsewhere_is_left_out() {
+    let reasoning = json!({ "type": "reasoning", "id": "r", "encrypted_content": "g",
+        "summary": [{ "type": "summary_text", "text": "why" }] });
+    let thinking = json!({ "type": "thinking", "thinking": "why", "signature": "s" });
+    let hi = json!({ "role": "user", "content": "hi" });
+    let no = json!({ "role": "assistant", "content": "No." });
+    let refusal = json!([{ "type": "refusal", "refusal": "No." }]);
+    let cases = [
+        (OpenAiResponses, json!([hi, reasoning, no])),
+        (
+            OpenAiResponses,
+            json!([hi, { "type": "web_search_call", "id": "w" }, no]),
+        ),
+        (
+            OpenAiResponses,
+            json!([hi, { "type": "message", "role": "assistant", "id": "m",
+            "content": [{ "type": "output_text", "text": "No.", "annotations": [] }] }]),
+        ),
+        (
+            OpenAi,
+            json!([hi, { "role": "assistant", "content": refusal }]),
+        ),
+        (
+            OpenAi,
+            json!([hi, { "role": "assistant", "content": "No.", "reasoning": "why" }]),
+        ),
+        (
+            OpenAi,
+            json!([hi, { "role": "assistant", "content": "" }, no]),
+        ),
+        (
+            Anthropic,
+            json!([hi, { "role": "assistant", "content": [
+            thinking, { "type": "server_tool_use", "id": "s", "name": "n", "input": {} },
+            { "type": "text", "text": "No.", "cache_control": { "type": "ephemeral" } },
+        ] }]),
+        ),
+        (
+            Anthropic,
+            json!([hi, { "role": "assistant", "content": [] }, no]),
+        ),
+    ];
+    for (from, messages) in cases {
+        for to in [OpenAi, OpenAiResponses, Anthropic]
+            .into_iter()
+            .filter(|to| *to != from)
+        {
+            let expected = match to {
+                Anthropic => json!([said("user", "hi"), said("assistant", "No.")]),
+                _ => json!([hi, no]),
+            };
+            assert_eq!(
+                across(from, to, &messages),
+                expected,
+                "{messages} in {to:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn media_is_said_as_each_provider_takes_it() {
+    let web = "https://example.org/a.png";
+    let pdf = "data:application/pdf;base64,JVBERi0=";
+    let image = |url: &str| json!({ "type": "image_url", "image_url": { "url": url } });
+    let input_image =
+        |url: &str| json!({ "type": "input_image", "detail": "auto", "image_url": url });
+    let source = |kind: &str, source: Value| json!({ "type": kind, "source": source });
+    let base64 = |media_type: &str, data: &str| json!({ "type": "base64", "media_type": media_type, "data": data });
+    let chat = json!([
+        image(PNG), image(web), image("data:image/tiff;base64,AA=="),
+        { "type": "input_audio", "input_audio": { "data": "UklG", "format": "wav" } },
+        { "type": "file", "file": { "filename": "a.pdf", "file_data": pdf } },
+        { "type": "file", "file": { "file_id": "file-1" } },
+    ]);
+    let anthropic = json!([
+        source("image", base64("image/png", "iVBORw0KGgo=")),
+        source("image", json!({ "type": "url", "url": web })),
+        { "type": "text", "text": "[image: image/tiff]" },
+        { "type": "text", "text": "[audio: audio/wav]" },
+        { "type": "document", "title": "a.pdf", "source": base64("application/pdf", "JVBERi0=") },
+        { "type": "text", "text": "[document]" },
+    ]);
+    let responses = json!([
+        input_image(PNG), input_image(web), input_image("data:image/tiff;base64,AA=="),
+        { "type": "input_text", "text": "[audio: audio/wav]" },
+        { "type": "input_file", "filename": "a.pdf", "file_data": pdf },
+        { "type": "input_file", "file_id": "file-1" },
+    ]);
+    assert_eq!(across(OpenAi, Anthropic, &user(&chat)), user(&anthropic));
+    assert_eq!(
+        across(OpenAi, OpenAiResponses, &user(&chat)),
+        user(&responses)
+    );
+
+    let blocks = json!([
+        source("image", json!({ "type": "file", "file_id": "file_1" })),
+        source(
+            "document",
+            json!({ "type": "text", "media_type": "text/plain", "data": "J\u{f6}rg" })
+        ),
+        source(
+            "document",
+            json!({ "type": "url", "url": "https://example.org/a" })
+        ),
+    ]);
+    let chat = json!([
+        { "type": "text", "text": "[image]" },
+        { "type": "text", "text": "[document: text/plain]\n\nJ\u{f6}rg" },
+        { "type": "text", "text": "[document: https://example.org/a]" },
+    ]);
+    assert_eq!(across(Anthropic, OpenAi, &user(&blocks)), user(&chat));
+}
+
+#[test]
+fn results_are_tool_messages_and_what_came_with_them_follows() {
+    let blocks = json!([
+        { "type": "tool_result", "tool_use_id": "a", "is_error": true, "content": "no such city" },
+        { "type": "tool_result", "tool_use_id": "b", "is_error": true, "content": "An error!" },
+        { "type": "tool_result", "tool_use_id": "c" },
+        { "type": "text", "text": "Go on." },
+        { "type": "tool_result", "tool_use_id": "d", "content": [
+            { "type": "text", "text": "a map" },
+            { "type": "image", "source":
+                { "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" } },
+        ] },
+    ]);
+    let tool = |id: &str, content: Value| json!({ "role": "tool", "tool_call_id": id, "content": content });
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let image = json!({ "type": "image_url", "image_url": { "url": PNG } });
+    let expected = json!([
+        tool("a", "Error: no such city".into()),
+        tool("b", "An error!".into()),
+        tool("c", "(empty)".into()),
+        tool("d", json!([text("a map"), text("[image: image/png]")])),
+        { "role": "user", "content": [image, text("Go on.")] },
+    ]);
+    assert_eq!(across(Anthropic, OpenAi, &user(&blocks)), expected);
+    let rich = json!([
+        { "type": "input_text", "text": "a map" },
+        { "type": "input_image", "detail": "auto", "image_url": PNG },
+    ]);
+    let output = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
+    let expected = json!([
+        output("a", "Error: no such city".into()),
+        output("b", "An error!".into()),
+        output("c", "(empty)".into()),
+        output("d", rich),
+        { "role": "user", "content": "Go on." },
+    ]);
+    assert_eq!(across(Anthropic, OpenAiResponses, &user(&blocks)), expected);
+}
+
+/// Two turns of results: what came with the first may not part them.
+#[test]
+fn parallel_results_stay_together() {
+    let image = PartKind::Media {
+        media_type: "image/png".into(),
+        source: MediaSource::Data(vec![0, 1, 2]),
+        name: "a\nmap".into(),
+    };
+    let result = |id: &str, parts: Vec<Part>| PartKind::ToolResult {
+        tool_use_id: id.into(),
+        content: String::new(),
+        parts,
+        is_error: false,
+    };
+    let text = PartKind::Text("b".into());
+    let turns = [
+        Turn::new(Role::Tool, vec![result("a", vec![image.into()]).into()]),
+        Turn::new(Role::Tool, vec![result("b", vec![text.into()]).into()]),
+        Turn::new(Role::Assistant, vec![PartKind::Text("Seen.".into()).into()]),
+    ];
+    let shown =
+        json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AAEC" } });
+    let expected = json!([
+        { "role": "tool", "tool_call_id": "a", "content": "[image: a map]" },
+        { "role": "tool", "tool_call_id": "b", "content": "b" },
+        { "role": "user", "content": [shown] },
+        { "role": "assistant", "content": "Seen." },
+    ]);
+    assert_eq!(give(OpenAi, &turns), expected);
+    assert_eq!(render(OpenAi, &turns).ends, [3, 3, 4]);
+}
+
+#[test]
+fn input_is_what_each_provider_takes() {
+    let cases = [
+        ("{\"a\": 1.0}", "{\"a\": 1.0}", json!({ "a": 1.0 })),
+        ("", "{}", json!({})),
+        ("[1]", "[1]", json!({ "input": "[1]" })),
+        ("ls -l", r#"{"input":"ls -l"}"#, json!({ "input": "ls -l" })),
+    ];
+    for (input, arguments, object) in cases {
+        let call =
+            json!([{ "type": "custom_tool_call", "call_id": "c", "name": "f", "input": input }]);
+        let chat = across(OpenAiResponses, OpenAi, &call);
+        assert_eq!(chat[0]["tool_calls"][0]["function"]["arguments"], arguments);
+        let anthropic = across(OpenAiResponses, Anthropic, &call);
+        let text = anthropic[1]["content"][0]["input"].to_string();
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            object,
+            "{input}"
+        );
+    }
+}
+
+/// A bot may send what the model said as it came, and its results as turns.
+#[test]
+fn a_custom_call_has_a_custom_output() {
+    let calls = json!([
+        { "type": "custom_tool_call", "call_id": "a", "name": "f", "input": "ls" },
+        { "type": "function_call", "call_id": "b", "name": "g", "arguments": "{}" },
+    ]);
+    let mut turns = read(OpenAiResponses, &calls);
+    for id in ["a", "b"] {
+        let result = PartKind::ToolResult {
+            tool_use_id: id.into(),
+            content: "ok".into(),
+            parts: vec![],
+            is_error: false,
+        };
+        turns.push(Turn::new(Role::Tool, vec![result.into()]));
+    }
+    let items = give(OpenAiResponses, &turns);
+    let kinds = [&items[2]["type"], &items[3]["type"]];
+    assert_eq!(kinds, ["custom_tool_call_output", "function_call_output"]);
+}
+
+#[test]
+fn ids_stay_with_their_other_half() {
+    let long = "toolu_".repeat(12);
+    let call = PartKind::ToolUse {
+        id: long.clone(),
+        name: "f".into(),
+        input_json: "{}".into(),
+    };
+    let result = PartKind::ToolResult {
+        tool_use_id: long.clone(),
+        content: "a".into(),
+        parts: vec![],
+        is_error: false,
+    };
+    let mut turns = [
+        Turn::new(Role::Assistant, vec![call.into()]),
+        Turn::new(Role::Tool, vec![result.into()]),
+    ];
+    let ids = |turns: &[Turn]| {
+        let messages = give(OpenAi, turns);
+        (
+            messages[0]["tool_calls"][0]["id"].clone(),
+            messages[1]["tool_call_id"].clone(),
+        )
+    };
+    let (call, result) = ids(&turns);
+    assert!(
+        call == result && call.as_str().unwrap().len() <= 40,
+        "{call} {result}"
+    );
+    turns[0].format = Some(OpenAi);
+    assert_eq!(
+        ids(&turns),
+        (long.clone().into(), long.into()),
+        "what is given back is the name"
+    );
+}
+
+#[test]
+fn the_systems_prompt_is_where_the_provider_wants_it() {
+    let turns = read(
+        OpenAi,
+        &json!([
+            { "role": "system", "content": "Be brief." },
+            { "role": "developer", "content": [{ "type": "text", "text": "Be kind." }] },
+            { "role": "user", "content": "hi" },
+        ]),
+    );
+    let options = RenderOptions {
+        system: "You are a bot.",
+        ..RenderOptions::default()
+    };
+    let render = |format| crate::messages::render(format, &turns, &options);
+    let chat = render(OpenAi);
+    assert_eq!((chat.system.as_str(), &chat.ends[..]), ("", &[2, 3, 4][..]));
+    let messages: Value = serde_json::from_str(&chat.messages_json).unwrap();
+    assert_eq!(
+        messages[0],
+        json!({ "role": "system", "content": "You are a bot." })
+    );
+    assert_eq!(messages[2]["role"], "developer");
+
+    let anthropic = render(Anthropic);
+    assert_eq!(anthropic.system, "You are a bot.\n\nBe brief.\n\nBe kind.");
+    let expected = r#"[{"role":"user","content":[{"type":"text","text":"hi"}]}]"#;
+    assert_eq!(anthropic.messages_json, expected);
+    let responses = render(OpenAiResponses);
+    assert_eq!(
+        (responses.system.as_str(), &responses.ends[..]),
+        ("You are a bot.", &[1, 2, 3][..])
+    );
+}

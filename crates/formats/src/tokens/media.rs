@@ -1,0 +1,229 @@
+//! What images, documents, sounds and films weigh, by the rules that providers publish.
+//! Their bytes are never weighed as text.
+
+mod content;
+mod document;
+mod image;
+mod length;
+
+use memoird_core::turn::MediaSource;
+use serde_json::Value;
+
+use super::Scale;
+use content::Content;
+
+/// A media part.
+#[derive(Clone, Copy)]
+pub(super) struct Media<'a> {
+    pub(super) media_type: &'a str,
+    pub(super) source: &'a MediaSource,
+    /// The provider's object around the content, or empty.
+    pub(super) extra_json: &'a str,
+}
+
+/// By what rules media are weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Image,
+    Pdf,
+    Audio,
+    Video,
+    /// Text that is sent as a file.
+    Text,
+    /// Another document, such as a spreadsheet.
+    Document,
+    Unknown,
+}
+
+/// So much of an image is looked at for its size: what stands before it, such as a
+/// camera's notes and a colour profile, is shorter.
+const HEAD_BYTES_MAX: usize = 256 * 1024;
+/// A larger extra is not looked into.
+const EXTRA_BYTES_MAX: usize = 64 * 1024;
+
+/// What a plain URL or file id is taken for, because nothing is fetched: pages of a
+/// document, seconds of a sound, seconds of a film.
+const PAGES_ELSEWHERE: u64 = 10;
+const AUDIO_SECONDS_ELSEWHERE: u64 = 300;
+const VIDEO_SECONDS_ELSEWHERE: u64 = 60;
+/// Tokens of a text file that is elsewhere.
+const TEXT_TOKENS_ELSEWHERE: u64 = 10_000;
+
+/// Google: 32 a second. OpenAI: 10. Models with open weights: up to 25.
+const AUDIO_TOKENS_PER_SECOND: u64 = 32;
+/// Google: 258 for a picture a second, 32 for the sound, and the time's own.
+const VIDEO_TOKENS_PER_SECOND: u64 = 300;
+
+impl Media<'_> {
+    /// Its tokens. Where nothing can be known, a documented safe maximum.
+    pub(super) fn tokens(self, scale: &Scale) -> u64 {
+        let content = Content::of(self.source);
+        let object = self.object();
+        let provider = scale.provider();
+        match self.kind(&content, &object) {
+            Kind::Image => {
+                let size = content
+                    .head(HEAD_BYTES_MAX)
+                    .and_then(|head| image::size(&head));
+                image::tokens(provider, size, image::Detail::of(&object))
+            }
+            Kind::Pdf => {
+                let pages = content
+                    .whole()
+                    .map_or(PAGES_ELSEWHERE, |pdf| document::pages(&pdf));
+                document::tokens(provider, pages)
+            }
+            Kind::Document => {
+                let pages = content
+                    .len()
+                    .map_or(PAGES_ELSEWHERE, document::pages_by_size);
+                document::tokens(provider, pages)
+            }
+            Kind::Audio => {
+                let seconds = self.seconds(&content, AUDIO_SECONDS_ELSEWHERE);
+                seconds.saturating_mul(AUDIO_TOKENS_PER_SECOND)
+            }
+            Kind::Video => {
+                let seconds = self.seconds(&content, VIDEO_SECONDS_ELSEWHERE);
+                seconds.saturating_mul(VIDEO_TOKENS_PER_SECOND)
+            }
+            Kind::Text => content.whole().map_or(TEXT_TOKENS_ELSEWHERE, |text| {
+                scale.text(&String::from_utf8_lossy(&text))
+            }),
+            // The larger of an image and a document of that size, within reason.
+            Kind::Unknown => {
+                let pages = content
+                    .len()
+                    .map_or(0, document::pages_by_size)
+                    .min(PAGES_ELSEWHERE);
+                let image = image::tokens(provider, None, image::Detail::Auto);
+                image.max(document::tokens(provider, pages))
+            }
+        }
+    }
+
+    fn seconds(self, content: &Content<'_>, elsewhere: u64) -> u64 {
+        let media_type = self.media_type_of(content);
+        content
+            .whole()
+            .map_or(elsewhere, |bytes| length::seconds(&media_type, &bytes))
+    }
+
+    fn object(self) -> Value {
+        match self.extra_json.len() {
+            1..=EXTRA_BYTES_MAX => serde_json::from_str(self.extra_json).unwrap_or_default(),
+            _ => Value::Null,
+        }
+    }
+
+    fn media_type_of(self, content: &Content<'_>) -> String {
+        let stated = if self.media_type.is_empty() {
+            content.media_type()
+        } else {
+            self.media_type
+        };
+        stated.trim().to_ascii_lowercase()
+    }
+
+    /// What is stated, else what the bytes or a URL's ending say, else what the provider's
+    /// object says.
+    fn kind(self, content: &Content<'_>, object: &Value) -> Kind {
+        Kind::of_media_type(&self.media_type_of(content))
+            .or_else(|| {
+                content
+                    .head(64)
+                    .map_or(Kind::Unknown, |head| Kind::of_head(&head))
+            })
+            .or_else(|| {
+                content
+                    .extension()
+                    .map_or(Kind::Unknown, Kind::of_extension)
+            })
+            .or_else(|| Kind::of_object(object))
+    }
+}
+
+impl Kind {
+    fn or_else(self, guess: impl FnOnce() -> Self) -> Self {
+        if self == Self::Unknown { guess() } else { self }
+    }
+
+    fn of_media_type(media_type: &str) -> Self {
+        let (family, format) = media_type.split_once('/').unwrap_or((media_type, ""));
+        let format = format.split(';').next().unwrap_or_default().trim();
+        match (family, format) {
+            // A drawing in words, which some providers read as such.
+            ("image", "svg+xml") => Self::Text,
+            ("image", _) => Self::Image,
+            ("audio", _) => Self::Audio,
+            ("video", _) => Self::Video,
+            ("text", _) => Self::Text,
+            ("application", "pdf" | "x-pdf") => Self::Pdf,
+            ("application", "json" | "xml" | "yaml" | "x-yaml" | "toml" | "javascript") => {
+                Self::Text
+            }
+            ("application", format) if format.ends_with("+json") || format.ends_with("+xml") => {
+                Self::Text
+            }
+            ("application", "octet-stream" | "") | ("", _) => Self::Unknown,
+            ("application", _) => Self::Document,
+            _ => Self::Unknown,
+        }
+    }
+
+    fn of_head(head: &[u8]) -> Self {
+        match head {
+            [b'%', b'P', b'D', b'F', ..] => Self::Pdf,
+            [b'P', b'K', 3, 4, ..] => Self::Document,
+            [b'I', b'D', b'3', ..] | [b'O', b'g', b'g', b'S', ..] => Self::Audio,
+            [
+                b'R',
+                b'I',
+                b'F',
+                b'F',
+                _,
+                _,
+                _,
+                _,
+                b'W',
+                b'A',
+                b'V',
+                b'E',
+                ..,
+            ] => Self::Audio,
+            _ if imagesize::image_type(head).is_ok() => Self::Image,
+            [_, _, _, _, b'f', b't', b'y', b'p', ..] => Self::Video,
+            _ => Self::Unknown,
+        }
+    }
+
+    fn of_extension(extension: &str) -> Self {
+        match extension.to_ascii_lowercase().as_str() {
+            "png" | "jpg" | "jpeg" | "gif" | "webp" | "heic" | "heif" | "bmp" => Self::Image,
+            "pdf" => Self::Pdf,
+            "mp3" | "wav" | "ogg" | "oga" | "opus" | "m4a" | "flac" | "aac" => Self::Audio,
+            "mp4" | "mov" | "webm" | "mkv" | "avi" | "mpeg" => Self::Video,
+            "txt" | "md" | "csv" | "json" | "xml" | "html" | "yaml" => Self::Text,
+            "doc" | "docx" | "xls" | "xlsx" | "ppt" | "pptx" | "odt" => Self::Document,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// By the `type` of the provider's part.
+    fn of_object(object: &Value) -> Self {
+        match object
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+        {
+            "image_url" | "image" | "input_image" => Self::Image,
+            "input_audio" => Self::Audio,
+            "document" | "file" | "input_file" => Self::Pdf,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "media_tests.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+//! Where the bytes of a media part are: here, in a `data:` URI, or elsewhere.
+
+use std::borrow::Cow;
+
+use memoird_core::turn::MediaSource;
+
+use crate::base64;
+
+/// The content of a media part.
+pub(super) enum Content<'a> {
+    /// As they are.
+    Bytes(&'a [u8]),
+    /// In base64, of this media type.
+    Base64 { media_type: &'a str, data: &'a str },
+    /// Written out, of this media type.
+    Plain { media_type: &'a str, data: &'a str },
+    /// Where the provider finds it.
+    Elsewhere(&'a str),
+}
+
+/// The part of a `data:` URI before its comma is shorter.
+const PREFIX_BYTES_MAX: usize = 1_024;
+
+impl<'a> Content<'a> {
+    pub(super) fn of(source: &'a MediaSource) -> Self {
+        match source {
+            MediaSource::Data(bytes) => Self::Bytes(bytes),
+            MediaSource::Uri(uri) => Self::of_data_uri(uri).unwrap_or(Self::Elsewhere(uri)),
+        }
+    }
+
+    fn of_data_uri(uri: &'a str) -> Option<Self> {
+        let scheme = uri
+            .get(..5)
+            .filter(|scheme| scheme.eq_ignore_ascii_case("data:"))?;
+        let comma = uri
+            .bytes()
+            .take(PREFIX_BYTES_MAX)
+            .position(|byte| byte == b',')?;
+        let (prefix, data) = (uri.get(scheme.len()..comma)?, uri.get(comma + 1..)?);
+        let media_type = prefix.split(';').next().unwrap_or_default();
+        let is_base64 = prefix
+            .split(';')
+            .any(|word| word.trim().eq_ignore_ascii_case("base64"));
+        Some(match is_base64 {
+            true => Self::Base64 { media_type, data },
+            false => Self::Plain { media_type, data },
+        })
+    }
+
+    /// What the URI says of its type, or nothing.
+    pub(super) fn media_type(&self) -> &'a str {
+        match self {
+            Self::Base64 { media_type, .. } | Self::Plain { media_type, .. } => media_type,
+            Self::Bytes(_) | Self::Elsewhere(_) => "",
+        }
+    }
+
+    /// How many bytes it is; `None` elsewhere.
+    pub(super) fn len(&self) -> Option<usize> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes.len()),
+            Self::Base64 { data, .. } => Some(data.len() / 4 * 3),
+            Self::Plain { data, .. } => Some(data.len()),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    /// Its first bytes; `None` elsewhere.
+    pub(super) fn head(&self, bytes_max: usize) -> Option<Cow<'a, [u8]>> {
+        let cut = |bytes: &'a [u8]| Cow::Borrowed(&bytes[..bytes.len().min(bytes_max)]);
+        match self {
+            Self::Bytes(bytes) => Some(cut(bytes)),
+            Self::Base64 { data, .. } => Some(Cow::Owned(base64::decode_head(data, bytes_max))),
+            Self::Plain { data, .. } => Some(cut(data.as_bytes())),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    /// All its bytes; `None` elsewhere.
+    pub(super) fn whole(&self) -> Option<Cow<'a, [u8]>> {
+        self.head(usize::MAX)
+    }
+
+    /// What follows the last point of a URL's path.
+    pub(super) fn extension(&self) -> Option<&'a str> {
+        let Self::Elsewhere(uri) = self else {
+            return None;
+        };
+        let path = uri.split(['?', '#']).next()?;
+        let name = path.rsplit('/').next()?;
+        name.rsplit_once('.').map(|(_, extension)| extension)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_decoded_as_far_as_it_goes() {
+        for (text, bytes) in [
+            ("", "".as_bytes()),
+            ("aGVsbG8=", b"hello"),
+            ("aGVs\r\nbG8", b"hello"),
+            ("aGVs!bG8", b"hel"),
+            ("-_-_", &[0xfb, 0xff, 0xbf]),
+            ("a", b""),
+        ] {
+            assert_eq!(base64::decode_head(text, usize::MAX), bytes, "{text:?}");
+        }
+        assert_eq!(base64::decode_head("aGVsbG8=", 2), b"he");
+    }
+
+    #[test]
+    fn uris_say_where_their_content_is() {
+        let of = |uri: &str| match Content::of(&MediaSource::Uri(uri.into())) {
+            Content::Bytes(_) => unreachable!("a URI"),
+            Content::Base64 { media_type, data } => format!("base64 {media_type} {data}"),
+            Content::Plain { media_type, data } => format!("plain {media_type} {data}"),
+            Content::Elsewhere(uri) => format!("elsewhere {uri}"),
+        };
+        assert_eq!(of("data:image/png;base64,AAEC"), "base64 image/png AAEC");
+        assert_eq!(of("DATA:;charset=x;BASE64,AAEC"), "base64  AAEC");
+        assert_eq!(of("data:text/plain,hello"), "plain text/plain hello");
+        assert_eq!(of("data:no comma"), "elsewhere data:no comma");
+        assert_eq!(of("datä,"), "elsewhere datä,");
+        assert_eq!(of("file-4711"), "elsewhere file-4711");
+    }
+}

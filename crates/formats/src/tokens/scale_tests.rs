@@ -1,0 +1,158 @@
+//! Turns and what they weigh.
+
+use memoird_core::turn::{MediaSource, Role};
+
+use super::super::{Estimate, O200k};
+use super::*;
+
+const PROVIDERS: [Provider; 4] = [
+    Provider::OpenAi,
+    Provider::Anthropic,
+    Provider::Google,
+    Provider::Open,
+];
+
+fn scale(provider: Provider) -> Scale {
+    Scale::new(Arc::new(O200k), provider)
+}
+
+fn turn(kind: PartKind) -> Turn {
+    Turn::new(Role::Assistant, vec![kind.into()])
+}
+
+fn call(id: &str, input_json: &str) -> PartKind {
+    PartKind::ToolUse {
+        id: id.into(),
+        name: "calculator".into(),
+        input_json: input_json.into(),
+    }
+}
+
+fn result(id: &str, content: &str, parts: Vec<Part>) -> PartKind {
+    let (tool_use_id, content) = (id.into(), content.into());
+    PartKind::ToolResult {
+        tool_use_id,
+        content,
+        parts,
+        is_error: false,
+    }
+}
+
+#[test]
+fn messages_weigh_what_openai_says() {
+    let scale = scale(Provider::OpenAi);
+    // The cookbook: a message is its text and three, the reply is primed with three.
+    let hello = turn(PartKind::Text("tiktoken is great!".into()));
+    assert_eq!(scale.turn(&hello), 6 + 3);
+    assert_eq!(scale.system("tiktoken is great!"), 6 + 3);
+    assert_eq!(scale.request(), 3);
+    // A call and its result, which OpenAI was seen to charge 25 for.
+    let pair = scale.turn(&turn(call("a", r#"{"a":2, "b":2}"#)))
+        + scale.turn(&turn(result("a", "4", Vec::new())));
+    assert!((25..=31).contains(&pair), "{pair}");
+}
+
+#[test]
+fn no_turn_weighs_nothing_and_no_prompt_weighs_something() {
+    for provider in PROVIDERS {
+        let scale = scale(provider);
+        assert!(scale.turn(&turn(PartKind::Text(String::new()))) > 0);
+        assert!(scale.turn(&Turn::new(Role::User, Vec::new())) > 0);
+        assert!(scale.request() > 0);
+        for nothing in ["", "[]", " [] ", "null"] {
+            assert_eq!(scale.tools(nothing), 0, "{nothing:?}");
+        }
+        assert_eq!(scale.system(""), 0);
+        assert!(scale.tools(r#"[{"name":"a"}]"#) > scale.text(r#"[{"name":"a"}]"#));
+    }
+    assert!(scale(Provider::Anthropic).tools("[{}]") > 346);
+}
+
+#[test]
+fn everything_that_goes_back_is_weighed() {
+    let long = "the captain read the letter twice ".repeat(20);
+    for provider in PROVIDERS {
+        let scale = scale(provider);
+        let text = scale.text(&long);
+        let thinking = |text: &str, signature: &str, redacted| PartKind::Thinking {
+            text: text.into(),
+            signature: signature.into(),
+            redacted,
+        };
+        let inner = PartKind::Text(long.clone()).into();
+        let opaque_text = "A".repeat(400);
+        let cases = [
+            (PartKind::Text(long.clone()), text),
+            (call("a", &long), text),
+            (result("a", &long, Vec::new()), text),
+            (result("a", "", vec![inner]), text),
+            (thinking(&long, "short", false), text),
+            (thinking("", &opaque_text, false), 100),
+            (thinking(&opaque_text, "", true), 100),
+        ];
+        for (kind, at_least) in cases {
+            let tokens = scale.turn(&turn(kind.clone()));
+            assert!(
+                (at_least..at_least + 50).contains(&tokens),
+                "{tokens} {kind:?}"
+            );
+        }
+        let bare = turn(PartKind::Text("hello".into()));
+        let mut with_extra = bare.clone();
+        with_extra.extra_json = format!(r#"{{"name":"{long}"}}"#);
+        assert!(scale.turn(&with_extra) > scale.turn(&bare) + text);
+        let mut with_extra = bare.clone();
+        with_extra.parts[0].extra_json = format!(r#"{{"citations":"{long}"}}"#);
+        assert!(scale.turn(&with_extra) > scale.turn(&bare) + text);
+    }
+}
+
+#[test]
+fn data_in_an_extra_is_not_text() {
+    let scale = scale(Provider::Open);
+    let part = |data: &str| {
+        let extra_json = format!(
+            r#"{{"type":"video_url","video_url":{{"url":"data:video/mp4;base64,{data}"}}}}"#
+        );
+        Turn::new(
+            Role::User,
+            vec![Part {
+                kind: PartKind::Text(String::new()),
+                extra_json,
+            }],
+        )
+    };
+    let empty = scale.turn(&part(""));
+    let large = scale.turn(&part(&"AbC9".repeat(500_000)));
+    assert!(
+        (empty..=empty + OPAQUE_RUN_TOKENS_MAX + 2).contains(&large),
+        "{large}"
+    );
+    let small = scale.turn(&part(&"AbC9".repeat(1_000)));
+    assert!((empty + 1_000..empty + 1_010).contains(&small), "{small}");
+    // Text is cut only around data, whatever stands there.
+    let between = format!("é{0}é{0}é", "A".repeat(4_000));
+    let both = scale.turn(&part(&between));
+    assert!((empty + 2_000..empty + 2_020).contains(&both), "{both}");
+}
+
+#[test]
+fn media_stand_in_results_too() {
+    let image = PartKind::Media {
+        media_type: "image/png".into(),
+        source: MediaSource::Uri("https://example.com/cat".into()),
+        name: "cat".into(),
+    };
+    let scale = scale(Provider::Anthropic);
+    let shown = scale.turn(&turn(result("a", "", vec![image.clone().into()])));
+    assert!((4_784..4_850).contains(&shown), "{shown}");
+    assert!(scale.turn(&turn(image)) > 4_784);
+}
+
+#[test]
+fn a_clone_weighs_the_same() {
+    let scale = Scale::new(Arc::new(Estimate::new(Provider::Google)), Provider::Google);
+    let hello = turn(PartKind::Text("hello there".into()));
+    assert_eq!(scale.turn(&hello), scale.clone().turn(&hello));
+    assert!((scale.margin() - 0.15).abs() < 1e-9);
+}
