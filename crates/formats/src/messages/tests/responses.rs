@@ -22,6 +22,9 @@ pub(super) fn items() -> Vec<Value> {
         json!({ "role": "assistant", "content": "hi", "phase": "commentary" }),
         json!({ "role": "assistant", "content": [] }),
         json!({ "role": "assistant", "content": [{ "type": "input_text", "text": "odd" }] }),
+        // Translated, the text would be of another type.
+        json!({ "role": "user", "content": [{ "type": "input_image" },
+            { "type": "output_text", "text": "odd" }] }),
     ];
     items.extend(
         parts()
@@ -38,7 +41,6 @@ pub(super) fn items() -> Vec<Value> {
 fn parts() -> Vec<Value> {
     vec![
         json!({ "type": "input_text", "text": "a" }),
-        json!({ "type": "input_image" }),
         json!({ "type": "input_file", "filename": "a.pdf" }),
         json!({ "type": "input_text", "text": "", "memoird": { "placeholder": true } }),
         json!({ "type": "output_text", "text": "a" }),
