@@ -25,6 +25,8 @@ mod memories;
 mod reconfigure;
 mod record;
 mod restart;
+#[path = "../../../../tests/suite/harness/seeds.rs"]
+mod seeds;
 mod simulation;
 mod store;
 mod waits;
