@@ -227,40 +227,6 @@ async fn a_session_whose_time_came_while_the_daemon_was_down_is_gone_at_its_star
 }
 
 #[tokio::test]
-async fn lower_caps_after_a_restart_are_kept_at_once() {
-    let mut daemon = Daemon::start().await;
-    let mut client = daemon.sessions();
-    for number in 0..6 {
-        say(&mut client, &format!("s{number}"), "hi").await;
-    }
-    for number in 1..20 {
-        say(&mut client, "s5", &number.to_string()).await;
-    }
-    daemon.stop().await;
-    let lower = "short_term: { max_sessions: 2, max_history_turns: 4 }";
-    let setup = daemon.setup().section(lower);
-    daemon.restart_with(setup).await;
-    let mut client = daemon.sessions();
-    let list = client
-        .list_sessions(ListSessionsRequest::default())
-        .await
-        .expect("a list");
-    let ids: Vec<_> = list
-        .into_inner()
-        .sessions
-        .into_iter()
-        .map(|s| s.session_id)
-        .collect();
-    assert_eq!(ids, ["s5", "s4"]);
-    say(&mut client, "s5", "20").await;
-    let texts = live(&mut client, "s5").await;
-    assert_eq!(
-        texts.iter().map(text_of).collect::<Vec<_>>(),
-        ["hi", "17", "18", "19", "20"]
-    );
-}
-
-#[tokio::test]
 async fn many_sessions_come_back_after_a_crash() {
     let mut daemon = Daemon::start().await;
     let mut calls = tokio::task::JoinSet::new();
