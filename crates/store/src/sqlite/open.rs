@@ -108,8 +108,9 @@ fn look(dir: &Path, path: &Path, is_alone: bool, whole: bool) -> Result<i64, Sto
         _ => error.into(),
     };
     let connection = Connection::open_with_flags(path, flags(false)).map_err(damaged)?;
-    // The log of a crash must still be there when somebody else opens the file.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // The log of a crash must still be there when somebody else opens the file; where there
+    // is none, closing leaves none.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !is_alone)?;
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     match pragma("application_id").map_err(damaged)? {
         schema::APPLICATION_ID => {}
