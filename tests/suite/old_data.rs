@@ -399,17 +399,17 @@ async fn repositories_go_on(daemon: &Daemon, old: &Old, before: Vec<(String, Str
     let mut admin = daemon.admin_of(Setup::ADMIN);
     all_delivered(&mut admin).await;
     let commits = old.list("commits");
-    for (kind, is_bare) in [("checkpoints", true), ("worktrees", commits.is_empty())] {
+    for kind in ["checkpoints", "worktrees"] {
         for tenant in ["alpha", "beta"] {
-            let name = if is_bare {
-                format!("{kind}/{tenant}.git")
-            } else {
-                format!("{kind}/{tenant}")
-            };
-            let dir = daemon.path(&name);
+            let names = [format!("{kind}/{tenant}.git"), format!("{kind}/{tenant}")];
+            let of_old = |name: &&String| commits.iter().any(|known| known["dir"] == name.as_str());
+            let is_there = |name: &&String| daemon.path(name).exists();
+            let name = names.iter().find(of_old).or(names.iter().find(is_there));
+            let name = name.expect("a repository");
+            let dir = daemon.path(name);
             let of_tenant = ended.iter().filter(|(owner, _)| owner == tenant);
             let generations: Vec<String> = of_tenant.map(|(_, life)| life.clone()).collect();
-            each_once(&dir, &generations, &name);
+            each_once(&dir, &generations, name);
             fsck(&dir);
             let known = commits.iter().find(|known| known["dir"] == name.as_str());
             let Some(known) = known else { continue };
