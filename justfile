@@ -13,6 +13,10 @@ lint:
 test:
     cargo test --workspace
 
+# All tests, with ten times the seeds and rounds of simulations and crash tests
+seeds times="10x":
+    MEMOIRD_SEEDS={{times}} cargo test --workspace
+
 # CPU per call against a bare server, and what durability costs
 bench:
     cargo run --release --bin memoird -- bench --durability off --baseline

@@ -91,21 +91,26 @@ async fn steps(clock: &Clock, sign: i64) {
 
 #[tokio::test]
 async fn a_clock_that_steps_a_day_forward_expires_nothing_early() {
-    if let Some(clock) = Clock::new() {
+    let test = "clock::a_clock_that_steps_a_day_forward_expires_nothing_early";
+    if let Some(clock) = Clock::new(test) {
         steps(&clock, 1).await;
     }
 }
 
 #[tokio::test]
 async fn a_clock_that_steps_a_day_back_lets_nothing_live_for_ever() {
-    if let Some(clock) = Clock::new() {
+    let test = "clock::a_clock_that_steps_a_day_back_lets_nothing_live_for_ever";
+    if let Some(clock) = Clock::new(test) {
         steps(&clock, -1).await;
     }
 }
 
 #[tokio::test]
 async fn a_clock_that_is_wrong_by_half_a_century_stops_nobody() {
-    let Some(clock) = Clock::new() else { return };
+    let test = "clock::a_clock_that_is_wrong_by_half_a_century_stops_nobody";
+    let Some(clock) = Clock::new(test) else {
+        return;
+    };
     let mut daemon = Daemon::with(clock.worn_by(Setup::default())).await;
     let mut said = 0;
     for offset in ["-50y", "+70y", "+0"] {

@@ -12,7 +12,7 @@ use tonic::{Code, Response, Status};
 
 use crate::harness::{
     Daemon, Seed, Sessions, Setup, eventually, journal, keyed, live, refused, refused_code, say,
-    text_of, user,
+    seeds_factor, text_of, user,
 };
 
 /// One who writes numbered turns into a session, each under a key of its own.
@@ -113,7 +113,7 @@ async fn kill_9_amid_appends_loses_nothing_and_doubles_nothing() {
     let roomy = Setup::default().section("short_term: { max_history_turns: 100000 }");
     let mut daemon = Daemon::with(roomy).await;
     let mut all = writers();
-    for _ in 0..5 {
+    for _ in 0..5 * seeds_factor() {
         let acks = 20 + random.below(200) as u64;
         all = write_until_killed(&mut daemon, all, acks).await;
         daemon.restart().await;

@@ -7,7 +7,7 @@ use memoird_proto::v1::{AppendRequest, Turn};
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Seed, Sessions, Setup, append, assistant, journal, live, refused, say, text_of,
+    Daemon, Seed, Sessions, Setup, append, assistant, journal, live, refused, say, seeds, text_of,
     tool_results, tool_uses, user,
 };
 
@@ -305,7 +305,7 @@ async fn no_history_of_a_long_tool_conversation_holds_an_orphan() {
     const CAP: usize = 9;
     let daemon = capped(CAP).await;
     let mut client = daemon.sessions();
-    for seed in 1..=6 {
+    for seed in seeds(6) {
         let (mut random, mut model) = (Seed::new(seed), Model::default());
         let session = format!("seed {seed}");
         let (mut dropped, mut first_user) = (0, None);

@@ -6,9 +6,7 @@ use memoird_proto::v1::{
 };
 use tonic::Code;
 
-use crate::harness::{
-    Admin, Daemon, Sessions, Setup, append, eventually, journal, say, user, wall_ms,
-};
+use crate::harness::{Admin, Daemon, Sessions, Setup, eventually, journal, say};
 
 async fn stats(admin: &mut Admin) -> GetStatsResponse {
     admin
@@ -47,53 +45,6 @@ async fn expired_sessions_are_swept_and_counted() {
         (0, 0, 0)
     );
     assert_eq!(seen.sessions_created, 5);
-}
-
-#[tokio::test]
-async fn a_session_is_dead_from_its_ttl_on_also_between_two_sweeps() {
-    let lazy = "short_term: { session_ttl: 300ms, sweep_interval: 1h }";
-    let daemon = Daemon::with(Setup::default().section(lazy)).await;
-    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    let first = say(&mut client, "chat", "old life")
-        .await
-        .session
-        .expect("a session")
-        .generation;
-    // Looking does not keep it alive: this loop is a heartbeat.
-    eventually("it is not found", async || {
-        generation(&mut client, "chat")
-            .await
-            .is_none()
-            .then_some(())
-    })
-    .await;
-    let said = say(&mut client, "chat", "new life").await;
-    assert_eq!(said.first_seq, 1);
-    assert_ne!(said.session.expect("a session").generation, first);
-    assert_eq!(stats(&mut admin).await.expired, 1);
-    assert_eq!(journal(&mut client, "chat", &first).await.len(), 1);
-}
-
-#[tokio::test]
-async fn an_append_that_meets_an_expired_session_starts_a_new_life() {
-    let lazy = "short_term: { session_ttl: 200ms, sweep_interval: 1h }";
-    let daemon = Daemon::with(Setup::default().section(lazy)).await;
-    let mut client = daemon.sessions();
-    let first = say(&mut client, "chat", "hi")
-        .await
-        .session
-        .expect("a session");
-    let expiry = first.expires_at.expect("a time");
-    eventually("its time has come", async || {
-        (wall_ms() > expiry.seconds * 1_000 + i64::from(expiry.nanos) / 1_000_000).then_some(())
-    })
-    .await;
-    let next = say(&mut client, "chat", "hi").await;
-    assert_eq!(next.first_seq, 1);
-    let second = next.session.expect("a session");
-    assert_ne!(second.generation, first.generation);
-    assert_eq!(second.history_turns, 1);
-    assert_eq!(stats(&mut daemon.admin()).await.expired, 1);
 }
 
 #[tokio::test]
@@ -158,30 +109,4 @@ async fn at_its_cap_a_tenant_loses_its_longest_idle_session() {
         1,
         "its turns are in the journal"
     );
-}
-
-#[tokio::test]
-async fn a_crowd_of_first_messages_never_overshoots_the_cap() {
-    let capped = Setup::default().section("short_term: { max_sessions: 5 }");
-    let daemon = Daemon::with(capped).await;
-    let mut admin = daemon.admin();
-    let client = daemon.sessions();
-    let mut crowd = tokio::task::JoinSet::new();
-    for number in 0..200 {
-        let mut client = client.clone();
-        crowd.spawn(async move {
-            client
-                .append(append(&format!("s{number}"), [user("hi")]))
-                .await
-        });
-    }
-    let mut done = 0;
-    while let Some(answer) = crowd.join_next().await {
-        done += u64::from(answer.expect("no panic").is_ok());
-        assert!(stats(&mut admin).await.sessions_live <= 5);
-    }
-    let seen = stats(&mut admin).await;
-    assert_eq!(seen.sessions_live, 5);
-    assert_eq!(seen.sessions_created - seen.evicted, 5);
-    assert_eq!(seen.turns_appended, done);
 }

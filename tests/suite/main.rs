@@ -24,6 +24,7 @@ mod lifetime;
 mod manual;
 mod memories;
 mod notify;
+mod old_data;
 mod reload;
 mod reload_keys;
 mod reload_traffic;

@@ -5,8 +5,8 @@ use memoird_proto::v1::GetSessionRequest;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, KEEPS, Setup, all_delivered, end, eventually, field, http_get, live, refused, reload,
-    say, stats, tenant, told, try_reload,
+    Daemon, KEEPS, Namespace, Setup, all_delivered, end, eventually, field, http_get, live,
+    refused, reload, say, stats, tenant, told, try_reload,
 };
 
 fn short_term(limits: &str) -> Setup {
@@ -313,10 +313,8 @@ async fn a_daemon_without_a_file_says_that_there_is_none() {
     // Its ports are those of the default: it gets a network of its own for them.
     let script = "ip link set lo up && mkdir memoird-data && ln -s memoird-data data && \
                   exec \"$1\" serve";
-    let probe = ["-n", "ip", "link", "set", "lo", "up"];
-    let tried = std::process::Command::new("unshare").args(probe).output();
-    if !tried.is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: no right to make a network, so no daemon on the default's ports");
+    let test = "reload::a_daemon_without_a_file_says_that_there_is_none";
+    if !Namespace::Network.allows("ip link set lo up", test) {
         return;
     }
     let setup = Setup::default().wrapper(&["unshare", "-n", "sh", "-c", script, "sh"]);

@@ -174,50 +174,6 @@ async fn limits_of_a_tenant_override_those_of_all() {
 }
 
 #[tokio::test]
-async fn a_tenant_at_a_cap_takes_nothing_from_one_that_holds_less() {
-    let setup = Setup::default()
-        .section("short_term: { max_sessions: 6 }")
-        .two_tenants("max_sessions: 5", "max_sessions: 5");
-    let daemon = Daemon::with(setup).await;
-    let mut alpha = daemon.sessions_of(Setup::ALPHA);
-    let mut beta = daemon.sessions_of(Setup::BETA);
-    say(&mut beta, "quiet", "hi").await;
-    for number in 0..30 {
-        say(&mut alpha, &format!("a{number}"), "hi").await;
-    }
-    assert_eq!(
-        texts(&mut beta, "quiet").await,
-        ["hi"],
-        "it is the longest idle of all"
-    );
-    let mut admin = daemon.admin_of(Setup::ADMIN);
-    let stats = admin
-        .get_stats(GetStatsRequest::default())
-        .await
-        .expect("stats")
-        .into_inner();
-    let seen = stats
-        .tenants
-        .iter()
-        .map(|tenant| (tenant.sessions_live, tenant.evicted));
-    assert_eq!(seen.collect::<Vec<_>>(), [(5, 25), (1, 0)]);
-    // At the cap of the process the one that holds most gives.
-    for number in 0..2 {
-        say(&mut beta, &format!("b{number}"), "hi").await;
-    }
-    let stats = admin
-        .get_stats(GetStatsRequest::default())
-        .await
-        .expect("stats")
-        .into_inner();
-    let seen = stats
-        .tenants
-        .iter()
-        .map(|tenant| (tenant.sessions_live, tenant.evicted));
-    assert_eq!(seen.collect::<Vec<_>>(), [(3, 27), (3, 0)]);
-}
-
-#[tokio::test]
 async fn stats_and_sweeps_look_at_one_tenant_where_one_is_named() {
     let setup = Setup::default()
         .section("short_term: { session_ttl: 100ms, sweep_interval: 1h }")

@@ -100,6 +100,21 @@ fn nothing_is_left_for_later_and_no_path_is_of_one_machine() {
 }
 
 #[test]
+fn every_skip_that_is_allowed_is_of_a_test_that_exists() {
+    let files = tracked();
+    let of_file = |wanted: &str| files.iter().find(|(name, _)| name == wanted);
+    let (_, skips) = of_file(".ci/allowed-skips").expect("a tracked file");
+    let is_test = |line: &&str| {
+        let path = line.split_once(' ').map_or(*line, |(_, test)| test);
+        let name = path.rsplit("::").next().unwrap_or(path);
+        let function = format!("fn {name}()");
+        files.iter().any(|(_, text)| text.contains(&function))
+    };
+    let unknown = skips.lines().filter(|line| !is_test(line));
+    none(unknown.map(|line| format!("{line}: there is no such test")));
+}
+
+#[test]
 fn the_top_of_the_house_holds_only_what_belongs_there() {
     let files = tracked();
     let tops = files

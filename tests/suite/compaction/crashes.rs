@@ -3,7 +3,7 @@
 
 use memoird_proto::v1::SummaryInfo;
 
-use crate::harness::{Daemon, Events, Says, Summaries, Wire, detail, eventually};
+use crate::harness::{Daemon, Events, Says, Summaries, Wire, detail, eventually, seeds_factor};
 use crate::windows::bot::report;
 
 use super::bot::{Bot, ROOMY, daemon, order, summary};
@@ -74,7 +74,7 @@ async fn while_the_provider_is_asked() {
     let provider = Summaries::start(Says::Well).await;
     let mut daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
-    for _ in 0..ROUNDS {
+    for _ in 0..u64::from(ROUNDS) * seeds_factor() {
         provider.says(Says::Never);
         asked_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await;
@@ -91,7 +91,7 @@ async fn right_after_the_provider_answered() {
     let provider = Summaries::start(Says::Well).await;
     let mut daemon = daemon(&provider, Wire::OpenAi, "").await;
     let mut bot = Bot::new(daemon.sessions());
-    for _ in 0..2 * ROUNDS {
+    for _ in 0..2 * u64::from(ROUNDS) * seeds_factor() {
         provider.says(Says::Held);
         asked_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await.map_or(0, |info| info.number);

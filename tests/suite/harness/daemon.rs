@@ -30,7 +30,7 @@ impl Daemon {
     /// Starts one as told, and waits until it serves.
     pub(crate) async fn with(setup: Setup) -> Self {
         let home = tempfile::tempdir().expect("a directory");
-        Self::launch_in(home, setup).await
+        Self::in_home(home, setup).await
     }
 
     /// Starts one that will not serve, and waits until it has ended.
@@ -45,7 +45,8 @@ impl Daemon {
         }
     }
 
-    async fn launch_in(home: TempDir, setup: Setup) -> Self {
+    /// Starts one in a directory that may hold data already, and waits until it serves.
+    pub(crate) async fn in_home(home: TempDir, setup: Setup) -> Self {
         let child = launch(home.path(), &setup);
         let mut daemon = Self {
             home,

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::Seed;
+use super::{Seed, eventually};
 
 const DIMENSIONS: usize = 256;
 /// More calls than any test makes.
@@ -35,7 +35,7 @@ struct State {
 /// A provider that lives as long as the test.
 #[derive(Debug)]
 pub(crate) struct Embeddings {
-    port: u16,
+    address: String,
     state: Arc<State>,
     /// Ends with it.
     _serving: JoinSet<()>,
@@ -44,15 +44,26 @@ pub(crate) struct Embeddings {
 impl Embeddings {
     /// Answers all calls.
     pub(crate) async fn start() -> Self {
-        let provider = Self::holding().await;
+        Self::at("127.0.0.1:0").await
+    }
+
+    /// The same at this address, once it is free.
+    pub(crate) async fn at(address: &str) -> Self {
+        let listener = eventually("the address is free", async || {
+            TcpListener::bind(address).await.ok()
+        });
+        let provider = Self::on(listener.await);
         provider.let_through(ALL);
         provider
     }
 
     /// Takes calls, and lets all of them wait.
     pub(crate) async fn holding() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.expect("a free port"))
+    }
+
+    fn on(listener: TcpListener) -> Self {
+        let address = listener.local_addr().expect("an address").to_string();
         let (open, is_down) = (Semaphore::new(0), AtomicBool::new(false));
         let state = Arc::new(State {
             open,
@@ -72,7 +83,7 @@ impl Embeddings {
             }
         });
         Self {
-            port,
+            address,
             state,
             _serving: serving,
         }
@@ -82,8 +93,8 @@ impl Embeddings {
     pub(crate) fn section(&self, model: &str) -> String {
         format!(
             "long_term: {{ query_wait: 10s, embedder: {{ openai: {{ \
-             base_url: 'http://127.0.0.1:{}/v1', model: {model}, batch: 4 }} }} }}",
-            self.port
+             base_url: 'http://{}/v1', model: {model}, batch: 4 }} }} }}",
+            self.address
         )
     }
 

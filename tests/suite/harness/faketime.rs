@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::Setup;
+use super::{Setup, skip};
 
 /// A wall clock that a test sets.
 pub(crate) struct Clock {
@@ -14,12 +14,12 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// `None`, and a word about it, where libfaketime is not installed.
-    #[allow(clippy::print_stdout, reason = "a test that checks nothing says so")]
-    pub(crate) fn new() -> Option<Self> {
+    /// `None`, and the test is skipped, where libfaketime is not installed.
+    #[track_caller]
+    pub(crate) fn new(test: &str) -> Option<Self> {
         let clock = Self::found();
         if clock.is_none() {
-            println!("SKIPPED: install the package faketime to step the clock");
+            skip(test, "libfaketime");
         }
         clock
     }

@@ -7,12 +7,15 @@ mod daemon;
 mod embeddings;
 mod faketime;
 mod memories;
+mod namespaces;
 mod owed;
 mod raw;
 mod refusal;
 mod seed;
+mod seeds;
 mod service;
 mod setup;
+mod skip;
 mod summaries;
 mod turns;
 mod wait;
@@ -30,14 +33,17 @@ pub(crate) use memories::{
     all_embedded, contents, fact, files_with, kept, manifest, memories_of, memory_stats, of,
     recall, recalled, remember,
 };
+pub(crate) use namespaces::Namespace;
 pub(crate) use owed::{
     KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
 };
 pub(crate) use raw::raw_call;
 pub(crate) use refusal::{refused, refused_code};
 pub(crate) use seed::Seed;
+pub(crate) use seeds::{seeds, seeds_factor};
 pub(crate) use service::{Answer, Posted, Service};
 pub(crate) use setup::Setup;
+pub(crate) use skip::skip;
 pub(crate) use summaries::{Says, Summaries, Wire};
 pub(crate) use turns::{
     append, assistant, journal, keyed, live, say, text_of, tool_results, tool_uses, turn, user,

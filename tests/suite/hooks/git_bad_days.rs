@@ -8,8 +8,8 @@ use memoird_proto::v1::{DeliveryState, HookDelivery};
 
 use super::git::{HOOK, repository};
 use crate::harness::{
-    Daemon, Setup, all_delivered, deliveries, each_once, end, eventually, fsck, git, in_state, say,
-    stats,
+    Daemon, Namespace, Setup, all_delivered, deliveries, each_once, end, eventually, fsck, git,
+    in_state, say, stats,
 };
 
 /// A daemon with a repository in which the first session is.
@@ -252,11 +252,8 @@ async fn a_full_disk_keeps_checkpoints_waiting_until_there_is_room() {
     let mount = "mkdir -p HOME/checkpoints && mount -t tmpfs -o size=4m tmpfs HOME/checkpoints";
     let probe_dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &probe_dir.path().display().to_string());
-    let tried = Command::new("unshare")
-        .args(["-m", "sh", "-c", &probe])
-        .output();
-    if !tried.is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: no right to mount, so no disk that is full");
+    let test = "hooks::git_bad_days::a_full_disk_keeps_checkpoints_waiting_until_there_is_room";
+    if !Namespace::Mount.allows(&probe, test) {
         return;
     }
     let fill = "head -c 4194304 /dev/zero > HOME/checkpoints/ballast";

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::git::{HOOK, repository};
 use crate::harness::{
     Daemon, Seed, Sessions, Setup, all_delivered, append, each_once, end, eventually, fsck, git,
-    say, stats, user,
+    say, seeds_factor, stats, user,
 };
 
 /// Creates sessions with many calls in flight; gives their generations.
@@ -103,7 +103,7 @@ async fn ten_kills_amid_commits_lose_and_double_no_checkpoint() {
     let mut random = Seed::new(SEED);
     let mut daemon = Daemon::with(Setup::default().section(HOOK)).await;
     let (mut maybe, mut sure) = (Vec::new(), Vec::new());
-    for round in 0..10 {
+    for round in 0..10 * usize::try_from(seeds_factor()).expect("a small number") {
         let mut ending = JoinSet::new();
         let done = Arc::new(AtomicUsize::new(0));
         ending.spawn(end_until_killed(

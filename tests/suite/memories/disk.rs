@@ -1,15 +1,13 @@
 //! A disk that fills up and gets room again: a fact is refused by name and nothing of it
 //! is half stored, everything else goes on, and nothing has to be restarted.
 
-use std::process::Command;
-
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{ForgetRequest, RememberRequest};
 use tonic::{Code, Status};
 
 use crate::harness::{
-    Daemon, Memories, Setup, contents, eventually, fact, files_with, manifest, memories_of,
-    memory_stats, of, recall, refused_code, remember,
+    Daemon, Memories, Namespace, Setup, contents, eventually, fact, files_with, manifest,
+    memories_of, memory_stats, of, recall, refused_code, remember,
 };
 
 /// More facts than the disk holds.
@@ -57,11 +55,9 @@ async fn a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again
     let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=12m tmpfs HOME/data";
     let dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &dir.path().display().to_string());
-    let tried = Command::new("unshare")
-        .args(["-m", "sh", "-c", &probe])
-        .output();
-    if !tried.is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: no right to mount a disk that fills up");
+    let test = "memories::disk::\
+                a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again";
+    if !Namespace::Mount.allows(&probe, test) {
         return;
     }
     let ballast =

@@ -63,7 +63,10 @@ fn pinned(memories: &[memoird_proto::v1::Memory]) -> Vec<&str> {
 
 #[tokio::test]
 async fn what_is_recalled_on_different_days_by_different_questions_is_pinned_until_unused() {
-    let Some(clock) = Clock::new() else { return };
+    let test = "memories::dreaming::what_is_recalled_on_different_days_by_different_questions_is_pinned_until_unused";
+    let Some(clock) = Clock::new(test) else {
+        return;
+    };
     let mut daemon = Daemon::with(clock.worn_by(Setup::default())).await;
     let mut client = daemon.memories();
     for content in [
@@ -140,7 +143,10 @@ async fn what_is_recalled_on_different_days_by_different_questions_is_pinned_unt
 
 #[tokio::test]
 async fn only_an_explicit_policy_deletes_and_only_what_is_not_used() {
-    let Some(clock) = Clock::new() else { return };
+    let test = "memories::dreaming::only_an_explicit_policy_deletes_and_only_what_is_not_used";
+    let Some(clock) = Clock::new(test) else {
+        return;
+    };
     let policy = "long_term: { dream: { interval: off, retention: { project: 30d } } }";
     let daemon = Daemon::with(clock.worn_by(Setup::default().section(policy))).await;
     let mut client = daemon.memories();

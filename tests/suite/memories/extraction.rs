@@ -4,7 +4,7 @@
 use memoird_proto::v1::{
     CommitExtractionRequest, CommitExtractionResponse, ExtractedMemory, LeaseExtractionRequest,
     LeaseExtractionResponse, MemoryKind, MemoryOrigin, MemorySource, RememberOutcome,
-    RememberRequest, RememberResponse, Turn,
+    RememberResponse, Turn,
 };
 use tonic::{Code, Status};
 
@@ -228,35 +228,6 @@ async fn a_bad_fact_stores_nothing_moves_nothing_and_leaves_the_lease() {
         .await
         .expect_err("it was used");
     refused::<()>(Err(status), Code::Aborted, "LEASE_LOST");
-}
-
-#[tokio::test]
-async fn what_the_bot_remembered_itself_is_not_looked_for_again() {
-    let daemon = Daemon::start().await;
-    let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    said(&mut sessions, &["My launch is in May", "thanks"]).await;
-    let source = MemorySource {
-        session_id: "chat".into(),
-        seqs: vec![1],
-        ..Default::default()
-    };
-    let own = RememberRequest {
-        source: Some(source),
-        ..fact("", "")
-    };
-    kept(&mut client, own).await;
-    let nothing = lease(&mut client).await;
-    assert!(
-        nothing.lease.is_empty() && nothing.turns.is_empty(),
-        "{nothing:?}"
-    );
-    assert_eq!(nothing.cursor_seq, 2, "and the cursor moves on");
-    said(&mut sessions, &["And I moved to Oslo"]).await;
-    assert_eq!(
-        seqs(&lease(&mut client).await),
-        [3],
-        "what comes after is handed out"
-    );
 }
 
 #[tokio::test]

@@ -151,7 +151,10 @@ async fn what_is_forgotten_takes_its_leases_along() {
 
 #[tokio::test]
 async fn a_clock_that_steps_back_holds_no_turns_for_ever() {
-    let Some(clock) = Clock::new() else { return };
+    let test = "memories::extraction_bad_days::a_clock_that_steps_back_holds_no_turns_for_ever";
+    let Some(clock) = Clock::new(test) else {
+        return;
+    };
     let brief = Setup::default().section("long_term: { extraction_lease: 2s }");
     let daemon = Daemon::with(clock.worn_by(brief)).await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::{
     Daemon, Memories, Seed, Setup, append, eventually, fact, kept, manifest, memories_of,
-    memory_stats, of, recall, recalled, remember, user,
+    memory_stats, of, recall, recalled, remember, seeds_factor, user,
 };
 
 /// One who remembers numbered facts, each under a key of its own.
@@ -85,7 +85,7 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
         next: 0,
     };
     let mut writers: Vec<Writer> = (0..8).map(writer).collect();
-    for _ in 0..4 {
+    for _ in 0..4 * seeds_factor() {
         let enough = 50 + random.below(300) as u64;
         let done = Arc::new(AtomicU64::new(0));
         let mut writing = JoinSet::new();

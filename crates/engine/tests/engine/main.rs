@@ -24,6 +24,8 @@ mod lives;
 mod reconfigure;
 mod record;
 mod restart;
+#[path = "../../../../tests/suite/harness/seeds.rs"]
+mod seeds;
 mod simulation;
 mod store;
 mod waits;

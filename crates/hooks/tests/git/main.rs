@@ -10,4 +10,6 @@ mod commits;
 mod kit;
 mod packs;
 mod reading;
+#[path = "../../../../tests/suite/harness/skip.rs"]
+mod skip;
 mod worktree;

@@ -19,5 +19,7 @@ mod kit;
 mod model;
 mod recall;
 mod remember;
+#[path = "../../../../tests/suite/harness/seeds.rs"]
+mod seeds;
 mod traces;
 mod update;

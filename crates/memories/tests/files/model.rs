@@ -14,6 +14,7 @@ use memoird_memories::{ForgetRequest, ListRequest, RememberOutcome};
 use proptest::prelude::*;
 
 use crate::kit::*;
+use crate::seeds::seeds_factor;
 
 const WHO: [&str; 3] = ["ann", "bob", "cid"];
 const TEXTS: [&str; 6] = [
@@ -395,7 +396,7 @@ fn visibility(is_team: bool) -> Visibility {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24 * u32::try_from(seeds_factor()).unwrap(), ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_found_is_what_is_current_and_may_be_seen(

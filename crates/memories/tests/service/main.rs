@@ -29,6 +29,8 @@ mod manifests;
 mod recall;
 mod remember;
 mod secrets;
+#[path = "../../../../tests/suite/harness/seeds.rs"]
+mod seeds;
 mod simulation;
 mod sources;
 mod windows;

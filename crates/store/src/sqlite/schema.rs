@@ -18,8 +18,6 @@ pub(super) const MIGRATIONS: [&str; 3] = [V1, V2, V3];
 /// `generations` and `idempotency`. Until then `progress.placed` is the last turn that
 /// has its place.
 ///
-/// `outbox` holds what hooks are owed, written with the end that owes it.
-///
 /// `format` is the version of a generation's row and of its turns' encoding. The partial
 /// index allows one live generation per session.
 const V1: &str = "
@@ -129,20 +127,6 @@ CREATE TABLE intake_keys (
     dropped    INTEGER NOT NULL,
     at         INTEGER NOT NULL
 ) STRICT;
-
-CREATE TABLE outbox (
-    generation BLOB    NOT NULL,
-    hook       TEXT    NOT NULL,
-    tenant     TEXT    NOT NULL,
-    session    TEXT    NOT NULL,
-    reason     TEXT    NOT NULL,
-    state      TEXT    NOT NULL,
-    tries      INTEGER NOT NULL,
-    last_error TEXT    NOT NULL,
-    due        INTEGER NOT NULL,
-    PRIMARY KEY (generation, hook)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX outbox_open ON outbox (hook, state, due, tenant) WHERE state <> 'done';
 ";
 
 /// `cuts` is what windows of a session were decided to be: written rarely, found by its
@@ -171,6 +155,25 @@ CREATE TABLE compactions (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// `outbox` holds what hooks are owed, written with the end that owes it. The first journals
+/// had none, and the version stayed the same when it came: so a journal of any version may
+/// lack it, and it is looked for at each start.
+const OUTBOX: &str = "
+CREATE TABLE IF NOT EXISTS outbox (
+    generation BLOB    NOT NULL,
+    hook       TEXT    NOT NULL,
+    tenant     TEXT    NOT NULL,
+    session    TEXT    NOT NULL,
+    reason     TEXT    NOT NULL,
+    state      TEXT    NOT NULL,
+    tries      INTEGER NOT NULL,
+    last_error TEXT    NOT NULL,
+    due        INTEGER NOT NULL,
+    PRIMARY KEY (generation, hook)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS outbox_open ON outbox (hook, state, due, tenant) WHERE state <> 'done';
+";
+
 /// The newest schema.
 pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
@@ -184,5 +187,6 @@ pub(super) fn migrate(connection: &mut Connection, from: i64) -> Result<(), Stor
         transaction.pragma_update(None, "user_version", version)?;
         transaction.commit()?;
     }
+    connection.execute_batch(OUTBOX)?;
     Ok(())
 }

@@ -17,6 +17,8 @@ mod keys;
 mod kit;
 mod outbox;
 mod prune;
+#[path = "../../../../tests/suite/harness/seeds.rs"]
+mod seeds;
 mod sessions;
 mod sets;
 mod walk;

@@ -18,6 +18,7 @@ use super::script::{Does, Script};
 use super::talk::{Talk, answering, calling, said};
 use crate::bot::{ALL, Bot};
 use crate::kit::{Dice, World, begun, session_id, settle};
+use crate::seeds::seeds;
 use crate::windows::model;
 
 const MODELS: [&str; 2] = ["small", "large"];
@@ -39,7 +40,7 @@ struct Simulation {
 #[test]
 fn whatever_happens_no_turn_is_lost_and_no_window_is_wrong() {
     let mut summaries = 0;
-    for seed in 1..=12 {
+    for seed in seeds(12) {
         println!("MEMOIRD_SEED={seed}");
         summaries += run(seed);
     }

@@ -10,10 +10,11 @@ use crate::bot::Bot;
 use crate::hooks::script::ScriptedHook;
 use crate::hooks::{hooked, said, with_hooks};
 use crate::kit::{ACME, Dice, World, capped, config, settle, unswept};
+use crate::seeds::seeds;
 
 #[tokio::test(start_paused = true)]
 async fn in_the_middle_of_traffic_nothing_is_lost_and_every_end_is_delivered() {
-    for seed in 1..=20 {
+    for seed in seeds(20) {
         println!("seed {seed}");
         let mut dice = Dice(seed);
         let hook = ScriptedHook::new([]);

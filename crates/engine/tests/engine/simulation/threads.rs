@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::bot::Bot;
 use crate::kit::{Dice, World, capped, unswept};
+use crate::seeds::seeds_factor;
 use crate::store::Fate;
 use crate::windows::{model, with_models};
 
@@ -35,7 +36,9 @@ async fn what_was_acknowledged_holds_on_many_threads() {
     let seed = rand::random();
     println!("the dice started with {seed}");
     let mut dice = Dice(seed);
-    for batch_sets in [1, 2, 1_024] {
+    let batches = [1, 2, 1_024].into_iter();
+    let times = usize::try_from(3 * seeds_factor()).unwrap();
+    for batch_sets in batches.cycle().take(times) {
         let mut world = World::with_pool(config());
         world.config.journal.batch_sets = batch_sets;
         let engine = world.open().await;

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::{TAIL, asking, long, one_model, peeking};
 use crate::bot::{Bot, saying};
 use crate::kit::{ACME, Dice, TTL, World, begun, capped, settle, soon};
+use crate::seeds::seeds;
 
 const MS: Duration = Duration::from_millis(1);
 /// How late a session may expire after a restart.
@@ -41,7 +42,7 @@ async fn a_session_that_is_looked_at_is_not_the_oldest_any_more() {
 /// handed over was written.
 #[tokio::test(start_paused = true)]
 async fn no_restart_makes_a_session_older_and_none_much_younger() {
-    for seed in 1..=60 {
+    for seed in seeds(60) {
         println!("seed {seed}");
         let mut dice = Dice(seed);
         let world = World::new(one_model());

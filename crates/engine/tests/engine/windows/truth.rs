@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::{TAIL, asking, long, model, one_model, peeking, texts, with_models};
 use crate::bot::{Bot, saying};
 use crate::kit::{Dice, TTL, World, begun, one_by_one, settle, soon, unswept};
+use crate::seeds::seeds;
 
 fn is_not_found<T>(answer: &Result<T, EngineError>) -> bool {
     matches!(answer, Err(EngineError::SessionNotFound { .. }))
@@ -276,7 +277,7 @@ async fn a_count_that_comes_late_is_not_taken_for_that_of_another_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn models_are_swapped_in_the_middle_of_traffic() {
-    for seed in 1..=10 {
+    for seed in seeds(10) {
         println!("seed {seed}");
         let mut dice = Dice(seed);
         let abacus = Arc::default();

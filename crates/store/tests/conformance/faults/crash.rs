@@ -8,6 +8,7 @@ use memoird_core::session::AppendCommand;
 
 use super::*;
 use crate::chat::{command, large};
+use crate::seeds::seeds_factor;
 
 /// Each set of these tests begins a session with two turns.
 fn one_set(number: u64) -> memoird_core::change::ChangeSet {
@@ -56,7 +57,7 @@ fn a_copy_taken_during_commits_holds_all_that_was_acknowledged_before() {
     let acknowledged = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            for batch in 0..100 {
+            for batch in 0..100 * seeds_factor() {
                 let numbers = batch * BATCH + 1..=(batch + 1) * BATCH;
                 let sets: Vec<_> = numbers.map(one_set).collect();
                 assert!(write(&store, &sets).iter().all(Result::is_ok));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::compaction::{compact, made, status_of, summary_of};
 use crate::cuts::{cuts_of, with_cuts};
+use crate::outbox::{id, owing};
 
 /// What each version added, from the newest down.
 const ADDED: [(i64, &[&str]); 2] = [(3, &["summaries", "compactions"]), (2, &["windows"])];
@@ -58,6 +59,24 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
         assert_eq!(known.cuts, cuts_of(3));
         assert_eq!(known.summary.as_deref(), Some(&summary_of(1)));
         assert_eq!(known.head.compaction.as_deref(), Some(&status_of(1)));
+    }
+}
+
+/// The first journals had none, and were of version 1 as those that had one.
+#[test]
+fn a_journal_without_an_outbox_gets_one() {
+    for version in 1..=3 {
+        let dir = tempfile::tempdir().unwrap();
+        at_rest(dir.path());
+        back_to_version(version, dir.path());
+        raw(dir.path()).execute_batch("DROP TABLE outbox").unwrap();
+        let store = open(dir.path());
+        let ended = owing(&store, "ended", 9_000, &["git"]);
+        must_work(&store);
+        drop(store);
+        let store = open(dir.path());
+        let delivery = store.delivery(&id(ended.generation(), "git")).unwrap();
+        assert!(delivery.is_some(), "version {version}");
     }
 }
 

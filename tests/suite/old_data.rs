@@ -1,0 +1,659 @@
+//! Data directories of older memoirds, one of each step of its history: today's daemon serves
+//! all that is in them and goes on from there, and leaves alone what a newer one wrote.
+//!
+//! They are in `tests/fixtures/data`, whose README says how they were made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use memoird_proto::v1::{
+    AppendRequest, AppendResponse, DeliveryState, GetContextRequest, GetContextResponse,
+    GetHistoryRequest, GetHistoryResponse, GetManifestRequest, GetManifestResponse,
+    GetMemoryRequest, GetMemoryResponse, GetSessionRequest, GetSessionResponse,
+    LeaseExtractionRequest, ListHookDeliveriesRequest, ListHookDeliveriesResponse,
+    ListMemoriesRequest, ListMemoriesResponse, ListSessionsRequest, ListSessionsResponse, Memory,
+    PatchStateRequest, RecallRequest, RecallResponse, RememberRequest, RememberResponse,
+    RetryHookDeliveryRequest, SessionInfo, UndoCompactionRequest,
+};
+use prost::Message;
+use serde_json::Value;
+use tempfile::TempDir;
+use tonic::Code;
+
+use crate::harness::{
+    Clock, Daemon, Embeddings, KEEPS, Outcome, Setup, all_delivered, all_embedded, append,
+    assistant, deliveries, each_once, end, eventually, fact, field, files_with, fsck, git,
+    in_state, journal, kept, live, memories_of, memory_stats, of, recalled, refused, refused_code,
+    say, told, tool_results, user, wall_ms,
+};
+
+/// The vectors in the directories are of this model.
+const MODEL: &str = "fixtures";
+/// Where the version of a schema stands in a SQLite file, in four bytes, the highest first:
+/// <https://www.sqlite.org/fileformat.html>, 1.3.
+const USER_VERSION: usize = 60;
+
+/// The directories, by the step that made them.
+const STEPS: [&str; 5] = ["step-1", "step-2", "step-3", "step-4", "step-5"];
+/// The same as the last one, but killed: its newest changes are in SQLite's log.
+const KILLED: &str = "step-5-killed";
+
+/// What a directory's daemon served from it.
+struct Old {
+    expected: Value,
+}
+
+impl Old {
+    /// A copy of a directory to work on, and what is known of it.
+    fn copy(name: &str) -> (TempDir, Self) {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fixtures/data")
+            .join(name);
+        let home = tempfile::tempdir().expect("a directory");
+        let unpacked = Command::new("tar")
+            .args(["--extract", "--gzip", "--no-same-owner", "--file"])
+            .arg(dir.join("data.tar.gz"))
+            .arg("--directory")
+            .arg(home.path())
+            .status();
+        assert!(unpacked.expect("tar runs").success(), "{name}");
+        let text = std::fs::read_to_string(dir.join("expected.json")).expect("expectations");
+        let expected = serde_json::from_str(&text).expect("JSON");
+        (home, Self { expected })
+    }
+
+    /// What was written down under this name.
+    fn list(&self, name: &str) -> Vec<Value> {
+        let list = self.expected[name].as_array();
+        list.unwrap_or_else(|| panic!("no {name}")).clone()
+    }
+
+    /// The sessions that were alive, with their tenants.
+    fn sessions(&self) -> Vec<(String, SessionInfo)> {
+        let calls = self.list("calls").into_iter();
+        let lists = calls.filter(|call| call["rpc"] == "ListSessions");
+        lists
+            .flat_map(|call| {
+                let answer: ListSessionsResponse = decoded(&call, "answer");
+                let of_tenant = answer.sessions.into_iter();
+                of_tenant.map(move |info| (field(&call, "tenant").to_owned(), info))
+            })
+            .collect()
+    }
+}
+
+/// Hooks that have the names of the old ones, and do what they are told now.
+fn setup(embeddings: &Embeddings) -> Setup {
+    let hooks = format!(
+        "hooks:\n\
+         - {{ name: checkpoint, git: {{ dir: ./checkpoints, batch_wait: 20ms }} }}\n\
+         - {{ name: mirror, git: {{ dir: ./worktrees, worktree: true, batch_wait: 20ms }} }}\n\
+         - {{ name: archive, tenants: [ alpha ], {KEEPS} }}\n\
+         - {{ name: crm, tenants: [ beta ], {KEEPS} }}"
+    );
+    // The directories only grow older.
+    Setup::default()
+        .two_tenants("", "max_history_turns: 100")
+        .section("short_term: { max_history_turns: 12, session_ttl: 36500d }")
+        .section("journal: { retention: 36500d }")
+        .section(hooks)
+        .section(embeddings.section(MODEL))
+}
+
+fn key_of(tenant: &str) -> &'static str {
+    match tenant {
+        "alpha" => Setup::ALPHA,
+        "beta" => Setup::BETA,
+        "admin" => Setup::ADMIN,
+        other => panic!("no key of {other}"),
+    }
+}
+
+fn decoded<M: Message + Default>(call: &Value, name: &str) -> M {
+    let bytes = STANDARD.decode(field(call, name)).expect("base64");
+    M::decode(&*bytes).expect("a message")
+}
+
+/// Asks again what was asked of the old daemon, and expects the same answer.
+async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
+    let key = key_of(field(call, "tenant"));
+    let mut sessions = daemon.sessions_of(key);
+    let mut memories = daemon.memories_of(key);
+    let mut admin = daemon.admin_of(key);
+    let context = format!("{} {} {}", call["tenant"], call["rpc"], call["asked"]);
+    match field(call, "rpc") {
+        "ListSessions" => {
+            let request: ListSessionsRequest = decoded(call, "request");
+            let is = sessions.list_sessions(request).await;
+            let (mut is, mut was) = both::<ListSessionsResponse>(is, call, &context);
+            for list in [&mut is.sessions, &mut was.sessions] {
+                list.iter_mut().for_each(timeless);
+                // A use that only looked is written coarsely, and in the future.
+                list.sort_by(|one, other| one.session_id.cmp(&other.session_id));
+            }
+            assert_eq!(is, was, "{context}");
+        }
+        "GetSession" => {
+            let request: GetSessionRequest = decoded(call, "request");
+            let is = sessions.get_session(request).await;
+            let (mut is, mut was) = both::<GetSessionResponse>(is, call, &context);
+            is.session.iter_mut().for_each(timeless);
+            was.session.iter_mut().for_each(timeless);
+            // Notes are newer than the oldest directories.
+            is.notes = is.notes.filter(|_| was.notes.is_some());
+            assert_eq!(is, was, "{context}");
+        }
+        "GetHistory" => {
+            let request: GetHistoryRequest = decoded(call, "request");
+            let is = sessions.get_history(request).await;
+            let (is, was) = both::<GetHistoryResponse>(is, call, &context);
+            assert_eq!(is, was, "{context}");
+        }
+        "GetContext" => {
+            let request: GetContextRequest = decoded(call, "request");
+            let is = sessions.get_context(request).await;
+            let (is, was) = both::<GetContextResponse>(is, call, &context);
+            assert_eq!(is.messages_json, was.messages_json, "{context}");
+            assert_eq!(is.turns, was.turns, "{context}");
+            let (is, was) = (is.report.expect("a report"), was.report.expect("a report"));
+            assert_eq!(is.tokens_by_block, was.tokens_by_block, "{context}");
+            assert_eq!(is.summary, was.summary, "{context}");
+        }
+        "ListHookDeliveries" => {
+            let request: ListHookDeliveriesRequest = decoded(call, "request");
+            let is = admin.list_hook_deliveries(request).await;
+            let (mut is, mut was) = both::<ListHookDeliveriesResponse>(is, call, &context);
+            for delivery in is.deliveries.iter_mut().chain(&mut was.deliveries) {
+                assert!(delivery.due_at.take().is_some(), "{context}");
+            }
+            assert_eq!(is, was, "{context}");
+        }
+        "ListMemories" => {
+            let request: ListMemoriesRequest = decoded(call, "request");
+            let is = memories.list_memories(request).await;
+            let (is, was) = both::<ListMemoriesResponse>(is, call, &context);
+            assert_eq!(is.next_page_token, was.next_page_token, "{context}");
+            are_same_memories(is.memories, was.memories, &context);
+        }
+        "GetMemory" => {
+            let request: GetMemoryRequest = decoded(call, "request");
+            let is = memories.get_memory(request).await;
+            let (is, was) = both::<GetMemoryResponse>(is, call, &context);
+            are_same_memories(is.memory, was.memory, &context);
+        }
+        "GetManifest" => {
+            let request: GetManifestRequest = decoded(call, "request");
+            let is = memories.get_manifest(request).await;
+            let (is, was) = both::<GetManifestResponse>(is, call, &context);
+            assert_eq!(is, was, "{context}");
+        }
+        "Recall" => {
+            let request: RecallRequest = decoded(call, "request");
+            let is = memories.recall(request).await;
+            let (is, was) = both::<RecallResponse>(is, call, &context);
+            assert_eq!(
+                (is.mode, is.degraded, &is.notes),
+                (was.mode, was.degraded, &was.notes),
+                "{context}"
+            );
+            are_same_hits(is, was, &context);
+        }
+        other => panic!("{other} is asked by no directory"),
+    }
+}
+
+/// The answer of now, and that of then.
+#[track_caller]
+fn both<M: Message + Default>(
+    is: Result<tonic::Response<M>, tonic::Status>,
+    call: &Value,
+    context: &str,
+) -> (M, M) {
+    let is = is.unwrap_or_else(|status| panic!("{context}: {status:?}"));
+    (is.into_inner(), decoded(call, "answer"))
+}
+
+/// Without what follows from when it is looked at, and from what the oldest did not know.
+fn timeless(info: &mut SessionInfo) {
+    info.last_access = None;
+    info.expires_at = None;
+    let is_untouched = |one: &memoird_proto::v1::CompactionInfo| {
+        one.breaker == "closed" && one.summaries == 0 && one.consecutive_failures == 0
+    };
+    info.compaction = info.compaction.take().filter(|one| !is_untouched(one));
+}
+
+/// What is recalled is counted, also by the calls of this test.
+#[track_caller]
+fn are_same_memories(
+    is: impl IntoIterator<Item = Memory>,
+    was: impl IntoIterator<Item = Memory>,
+    context: &str,
+) {
+    let uncounted = |memory: Memory| Memory {
+        recall_count: 0,
+        last_recalled_at: None,
+        ..memory
+    };
+    let is: Vec<Memory> = is.into_iter().collect();
+    let was: Vec<Memory> = was.into_iter().collect();
+    for (is, was) in is.iter().zip(&was) {
+        assert!(is.recall_count >= was.recall_count, "{context}");
+    }
+    let is: Vec<Memory> = is.into_iter().map(uncounted).collect();
+    let was: Vec<Memory> = was.into_iter().map(uncounted).collect();
+    assert_eq!(is, was, "{context}");
+}
+
+/// The best one is the best; how the others follow depends on how old they are by now.
+#[track_caller]
+fn are_same_hits(is: RecallResponse, was: RecallResponse, context: &str) {
+    let ranked = |answer: RecallResponse| {
+        let hits = answer.hits.into_iter();
+        let hits = hits.map(|hit| (hit.memory.expect("a memory").content, hit.lexical_rank));
+        hits.collect::<Vec<_>>()
+    };
+    let (is, was) = (ranked(is), ranked(was));
+    assert_eq!(is.first(), was.first(), "{context}");
+    let sorted = |hits: Vec<(String, u32)>| hits.into_iter().collect::<BTreeMap<_, _>>();
+    assert_eq!(sorted(is), sorted(was), "{context}");
+}
+
+/// Everything that the old daemon served is served.
+async fn serves_what_was_there(daemon: &Daemon, old: &Old) {
+    let calls = old.list("calls");
+    assert!(calls.len() > 30, "{} calls", calls.len());
+    for call in &calls {
+        is_answered_as_before(daemon, call).await;
+    }
+    for gone in old.list("forgotten") {
+        let mut memories = daemon.memories_of(key_of(field(&gone, "tenant")));
+        if let Some(id) = gone["id"].as_str() {
+            let request = GetMemoryRequest {
+                id: id.to_owned(),
+                ..GetMemoryRequest::default()
+            };
+            let answer = memories.get_memory(request).await;
+            refused(answer, Code::NotFound, "MEMORY_NOT_FOUND");
+        }
+        if let Some(subject) = gone["subject"].as_str() {
+            assert_eq!(memories_of(&mut memories, subject).await, []);
+        }
+        let word = field(&gone, "word");
+        assert_eq!(files_with(daemon, &[word]), [""; 0], "{word}");
+    }
+}
+
+/// Sessions take more turns, calls get their results, states change, lives end.
+async fn sessions_go_on(daemon: &Daemon, old: &Old) {
+    for (tenant, info) in old.sessions() {
+        let mut client = daemon.sessions_of(key_of(&tenant));
+        let id = &info.session_id;
+        let before = journal(&mut client, id, "").await;
+        let turns = match id.as_str() {
+            "pending" => vec![tool_results(&["p2"]), assistant("Both.")],
+            "streaming" => vec![user("And then?")],
+            _ => vec![user("Are you still there?"), assistant("Yes.")],
+        };
+        let request = AppendRequest {
+            expected_seq: Some(info.last_seq),
+            expected_generation: info.generation.clone(),
+            ..append(id, turns.clone())
+        };
+        let answer = client.append(request).await;
+        let answer = answer.unwrap_or_else(|status| panic!("{tenant} {id}: {status:?}"));
+        let answer = answer.into_inner();
+        let added = turns.len() as u64;
+        assert_eq!(
+            (answer.first_seq, answer.last_seq),
+            (info.last_seq + 1, info.last_seq + added),
+            "{tenant} {id}"
+        );
+        let after = journal(&mut client, id, &info.generation).await;
+        assert_eq!(after[..before.len()], before[..], "{tenant} {id}");
+        assert_eq!(after.len() as u64, answer.last_seq, "{tenant} {id}");
+        let window = GetContextRequest {
+            session_id: id.clone(),
+            ..GetContextRequest::default()
+        };
+        let window = client.get_context(window).await.expect("a window");
+        let newest = window.into_inner().turns.last().map(|turn| turn.seq);
+        assert_eq!(newest, Some(answer.last_seq), "{tenant} {id}");
+    }
+    for state in old.list("states") {
+        let mut client = daemon.sessions_of(key_of(field(&state, "tenant")));
+        let request = PatchStateRequest {
+            session_id: field(&state, "session").to_owned(),
+            merge_patch_json: r#"{"mood":"better"}"#.to_owned(),
+            expected_version: state["version"].as_u64(),
+        };
+        let answer = client.patch_state(request).await.expect("patched");
+        let mut patched: Value = serde_json::from_str(field(&state, "json")).expect("JSON");
+        patched["mood"] = "better".into();
+        let found: Value = serde_json::from_str(&answer.into_inner().state_json).expect("JSON");
+        assert_eq!(found, patched);
+    }
+}
+
+/// What was given up or was to wait for years is delivered when somebody asks for it.
+async fn deliveries_are_made(daemon: &Daemon, old: &Old) -> Vec<(String, String)> {
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    let all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;
+    let owed = all
+        .iter()
+        .filter(|one| one.state() != DeliveryState::Done)
+        .collect::<Vec<_>>();
+    for delivery in &owed {
+        let id = delivery.id.clone();
+        let request = RetryHookDeliveryRequest { id };
+        admin.retry_hook_delivery(request).await.expect("retried");
+    }
+    let documents = eventually("all that is owed is told", async || {
+        let documents = told(daemon);
+        (documents.len() >= owed.len()).then_some(documents)
+    })
+    .await;
+    for delivery in &owed {
+        let document = documents
+            .iter()
+            .find(|document| document["delivery"] == delivery.id.as_str())
+            .unwrap_or_else(|| panic!("{} in {documents:?}", delivery.id));
+        assert_eq!(field(document, "session_id"), delivery.session_id);
+        let mut client = daemon.sessions_of(key_of(&delivery.tenant));
+        let turns = journal(&mut client, "ended", &delivery.generation).await;
+        let told = document["turns"].as_array().expect("turns");
+        assert_eq!(told.len(), turns.len(), "{document}");
+        assert!(document["state"]["life"].is_number(), "{document}");
+    }
+    eventually("all are done", async || {
+        let left = deliveries(&mut admin, in_state(DeliveryState::Pending)).await;
+        left.is_empty().then_some(())
+    })
+    .await;
+    assert_eq!(
+        deliveries(&mut admin, in_state(DeliveryState::Dead)).await,
+        []
+    );
+    let generations = all
+        .iter()
+        .map(|one| (one.tenant.clone(), one.generation.clone()));
+    let ended: BTreeSet<_> = generations.collect();
+    let is_old = !old.list("commits").is_empty();
+    assert_eq!(ended.len(), if is_old { 4 } else { 0 });
+    ended.into_iter().collect()
+}
+
+/// Sessions that end now are committed behind what is there.
+async fn repositories_go_on(daemon: &Daemon, old: &Old, before: Vec<(String, String)>) {
+    let mut ended = before;
+    for tenant in ["alpha", "beta"] {
+        let mut client = daemon.sessions_of(key_of(tenant));
+        for session in ["rich", "new"] {
+            say(&mut client, session, "The last word.").await;
+            ended.push((tenant.to_owned(), end(&mut client, session).await));
+        }
+    }
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    all_delivered(&mut admin).await;
+    let commits = old.list("commits");
+    for kind in ["checkpoints", "worktrees"] {
+        for tenant in ["alpha", "beta"] {
+            let names = [format!("{kind}/{tenant}.git"), format!("{kind}/{tenant}")];
+            let of_old = |name: &&String| commits.iter().any(|known| known["dir"] == name.as_str());
+            let is_there = |name: &&String| daemon.path(name).exists();
+            let name = names.iter().find(of_old).or(names.iter().find(is_there));
+            let name = name.expect("a repository");
+            let dir = daemon.path(name);
+            let of_tenant = ended.iter().filter(|(owner, _)| owner == tenant);
+            let generations: Vec<String> = of_tenant.map(|(_, life)| life.clone()).collect();
+            each_once(&dir, &generations, name);
+            fsck(&dir);
+            let known = commits.iter().find(|known| known["dir"] == name.as_str());
+            let Some(known) = known else { continue };
+            let log = git(&dir, &["rev-list", "--reverse", "main"]);
+            let files = git(&dir, &["ls-tree", "-r", "main"]);
+            let lines = |name: &str| {
+                let list = known[name].as_array().expect("a list").iter();
+                list.map(|line| line.as_str().expect("text").to_owned())
+                    .collect::<Vec<_>>()
+            };
+            let old_commits = lines("commits");
+            assert!(log.lines().count() > old_commits.len(), "{name}");
+            assert!(
+                log.lines().zip(&old_commits).all(|(is, was)| is == was),
+                "{name}"
+            );
+            let now: Vec<&str> = files.lines().collect();
+            for file in lines("files") {
+                assert!(now.contains(&file.as_str()), "{name}: {file}");
+            }
+        }
+    }
+}
+
+/// Facts are added to the old ones and found beside them.
+async fn memories_go_on(daemon: &Daemon, has_memories: bool) {
+    let mut client = daemon.memories_of(Setup::ALPHA);
+    let before = memory_stats(&mut client).await.memories;
+    assert_eq!(before > 0, has_memories);
+    let new = kept(
+        &mut client,
+        fact("ann", "Ann keeps a tortoise at the harbour."),
+    )
+    .await;
+    all_embedded(&mut client).await;
+    let found = recalled(&mut client, of("ann", "tortoise at the harbour")).await;
+    assert_eq!(found[0], new.content);
+    assert_eq!(memory_stats(&mut client).await.memories, before + 1);
+    if !has_memories {
+        return;
+    }
+    assert!(found.len() > 1, "the old ones are found as well: {found:?}");
+    // The vector of an old one still fits the model's.
+    let hits = recalled(&mut client, of("ann", "physician at the harbour hospital")).await;
+    assert_eq!(hits[0], "Ann is a doctor at the harbour hospital.");
+    // What an extraction has looked at is not handed out again.
+    let request = LeaseExtractionRequest {
+        session_id: "long".into(),
+        subject: "ann".into(),
+        ..LeaseExtractionRequest::default()
+    };
+    let lease = client.lease_extraction(request).await.expect("a lease");
+    let lease = lease.into_inner();
+    assert_eq!(lease.cursor_seq, 30, "{lease:?}");
+    assert!(lease.turns.iter().all(|turn| turn.seq > 30), "{lease:?}");
+}
+
+/// The summary before the last one stands again when that is taken back.
+async fn compactions_go_on(daemon: &Daemon) {
+    let mut client = daemon.sessions_of(Setup::BETA);
+    let request = UndoCompactionRequest {
+        session_id: "compacted".into(),
+    };
+    let answer = client.undo_compaction(request).await.expect("undone");
+    assert!(answer.into_inner().restored_turns > 0);
+    let request = GetSessionRequest {
+        session_id: "compacted".into(),
+    };
+    let session = client.get_session(request).await.expect("a session");
+    let summary = session.into_inner().summary.expect("the one before");
+    assert_eq!(summary.number, 1);
+}
+
+async fn opens_and_goes_on(name: &str, step: usize) {
+    let (home, old) = Old::copy(name);
+    let embeddings = Embeddings::at(field(&old.expected, "embeddings")).await;
+    let mut daemon = Daemon::in_home(home, setup(&embeddings)).await;
+    serves_what_was_there(&daemon, &old).await;
+    let texts: Vec<String> = embeddings.calls().concat();
+    let are_queries = texts
+        .iter()
+        .all(|text| text == "doctor at the harbour hospital");
+    assert!(are_queries, "vectors are made anew: {texts:?}");
+    let ended = deliveries_are_made(&daemon, &old).await;
+    sessions_go_on(&daemon, &old).await;
+    memories_go_on(&daemon, step >= 4).await;
+    if step >= 5 {
+        compactions_go_on(&daemon).await;
+    }
+    repositories_go_on(&daemon, &old, ended).await;
+    daemon.stop().await;
+    daemon.restart().await;
+    let mut client = daemon.sessions_of(Setup::ALPHA);
+    assert_eq!(live(&mut client, "pending").await.len(), 5);
+    let mut client = daemon.memories_of(Setup::ALPHA);
+    let found = recalled(&mut client, of("ann", "tortoise at the harbour")).await;
+    assert_eq!(found[0], "Ann keeps a tortoise at the harbour.");
+}
+
+#[tokio::test]
+async fn a_directory_of_each_step_is_served_and_goes_on() {
+    for (step, name) in (1..).zip(STEPS) {
+        opens_and_goes_on(name, step).await;
+    }
+}
+
+#[tokio::test]
+async fn a_directory_of_a_killed_daemon_is_served_and_goes_on() {
+    let (home, _) = Old::copy(KILLED);
+    let log = std::fs::metadata(home.path().join("data/journal.db-wal"));
+    assert!(log.expect("a log").len() > 0);
+    opens_and_goes_on(KILLED, 5).await;
+}
+
+#[tokio::test]
+async fn a_key_of_an_old_directory_is_still_known() {
+    let test = "old_data::a_key_of_an_old_directory_is_still_known";
+    let Some(clock) = Clock::new(test) else {
+        return;
+    };
+    for name in [&STEPS[..], &[KILLED]].concat() {
+        let (home, old) = Old::copy(name);
+        // It is an hour after the old daemon's end.
+        let made_at_ms = old.expected["made_at_ms"].as_i64().expect("a time");
+        let offset_s = (made_at_ms - wall_ms()) / 1_000 + 3_600;
+        clock.set(&format!("{offset_s:+}"));
+        let setup = Setup::default().two_tenants("", "");
+        let daemon = Daemon::in_home(home, clock.worn_by(setup)).await;
+        for call in old.list("keyed") {
+            let key = key_of(field(&call, "tenant"));
+            if call["rpc"] == "Append" {
+                let request: AppendRequest = decoded(&call, "request");
+                let is = daemon.sessions_of(key).append(request).await;
+                let (is, was) = both::<AppendResponse>(is, &call, name);
+                assert!(is.duplicate, "{name}");
+                assert_eq!(
+                    (is.first_seq, is.last_seq),
+                    (was.first_seq, was.last_seq),
+                    "{name}"
+                );
+            } else {
+                let request: RememberRequest = decoded(&call, "request");
+                let is = daemon.memories_of(key).remember(request).await;
+                let (is, was) = both::<RememberResponse>(is, &call, name);
+                assert_eq!(is.outcome, was.outcome, "{name}");
+                are_same_memories(is.memory, was.memory, name);
+            }
+        }
+    }
+}
+
+/// All files below a directory, with their content.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut all = BTreeMap::new();
+    for path in paths {
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            let content = std::fs::read(&path).expect("a file");
+            all.insert(path, content);
+        }
+    }
+    all
+}
+
+/// Makes a SQLite file one of the next schema; gives the one that it had.
+fn make_newer(path: &Path) -> u32 {
+    let mut bytes = std::fs::read(path).expect("a file");
+    let place = USER_VERSION..USER_VERSION + 4;
+    let found = bytes[place.clone()].try_into().expect("four bytes");
+    let known = u32::from_be_bytes(found);
+    bytes[place].copy_from_slice(&(known + 1).to_be_bytes());
+    std::fs::write(path, bytes).expect("written");
+    known
+}
+
+/// The newest directory, brought up to date and closed.
+async fn up_to_date() -> Daemon {
+    let (home, _) = Old::copy(STEPS[STEPS.len() - 1]);
+    let mut daemon = Daemon::in_home(home, Setup::default().two_tenants("", "")).await;
+    memory_stats(&mut daemon.memories_of(Setup::ALPHA)).await;
+    daemon.stop().await;
+    daemon
+}
+
+#[tokio::test]
+async fn a_newer_journal_is_refused_by_name_and_not_a_byte_is_changed() {
+    let daemon = up_to_date().await;
+    let known = make_newer(&daemon.path("data/journal.db"));
+    let before = files(&daemon.path(""));
+    let data_dir = daemon.path("data").display().to_string();
+    let setup = daemon.setup().data_dir(&data_dir);
+    let Outcome { code, stderr, .. } = Daemon::refused(&setup).await;
+    assert_eq!(code, Some(69), "{stderr}");
+    let newer = format!(
+        "journal.db has schema {}, this memoird knows up to {known}",
+        known + 1
+    );
+    for words in [newer.as_str(), "nothing was changed"] {
+        assert!(stderr.contains(words), "{words:?} in {stderr}");
+    }
+    let after = files(&daemon.path(""));
+    assert!(before.keys().eq(after.keys()), "{:?}", after.keys());
+    for (path, content) in &before {
+        assert!(after[path] == *content, "{} was changed", path.display());
+    }
+}
+
+#[tokio::test]
+async fn newer_memories_are_refused_by_name_and_nothing_else_is() {
+    let mut daemon = up_to_date().await;
+    let known = make_newer(&daemon.path("data/memories/alpha.db"));
+    let of_alpha = |daemon: &Daemon| {
+        let mut all = files(&daemon.path("data/memories"));
+        all.retain(|path, _| path.display().to_string().contains("alpha"));
+        all
+    };
+    let before = of_alpha(&daemon);
+    daemon.restart().await;
+    let answer = daemon
+        .memories_of(Setup::ALPHA)
+        .remember(fact("ann", "Ann is here."))
+        .await;
+    assert_eq!(
+        refused_code(&answer.expect_err("refused")),
+        "MEMORIES_FAILED"
+    );
+    let newer = format!(
+        "alpha.db has schema {}, this memoird knows up to {known}",
+        known + 1
+    );
+    assert!(
+        daemon.log().contains(&newer),
+        "{newer:?} in {}",
+        daemon.log()
+    );
+    kept(
+        &mut daemon.memories_of(Setup::BETA),
+        fact("bob", "Bob is here."),
+    )
+    .await;
+    say(&mut daemon.sessions_of(Setup::ALPHA), "rich", "Still here?").await;
+    daemon.stop().await;
+    assert!(of_alpha(&daemon) == before, "the newer file was changed");
+}
