@@ -33,7 +33,7 @@ const COUNT_OFFSET: usize = 8 + 255 * 4;
 const TABLES_OFFSET: usize = COUNT_OFFSET + 4;
 
 /// Bytes at the end of a pack that are no entry.
-const CHECKSUM_BYTES: u64 = 20;
+const CHECKSUM_BYTES: usize = 20;
 
 /// Bytes that tell the type and the size of an entry, at most.
 const HEAD_BYTES_MAX: usize = 10;
@@ -47,12 +47,12 @@ pub(super) struct PackEntry {
     /// What it holds.
     pub(super) content: Content,
     /// Where it is in the pack.
-    pub(super) range: Range<u64>,
+    pub(super) range: Range<usize>,
 }
 
 impl PackEntry {
     fn bytes(&self) -> usize {
-        usize::try_from(self.range.end.saturating_sub(self.range.start)).unwrap_or(0)
+        self.range.end.saturating_sub(self.range.start)
     }
 }
 
@@ -168,7 +168,8 @@ impl ExistingPack {
         let mut file = File::open(&path).doing("read", &path)?;
         let length = file.seek(SeekFrom::End(0)).doing("read", &path)?;
         // The checksum of the pack is at its end.
-        let mut end = length.saturating_sub(CHECKSUM_BYTES);
+        let end = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut end = end.saturating_sub(CHECKSUM_BYTES);
         for entry in entries.iter_mut().rev() {
             entry.range.end = end;
             end = entry.range.start;
@@ -235,12 +236,12 @@ fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
     let offsets = crcs + count * 4;
     let entry = |row: usize| {
         let id = TABLES_OFFSET + row * 20;
-        let offset = number(offsets + row * 4).filter(|offset| *offset < OFFSET_END)?;
+        let offset = number(offsets + row * 4).filter(|offset| *offset < OFFSET_END)? as usize;
         Some(PackEntry {
             id: Oid::from_bytes(index.get(id..id + 20)?).ok()?,
             crc32: number(crcs + row * 4)?,
             content: Content::Other,
-            range: offset.into()..offset.into(),
+            range: offset..offset,
         })
     };
     (0..count).map(entry).collect()
@@ -250,7 +251,7 @@ fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
 fn reader(file: File, entries: &[PackEntry]) -> io::Result<BufReader<File>> {
     let mut reader = BufReader::with_capacity(1 << 16, file);
     let start = entries.first().map_or(0, |entry| entry.range.start);
-    reader.seek(SeekFrom::Start(start))?;
+    reader.seek(SeekFrom::Start(start as u64))?;
     Ok(reader)
 }
 

@@ -29,9 +29,9 @@ pub(super) fn commit(
 ) -> String {
     let who = format!("{} <{}>", config.author_name, config.author_email);
     let ended_at = new.iter().map(|ended| ended.ended_at).max().unwrap_or(at);
-    let mut content = format!("tree {}\n", tree);
+    let mut content = format!("tree {tree}\n");
     if let Some(parent) = parent {
-        content.push_str(&format!("parent {}\n", parent));
+        content.push_str(&format!("parent {parent}\n"));
     }
     let (ended_at, at) = (ended_at.seconds(), at.seconds());
     content.push_str(&format!(

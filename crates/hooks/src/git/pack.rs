@@ -105,7 +105,7 @@ impl Objects {
                 ObjectType::Tree => Content::Folder(content.len() as u64),
                 _ => Content::Other,
             },
-            range: start as u64..self.body.len() as u64,
+            range: start..self.body.len(),
         });
         Ok(id)
     }
@@ -132,8 +132,7 @@ impl Objects {
             }
         };
         for entry in &self.entries {
-            let range = entry.range.start as usize..entry.range.end as usize;
-            put(0, entry, &self.body[range])?;
+            put(0, entry, &self.body[entry.range.clone()])?;
         }
         for (index, pack) in old.iter().enumerate() {
             pack.for_each(stop, |entry, bytes| put(index + 1, entry, bytes))?;

@@ -60,7 +60,7 @@ impl Repo {
         if is_vacant(&location.path)? {
             create(config, &location.path, stop)?;
         }
-        Self::open_at(config, location)
+        Self::open_at(config, &location)
     }
 
     /// Opens the repository of a tenant.
@@ -71,10 +71,10 @@ impl Repo {
                 what: location.path.display().to_string(),
             });
         }
-        Self::open_at(config, location)
+        Self::open_at(config, &location)
     }
 
-    fn open_at(config: &GitConfig, location: Location) -> Result<Self, GitError> {
+    fn open_at(config: &GitConfig, location: &Location) -> Result<Self, GitError> {
         static SET_UP: Once = Once::new();
         // What is read was checked by zlib; hashing it as well costs as much again. Git
         // does not hash what it reads either.
