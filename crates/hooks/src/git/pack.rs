@@ -90,6 +90,7 @@ impl Objects {
         let start = self.body.len();
         put_head(&mut self.body, type_number(kind), content.len());
         if kind == ObjectType::Tree && content.len() >= STORED_BYTES_MIN {
+            self.body.reserve(content.len() + content.len() / 1_000);
             let mut encoder = ZlibEncoder::new(&mut self.body, Compression::none());
             encoder.write_all(content)?;
             encoder.finish()?;
