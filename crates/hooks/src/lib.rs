@@ -5,4 +5,5 @@ pub mod exec;
 pub mod git;
 pub mod payload;
 mod text;
+mod time;
 pub mod webhook;

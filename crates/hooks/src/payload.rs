@@ -50,17 +50,16 @@
 //! | `metadata` | the bot's labels, strings |
 //! | `extra_json` | the provider's own fields, JSON in a string |
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memoird_core::change::EndReason;
 use memoird_core::compaction::Summary;
 use memoird_core::ids::Subject;
-use memoird_core::time::Timestamp;
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
 use memoird_engine::{HookCall, HookError};
 use serde_json::{Map, Value, json};
+
+use crate::time::rfc3339_exact;
 
 /// The version that the payload names.
 pub const VERSION: u32 = 1;
@@ -102,7 +101,7 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     object.insert("role".to_owned(), role_name(turn.role).into());
     object.insert(
         "timestamp".to_owned(),
-        turn.timestamp.map_or(Value::Null, time),
+        json!(turn.timestamp.map(rfc3339_exact)),
     );
     object.insert("parts".to_owned(), turn.parts.iter().map(part).collect());
     if let Some(salience) = turn.salience {
@@ -126,7 +125,7 @@ pub(crate) fn summary(summary: &Summary) -> Value {
         "number": summary.number,
         "turns": summary.turns,
         "through_seq": summary.through_seq,
-        "made_at": time(summary.made_at),
+        "made_at": rfc3339_exact(summary.made_at),
         "by": &*summary.by,
         "session_intent": body.session_intent,
         "files_touched": body.files_touched,
@@ -136,19 +135,6 @@ pub(crate) fn summary(summary: &Summary) -> Value {
         "narrative": body.narrative,
         "identifiers": body.identifiers,
     })
-}
-
-/// A moment in RFC 3339, with as many digits of a second as it has.
-pub(crate) fn time(timestamp: Timestamp) -> Value {
-    let since = Duration::new(timestamp.seconds().unsigned_abs(), timestamp.nanos());
-    let moment = UNIX_EPOCH + since;
-    let text = match timestamp.nanos() {
-        0 => humantime::format_rfc3339_seconds(moment),
-        nanos if nanos % 1_000_000 == 0 => humantime::format_rfc3339_millis(moment),
-        nanos if nanos % 1_000 == 0 => humantime::format_rfc3339_micros(moment),
-        _ => humantime::format_rfc3339_nanos(moment),
-    };
-    text.to_string().into()
 }
 
 /// Why a generation ended, in one word.
@@ -178,8 +164,8 @@ fn head(call: &HookCall) -> Value {
         "generation": ended.generation.to_string(),
         "subject": ended.subject.as_ref().map(Subject::as_str),
         "reason": reason_name(ended.reason),
-        "created_at": time(ended.created_at),
-        "ended_at": time(ended.ended_at),
+        "created_at": rfc3339_exact(ended.created_at),
+        "ended_at": rfc3339_exact(ended.ended_at),
         "last_seq": ended.turns.last().map_or(0, |(seq, _)| *seq),
         "state": state,
         "state_version": ended.state.version,

@@ -1,7 +1,7 @@
 //! Repositories that people work in, that are gone, or that have no room: checkpoints
 //! wait, and nobody's work is lost.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memoird_proto::v1::{DeliveryState, HookDelivery};
@@ -9,7 +9,7 @@ use memoird_proto::v1::{DeliveryState, HookDelivery};
 use super::git::{HOOK, repository};
 use crate::harness::{
     Daemon, Namespace, Setup, all_delivered, deliveries, each_once, end, eventually, fsck, git,
-    in_state, say, stats,
+    in_state, run, say, stats,
 };
 
 /// A daemon with a repository in which the first session is.
@@ -210,15 +210,23 @@ async fn a_repository_that_was_deleted_is_made_anew() {
     each_once(&dir, &later[3..], "once the place is free");
 }
 
+/// As older versions made it when they were asked for a work tree.
+fn with_a_work_tree(daemon: &Daemon) -> PathBuf {
+    let bare = repository(daemon, "default");
+    let dir = daemon.path("checkpoints/default");
+    git(&bare, &["clone", "-q", ".", dir.to_str().expect("UTF-8")]);
+    std::fs::remove_dir_all(&bare).expect("it was there");
+    dir
+}
+
 #[tokio::test]
-async fn files_appear_in_a_work_tree_and_a_persons_stay() {
-    let hook = HOOK.replace("dir: ./checkpoints", "dir: ./checkpoints, worktree: true");
+async fn a_repository_with_a_work_tree_gets_commits_and_a_persons_files_stay() {
+    let hook = HOOK.replace("dir: ./checkpoints", "dir: ./checkpoints, worktree: false");
     let (daemon, mut generations) = with_one(&hook).await;
     let mut admin = daemon.admin();
-    let dir = daemon.path("checkpoints/default");
+    let dir = with_a_work_tree(&daemon);
     assert_eq!(git(&dir, &["status", "--porcelain"]), "");
     let names = crate::harness::documents(&dir);
-    assert!(dir.join(&names[0]).is_file(), "{names:?}");
     // A person changes a checkpoint, adds a file, and stages another.
     let changed = dir.join(&names[0]);
     std::fs::write(&changed, "scribbled over\n").expect("a file");
@@ -238,13 +246,33 @@ async fn files_appear_in_a_work_tree_and_a_persons_stay() {
         std::fs::read_to_string(&changed).expect("a file"),
         "scribbled over\n"
     );
+    // The files are those of the commit that was there; the branch has gone on.
+    git(&dir, &["stash", "-q"]);
+    git(&dir, &["checkout", "-q", "main"]);
+    git(&dir, &["stash", "pop", "-q"]);
     git(&dir, &["commit", "-q", "-am", "by a person"]);
     more(&daemon, &mut generations).await;
     all_delivered(&mut admin).await;
     assert_eq!(git(&dir, &["status", "--porcelain"]), "?? untracked\n");
-    assert!(git(&dir, &["log", "--format=%s"]).contains("by a person"));
+    assert!(git(&dir, &["log", "--format=%s", "main"]).contains("by a person"));
     each_once(&dir, &generations, "work tree");
     fsck(&dir);
+    assert!(!repository(&daemon, "default").exists());
+}
+
+#[tokio::test]
+async fn a_wish_for_a_work_tree_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("memoird.yaml");
+    for (worktree, code) in [(false, 0), (true, 64)] {
+        let hook = format!("hooks: [ {{ name: a, git: {{ dir: ./a, worktree: {worktree} }} }} ]");
+        std::fs::write(&path, hook).expect("a file");
+        let outcome = run(&["config", "check", path.to_str().expect("UTF-8")], &[]).await;
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        let is_explained =
+            outcome.stderr.contains("hooks[0].git") && outcome.stderr.contains("git clone");
+        assert_eq!(is_explained, worktree, "{outcome:?}");
+    }
 }
 
 #[tokio::test]

@@ -8,9 +8,8 @@ use std::time::Duration;
 pub struct GitConfig {
     /// The folder that holds a repository for each tenant.
     pub dir: PathBuf,
-    /// Repositories with files that people can open, and not bare ones. All files lie
-    /// on the disk twice then, and every commit writes an index of all of them: for some
-    /// ten thousand sessions, not for millions.
+    /// False; older files may say so. Repositories with a work tree are no longer made: a
+    /// clone is one, and costs the daemon nothing.
     pub worktree: bool,
     /// The branch that gets the commits, whatever is checked out.
     pub branch: String,
@@ -42,8 +41,11 @@ impl Default for GitConfig {
 impl GitConfig {
     /// What is wrong with it, for the one who wrote it.
     pub fn problem(&self) -> Option<String> {
-        let branch = format!("refs/heads/{}", self.branch);
-        let is_name = gix::refs::FullName::try_from(branch).is_ok();
+        if self.worktree {
+            let what = "is no longer supported; set it to false, and `git clone` the repository";
+            return Some(format!("worktree: true {what} to have its files"));
+        }
+        let is_name = git2::Branch::name_is_valid(&self.branch).unwrap_or(false);
         if !is_name || self.branch.starts_with('-') || self.branch == "HEAD" {
             return Some(format!(
                 "branch: {:?} is no name that git takes",
@@ -70,6 +72,20 @@ impl GitConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_work_tree_is_refused_with_what_to_do() {
+        let config = GitConfig {
+            worktree: true,
+            ..GitConfig::default()
+        };
+        let problem = config.problem().unwrap();
+        assert!(
+            problem.starts_with("worktree: true is no longer"),
+            "{problem}"
+        );
+        assert!(problem.contains("git clone"), "{problem}");
+    }
 
     #[test]
     fn what_git_would_refuse_is_refused_before() {

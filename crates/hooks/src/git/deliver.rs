@@ -4,56 +4,61 @@
 //! Until the branch moves, all that happens is a pack that nobody refers to; a crash
 //! leaves that behind at most, and the next delivery starts from the branch again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use gix::ObjectId;
-use gix::objs::Kind;
+use git2::{ObjectType, Oid};
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_engine::Ended;
 
 use super::GitConfig;
 use super::error::GitError;
+use super::existing::{self, packs_to_merge};
 use super::lock::{OwnLock, Stop};
 use super::pack::Objects;
 use super::repo::{Repo, sync_dir};
-use super::tree::{Folder, Trees};
-use super::{jsonl, markdown, merge, message, names, worktree};
+use super::tree::{Additions, Trees};
+use super::{jsonl, markdown, message, names};
 
 /// How often a branch may move while a commit is built upon it.
-const ROUNDS_MAX: u32 = 8;
+const ATTEMPTS_MAX: u32 = 8;
 
 /// A generation with the names of its files.
-pub(super) struct Checkpoint<'a> {
-    pub(super) ended: &'a Ended,
-    pub(super) folders: [String; 4],
-    pub(super) stem: String,
+struct Checkpoint<'a> {
+    ended: &'a Ended,
+    folders: [String; 4],
+    stem: String,
+    /// The content of its files, once it was needed.
+    blobs: Option<Blobs>,
 }
 
 /// The content of a generation's files.
 #[derive(Clone, Copy)]
 struct Blobs {
-    markdown: ObjectId,
-    lines: ObjectId,
+    markdown: Oid,
+    lines: Oid,
 }
 
 impl<'a> Checkpoint<'a> {
     fn new(ended: &'a Ended) -> Self {
-        let folders = names::folders(ended.ended_at);
         Self {
             ended,
-            folders,
+            folders: names::folders(ended.ended_at),
             stem: names::stem(&ended.session, ended.generation),
+            blobs: None,
         }
     }
 
     /// The name of the readable file.
-    pub(super) fn markdown(&self) -> String {
+    fn markdown(&self) -> String {
         format!("{}{}", self.stem, names::MARKDOWN)
     }
 
     /// The name of the file with the turns.
-    pub(super) fn lines(&self) -> String {
+    fn lines(&self) -> String {
         format!("{}{}", self.stem, names::LINES)
     }
 }
@@ -73,7 +78,6 @@ pub(super) fn deliver(
         .iter()
         .map(|ended| (ended.generation, *ended))
         .collect();
-    let batch: Vec<Checkpoint<'_>> = batch.into_values().map(Checkpoint::new).collect();
     let mut delivery = Delivery {
         config,
         repo: &repo,
@@ -81,14 +85,9 @@ pub(super) fn deliver(
         stop,
         at,
         objects: Objects::new(),
-        blobs: vec![None; batch.len()],
-        batch,
+        batch: batch.into_values().map(Checkpoint::new).collect(),
     };
-    delivery.commit()?;
-    if let Err(error) = merge::tidy(&repo, stop) {
-        tracing::warn!(%error, "packs were not merged");
-    }
-    Ok(())
+    delivery.commit()
 }
 
 struct Delivery<'a> {
@@ -98,62 +97,52 @@ struct Delivery<'a> {
     stop: &'a Stop,
     at: Timestamp,
     objects: Objects,
-    blobs: Vec<Option<Blobs>>,
     batch: Vec<Checkpoint<'a>>,
 }
 
 impl Delivery<'_> {
     fn commit(&mut self) -> Result<(), GitError> {
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let tip = self.repo.tip()?;
-            let base = tip.map(|tip| self.repo.tree_of(tip)).transpose()?;
+            let base = tip.map(|tip| self.repo.commit(tip)).transpose()?;
+            let base = base.map(|commit| commit.tree_id());
             let mut trees = Trees::new(self.repo);
             let missing = self.missing(base, &mut trees)?;
             if missing.is_empty() {
-                return self.check_out();
-            }
-            let commit = self.build(tip, base, &missing, &mut trees)?;
-            let pack = self.objects.write(&self.repo.pack_dir())?;
-            self.stop.check()?;
-            let is_there = || pack.as_ref().is_none_or(|pack| pack.exists());
-            if self.advance(tip, commit, is_there)? {
                 return Ok(());
             }
-            // A person's git may have thrown the pack away with the commit unborn.
-            if !is_there() {
-                self.objects = Objects::new();
-                self.blobs.fill(None);
+            let commit = self.build(tip, base, &missing, &mut trees)?;
+            let pack = self.write_pack(&mut trees)?;
+            self.stop.check()?;
+            if self.advance(tip, commit, &pack)? {
+                return Ok(());
             }
         }
         let (path, branch) = (self.repo.git_dir.clone(), self.repo.branch.clone());
         Err(GitError::Moving { path, branch })
     }
 
-    /// Places in the batch that the tree does not have.
-    fn missing(
-        &self,
-        base: Option<ObjectId>,
-        trees: &mut Trees<'_>,
-    ) -> Result<Vec<usize>, GitError> {
+    /// Which of the batch, by index, the tree does not have.
+    fn missing(&self, base: Option<Oid>, trees: &mut Trees<'_>) -> Result<Vec<usize>, GitError> {
         let Some(base) = base else {
             return Ok((0..self.batch.len()).collect());
         };
         let mut days: BTreeMap<&[String; 4], Vec<(usize, String)>> = BTreeMap::new();
-        for (place, checkpoint) in self.batch.iter().enumerate() {
+        for (index, checkpoint) in self.batch.iter().enumerate() {
             let day = days.entry(&checkpoint.folders).or_default();
-            day.push((place, checkpoint.markdown()));
+            day.push((index, checkpoint.markdown()));
         }
         let mut missing = Vec::new();
         for (folders, files) in days {
-            let wanted: HashSet<&str> = files.iter().map(|(_, name)| name.as_str()).collect();
+            let names: BTreeSet<&[u8]> = files.iter().map(|(_, name)| name.as_bytes()).collect();
             let present = match trees.folder(base, folders)? {
-                None => HashSet::new(),
-                Some(day) => trees.present(day, &wanted)?,
+                None => BTreeSet::new(),
+                Some(day) => trees.present(day, &names)?,
             };
             let absent = files
                 .iter()
-                .filter(|(_, name)| !present.contains(name.as_str()));
-            missing.extend(absent.map(|(place, _)| *place));
+                .filter(|(_, name)| !present.contains(name.as_bytes()));
+            missing.extend(absent.map(|(index, _)| *index));
         }
         missing.sort_unstable();
         Ok(missing)
@@ -162,74 +151,95 @@ impl Delivery<'_> {
     /// Makes the objects of a commit upon `tip`.
     fn build(
         &mut self,
-        tip: Option<ObjectId>,
-        base: Option<ObjectId>,
+        tip: Option<Oid>,
+        base: Option<Oid>,
         missing: &[usize],
         trees: &mut Trees<'_>,
-    ) -> Result<ObjectId, GitError> {
-        let mut root = Folder::default();
-        for &place in missing {
+    ) -> Result<Oid, GitError> {
+        let refused = |error: io::Error| self.repo.damaged(&"a new object", error);
+        let mut root = Additions::default();
+        for &index in missing {
             self.stop.check()?;
-            let blobs = self.blobs_of(place)?;
-            let checkpoint = &self.batch[place];
-            root.put(&checkpoint.folders, checkpoint.markdown(), blobs.markdown);
-            root.put(&checkpoint.folders, checkpoint.lines(), blobs.lines);
+            let checkpoint = &mut self.batch[index];
+            let blobs = match checkpoint.blobs {
+                Some(blobs) => blobs,
+                None => blobs(checkpoint.ended, &mut self.objects).map_err(refused)?,
+            };
+            checkpoint.blobs = Some(blobs);
+            let folders = &checkpoint.folders;
+            root.put(folders, checkpoint.markdown(), blobs.markdown);
+            root.put(folders, checkpoint.lines(), blobs.lines);
         }
-        let tree = trees.with(base, &root, &mut self.objects)?;
+        let tree = trees.add(base, &root, &mut self.objects)?;
         let new: Vec<&Ended> = missing
             .iter()
-            .map(|&place| self.batch[place].ended)
+            .map(|&index| self.batch[index].ended)
             .collect();
         let commit = message::commit(self.config, tree, tip, &new, self.at);
-        self.add(Kind::Commit, commit.as_bytes())
+        let added = self.objects.add(ObjectType::Commit, commit.as_bytes());
+        added.map_err(refused)
     }
 
-    fn blobs_of(&mut self, place: usize) -> Result<Blobs, GitError> {
-        if let Some(blobs) = self.blobs[place] {
-            return Ok(blobs);
+    /// Writes all objects as one pack, together with small packs that are there. Where these
+    /// cannot be read, or there is no room for a copy of them, they stay.
+    fn write_pack(&self, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
+        let pack_dir = self.repo.pack_dir();
+        let merged = packs_to_merge(&pack_dir, self.objects.count()).and_then(|old| {
+            let pack = self.objects.write(&pack_dir, &old, trees, self.stop)?;
+            existing::remove(&old, &pack);
+            Ok(pack)
+        });
+        match merged {
+            Err(GitError::Stopped) => Err(GitError::Stopped),
+            Err(error) => {
+                tracing::warn!(%error, "packs were not merged");
+                self.objects.write(&pack_dir, &[], trees, self.stop)
+            }
+            merged => merged,
         }
-        let ended = self.batch[place].ended;
-        let markdown = self.add(Kind::Blob, markdown::document(ended).as_bytes())?;
-        let lines = self.add(Kind::Blob, jsonl::lines(ended).as_bytes())?;
-        let blobs = Blobs { markdown, lines };
-        self.blobs[place] = Some(blobs);
-        Ok(blobs)
     }
 
-    fn add(&mut self, kind: Kind, content: &[u8]) -> Result<ObjectId, GitError> {
-        let added = self.objects.add(kind, content);
-        added.map_err(|error| self.repo.damaged(&"a new object", error))
-    }
-
-    /// Moves the branch from `tip` to `commit`. False when it is no longer at `tip`.
-    fn advance(
-        &self,
-        tip: Option<ObjectId>,
-        commit: ObjectId,
-        is_there: impl Fn() -> bool,
-    ) -> Result<bool, GitError> {
-        let line = format!("{}\n", commit.to_hex());
-        let files = worktree::Checkout::begin(self.repo, self.lock, &line)?;
+    /// Moves the branch from `tip` to `commit`. False when it is no longer at `tip`, or when
+    /// a person's git threw the pack away while no branch needed it.
+    fn advance(&self, tip: Option<Oid>, commit: Oid, pack: &Path) -> Result<bool, GitError> {
         let branch = self.repo.branch_file();
-        let lock = self.lock.take(&branch, &line)?;
-        if self.repo.tip()? != tip || !is_there() {
+        let lock = self.lock.take(&branch, &format!("{commit}\n"))?;
+        if self.repo.tip()? != tip || !pack.exists() {
             return Ok(false);
         }
+        self.repo.detach_work_tree(tip)?;
         lock.commit()?;
-        let folder = branch.parent().unwrap_or(&branch);
-        sync_dir(folder)?;
-        worktree::log(self.repo, self.config, tip, commit, self.at);
-        if let Some(files) = files {
-            files.finish(&self.batch);
-        }
+        sync_dir(branch.parent().unwrap_or(&branch))?;
+        self.log(tip, commit);
         Ok(true)
     }
 
-    /// Nothing to commit; a crash may have come before the files were written.
-    fn check_out(&self) -> Result<(), GitError> {
-        if let Some(files) = worktree::Checkout::begin(self.repo, self.lock, "memoird\n")? {
-            files.finish(&self.batch);
+    /// Notes the move in the log of the branch, where there is one: bare repositories have
+    /// none unless somebody wants it.
+    fn log(&self, tip: Option<Oid>, commit: Oid) {
+        let GitConfig {
+            author_name,
+            author_email,
+            ..
+        } = self.config;
+        let (old, at) = (tip.unwrap_or(Oid::ZERO_SHA1), self.at.seconds());
+        let line = format!(
+            "{old} {commit} {author_name} <{author_email}> {at} +0000\tcommit: checkpoints\n"
+        );
+        let path = self.repo.git_dir.join("logs").join(self.repo.ref_name());
+        let file = OpenOptions::new().append(true).open(&path);
+        match file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "the reflog was not written");
+            }
+            _ => {}
         }
-        Ok(())
     }
+}
+
+fn blobs(ended: &Ended, objects: &mut Objects) -> io::Result<Blobs> {
+    Ok(Blobs {
+        markdown: objects.add(ObjectType::Blob, markdown::document(ended).as_bytes())?,
+        lines: objects.add(ObjectType::Blob, jsonl::lines(ended).as_bytes())?,
+    })
 }

@@ -1,92 +1,45 @@
 //! Deltas of folders. Each commit to a day holds the whole list of the day's files, and
-//! two lists differ in a few lines: where packs are merged, only one list stays whole.
+//! two lists differ in a few entries: within a pack only one list stays whole.
 //!
 //! The format is that of `gitformat-pack(5)`, "Deltified representation": ranges to copy
 //! from the base, and bytes to insert.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
-use gix::objs::tree::name_order;
+use super::tree::Entries;
 
-/// Bytes that one copy tells at most.
+/// Bytes that one copy covers at most.
 const COPY_MAX: usize = 0xff_ffff;
 
 /// Bytes that one insert holds at most.
 const INSERT_MAX: usize = 127;
 
-/// Bytes of the name of an object at the end of an entry.
-const ID_BYTES: usize = 20;
-
-/// What makes the tree `new` of the tree `base`; `None` where that is more than a quarter
-/// of the whole. Both are in git's order, so one pass over both finds what they share.
+/// What makes the folder `new` of the folder `base`; `None` where that is more than a
+/// quarter of the whole. Both are in git's order, so one pass over both finds what they
+/// share.
 pub(super) fn between(base: &[u8], new: &[u8]) -> Option<Vec<u8>> {
-    let mut delta = Delta {
-        bytes: Vec::new(),
-        copied: 0..0,
-        inserted: Vec::new(),
-    };
-    delta.size(base.len());
-    delta.size(new.len());
-    let mut olds = Entries { tree: base, at: 0 }.peekable();
-    for at in (Entries { tree: new, at: 0 }) {
-        let entry = &new[at];
-        while olds
-            .next_if(|old| order(&base[old.clone()], entry).is_lt())
-            .is_some()
-        {}
-        match olds.next_if(|old| base[old.clone()] == *entry) {
-            Some(old) => delta.copy(old),
-            None => delta.insert(entry),
+    let mut delta = Delta::default();
+    delta.put_size(base.len());
+    delta.put_size(new.len());
+    let mut olds = Entries::of(base).peekable();
+    let mut news = Entries::of(new);
+    for entry in news.by_ref() {
+        while olds.next_if(|old| old.order(&entry).is_lt()).is_some() {}
+        let bytes = &new[entry.range];
+        match olds.next_if(|old| base[old.range.clone()] == *bytes) {
+            Some(old) => delta.copy(old.range),
+            None => delta.insert(bytes),
         }
         if delta.bytes.len() + delta.inserted.len() > new.len() / 4 {
             return None;
         }
     }
     delta.flush();
-    Some(delta.bytes)
+    news.is_at_end().then_some(delta.bytes)
 }
 
-/// Where the entries of a tree are. One that is broken lasts to the end.
-struct Entries<'a> {
-    tree: &'a [u8],
-    at: usize,
-}
-
-impl Iterator for Entries<'_> {
-    type Item = Range<usize>;
-
-    fn next(&mut self) -> Option<Range<usize>> {
-        let rest = self.tree.get(self.at..).filter(|rest| !rest.is_empty())?;
-        let name_end = rest
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(rest.len());
-        let end = (name_end + 1 + ID_BYTES).min(rest.len());
-        let range = self.at..self.at + end;
-        self.at = range.end;
-        Some(range)
-    }
-}
-
-fn order(a: &[u8], b: &[u8]) -> Ordering {
-    let name = |entry: &[u8]| -> (usize, usize) {
-        let start = entry
-            .iter()
-            .position(|byte| *byte == b' ')
-            .map_or(0, |space| space + 1);
-        let end = entry
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(entry.len());
-        (start.min(end), end)
-    };
-    let ((a_start, a_end), (b_start, b_end)) = (name(a), name(b));
-    // The mode of a folder is 40000.
-    let [a_is_tree, b_is_tree] = [a, b].map(|entry| entry.first() == Some(&b'4'));
-    name_order(&a[a_start..a_end], a_is_tree, &b[b_start..b_end], b_is_tree)
-}
-
+/// A delta under construction. Of `copied` and `inserted` one is empty.
+#[derive(Default)]
 struct Delta {
     bytes: Vec<u8>,
     copied: Range<usize>,
@@ -95,12 +48,12 @@ struct Delta {
 
 impl Delta {
     /// 7 bits a byte, the lowest first.
-    fn size(&mut self, mut size: usize) {
+    fn put_size(&mut self, mut size: usize) {
         while size > 127 {
-            self.bytes.push(low(size) | 128);
+            self.bytes.push(low_byte(size) | 128);
             size >>= 7;
         }
-        self.bytes.push(low(size));
+        self.bytes.push(low_byte(size));
     }
 
     fn copy(&mut self, range: Range<usize>) {
@@ -123,8 +76,8 @@ impl Delta {
         while !self.copied.is_empty() {
             let size = self.copied.len().min(COPY_MAX);
             let mut operation = vec![128];
-            for (place, number) in [(0..4, self.copied.start), (4..7, size)] {
-                for (shift, bit) in place.enumerate() {
+            for (bits, number) in [(0..4, self.copied.start), (4..7, size)] {
+                for (shift, bit) in bits.enumerate() {
                     let byte = low_byte(number >> (8 * shift));
                     if byte != 0 {
                         operation[0] |= 1 << bit;
@@ -136,15 +89,11 @@ impl Delta {
             self.copied.start += size;
         }
         for part in std::mem::take(&mut self.inserted).chunks(INSERT_MAX) {
-            self.bytes.push(low(part.len()));
+            self.bytes.push(low_byte(part.len()));
             self.bytes.extend_from_slice(part);
         }
         self.copied = 0..0;
     }
-}
-
-fn low(number: usize) -> u8 {
-    low_byte(number) & 127
 }
 
 fn low_byte(number: usize) -> u8 {

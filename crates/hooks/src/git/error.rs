@@ -1,5 +1,6 @@
 //! What may go wrong with a repository, in words that say what to do about it.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -83,11 +84,10 @@ pub enum GitError {
 }
 
 impl GitError {
-    pub(super) fn damaged(path: &Path, problem: impl Into<Problem>) -> Self {
-        let Problem(problem) = problem.into();
+    pub(super) fn damaged(path: &Path, problem: impl Display) -> Self {
         Self::Damaged {
             path: path.to_owned(),
-            problem,
+            problem: problem.to_string(),
         }
     }
 }
@@ -96,33 +96,6 @@ impl From<GitError> for HookError {
     /// All of it may be over the next time: people repair repositories.
     fn from(error: GitError) -> Self {
         Self::later(error.to_string())
-    }
-}
-
-/// What is wrong with a part of a repository.
-pub(super) struct Problem(pub(super) String);
-
-impl From<&str> for Problem {
-    fn from(problem: &str) -> Self {
-        Self(problem.to_owned())
-    }
-}
-
-impl From<String> for Problem {
-    fn from(problem: String) -> Self {
-        Self(problem)
-    }
-}
-
-impl From<io::Error> for Problem {
-    fn from(problem: io::Error) -> Self {
-        Self(problem.to_string())
-    }
-}
-
-impl From<gix::Error> for Problem {
-    fn from(problem: gix::Error) -> Self {
-        Self(problem.to_string())
     }
 }
 

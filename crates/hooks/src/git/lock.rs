@@ -1,10 +1,10 @@
 //! Who may write: one memoird at a time, and one git at a time for each file of git's.
 //!
 //! Between daemons an advisory lock on `memoird.lock` decides; a crash frees it. Git's
-//! own locks are files beside what they lock, and a crash leaves them behind. So that
-//! ours can be told from a person's afterwards, a lock is made whole in one step: its
-//! content is written to `memoird.claim` first, and that file is linked to where the
-//! lock belongs. A lock that says what our claim says is ours.
+//! own locks are files beside what they lock, and a crash leaves them behind. To tell ours
+//! from a person's afterwards, the content of a lock is written to `memoird.claim` first,
+//! and that file is linked to where the lock belongs. A lock with the content of that file
+//! is ours.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -50,7 +50,8 @@ pub(super) struct OwnLock {
     _file: File,
     /// The present, on the clock of the file system.
     now: SystemTime,
-    claim: PathBuf,
+    /// Holds the content of the lock of git's that is being taken.
+    pending: PathBuf,
     stop: Stop,
 }
 
@@ -73,31 +74,31 @@ impl OwnLock {
         let now = now
             .and_then(|()| file.metadata()?.modified())
             .doing("write", &path)?;
-        let claim = repo.git_dir.join("memoird.claim");
+        let pending = repo.git_dir.join("memoird.claim");
         let lock = Self {
             _file: file,
             now,
-            claim,
+            pending,
             stop: stop.clone(),
         };
         lock.recover(repo)?;
         Ok(lock)
     }
 
-    /// Takes git's lock of `path`, waiting for whoever holds it. It holds `content`,
-    /// a line of its own.
+    /// Takes git's lock of `path`, waiting for whoever holds it. The lock's content is what
+    /// the file will hold.
     pub(super) fn take(&self, path: &Path, content: &str) -> Result<GitLock, GitError> {
         let lock_path = with_ending(path, ".lock");
         if let Some(folder) = lock_path.parent() {
             fs::create_dir_all(folder).doing("create", folder)?;
         }
-        self.forget_claim()?;
-        write(&self.claim, content.as_bytes())?;
+        self.remove_pending()?;
+        write(&self.pending, content.as_bytes())?;
         let locked = || GitError::Locked {
             path: lock_path.clone(),
         };
         poll(&self.stop, locked, || {
-            let linked = match fs::hard_link(&self.claim, &lock_path) {
+            let linked = match fs::hard_link(&self.pending, &lock_path) {
                 Err(error) if is_unsupported(&error) => create(&lock_path, content),
                 linked => linked,
             };
@@ -119,23 +120,24 @@ impl OwnLock {
 
     /// Removes what a crash of memoird left: its locks of git, and unfinished packs.
     fn recover(&self, repo: &Repo) -> Result<(), GitError> {
-        if let Ok(claimed) = fs::read(&self.claim) {
+        if let Ok(pending) = fs::read(&self.pending) {
+            // Older versions locked the index of a work tree as well.
             for file in [repo.branch_file(), repo.git_dir.join("index")] {
                 let lock_path = with_ending(&file, ".lock");
-                if fs::read(&lock_path).is_ok_and(|content| content == claimed) {
+                if fs::read(&lock_path).is_ok_and(|content| content == pending) {
                     tracing::warn!(path = %lock_path.display(), "removing the lock of a crash");
                     fs::remove_file(&lock_path).doing("remove", &lock_path)?;
                 }
             }
-            self.forget_claim()?;
+            self.remove_pending()?;
         }
         clear_packs(&repo.pack_dir())
     }
 
-    fn forget_claim(&self) -> Result<(), GitError> {
-        match fs::remove_file(&self.claim) {
+    fn remove_pending(&self) -> Result<(), GitError> {
+        match fs::remove_file(&self.pending) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).doing("remove", &self.claim)
+                Err(error).doing("remove", &self.pending)
             }
             _ => Ok(()),
         }
@@ -155,7 +157,7 @@ impl OwnLock {
 
 impl Drop for OwnLock {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.claim);
+        let _ = fs::remove_file(&self.pending);
     }
 }
 

@@ -9,8 +9,9 @@ use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
 use memoird_engine::Ended;
 use serde_json::Value;
 
-use super::message::{turns, word};
-use super::time;
+use super::message::turns;
+use crate::payload::reason_name;
+use crate::time;
 
 /// The whole document.
 pub(super) fn document(ended: &Ended) -> String {
@@ -25,7 +26,7 @@ pub(super) fn document(ended: &Ended) -> String {
         text,
         "\n{} in {took}, {}.\n",
         turns(count),
-        word(ended.reason)
+        reason_name(ended.reason)
     );
     if ended.turns_omitted > 0 {
         let _ = write!(
@@ -70,7 +71,7 @@ fn front_matter(text: &mut String, ended: &Ended) {
     if let Some(subject) = &ended.subject {
         put("subject", string(subject.as_str()));
     }
-    put("reason", string(word(ended.reason)));
+    put("reason", string(reason_name(ended.reason)));
     put("created_at", string(&time::rfc3339(ended.created_at)));
     put("ended_at", string(&time::rfc3339(ended.ended_at)));
     put("turns", ended.turns.len().to_string());

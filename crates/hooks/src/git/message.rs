@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use gix::ObjectId;
-use memoird_core::change::EndReason;
+use git2::Oid;
 use memoird_core::ids::SessionId;
 use memoird_core::time::Timestamp;
 use memoird_engine::Ended;
 
 use super::GitConfig;
-use super::time;
+use crate::payload::reason_name;
+use crate::time;
 
 /// Sessions that a message names; the others are counted.
 const LINES_MAX: usize = 50;
@@ -22,16 +22,16 @@ const ID_CHARS_MAX: usize = 60;
 /// committer's that of the delivery.
 pub(super) fn commit(
     config: &GitConfig,
-    tree: ObjectId,
-    parent: Option<ObjectId>,
+    tree: Oid,
+    parent: Option<Oid>,
     new: &[&Ended],
     at: Timestamp,
 ) -> String {
     let who = format!("{} <{}>", config.author_name, config.author_email);
     let ended_at = new.iter().map(|ended| ended.ended_at).max().unwrap_or(at);
-    let mut content = format!("tree {}\n", tree.to_hex());
+    let mut content = format!("tree {tree}\n");
     if let Some(parent) = parent {
-        content.push_str(&format!("parent {}\n", parent.to_hex()));
+        content.push_str(&format!("parent {parent}\n"));
     }
     let (ended_at, at) = (ended_at.seconds(), at.seconds());
     content.push_str(&format!(
@@ -39,17 +39,6 @@ pub(super) fn commit(
     ));
     content.push_str(&format!("\n{}", text(new)));
     content
-}
-
-/// The word for a reason.
-pub(super) fn word(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Expired => "expired",
-        EndReason::Evicted => "evicted",
-        EndReason::Ended => "ended",
-        EndReason::Reset => "reset",
-        EndReason::Shutdown => "shutdown",
-    }
 }
 
 /// How many turns, in words.
@@ -67,7 +56,7 @@ pub(super) fn turn_count(ended: &Ended) -> u64 {
 
 fn text(new: &[&Ended]) -> String {
     if let [ended] = new {
-        let (session, reason) = (shortened(&ended.session), word(ended.reason));
+        let (session, reason) = (shortened(&ended.session), reason_name(ended.reason));
         let count = turns(turn_count(ended));
         let took = time::between(ended.created_at, ended.ended_at);
         let created_at = time::readable(ended.created_at);
@@ -77,7 +66,7 @@ fn text(new: &[&Ended]) -> String {
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for ended in new {
-        *counts.entry(word(ended.reason)).or_default() += 1;
+        *counts.entry(reason_name(ended.reason)).or_default() += 1;
     }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -91,7 +80,7 @@ fn text(new: &[&Ended]) -> String {
         counts.join(", ")
     );
     for ended in new.iter().take(LINES_MAX) {
-        let (session, reason) = (shortened(&ended.session), word(ended.reason));
+        let (session, reason) = (shortened(&ended.session), reason_name(ended.reason));
         let count = turns(turn_count(ended));
         let took = time::between(ended.created_at, ended.ended_at);
         // Writing to a String does not fail.

@@ -8,20 +8,17 @@ mod config;
 mod deliver;
 mod delta;
 mod error;
+mod existing;
 mod jsonl;
 mod lock;
 mod log;
 mod markdown;
-mod merge;
 mod message;
 mod names;
-mod opened;
 mod pack;
 mod read;
 mod repo;
-pub(crate) mod time;
 mod tree;
-mod worktree;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,26 +52,19 @@ impl GitHook {
     }
 
     async fn deliver_all(&self, calls: Vec<HookCall>) -> Vec<Result<(), HookError>> {
-        let mut tenants: Vec<TenantId> = Vec::new();
-        let mut batches: HashMap<TenantId, Vec<Arc<Ended>>> = HashMap::new();
+        let at = calls.iter().map(|call| call.at).max().unwrap_or_default();
+        let mut batches: HashMap<&TenantId, Vec<Arc<Ended>>> = HashMap::new();
         for call in &calls {
-            let batch = batches
-                .entry(call.ended.tenant.clone())
-                .or_insert_with_key(|tenant| {
-                    tenants.push(tenant.clone());
-                    Vec::new()
-                });
+            let batch = batches.entry(&call.ended.tenant).or_default();
             batch.push(Arc::clone(&call.ended));
         }
-        let at = calls.iter().map(|call| call.at).max().unwrap_or_default();
-        let mut done = HashMap::new();
-        for tenant in tenants {
-            let batch = batches.remove(&tenant).unwrap_or_default();
+        let mut results = HashMap::new();
+        for (tenant, batch) in batches {
             let result = self.deliver_batch(tenant.clone(), batch, at).await;
-            done.insert(tenant, result);
+            results.insert(tenant, result);
         }
-        let answer = |call: &HookCall| done.get(&call.ended.tenant).cloned().unwrap_or(Ok(()));
-        calls.iter().map(answer).collect()
+        let answer = |call: &HookCall| results.get(&call.ended.tenant).cloned();
+        calls.iter().filter_map(answer).collect()
     }
 
     async fn deliver_batch(

@@ -3,10 +3,11 @@
 
 use std::fmt::Write;
 
+use git2::{ObjectType, Oid};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 
-use super::time;
+use crate::time;
 
 /// The folder that holds all checkpoints.
 pub(super) const ROOT: &str = "sessions";
@@ -29,14 +30,10 @@ pub(super) fn tenant(tenant: &TenantId) -> String {
     if name.len() <= BYTES_MAX {
         return name;
     }
-    let hash = gix::objs::compute_hash(
-        gix::hash::Kind::Sha1,
-        gix::objs::Kind::Blob,
-        tenant.as_str().as_bytes(),
-    );
-    let hash = hash
-        .map(|id| id.to_hex_with_len(16).to_string())
-        .unwrap_or_default();
+    // Only a hash without room for it fails.
+    let hash = Oid::hash_object(ObjectType::Blob, tenant.as_str().as_bytes());
+    let hash = hash.unwrap_or(Oid::ZERO_SHA1).to_string();
+    let hash = &hash[..16];
     format!("{}~{hash}", cut(&name))
 }
 
@@ -66,9 +63,9 @@ pub(super) fn folders(ended_at: Timestamp) -> [String; 4] {
 
 fn encoded(id: &str, may_stand: impl Fn(u8) -> bool) -> String {
     let mut name = String::with_capacity(id.len() + 8);
-    for (place, byte) in id.bytes().enumerate() {
+    for (index, byte) in id.bytes().enumerate() {
         let is_safe = byte.is_ascii_alphanumeric() || b"._@+=-".contains(&byte);
-        let is_hidden = place == 0 && b".-".contains(&byte);
+        let is_hidden = index == 0 && b".-".contains(&byte);
         if is_safe && !is_hidden && may_stand(byte) {
             name.push(char::from(byte));
         } else {
@@ -85,7 +82,7 @@ fn cut(name: &str) -> &str {
         return name;
     }
     let escape = name[BYTES_MAX - 2..BYTES_MAX].find('%');
-    &name[..escape.map_or(BYTES_MAX, |place| BYTES_MAX - 2 + place)]
+    &name[..escape.map_or(BYTES_MAX, |offset| BYTES_MAX - 2 + offset)]
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 
 use std::cmp::Reverse;
 
-use gix::ObjectId;
-use gix::objs::Kind;
+use git2::{ObjectType, Oid, Tree};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use serde_json::Value;
@@ -13,8 +12,7 @@ use super::GitConfig;
 use super::error::GitError;
 use super::names;
 use super::repo::Repo;
-use super::time;
-use super::tree::{Trees, entries};
+use crate::time;
 
 /// Days that are looked at before a search ends: ten years.
 const DAYS_MAX: usize = 3_660;
@@ -45,37 +43,27 @@ pub struct CheckpointEntry {
     pub turns: u64,
 }
 
-/// A day's folder.
-struct Day {
+/// A folder of the branch: a year, a month, a day.
+struct Folder<'a> {
     path: String,
-    tree: ObjectId,
+    tree: Tree<'a>,
 }
 
 /// A Markdown file in a day's folder.
 struct Document {
     name: String,
     generation: Generation,
-    id: ObjectId,
+    id: Oid,
 }
 
 impl Checkpoints {
-    /// Opens the repository of a tenant, be it bare or not.
+    /// Opens the repository of a tenant.
     ///
     /// # Errors
     /// [`GitError::Missing`] when there is none, and what opening may meet.
     pub fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
-        let other = GitConfig {
-            worktree: !config.worktree,
-            ..config.clone()
-        };
-        let repo = match Repo::open(config, tenant) {
-            Err(GitError::Missing { what }) => match Repo::open(&other, tenant) {
-                Err(GitError::Missing { .. }) => Err(GitError::Missing { what }),
-                opened => opened,
-            },
-            opened => opened,
-        };
-        Ok(Self { repo: repo? })
+        let repo = Repo::open(config, tenant)?;
+        Ok(Self { repo })
     }
 
     /// The newest checkpoints, at most `limit`, of one session or of all: the newest day
@@ -135,11 +123,11 @@ impl Checkpoints {
             });
         }
         for day in days.into_iter().take(DAYS_MAX) {
-            for document in self.documents(&day, name.as_deref())? {
+            for document in documents(&day, name.as_deref()) {
                 if generation.is_some_and(|wanted| wanted != document.generation) {
                     continue;
                 }
-                let content = self.repo.read(document.id, Kind::Blob)?;
+                let content = self.repo.read(document.id, ObjectType::Blob)?;
                 let path = format!("{}/{}", day.path, document.name);
                 if !look(&path, &String::from_utf8_lossy(&content)) {
                     return Ok(());
@@ -150,32 +138,32 @@ impl Checkpoints {
     }
 
     /// All folders of days, the newest first.
-    fn days(&self) -> Result<Vec<Day>, GitError> {
+    fn days(&self) -> Result<Vec<Folder<'_>>, GitError> {
         let Some(tip) = self.repo.tip()? else {
             return Ok(Vec::new());
         };
-        let root = self.repo.tree_of(tip)?;
-        let mut trees = Trees::new(&self.repo);
-        let Some(sessions) = trees.folder(root, &[names::ROOT.to_owned()])? else {
+        let tree = self.tree(self.repo.commit(tip)?.tree_id())?;
+        let Some(sessions) = tree.get_name(names::ROOT) else {
             return Ok(Vec::new());
         };
-        let mut folders = vec![Day {
+        if sessions.kind() != Some(ObjectType::Tree) {
+            return Err(self.repo.in_the_way(names::ROOT));
+        }
+        let mut folders = vec![Folder {
             path: names::ROOT.to_owned(),
-            tree: sessions,
+            tree: self.tree(sessions.id())?,
         }];
         for digits in [4, 2, 2] {
             let mut inner = Vec::new();
             for folder in folders {
-                for entry in entries(trees.bytes(folder.tree)?) {
-                    let entry = entry.map_err(|error| self.repo.damaged(&folder.tree, error))?;
-                    let name = entry.filename.to_string();
-                    let is_number =
-                        name.len() == digits && name.bytes().all(|c| c.is_ascii_digit());
-                    if is_number && entry.mode.is_tree() {
-                        let path = format!("{}/{name}", folder.path);
-                        inner.push(Day {
-                            path,
-                            tree: entry.oid.to_owned(),
+                for entry in &folder.tree {
+                    let name = entry.name_bytes();
+                    let is_number = name.len() == digits && name.iter().all(u8::is_ascii_digit);
+                    if is_number && entry.kind() == Some(ObjectType::Tree) {
+                        let name = String::from_utf8_lossy(name);
+                        inner.push(Folder {
+                            path: format!("{}/{name}", folder.path),
+                            tree: self.tree(entry.id())?,
                         });
                     }
                 }
@@ -186,30 +174,33 @@ impl Checkpoints {
         Ok(folders)
     }
 
-    /// The documents of a day, of sessions with this name or of all.
-    fn documents(&self, day: &Day, session: Option<&str>) -> Result<Vec<Document>, GitError> {
-        let mut documents = Vec::new();
-        let tree = self.repo.read(day.tree, Kind::Tree)?;
-        for entry in entries(&tree) {
-            let entry = entry.map_err(|error| self.repo.damaged(&day.tree, error))?;
-            let Ok(name) = str::from_utf8(entry.filename) else {
-                continue;
-            };
-            let Some((of, generation)) = names::parse(name) else {
-                continue;
-            };
-            if entry.mode.is_blob() && session.is_none_or(|session| session == of) {
-                let (name, id) = (name.to_owned(), entry.oid.to_owned());
-                documents.push(Document {
-                    name,
-                    generation,
-                    id,
-                });
-            }
-        }
-        documents.sort_unstable_by_key(|document| Reverse(document.generation));
-        Ok(documents)
+    fn tree(&self, id: Oid) -> Result<Tree<'_>, GitError> {
+        let found = self.repo.git.find_tree(id);
+        found.map_err(|error| self.repo.damaged(&id, error))
     }
+}
+
+/// The documents of a day, of sessions with this name or of all.
+fn documents(day: &Folder<'_>, session: Option<&str>) -> Vec<Document> {
+    let mut documents = Vec::new();
+    for entry in &day.tree {
+        let Ok(name) = str::from_utf8(entry.name_bytes()) else {
+            continue;
+        };
+        let Some((of, generation)) = names::parse(name) else {
+            continue;
+        };
+        let is_file = entry.kind() == Some(ObjectType::Blob);
+        if is_file && session.is_none_or(|session| session == of) {
+            documents.push(Document {
+                name: name.to_owned(),
+                generation,
+                id: entry.id(),
+            });
+        }
+    }
+    documents.sort_unstable_by_key(|document| Reverse(document.generation));
+    documents
 }
 
 impl std::fmt::Debug for Checkpoints {

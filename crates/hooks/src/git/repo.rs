@@ -4,40 +4,49 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
-use gix::objs::Kind;
-use gix::{ObjectId, sec};
+use git2::{Commit, Config, ErrorCode, ObjectType, Oid, Repository};
 use memoird_core::ids::TenantId;
 
 use super::GitConfig;
-use super::error::{Doing, GitError, Problem};
+use super::error::{Doing, GitError};
 use super::lock::{self, Stop};
 use super::names;
 
-/// The config of a new repository, but for `bare`.
-const CONFIG: &str = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n";
+/// The config of a new repository.
+const CONFIG: &[u8] = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
 
 /// An open repository.
 pub(super) struct Repo {
     /// Where git keeps its data.
     pub(super) git_dir: PathBuf,
-    /// Where people find files, if they do.
-    pub(super) work_dir: Option<PathBuf>,
     /// The branch of checkpoints.
     pub(super) branch: String,
-    git: gix::Repository,
+    /// True for a repository with a work tree, as older versions made them on request.
+    has_work_tree: bool,
+    /// Reads objects and refs.
+    pub(super) git: Repository,
 }
 
-/// Where a tenant's repository is, and where its git data are.
-fn place(config: &GitConfig, tenant: &TenantId) -> (PathBuf, PathBuf) {
-    let name = names::tenant(tenant);
-    if config.worktree {
-        let path = config.dir.join(name);
-        let git_dir = path.join(".git");
-        return (path, git_dir);
+/// Where a repository is, or belongs.
+struct Location {
+    path: PathBuf,
+    has_work_tree: bool,
+}
+
+impl Location {
+    /// That of a bare repository, or of one with a work tree where there is only that.
+    fn of(config: &GitConfig, tenant: &TenantId) -> Self {
+        let name = names::tenant(tenant);
+        let bare = config.dir.join(format!("{name}.git"));
+        let work_tree = config.dir.join(name);
+        let has_work_tree = !bare.exists() && work_tree.join(".git").exists();
+        Self {
+            path: if has_work_tree { work_tree } else { bare },
+            has_work_tree,
+        }
     }
-    let path = config.dir.join(format!("{name}.git"));
-    (path.clone(), path)
 }
 
 impl Repo {
@@ -47,51 +56,65 @@ impl Repo {
         tenant: &TenantId,
         stop: &Stop,
     ) -> Result<Self, GitError> {
-        let (path, git_dir) = place(config, tenant);
-        if is_vacant(&path)? {
-            create(config, &path, stop)?;
+        let location = Location::of(config, tenant);
+        if is_vacant(&location.path)? {
+            create(config, &location.path, stop)?;
         }
-        Self::open_at(config, &path, &git_dir)
+        Self::open_at(config, &location)
     }
 
     /// Opens the repository of a tenant.
     pub(super) fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
-        let (path, git_dir) = place(config, tenant);
-        if is_vacant(&path)? {
+        let location = Location::of(config, tenant);
+        if is_vacant(&location.path)? {
             return Err(GitError::Missing {
-                what: path.display().to_string(),
+                what: location.path.display().to_string(),
             });
         }
-        Self::open_at(config, &path, &git_dir)
+        Self::open_at(config, &location)
     }
 
-    fn open_at(config: &GitConfig, path: &Path, git_dir: &Path) -> Result<Self, GitError> {
-        let options = gix::open::Options::isolated().open_path_as_is(true);
-        let opened = options.with(sec::Trust::Full).open(git_dir);
-        let problem = |error: gix::Error| GitError::NoRepository {
-            path: path.to_owned(),
+    fn open_at(config: &GitConfig, location: &Location) -> Result<Self, GitError> {
+        static SET_UP: Once = Once::new();
+        // What is read was checked by zlib; hashing it as well costs as much again. Git
+        // does not hash what it reads either.
+        SET_UP.call_once(|| git2::opts::strict_hash_verification(false));
+        let problem = |error: git2::Error| GitError::NoRepository {
+            path: location.path.clone(),
             problem: error.to_string(),
         };
-        let git = opened.map_err(problem)?.to_thread_local();
+        // As bare: the files of a work tree are never touched.
+        let git_dir = match location.has_work_tree {
+            true => location.path.join(".git"),
+            false => location.path.clone(),
+        };
+        let git = Repository::open_bare(&git_dir).map_err(problem)?;
+        let settings = Config::open(&git_dir.join("config")).map_err(problem)?;
+        let is_other = |key: &str, usual: &str| {
+            let value = settings.get_string(key);
+            value.is_ok_and(|value| value != usual)
+        };
         let unsupported = |feature| GitError::Unsupported {
-            path: path.to_owned(),
+            path: location.path.clone(),
             feature,
         };
-        if git.object_hash() != gix::hash::Kind::Sha1 {
+        if is_other("extensions.objectformat", "sha1") {
             return Err(unsupported("another hash than SHA-1"));
         }
-        let storage = git.config_snapshot().string("extensions.refStorage");
-        if storage.is_some_and(|storage| storage != "files") {
+        if is_other("extensions.refstorage", "files") {
             return Err(unsupported("another storage of refs than files"));
         }
-        let work_dir = config.worktree.then(|| path.to_owned());
-        let git_dir = git.common_dir().to_owned();
         Ok(Self {
-            git_dir,
-            work_dir,
+            git_dir: git.commondir().to_owned(),
             branch: config.branch.clone(),
+            has_work_tree: location.has_work_tree,
             git,
         })
+    }
+
+    /// The name of the branch among all refs.
+    pub(super) fn ref_name(&self) -> String {
+        format!("refs/heads/{}", self.branch)
     }
 
     /// The file of the branch.
@@ -104,49 +127,72 @@ impl Repo {
         self.git_dir.join("objects/pack")
     }
 
-    /// The commit at the tip of the branch, or `None` when there is no such branch.
-    pub(super) fn tip(&self) -> Result<Option<ObjectId>, GitError> {
-        let name = format!("refs/heads/{}", self.branch);
-        let found = self.git.try_find_reference(name.as_str());
-        let Some(found) = found.map_err(|error| self.damaged(&name, error))? else {
-            return Ok(None);
-        };
-        let id = found.target().try_id().map(ToOwned::to_owned);
-        id.ok_or_else(|| self.damaged(&name, "is a symbolic ref"))
-            .map(Some)
-    }
-
-    /// True when HEAD is the branch of checkpoints.
-    pub(super) fn is_checked_out(&self) -> bool {
-        let head = self.git.head_name().ok().flatten();
-        head.is_some_and(|head| head.as_bstr() == format!("refs/heads/{}", self.branch).as_str())
-    }
-
-    /// The content of an object of that kind.
-    pub(super) fn read(&self, id: ObjectId, kind: Kind) -> Result<Vec<u8>, GitError> {
-        let mut found = self
-            .git
-            .find_object(id)
-            .map_err(|error| self.damaged(&id, error))?;
-        match found.kind == kind {
-            true => Ok(std::mem::take(&mut found.data)),
-            false => Err(self.damaged(&id, format!("is a {}, not a {kind}", found.kind))),
+    /// The id of the commit at the tip of the branch, or `None` when there is no such branch.
+    pub(super) fn tip(&self) -> Result<Option<Oid>, GitError> {
+        let name = self.ref_name();
+        match self.git.find_reference(&name) {
+            Ok(found) => match found.target() {
+                Some(id) => Ok(Some(id)),
+                None => Err(self.damaged(&name, "is a symbolic ref")),
+            },
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(self.damaged(&name, error)),
         }
     }
 
-    /// The tree of a commit.
-    pub(super) fn tree_of(&self, commit: ObjectId) -> Result<ObjectId, GitError> {
-        let content = self.read(commit, Kind::Commit)?;
-        let mut parts = gix::objs::CommitRefIter::from_bytes(&content, self.git.object_hash());
-        parts
-            .tree_id()
-            .map_err(|error| self.damaged(&commit, error))
+    /// A commit.
+    pub(super) fn commit(&self, id: Oid) -> Result<Commit<'_>, GitError> {
+        let found = self.git.find_commit(id);
+        found.map_err(|error| self.damaged(&id, error))
+    }
+
+    /// The content of an object of that kind.
+    pub(super) fn read(&self, id: Oid, kind: ObjectType) -> Result<Vec<u8>, GitError> {
+        let damaged = |error: git2::Error| self.damaged(&id, error);
+        let odb = self.git.odb().map_err(damaged)?;
+        let found = odb.read(id).map_err(damaged)?;
+        match found.kind() {
+            found_kind if found_kind == kind => Ok(found.data().to_vec()),
+            found_kind => Err(self.damaged(&id, format!("is a {found_kind}, not a {kind}"))),
+        }
+    }
+
+    /// The id that these bytes are.
+    pub(super) fn id(&self, bytes: &[u8]) -> Result<Oid, GitError> {
+        Oid::from_bytes(bytes).map_err(|error| self.damaged(&"an entry of a tree", error))
+    }
+
+    /// Leaves a work tree at the commit that it shows, when the branch is about to move
+    /// away from it. Otherwise git would take all that is new for files that somebody
+    /// deleted, and the next commit there would delete them.
+    pub(super) fn detach_work_tree(&self, tip: Option<Oid>) -> Result<(), GitError> {
+        let Some(tip) = tip.filter(|_| self.has_work_tree) else {
+            return Ok(());
+        };
+        let head = self.git.find_reference("HEAD");
+        let head = head.map_err(|error| self.damaged(&"HEAD", error))?;
+        if head.symbolic_target_bytes() != Some(self.ref_name().as_bytes()) {
+            return Ok(());
+        }
+        match self.git.set_head_detached(tip) {
+            Err(error) if error.code() == ErrorCode::Locked => Err(GitError::Locked {
+                path: self.git_dir.join("HEAD.lock"),
+            }),
+            detached => detached.map_err(|error| self.damaged(&"HEAD", error)),
+        }
     }
 
     /// An error about a part of this repository.
-    pub(super) fn damaged(&self, what: &dyn Display, problem: impl Into<Problem>) -> GitError {
-        let Problem(problem) = problem.into();
+    pub(super) fn damaged(&self, what: &dyn Display, problem: impl Display) -> GitError {
         GitError::damaged(&self.git_dir, format!("{what}: {problem}"))
+    }
+
+    /// An error about something that is no folder, or no file, where it should be one.
+    pub(super) fn in_the_way(&self, name: &str) -> GitError {
+        GitError::InTheWay {
+            name: name.to_owned(),
+            branch: self.branch.clone(),
+        }
     }
 }
 
@@ -166,7 +212,7 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
     }
 }
 
-/// Builds the repository beside its place and moves it there whole.
+/// Builds a bare repository beside its place and moves it there whole.
 fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
     let mut private = fs::DirBuilder::new();
     private.recursive(true);
@@ -201,32 +247,17 @@ fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {
         }
         _ => {}
     }
-    let git_dir = if config.worktree {
-        new.join(".git")
-    } else {
-        new.to_owned()
-    };
     let folders = ["objects/info", "objects/pack", "refs/heads", "refs/tags"];
-    for folder in folders {
-        let folder = git_dir.join(folder);
+    for folder in folders.map(|folder| new.join(folder)) {
         fs::create_dir_all(&folder).doing("create", &folder)?;
     }
-    let kind = match config.worktree {
-        true => "\tbare = false\n\tlogallrefupdates = true\n",
-        false => "\tbare = true\n",
-    };
-    write(
-        &git_dir.join("config"),
-        format!("{CONFIG}{kind}").as_bytes(),
-    )?;
-    write(
-        &git_dir.join("HEAD"),
-        format!("ref: refs/heads/{}\n", config.branch).as_bytes(),
-    )?;
+    write(&new.join("config"), CONFIG)?;
+    let head = format!("ref: refs/heads/{}\n", config.branch);
+    write(&new.join("HEAD"), head.as_bytes())?;
     for folder in folders.into_iter().chain(["objects", "refs", ""]) {
-        sync_dir(&git_dir.join(folder))?;
+        sync_dir(&new.join(folder))?;
     }
-    sync_dir(new)
+    Ok(())
 }
 
 /// Writes a new file to the disk, through every cache.

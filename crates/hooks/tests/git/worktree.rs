@@ -1,10 +1,13 @@
-//! Repositories with files for people: `git status` stays clean, and what people do stays.
+//! Repositories with a work tree, as older versions made them on request: they go on
+//! receiving commits, and what people see and do in them stays.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use memoird_core::ids::TenantId;
 use memoird_engine::Ended;
+use memoird_hooks::git::Checkpoints;
 
 use crate::kit::*;
 
@@ -14,20 +17,28 @@ struct Desk {
 }
 
 impl Desk {
+    /// A repository with three sessions and their files.
     async fn new() -> Self {
-        let house = House::with(|config| config.worktree = true);
+        let house = House::new();
+        house.deliver(&sessions(0, 3)).await.unwrap();
         let dir = house.config.dir.join("acme");
-        let desk = Self { house, dir };
-        desk.deliver(&sessions(0, 3)).await;
-        desk
+        let bare = house.bare();
+        git(&house.config.dir, &["clone", "-q", "acme.git", "acme"]);
+        git(&dir, &["remote", "remove", "origin"]);
+        fs::remove_dir_all(bare).unwrap();
+        Self { house, dir }
     }
 
     async fn deliver(&self, batch: &[Arc<Ended>]) {
         self.house.deliver(batch).await.unwrap();
     }
 
+    fn git(&self, arguments: &[&str]) -> String {
+        git(&self.dir, arguments)
+    }
+
     fn status(&self) -> String {
-        git(&self.dir, &["status", "--porcelain"])
+        self.git(&["status", "--porcelain"])
     }
 
     fn file(&self, ended: &Ended) -> PathBuf {
@@ -40,34 +51,36 @@ impl Desk {
 }
 
 #[tokio::test]
-async fn files_are_there_and_git_finds_nothing_to_say() {
+async fn commits_go_on_and_the_files_stay_at_the_commit_that_they_show() {
     let desk = Desk::new().await;
-    assert_eq!(desk.status(), "");
-    for ended in sessions(0, 3) {
-        assert!(
-            fs::read_to_string(desk.file(&ended))
-                .unwrap()
-                .contains("Good day.")
-        );
-    }
+    let shown = desk.git(&["rev-parse", "HEAD"]);
     desk.deliver(&sessions(3, 20)).await;
     desk.deliver(&sessions(0, 23)).await;
     assert_eq!(desk.status(), "");
+    assert_eq!(desk.git(&["rev-parse", "HEAD"]), shown);
+    assert!(!desk.file(&session(3)).exists());
+    assert!(!desk.house.bare().exists());
     exactly_once(&desk.dir, &sessions(0, 23));
-    let reflog = git(&desk.dir, &["reflog", "main"]);
+    let reflog = desk.git(&["reflog", "main"]);
     assert_eq!(reflog.lines().count(), 2, "{reflog}");
+    let tenant = TenantId::parse("acme").unwrap();
+    let checkpoints = Checkpoints::open(&desk.house.config, &tenant).unwrap();
+    assert_eq!(checkpoints.list(99, None).unwrap().len(), 23);
+    // A person gets the files, and works on.
+    desk.git(&["checkout", "-q", "main"]);
+    assert_eq!(desk.status(), "");
+    let document = fs::read_to_string(desk.file(&session(22))).unwrap();
+    assert!(document.contains("Good day."));
     fs::write(desk.dir.join("README.md"), "Ours.\n").unwrap();
-    git(&desk.dir, &["add", "."]);
-    git(&desk.dir, &["commit", "-qm", "A note"]);
+    desk.git(&["add", "."]);
+    desk.git(&["commit", "-qm", "A note"]);
     desk.deliver(&sessions(23, 2)).await;
     assert_eq!(desk.status(), "");
-    // A commit of a person has what memoird added to the index, and nothing else.
+    // A commit of a person has what that person changed, and nothing else.
     fs::write(desk.dir.join("README.md"), "Theirs.\n").unwrap();
-    git(&desk.dir, &["commit", "-qam", "Another note"]);
-    assert_eq!(
-        git(&desk.dir, &["show", "--format=", "--name-only"]).trim(),
-        "README.md"
-    );
+    desk.git(&["commit", "-qam", "Another note"]);
+    let changed = desk.git(&["show", "--format=", "--name-only"]);
+    assert_eq!(changed.trim(), "README.md");
     exactly_once(&desk.dir, &sessions(0, 25));
 }
 
@@ -79,7 +92,7 @@ async fn what_a_person_changed_or_staged_stays() {
     };
     fs::write(desk.file(first), "changed").unwrap();
     fs::write(desk.dir.join("staged.txt"), "staged").unwrap();
-    git(&desk.dir, &["add", "staged.txt"]);
+    desk.git(&["add", "staged.txt"]);
     fs::remove_file(desk.file(third)).unwrap();
     let in_the_way = desk.file(&sessions(3, 1)[0]);
     fs::write(&in_the_way, "mine").unwrap();
@@ -90,43 +103,52 @@ async fn what_a_person_changed_or_staged_stays() {
     let status = desk.status();
     let mut kinds: Vec<&str> = status.lines().map(|line| &line[..2]).collect();
     kinds.sort_unstable();
-    assert_eq!(kinds, [" D", " M", " M", "A "], "{status}");
+    assert_eq!(kinds, [" D", " M", "??", "A "], "{status}");
     exactly_once(&desk.dir, &sessions(0, 6));
 }
 
 #[tokio::test]
 async fn another_branch_that_is_checked_out_is_not_touched() {
     let desk = Desk::new().await;
-    git(&desk.dir, &["checkout", "-q", "-b", "work"]);
+    desk.git(&["checkout", "-q", "-b", "work"]);
     desk.deliver(&sessions(3, 3)).await;
     assert_eq!(desk.status(), "");
+    assert_eq!(
+        desk.git(&["symbolic-ref", "HEAD"]).trim(),
+        "refs/heads/work"
+    );
     assert!(!desk.file(&sessions(3, 1)[0]).exists());
-    git(&desk.dir, &["checkout", "-q", "main"]);
+    desk.git(&["checkout", "-q", "main"]);
     assert_eq!(desk.status(), "");
     assert!(desk.file(&sessions(3, 1)[0]).exists());
     exactly_once(&desk.dir, &sessions(0, 6));
 }
 
 #[tokio::test]
-async fn a_crash_before_the_index_was_written_is_mended_when_it_is_delivered_again() {
+async fn the_locks_that_a_crash_of_an_older_version_left_are_removed() {
     let desk = Desk::new().await;
-    let index = desk.dir.join(".git/index");
-    let before = fs::read(&index).unwrap();
-    desk.deliver(&sessions(3, 3)).await;
-    // The branch has moved; one file is there, the index is locked and still the old one.
-    fs::write(&index, before).unwrap();
-    for lost in sessions(4, 2) {
-        fs::remove_file(desk.file(&lost)).unwrap();
-    }
-    let [claim, lock] =
-        ["memoird.claim", "index.lock"].map(|name| desk.dir.join(".git").join(name));
+    let of_git = |name: &str| desk.dir.join(".git").join(name);
+    let (claim, lock) = (of_git("memoird.claim"), of_git("index.lock"));
     fs::write(&claim, format!("{}\n", "7".repeat(40))).unwrap();
     fs::hard_link(&claim, &lock).unwrap();
     deliver(&desk.house.restarted(), &sessions(3, 3))
         .await
         .unwrap();
     assert_eq!(desk.status(), "");
-    assert!(!lock.exists());
+    assert!(!lock.exists() && !claim.exists());
+    exactly_once(&desk.dir, &sessions(0, 6));
+}
+
+#[tokio::test]
+async fn a_head_that_a_persons_git_has_locked_is_named() {
+    let desk = Desk::new().await;
+    let lock = desk.dir.join(".git/HEAD.lock");
+    fs::write(&lock, "").unwrap();
+    let error = desk.house.deliver(&sessions(3, 3)).await.unwrap_err();
+    assert!(error.problem.contains("HEAD.lock is locked"), "{error}");
+    assert_eq!(commits(&desk.dir), 1);
+    fs::remove_file(&lock).unwrap();
+    desk.deliver(&sessions(3, 3)).await;
     exactly_once(&desk.dir, &sessions(0, 6));
 }
 

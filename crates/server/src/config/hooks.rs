@@ -63,6 +63,8 @@ struct RetryShape {
 #[serde(default, deny_unknown_fields)]
 struct GitShape {
     dir: PathBuf,
+    /// Once it chose repositories with a work tree.
+    #[serde(skip_serializing)]
     worktree: bool,
     branch: String,
     author_name: String,

@@ -210,7 +210,7 @@ limits:
 # hooks:
 #   - name: checkpoint
 #     on: [expired, evicted, ended]
-#     git: { dir: ./memoird-data/checkpoints, worktree: false, branch: main,
+#     git: { dir: ./memoird-data/checkpoints, branch: main,
 #            author_name: memoird, author_email: memoird@localhost,
 #            batch_max: 1000, batch_wait: 1s }   # ends of one commit
 #   - name: archive

@@ -1,46 +1,46 @@
-//! Times as people and git read them, always in UTC.
+//! Times as people, programs and git read them, always in UTC.
 
-use std::time::{Duration, UNIX_EPOCH};
-
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use memoird_core::time::Timestamp;
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 /// RFC 3339 to the millisecond.
 pub(crate) fn rfc3339(timestamp: Timestamp) -> String {
-    let seconds = u64::try_from(timestamp.seconds()).unwrap_or(0);
-    let since = Duration::new(seconds, timestamp.nanos());
-    humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
+    format!("{:.3}Z", utc(timestamp))
+}
+
+/// RFC 3339 with as many digits of a second as there are, in groups of three.
+pub(crate) fn rfc3339_exact(timestamp: Timestamp) -> String {
+    let digits = match timestamp.nanos() {
+        0 => 0,
+        nanos if nanos % 1_000_000 == 0 => 3,
+        nanos if nanos % 1_000 == 0 => 6,
+        _ => 9,
+    };
+    format!("{:.digits$}Z", utc(timestamp))
 }
 
 /// Day and time of day, to the second: `2026-11-22 10:02:03`.
-pub(super) fn readable(timestamp: Timestamp) -> String {
-    rfc3339(timestamp)
-        .chars()
-        .take(19)
-        .map(|c| if c == 'T' { ' ' } else { c })
-        .collect()
+pub(crate) fn readable(timestamp: Timestamp) -> String {
+    utc(timestamp).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 /// Year, month and day, as folders are named.
-pub(super) fn day(timestamp: Timestamp) -> [String; 3] {
-    let text = rfc3339(timestamp);
-    [
-        text[..4].to_owned(),
-        text[5..7].to_owned(),
-        text[8..10].to_owned(),
-    ]
+pub(crate) fn day(timestamp: Timestamp) -> [String; 3] {
+    ["%Y", "%m", "%d"].map(|part| utc(timestamp).strftime(part).to_string())
 }
 
-/// What RFC 3339 says, or `None`.
-pub(super) fn parse(text: &str) -> Option<Timestamp> {
-    let since = humantime::parse_rfc3339(text)
-        .ok()?
-        .duration_since(UNIX_EPOCH)
-        .ok()?;
-    Timestamp::new(i64::try_from(since.as_secs()).ok()?, since.subsec_nanos())
+/// What [`rfc3339`] wrote, or `None`.
+pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+    let moment: DateTime = text.strip_suffix('Z')?.parse().ok()?;
+    let since = moment.duration_since(EPOCH);
+    Timestamp::new(since.as_secs(), u32::try_from(since.subsec_nanos()).ok()?)
 }
 
 /// A duration in words of at most two units: `3h 12m`.
-pub(super) fn between(from: Timestamp, to: Timestamp) -> String {
+pub(crate) fn between(from: Timestamp, to: Timestamp) -> String {
     let seconds = to.seconds().saturating_sub(from.seconds()).max(0);
     let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
     let (minutes, rest) = (seconds / 60 % 60, seconds % 60);
@@ -50,6 +50,12 @@ pub(super) fn between(from: Timestamp, to: Timestamp) -> String {
         (0, _, _) => format!("{hours}h {minutes}m"),
         _ => format!("{days}d {hours}h"),
     }
+}
+
+/// Jiff's own time stamps end a day before ours.
+fn utc(timestamp: Timestamp) -> DateTime {
+    let nanos = i32::try_from(timestamp.nanos()).unwrap_or(0);
+    EPOCH.saturating_add(SignedDuration::new(timestamp.seconds(), nanos))
 }
 
 #[cfg(test)]
