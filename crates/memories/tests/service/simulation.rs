@@ -15,15 +15,9 @@ use tokio::time::sleep;
 
 use super::embedder::{Mood, ScriptedEmbedder};
 use super::{fact, query, subject, world, world_with};
-<<<<<<< HEAD:crates/memories/tests/service/simulation.rs
 use crate::kit::{ACME, Dice, tenant};
-use crate::world::Bot;
-use crate::world::{House, World};
-=======
-use crate::bot::Bot;
-use crate::kit::{ACME, Dice, World, tenant};
 use crate::seeds::seeds;
->>>>>>> fixtures:crates/engine/tests/engine/memories/simulation.rs
+use crate::world::{Bot, House, World};
 
 const SUBJECTS: [&str; 3] = ["ann", "bob", "carl"];
 const TENANTS: [&str; 2] = [ACME, "other"];
