@@ -1,4 +1,4 @@
-//! What recalls leave behind, and what a dream sweep and the calendar make of it.
+//! What recalls leave behind, and what consolidation and expiry make of it.
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
@@ -62,7 +62,7 @@ impl MemoryReader<'_> {
         Ok(page)
     }
 
-    /// When the last dream sweep was done.
+    /// When the last consolidation was done.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -120,7 +120,7 @@ impl MemoryWriter<'_> {
         Ok(pinned)
     }
 
-    /// Takes pins of the dream sweep away, never the bot's; gives how many.
+    /// Takes pins of consolidation away, never the bot's; gives how many.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -134,7 +134,7 @@ impl MemoryWriter<'_> {
         Ok(unpinned)
     }
 
-    /// Says when a dream sweep was done.
+    /// Says when a consolidation was done.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -310,7 +310,7 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
             WHERE generation IN (SELECT generation FROM cursors WHERE owner = ?2 LIMIT ?3)";
-        Ok(self.connection.run(sql, params![at, owner, limit(max)])?)
+        self.connection.run(sql, params![at, owner, limit(max)])
     }
 }
 

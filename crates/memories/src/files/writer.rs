@@ -248,9 +248,8 @@ impl<'a> MemoryWriter<'a> {
     }
 
     fn is_stored(&self, no: i64) -> Answer<bool> {
-        Ok(self
-            .connection
-            .has("SELECT 1 FROM memories WHERE no = ?", [no])?)
+        self.connection
+            .has("SELECT 1 FROM memories WHERE no = ?", [no])
     }
 }
 
