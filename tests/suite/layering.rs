@@ -2,6 +2,7 @@
 //! table does not have is a mistake, whoever drew it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageName};
 
@@ -213,4 +214,82 @@ fn every_crate_takes_its_lints_and_its_version_from_the_workspace() {
             );
         }
     }
+}
+
+/// The components of the engine, and which of them each may use. What is not listed here
+/// (clocks, errors, events, tenants and the like) lies below all of them and uses none.
+const COMPONENTS: [(&str, &[&str]); 6] = [
+    ("journal", &[]),
+    ("sessions", &["journal"]),
+    ("compaction", &["sessions"]),
+    ("hooks", &["sessions"]),
+    ("commands", &["sessions", "compaction"]),
+    // Composes them.
+    (
+        "engine",
+        &[
+            "journal",
+            "sessions",
+            "compaction",
+            "hooks",
+            "commands",
+            "config",
+        ],
+    ),
+];
+
+/// The first word after each `crate::` of a file: the components and modules that it uses.
+fn used_modules(text: &str) -> BTreeSet<&str> {
+    let paths = text.split("crate::").skip(1);
+    paths
+        .map(|path| {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            path.split(|c| !is_part(c)).next().unwrap_or_default()
+        })
+        .collect()
+}
+
+#[test]
+fn the_components_of_the_engine_use_each_other_in_one_direction() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/engine/src");
+    let mut mistakes = Vec::new();
+    let mut components = BTreeSet::new();
+    for file in rust_files(&root) {
+        let name = file.strip_prefix(&root).expect("a file below the root");
+        let name = name.to_string_lossy();
+        let component = name.split(['/', '.']).next().unwrap_or_default();
+        let text = std::fs::read_to_string(&file).expect("a source file");
+        let known = COMPONENTS.iter().find(|(known, _)| *known == component);
+        components.extend(known.map(|(known, _)| *known));
+        let allowed = known.map_or(&[][..], |(_, allowed)| allowed);
+        if name == "lib.rs" || name == "config.rs" {
+            continue;
+        }
+        for used in used_modules(&text) {
+            let is_component = COMPONENTS.iter().any(|(known, _)| *known == used);
+            let is_above = is_component || used == "config";
+            if is_above && used != component && !allowed.contains(&used) {
+                mistakes.push(format!("{name} may not use {used}"));
+            }
+        }
+    }
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    assert_eq!(
+        components.len(),
+        COMPONENTS.len(),
+        "is the table out of date?"
+    );
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
 }
