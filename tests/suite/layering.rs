@@ -30,7 +30,7 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 8] = [
+const LAYERS: [Layer; 9] = [
     Layer {
         name: "memoird-core",
         ours: &[],
@@ -85,6 +85,13 @@ const LAYERS: [Layer; 8] = [
             "memoird-models",
             "memoird-proto",
         ],
+        banned: SQL,
+        only: None,
+    },
+    // The load generator knows the contract only, and is used by nobody.
+    Layer {
+        name: "memoird-bench",
+        ours: &["memoird-proto"],
         banned: SQL,
         only: None,
     },

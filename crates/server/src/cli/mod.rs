@@ -3,7 +3,6 @@
 //! `serve` and `config` are the daemon's own; everything else is a client that
 //! knows the daemon by its contract only.
 
-mod bench;
 mod checkpoints;
 mod clock;
 mod compaction;
@@ -37,8 +36,6 @@ use clap_complete::Shell;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use bench::BenchArgs;
-use bench::baseline::BaselineArgs;
 use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
 use demo::DemoArgs;
@@ -57,7 +54,7 @@ use window::WindowArgs;
 #[derive(Parser)]
 #[command(
     name = "memoird",
-    version,
+    version = version(),
     propagate_version = true,
     max_term_width = 100
 )]
@@ -117,8 +114,6 @@ enum Command {
     Reload,
     /// Ask whether the daemon takes calls; needs no key, and fails unless it does
     Health,
-    /// Measure a daemon: calls/s, latency, CPU per call, memory, recovery
-    Bench(Box<BenchArgs>),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -129,9 +124,6 @@ enum Command {
         /// The directory for them; without it, the page of memoird itself is printed
         dir: Option<PathBuf>,
     },
-    /// The bare server that `bench --baseline` compares with
-    #[command(hide = true)]
-    BenchBaseline(BaselineArgs),
 }
 
 /// What can be asked of a configuration.
@@ -144,6 +136,15 @@ enum ConfigCommand {
     },
     /// Print the default configuration with its comments
     PrintDefault,
+}
+
+/// The version, and the commit where the build was told it, as `just bench` does.
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match option_env!("MEMOIRD_COMMIT") {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version.to_owned(),
+    }
 }
 
 /// Reads the process's arguments. Ends the process where they are wrong, or ask for help.
@@ -172,8 +173,6 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Health => block_on(health::run(&client)),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),
-        Command::Bench(args) => block_on(bench::run(&client, *args)),
-        Command::BenchBaseline(args) => block_on(bench::baseline::run(args)),
     }
 }
 

@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use anyhow::Result;
 use hdrhistogram::Histogram;
 use http::uri::PathAndQuery;
 use tokio::task::JoinSet;
+use tonic::Status;
 use tonic::client::Grpc;
-use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
 
+use super::clock;
+use super::connect::Target;
 use super::mix::{CallKind, Mix};
 use super::traffic::{Bodies, Call, RawCodec, Rng};
-use crate::cli::clock;
-use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
 
 /// Codes of gRPC, from 0 for none.
 pub(super) const CODES: usize = 17;
@@ -51,26 +50,22 @@ pub(super) enum Pick {
     Random(u64),
     /// One after the other, never the same again.
     Fresh(Arc<AtomicU64>),
-    /// Round and round, until so many calls are made.
-    Fill {
-        /// So many sessions.
-        sessions: u64,
-        /// So many calls.
-        calls: u64,
-        /// Calls begun.
-        begun: Arc<AtomicU64>,
-    },
+    /// The first so many, round and round.
+    InTurn(u64),
 }
 
-/// What a run has in common with all its tasks.
-#[derive(Default)]
+/// What the tasks of a run have in common.
 pub(super) struct Gauge {
+    /// Calls begun.
+    begun: AtomicU64,
+    /// Calls after which the run ends by itself.
+    calls_max: u64,
     /// Calls answered well.
     pub(super) done: AtomicU64,
-    /// True while latencies count.
-    pub(super) measuring: AtomicBool,
     /// True when it is time to end.
     pub(super) stop: AtomicBool,
+    /// True where the first error ends the run.
+    stops_at_error: bool,
 }
 
 /// What came back.
@@ -90,30 +85,36 @@ pub(super) struct Tally {
 struct Lane {
     grpc: Grpc<Channel>,
     codec: RawCodec,
-    key: Option<MetadataValue<Ascii>>,
+    target: Target,
     work: Work,
     rng: Rng,
     gauge: Arc<Gauge>,
     tally: Tally,
 }
 
+impl Gauge {
+    /// Ends after so many calls.
+    pub(super) fn new(calls_max: u64) -> Self {
+        Self {
+            begun: AtomicU64::new(0),
+            calls_max,
+            done: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            stops_at_error: false,
+        }
+    }
+}
+
 impl Driver {
     /// Connects when it first runs.
-    pub(super) fn new(
-        target: Target,
-        connections: u16,
-        in_flight: u16,
-        prefix: &str,
-    ) -> Result<Self, CliError> {
-        let channels = (0..connections)
-            .map(|_| target.addr().channel())
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
+    pub(super) fn new(target: Target, connections: u16, in_flight: u16, prefix: &str) -> Self {
+        let channels = (0..connections).map(|_| target.another_channel());
+        Self {
+            channels: channels.collect(),
             target,
-            channels,
             in_flight: in_flight.into(),
             prefix: prefix.into(),
-        })
+        }
     }
 
     /// The daemon.
@@ -136,7 +137,7 @@ impl Driver {
                 codec: RawCodec {
                     prefix: Arc::clone(&self.prefix),
                 },
-                key: self.target.auth().header().cloned(),
+                target: self.target.clone(),
                 work: work.clone(),
                 rng: Rng::new(work.seed ^ (index as u64) << 32),
                 gauge: Arc::clone(gauge),
@@ -147,18 +148,16 @@ impl Driver {
         tasks
     }
 
-    /// Calls until all is filled. Any error ends it.
-    pub(super) async fn fill(&self, work: Work, sessions: u64, calls: u64) -> Result<(), CliError> {
-        let begun = Arc::new(AtomicU64::new(0));
-        let pick = Pick::Fill {
-            sessions,
-            calls,
-            begun,
+    /// Makes so many calls to the first so many sessions in turn. Any error ends it.
+    pub(super) async fn fill(&self, work: Work, sessions: u64, calls: u64) -> Result<()> {
+        let pick = Pick::InTurn(sessions);
+        let gauge = Gauge {
+            stops_at_error: true,
+            ..Gauge::new(calls)
         };
-        let gauge = Arc::new(Gauge::default());
-        let tasks = self.start(&Work { pick, ..work }, &gauge);
+        let tasks = self.start(&Work { pick, ..work }, &Arc::new(gauge));
         match collect(tasks).await.first_error {
-            Some(status) => Err(self.target.explain(status)),
+            Some(status) => Err(status.into()),
             None => Ok(()),
         }
     }
@@ -181,18 +180,14 @@ impl Lane {
             let kind = self.work.mix.draw(&mut self.rng);
             let started = clock::monotonic();
             let reply = self.call(session, kind).await;
-            let counts = self.gauge.measuring.load(Ordering::Relaxed);
             match reply {
                 Ok(bytes) => {
                     self.gauge.done.fetch_add(1, Ordering::Relaxed);
-                    if counts {
-                        self.tally.record(kind, clock::since(started), bytes);
-                    }
+                    self.tally.record(kind, clock::since(started), bytes);
                 }
                 Err(status) => {
-                    let ends = matches!(self.work.pick, Pick::Fill { .. });
-                    self.tally.fail(status, counts || ends);
-                    if ends {
+                    self.tally.fail(status);
+                    if self.gauge.stops_at_error {
                         self.gauge.stop.store(true, Ordering::Relaxed);
                     }
                     tokio::time::sleep(PAUSE_AFTER_ERROR).await;
@@ -204,14 +199,11 @@ impl Lane {
 
     async fn call(&mut self, session: u64, kind: CallKind) -> Result<u64, Status> {
         let body = self.work.bodies.draw(kind, &mut self.rng);
-        let mut request = Request::new(Call {
+        let request = self.target.request(Call {
             field: kind.id_field(),
             session,
             body,
         });
-        if let Some(key) = &self.key {
-            request.metadata_mut().insert("authorization", key.clone());
-        }
         self.grpc
             .ready()
             .await
@@ -228,17 +220,14 @@ impl Lane {
         if self.gauge.stop.load(Ordering::Relaxed) {
             return None;
         }
+        let call = self.gauge.begun.fetch_add(1, Ordering::Relaxed);
+        if call >= self.gauge.calls_max {
+            return None;
+        }
         match &self.work.pick {
             Pick::Random(sessions) => Some(self.rng.below(*sessions)),
             Pick::Fresh(next) => Some(next.fetch_add(1, Ordering::Relaxed)),
-            Pick::Fill {
-                sessions,
-                calls,
-                begun,
-            } => {
-                let call = begun.fetch_add(1, Ordering::Relaxed);
-                (call < *calls).then_some(call % sessions)
-            }
+            Pick::InTurn(sessions) => Some(call % sessions),
         }
     }
 }
@@ -247,6 +236,17 @@ impl Tally {
     /// Latencies of calls of this kind, in microseconds.
     pub(super) fn of(&self, kind: CallKind) -> &Histogram<u64> {
         &self.latencies[kind as usize]
+    }
+
+    /// Latencies of all calls, in microseconds.
+    pub(super) fn all(&self) -> Histogram<u64> {
+        let [first, others @ ..] = &self.latencies;
+        let mut all = first.clone();
+        for latencies in others {
+            // All have the same bounds, so adding cannot fail.
+            let _ = all.add(latencies);
+        }
+        all
     }
 
     /// All that another tally saw.
@@ -271,10 +271,8 @@ impl Tally {
         self.reply_bytes += reply_bytes;
     }
 
-    fn fail(&mut self, status: Status, counts: bool) {
-        if counts {
-            self.errors[status.code() as usize] += 1;
-        }
+    fn fail(&mut self, status: Status) {
+        self.errors[status.code() as usize] += 1;
         self.first_error.get_or_insert(status);
     }
 }

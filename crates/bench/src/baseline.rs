@@ -1,4 +1,4 @@
-//! The bare server that `bench --baseline` compares with: it decodes the same
+//! The bare server that `--baseline` compares with: it decodes the same
 //! requests, answers with the same messages, and keeps nothing. What memoird's CPU
 //! per call is beyond this server's is memoird's own.
 
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use anyhow::Result;
 use bytes::Bytes;
 use clap::Args;
 use memoird_proto::spliced::admin_service_server::{AdminService, AdminServiceServer};
@@ -19,9 +20,8 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
+use super::clock;
 use super::traffic::{Rng, turn};
-use crate::cli::clock;
-use crate::cli::exit::CliError;
 
 /// What a bare server is told.
 #[derive(Args)]
@@ -49,11 +49,7 @@ struct Bare {
 type Answer<T> = Result<Response<T>, Status>;
 
 /// Serves until it is killed.
-pub(crate) async fn run(args: BaselineArgs) -> Result<(), CliError> {
-    let failed = |source| CliError::Io {
-        what: "the bare server ended".to_owned(),
-        source,
-    };
+pub(crate) async fn run(args: BaselineArgs) -> Result<()> {
     let mut rng = Rng::new(1);
     let history = (0..args.history_turns as usize).map(|index| {
         let mut turn = turn(index, args.bytes as usize, &mut rng);
@@ -70,21 +66,17 @@ pub(crate) async fn run(args: BaselineArgs) -> Result<(), CliError> {
     };
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     // As `Server::serve` would do it.
-    let incoming = TcpIncoming::bind(local)
-        .map_err(failed)?
-        .with_nodelay(Some(true));
-    let addr = incoming.local_addr().map_err(failed)?;
+    let incoming = TcpIncoming::bind(local)?.with_nodelay(Some(true));
+    let addr = incoming.local_addr()?;
     let serving = Server::builder()
         .add_service(SessionServiceServer::new(bare.clone()))
         .add_service(AdminServiceServer::new(bare))
         .serve_with_incoming(incoming);
-    announce(&args.endpoints, &addr.to_string()).map_err(failed)?;
-    serving
-        .await
-        .map_err(|error| failed(std::io::Error::other(error)))
+    announce(&args.endpoints, &addr.to_string())?;
+    Ok(serving.await?)
 }
 
-/// Writes the address in one piece: whoever waits for it never sees half a file.
+/// Writes the address in one piece: a reader never sees half a file.
 fn announce(endpoints: &Path, addr: &str) -> std::io::Result<()> {
     let draft = endpoints.with_extension("tmp");
     std::fs::write(&draft, json!({ "grpc": addr, "admin": addr }).to_string())?;

@@ -1,20 +1,20 @@
-//! `memoird bench memory`: what the daemon's memory is made of. Fills sessions and
+//! `memoird-bench memory`: what the daemon's memory is made of. Fills sessions and
 //! compares what the process grew by with the bytes of the turns in it.
 
 use std::time::Duration;
 
+use anyhow::Result;
 use clap::Args;
 use memoird_proto::v1::GetStatsResponse;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::daemon::{Daemon, Settings};
-use super::driver::Driver;
-use super::load::fill;
+use super::compare::{Filling, driver, prefix};
+use super::daemon::{Server, Settings};
 use super::measure::stats;
-use super::{Durability, TrafficArgs, report, spinner};
-use crate::cli::exit::CliError;
-use crate::cli::output;
+use super::output::count;
+use super::report::Report;
+use super::{CommonArgs, Durability, TrafficArgs, spinner};
 
 /// The goal: so many times the bytes of the turns, and so many bytes a session.
 const GOAL_PER_TURN_BYTE: f64 = 1.5;
@@ -45,8 +45,9 @@ pub(super) struct MemoryArgs {
 }
 
 /// Fills, measures and prints.
-pub(super) async fn run(json: bool, args: MemoryArgs) -> Result<(), CliError> {
+pub(super) async fn run(common: &CommonArgs, args: MemoryArgs) -> Result<()> {
     let seed = args.traffic.seed();
+    let report = Report::begin(common, &format!("seed {seed}"), json!({ "seed": seed }))?;
     let spinner = spinner();
     let settings = Settings {
         durability: args.durability,
@@ -55,76 +56,43 @@ pub(super) async fn run(json: bool, args: MemoryArgs) -> Result<(), CliError> {
         history_turns: args.turns_per_session,
         ..Settings::default()
     };
-    let daemon = Daemon::memoird(settings, &args.traffic.dir()).await?;
-    let TrafficArgs {
-        connections,
-        in_flight,
-        bytes,
-        ..
-    } = args.traffic;
-    let prefix = format!("bench-{seed}-");
-    let driver = Driver::new(daemon.target()?, connections, in_flight, &prefix)?;
+    let server = Server::memoird(&common.daemon()?, settings, &args.traffic.dir()).await?;
+    let driver = driver(server.target()?, &args.traffic, &prefix(seed));
     spinner.set_message("settling");
     sleep(SETTLE_TIME).await;
     let before = stats(driver.target()).await?;
     spinner.set_message("filling sessions");
-    let (turns, per_append) = (
-        args.turns_per_session as usize,
-        args.turns_per_append.into(),
-    );
-    fill(
-        &driver,
-        args.fill_sessions,
-        turns,
-        bytes as usize,
-        Some(per_append),
+    let filling = Filling {
+        sessions: args.fill_sessions,
+        turns: args.turns_per_session as usize,
+        bytes: args.traffic.bytes as usize,
+        turns_per_append: Some(args.turns_per_append.into()),
         seed,
-    )
-    .await?;
+    };
+    filling.run(&driver).await?;
     spinner.set_message("settling");
     sleep(SETTLE_TIME).await;
     let after = stats(driver.target()).await?;
     spinner.finish_and_clear();
-    print(json, seed, &before, &after)
+    print(report, &before, &after)
 }
 
-fn print(
-    json: bool,
-    seed: u64,
-    before: &GetStatsResponse,
-    after: &GetStatsResponse,
-) -> Result<(), CliError> {
+fn print(report: Report, before: &GetStatsResponse, after: &GetStatsResponse) -> Result<()> {
     let grown = after.rss_bytes.saturating_sub(before.rss_bytes);
     let sessions = after.sessions_live as f64;
     let ratio = grown as f64 / after.bytes_live as f64;
     let beyond = (grown as f64 - after.bytes_live as f64) / sessions;
     let goal = GOAL_PER_TURN_BYTE * after.bytes_live as f64 + GOAL_PER_SESSION * sessions;
     let of_goal = grown as f64 / goal;
-    if json {
-        return output::print_json(&json!({
-            "seed": seed,
-            "sessions": after.sessions_live,
-            "turns": after.turns_live,
-            "bytes_live": after.bytes_live,
-            "rss_bytes_before": before.rss_bytes,
-            "rss_bytes_after": after.rss_bytes,
-            "grown_bytes": grown,
-            "ratio": ratio,
-            "bytes_per_session": grown as f64 / sessions,
-            "bytes_per_session_beyond_turns": beyond,
-            "share_of_goal": of_goal,
-        }));
-    }
-    report::print_rows(&[
-        ("seed", seed.to_string()),
-        ("sessions", output::count(after.sessions_live)),
-        ("turns", output::count(after.turns_live)),
-        ("bytes of the turns", output::count(after.bytes_live)),
-        ("memory before", output::count(before.rss_bytes)),
-        ("memory after", output::count(after.rss_bytes)),
+    let rows = [
+        ("sessions", count(after.sessions_live)),
+        ("turns", count(after.turns_live)),
+        ("bytes of the turns", count(after.bytes_live)),
+        ("memory before", count(before.rss_bytes)),
+        ("memory after", count(after.rss_bytes)),
         (
             "grown by",
-            format!("{} = {ratio:.2} × the turns", output::count(grown)),
+            format!("{} = {ratio:.2} × the turns", count(grown)),
         ),
         (
             "per session",
@@ -138,5 +106,18 @@ fn print(
                 of_goal * 100.0
             ),
         ),
-    ])
+    ];
+    let values = json!({
+        "sessions": after.sessions_live,
+        "turns": after.turns_live,
+        "bytes_live": after.bytes_live,
+        "rss_bytes_before": before.rss_bytes,
+        "rss_bytes_after": after.rss_bytes,
+        "grown_bytes": grown,
+        "ratio": ratio,
+        "bytes_per_session": grown as f64 / sessions,
+        "bytes_per_session_beyond_turns": beyond,
+        "share_of_goal": of_goal,
+    });
+    report.print_values(&rows, values)
 }
