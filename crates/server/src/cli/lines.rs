@@ -4,9 +4,8 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use super::exit::CliError;
+use super::progress::Progress;
 
 /// Where lines come from.
 pub(crate) struct Lines {
@@ -66,21 +65,9 @@ impl Lines {
         &self.name
     }
 
-    /// A bar over them, or a spinner where there is no end to see. Invisible unless stderr
-    /// is a terminal.
-    pub(crate) fn progress_bar(&self) -> ProgressBar {
-        let (bar, template) = match self.bytes {
-            Some(bytes) => (
-                ProgressBar::new(bytes),
-                "{bar:30} {percent:>3} %  {elapsed_precise}  {msg}",
-            ),
-            None => (
-                ProgressBar::new_spinner(),
-                "{spinner} {elapsed_precise}  {msg}",
-            ),
-        };
-        let style = ProgressStyle::with_template(template);
-        bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    /// How far they are read, by bytes.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress::new(self.bytes)
     }
 
     /// Reads the next line that is not blank, and gives its number; `None` at the end.
@@ -119,6 +106,9 @@ impl Lines {
     pub(crate) fn no_json(&self, line: usize, error: &serde_json::Error) -> CliError {
         let text = error.to_string();
         let problem = text.split(" at line ").next().unwrap_or(&text);
-        self.bad(line, format!("{problem} at column {}", error.column()))
+        match error.column() {
+            0 => self.bad(line, problem.to_owned()),
+            column => self.bad(line, format!("{problem} at column {column}")),
+        }
     }
 }

@@ -3,13 +3,11 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Args;
-use comfy_table::Table;
 use memoird_proto::v1::forget_request::Target as What;
-use memoird_proto::v1::{ForgetRequest, ForgetResponse, MemoryFilter};
+use memoird_proto::v1::{ForgetRequest, ForgetResponse, MemoryFilter, MemoryKind};
 use prost_types::Timestamp;
-use serde_json::{Value, json};
 
-use super::words::{Kind, kinds, moment};
+use super::words::{self, kinds, moment};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::output;
@@ -24,8 +22,8 @@ pub(crate) struct ForgetArgs {
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
     /// Filter: only of this kind; may be given several times
-    #[arg(long = "kind", id = "kinds", value_enum)]
-    kinds: Vec<Kind>,
+    #[arg(long = "kind", id = "kinds", value_parser = words::kind())]
+    kinds: Vec<MemoryKind>,
     /// Filter: only those with this label; may be given several times
     #[arg(long = "tag", id = "tags", value_name = "TAG")]
     tags: Vec<String>,
@@ -49,7 +47,7 @@ pub(super) async fn run(target: &Target, args: ForgetArgs, json: bool) -> Result
     if dry_run || !yes {
         let counted = call(target, what.clone(), true).await?;
         if dry_run {
-            return print(&counted, json);
+            return output::show(json, &counted, readable);
         }
         if !io::stdin().is_terminal() {
             return Err(CliError::Usage {
@@ -57,7 +55,7 @@ pub(super) async fn run(target: &Target, args: ForgetArgs, json: bool) -> Result
             });
         }
         output::note("This would go for good:");
-        table(&counted).trim_fmt().lines().for_each(output::note);
+        readable(&counted).lines().for_each(output::note);
         let asked = tokio::task::spawn_blocking(is_wanted).await;
         if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
             output::note("nothing was forgotten");
@@ -68,7 +66,7 @@ pub(super) async fn run(target: &Target, args: ForgetArgs, json: bool) -> Result
     if !gone.erased && !json {
         output::note("note: gone from every answer; the disk's pages are erased in a while");
     }
-    print(&gone, json)
+    output::show(json, &gone, readable)
 }
 
 impl ForgetArgs {
@@ -99,12 +97,7 @@ async fn call(target: &Target, what: What, dry_run: bool) -> Result<ForgetRespon
         target: Some(what),
         dry_run,
     };
-    let reply = target
-        .memories()
-        .forget(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    Ok(reply.into_inner())
+    target.done(target.memories().forget(request).await)
 }
 
 /// Asks on the terminal. Blocks until there is a line.
@@ -122,40 +115,16 @@ fn is_wanted() -> Result<bool, CliError> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-fn print(counts: &ForgetResponse, json: bool) -> Result<(), CliError> {
-    match json {
-        true => output::print_json(&in_json(counts)),
-        false => output::print_table(&table(counts)),
-    }
-}
-
-fn rows(counts: &ForgetResponse) -> [(&'static str, u64); 6] {
-    [
+fn readable(counts: &ForgetResponse) -> String {
+    let rows = [
         ("memories", counts.memories),
         ("superseded", counts.superseded),
         ("vectors", counts.vectors),
-        ("recall_events", counts.recall_events),
-        ("queued_embeddings", counts.queued_embeddings),
+        ("recall events", counts.recall_events),
+        ("queued embeddings", counts.queued_embeddings),
         ("cursors", counts.cursors),
-    ]
-}
-
-fn in_json(counts: &ForgetResponse) -> Value {
-    let mut object = json!({});
-    for (name, count) in rows(counts) {
-        object[name] = count.into();
-    }
-    object["erased"] = counts.erased.into();
-    object
-}
-
-fn table(counts: &ForgetResponse) -> Table {
-    let mut table = output::plain_table();
-    for (name, count) in rows(counts) {
-        table.add_row([name.replace('_', " "), output::count(count)]);
-    }
-    output::flush_left(&mut table);
-    table
+    ];
+    output::rows(rows.map(|(name, count)| (name, output::count(count)))).trim_fmt()
 }
 
 #[cfg(test)]

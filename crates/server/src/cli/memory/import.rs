@@ -4,17 +4,19 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::ProgressBar;
 use memoird_proto::v1::{ImportMemoriesRequest, Memory};
 use prost::Message;
 use serde_json::json;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use super::json::Line;
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::lines::Lines;
-use crate::cli::output;
+use crate::cli::progress::Progress;
+use crate::cli::{json, output};
+
+/// What every line must have; an export always writes it.
+const REQUIRED: [&str; 5] = ["id", "subject", "kind", "content", "importance"];
 
 /// A line longer than this is no memory.
 const LINE_BYTES_MAX: u64 = 4 << 20;
@@ -44,13 +46,12 @@ struct Batch {
 
 pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Result<(), CliError> {
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
-    let (name, bar) = (lines.name().to_owned(), lines.progress_bar());
+    let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, batches) = mpsc::channel(BATCHES_WAITING);
     // Not awaited: it may wait for a line of stdin that nobody needs any more.
     drop(tokio::task::spawn_blocking(move || read(lines, &to)));
-    let result = store(target, batches, &name, &bar).await;
-    bar.finish_and_clear();
-    let (imported, skipped) = result?;
+    let (imported, skipped) = store(target, batches, &name, &progress).await?;
+    drop(progress);
     if json {
         return output::print_json(&json!({ "imported": imported, "skipped": skipped }));
     }
@@ -63,7 +64,7 @@ async fn store(
     target: &Target,
     mut batches: Receiver<Result<Batch, CliError>>,
     name: &str,
-    bar: &ProgressBar,
+    progress: &Progress,
 ) -> Result<(u64, u64), CliError> {
     let (mut imported, mut skipped) = (0, 0);
     while let Some(batch) = batches.recv().await {
@@ -81,15 +82,13 @@ async fn store(
         let request = ImportMemoriesRequest {
             memories: batch.memories,
         };
-        let reply = target.memories().import_memories(request).await;
+        let reply = target.done(target.memories().import_memories(request).await);
         let place = format!("{name}, lines {first} to {last}");
-        let reply = reply
-            .map_err(|e| told(target.explain(e).at(&place)))?
-            .into_inner();
+        let reply = reply.map_err(|error| told(error.at(&place)))?;
         imported += reply.imported;
         skipped += reply.skipped;
-        bar.inc(batch.text_bytes);
-        bar.set_message(format!("{imported} imported"));
+        progress.add(batch.text_bytes);
+        progress.show(|| format!("{imported} imported"));
     }
     Ok((imported, skipped))
 }
@@ -121,9 +120,7 @@ fn read(mut lines: Lines, to: &Sender<Result<Batch, CliError>>) {
 }
 
 fn memory(lines: &Lines, line: usize, text: &[u8]) -> Result<Memory, CliError> {
-    let read: Result<Line, _> = serde_json::from_slice(text);
-    read.map(Memory::from)
-        .map_err(|error| lines.no_json(line, &error))
+    json::read(text, &REQUIRED).map_err(|error| lines.no_json(line, &error))
 }
 
 impl Batch {
@@ -142,7 +139,6 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::json;
     use super::*;
 
     fn batches(text: String) -> Vec<Result<Batch, CliError>> {
@@ -164,7 +160,7 @@ mod tests {
             content: content.into(),
             ..Memory::default()
         };
-        format!("{}\n", json::memory(&told))
+        format!("{}\n", json::of(&told))
     }
 
     #[test]

@@ -1,119 +1,88 @@
 //! The words in which people say what a memory is, on the command line and in tables.
 
-use clap::ValueEnum;
-use memoird_proto::v1;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use memoird_proto::v1::{MemoryKind, NearDuplicate, Polarity, RecallMode, Visibility};
 use prost_types::Timestamp;
 
 use crate::cli::json::short_name;
 
+/// Words that may be typed, each with what it stands for and what the help says of it.
+type Choices<T> = &'static [(&'static str, T, &'static str)];
+
+const KINDS: Choices<MemoryKind> = &[
+    ("user", MemoryKind::User, "Who the subject is"),
+    (
+        "feedback",
+        MemoryKind::Feedback,
+        "How the subject wants things done",
+    ),
+    ("project", MemoryKind::Project, "What goes on"),
+    (
+        "reference",
+        MemoryKind::Reference,
+        "Where to find something",
+    ),
+];
+
+const VISIBILITIES: Choices<Visibility> = &[
+    ("private", Visibility::Private, "Its subject only"),
+    ("team", Visibility::Team, "Any subject of the tenant"),
+];
+
+const POLARITIES: Choices<Polarity> = &[
+    ("correction", Polarity::Correction, "Not like that"),
+    ("confirmation", Polarity::Confirmation, "Yes, like that"),
+];
+
+const NEAR_DUPLICATES: Choices<NearDuplicate> = &[
+    ("merge", NearDuplicate::Merge, "The memory takes it in"),
+    ("refuse", NearDuplicate::Refuse, "It is refused"),
+    (
+        "keep",
+        NearDuplicate::Keep,
+        "It becomes a memory of its own",
+    ),
+];
+
+const MODES: Choices<RecallMode> = &[
+    ("hybrid", RecallMode::Hybrid, "By words and by meaning"),
+    ("lexical", RecallMode::Lexical, "By words"),
+    ("vector", RecallMode::Vector, "By meaning"),
+];
+
 /// What a memory is about.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Kind {
-    /// Who the subject is
-    User,
-    /// How the subject wants things done
-    Feedback,
-    /// What goes on
-    Project,
-    /// Where to find something
-    Reference,
+pub(super) fn kind() -> impl TypedValueParser<Value = MemoryKind> {
+    choice(KINDS)
 }
 
 /// Who may recall it.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Visibility {
-    /// Its subject only
-    Private,
-    /// Any subject of the tenant
-    Team,
+pub(super) fn visibility() -> impl TypedValueParser<Value = Visibility> {
+    choice(VISIBILITIES)
 }
 
 /// Which way feedback points.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Polarity {
-    /// Not like that
-    Correction,
-    /// Yes, like that
-    Confirmation,
+pub(super) fn polarity() -> impl TypedValueParser<Value = Polarity> {
+    choice(POLARITIES)
 }
 
 /// What is done when a memory says it already, in other letters.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum NearDuplicate {
-    /// The memory takes it in
-    Merge,
-    /// It is refused
-    Refuse,
-    /// It becomes a memory of its own
-    Keep,
+pub(super) fn near_duplicate() -> impl TypedValueParser<Value = NearDuplicate> {
+    choice(NEAR_DUPLICATES)
 }
 
 /// How to search.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Mode {
-    /// By words and by meaning
-    Hybrid,
-    /// By words
-    Lexical,
-    /// By meaning
-    Vector,
+pub(super) fn mode() -> impl TypedValueParser<Value = RecallMode> {
+    choice(MODES)
 }
 
-impl From<Kind> for v1::MemoryKind {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::User => Self::User,
-            Kind::Feedback => Self::Feedback,
-            Kind::Project => Self::Project,
-            Kind::Reference => Self::Reference,
-        }
-    }
-}
-
-impl From<Visibility> for v1::Visibility {
-    fn from(visibility: Visibility) -> Self {
-        match visibility {
-            Visibility::Private => Self::Private,
-            Visibility::Team => Self::Team,
-        }
-    }
-}
-
-impl From<Polarity> for v1::Polarity {
-    fn from(polarity: Polarity) -> Self {
-        match polarity {
-            Polarity::Correction => Self::Correction,
-            Polarity::Confirmation => Self::Confirmation,
-        }
-    }
-}
-
-impl From<NearDuplicate> for v1::NearDuplicate {
-    fn from(near: NearDuplicate) -> Self {
-        match near {
-            NearDuplicate::Merge => Self::Merge,
-            NearDuplicate::Refuse => Self::Refuse,
-            NearDuplicate::Keep => Self::Keep,
-        }
-    }
-}
-
-impl From<Mode> for v1::RecallMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Hybrid => Self::Hybrid,
-            Mode::Lexical => Self::Lexical,
-            Mode::Vector => Self::Vector,
-        }
-    }
+/// The number of a choice, as a request has it; 0 where nothing was said.
+pub(super) fn number<T: Into<i32>>(chosen: Option<T>) -> i32 {
+    chosen.map_or(0, Into::into)
 }
 
 /// The numbers of kinds, as a request has them.
-pub(super) fn kinds(kinds: Vec<Kind>) -> Vec<i32> {
-    kinds
-        .into_iter()
-        .map(|kind| v1::MemoryKind::from(kind).into())
-        .collect()
+pub(super) fn kinds(kinds: Vec<MemoryKind>) -> Vec<i32> {
+    kinds.into_iter().map(Into::into).collect()
 }
 
 /// A moment as people write it: a day, or RFC 3339.
@@ -124,18 +93,15 @@ pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
 
 /// The short name of a kind.
 pub(super) fn kind_name(number: i32) -> String {
-    let name = v1::MemoryKind::try_from(number).map(|kind| kind.as_str_name());
-    name.map_or_else(
-        |_| number.to_string(),
-        |name| short_name(name, "MEMORY_KIND_"),
-    )
+    short_name("MemoryKind", number)
 }
 
-/// The short name of what became of a fact.
-pub(super) fn outcome_name(number: i32) -> String {
-    let name = v1::RememberOutcome::try_from(number).map(|outcome| outcome.as_str_name());
-    name.map_or_else(
-        |_| number.to_string(),
-        |name| short_name(name, "REMEMBER_OUTCOME_"),
-    )
+fn choice<T: Copy + Send + Sync>(choices: Choices<T>) -> impl TypedValueParser<Value = T> {
+    let values = choices
+        .iter()
+        .map(|(word, _, help)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(values).try_map(move |typed| {
+        let chosen = choices.iter().find(|(word, ..)| *word == typed);
+        chosen.map(|(_, value, _)| *value).ok_or("no such word")
+    })
 }

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
-use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::Sender;
 
 use crate::cli::exit::CliError;
 use crate::cli::lines::Lines;
+use crate::cli::progress::Progress;
 
 /// A line longer than this is not a line.
 const LINE_BYTES_MAX: u64 = 256 << 20;
@@ -46,9 +46,9 @@ impl Input {
         Ok(Self(Lines::open(path, LINE_BYTES_MAX)?))
     }
 
-    /// A bar over it.
-    pub(super) fn progress_bar(&self) -> ProgressBar {
-        self.0.progress_bar()
+    /// How far it is read.
+    pub(super) fn progress(&self) -> Progress {
+        self.0.progress()
     }
 
     /// Hands over line after line, up to the first that is wrong. Blocks.

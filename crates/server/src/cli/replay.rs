@@ -21,7 +21,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::exit::CliError;
 use super::{ClientArgs, clock, output};
 use input::{Conversation, Input};
-use player::{Player, Tally};
+use player::{Counts, Player, Tally};
 
 /// What to play, and where to.
 #[derive(Args)]
@@ -65,24 +65,23 @@ impl From<Format> for MessageFormat {
 /// Plays all of it and prints what happened.
 pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> {
     let input = Input::open(&args.file)?;
-    let bar = input.progress_bar();
     let player = Arc::new(Player {
         target: client.connect.target()?,
         format: args.format.into(),
         session_prefix: args.session_prefix,
         retry_for: args.retry_for,
         tally: Tally::default(),
-        bar: bar.clone(),
+        progress: input.progress(),
     });
     let started = clock::monotonic();
     let concurrency = usize::from(args.concurrency);
     let (lines, conversations) = mpsc::channel(concurrency);
     // Not awaited: it may wait for a line of stdin that nobody needs any more.
     drop(tokio::task::spawn_blocking(move || input.read(&lines)));
-    let result = play_all(&player, conversations, concurrency).await;
-    bar.finish_and_clear();
-    result?;
-    summary(&player.tally, started, client.json)
+    play_all(&player, conversations, concurrency).await?;
+    let counts = player.tally.counts();
+    drop(player);
+    summary(&counts, started, client.json)
 }
 
 /// Plays the conversations, so many at a time. A line that cannot be read ends the
@@ -116,9 +115,8 @@ fn finished(played: Result<Result<(), CliError>, JoinError>) -> Result<(), CliEr
     played.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
-fn summary(tally: &Tally, started: Instant, json: bool) -> Result<(), CliError> {
+fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError> {
     let seconds = clock::since(started).as_secs_f64();
-    let counts = tally.counts();
     let rate = counts.messages as f64 / seconds.max(1e-9);
     if json {
         return output::print_json(&json!({
@@ -131,7 +129,7 @@ fn summary(tally: &Tally, started: Instant, json: bool) -> Result<(), CliError> 
             "messages_per_second": rate,
         }));
     }
-    let rows = [
+    output::print_table(&output::rows([
         ("conversations", output::count(counts.conversations)),
         ("messages", output::count(counts.messages)),
         ("duplicates", output::count(counts.duplicates)),
@@ -139,11 +137,5 @@ fn summary(tally: &Tally, started: Instant, json: bool) -> Result<(), CliError> 
         ("retries", output::count(counts.retries)),
         ("seconds", format!("{seconds:.2}")),
         ("messages/s", format!("{rate:.0}")),
-    ];
-    let mut table = output::plain_table();
-    for (name, value) in rows {
-        table.add_row([name, &value]);
-    }
-    output::flush_left(&mut table);
-    output::print_table(&table)
+    ]))
 }

@@ -2,7 +2,6 @@
 
 mod bar;
 mod draw;
-mod json;
 
 use std::io::IsTerminal;
 
@@ -78,20 +77,14 @@ impl From<Format> for MessageFormat {
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
     let request = args.request()?;
     let target = client.connect.target()?;
-    let reply = target
-        .sessions()
-        .get_context(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    let window = reply.into_inner();
-    if client.json {
-        return output::print_json(&json::window(&window));
-    }
+    let window = target.done(target.sessions().get_context(request).await)?;
     let has_colours = std::io::stdout().is_terminal();
-    output::print(&draw::window(&window, has_colours))?;
+    output::show(client.json, &window, |window| {
+        draw::window(window, has_colours)
+    })?;
     match args.format {
-        None => Ok(()),
-        Some(_) => print_messages(&window),
+        Some(_) if !client.json => print_messages(&window),
+        _ => Ok(()),
     }
 }
 

@@ -4,7 +4,6 @@ mod add;
 mod dream;
 mod forget;
 mod import;
-mod json;
 mod list;
 mod manifest;
 mod recall;
