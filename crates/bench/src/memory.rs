@@ -13,7 +13,7 @@ use super::compare::{Filling, driver, prefix};
 use super::daemon::{Server, Settings};
 use super::measure::stats;
 use super::output::count;
-use super::report::Report;
+use super::report::{Report, SingleRun};
 use super::{CommonArgs, Durability, TrafficArgs, spinner};
 
 /// The goal: so many times the bytes of the turns, and so many bytes a session.
@@ -119,5 +119,10 @@ fn print(report: Report, before: &GetStatsResponse, after: &GetStatsResponse) ->
         "bytes_per_session_beyond_turns": beyond,
         "share_of_goal": of_goal,
     });
-    report.print_values(&rows, values)
+    let headline = SingleRun {
+        name: format!("memory, {} sessions", count(after.sessions_live)),
+        figure: format!("{of_goal:.2} × (1.5 × the turns + 300 bytes a session)"),
+        goal: "≤ 1",
+    };
+    report.print_values(&rows, values, &headline)
 }

@@ -14,7 +14,7 @@ use super::connect::Target;
 use super::daemon::{Server, Settings};
 use super::measure::stats;
 use super::output::{count, mib};
-use super::report::Report;
+use super::report::{Report, SingleRun};
 use super::traffic::Rng;
 use super::{CommonArgs, Durability, TrafficArgs, clock, spinner};
 
@@ -177,6 +177,11 @@ impl Recovery {
             "sampled_sessions_whole": sample.whole,
             "first_read_ms": read_ms,
         });
-        report.print_values(&rows, values)
+        let headline = SingleRun {
+            name: format!("{} turns back after a kill", count(before.turns_live)),
+            figure: seconds(self.serving),
+            goal: "≤ 5 s",
+        };
+        report.print_values(&rows, values, &headline)
     }
 }

@@ -51,6 +51,16 @@ pub(super) struct Headline {
     goal: Option<f64>,
 }
 
+/// A row of docs/benchmarks.md of what is measured once.
+pub(super) struct SingleRun {
+    /// What was measured.
+    pub(super) name: String,
+    /// What was found.
+    pub(super) figure: String,
+    /// What should be.
+    pub(super) goal: &'static str,
+}
+
 /// What has to be said beside the figures.
 pub(super) struct Report {
     is_json: bool,
@@ -141,7 +151,7 @@ impl Figure {
 
     fn shown(self, value: f64) -> String {
         match self {
-            Self::CallsPerSecond => format!("{}/s", whole(value)),
+            Self::CallsPerSecond => whole(value),
             _ => format!("{} ×", figure(value, 2)),
         }
     }
@@ -224,28 +234,34 @@ impl Report {
                 },
             );
             let value = format!("{} {shown}", figure.name());
-            self.print_row(name, &value, &goal, spread)?;
+            let [min, max] = [spread.min, spread.max].map(|bound| figure.shown(bound));
+            // A row for docs/benchmarks.md.
+            print(&format!(
+                "| {name} | {value} | {goal} | {min} to {max}, {} runs | {} | {} |",
+                spread.runs, self.daemon, self.load_average
+            ))?;
         }
         Ok(())
     }
 
     /// Prints names and values, one a line, or the same as JSON.
-    pub(super) fn print_values(self, rows: &[(&str, String)], values: Value) -> Result<()> {
+    pub(super) fn print_values(
+        self,
+        rows: &[(&str, String)],
+        values: Value,
+        headline: &SingleRun,
+    ) -> Result<()> {
         if !self.is_json {
-            return print(&output::text(output::rows(rows)));
+            print(&output::text(output::rows(rows)))?;
+            let SingleRun { name, figure, goal } = headline;
+            return print(&format!(
+                "\n| {name} | {figure} | {goal} | 1 run | {} | {} |",
+                self.daemon, self.load_average
+            ));
         }
         let mut object = self.setup;
         object.extend(fields(values));
         print_json(&Value::Object(object))
-    }
-
-    /// A row for docs/benchmarks.md: name, figure, goal, spread, daemon, load average.
-    fn print_row(&self, name: &str, value: &str, goal: &str, spread: Spread) -> Result<()> {
-        let [min, max] = [spread.min, spread.max].map(|bound| figure(bound, 2));
-        print(&format!(
-            "| {name} | {value} | {goal} | {min} to {max}, {} runs | {} | {} |",
-            spread.runs, self.daemon, self.load_average
-        ))
     }
 
     fn print_json(self, measured: &[Measured], headlines: &[Headline]) -> Result<()> {

@@ -4,6 +4,7 @@
 //! knows the daemon by its contract only.
 
 mod checkpoints;
+mod choice;
 mod clock;
 mod compaction;
 mod connect;
@@ -195,10 +196,7 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|source| CliError::Io {
-            what: "cannot start the runtime".to_owned(),
-            source,
-        })?;
+        .map_err(CliError::io("cannot start the runtime"))?;
     let result = runtime.block_on(async {
         tokio::select! {
             result = client => result,

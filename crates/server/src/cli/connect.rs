@@ -118,9 +118,8 @@ impl Auth {
     }
 
     fn bearer(key: &str) -> Result<Self, CliError> {
-        let problem = || CliError::Usage {
-            problem: "the key is not one line of at most 4 KiB of ASCII characters".to_owned(),
-        };
+        let problem =
+            || CliError::usage("the key is not one line of at most 4 KiB of ASCII characters");
         if key.len() > KEY_BYTES_MAX {
             return Err(problem());
         }
@@ -191,9 +190,8 @@ impl Target {
 impl Address {
     /// A new connection, made when it is first used.
     pub(crate) fn channel(&self) -> Result<Channel, CliError> {
-        let endpoint = Endpoint::from_shared(self.0.clone()).map_err(|error| CliError::Usage {
-            problem: format!("{} is no address: {error}", self.0),
-        })?;
+        let endpoint = Endpoint::from_shared(self.0.clone())
+            .map_err(|error| CliError::usage(format!("{} is no address: {error}", self.0)))?;
         Ok(endpoint
             .connect_timeout(CONNECT_TIME_MAX)
             .http2_keep_alive_interval(PING_EVERY)

@@ -26,11 +26,9 @@ pub(crate) struct DemoArgs {
 /// Shows it.
 pub(crate) async fn run(client: &ClientArgs, args: DemoArgs) -> Result<(), CliError> {
     if client.connect.addr_typed || client.json {
-        return Err(CliError::Usage {
-            problem: "the demo is for people, and starts a daemon of its own: leave --addr \
-                      and --json out"
-                .to_owned(),
-        });
+        let problem = "the demo is for people, and starts a daemon of its own: leave --addr and \
+                       --json out";
+        return Err(CliError::usage(problem));
     }
     story::tell(&args).await
 }

@@ -1,6 +1,6 @@
 //! `memoird hooks`: the deliveries that hooks are owed, got, or were given up for.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use comfy_table::Table;
 use memoird_proto::v1::{
     DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
+use super::choice::{Choices, number, one_of};
 use super::connect::Target;
 use super::exit::CliError;
 use super::json::short_name;
@@ -20,6 +21,13 @@ use super::{ClientArgs, clock, json, output};
 const RETRIES_AT_ONCE: usize = 32;
 /// Of an error, so much is shown; `--json` has all of it.
 const ERROR_CHARS_MAX: usize = 200;
+
+/// How far a delivery is.
+const STATES: Choices<DeliveryState> = &[
+    ("pending", DeliveryState::Pending, "Owed"),
+    ("done", DeliveryState::Done, "Made"),
+    ("dead", DeliveryState::Dead, "Given up"),
+];
 
 /// What can be done with deliveries.
 #[derive(Subcommand)]
@@ -53,8 +61,8 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     filter: Filter,
     /// Only in this state [default: any]
-    #[arg(long, value_enum)]
-    state: Option<State>,
+    #[arg(long, value_parser = one_of(STATES))]
+    state: Option<DeliveryState>,
     /// At most so many; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -71,17 +79,6 @@ pub(crate) struct RetryArgs {
     all_dead: bool,
     #[command(flatten)]
     filter: Filter,
-}
-
-/// How far a delivery is.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum State {
-    /// Owed
-    Pending,
-    /// Made
-    Done,
-    /// Given up
-    Dead,
 }
 
 /// Does it.
@@ -108,9 +105,8 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
 
 async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(), CliError> {
     if args.filter.hook.is_some() || args.filter.tenant.is_some() {
-        return Err(CliError::Usage {
-            problem: "--hook and --tenant go with --all-dead, not with ids".to_owned(),
-        });
+        let problem = "--hook and --tenant go with --all-dead, not with ids";
+        return Err(CliError::usage(problem));
     }
     let mut errors = Errors::default();
     let mut retried = Vec::new();
@@ -132,7 +128,7 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
 
 /// Retries page by page: of an outage, there may be more than fit into memory.
 async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), CliError> {
-    let mut pages = Pages::of(listing(target, filter, Some(State::Dead)));
+    let mut pages = Pages::of(listing(target, filter, Some(DeliveryState::Dead)));
     let mut count: u64 = 0;
     while let Some(page) = pages.next(PAGE_MAX).await? {
         for some in page.chunks(RETRIES_AT_ONCE) {
@@ -209,12 +205,12 @@ impl Errors {
 fn listing(
     target: &Target,
     filter: Filter,
-    state: Option<State>,
+    state: Option<DeliveryState>,
 ) -> impl AsyncFnMut(Page) -> Reply<HookDelivery> {
     let request = ListHookDeliveriesRequest {
         tenant: filter.tenant.unwrap_or_default(),
         hook: filter.hook.unwrap_or_default(),
-        state: state.map_or(0, |state| state.number().into()),
+        state: number(state),
         ..ListHookDeliveriesRequest::default()
     };
     async move |page: Page| {
@@ -225,16 +221,6 @@ fn listing(
         };
         let reply = target.done(target.admin().list_hook_deliveries(request).await)?;
         Ok((reply.deliveries, reply.next_page_token))
-    }
-}
-
-impl State {
-    fn number(self) -> DeliveryState {
-        match self {
-            Self::Pending => DeliveryState::Pending,
-            Self::Done => DeliveryState::Done,
-            Self::Dead => DeliveryState::Dead,
-        }
     }
 }
 

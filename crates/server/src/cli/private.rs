@@ -39,7 +39,7 @@ impl Daemon {
     /// waits until it serves.
     pub(crate) async fn start(dir: TempDir) -> Result<Self, CliError> {
         let mut daemon = Self {
-            child: spawn(dir.path()).map_err(failed("cannot start a daemon"))?,
+            child: spawn(dir.path()).map_err(CliError::io("cannot start a daemon"))?,
             dir,
         };
         while daemon.endpoints().is_none() {
@@ -68,7 +68,7 @@ impl Daemon {
 
     /// Asks it to stop and waits until it has: what it owes is written then.
     pub(crate) async fn stop(&mut self) -> Result<(), CliError> {
-        let failed = failed("cannot stop the daemon");
+        let failed = CliError::io("cannot stop the daemon");
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
             kill_process(pid, Signal::TERM).map_err(|error| failed(error.into()))?;
@@ -129,7 +129,7 @@ fn log_in(dir: &Path) -> PathBuf {
 
 /// Writes its configuration, also while it runs.
 pub(crate) fn write_config(dir: &Path, yaml: &str) -> Result<(), CliError> {
-    fs::write(config_in(dir), yaml).map_err(failed("cannot write the configuration"))
+    fs::write(config_in(dir), yaml).map_err(CliError::io("cannot write the configuration"))
 }
 
 /// A path as YAML: a JSON string is one, whatever the path has in it.
@@ -146,13 +146,6 @@ pub(crate) fn temp_dir(prefix: &str, parent: &Path) -> Result<TempDir, CliError>
             path: parent.join(format!("{prefix}…")),
             source,
         })
-}
-
-fn failed(what: &str) -> impl Fn(io::Error) -> CliError {
-    move |source| CliError::Io {
-        what: what.to_owned(),
-        source,
-    }
 }
 
 fn spawn(dir: &Path) -> io::Result<Child> {

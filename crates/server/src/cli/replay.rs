@@ -12,15 +12,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use memoird_proto::v1::MessageFormat;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
+use super::choice::{Choices, one_of};
 use super::exit::CliError;
 use super::{ClientArgs, clock, output};
-use input::{Conversation, Input};
+use input::Conversation;
 use player::{Counts, Player, Tally};
 
 /// What to play, and where to.
@@ -29,8 +30,8 @@ pub(crate) struct ReplayArgs {
     /// JSON lines of the form {"id", "messages"}; `-` reads stdin
     file: PathBuf,
     /// The provider whose message format the file has
-    #[arg(long)]
-    format: Format,
+    #[arg(long, value_parser = one_of(FORMATS))]
+    format: MessageFormat,
     /// Put before each conversation's id to make the session's id
     #[arg(long, value_name = "PREFIX", default_value = "")]
     session_prefix: String,
@@ -45,29 +46,25 @@ pub(crate) struct ReplayArgs {
 }
 
 /// The formats that a file may have.
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// Chat completions: the `messages` array
-    Openai,
-    /// Messages: the `messages` array
-    Anthropic,
-}
-
-impl From<Format> for MessageFormat {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Openai => Self::Openai,
-            Format::Anthropic => Self::Anthropic,
-        }
-    }
-}
+const FORMATS: Choices<MessageFormat> = &[
+    (
+        "openai",
+        MessageFormat::Openai,
+        "Chat completions: the `messages` array",
+    ),
+    (
+        "anthropic",
+        MessageFormat::Anthropic,
+        "Messages: the `messages` array",
+    ),
+];
 
 /// Plays all of it and prints what happened.
 pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> {
-    let input = Input::open(&args.file)?;
+    let input = input::open(&args.file)?;
     let player = Arc::new(Player {
         target: client.connect.target()?,
-        format: args.format.into(),
+        format: args.format,
         session_prefix: args.session_prefix,
         retry_for: args.retry_for,
         tally: Tally::default(),
@@ -77,7 +74,9 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
     let concurrency = usize::from(args.concurrency);
     let (lines, conversations) = mpsc::channel(concurrency);
     // Not awaited: it may wait for a line of stdin that nobody needs any more.
-    drop(tokio::task::spawn_blocking(move || input.read(&lines)));
+    drop(tokio::task::spawn_blocking(move || {
+        input::read(input, &lines)
+    }));
     play_all(&player, conversations, concurrency).await?;
     let counts = player.tally.counts();
     drop(player);

@@ -12,6 +12,7 @@ use memoird_proto::v1::{
     SlidingWindow, TokenBudget, WindowPolicy,
 };
 
+use super::choice::{Choices, number, one_of};
 use super::exit::CliError;
 use super::{ClientArgs, output};
 
@@ -34,8 +35,8 @@ pub(crate) struct WindowArgs {
     #[arg(long, value_name = "TOKENS")]
     context_window: Option<u64>,
     /// Print the messages as well, as this provider would get them
-    #[arg(long, value_enum)]
-    format: Option<Format>,
+    #[arg(long, value_parser = one_of(FORMATS))]
+    format: Option<MessageFormat>,
 }
 
 /// How turns are chosen, as the configuration names it.
@@ -53,25 +54,23 @@ enum PolicyName {
 }
 
 /// Whose messages to print.
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// Chat completions: the `messages` array
-    Openai,
-    /// Responses: the `input` array
-    OpenaiResponses,
-    /// Messages: the `messages` array
-    Anthropic,
-}
-
-impl From<Format> for MessageFormat {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Openai => Self::Openai,
-            Format::OpenaiResponses => Self::OpenaiResponses,
-            Format::Anthropic => Self::Anthropic,
-        }
-    }
-}
+const FORMATS: Choices<MessageFormat> = &[
+    (
+        "openai",
+        MessageFormat::Openai,
+        "Chat completions: the `messages` array",
+    ),
+    (
+        "openai-responses",
+        MessageFormat::OpenaiResponses,
+        "Responses: the `input` array",
+    ),
+    (
+        "anthropic",
+        MessageFormat::Anthropic,
+        "Messages: the `messages` array",
+    ),
+];
 
 /// Asks and prints.
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
@@ -110,9 +109,7 @@ impl WindowArgs {
             model: self.model.clone().unwrap_or_default(),
             budget: Some(budget),
             policy: self.policy()?,
-            format: self
-                .format
-                .map_or(0, |format| MessageFormat::from(format).into()),
+            format: number(self.format),
             peek: true,
             ..GetContextRequest::default()
         })
@@ -125,10 +122,12 @@ impl WindowArgs {
         let turns = self.turns;
         let policy = match (name, turns) {
             (PolicyName::SlidingWindow, None | Some(0)) => {
-                return Err(usage("--policy sliding_window takes --turns, at least 1"));
+                return Err(CliError::usage(
+                    "--policy sliding_window takes --turns, at least 1",
+                ));
             }
             (PolicyName::TokenBudget | PolicyName::Salience, Some(_)) => {
-                return Err(usage(
+                return Err(CliError::usage(
                     "--turns belongs to --policy sliding_window or head_tail",
                 ));
             }
@@ -147,12 +146,6 @@ impl WindowArgs {
     }
 }
 
-fn usage(problem: &str) -> CliError {
-    CliError::Usage {
-        problem: problem.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +157,7 @@ mod tests {
             policy,
             turns,
             context_window: Some(9_000),
-            format: Some(Format::Anthropic),
+            format: Some(MessageFormat::Anthropic),
         }
     }
 

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use memoird_engine::{MemorySnapshot, TenantSnapshot};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
+
+use super::{family, label};
 
 /// A counter by tenant: its name, what it says, and its values, each with a name of its own
 /// under the label.
@@ -79,20 +80,20 @@ pub(super) fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     tenants: &[TenantSnapshot],
 ) -> fmt::Result {
+    let kind = MetricType::Counter;
     for counter in &COUNTERS {
-        let mut family =
-            encoder.encode_descriptor(counter.name, counter.help, None, MetricType::Counter)?;
-        for tenant in tenants {
-            for (value, read) in counter.values {
-                let labels = [("tenant", tenant.id.as_str()), (counter.label, value)];
-                let labels = if counter.label.is_empty() {
-                    &labels[..1]
-                } else {
-                    &labels[..]
-                };
-                let metric = family.encode_family(&labels)?;
-                ConstCounter::new(read(&tenant.memories)).encode(metric)?;
-            }
+        let Counter { name, help, .. } = counter;
+        let values = tenants.iter().flat_map(|tenant| {
+            let values = counter.values.iter();
+            values.map(move |(value, read)| (tenant, *value, read(&tenant.memories)))
+        });
+        if counter.label.is_empty() {
+            let values = values.map(|(tenant, _, count)| ([label(tenant)], count));
+            family(encoder, kind, name, help, values)?;
+        } else {
+            let values = values
+                .map(|(tenant, value, count)| ([label(tenant), (counter.label, value)], count));
+            family(encoder, kind, name, help, values)?;
         }
     }
     Ok(())

@@ -300,9 +300,7 @@ fn names(live: &[SessionInfo]) -> String {
 }
 
 fn id(session: &str) -> Result<SessionId, CliError> {
-    SessionId::parse(session).map_err(|error| CliError::Usage {
-        problem: error.to_string(),
-    })
+    SessionId::parse(session).map_err(|error| CliError::usage(error.to_string()))
 }
 
 /// A commit as `git log --stat` has it, in fewer lines.

@@ -8,6 +8,7 @@ use prost_types::Timestamp;
 
 use super::list::described;
 use super::words;
+use crate::cli::choice::{number, one_of};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::json::short_name;
@@ -23,7 +24,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "ID")]
     subject: String,
     /// What it is about
-    #[arg(long, value_parser = words::kind())]
+    #[arg(long, value_parser = one_of(words::KINDS))]
     kind: MemoryKind,
     /// The fact, in words; `-` reads stdin
     text: String,
@@ -34,10 +35,10 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "X")]
     importance: Option<f32>,
     /// Who may recall it [default: private]
-    #[arg(long, value_parser = words::visibility())]
+    #[arg(long, value_parser = one_of(words::VISIBILITIES))]
     visibility: Option<Visibility>,
     /// Which way it points; for feedback
-    #[arg(long, value_parser = words::polarity())]
+    #[arg(long, value_parser = one_of(words::POLARITIES))]
     polarity: Option<Polarity>,
     /// Put it first in the manifest
     #[arg(long)]
@@ -46,7 +47,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "ID")]
     supersedes: Option<String>,
     /// What is done when a memory says it already, in other letters [default: merge]
-    #[arg(long, value_parser = words::near_duplicate())]
+    #[arg(long, value_parser = one_of(words::NEAR_DUPLICATES))]
     near_duplicate: Option<NearDuplicate>,
     /// When it was so, such as 2026-01-31 [default: now]
     #[arg(long, value_name = "TIME", value_parser = words::moment)]
@@ -77,10 +78,10 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
         expires_at: args.expires,
         supersedes_id: args.supersedes.unwrap_or_default(),
         pinned: args.pin,
-        polarity: words::number(args.polarity),
+        polarity: number(args.polarity),
         idempotency_key: args.key.unwrap_or_default(),
-        visibility: words::number(args.visibility),
-        near_duplicate: words::number(args.near_duplicate),
+        visibility: number(args.visibility),
+        near_duplicate: number(args.near_duplicate),
     };
     let done = target.done(target.memories().remember(request).await)?;
     let outcome = short_name("RememberOutcome", done.outcome);
@@ -105,10 +106,7 @@ fn stdin() -> Result<String, CliError> {
         .lock()
         .take(TEXT_BYTES_MAX + 1)
         .read_to_string(&mut text);
-    let read = read.map_err(|source| CliError::Io {
-        what: "cannot read stdin".into(),
-        source,
-    })?;
+    let read = read.map_err(CliError::io("cannot read stdin"))?;
     if read as u64 > TEXT_BYTES_MAX {
         let problem = "is longer than 1 MiB, and no fact".to_owned();
         return Err(CliError::Data {

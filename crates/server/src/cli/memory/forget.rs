@@ -8,6 +8,7 @@ use memoird_proto::v1::{ForgetRequest, ForgetResponse, MemoryFilter, MemoryKind}
 use prost_types::Timestamp;
 
 use super::words::{self, kinds, moment};
+use crate::cli::choice::one_of;
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::output;
@@ -22,7 +23,7 @@ pub(crate) struct ForgetArgs {
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
     /// Filter: only of this kind; may be given several times
-    #[arg(long = "kind", id = "kinds", value_parser = words::kind())]
+    #[arg(long = "kind", id = "kinds", value_parser = one_of(words::KINDS))]
     kinds: Vec<MemoryKind>,
     /// Filter: only those with this label; may be given several times
     #[arg(long = "tag", id = "tags", value_name = "TAG")]
@@ -50,9 +51,8 @@ pub(super) async fn run(target: &Target, args: ForgetArgs, json: bool) -> Result
             return output::show(json, &counted, readable);
         }
         if !io::stdin().is_terminal() {
-            return Err(CliError::Usage {
-                problem: "nobody can be asked here; look with --dry-run, then say --yes".to_owned(),
-            });
+            let problem = "nobody can be asked here; look with --dry-run, then say --yes";
+            return Err(CliError::usage(problem));
         }
         output::note("This would go for good:");
         readable(&counted).lines().for_each(output::note);
@@ -85,9 +85,7 @@ impl ForgetArgs {
                 after: self.after,
                 before: self.before,
             })),
-            (None, _) => Err(CliError::Usage {
-                problem: "say what: --id, --subject, or a filter".to_owned(),
-            }),
+            (None, _) => Err(CliError::usage("say what: --id, --subject, or a filter")),
         }
     }
 }
@@ -102,14 +100,11 @@ async fn call(target: &Target, what: What, dry_run: bool) -> Result<ForgetRespon
 
 /// Asks on the terminal. Blocks until there is a line.
 fn is_wanted() -> Result<bool, CliError> {
-    let failed = |source| CliError::Io {
-        what: "cannot ask on the terminal".to_owned(),
-        source,
-    };
+    let failed = CliError::io("cannot ask on the terminal");
     let mut stderr = io::stderr().lock();
     write!(stderr, "Forget it? [y/N] ")
         .and_then(|()| stderr.flush())
-        .map_err(failed)?;
+        .map_err(&failed)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))

@@ -7,6 +7,7 @@ use memoird_proto::v1::{GetMemoryRequest, ListMemoriesRequest, Memory, MemoryKin
 use serde_json::json;
 
 use super::words::{self, kind_name};
+use crate::cli::choice::{number, one_of};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::json::short_name;
@@ -23,7 +24,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
     /// Only of this kind [default: any]
-    #[arg(long, value_parser = words::kind())]
+    #[arg(long, value_parser = one_of(words::KINDS))]
     kind: Option<MemoryKind>,
     /// Only those with this label
     #[arg(long)]
@@ -47,7 +48,7 @@ pub(crate) struct ExportArgs {
 pub(super) async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
     let request = ListMemoriesRequest {
         subject: args.subject.unwrap_or_default(),
-        kind: words::number(args.kind),
+        kind: number(args.kind),
         tag: args.tag.unwrap_or_default(),
         include_history: args.history,
         ..ListMemoriesRequest::default()

@@ -6,6 +6,7 @@ use prost_types::Timestamp;
 
 use super::list::content;
 use super::words::{self, kind_name, kinds, moment};
+use crate::cli::choice::{number, one_of};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::{clock, output};
@@ -19,13 +20,13 @@ pub(crate) struct RecallArgs {
     #[arg(long = "subject", value_name = "ID")]
     subjects: Vec<String>,
     /// Only of this kind; may be given several times
-    #[arg(long = "kind", value_parser = words::kind())]
+    #[arg(long = "kind", value_parser = one_of(words::KINDS))]
     kinds: Vec<MemoryKind>,
     /// Only those with this label; may be given several times
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
     /// How to search [default: hybrid where an embedder is configured]
-    #[arg(long, value_parser = words::mode())]
+    #[arg(long, value_parser = one_of(words::MODES))]
     mode: Option<RecallMode>,
     /// At most so many, up to 100 [default: as configured]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
@@ -47,7 +48,7 @@ pub(super) async fn run(target: &Target, args: RecallArgs, json: bool) -> Result
         after: args.after,
         before: args.before,
         limit: args.limit,
-        mode: words::number(args.mode),
+        mode: number(args.mode),
         session_id: String::new(),
     };
     let found = target.done(target.memories().recall(request).await)?;

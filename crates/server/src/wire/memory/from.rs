@@ -149,7 +149,7 @@ pub(crate) fn manifest(
 /// Which turns to lease.
 pub(crate) fn lease(request: &v1::LeaseExtractionRequest) -> Result<LeaseAsk, Status> {
     let session = from::session_id(&request.session_id)?;
-    let generation = from::generation(&request.generation).map_err(|e| status::core(&e))?;
+    let generation = from::generation(&request.generation)?;
     Ok((session, generation, subject_if_any(&request.subject)?))
 }
 
@@ -217,7 +217,7 @@ fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
 fn source(source: v1::MemorySource) -> Result<SourceAsk, Status> {
     Ok(SourceAsk {
         session: from::session_id(&source.session_id)?,
-        generation: from::generation(&source.generation).map_err(|e| status::core(&e))?,
+        generation: from::generation(&source.generation)?,
         seqs: source.seqs,
     })
 }

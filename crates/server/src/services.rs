@@ -5,7 +5,8 @@ mod memory;
 mod session;
 mod watch;
 
-use tonic::{Request, Status};
+use memoird_engine::EngineError;
+use tonic::{Request, Response, Status};
 
 use crate::auth::Caller;
 use crate::wire::status;
@@ -14,6 +15,17 @@ pub(crate) use admin::AdminApi;
 pub(crate) use memory::MemoryApi;
 pub(crate) use session::SessionApi;
 pub(crate) use watch::Watching;
+
+/// What a call is answered with.
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Answers with what the engine did.
+fn answer<T, R>(outcome: Result<T, EngineError>, reply: impl FnOnce(T) -> R) -> Answer<R> {
+    match outcome {
+        Ok(done) => Ok(Response::new(reply(done))),
+        Err(error) => Err(status::engine(&error)),
+    }
+}
 
 /// A request's message and who sent it.
 fn split<T>(request: Request<T>) -> Result<(Caller, T), Status> {
