@@ -74,9 +74,8 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
     let concurrency = usize::from(args.concurrency);
     let (lines, conversations) = mpsc::channel(concurrency);
     // Not awaited: it may wait for a line of stdin that nobody needs any more.
-    drop(tokio::task::spawn_blocking(move || {
-        input::read(input, &lines)
-    }));
+    let read = move || input::read(input, &lines);
+    drop(tokio::task::spawn_blocking(read));
     play_all(&player, conversations, concurrency).await?;
     let counts = player.tally.counts();
     drop(player);

@@ -1,3 +1,5 @@
+//! What replies look like as JSON, and what is read back from it.
+
 use memoird_proto::v1::media::Source;
 use memoird_proto::v1::part::Part as Choice;
 use memoird_proto::v1::{
