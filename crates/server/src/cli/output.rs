@@ -63,9 +63,12 @@ pub(crate) fn show<M: Name>(
     reply: &M,
     words: impl FnOnce(&M) -> String,
 ) -> Result<(), CliError> {
-    match is_json {
-        true => print_json(&json::of(reply)),
-        false => print(&words(reply)),
+    if is_json {
+        return print_json(&json::of(reply));
+    }
+    match &*words(reply) {
+        "" => Ok(()),
+        words => print(words),
     }
 }
 
