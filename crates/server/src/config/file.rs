@@ -25,7 +25,7 @@ pub(super) const VERSION: u32 = 1;
 /// What `long_term.dir` says when memories are in the data directory.
 pub(super) const AUTO: &str = "auto";
 /// How like a known word an unknown one has to be to be taken for it, from 0 to 1.
-const SIMILARITY_MIN: f64 = 0.7;
+const LIKENESS_MIN: f64 = 0.6;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -88,24 +88,27 @@ impl File {
 
 /// Adds to the message of an unknown word which of the known ones was probably meant.
 fn with_suggestion(message: &str) -> String {
-    let suggestion = || {
-        let (first, unknown) = message.split_once("unknown ")?;
-        let (_, unknown) = unknown.split_once('`')?;
-        let (word, known) = unknown.split_once("`, expected one of ")?;
-        let end = known.find('\n').unwrap_or(known.len());
-        let known = known[..end].split(", ");
-        let like = known.map(|known| (strsim::jaro_winkler(word, known), known));
-        let (likeness, known) = like.max_by(|one, other| one.0.total_cmp(&other.0))?;
-        let place = first.len();
-        (likeness >= SIMILARITY_MIN).then_some((place, known))
-    };
-    match suggestion() {
-        Some((place, known)) => {
-            let (place_text, sentence) = message.split_at(place);
-            format!("{place_text}did you mean `{known}`? {sentence}")
-        }
+    match suggestion(message) {
+        Some(known) => format!("{message}\ndid you mean `{known}`?"),
         None => message.to_owned(),
     }
+}
+
+/// The known word that is most like the unknown one, if any is.
+fn suggestion(message: &str) -> Option<&str> {
+    let (_, unknown) = message.split_once("unknown ")?;
+    let (_, unknown) = unknown.split_once('`')?;
+    let (word, known) = unknown.split_once("`, expected one of ")?;
+    let known = known.lines().next()?.split(", ");
+    let like = known.map(|known| (likeness(word, known), known));
+    let (likeness, known) = like.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    (likeness >= LIKENESS_MIN).then_some(known)
+}
+
+/// How like two words are, from 0 to 1: a letter may be wrong, and a part may be missing.
+fn likeness(one: &str, other: &str) -> f64 {
+    let by_letters = strsim::normalized_damerau_levenshtein(one, other);
+    by_letters.max(strsim::sorensen_dice(one, other))
 }
 
 impl Default for File {
