@@ -64,7 +64,7 @@ impl Problems {
     }
 
     /// Adds a problem where a number is 0.
-    pub fn at_least_one<N: Default + PartialEq>(&mut self, key: &str, number: N) {
+    pub fn at_least_one<N: Copy + Default + PartialEq>(&mut self, key: &str, number: N) {
         self.unless(number != N::default(), key, "must be at least 1");
     }
 

@@ -239,7 +239,7 @@ async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_not_followed() 
 
 #[test]
 fn a_configuration_that_cannot_work_is_refused() {
-    let new = |url: &str| super::webhook::new(&config(url)).map(|_| ());
+    let new = |url: &str| new(&config(url)).map(|_| ());
     assert!(matches!(
         new("not a url"),
         Err(WebhookError::UrlInvalid { .. })

@@ -11,7 +11,7 @@ use memoird_models::{
 };
 use serde_json::json;
 
-use crate::kit::{SECRET, key, now, while_ticking};
+use crate::kit::{key, now, while_ticking};
 use crate::service::{Request, Service};
 
 const MESSAGES: &str = r#"[{"role":"user","content":"my_password_is_swordfish 🦀"}]"#;
