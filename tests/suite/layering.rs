@@ -37,9 +37,12 @@ const LAYERS: [Layer; 9] = [
         banned: &[],
         only: Some(&[
             "bpe-openai",
+            "bytesize",
+            "humantime",
             "imagesize",
             "regex",
             "rust-stemmers",
+            "serde",
             "serde_json",
             "thiserror",
             "unicode-normalization",

@@ -8,6 +8,7 @@
 pub mod breaker;
 pub mod change;
 pub mod compaction;
+pub mod config;
 pub mod date;
 pub mod error;
 pub mod formats;

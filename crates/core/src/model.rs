@@ -5,6 +5,8 @@ mod name;
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 pub use catalogue::{DEFAULT_MODEL, catalogue};
 
 use crate::error::CoreError;
@@ -23,7 +25,8 @@ pub struct ModelProfile {
 }
 
 /// Whose rules for messages and media apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Provider {
     /// OpenAI.
     OpenAi,
@@ -36,7 +39,8 @@ pub enum Provider {
 }
 
 /// How text is counted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TokenizerKind {
     /// OpenAI's `o200k_base`: GPT-4o and later.
     O200k,
@@ -62,15 +66,20 @@ pub struct Budget {
 }
 
 /// What a call says of a budget; `None` as the profile has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BudgetOverride {
     /// See [`Budget::context_window`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
     /// See [`Budget::max_reply_tokens`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_reply_tokens: Option<u64>,
     /// See [`Budget::safety_headroom`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub safety_headroom: Option<u64>,
     /// See [`Budget::tool_result_headroom`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_result_headroom: Option<u64>,
 }
 

@@ -164,7 +164,7 @@ impl Engine {
             .saturating_add(request.overhead_tokens)
             .min(FIXED_MAX);
         Ok(Plan {
-            policy: request.policy.unwrap_or(config.context.settings.policy),
+            policy: request.policy.unwrap_or(config.context.settings.policy()),
             settings: compaction::settings(&config),
             soft: compaction::soft(&config),
             calibration: tenant.calibration(&model.profile.name),

@@ -41,7 +41,8 @@ mod worker;
 
 pub use append::AppendOutcome;
 pub use compaction::{
-    CompactionConfig, CompactionOutcome, CompactionSnapshot, Outcome, SessionDetail,
+    CompactionConfig, CompactionOutcome, CompactionSnapshot, Outcome, ProviderBreaker,
+    SessionDetail,
 };
 pub use config::{
     Durability, EngineConfig, HookConfig, HooksConfig, JournalConfig, SessionConfig, TenantConfig,

@@ -4,5 +4,8 @@
 pub mod exec;
 pub mod git;
 pub mod payload;
+mod spec;
 mod text;
 pub mod webhook;
+
+pub use spec::HookSpec;

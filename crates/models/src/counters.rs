@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::http::{Fault, Provider, Question};
 pub use anthropic::AnthropicCounter;
-pub use config::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig};
+pub use config::{AnthropicCounterConfig, CountEndpoint, CounterSpec, OpenAiCounterConfig};
 pub use openai::OpenAiCounter;
 
 /// Bytes of an answer. vLLM counts by writing all tokens down.

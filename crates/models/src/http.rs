@@ -15,10 +15,14 @@ use reqwest::{Client, Response, Url};
 use tokio::time::timeout;
 
 use crate::error::ModelError;
-pub(crate) use client::{above_v1, base, is_openai, shown, shown_base};
+pub(crate) use client::{above_v1, base, is_openai, shown};
 pub use key::ApiKey;
+#[cfg(test)]
+pub(crate) use key::Hunter2;
+pub(crate) use key::with_key;
 use problem::refusal;
 pub(crate) use problem::{Fault, refusal_inside};
+pub use settings::BaseUrl;
 pub(crate) use settings::{check, model, timeout_limit, tries_limit};
 pub(crate) use tries::{TimeLimit, Tries};
 

@@ -2,6 +2,7 @@
 //! open weights, embedders, summarizers and counters of tokens.
 
 mod counters;
+mod embedders;
 mod error;
 mod extractive;
 mod http;
@@ -18,17 +19,19 @@ use std::sync::Arc;
 use memoird_engine::Embedder;
 
 pub use counters::{
-    AnthropicCounter, AnthropicCounterConfig, CountEndpoint, OpenAiCounter, OpenAiCounterConfig,
+    AnthropicCounter, AnthropicCounterConfig, CountEndpoint, CounterSpec, OpenAiCounter,
+    OpenAiCounterConfig,
 };
+pub use embedders::{EmbedderSpec, LocalEmbedderConfig};
 pub use error::ModelError;
 pub use extractive::ExtractiveSummarizer;
-pub use http::ApiKey;
+pub use http::{ApiKey, BaseUrl};
 #[cfg(feature = "local-embedder")]
 pub use local::LocalEmbedder;
 pub use openai::{OpenAiEmbedder, OpenAiEmbedderConfig};
 pub use summarizers::{
     AnthropicSummarizer, AnthropicSummarizerConfig, OpenAiSummarizer, OpenAiSummarizerConfig,
-    TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
+    SummarizerSpec, TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
 };
 pub use tokenizer::HfTokenizer;
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Question, Site, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Fault, Provider, Question, Site, TimeLimit, Tries};
 pub use config::OpenAiEmbedderConfig;
 use config::TEXT_BYTES_LEAST;
 
@@ -42,20 +42,20 @@ const HARMLESS: &str = "memory";
 const DIGEST_BYTES: usize = 4;
 
 impl OpenAiEmbedder {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet. The key is what [`OpenAiEmbedderConfig::api_key`] names.
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
     /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &OpenAiEmbedderConfig) -> Result<Self, ModelError> {
+    pub fn new(config: &OpenAiEmbedderConfig, api_key: Option<ApiKey>) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
         let provider = Provider::new(Site {
             what: "embeddings",
             base: &base,
             path: "/embeddings",
-            headers: http::bearer(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
+            headers: http::bearer(api_key.as_ref()),
+            api_key,
             tries: Tries {
                 max: config.tries_max,
                 limit: TimeLimit::Each(config.timeout),

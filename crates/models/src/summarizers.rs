@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::http::{self, Fault};
 pub use anthropic::AnthropicSummarizer;
 pub use config::{
-    AnthropicSummarizerConfig, OpenAiSummarizerConfig, TokenLimit, WebhookSummarizerConfig,
+    AnthropicSummarizerConfig, OpenAiSummarizerConfig, SummarizerSpec, TokenLimit,
+    WebhookSummarizerConfig,
 };
 pub use openai::OpenAiSummarizer;
 pub use webhook::WebhookSummarizer;

@@ -20,7 +20,6 @@ use super::stats::Outcome;
 use crate::cell::SessionCell;
 use crate::engine::{Blocking, Engine};
 use crate::summarizer::{Answer, Stop, SummarizeError, Summarizer, SummaryAsk};
-use crate::tenant::ms;
 
 /// Calls for one summary, and how often a call that is too long is halved.
 const CALLS_MAX: u32 = 64;
@@ -282,10 +281,7 @@ impl Engine {
     /// When calls of a remote summarizer stop for all sessions.
     pub(super) fn provider_policy(&self) -> BreakerPolicy {
         let config = self.shared.config.load();
-        BreakerPolicy {
-            failures_max: config.compaction.provider_failures_max,
-            cool_down_ms: ms(config.compaction.provider_cool_down),
-        }
+        config.compaction.provider_breaker.policy()
     }
 }
 

@@ -55,8 +55,8 @@ impl Compactor {
     fn start(&mut self) {
         let config = self.engine.shared.config.load_full();
         let limits = &config.compaction;
-        while self.attempts.len() < limits.concurrency.get() {
-            let tenant_max = limits.tenant_concurrency.get();
+        while self.attempts.len() < limits.concurrency {
+            let tenant_max = limits.tenant_concurrency;
             let compactions = &self.engine.shared.compactions;
             let Some(wanted) = compactions.take(&self.under_way, tenant_max) else {
                 return;

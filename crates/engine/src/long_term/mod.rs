@@ -22,6 +22,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use hashlink::LinkedHashSet;
 use memoird_core::CoreError;
+use memoird_core::config::{AsText, Problems, Span};
 use memoird_core::ids::{MemoryId, Subject, TenantId};
 use memoird_core::memory::dream::DreamSettings;
 use memoird_core::memory::fuse::Fusion;
@@ -30,6 +31,7 @@ use memoird_core::memory::secrets::SecretPolicy;
 use memoird_core::memory::{Memory, MemoryLimits};
 use memoird_store::StoreError;
 use memoird_store::long_term::{ListFilter, LongTermStore, MemoryReader, MemoryWriter};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use self::lane::{Lane, Written};
@@ -52,31 +54,41 @@ pub(crate) use keeper::Keeper;
 pub(crate) use window::{Recalled, Told};
 
 /// What an operator decides of memories.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LongTermConfig {
     /// What clients may keep and ask.
+    #[serde(skip)]
     pub limits: MemoryLimits,
     /// Hits of a recall that names no number.
     pub recall_limit: usize,
     /// Tokens that the block of memories may use of a window.
     pub window_tokens: u64,
     /// From which cosine on two memories say the same; only with an embedder.
+    #[serde(rename = "near_duplicate_cosine")]
     pub near_cosine: f32,
     /// How what was found by words and by meaning becomes one list.
+    #[serde(rename = "half_lives")]
     pub fusion: Fusion,
     /// What is done with secrets in what is to be remembered.
     pub secrets: SecretPolicy,
     /// What turns texts into vectors; `None`: recall is lexical only.
+    #[serde(skip)]
     pub embedder: Option<Arc<dyn Embedder>>,
     /// How long a recall waits for the vector of its query before it goes by words only.
+    #[serde(with = "AsText::<Span>")]
     pub query_wait: Duration,
     /// How long a lease of turns runs.
+    #[serde(rename = "extraction_lease", with = "AsText::<Span>")]
     pub lease: Duration,
     /// How often memories are consolidated; `None`: only when asked.
+    #[serde(skip)]
     pub dream_interval: Option<Duration>,
     /// How they are.
+    #[serde(skip)]
     pub dream: DreamSettings,
     /// How long a memory that has expired stays readable by its id.
+    #[serde(with = "AsText::<Span>")]
     pub expired_kept: Duration,
 }
 
@@ -96,6 +108,33 @@ impl Default for LongTermConfig {
             dream: DreamSettings::default(),
             expired_kept: Duration::from_secs(30 * 24 * 60 * 60),
         }
+    }
+}
+
+impl LongTermConfig {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        let limits = &self.limits;
+        // A recall gives 100 of them in one answer, which clients have to accept.
+        let is_content = (1..=32 << 10).contains(&limits.content_bytes);
+        problems.unless(is_content, "content_bytes", "must be 1 to 32KiB");
+        problems.range("recall_limit", self.recall_limit as u64, 1..=100);
+        let is_cosine = self.near_cosine > 0.0 && self.near_cosine <= 1.0;
+        let range = "must be more than 0, and at most 1";
+        problems.unless(is_cosine, "near_duplicate_cosine", range);
+        problems.at_least_one("max_memories", limits.memories);
+        problems.at_least_one("window_tokens", self.window_tokens);
+        problems.at_least_one("recall_events", limits.recall_events);
+        problems.not_zero("extraction_lease", self.lease);
+        problems.not_zero("query_wait", self.query_wait);
+        let half_lives = &self.fusion.half_lives;
+        problems.within("half_lives", |problems| half_lives.check(problems));
+        problems.within("dream", |problems| {
+            self.dream.check(problems);
+            if let Some(interval) = self.dream_interval {
+                problems.not_zero("interval", interval);
+            }
+        });
     }
 }
 

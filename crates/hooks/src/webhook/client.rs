@@ -23,10 +23,14 @@ const NAME: &str = concat!("memoird/", env!("CARGO_PKG_VERSION"));
 
 /// # Errors
 /// [`WebhookError`] when a header or the machine's TLS does not do.
-pub(super) fn build(config: &WebhookConfig, is_https: bool) -> Result<Client, WebhookError> {
+pub(super) fn build(
+    config: &WebhookConfig,
+    more_headers: &[(String, String)],
+    is_https: bool,
+) -> Result<Client, WebhookError> {
     let mut client = Client::builder()
         .tls_backend_preconfigured(tls(is_https).map_err(no_tls)?)
-        .default_headers(headers(&config.headers)?)
+        .default_headers(headers(more_headers)?)
         .connect_timeout(config.connect_timeout)
         .pool_max_idle_per_host(IDLE_MAX)
         .pool_idle_timeout(IDLE_PAUSE)

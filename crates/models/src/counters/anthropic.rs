@@ -5,7 +5,7 @@ use memoird_engine::{CountAsk, Counting, TokenCounter};
 
 use super::{AnthropicCounterConfig, Object, put, put_text};
 use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Site, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Fault, Provider, Site, TimeLimit, Tries};
 
 /// Asks Anthropic how many tokens a request has. That costs nothing, and has a limit of
 /// requests a minute of its own.
@@ -17,29 +17,33 @@ pub struct AnthropicCounter {
 }
 
 impl AnthropicCounter {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet. The key is what [`AnthropicCounterConfig::api_key`] names.
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
     /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &AnthropicCounterConfig) -> Result<Self, ModelError> {
+    pub fn new(
+        config: &AnthropicCounterConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
         config.check()?;
         let provider = Provider::new(Site {
             what: "counts",
             base: &http::above_v1(http::base(&config.base_url)?),
             path: "/v1/messages/count_tokens",
-            headers: http::anthropic(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
+            headers: http::anthropic(api_key.as_ref()),
+            api_key,
             tries: Tries {
                 max: 1,
                 limit: TimeLimit::All(config.timeout),
             },
         })?;
-        let name = format!("anthropic:{}", config.model);
+        let model = config.model.clone().unwrap_or_default();
+        let name = format!("anthropic:{model}");
         Ok(Self {
             provider,
             name,
-            model: config.model.clone(),
+            model,
         })
     }
 

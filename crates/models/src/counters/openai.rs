@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{CountEndpoint, Object, OpenAiCounterConfig, put, put_text};
 use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Site, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Fault, Provider, Site, TimeLimit, Tries};
 
 /// Asks OpenAI, or a server of vLLM, how many tokens a request has.
 ///
@@ -24,12 +24,12 @@ pub struct OpenAiCounter {
 }
 
 impl OpenAiCounter {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet. The key is what [`OpenAiCounterConfig::api_key`] names.
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
     /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &OpenAiCounterConfig) -> Result<Self, ModelError> {
+    pub fn new(config: &OpenAiCounterConfig, api_key: Option<ApiKey>) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
         let is_responses = is_responses(config.endpoint, &base);
@@ -41,18 +41,19 @@ impl OpenAiCounter {
             what: "counts",
             base: &base,
             path,
-            headers: http::bearer(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
+            headers: http::bearer(api_key.as_ref()),
+            api_key,
             tries: Tries {
                 max: 1,
                 limit: TimeLimit::All(config.timeout),
             },
         })?;
-        let name = format!("openai:{}", config.model);
+        let model = config.model.clone().unwrap_or_default();
+        let name = format!("openai:{model}");
         Ok(Self {
             provider,
             name,
-            model: config.model.clone(),
+            model,
             is_responses,
         })
     }

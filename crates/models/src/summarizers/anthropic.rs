@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::AnthropicSummarizerConfig;
 use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Question, Site, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Fault, Provider, Question, Site, TimeLimit, Tries};
 
 /// Asks a model of Anthropic for summaries.
 #[derive(Debug)]
@@ -22,19 +22,22 @@ pub struct AnthropicSummarizer {
 const WHOSE: &str = "Anthropic's Messages API";
 
 impl AnthropicSummarizer {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet. The key is what [`AnthropicSummarizerConfig::api_key`] names.
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
     /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &AnthropicSummarizerConfig) -> Result<Self, ModelError> {
+    pub fn new(
+        config: &AnthropicSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
         config.check()?;
         let provider = Provider::new(Site {
             what: "summaries",
             base: &http::above_v1(http::base(&config.base_url)?),
             path: "/v1/messages",
-            headers: http::anthropic(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
+            headers: http::anthropic(api_key.as_ref()),
+            api_key,
             tries: Tries {
                 max: config.tries_max,
                 limit: TimeLimit::All(config.timeout),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{OpenAiSummarizerConfig, TokenLimit};
 use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Question, Site, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Fault, Provider, Question, Site, TimeLimit, Tries};
 
 /// Asks an OpenAI-compatible provider for summaries.
 #[derive(Debug)]
@@ -27,20 +27,23 @@ const WHOSE: &str = "an OpenAI-compatible server";
 const THOUGHTS: [&str; 2] = ["<think>", "</think>"];
 
 impl OpenAiSummarizer {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet. The key is what [`OpenAiSummarizerConfig::api_key`] names.
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
     /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &OpenAiSummarizerConfig) -> Result<Self, ModelError> {
+    pub fn new(
+        config: &OpenAiSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
         let provider = Provider::new(Site {
             what: "summaries",
             base: &base,
             path: "/chat/completions",
-            headers: http::bearer(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
+            headers: http::bearer(api_key.as_ref()),
+            api_key,
             tries: Tries {
                 max: config.tries_max,
                 limit: TimeLimit::All(config.timeout),

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use super::WebhookSummarizerConfig;
 use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Question, Site, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Fault, Provider, Question, Site, TimeLimit, Tries};
 
 /// Asks the bot's own service for summaries.
 #[derive(Debug)]
@@ -42,19 +42,22 @@ pub struct WebhookSummarizer {
 const VERSION: u32 = 1;
 
 impl WebhookSummarizer {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet. The key is what [`WebhookSummarizerConfig::api_key`] names.
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
     /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &WebhookSummarizerConfig) -> Result<Self, ModelError> {
+    pub fn new(
+        config: &WebhookSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
         config.check()?;
         let provider = Provider::new(Site {
             what: "summaries",
             base: &http::base(&config.url)?,
             path: "",
-            headers: http::bearer(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
+            headers: http::bearer(api_key.as_ref()),
+            api_key,
             tries: Tries {
                 max: config.tries_max,
                 limit: TimeLimit::All(config.timeout),

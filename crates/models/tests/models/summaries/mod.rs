@@ -55,28 +55,25 @@ impl Wire {
         match self {
             Self::Anthropic => {
                 let config = AnthropicSummarizerConfig {
-                    base_url: url,
-                    api_key,
+                    base_url: url.into(),
                     timeout: LIMIT,
                     ..AnthropicSummarizerConfig::new("small")
                 };
-                Arc::new(AnthropicSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(AnthropicSummarizer::new(&config, api_key).expect("a good configuration"))
             }
             Self::OpenAi => {
                 let config = OpenAiSummarizerConfig {
-                    api_key,
                     timeout: LIMIT,
                     ..OpenAiSummarizerConfig::new(url, "small")
                 };
-                Arc::new(OpenAiSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(OpenAiSummarizer::new(&config, api_key).expect("a good configuration"))
             }
             Self::Webhook => {
                 let config = WebhookSummarizerConfig {
-                    api_key,
                     timeout: LIMIT,
                     ..WebhookSummarizerConfig::new(url)
                 };
-                Arc::new(WebhookSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(WebhookSummarizer::new(&config, api_key).expect("a good configuration"))
             }
         }
     }

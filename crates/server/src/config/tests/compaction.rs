@@ -1,13 +1,12 @@
 //! What the compaction section may say, and what is said of one that may not.
 
-use super::super::file::FileConfig;
+use memoird_core::compaction::{CompactionPolicy, SessionBreaker};
+use memoird_engine::ProviderBreaker;
+
 use super::*;
 
 fn built(text: &str) -> Result<CompactionConfig, String> {
-    let file = FileConfig::parse(&format!("compaction: {text}"))?;
-    let mut problems = Problems::default();
-    let config = file.compaction.engine(&mut problems);
-    problems.or(config)
+    Ok(parse(&format!("compaction: {text}"))?.engine.compaction)
 }
 
 fn problem(text: &str) -> String {
@@ -25,11 +24,8 @@ fn what_is_left_out_is_as_by_default() {
         (is.concurrency, is.tenant_concurrency),
         (default.concurrency, default.tenant_concurrency)
     );
-    assert_eq!(
-        (is.timeout, is.provider_failures_max),
-        (default.timeout, default.provider_failures_max)
-    );
-    assert_eq!(is.provider_cool_down, default.provider_cool_down);
+    assert_eq!(is.timeout, default.timeout);
+    assert_eq!(is.provider_breaker, default.provider_breaker);
     assert_eq!(
         is.summarizer.map(|summarizer| summarizer.name().to_owned()),
         Some("extractive".into())
@@ -66,20 +62,20 @@ fn every_setting_arrives() {
         defer_ms_max: 60_000,
         summary_tokens_max: 500,
         lost_identifiers_percent_max: 20,
-        failures_max: 2,
-        open_turns: 9,
-        open_ms: 10_000,
+        breaker: SessionBreaker {
+            failures_max: 2,
+            open_turns: 9,
+            open_ms: 10_000,
+        },
     };
     assert_eq!(config.policy, expected);
-    assert_eq!(
-        (config.concurrency.get(), config.tenant_concurrency.get()),
-        (6, 3)
-    );
-    assert_eq!(
-        (config.timeout, config.provider_failures_max),
-        (Duration::from_secs(30), 4)
-    );
-    assert_eq!(config.provider_cool_down, Duration::from_secs(20));
+    assert_eq!((config.concurrency, config.tenant_concurrency), (6, 3));
+    assert_eq!(config.timeout, Duration::from_secs(30));
+    let provider_breaker = ProviderBreaker {
+        failures_max: 4,
+        cool_down: Duration::from_secs(20),
+    };
+    assert_eq!(config.provider_breaker, provider_breaker);
     assert!(config.summarizer.is_none());
 }
 

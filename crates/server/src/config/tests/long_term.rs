@@ -1,13 +1,14 @@
 //! What the long-term section may say, and what is said of one that may not.
 
-use super::super::file::FileConfig;
+use memoird_core::memory::secrets::SecretPolicy;
+
 use super::*;
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 fn built(text: &str) -> Result<(LongTerm, LongTermConfig), String> {
-    let file = FileConfig::parse(&format!("long_term: {text}"))?;
-    let mut problems = Problems::default();
-    let long_term = file.long_term.build(&file.data_dir, &mut problems);
-    problems.or(long_term)
+    let config = parse(&format!("long_term: {text}"))?;
+    Ok((config.long_term, config.engine.long_term))
 }
 
 fn problem(text: &str) -> String {

@@ -1,8 +1,10 @@
 //! What a file may say of windows and models, and what comes of it.
 
 use memoird_core::model::Budget;
+use memoird_core::window::{Policy, PolicyName, WindowSettings};
+use memoird_engine::ContextConfig;
 
-use super::super::parse;
+use super::super::{DEFAULT_YAML, parse};
 use super::*;
 
 fn context(text: &str) -> ContextConfig {
@@ -49,7 +51,8 @@ fn settings_are_taken_over() {
          trim_over_tokens: 100, trim_head_tokens: 60, trim_tail_tokens: 20 }",
     );
     let expected = WindowSettings {
-        policy: Policy::SlidingWindow { turns: 6 },
+        policy: PolicyName::SlidingWindow,
+        turns: 6,
         watermark_percent: 90,
         floor_percent: 40,
         supersede: false,
@@ -58,15 +61,15 @@ fn settings_are_taken_over() {
         trim_tail_tokens: 20,
     };
     assert_eq!(config.settings, expected);
+    let policy = Policy::SlidingWindow { turns: 6 };
+    assert_eq!(config.settings.policy(), policy);
     for (word, policy) in [
         ("head_tail", Policy::HeadTail { turns: 0 }),
         ("token_budget", Policy::TokenBudget),
         ("salience", Policy::Salience),
     ] {
-        assert_eq!(
-            context(&format!("{{ policy: {word} }}")).settings.policy,
-            policy
-        );
+        let config = context(&format!("{{ policy: {word} }}"));
+        assert_eq!(config.settings.policy(), policy);
     }
 }
 
@@ -165,15 +168,29 @@ fn many_models_and_long_names_are_refused() {
 }
 
 #[test]
-fn the_table_has_a_line_for_each_model() {
-    let table = table_of_models("# ");
-    assert_eq!(table.lines().count(), catalogue().len() + 1);
-    for (line, profile) in table.lines().skip(1).zip(catalogue()) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words[..2], ["#", &profile.name]);
-        assert_eq!(words[4], profile.budget.context_window.to_string());
-        assert!(line.len() <= 100, "{line}");
+fn the_default_file_shows_the_models_that_are_built_in() {
+    let rows = DEFAULT_YAML.lines().map(str::split_whitespace);
+    let rows = rows.map(Iterator::collect::<Vec<_>>);
+    let mut rows = rows.skip_while(|row| !row.starts_with(&["#", "model", "provider"]));
+    let header = "# model provider tokenizer window reply safety results";
+    assert_eq!(rows.next().expect("the table").join(" "), header);
+    for profile in catalogue() {
+        let provider = serde_json::to_value(profile.provider).expect("JSON");
+        let tokenizer = serde_json::to_value(&profile.tokenizer).expect("JSON");
+        let budget = profile.budget;
+        let expected = format!(
+            "# {} {} {} {} {} {} {}",
+            profile.name,
+            provider.as_str().expect("a word"),
+            tokenizer.as_str().expect("a word"),
+            budget.context_window,
+            budget.max_reply_tokens,
+            budget.safety_headroom,
+            budget.tool_result_headroom,
+        );
+        assert_eq!(rows.next().expect("a row").join(" "), expected);
     }
+    assert_eq!(rows.next().expect("the end of the table"), ["#"]);
 }
 
 #[test]
