@@ -30,18 +30,18 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 8] = [
+const LAYERS: [Layer; 9] = [
     Layer {
         name: "memoird-core",
         ours: &[],
         banned: &[],
         only: Some(&[
-            "bpe-openai",
             "imagesize",
             "regex",
             "rust-stemmers",
             "serde_json",
             "thiserror",
+            "tiktoken",
             "unicode-normalization",
         ]),
     },
@@ -58,14 +58,20 @@ const LAYERS: [Layer; 8] = [
         only: None,
     },
     Layer {
+        name: "memoird-http",
+        ours: &[],
+        banned: CLIENTS,
+        only: None,
+    },
+    Layer {
         name: "memoird-hooks",
-        ours: &["memoird-core", "memoird-engine"],
+        ours: &["memoird-core", "memoird-engine", "memoird-http"],
         banned: CLIENTS,
         only: None,
     },
     Layer {
         name: "memoird-models",
-        ours: &["memoird-core", "memoird-engine"],
+        ours: &["memoird-core", "memoird-engine", "memoird-http"],
         banned: CLIENTS,
         only: None,
     },

@@ -1,5 +1,5 @@
-//! What memoird asks of models, and what it takes from their files: tokenizers of models with
-//! open weights, embedders, summarizers and counters of tokens.
+//! Clients of model providers, and models that compute in this process: summarizers,
+//! embedders, token counters, and tokenizers of models with open weights.
 
 mod counters;
 mod error;
@@ -9,17 +9,17 @@ mod http;
 mod local;
 mod openai;
 mod summarizers;
+#[cfg(feature = "tokenizer-json")]
 mod tokenizer;
 mod vector;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use memoird_core::tokens::Tokenizer;
 use memoird_engine::Embedder;
 
-pub use counters::{
-    AnthropicCounter, AnthropicCounterConfig, CountEndpoint, OpenAiCounter, OpenAiCounterConfig,
-};
+pub use counters::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig, RemoteCounter};
 pub use error::ModelError;
 pub use extractive::ExtractiveSummarizer;
 pub use http::ApiKey;
@@ -27,10 +27,33 @@ pub use http::ApiKey;
 pub use local::LocalEmbedder;
 pub use openai::{OpenAiEmbedder, OpenAiEmbedderConfig};
 pub use summarizers::{
-    AnthropicSummarizer, AnthropicSummarizerConfig, OpenAiSummarizer, OpenAiSummarizerConfig,
-    TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
+    AnthropicSummarizerConfig, OpenAiSummarizerConfig, RemoteSummarizer, TokenLimit,
+    WebhookSummarizerConfig,
 };
+#[cfg(feature = "tokenizer-json")]
 pub use tokenizer::HfTokenizer;
+
+/// Reads a tokenizer from a `tokenizer.json`. It takes up to some seconds; do it where
+/// blocking is allowed.
+///
+/// # Errors
+/// [`ModelError`]; always [`ModelError::TokenizerNotBuilt`] without the feature
+/// `tokenizer-json`.
+#[cfg(feature = "tokenizer-json")]
+pub fn open_tokenizer(path: &Path) -> Result<Arc<dyn Tokenizer>, ModelError> {
+    Ok(Arc::new(HfTokenizer::from_file(path)?))
+}
+
+/// Fails, because this program was built without the feature `tokenizer-json`.
+///
+/// # Errors
+/// Always [`ModelError::TokenizerNotBuilt`].
+#[cfg(not(feature = "tokenizer-json"))]
+pub fn open_tokenizer(path: &Path) -> Result<Arc<dyn Tokenizer>, ModelError> {
+    Err(ModelError::TokenizerNotBuilt {
+        path: path.to_owned(),
+    })
+}
 
 /// Reads a model that computes in this process from its folder. It takes up to some
 /// seconds; do it where blocking is allowed.
@@ -43,7 +66,7 @@ pub fn open_local(dir: &Path) -> Result<Arc<dyn Embedder>, ModelError> {
     Ok(Arc::new(LocalEmbedder::open(dir)?))
 }
 
-/// Says that this program cannot: it was built without the feature `local-embedder`.
+/// Fails, because this program was built without the feature `local-embedder`.
 ///
 /// # Errors
 /// Always [`ModelError::LocalNotBuilt`].

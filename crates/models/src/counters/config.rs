@@ -115,7 +115,7 @@ impl fmt::Debug for OpenAiCounterConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AnthropicCounter, OpenAiCounter};
+    use super::super::RemoteCounter;
     use super::*;
 
     #[test]
@@ -167,8 +167,8 @@ mod tests {
             ..OpenAiCounterConfig::new(base_url, "m")
         };
         let made = (
-            AnthropicCounter::new(&one).expect("a good configuration"),
-            OpenAiCounter::new(&two).expect("a good configuration"),
+            RemoteCounter::anthropic(&one).expect("a good configuration"),
+            RemoteCounter::openai(&two).expect("a good configuration"),
         );
         let shown = format!("{one:?} {two:?} {made:?}");
         assert!(

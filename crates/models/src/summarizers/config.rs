@@ -205,7 +205,7 @@ impl fmt::Debug for WebhookSummarizerConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AnthropicSummarizer, OpenAiSummarizer, WebhookSummarizer};
+    use super::super::RemoteSummarizer;
     use super::*;
 
     #[track_caller]
@@ -272,9 +272,9 @@ mod tests {
             ..WebhookSummarizerConfig::new(&base_url)
         };
         let made = (
-            AnthropicSummarizer::new(&one).expect("a good configuration"),
-            OpenAiSummarizer::new(&two).expect("a good configuration"),
-            WebhookSummarizer::new(&three).expect("a good configuration"),
+            RemoteSummarizer::anthropic(&one).expect("a good configuration"),
+            RemoteSummarizer::openai(&two).expect("a good configuration"),
+            RemoteSummarizer::webhook(&three).expect("a good configuration"),
         );
         let shown = format!("{one:?} {two:?} {three:?} {made:?}");
         assert!(

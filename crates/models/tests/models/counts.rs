@@ -7,8 +7,7 @@ use std::time::Duration;
 use memoird_core::formats::MessageFormat;
 use memoird_engine::{CountAsk, CountError, TokenCounter};
 use memoird_models::{
-    AnthropicCounter, AnthropicCounterConfig, ApiKey, CountEndpoint, OpenAiCounter,
-    OpenAiCounterConfig,
+    AnthropicCounterConfig, ApiKey, CountEndpoint, OpenAiCounterConfig, RemoteCounter,
 };
 use serde_json::json;
 
@@ -36,7 +35,7 @@ fn anthropic(service: &Service) -> Arc<dyn TokenCounter> {
         api_key: Some(ApiKey::parse(SECRET).expect("a key")),
         ..AnthropicCounterConfig::new("small")
     };
-    Arc::new(AnthropicCounter::new(&config).expect("a good configuration"))
+    Arc::new(RemoteCounter::anthropic(&config).expect("a good configuration"))
 }
 
 fn openai(service: &Service, endpoint: CountEndpoint) -> Arc<dyn TokenCounter> {
@@ -45,7 +44,7 @@ fn openai(service: &Service, endpoint: CountEndpoint) -> Arc<dyn TokenCounter> {
         endpoint,
         ..OpenAiCounterConfig::new(service.url(), "small")
     };
-    Arc::new(OpenAiCounter::new(&config).expect("a good configuration"))
+    Arc::new(RemoteCounter::openai(&config).expect("a good configuration"))
 }
 
 fn all(service: &Service) -> [(Arc<dyn TokenCounter>, &'static str); 3] {

@@ -1,7 +1,7 @@
 //! `memoird hooks`: the deliveries that hooks are owed, got, or were given up for.
 
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::{CellAlignment, Row, Table};
 use memoird_proto::v1::{
     DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
     RetryHookDeliveryRequest,
@@ -304,14 +304,7 @@ fn table(deliveries: &[HookDelivery]) -> Table {
         tries.set_cell_alignment(CellAlignment::Right);
     }
     output::flush_left(&mut table);
-    if table.is_tty() {
-        table
-            .set_truncation_indicator("…")
-            .set_content_arrangement(ContentArrangement::Dynamic);
-        for column in table.column_iter_mut().take(header.len() - 1) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
+    output::fit_terminal(&mut table);
     table
 }
 

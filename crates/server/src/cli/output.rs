@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::Value;
 use tokio::time::sleep;
@@ -83,6 +83,28 @@ pub(crate) fn plain_table() -> Table {
 pub(crate) fn flush_left(table: &mut Table) {
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
+    }
+}
+
+/// The columns of the terminal that stdout is, if it is one and has any.
+pub(crate) fn terminal_width() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+    Some(size.ws_col).filter(|width| *width > 0)
+}
+
+/// On a terminal, cuts the last column of a table where its lines would be too long, and
+/// none of the others.
+pub(crate) fn fit_terminal(table: &mut Table) {
+    let Some(width) = terminal_width() else {
+        return;
+    };
+    table
+        .set_width(width)
+        .set_truncation_indicator("…")
+        .set_content_arrangement(ContentArrangement::Dynamic);
+    let last = table.column_count().saturating_sub(1);
+    for column in table.column_iter_mut().take(last) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
     }
 }
 

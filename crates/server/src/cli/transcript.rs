@@ -1,6 +1,6 @@
 //! A session as people read it: one line a turn, shortened to the terminal.
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::{Row, Table};
 use memoird_proto::v1::media::Source;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{Part, Turn};
@@ -29,14 +29,7 @@ pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
         table.add_row(row);
     }
     output::flush_left(&mut table);
-    if table.is_tty() {
-        table
-            .set_truncation_indicator("…")
-            .set_content_arrangement(ContentArrangement::Dynamic);
-        for column in table.column_iter_mut().take(3) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
+    output::fit_terminal(&mut table);
     table
 }
 

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_engine::TokenCounter;
-use memoird_models::{
-    AnthropicCounter, AnthropicCounterConfig, CountEndpoint, OpenAiCounter, OpenAiCounterConfig,
-};
+use memoird_models::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig, RemoteCounter};
 use serde::{Deserialize, Serialize};
 
 use super::secret::SecretShape;
@@ -89,7 +87,7 @@ impl CounterShape {
 impl AnthropicShape {
     fn build(&self, name: &str) -> Result<Arc<dyn TokenCounter>, Fault> {
         let api_key = key(self.api_key.as_ref());
-        let counter = AnthropicCounter::new(&AnthropicCounterConfig {
+        let counter = RemoteCounter::anthropic(&AnthropicCounterConfig {
             base_url: self.base_url.clone(),
             api_key: api_key.map_err(|problem| (".anthropic.api_key", problem))?,
             timeout: self.timeout.0,
@@ -105,7 +103,7 @@ impl OpenAiShape {
     fn build(&self, name: &str) -> Result<Arc<dyn TokenCounter>, Fault> {
         let api_key = key(self.api_key.as_ref());
         let model = self.model.as_deref().unwrap_or(name);
-        let counter = OpenAiCounter::new(&OpenAiCounterConfig {
+        let counter = RemoteCounter::openai(&OpenAiCounterConfig {
             api_key: api_key.map_err(|problem| (".openai.api_key", problem))?,
             timeout: self.timeout.0,
             endpoint: match self.endpoint {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use memoird_engine::Summarizer;
 use memoird_models::{
-    AnthropicSummarizer, AnthropicSummarizerConfig, ApiKey, ExtractiveSummarizer, OpenAiSummarizer,
-    OpenAiSummarizerConfig, TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
+    AnthropicSummarizerConfig, ApiKey, ExtractiveSummarizer, OpenAiSummarizerConfig,
+    RemoteSummarizer, TokenLimit, WebhookSummarizerConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -127,7 +127,7 @@ impl SummarizerShape {
 impl AnthropicShape {
     fn build(&self) -> Result<Arc<dyn Summarizer>, Fault> {
         let api_key = key(self.api_key.as_ref());
-        let summarizer = AnthropicSummarizer::new(&AnthropicSummarizerConfig {
+        let summarizer = RemoteSummarizer::anthropic(&AnthropicSummarizerConfig {
             base_url: self.base_url.clone(),
             api_key: api_key.map_err(|problem| (".anthropic.api_key", problem))?,
             timeout: self.timeout.0,
@@ -144,7 +144,7 @@ impl AnthropicShape {
 impl OpenAiShape {
     fn build(&self) -> Result<Arc<dyn Summarizer>, Fault> {
         let api_key = key(self.api_key.as_ref());
-        let summarizer = OpenAiSummarizer::new(&OpenAiSummarizerConfig {
+        let summarizer = RemoteSummarizer::openai(&OpenAiSummarizerConfig {
             api_key: api_key.map_err(|problem| (".openai.api_key", problem))?,
             timeout: self.timeout.0,
             tries_max: self.tries,
@@ -167,7 +167,7 @@ impl OpenAiShape {
 impl WebhookShape {
     fn build(&self) -> Result<Arc<dyn Summarizer>, Fault> {
         let api_key = key(self.api_key.as_ref());
-        let summarizer = WebhookSummarizer::new(&WebhookSummarizerConfig {
+        let summarizer = RemoteSummarizer::webhook(&WebhookSummarizerConfig {
             api_key: api_key.map_err(|problem| (".webhook.api_key", problem))?,
             timeout: self.timeout.0,
             tries_max: self.tries,

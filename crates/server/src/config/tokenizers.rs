@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use memoird_core::model::{Provider, TokenizerKind};
 use memoird_core::tokens::{Tokenizer, built_in};
-use memoird_models::HfTokenizer;
+use memoird_models::open_tokenizer;
 use serde::{Deserialize, Serialize};
 
 /// A tokenizer as it stands in the file: a word, or `{ file: PATH }`.
@@ -47,9 +47,8 @@ impl Tokenizers {
         if let Some(known) = self.0.get(path) {
             return Ok(Arc::clone(known));
         }
-        let read = HfTokenizer::from_file(path);
-        let problem = |error| format!("{} cannot be used: {error}", path.display());
-        let tokenizer: Arc<dyn Tokenizer> = Arc::new(read.map_err(problem)?);
+        let tokenizer = open_tokenizer(path)
+            .map_err(|error| format!("{} cannot be used: {error}", path.display()))?;
         self.0.insert(path.clone(), Arc::clone(&tokenizer));
         Ok(tokenizer)
     }

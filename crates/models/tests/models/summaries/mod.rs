@@ -16,8 +16,8 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_engine::{Answer, SummarizeError, Summarizer, SummaryAsk};
 use memoird_models::{
-    AnthropicSummarizer, AnthropicSummarizerConfig, ApiKey, OpenAiSummarizer,
-    OpenAiSummarizerConfig, WebhookSummarizer, WebhookSummarizerConfig,
+    AnthropicSummarizerConfig, ApiKey, OpenAiSummarizerConfig, RemoteSummarizer,
+    WebhookSummarizerConfig,
 };
 use serde_json::json;
 
@@ -60,7 +60,7 @@ impl Wire {
                     timeout: LIMIT,
                     ..AnthropicSummarizerConfig::new("small")
                 };
-                Arc::new(AnthropicSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(RemoteSummarizer::anthropic(&config).expect("a good configuration"))
             }
             Self::OpenAi => {
                 let config = OpenAiSummarizerConfig {
@@ -68,7 +68,7 @@ impl Wire {
                     timeout: LIMIT,
                     ..OpenAiSummarizerConfig::new(url, "small")
                 };
-                Arc::new(OpenAiSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(RemoteSummarizer::openai(&config).expect("a good configuration"))
             }
             Self::Webhook => {
                 let config = WebhookSummarizerConfig {
@@ -76,7 +76,7 @@ impl Wire {
                     timeout: LIMIT,
                     ..WebhookSummarizerConfig::new(url)
                 };
-                Arc::new(WebhookSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(RemoteSummarizer::webhook(&config).expect("a good configuration"))
             }
         }
     }

@@ -239,13 +239,10 @@ impl SessionService for Bare {
 #[tonic::async_trait]
 impl AdminService for Bare {
     async fn get_stats(&self, _: Request<GetStatsRequest>) -> Answer<GetStatsResponse> {
-        let stat = procfs::process::Process::myself()
-            .and_then(|process| process.stat())
-            .map_err(|error| Status::internal(error.to_string()))?;
-        let ticks = stat.utime + stat.stime;
+        let usage = crate::process::usage();
         Ok(Response::new(GetStatsResponse {
-            cpu_seconds: ticks as f64 / procfs::ticks_per_second() as f64,
-            rss_bytes: stat.rss * procfs::page_size(),
+            cpu_seconds: usage.cpu_seconds,
+            rss_bytes: usage.rss_bytes,
             ..GetStatsResponse::default()
         }))
     }

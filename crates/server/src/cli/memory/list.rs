@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use clap::Args;
-use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::{Row, Table};
 use memoird_proto::v1::{GetMemoryRequest, ListMemoriesRequest, Memory, MemoryKind};
 use serde_json::{Value, json};
 
@@ -185,14 +185,7 @@ pub(super) fn table<const N: usize>(
         table.add_row(row);
     }
     output::flush_left(&mut table);
-    if table.is_tty() {
-        table
-            .set_truncation_indicator("…")
-            .set_content_arrangement(ContentArrangement::Dynamic);
-        for column in table.column_iter_mut().take(N - 1) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
+    output::fit_terminal(&mut table);
     table
 }
 

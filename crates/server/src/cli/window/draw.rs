@@ -77,9 +77,8 @@ fn turns(turns: &[Turn], report: &ContextReport) -> Table {
         table.add_row(row);
     }
     output::flush_left(&mut table);
-    if table.width().is_none_or(|width| width < WIDTH_MIN) {
-        table.set_width(WIDTH);
-    }
+    let width = output::terminal_width().filter(|width| *width >= WIDTH_MIN);
+    table.set_width(width.unwrap_or(WIDTH));
     table
         .set_truncation_indicator("…")
         .set_content_arrangement(ContentArrangement::Dynamic);
