@@ -40,6 +40,7 @@ const LAYERS: [Layer; 9] = [
             "regex",
             "rust-stemmers",
             "serde_json",
+            "sha2",
             "thiserror",
             "tiktoken",
             "unicode-normalization",
