@@ -20,7 +20,10 @@ fn without_the_feature_a_tokenizer_s_file_says_how_to_get_it() {
     let path = std::path::Path::new("a/tokenizer.json");
     let error = memoird_models::open_tokenizer(path).expect_err("no tokenizer");
     let problem = error.to_string();
-    assert!(problem.contains("cannot read a/tokenizer.json"), "{problem}");
+    assert!(
+        problem.contains("cannot read a/tokenizer.json"),
+        "{problem}"
+    );
     assert!(problem.contains("--features tokenizer-json"), "{problem}");
 }
 
