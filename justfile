@@ -7,11 +7,11 @@ fmt:
 # What .ci/run refuses
 lint:
     cargo fmt --check
-    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --workspace --all-targets --features memoird/tokenizer-json -- -D warnings
 
 # All tests
 test:
-    cargo test --workspace
+    cargo test --workspace --features memoird/tokenizer-json
 
 # Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md
 bench:

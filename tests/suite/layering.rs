@@ -30,13 +30,12 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 9] = [
+const LAYERS: [Layer; 10] = [
     Layer {
         name: "memoird-core",
         ours: &[],
         banned: &[],
         only: Some(&[
-            "bpe-openai",
             "bytesize",
             "humantime",
             "imagesize",
@@ -44,7 +43,9 @@ const LAYERS: [Layer; 9] = [
             "rust-stemmers",
             "serde",
             "serde_json",
+            "sha2",
             "thiserror",
+            "tiktoken",
             "unicode-normalization",
         ]),
     },
@@ -61,14 +62,20 @@ const LAYERS: [Layer; 9] = [
         only: None,
     },
     Layer {
+        name: "memoird-http",
+        ours: &[],
+        banned: CLIENTS,
+        only: None,
+    },
+    Layer {
         name: "memoird-hooks",
-        ours: &["memoird-core", "memoird-engine"],
+        ours: &["memoird-core", "memoird-engine", "memoird-http"],
         banned: CLIENTS,
         only: None,
     },
     Layer {
         name: "memoird-models",
-        ours: &["memoird-core", "memoird-engine"],
+        ours: &["memoird-core", "memoird-engine", "memoird-http"],
         banned: CLIENTS,
         only: None,
     },

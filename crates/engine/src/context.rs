@@ -383,7 +383,7 @@ impl Plan {
             settings: &self.settings,
             limits,
             scale: self.model.scale_id,
-            overheads: self.model.overheads,
+            overheads: self.model.overheads(),
             weigh,
             codec: Codec {
                 open: encoding::open,

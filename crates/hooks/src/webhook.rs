@@ -35,7 +35,6 @@
 //! organisation's own authority is installed once for all its programs, and one that is
 //! withdrawn goes with the system's updates rather than with ours.
 
-mod address;
 mod answer;
 mod client;
 mod redirect;
@@ -43,12 +42,12 @@ mod sign;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use memoird_core::config::{AsText, Environment, SecretRef, Span};
 use memoird_engine::{Answers, Hook, HookCall, HookError};
+use memoird_http::{TlsUnavailable, is_private_host, root_cause};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use serde::{Deserialize, Serialize};
@@ -134,11 +133,8 @@ pub enum WebhookError {
     #[error("the secret of the webhook is empty, or not base64 after whsec_")]
     SecretInvalid,
     /// The machine lacks something.
-    #[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
-    TlsUnavailable {
-        /// What the library says.
-        problem: String,
-    },
+    #[error(transparent)]
+    TlsUnavailable(#[from] TlsUnavailable),
 }
 
 /// Sends each call to a web service.
@@ -223,7 +219,7 @@ impl WebhookHook {
             return Err(WebhookError::CredentialsInUrl);
         }
         let host = url.host_str().unwrap_or_default();
-        if !config.allow_private && is_known_private(host) {
+        if !config.allow_private && is_private_host(host) {
             return Err(WebhookError::AddressPrivate {
                 host: host.to_owned(),
             });
@@ -314,23 +310,8 @@ impl fmt::Debug for WebhookConfig {
     }
 }
 
-/// True for hosts that need no look-up to be known as private: addresses, and the name
-/// that always means this machine (RFC 6761, section 6.3).
-fn is_known_private(host: &str) -> bool {
-    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return !address::is_public(address);
-    }
-    let name = host.trim_end_matches('.');
-    name == "localhost" || name.ends_with(".localhost")
-}
-
 fn unreachable(url: &Url, error: reqwest::Error) -> HookError {
-    let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    let cause = line(cause.to_string().as_bytes(), CHARS_MAX);
+    let cause = line(root_cause(error).as_bytes(), CHARS_MAX);
     HookError::later(format!("no answer from {}: {cause}", shown(url)))
 }
 

@@ -56,7 +56,7 @@ async fn a_repeated_append_is_not_done_again_and_its_window_is_the_same() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let request = with(say([user("hello")]), |append| {
-        append.idempotency_key = "one".into()
+        append.idempotency_key = "one".into();
     });
     let first = bytes_of(&daemon, &request).await;
     assert_eq!(bytes_of(&daemon, &request).await, first);
@@ -65,7 +65,7 @@ async fn a_repeated_append_is_not_done_again_and_its_window_is_the_same() {
     assert_eq!(outline(&again), "1 2", "the window is of now");
     assert_eq!(live(&mut client, "chat").await.len(), 2);
     let other = with(say([user("goodbye")]), |append| {
-        append.idempotency_key = "one".into()
+        append.idempotency_key = "one".into();
     });
     let answer = client.get_context(other).await;
     refused(answer, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
@@ -80,7 +80,7 @@ async fn what_an_append_is_refused_for_is_told_as_it_is_of_an_append() {
     refused(client.get_context(stale).await, Code::Aborted, "STALE_SEQ");
     let ulid = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     let stale = with(say([user("a")]), |append| {
-        append.expected_generation = ulid.into()
+        append.expected_generation = ulid.into();
     });
     refused(
         client.get_context(stale).await,

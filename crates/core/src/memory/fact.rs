@@ -250,12 +250,12 @@ mod tests {
             ("content", |fact| fact.content = "x".repeat(8 * 1_024 + 1)),
             ("tags", |fact| fact.tags = vec![String::new()]),
             ("tags", |fact| {
-                fact.tags = (0..33).map(|n| n.to_string()).collect()
+                fact.tags = (0..33).map(|n| n.to_string()).collect();
             }),
             ("importance", |fact| fact.importance = f32::NAN),
             ("visibility", |fact| fact.visibility = Visibility::Team),
             ("polarity", |fact| {
-                fact.polarity = Some(Polarity::Correction)
+                fact.polarity = Some(Polarity::Correction);
             }),
         ];
         for (field, spoil) in broken {

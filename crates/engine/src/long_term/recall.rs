@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hashlink::LruCache;
 use memoird_core::CoreError;
-use memoird_core::idempotency::Fingerprint;
+use memoird_core::idempotency::{Fingerprint, fingerprint};
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::memory::fuse::{Lists, Ranked, Standing};
 use memoird_core::memory::secrets::{self, SecretPolicy};
@@ -15,7 +15,6 @@ use memoird_store::StoreError;
 use memoird_store::long_term::{
     self as stored, Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scored,
 };
-use sha2::{Digest, Sha256};
 use tracing::warn;
 
 use super::{RecallAsk, RecallHit, RecallMode, RecallOutcome};
@@ -190,7 +189,7 @@ impl Engine {
         let Some(embedder) = &config.long_term.embedder else {
             return Ok(None);
         };
-        let key = fingerprint(&[embedder.model(), &format!("{purpose:?}"), text]);
+        let key = fingerprint([embedder.model(), &format!("{purpose:?}"), text].map(str::as_bytes));
         let vectors = &self.shared.long_term.query_vectors;
         if let Some(known) = vectors.lock().get(&key) {
             return Ok(Some(Embedding::clone(known)));
@@ -284,7 +283,7 @@ impl Engine {
         let event = RecallEvent {
             at,
             session: ask.session.clone(),
-            query: fingerprint(&[&ask.query.trim().to_lowercase()]),
+            query: fingerprint([ask.query.trim().to_lowercase().as_bytes()]),
             hits: noted.collect(),
         };
         let limits = self.shared.config.load().long_term.limits.clone();
@@ -340,16 +339,4 @@ fn question_of(
         depth: ask.limit.max(DEPTH_MIN),
         now,
     }
-}
-
-/// A digest of texts, each of which ends where the next begins.
-pub(super) fn fingerprint(texts: &[&str]) -> Fingerprint {
-    let mut digest = Sha256::new();
-    for text in texts {
-        digest.update((text.len() as u64).to_le_bytes());
-        digest.update(text.as_bytes());
-    }
-    let mut fingerprint = Fingerprint::default();
-    fingerprint.copy_from_slice(&digest.finalize()[..16]);
-    fingerprint
 }

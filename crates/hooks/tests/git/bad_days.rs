@@ -291,7 +291,7 @@ type Damage = fn(&Path);
 async fn what_is_no_repository_is_left_alone_and_named() {
     let damages: [(&str, Damage); 5] = [
         ("is no git repository", |bare| {
-            fs::remove_file(bare.join("HEAD")).unwrap()
+            fs::remove_file(bare.join("HEAD")).unwrap();
         }),
         ("is no git repository", |bare| {
             fs::remove_dir_all(bare).unwrap();
@@ -303,7 +303,7 @@ async fn what_is_no_repository_is_left_alone_and_named() {
             fs::write(bare, "mine").unwrap();
         }),
         ("is damaged", |bare| {
-            fs::write(bare.join("refs/heads/main"), "").unwrap()
+            fs::write(bare.join("refs/heads/main"), "").unwrap();
         }),
         ("is damaged", |bare| {
             fs::write(

@@ -100,7 +100,7 @@ fn a_summary_is_given_with_all_that_it_says() {
         "identifiers": ["g", "\"g\"\n"],
     });
     let shown = parsed(&with(call(), |ended| {
-        ended.summary = Some(Arc::new(summary))
+        ended.summary = Some(Arc::new(summary));
     }));
     assert_eq!(shown["summary"], expected);
     assert_eq!(

@@ -7,7 +7,7 @@ use memoird_core::config::{AsText, Environment, Problem, SecretRef, Span};
 use memoird_engine::TokenCounter;
 use serde::{Deserialize, Serialize};
 
-use super::{AnthropicCounter, OpenAiCounter};
+use super::RemoteCounter;
 use crate::error::ModelError;
 use crate::http::{self, BaseUrl, with_key};
 
@@ -34,13 +34,13 @@ impl CounterSpec {
         Ok(match self.clone() {
             Self::Anthropic(mut config) => {
                 config.model.get_or_insert_with(|| name.to_owned());
-                let new = |key| AnthropicCounter::new(&config, key);
+                let new = |key| RemoteCounter::anthropic(&config, key);
                 let api_key = config.api_key.as_ref();
                 Arc::new(with_key("anthropic", api_key, environment, new)?)
             }
             Self::OpenAi(mut config) => {
                 config.model.get_or_insert_with(|| name.to_owned());
-                let new = |key| OpenAiCounter::new(&config, key);
+                let new = |key| RemoteCounter::openai(&config, key);
                 let api_key = config.api_key.as_ref();
                 Arc::new(with_key("openai", api_key, environment, new)?)
             }

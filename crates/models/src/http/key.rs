@@ -1,4 +1,4 @@
-//! A key, which shows itself to its provider only.
+//! The API key of a provider, hidden in logs and errors.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use reqwest::header::HeaderValue;
 
 use crate::error::ModelError;
 
-/// Who memoird is to a provider. It does not show itself.
+/// The API key of a provider. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey {
     key: String,
@@ -26,14 +26,14 @@ impl ApiKey {
             return Err(ModelError::ApiKeyInvalid);
         }
         let value = |text: String| {
-            let mut value = HeaderValue::try_from(text).map_err(|_| ModelError::ApiKeyInvalid)?;
+            let value = HeaderValue::try_from(text);
+            let mut value = value.map_err(|_| ModelError::ApiKeyInvalid)?;
             value.set_sensitive(true);
-            Ok(value)
+            Ok::<_, ModelError>(value)
         };
-        let bearer = value(format!("Bearer {key}"))?;
         Ok(Self {
             key: key.to_owned(),
-            bearer,
+            bearer: value(format!("Bearer {key}"))?,
             bare: value(key.to_owned())?,
         })
     }
@@ -48,7 +48,7 @@ impl ApiKey {
         self.bare.clone()
     }
 
-    /// For looking whether a provider repeats it.
+    /// For finding it in a provider's error.
     pub(crate) fn as_str(&self) -> &str {
         &self.key
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::client::shown_base;
+use super::base::shown_base;
 use crate::error::ModelError;
 
 /// The address of a service as it stands in a configuration. Its query, which may hold a

@@ -147,7 +147,7 @@ mod tests {
             ("tries_max", |c| c.tries_max = 0),
             ("tries_max", |c| c.tries_max = 11),
             ("query_prefix, memory_prefix", |c| {
-                c.memory_prefix = "x".repeat(4_097)
+                c.memory_prefix = "x".repeat(4_097);
             }),
         ];
         let good = OpenAiEmbedderConfig::new("http://a.example", "m");

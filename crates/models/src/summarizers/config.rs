@@ -7,7 +7,7 @@ use memoird_core::config::{AsText, Environment, Problem, SecretRef, Span};
 use memoird_engine::Summarizer;
 use serde::{Deserialize, Serialize};
 
-use super::{AnthropicSummarizer, OpenAiSummarizer, WebhookSummarizer};
+use super::RemoteSummarizer;
 use crate::error::ModelError;
 use crate::extractive::ExtractiveSummarizer;
 use crate::http::{self, BaseUrl, with_key};
@@ -42,17 +42,17 @@ impl SummarizerSpec {
             Self::None => None,
             Self::Extractive => Some(Arc::new(ExtractiveSummarizer::default())),
             Self::Anthropic(config) => {
-                let new = |key| AnthropicSummarizer::new(config, key);
+                let new = |key| RemoteSummarizer::anthropic(config, key);
                 let built = with_key("anthropic", config.api_key.as_ref(), environment, new)?;
                 Some(Arc::new(built))
             }
             Self::OpenAi(config) => {
-                let new = |key| OpenAiSummarizer::new(config, key);
+                let new = |key| RemoteSummarizer::openai(config, key);
                 let built = with_key("openai", config.api_key.as_ref(), environment, new)?;
                 Some(Arc::new(built))
             }
             Self::Webhook(config) => {
-                let new = |key| WebhookSummarizer::new(config, key);
+                let new = |key| RemoteSummarizer::webhook(config, key);
                 let built = with_key("webhook", config.api_key.as_ref(), environment, new)?;
                 Some(Arc::new(built))
             }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use memoird_core::formats::MessageFormat;
 use memoird_engine::{CountAsk, CountError, TokenCounter};
-use memoird_models::{
-    AnthropicCounter, AnthropicCounterConfig, CountEndpoint, OpenAiCounter, OpenAiCounterConfig,
-};
+use memoird_models::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig, RemoteCounter};
 use serde_json::json;
 
 use crate::kit::{key, now, while_ticking};
@@ -34,7 +32,7 @@ fn anthropic(service: &Service) -> Arc<dyn TokenCounter> {
         base_url: service.url().into(),
         ..AnthropicCounterConfig::new("small")
     };
-    Arc::new(AnthropicCounter::new(&config, key()).expect("a good configuration"))
+    Arc::new(RemoteCounter::anthropic(&config, key()).expect("a good configuration"))
 }
 
 fn openai(service: &Service, endpoint: CountEndpoint) -> Arc<dyn TokenCounter> {
@@ -42,7 +40,7 @@ fn openai(service: &Service, endpoint: CountEndpoint) -> Arc<dyn TokenCounter> {
         endpoint,
         ..OpenAiCounterConfig::new(service.url(), "small")
     };
-    Arc::new(OpenAiCounter::new(&config, key()).expect("a good configuration"))
+    Arc::new(RemoteCounter::openai(&config, key()).expect("a good configuration"))
 }
 
 fn all(service: &Service) -> [(Arc<dyn TokenCounter>, &'static str); 3] {

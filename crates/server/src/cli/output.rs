@@ -116,27 +116,34 @@ pub(crate) fn text_table<const N: usize>(
     table
 }
 
-/// The same, whose last column ends where the terminal does.
+/// The same; on a terminal its last column ends where the terminal does.
 pub(crate) fn fitted_table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> Table {
     let mut table = text_table(header, rows);
-    if table.is_tty() {
-        shorten_last(&mut table);
+    if let Some(width) = terminal_width() {
+        shorten_last(&mut table, width);
     }
     table
 }
 
-/// Lets the last column of a table have what the others leave of the width.
-pub(crate) fn shorten_last(table: &mut Table) {
+/// Makes a table `width` columns wide at most: cuts its last column, and none of the others.
+pub(crate) fn shorten_last(table: &mut Table, width: u16) {
     table
+        .set_width(width)
         .set_truncation_indicator("…")
         .set_content_arrangement(ContentArrangement::Dynamic);
-    let others = table.column_iter().count().saturating_sub(1);
+    let others = table.column_count().saturating_sub(1);
     for column in table.column_iter_mut().take(others) {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }
+}
+
+/// The columns of the terminal that stdout is, if it is one and has any.
+pub(crate) fn terminal_width() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+    Some(size.ws_col).filter(|width| *width > 0)
 }
 
 /// Aligns the numbers of a column.

@@ -11,7 +11,7 @@ use memoird_core::model::{
 };
 use memoird_core::tokens::{Tokenizer, built_in};
 use memoird_engine::ContextModel;
-use memoird_models::{CounterSpec, HfTokenizer};
+use memoird_models::{CounterSpec, open_tokenizer};
 use serde::{Deserialize, Serialize};
 
 /// Models of a file, and bytes of the name of each: a refusal names them all, and has to
@@ -149,10 +149,8 @@ impl Tokenizers {
         if let Some(known) = self.0.get(path) {
             return Ok(Arc::clone(known));
         }
-        let read = HfTokenizer::from_file(path);
-        let read =
-            read.map_err(|error| unusable(format!("{} cannot be used: {error}", path.display())))?;
-        let tokenizer: Arc<dyn Tokenizer> = Arc::new(read);
+        let tokenizer = open_tokenizer(path)
+            .map_err(|error| unusable(format!("{} cannot be used: {error}", path.display())))?;
         self.0.insert(path.clone(), Arc::clone(&tokenizer));
         Ok(tokenizer)
     }

@@ -42,7 +42,7 @@ pub(super) fn tenants(specs: &[TenantSpec], problems: &mut Problems) -> Vec<Tena
         let section = format!("tenants[{index}]");
         let limits = &spec.limits;
         problems.within(&format!("{section}.limits"), |problems| {
-            limits.check(problems)
+            limits.check(problems);
         });
         if let Some(first) = ids.insert(&spec.id, index) {
             problems.add(

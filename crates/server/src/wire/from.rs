@@ -2,7 +2,7 @@
 
 use memoird_core::CoreError;
 use memoird_core::formats::{self, MessageFormat};
-use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
+use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
 use memoird_core::ids::{
     DeliveryId, Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId,
 };
@@ -14,7 +14,6 @@ use memoird_core::turn::{NewTurn, Turn};
 use memoird_engine::{HistoryQuery, HistoryScope};
 use memoird_proto::v1;
 use memoird_store::{DeliveryFilter, encoding};
-use sha2::{Digest, Sha256};
 use tonic::Status;
 
 use super::status;
@@ -257,15 +256,4 @@ fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerpr
             .into_iter()
             .chain(turns.iter().map(|turn| &turn.body[..])),
     )
-}
-
-/// A digest of some texts, each with its length, so that their borders count.
-pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint {
-    let mut hasher = Sha256::new();
-    for text in texts {
-        hasher.update((text.len() as u64).to_le_bytes());
-        hasher.update(text);
-    }
-    let digest: [u8; 32] = hasher.finalize().into();
-    std::array::from_fn(|place| digest[place])
 }

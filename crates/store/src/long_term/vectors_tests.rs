@@ -231,7 +231,7 @@ fn measure_ways_to_look() {
         println!("{name}: {:?} each", start.elapsed() / 100);
     };
     time("exact over all", &|query| {
-        assert_eq!(exactly(&connection, query).len(), WANTED)
+        assert_eq!(exactly(&connection, query).len(), WANTED);
     });
     time("bits in rows, hamming in SQL", &|query| {
         let sql = "SELECT no FROM rows WHERE no BETWEEN ? AND ? AND kind = 0 AND observed >= 0

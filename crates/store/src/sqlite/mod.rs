@@ -151,7 +151,7 @@ impl Store for SqliteStore {
             self.fold(&mut writer)?;
         }
         writer.commit(clock, sets, |touched| {
-            relock(&self.unfolded).extend(touched)
+            relock(&self.unfolded).extend(touched);
         })
     }
 

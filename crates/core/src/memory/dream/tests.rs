@@ -63,7 +63,7 @@ fn what_passes_every_gate_is_promoted_and_each_gate_keeps_out() {
         (Gate::Queries, |one| one.distinct_queries = 1),
         (Gate::Days, |one| one.distinct_days = 1),
         (Gate::Score, |one| {
-            (one.mean_score, one.last_recall) = (f64::NAN, Some(days_ago(59)))
+            (one.mean_score, one.last_recall) = (f64::NAN, Some(days_ago(59)));
         }),
         (Gate::Unused, |one| one.last_recall = Some(days_ago(60))),
         (Gate::Unused, |one| one.last_recall = None),

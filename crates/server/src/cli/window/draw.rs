@@ -72,10 +72,8 @@ fn turns(turns: &[Turn], report: &ContextReport) -> Table {
     };
     let header = ["SEQ", "ROLE", "TOKENS", "TEXT"];
     let mut table = output::text_table(Some(header), turns.iter().enumerate().map(row));
-    if table.width().is_none_or(|width| width < WIDTH_MIN) {
-        table.set_width(WIDTH);
-    }
-    output::shorten_last(&mut table);
+    let width = output::terminal_width().filter(|width| *width >= WIDTH_MIN);
+    output::shorten_last(&mut table, width.unwrap_or(WIDTH));
     output::align_right(&mut table, 2);
     table
 }

@@ -1,7 +1,7 @@
 //! What a bot asks of memories, made into what the engine takes, or refused.
 
 use memoird_core::CoreError;
-use memoird_core::idempotency::IdempotencyKey;
+use memoird_core::idempotency::{IdempotencyKey, fingerprint};
 use memoird_core::ids::{Generation, ID_BYTES_MAX, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::memory::{Memory, MemoryKind, NearDuplicate, Patch};
 use memoird_engine::{
@@ -188,8 +188,8 @@ fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, 
                 ..request.clone()
             };
             Ok(Some(IdempotencyKey {
-                key: from::fingerprint([key.as_bytes()]),
-                content: from::fingerprint([&rest.encode_to_vec()[..]]),
+                key: fingerprint([key.as_bytes()]),
+                content: fingerprint([&rest.encode_to_vec()[..]]),
             }))
         }
         bytes => Err(status::core(&CoreError::IdInvalid {

@@ -1,72 +1,18 @@
-//! The HTTP client of one provider, without anything that it does not need.
+//! The addresses of providers.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
-use reqwest::redirect::Policy;
-use reqwest::{Client, Url, retry};
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_platform_verifier::BuilderVerifierExt;
+use reqwest::Url;
 
 use crate::error::ModelError;
 
-/// Connections that are kept for the next call, and how long.
-const IDLE_MAX: usize = 4;
-const IDLE_PAUSE: Duration = Duration::from_secs(30);
-/// For finding the address, connecting and TLS together.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const NAME: &str = concat!("memoird/", env!("CARGO_PKG_VERSION"));
 /// Bytes of an address in the configuration.
 const URL_BYTES_MAX: usize = 1_024;
 /// The ends of OpenAI's hosts.
 const OPENAI_HOSTS: [&str; 2] = ["api.openai.com", ".openai.azure.com"];
 
-/// A client that sends these headers with every request.
+/// Parses the address of a provider.
 ///
 /// # Errors
-/// [`ModelError`] when the machine's TLS does not do.
-pub(super) fn build(url: &Url, mut headers: HeaderMap) -> Result<Client, ModelError> {
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(USER_AGENT, HeaderValue::from_static(NAME));
-    Client::builder()
-        .tls_backend_preconfigured(tls(url.scheme() == "https").map_err(no_tls)?)
-        .default_headers(headers)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .pool_max_idle_per_host(IDLE_MAX)
-        .pool_idle_timeout(IDLE_PAUSE)
-        // Tries are repeated by rules of our own, and a key is not sent on elsewhere.
-        .redirect(Policy::none())
-        .retry(retry::never())
-        .referer(false)
-        .no_proxy()
-        .build()
-        .map_err(no_tls)
-}
-
-/// A provider without TLS runs on a machine without certificates, too.
-fn tls(is_https: bool) -> Result<ClientConfig, rustls::Error> {
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?;
-    Ok(match is_https {
-        true => config.with_platform_verifier()?.with_no_client_auth(),
-        false => config
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth(),
-    })
-}
-
-fn no_tls(error: impl std::error::Error) -> ModelError {
-    ModelError::TlsUnavailable {
-        problem: error.to_string(),
-    }
-}
-
-/// Where a provider is.
-///
-/// # Errors
-/// [`ModelError`] for what cannot be a provider's address.
+/// [`ModelError::BaseUrlInvalid`].
 pub(crate) fn base(base_url: &str) -> Result<Url, ModelError> {
     let invalid = |problem: String| ModelError::BaseUrlInvalid { problem };
     if base_url.len() > URL_BYTES_MAX {
@@ -88,7 +34,7 @@ pub(crate) fn base(base_url: &str) -> Result<Url, ModelError> {
     Ok(url)
 }
 
-/// The same base without `/v1` at its end, where people leave or add it as they like.
+/// The same base without `/v1` at its end, which users write or leave out.
 pub(crate) fn above_v1(mut base: Url) -> Url {
     let path = base.path().trim_end_matches('/');
     let above = path.strip_suffix("/v1").unwrap_or(path).to_owned();
@@ -96,14 +42,14 @@ pub(crate) fn above_v1(mut base: Url) -> Url {
     base
 }
 
-/// Whether OpenAI itself is there, or its twin at Azure: what only they have, and what
-/// only they refuse, is told by their hosts.
+/// Whether the host is OpenAI's own, or Azure's: only these have some endpoints, and only
+/// these refuse some fields.
 pub(crate) fn is_openai(base: &Url) -> bool {
     let host = base.host_str().unwrap_or_default();
     OPENAI_HOSTS.iter().any(|openai| host.ends_with(openai))
 }
 
-/// What stands below a base; the base itself for an empty path.
+/// The URL of an endpoint below a base; the base itself for an empty path.
 pub(super) fn below(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     if !path.is_empty() {
@@ -112,7 +58,7 @@ pub(super) fn below(base: &Url, path: &str) -> Url {
     url
 }
 
-/// Host, port and path of a base. A token may stand in the query.
+/// Host, port and path of a base, without the query, which may hold a token.
 pub(crate) fn shown(base: &Url) -> String {
     let host = base.host_str().unwrap_or_default();
     let port = base
@@ -122,7 +68,7 @@ pub(crate) fn shown(base: &Url) -> String {
     format!("{host}{port}{}", base.path().trim_end_matches('/'))
 }
 
-/// The same of what stands in a configuration; nothing of what is no address.
+/// The same for text of a configuration; empty if it is no address.
 pub(crate) fn shown_base(base_url: &str) -> String {
     base(base_url).as_ref().map(shown).unwrap_or_default()
 }

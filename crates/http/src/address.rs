@@ -1,5 +1,5 @@
-//! Which addresses a webhook may speak to. A URL comes from the configuration, but what
-//! its name resolves to comes from somebody's DNS, and may lead into the house.
+//! Which addresses may be connected to. A URL comes from the configuration, but the addresses
+//! of its host come from somebody else's DNS, and may belong to a private network.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,15 +7,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 
-/// Addresses looked at, of one name.
+/// Addresses of one name that are looked at.
 const ADDRESSES_MAX: usize = 64;
 
-/// Resolves names, and gives only addresses that may be spoken to. The connection is made
-/// to what was checked, so an answer that changes afterwards changes nothing.
+/// Resolves names to public addresses only. The connection is made to an address that was
+/// checked, so a DNS answer that changes afterwards has no effect.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PublicResolver;
+pub(crate) struct PublicResolver;
 
-/// A name that leads into the house.
+/// A name whose addresses are all private.
 #[derive(Debug, Error)]
 #[error("{host} resolves to a private address; set allow_private: true if that is meant")]
 struct PrivateAddress {
@@ -35,17 +35,11 @@ impl Resolve for PublicResolver {
         let host = name.as_str().to_owned();
         Box::pin(async move {
             let found = tokio::net::lookup_host((host.as_str(), 0)).await;
-            let found = found.map(|found| found.take(ADDRESSES_MAX).collect::<Vec<_>>());
-            let found = match found {
-                Ok(found) => found,
-                Err(error) => {
-                    return Err(Unresolved {
-                        host,
-                        problem: error.to_string(),
-                    }
-                    .into());
-                }
-            };
+            let found = found.map_err(|error| Unresolved {
+                host: host.clone(),
+                problem: error.to_string(),
+            })?;
+            let found = found.take(ADDRESSES_MAX).collect();
             Ok(Box::new(public_of(host, found)?.into_iter()) as Addrs)
         })
     }
@@ -70,18 +64,28 @@ fn public_of(
     }
 }
 
-/// True for an address that anybody on the internet may be at: not one of the IANA
-/// Special-Purpose Address Registries (RFC 6890), nor one that hides such an address.
-pub(super) fn is_public(address: IpAddr) -> bool {
+/// True for an address of the public internet: not one of the IANA Special-Purpose Address
+/// Registries (RFC 6890), nor an IPv6 address that maps to one of these.
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
     }
 }
 
+/// True for hosts that are private without a DNS lookup: private addresses, and the name that
+/// always means this machine (RFC 6761, section 6.3).
+pub fn is_private_host(host: &str) -> bool {
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return !is_public(address);
+    }
+    let name = host.trim_end_matches('.');
+    name == "localhost" || name.ends_with(".localhost")
+}
+
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let is_special = match address.octets() {
-        // This network; private; loopback; link-local, where clouds keep their secrets.
+        // This network; private; loopback; link-local, where clouds serve credentials.
         [0 | 10 | 127, ..] | [169, 254, ..] | [172, 16..=31, ..] | [192, 168, ..] => true,
         // Shared by carriers (RFC 6598).
         [100, 64..=127, ..] => true,
@@ -188,7 +192,7 @@ mod tests {
     ];
 
     #[test]
-    fn private_addresses_are_known_in_every_dress() {
+    fn private_addresses_are_known_in_every_notation() {
         for text in PRIVATE {
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }
