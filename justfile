@@ -7,20 +7,26 @@ fmt:
 # What .ci/run refuses
 lint:
     cargo fmt --check
-    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --workspace --all-targets --features memoird/tokenizer-json -- -D warnings
 
 # All tests
 test:
-    cargo test --workspace
+    cargo test --workspace --features memoird/tokenizer-json
 
 # All tests, with ten times the seeds and rounds of simulations and crash tests
 seeds times="10x":
     MEMOIRD_SEEDS={{times}} cargo test --workspace
 
-# CPU per call against a bare server, and what durability costs
+# Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md
 bench:
-    cargo run --release --bin memoird -- bench --durability off --baseline
-    cargo run --release --bin memoird -- bench --compare-durability
+    MEMOIRD_COMMIT=$(git rev-parse --short HEAD) cargo build --release -p memoird -p memoird-bench
+    target/release/memoird-bench --runs 7 --durability off --baseline
+    target/release/memoird-bench --runs 7 --compare-durability
+    target/release/memoird-bench --runs 7 --compare-durability --in-flight 256
+    target/release/memoird-bench --runs 7 --mix context --durability off --baseline
+    target/release/memoird-bench context --runs 7
+    target/release/memoird-bench compaction --runs 7
+    target/release/memoird-bench evict --runs 7
 
 # Licences, advisories and sources of what we depend on (cargo install cargo-deny)
 deny:

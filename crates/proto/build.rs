@@ -10,6 +10,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use prost::Message;
+use prost_build::Config;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     bindings()
         .build_server(false)
         .out_dir(plain_out)
-        .compile_fds(plain.clone())?;
+        .compile_fds_with_config(plain.clone(), named())?;
 
     let spliced_out = out.join("spliced");
     std::fs::create_dir_all(&spliced_out)?;
@@ -68,6 +69,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(spliced_out)
         .compile_fds(spliced(plain))?;
     Ok(())
+}
+
+/// Every message knows its full name, by which its descriptor is found.
+fn named() -> Config {
+    let mut config = Config::new();
+    config.enable_type_names();
+    config
 }
 
 /// All messages and enums that are the same in both sets: protobuf name, Rust path.

@@ -31,17 +31,21 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 10] = [
+const LAYERS: [Layer; 12] = [
     Layer {
         name: "memoird-core",
         ours: &[],
         banned: &[],
         only: Some(&[
+            "bytesize",
+            "humantime",
             "jiff",
             "regex",
             "regex-automata",
             "rust-stemmers",
+            "serde",
             "serde_json",
+            "sha2",
             "thiserror",
             "unicode-normalization",
         ]),
@@ -50,7 +54,7 @@ const LAYERS: [Layer; 10] = [
         name: "memoird-formats",
         ours: &["memoird-core"],
         banned: &[],
-        only: Some(&["base64", "bpe-openai", "imagesize", "serde_json"]),
+        only: Some(&["base64", "imagesize", "serde", "serde_json", "tiktoken"]),
     },
     Layer {
         name: "memoird-store",
@@ -84,8 +88,14 @@ const LAYERS: [Layer; 10] = [
         only: None,
     },
     Layer {
+        name: "memoird-http",
+        ours: &[],
+        banned: CLIENTS,
+        only: None,
+    },
+    Layer {
         name: "memoird-hooks",
-        ours: &["memoird-core", "memoird-engine"],
+        ours: &["memoird-core", "memoird-engine", "memoird-http"],
         banned: CLIENTS,
         only: None,
     },
@@ -96,6 +106,7 @@ const LAYERS: [Layer; 10] = [
             "memoird-core",
             "memoird-formats",
             "memoird-engine",
+            "memoird-http",
             "memoird-memories",
         ],
         banned: CLIENTS,
@@ -119,6 +130,13 @@ const LAYERS: [Layer; 10] = [
             "memoird-models",
             "memoird-proto",
         ],
+        banned: SQL,
+        only: None,
+    },
+    // The load generator knows the contract only, and is used by nobody.
+    Layer {
+        name: "memoird-bench",
+        ours: &["memoird-proto"],
         banned: SQL,
         only: None,
     },

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TOP_LEVEL: [&str; 17] = [
+const TOP_LEVEL: [&str; 18] = [
     ".ci",
     ".gitignore",
     "ARCHITECTURE.md",
@@ -19,6 +19,7 @@ const TOP_LEVEL: [&str; 17] = [
     "crates",
     "deny.toml",
     "deploy",
+    "docs",
     "justfile",
     "proto",
     "rustfmt.toml",

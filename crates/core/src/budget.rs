@@ -1,5 +1,7 @@
 //! The tokens that a window may use.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::CoreError;
 
 /// The tokens of a model call.
@@ -16,15 +18,20 @@ pub struct Budget {
 }
 
 /// What a call says of a budget; `None` as the profile has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BudgetOverride {
     /// See [`Budget::context_window`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
     /// See [`Budget::max_reply_tokens`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_reply_tokens: Option<u64>,
     /// See [`Budget::safety_headroom`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub safety_headroom: Option<u64>,
     /// See [`Budget::tool_result_headroom`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_result_headroom: Option<u64>,
 }
 

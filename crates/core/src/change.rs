@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::compaction::{CompactionStatus, Summary};
 use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
@@ -9,7 +11,8 @@ use crate::time::{Now, Steady, Timestamp};
 use crate::window::SavedCut;
 
 /// Why a generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum EndReason {
     /// Nothing touched it for its TTL.
     Expired,

@@ -18,38 +18,59 @@ mod status;
 mod summary;
 pub mod transcript;
 
+use serde::{Deserialize, Serialize};
+
+use crate::config::{AsText, Millis, Percent, Problems};
+
 pub use span::Span;
 pub(crate) use span::{Keep, choose, is_apart, is_waiting};
 pub use status::{BreakerView, CompactionStatus, Failure};
 pub use summary::{Body, Summary, acknowledgement};
 
 /// What an operator decides of compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CompactionPolicy {
     /// False: nothing is compacted unless a call asks for it.
     pub enabled: bool,
     /// A compaction is asked for when a window uses so much of its budget, in percent: 1 to 99.
+    #[serde(rename = "soft_watermark", with = "AsText::<Percent>")]
     pub soft_watermark_percent: u8,
     /// Above so much a window makes a cut for itself, in percent: more than the soft one.
+    #[serde(rename = "hard_watermark", with = "AsText::<Percent>")]
     pub hard_watermark_percent: u8,
     /// A compaction leaves at most so much in use, in percent: less than the soft watermark.
+    #[serde(rename = "floor", with = "AsText::<Percent>")]
     pub floor_percent: u8,
     /// Exchanges that stay as they were said, unless they alone exceed the floor. At least 1.
     pub keep_exchanges: u32,
     /// Turns from one compaction to the next, at least.
     pub turns_between_min: u64,
     /// How long one waits for a pending call or a streaming reply, in milliseconds.
+    #[serde(rename = "defer_max", with = "AsText::<Millis>")]
     pub defer_ms_max: u64,
     /// Tokens of a summary, at most; less where the floor leaves less.
+    #[serde(rename = "summary_tokens")]
     pub summary_tokens_max: u64,
     /// Identifiers of the span's last turns that a summary may lose, in percent.
+    #[serde(rename = "lost_identifiers", with = "AsText::<Percent>")]
     pub lost_identifiers_percent_max: u8,
-    /// How many failures in a row open a session's breaker, how many turns and how many
-    /// milliseconds it stays open.
+    /// When a session whose compaction fails is left alone.
+    pub breaker: SessionBreaker,
+}
+
+/// When a session whose compaction fails is left alone, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionBreaker {
+    /// Failures in a row that open the breaker. At least 1.
+    #[serde(rename = "failures")]
     pub failures_max: u32,
-    /// See `failures_max`.
+    /// It stays open for so many turns,
+    #[serde(rename = "turns")]
     pub open_turns: u64,
-    /// See `failures_max`.
+    /// or for so many milliseconds, whichever passes first.
+    #[serde(rename = "cool_down", with = "AsText::<Millis>")]
     pub open_ms: u64,
 }
 
@@ -65,9 +86,59 @@ impl Default for CompactionPolicy {
             defer_ms_max: 10 * 60 * 1_000,
             summary_tokens_max: 2_400,
             lost_identifiers_percent_max: 10,
+            breaker: SessionBreaker::default(),
+        }
+    }
+}
+
+impl Default for SessionBreaker {
+    fn default() -> Self {
+        Self {
             failures_max: 3,
             open_turns: 5,
             open_ms: 5 * 60 * 1_000,
+        }
+    }
+}
+
+impl CompactionPolicy {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        let (soft, hard) = (self.soft_watermark_percent, self.hard_watermark_percent);
+        for (key, percent) in [
+            ("soft_watermark", soft),
+            ("hard_watermark", hard),
+            ("floor", self.floor_percent),
+        ] {
+            problems.unless((1..=99).contains(&percent), key, "must be 1% to 99%");
+        }
+        problems.unless(
+            soft < hard,
+            "soft_watermark",
+            "must be less than hard_watermark",
+        );
+        problems.unless(
+            self.floor_percent < soft,
+            "floor",
+            "must be less than soft_watermark",
+        );
+        problems.unless(
+            self.lost_identifiers_percent_max <= 100,
+            "lost_identifiers",
+            "must be 0% to 100%",
+        );
+        let day_ms = 24 * 60 * 60 * 1_000;
+        let breaker = &self.breaker;
+        problems.range("keep_exchanges", self.keep_exchanges.into(), 1..=1_000);
+        problems.range("turns_between_min", self.turns_between_min, 1..=1_000);
+        problems.range("summary_tokens", self.summary_tokens_max, 256..=16_384);
+        problems.range("breaker.failures", breaker.failures_max.into(), 1..=100);
+        problems.range("breaker.turns", breaker.open_turns, 1..=1_000);
+        for (key, ms) in [
+            ("defer_max", self.defer_ms_max),
+            ("breaker.cool_down", breaker.open_ms),
+        ] {
+            problems.unless((1..=day_ms).contains(&ms), key, "must be 1ms to 24h");
         }
     }
 }

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use sha2::{Digest, Sha256};
+
 use crate::error::CoreError;
 use crate::ids::Generation;
 use crate::limits::Limits;
@@ -12,6 +14,18 @@ use crate::time::Steady;
 
 /// A digest: of a key, or of the content it stands for.
 pub type Fingerprint = [u8; 16];
+
+/// The digest of some texts, each with its length, so that their borders count: the first 16
+/// bytes of a SHA-256.
+pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint {
+    let mut hasher = Sha256::new();
+    for text in texts {
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    }
+    let digest: [u8; 32] = hasher.finalize().into();
+    std::array::from_fn(|place| digest[place])
+}
 
 /// A key with what it stands for, as a command carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,22 @@
 //! A limit on everything, and all of them in one place.
 
-/// What the clients of a tenant may send and keep. Sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+
+use crate::config::{AsText, Problems, Size};
+
+/// What the clients of a tenant may send and keep. Sizes in bytes. In a configuration file it
+/// is the section `limits`; the two caps of a history stand in `short_term`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Turns a history keeps, the anchor not counted. At least 1.
+    #[serde(skip)]
     pub max_history_turns: usize,
     /// Encoded bytes of those turns. At least 1.
+    #[serde(skip)]
     pub max_history_bytes: usize,
     /// One turn, encoded; never more than `max_history_bytes`.
+    #[serde(with = "AsText::<Size>")]
     pub turn_bytes: usize,
     /// Turns of one append.
     pub turns_per_append: usize,
@@ -16,19 +25,25 @@ pub struct Limits {
     /// Labels of one turn.
     pub metadata_entries: usize,
     /// Names and values of those labels.
+    #[serde(with = "AsText::<Size>")]
     pub metadata_bytes: usize,
     /// The free-form JSON of a session.
+    #[serde(with = "AsText::<Size>")]
     pub state_bytes: usize,
     /// Turns kept by a pin, with those they must travel with; always less than
     /// `max_history_turns`.
     pub pinned_turns: usize,
     /// Encoded bytes of those turns; never more than half of `max_history_bytes`.
+    #[serde(with = "AsText::<Size>")]
     pub pinned_bytes: usize,
     /// Calls that left the history unanswered and whose results are still taken.
+    #[serde(skip)]
     pub departed_calls: usize,
     /// Idempotency keys remembered per session.
+    #[serde(skip)]
     pub idempotency_keys: usize,
     /// How long an idempotency key is remembered, in milliseconds.
+    #[serde(skip)]
     pub idempotency_ms: u64,
 }
 
@@ -53,6 +68,14 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Adds what is wrong with the limits that have a key.
+    pub fn check(&self, problems: &mut Problems) {
+        problems.at_least_one("turn_bytes", self.turn_bytes);
+        problems.at_least_one("turns_per_append", self.turns_per_append);
+        problems.at_least_one("parts_per_turn", self.parts_per_turn);
+        problems.at_least_one("state_bytes", self.state_bytes);
+    }
+
     /// The turn limit that applies: a turn larger than its history could not stay.
     pub fn turn_bytes_effective(&self) -> usize {
         self.turn_bytes.min(self.max_history_bytes)

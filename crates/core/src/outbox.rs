@@ -1,7 +1,10 @@
 //! What hooks are owed when generations end: who is owed what, and when a delivery that
 //! failed is tried again or given up.
 
+use serde::{Deserialize, Serialize};
+
 use crate::change::EndReason;
+use crate::config::{AsText, Millis};
 use crate::ids::{DeliveryId, HookName, SessionKey, TenantId};
 use crate::time::Steady;
 
@@ -58,13 +61,17 @@ impl Subscription {
 }
 
 /// When a delivery that failed is tried again, and how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
     /// Tries before it is given up. At least 1.
+    #[serde(rename = "tries")]
     pub tries_max: u32,
     /// The pause after the first try, in milliseconds.
+    #[serde(rename = "pause", with = "AsText::<Millis>")]
     pub pause_ms_min: u64,
     /// The longest pause, in milliseconds.
+    #[serde(rename = "pause_max", with = "AsText::<Millis>")]
     pub pause_ms_max: u64,
 }
 

@@ -28,7 +28,10 @@ mod words;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::budget::Budget;
+use crate::config::{AsText, Percent, Problems};
 use crate::limits::Limits;
 use crate::turn::Turn;
 
@@ -160,15 +163,34 @@ pub enum Policy {
     Salience,
 }
 
+/// The name of a [`Policy`], without its number of turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyName {
+    /// See [`Policy::SlidingWindow`].
+    SlidingWindow,
+    /// See [`Policy::HeadTail`].
+    HeadTail,
+    /// See [`Policy::TokenBudget`].
+    TokenBudget,
+    /// See [`Policy::Salience`].
+    Salience,
+}
+
 /// What an operator decides of windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct WindowSettings {
     /// How a window chooses its turns where the call does not say.
-    pub policy: Policy,
+    pub policy: PolicyName,
+    /// The number of turns, for the policies that have one.
+    pub turns: u32,
     /// A cut is made when a window would use more of its budget, in percent: 1 to 100.
+    #[serde(rename = "watermark", with = "AsText::<Percent>")]
     pub watermark_percent: u8,
     /// A cut leaves at most so much of the budget in use, in percent: less than the
     /// watermark.
+    #[serde(rename = "floor", with = "AsText::<Percent>")]
     pub floor_percent: u8,
     /// Results that a later call of the same tool with the same arguments made old are
     /// replaced by a line.
@@ -184,7 +206,8 @@ pub struct WindowSettings {
 impl Default for WindowSettings {
     fn default() -> Self {
         Self {
-            policy: Policy::HeadTail { turns: 0 },
+            policy: PolicyName::HeadTail,
+            turns: 0,
             watermark_percent: 100,
             floor_percent: 50,
             supersede: true,
@@ -192,6 +215,51 @@ impl Default for WindowSettings {
             trim_head_tokens: 500,
             trim_tail_tokens: 250,
         }
+    }
+}
+
+impl WindowSettings {
+    /// The policy of a call that names none.
+    pub fn policy(&self) -> Policy {
+        let turns = self.turns;
+        match self.policy {
+            PolicyName::SlidingWindow => Policy::SlidingWindow { turns },
+            PolicyName::HeadTail => Policy::HeadTail { turns },
+            PolicyName::TokenBudget => Policy::TokenBudget,
+            PolicyName::Salience => Policy::Salience,
+        }
+    }
+
+    /// Adds what is wrong with them.
+    pub fn check(&self, problems: &mut Problems) {
+        for (key, percent) in [
+            ("watermark", self.watermark_percent),
+            ("floor", self.floor_percent),
+        ] {
+            problems.unless((1..=100).contains(&percent), key, "must be 1% to 100%");
+        }
+        let is_below = self.floor_percent < self.watermark_percent;
+        problems.unless(is_below, "floor", "must be less than watermark");
+        let kept = self.trim_head_tokens.saturating_add(self.trim_tail_tokens);
+        problems.unless(
+            self.trim_over_tokens == 0 || kept < self.trim_over_tokens,
+            "trim_over_tokens",
+            "must be 0, or more than trim_head_tokens and trim_tail_tokens together",
+        );
+        let counts_turns = matches!(
+            self.policy,
+            PolicyName::SlidingWindow | PolicyName::HeadTail
+        );
+        problems.unless(
+            counts_turns || self.turns == 0,
+            "turns",
+            "belongs to the policies sliding_window and head_tail; leave it out",
+        );
+        problems.unless(
+            self.policy != PolicyName::SlidingWindow || self.turns > 0,
+            "turns",
+            "must be at least 1 for the policy sliding_window",
+        );
     }
 }
 

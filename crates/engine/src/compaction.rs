@@ -11,7 +11,6 @@ mod summarize;
 mod summarizer;
 mod worker;
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,8 +21,10 @@ use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::transcript::transcript_turn;
 use memoird_core::compaction::{CompactionPolicy, Summary, Trigger};
+use memoird_core::config::{AsText, Problems, Span};
 use memoird_core::ids::SessionId;
 use memoird_store::encoding;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::blocking::Blocking;
@@ -43,22 +44,36 @@ pub use summarizer::{
 pub(crate) use worker::CompactionWorker;
 
 /// How sessions are compacted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CompactionConfig {
     /// When, and how far.
+    #[serde(skip)]
     pub policy: CompactionPolicy,
     /// Who makes summaries. Without one windows are cut, and nothing is compacted.
+    #[serde(skip)]
     pub summarizer: Option<Arc<dyn Summarizer>>,
-    /// Compactions under way at once.
-    pub concurrency: NonZeroUsize,
+    /// Compactions under way at once, at least 1.
+    pub concurrency: usize,
     /// Of these, of one tenant.
-    pub tenant_concurrency: NonZeroUsize,
+    pub tenant_concurrency: usize,
     /// How long one summary may take, with all its pieces.
+    #[serde(with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// Failures in a row of a remote summarizer that stop it for all sessions.
-    pub provider_failures_max: u32,
+    /// When a remote summarizer that fails is stopped for all sessions.
+    pub provider_breaker: ProviderBreaker,
+}
+
+/// When a remote summarizer that fails is stopped for all sessions, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProviderBreaker {
+    /// Failures in a row that stop it. At least 1.
+    #[serde(rename = "failures")]
+    pub failures_max: u32,
     /// How long it is stopped then.
-    pub provider_cool_down: Duration,
+    #[serde(with = "AsText::<Span>")]
+    pub cool_down: Duration,
 }
 
 /// What a compaction did.
@@ -90,6 +105,33 @@ pub struct SessionDetail {
 }
 
 impl CompactionConfig {
+    /// Adds what is wrong with it; the policy is checked by itself.
+    pub fn check(&self, problems: &mut Problems) {
+        const SECOND: Duration = Duration::from_secs(1);
+        const HOUR: Duration = Duration::from_secs(60 * 60);
+        let breaker = &self.provider_breaker;
+        problems.range("concurrency", self.concurrency as u64, 1..=256);
+        problems.range(
+            "tenant_concurrency",
+            self.tenant_concurrency as u64,
+            1..=256,
+        );
+        problems.unless(
+            self.tenant_concurrency <= self.concurrency,
+            "tenant_concurrency",
+            "must be at most concurrency",
+        );
+        let is_timeout = (SECOND..=HOUR).contains(&self.timeout);
+        problems.unless(is_timeout, "timeout", "must be 1s to 1h");
+        let failures = breaker.failures_max.into();
+        problems.range("provider_breaker.failures", failures, 1..=100);
+        problems.unless(
+            (Duration::from_millis(1)..=24 * HOUR).contains(&breaker.cool_down),
+            "provider_breaker.cool_down",
+            "must be 1ms to 24h",
+        );
+    }
+
     /// True where sessions are compacted without being asked.
     pub(crate) fn is_on(&self) -> bool {
         self.policy.enabled && self.summarizer.is_some()
@@ -98,18 +140,32 @@ impl CompactionConfig {
 
 impl Default for CompactionConfig {
     fn default() -> Self {
-        let (two, four) = (
-            NonZeroUsize::MIN.saturating_add(1),
-            NonZeroUsize::MIN.saturating_add(3),
-        );
         Self {
             policy: CompactionPolicy::default(),
             summarizer: None,
-            concurrency: four,
-            tenant_concurrency: two,
+            concurrency: 4,
+            tenant_concurrency: 2,
             timeout: Duration::from_secs(120),
-            provider_failures_max: 3,
-            provider_cool_down: Duration::from_secs(60),
+            provider_breaker: ProviderBreaker::default(),
+        }
+    }
+}
+
+impl Default for ProviderBreaker {
+    fn default() -> Self {
+        Self {
+            failures_max: 3,
+            cool_down: Duration::from_secs(60),
+        }
+    }
+}
+
+impl ProviderBreaker {
+    /// The same as the breaker takes it.
+    fn policy(&self) -> BreakerPolicy {
+        BreakerPolicy {
+            failures_max: self.failures_max,
+            cool_down_ms: ms(self.cool_down),
         }
     }
 }
@@ -185,11 +241,7 @@ impl Compaction {
 
     /// When calls of a remote summarizer stop for all sessions.
     fn provider_policy(&self) -> BreakerPolicy {
-        let config = self.config();
-        BreakerPolicy {
-            failures_max: config.provider_failures_max,
-            cool_down_ms: ms(config.provider_cool_down),
-        }
+        self.config().provider_breaker.policy()
     }
 
     /// Replaces the oldest exchanges of a session by a summary, and waits for it. Without

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use memoird_core::config::{AsOptionalText, AsText, Auto, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::outbox::{RetryPolicy, Subscription};
+use serde::{Deserialize, Serialize};
 
 use crate::commands::ContextConfig;
 use crate::compaction::CompactionConfig;
@@ -30,19 +32,26 @@ pub struct EngineConfig {
     pub tenants: Vec<TenantConfig>,
 }
 
-/// What is done when a session ends.
-#[derive(Clone, Debug)]
+/// What is done when a session ends. Its three limits stand in the section `limits` of a
+/// configuration file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct HooksConfig {
     /// Deliveries under way at once, of all hooks.
+    #[serde(rename = "hooks_under_way")]
     pub concurrency: usize,
     /// Bytes of turns that one delivery holds; of a larger generation the newest turns.
+    #[serde(rename = "hook_content_bytes", with = "AsText::<Size>")]
     pub content_bytes: usize,
     /// Without a journal: bytes of turns and states that may be owed.
+    #[serde(rename = "hook_memory_bytes", with = "AsText::<Size>")]
     pub memory_bytes: usize,
     /// How long deliveries may take when the daemon stops: those under way, and without a
     /// journal all that are owed.
+    #[serde(skip)]
     pub drain: Duration,
     /// The hooks, each with a name of its own.
+    #[serde(skip)]
     pub hooks: Vec<HookConfig>,
 }
 
@@ -62,19 +71,23 @@ pub struct HookConfig {
 }
 
 /// How many sessions live, and how long.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
     /// Sessions of the whole process, and of each tenant without a cap of its own;
     /// 0: no cap.
     pub max_sessions: usize,
     /// How long a session lives untouched. More than zero.
+    #[serde(with = "AsText::<Span>")]
     pub session_ttl: Duration,
     /// How often expired sessions are collected; `None`: every quarter of the TTL.
+    #[serde(with = "AsText::<Auto>")]
     pub sweep_interval: Option<Duration>,
 }
 
 /// When an answer may be given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// Once the disk has it: what was acknowledged survives a crash of the machine.
     Sync,
@@ -85,19 +98,25 @@ pub enum Durability {
 }
 
 /// How the journal is kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct JournalConfig {
     /// When an answer may be given.
     pub durability: Durability,
     /// With [`Durability::Interval`], the longest time that the disk lags behind.
+    #[serde(with = "AsText::<Span>")]
     pub flush_interval: Duration,
     /// How long the turns of an ended generation stay readable.
+    #[serde(with = "AsText::<Span>")]
     pub retention: Duration,
     /// Bytes of changes that may wait for the disk.
+    #[serde(with = "AsText::<Size>")]
     pub queue_bytes: usize,
     /// How long a call waits for room among them before it is refused.
+    #[serde(with = "AsText::<Span>")]
     pub queue_wait: Duration,
     /// Change sets of one transaction.
+    #[serde(skip)]
     pub batch_sets: usize,
 }
 
@@ -111,16 +130,62 @@ pub struct TenantConfig {
 }
 
 /// Where a tenant differs from the others.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
     /// Sessions it may have; 0: no cap of its own.
     pub max_sessions: Option<usize>,
     /// How long its sessions live untouched.
+    #[serde(with = "AsOptionalText::<Span>")]
     pub session_ttl: Option<Duration>,
     /// Turns its histories keep.
     pub max_history_turns: Option<usize>,
     /// Encoded bytes its histories keep.
+    #[serde(with = "AsOptionalText::<Size>")]
     pub max_history_bytes: Option<usize>,
+}
+
+impl HooksConfig {
+    /// Adds what is wrong with its limits.
+    pub fn check(&self, problems: &mut Problems) {
+        problems.at_least_one("hooks_under_way", self.concurrency);
+        problems.at_least_one("hook_content_bytes", self.content_bytes);
+        problems.at_least_one("hook_memory_bytes", self.memory_bytes);
+    }
+}
+
+impl SessionConfig {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        problems.not_zero("session_ttl", self.session_ttl);
+        if let Some(interval) = self.sweep_interval {
+            problems.not_zero("sweep_interval", interval);
+        }
+    }
+}
+
+impl JournalConfig {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        problems.not_zero("flush_interval", self.flush_interval);
+        problems.not_zero("queue_wait", self.queue_wait);
+        problems.at_least_one("queue_bytes", self.queue_bytes);
+    }
+}
+
+impl TenantLimits {
+    /// Adds what is wrong with them.
+    pub fn check(&self, problems: &mut Problems) {
+        if let Some(ttl) = self.session_ttl {
+            problems.not_zero("session_ttl", ttl);
+        }
+        if let Some(turns) = self.max_history_turns {
+            problems.at_least_one("max_history_turns", turns);
+        }
+        if let Some(bytes) = self.max_history_bytes {
+            problems.at_least_one("max_history_bytes", bytes);
+        }
+    }
 }
 
 impl Default for HooksConfig {

@@ -34,7 +34,7 @@ pub use commands::{
     HistoryPage, HistoryQuery, HistoryScope,
 };
 pub use compaction::{
-    Compaction, CompactionConfig, CompactionOutcome, SessionDetail, SummarizeError, Summarizer,
+    Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, SummarizeError, Summarizer,
     SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
 };
 pub use config::{

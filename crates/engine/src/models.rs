@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use hashlink::LruCache;
@@ -26,7 +26,8 @@ pub(crate) struct Model {
     pub(crate) profile: ModelProfile,
     pub(crate) scale: Scale,
     pub(crate) scale_id: ScaleId,
-    pub(crate) overheads: Overheads,
+    /// Counted at first use: a vocabulary takes some megabytes.
+    overheads: OnceLock<Overheads>,
     /// What counts tokens where the provider does.
     pub(crate) counter: Option<Arc<dyn TokenCounter>>,
 }
@@ -59,6 +60,15 @@ pub(crate) struct Prompts {
     hasher: RandomState,
 }
 
+impl Model {
+    /// What windows for this model add of their own, in its tokens.
+    pub(crate) fn overheads(&self) -> Overheads {
+        *self
+            .overheads
+            .get_or_init(|| overheads(&|turn| self.scale.turn(turn)))
+    }
+}
+
 impl ModelRegistry {
     /// The models of a configuration.
     pub(crate) fn new(config: &ContextConfig) -> Self {
@@ -87,7 +97,6 @@ impl Models {
         let model = |model: &crate::commands::ContextModel| {
             let profile = model.profile.clone();
             let scale = Scale::new(Arc::clone(&model.tokenizer), profile.provider);
-            let overheads = overheads(&|turn| scale.turn(turn));
             let scale_id = ids.of(&profile.tokenizer, profile.provider);
             let counter = model.counter.clone();
             let name = profile.name.clone();
@@ -97,7 +106,7 @@ impl Models {
                     profile,
                     scale,
                     scale_id,
-                    overheads,
+                    overheads: OnceLock::new(),
                     counter,
                 }),
             )

@@ -6,6 +6,7 @@ mod name;
 use std::path::PathBuf;
 
 use memoird_core::budget::Budget;
+use serde::{Deserialize, Serialize};
 
 pub use catalogue::{DEFAULT_MODEL, catalogue};
 
@@ -23,7 +24,8 @@ pub struct ModelProfile {
 }
 
 /// Whose rules for messages and media apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Provider {
     /// OpenAI.
     OpenAi,
@@ -36,7 +38,8 @@ pub enum Provider {
 }
 
 /// How text is counted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TokenizerKind {
     /// OpenAI's `o200k_base`: GPT-4o and later.
     O200k,

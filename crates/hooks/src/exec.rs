@@ -31,7 +31,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use memoird_core::config::Environment;
 use memoird_engine::{Answers, Hook, HookCall, HookError};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::payload::payload_aside;
@@ -40,15 +42,25 @@ use excerpt::Excerpt;
 use process::Process;
 
 /// What to start, and how.
-#[derive(Clone)]
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct ExecConfig {
     /// The program and its arguments. Without a slash in it, the program is looked for in
     /// the `PATH` of `env`, and without that in the system's own few directories.
     pub argv: Vec<String>,
-    /// All the variables it sees.
-    pub env: Vec<(OsString, OsString)>,
+    /// The names of all variables that it sees, of those that the daemon has.
+    #[serde(default = "path_only")]
+    pub env: Vec<String>,
     /// Where it is started; `None`: where the daemon was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
+}
+
+/// A variable and its value.
+type Variable = (OsString, OsString);
+
+fn path_only() -> Vec<String> {
+    vec!["PATH".to_owned()]
 }
 
 /// A configuration that cannot work.
@@ -66,9 +78,9 @@ pub enum ExecError {
 }
 
 /// Starts a program for each call.
-#[derive(Debug)]
 pub struct ExecHook {
     config: ExecConfig,
+    env: Vec<Variable>,
 }
 
 /// What it printed, at most, in a problem.
@@ -77,10 +89,12 @@ const SAID_CHARS_MAX: usize = 400;
 const NAME_CHARS_MAX: usize = 200;
 
 impl ExecHook {
+    /// Takes the variables of [`ExecConfig::env`] as they are now.
+    ///
     /// # Errors
     /// [`ExecError`] for a configuration that cannot work. Whether the program is there is
     /// seen at each delivery: it may be installed later.
-    pub fn new(config: ExecConfig) -> Result<Self, ExecError> {
+    pub fn new(config: ExecConfig, environment: &dyn Environment) -> Result<Self, ExecError> {
         if config.argv.first().is_none_or(String::is_empty) {
             return Err(ExecError::ArgvEmpty);
         }
@@ -88,15 +102,18 @@ impl ExecHook {
             let bytes = name.as_encoded_bytes();
             bytes.is_empty() || bytes.iter().any(|byte| matches!(byte, b'=' | 0))
         };
-        match config.env.iter().find(|(name, _)| is_bad(name)) {
+        let named = |name: &String| Some((name.into(), environment.variable(name)?));
+        let env: Vec<Variable> = config.env.iter().filter_map(named).collect();
+        match env.iter().find(|(name, _)| is_bad(name)) {
             Some((name, _)) => Err(ExecError::VariableInvalid { name: name.clone() }),
-            None => Ok(Self { config }),
+            None => Ok(Self { config, env }),
         }
     }
 
     async fn run(&self, call: &HookCall) -> Result<(), HookError> {
         let input = payload_aside(call, String::into_bytes).await?;
-        let process = Process::start(&self.config).map_err(|error| self.not_started(&error))?;
+        let process = Process::start(&self.config, &self.env);
+        let process = process.map_err(|error| self.not_started(&error))?;
         let (status, said) = process
             .finish(&input)
             .await
@@ -134,13 +151,21 @@ impl Hook for ExecHook {
     }
 }
 
-impl fmt::Debug for ExecConfig {
-    /// Without the arguments and the values of variables: they may be secrets.
+impl fmt::Debug for ExecHook {
+    /// Without the values of variables: they may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&OsString> = self.env.iter().map(|(name, _)| name).collect();
+        f.debug_struct("ExecHook")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ExecConfig {
+    /// Without the arguments: they may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecConfig")
             .field("program", &self.argv.first())
-            .field("env", &names)
+            .field("env", &self.env)
             .field("dir", &self.dir)
             .finish_non_exhaustive()
     }

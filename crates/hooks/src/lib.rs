@@ -4,6 +4,9 @@
 pub mod exec;
 pub mod git;
 pub mod payload;
+mod spec;
 mod text;
 mod time;
 pub mod webhook;
+
+pub use spec::HookSpec;

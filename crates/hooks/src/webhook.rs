@@ -35,20 +35,22 @@
 //! organisation's own authority is installed once for all its programs, and one that is
 //! withdrawn goes with the system's updates rather than with ours.
 
-mod address;
 mod answer;
 mod client;
 mod redirect;
 mod sign;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use memoird_core::config::{AsText, Environment, SecretRef, Span};
 use memoird_engine::{Answers, Hook, HookCall, HookError};
+use memoird_http::{TlsUnavailable, is_private_host, root_cause};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::payload::payload_aside;
@@ -57,23 +59,31 @@ use redirect::{redirect, shown};
 pub use sign::WebhookSecret;
 
 /// Where to send it, and how.
-#[derive(Clone)]
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct WebhookConfig {
     /// An `http` or `https` URL. A token in its query is never shown.
     pub url: String,
     /// Signs what is sent.
-    pub secret: Option<WebhookSecret>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretRef>,
     /// More headers. Their values are never shown.
-    pub headers: Vec<(String, String)>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// More headers, whose values are secrets.
+    #[serde(default)]
+    pub secret_headers: BTreeMap<String, SecretRef>,
     /// Also speak to addresses that are not of the public internet.
+    #[serde(default)]
     pub allow_private: bool,
-    /// For finding the address, connecting and TLS together;
-    /// [`CONNECT_TIMEOUT_DEFAULT`] is a good one.
+    /// For finding the address, connecting and TLS together.
+    #[serde(default = "connect_timeout", with = "AsText::<Span>")]
     pub connect_timeout: Duration,
 }
 
-/// How long connecting may take where nobody said otherwise.
-pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+fn connect_timeout() -> Duration {
+    Duration::from_secs(5)
+}
 
 /// A configuration that cannot work.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -111,15 +121,20 @@ pub enum WebhookError {
         /// Its name.
         name: String,
     },
+    /// One of its secrets is not there.
+    #[error("{key}: {problem}")]
+    SecretUnreadable {
+        /// The key that names it.
+        key: String,
+        /// Why not.
+        problem: String,
+    },
     /// It cannot be a key.
     #[error("the secret of the webhook is empty, or not base64 after whsec_")]
     SecretInvalid,
     /// The machine lacks something.
-    #[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
-    TlsUnavailable {
-        /// What the library says.
-        problem: String,
-    },
+    #[error(transparent)]
+    TlsUnavailable(#[from] TlsUnavailable),
 }
 
 /// Sends each call to a web service.
@@ -137,12 +152,61 @@ const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
+impl WebhookConfig {
+    /// This address, and for the rest the defaults.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            secret: None,
+            headers: BTreeMap::new(),
+            secret_headers: BTreeMap::new(),
+            allow_private: false,
+            connect_timeout: connect_timeout(),
+        }
+    }
+
+    fn secret(&self, environment: &dyn Environment) -> Result<Option<WebhookSecret>, WebhookError> {
+        let Some(place) = &self.secret else {
+            return Ok(None);
+        };
+        let text = place.read(environment);
+        let text = text.map_err(|problem| unreadable("secret", problem))?;
+        WebhookSecret::parse(&text).map(Some)
+    }
+
+    /// All headers that it names, with their values.
+    fn headers(
+        &self,
+        environment: &dyn Environment,
+    ) -> Result<Vec<(String, String)>, WebhookError> {
+        let headers = self.headers.clone();
+        let mut headers: Vec<(String, String)> = headers.into_iter().collect();
+        for (name, place) in &self.secret_headers {
+            let value = place.read(environment);
+            let value =
+                value.map_err(|problem| unreadable(&format!("secret_headers.{name}"), problem))?;
+            headers.push((name.clone(), value));
+        }
+        Ok(headers)
+    }
+}
+
+fn unreadable(key: &str, problem: String) -> WebhookError {
+    WebhookError::SecretUnreadable {
+        key: key.to_owned(),
+        problem,
+    }
+}
+
 impl WebhookHook {
-    /// Nothing is sent yet.
+    /// Reads the secrets that the configuration names. Nothing is sent yet.
     ///
     /// # Errors
     /// [`WebhookError`] for a configuration that cannot work.
-    pub fn new(config: WebhookConfig) -> Result<Self, WebhookError> {
+    pub fn new(
+        config: &WebhookConfig,
+        environment: &dyn Environment,
+    ) -> Result<Self, WebhookError> {
         let url = Url::parse(&config.url).map_err(|error| WebhookError::UrlInvalid {
             problem: error.to_string(),
         })?;
@@ -155,15 +219,17 @@ impl WebhookHook {
             return Err(WebhookError::CredentialsInUrl);
         }
         let host = url.host_str().unwrap_or_default();
-        if !config.allow_private && is_known_private(host) {
+        if !config.allow_private && is_private_host(host) {
             return Err(WebhookError::AddressPrivate {
                 host: host.to_owned(),
             });
         }
-        let client = client::build(&config, url.scheme() == "https")?;
+        let secret = config.secret(environment)?;
+        let headers = config.headers(environment)?;
+        let client = client::build(config, &headers, url.scheme() == "https")?;
         Ok(Self {
             url,
-            secret: config.secret,
+            secret,
             client,
         })
     }
@@ -226,7 +292,7 @@ impl fmt::Debug for WebhookHook {
 impl fmt::Debug for WebhookConfig {
     /// Without what may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&String> = self.headers.keys().collect();
         f.debug_struct("WebhookConfig")
             .field(
                 "url",
@@ -237,29 +303,15 @@ impl fmt::Debug for WebhookConfig {
             )
             .field("secret", &self.secret)
             .field("headers", &names)
+            .field("secret_headers", &self.secret_headers)
             .field("allow_private", &self.allow_private)
             .field("connect_timeout", &self.connect_timeout)
             .finish()
     }
 }
 
-/// True for hosts that need no look-up to be known as private: addresses, and the name
-/// that always means this machine (RFC 6761, section 6.3).
-fn is_known_private(host: &str) -> bool {
-    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return !address::is_public(address);
-    }
-    let name = host.trim_end_matches('.');
-    name == "localhost" || name.ends_with(".localhost")
-}
-
 fn unreachable(url: &Url, error: reqwest::Error) -> HookError {
-    let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    let cause = line(cause.to_string().as_bytes(), CHARS_MAX);
+    let cause = line(root_cause(error).as_bytes(), CHARS_MAX);
     HookError::later(format!("no answer from {}: {cause}", shown(url)))
 }
 
@@ -275,14 +327,8 @@ mod tests {
             "http://localhost:{}/a?token=b",
             listener.local_addr().unwrap().port()
         );
-        let config = WebhookConfig {
-            url: url.clone(),
-            secret: None,
-            headers: Vec::new(),
-            allow_private: false,
-            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
-        };
-        let client = client::build(&config, false).unwrap();
+        let config = WebhookConfig::new(&url);
+        let client = client::build(&config, &[], false).unwrap();
         let sent = tokio::select! {
             sent = client.post(&url).send() => sent,
             _ = listener.accept() => panic!("it came"),

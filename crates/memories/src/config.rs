@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use memoird_core::config::{AsText, Problems, Span};
+use serde::{Deserialize, Serialize};
+
 use crate::embedder::Embedder;
 use crate::rules::MemoryLimits;
 use crate::rules::consolidation::ConsolidationSettings;
@@ -10,31 +13,41 @@ use crate::rules::fusion::Fusion;
 use crate::rules::secrets::SecretPolicy;
 
 /// All of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct MemoriesConfig {
     /// What clients may keep and ask.
+    #[serde(skip)]
     pub limits: MemoryLimits,
     /// Hits of a recall that names no number.
     pub recall_limit: usize,
     /// Tokens that the block of memories may use of a window.
     pub window_tokens: u64,
     /// From which cosine on two memories say the same; only with an embedder.
+    #[serde(rename = "near_duplicate_cosine")]
     pub near_cosine: f32,
     /// How what was found by words and by meaning becomes one list.
+    #[serde(rename = "half_lives")]
     pub fusion: Fusion,
     /// What is done with secrets in what is to be remembered.
     pub secrets: SecretPolicy,
     /// What turns texts into vectors; `None`: recall is lexical only.
+    #[serde(skip)]
     pub embedder: Option<Arc<dyn Embedder>>,
     /// How long a recall waits for the vector of its query before it goes by words only.
+    #[serde(with = "AsText::<Span>")]
     pub query_wait: Duration,
     /// How long a lease of turns runs.
+    #[serde(rename = "extraction_lease", with = "AsText::<Span>")]
     pub lease: Duration,
     /// How often memories are consolidated; `None`: only on request.
+    #[serde(skip)]
     pub consolidation_interval: Option<Duration>,
     /// How they are consolidated.
+    #[serde(skip)]
     pub consolidation: ConsolidationSettings,
     /// How long a memory that has expired stays readable by its id.
+    #[serde(with = "AsText::<Span>")]
     pub expired_kept: Duration,
 }
 
@@ -54,5 +67,32 @@ impl Default for MemoriesConfig {
             consolidation: ConsolidationSettings::default(),
             expired_kept: Duration::from_secs(30 * 24 * 60 * 60),
         }
+    }
+}
+
+impl MemoriesConfig {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        let limits = &self.limits;
+        // A recall gives 100 of them in one answer, which clients have to accept.
+        let is_content = (1..=32 << 10).contains(&limits.content_bytes);
+        problems.unless(is_content, "content_bytes", "must be 1 to 32KiB");
+        problems.range("recall_limit", self.recall_limit as u64, 1..=100);
+        let is_cosine = self.near_cosine > 0.0 && self.near_cosine <= 1.0;
+        let range = "must be more than 0, and at most 1";
+        problems.unless(is_cosine, "near_duplicate_cosine", range);
+        problems.at_least_one("max_memories", limits.memories);
+        problems.at_least_one("window_tokens", self.window_tokens);
+        problems.at_least_one("recall_events", limits.recall_events);
+        problems.not_zero("extraction_lease", self.lease);
+        problems.not_zero("query_wait", self.query_wait);
+        let half_lives = &self.fusion.half_lives;
+        problems.within("half_lives", |problems| half_lives.check(problems));
+        problems.within("dream", |problems| {
+            self.consolidation.check(problems);
+            if let Some(interval) = self.consolidation_interval {
+                problems.not_zero("interval", interval);
+            }
+        });
     }
 }

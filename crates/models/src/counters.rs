@@ -1,66 +1,248 @@
-//! Counters that ask the provider how many tokens a request has. They answer soon or not at
-//! all: there is always an estimate to go on with.
+//! Counters that request the number of tokens of a request from its provider. They answer soon
+//! or fail: the caller has an estimate.
 
-mod anthropic;
 mod config;
-mod openai;
+mod tools;
 
-use std::collections::BTreeMap;
-
-use memoird_engine::{CountAsk, CountError};
-use serde_json::from_str;
+use memoird_core::formats::MessageFormat;
+use memoird_engine::{CountAsk, CountError, Counting, TokenCounter};
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use crate::http::{Fault, Provider, Question};
-pub use anthropic::AnthropicCounter;
-pub use config::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig};
-pub use openai::OpenAiCounter;
+use crate::error::ModelError;
+use crate::http::{self, ApiKey, Endpoint, Fault, Provider, Request};
+pub use config::{AnthropicCounterConfig, CountEndpoint, CounterSpec, OpenAiCounterConfig};
 
-/// Bytes of an answer. vLLM counts by writing all tokens down.
+/// Requests counts from Anthropic, OpenAI or vLLM. Chat completions have no endpoint that
+/// counts: OpenAI counts items of its Responses API, and vLLM has `/tokenize`.
+#[derive(Debug)]
+pub struct RemoteCounter {
+    provider: Provider,
+    name: String,
+    model: String,
+    api: Api,
+}
+
+/// The endpoint's API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Api {
+    /// Anthropic's `/v1/messages/count_tokens`, which is free, and has a rate limit of its
+    /// own.
+    Anthropic,
+    /// OpenAI's `/responses/input_tokens`.
+    Responses,
+    /// vLLM's `/tokenize`.
+    Tokenize,
+}
+
+/// The body of a request. It is as large as a window, so JSON is copied and not parsed.
+#[derive(Default, Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    system: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    instructions: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<Box<RawValue>>,
+}
+
+/// The answer. What it holds beside the number may be long.
+#[derive(Deserialize)]
+struct Count<'a> {
+    #[serde(borrow)]
+    input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    count: Option<&'a RawValue>,
+}
+
+/// Bytes of an answer. vLLM lists all tokens.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// An object whose values are given on or left alone: a request is as large as a window.
-type Object<'a> = BTreeMap<&'a str, Box<RawValue>>;
+impl RemoteCounter {
+    /// A model of Anthropic. Nothing is sent yet.
+    /// The key is what [`AnthropicCounterConfig::api_key`] names.
+    ///
+    /// # Errors
+    /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
+    /// [`ModelError::TlsUnavailable`].
+    pub fn anthropic(
+        config: &AnthropicCounterConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let endpoint = Endpoint {
+            what: "counts",
+            base: &http::above_v1(http::base(&config.base_url)?),
+            path: "/v1/messages/count_tokens",
+            headers: http::anthropic(api_key.as_ref()),
+            api_key,
+            tries: http::all_tries(1, config.timeout),
+        };
+        let model = config.model.clone().unwrap_or_default();
+        Ok(Self {
+            provider: Provider::new(endpoint)?,
+            name: format!("anthropic:{model}"),
+            model,
+            api: Api::Anthropic,
+        })
+    }
 
-/// Puts what is JSON already into a request.
-fn put<'a>(request: &mut Object<'a>, name: &'a str, json: &str) -> Result<(), Fault> {
-    let json = RawValue::from_string(json.to_owned());
-    let problem = || Fault::Refused {
-        problem: format!("{name} of the request is no JSON"),
-    };
-    request.insert(name, json.map_err(|_| problem())?);
-    Ok(())
+    /// A model of OpenAI or vLLM. Nothing is sent yet.
+    /// The key is what [`OpenAiCounterConfig::api_key`] names.
+    ///
+    /// # Errors
+    /// The same as [`RemoteCounter::anthropic`].
+    pub fn openai(
+        config: &OpenAiCounterConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let base = http::base(&config.base_url)?;
+        let api = openai_api(config.endpoint, &base);
+        let (base, path) = match api {
+            Api::Responses => (base, "/responses/input_tokens"),
+            _ => (http::above_v1(base), "/tokenize"),
+        };
+        let endpoint = Endpoint {
+            what: "counts",
+            base: &base,
+            path,
+            headers: http::bearer(api_key.as_ref()),
+            api_key,
+            tries: http::all_tries(1, config.timeout),
+        };
+        let model = config.model.clone().unwrap_or_default();
+        Ok(Self {
+            provider: Provider::new(endpoint)?,
+            name: format!("openai:{model}"),
+            model,
+            api,
+        })
+    }
+
+    async fn tokens(&self, ask: &CountAsk) -> Result<u64, Fault> {
+        let body = serde_json::to_string(&self.body(ask)?);
+        let request = Request {
+            body: body.map_err(|_| malformed("the request"))?,
+            private: &[ask.system.as_str(), &ask.tools_json, &ask.messages_json],
+            bytes_max: ANSWER_BYTES_MAX,
+        };
+        self.provider
+            .send(&request, |answer| self.read(answer))
+            .await
+    }
+
+    fn body<'a>(&'a self, ask: &'a CountAsk) -> Result<Body<'a>, Fault> {
+        let body = Body {
+            model: &self.model,
+            tools: self.tools(&ask.tools_json)?,
+            ..Body::default()
+        };
+        Ok(match self.api {
+            Api::Anthropic => Body {
+                system: &ask.system,
+                messages: Some(raw("messages", ask.messages_json.clone())?),
+                ..body
+            },
+            Api::Responses => Body {
+                instructions: &ask.system,
+                input: Some(raw("input", ask.messages_json.clone())?),
+                ..body
+            },
+            Api::Tokenize => Body {
+                messages: Some(raw("messages", messages(ask)?)?),
+                ..body
+            },
+        })
+    }
+
+    fn read(&self, answer: &[u8]) -> Result<u64, Fault> {
+        let answer: Option<Count> = serde_json::from_slice(answer).ok();
+        let (name, number) = match self.api {
+            Api::Tokenize => ("count", answer.and_then(|answer| answer.count)),
+            _ => (
+                "input_tokens",
+                answer.and_then(|answer| answer.input_tokens),
+            ),
+        };
+        let number = number.and_then(|number| serde_json::from_str(number.get()).ok());
+        number.ok_or_else(|| Fault::Strange {
+            problem: format!("the answer has no number named {name}; check base_url"),
+        })
+    }
+
+    /// The tools as this API takes them, whichever of OpenAI's two forms they have.
+    fn tools(&self, tools_json: &str) -> Result<Option<Box<RawValue>>, Fault> {
+        if tools_json.is_empty() {
+            return Ok(None);
+        }
+        let rewrite = match self.api {
+            Api::Anthropic => return raw("tools", tools_json.to_owned()).map(Some),
+            Api::Responses => tools::flat,
+            Api::Tokenize => tools::nested,
+        };
+        let tools: Vec<Value> =
+            serde_json::from_str(tools_json).map_err(|_| malformed("tools of the request"))?;
+        let tools: Value = tools.into_iter().map(rewrite).collect();
+        raw("tools", tools.to_string()).map(Some)
+    }
 }
 
-/// Puts a text into a request.
-fn put_text<'a>(request: &mut Object<'a>, name: &'a str, text: &str) -> Result<(), Fault> {
-    put(request, name, &serde_json::json!(text).to_string())
+impl TokenCounter for RemoteCounter {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn format(&self) -> MessageFormat {
+        match self.api {
+            Api::Anthropic => MessageFormat::Anthropic,
+            Api::Responses => MessageFormat::OpenAiResponses,
+            Api::Tokenize => MessageFormat::OpenAi,
+        }
+    }
+
+    fn count(&self, ask: CountAsk) -> Counting<'_> {
+        Box::pin(async move { Ok(self.tokens(&ask).await?) })
+    }
 }
 
-/// Asks with this request and reads the number of this name.
-async fn count(
-    provider: &Provider,
-    ask: &CountAsk,
-    request: &Object<'_>,
-    number: &'static str,
-) -> Result<u64, Fault> {
-    let body = serde_json::to_string(request);
-    let body = body.map_err(|_| Fault::Refused {
-        problem: "the request is no JSON".to_owned(),
-    })?;
-    let private = [ask.system.as_str(), &ask.tools_json, &ask.messages_json];
-    let question = Question {
-        body,
-        private: &private,
-        bytes_max: ANSWER_BYTES_MAX,
-    };
-    let read = |answer: &[u8]| {
-        let answer: Option<BTreeMap<String, &RawValue>> = serde_json::from_slice(answer).ok();
-        let found = answer.and_then(|answer| from_str(answer.get(number)?.get()).ok());
-        let problem = || format!("the answer has no number named {number}; check base_url");
-        found.ok_or_else(|| Fault::Strange { problem: problem() })
-    };
-    provider.ask(&question, read).await
+fn openai_api(endpoint: CountEndpoint, base: &Url) -> Api {
+    match endpoint {
+        CountEndpoint::Auto if http::is_openai(base) => Api::Responses,
+        CountEndpoint::ResponsesInputTokens => Api::Responses,
+        CountEndpoint::Auto | CountEndpoint::Tokenize => Api::Tokenize,
+    }
+}
+
+/// The messages, with the system prompt as the first of them.
+fn messages(ask: &CountAsk) -> Result<String, Fault> {
+    if ask.system.is_empty() {
+        return Ok(ask.messages_json.clone());
+    }
+    let messages: Vec<&RawValue> = serde_json::from_str(&ask.messages_json)
+        .map_err(|_| malformed("messages of the request"))?;
+    let system = json!({"role": "system", "content": ask.system}).to_string();
+    let messages = messages.iter().map(|message| message.get());
+    let messages: Vec<&str> = std::iter::once(system.as_str()).chain(messages).collect();
+    Ok(format!("[{}]", messages.join(",")))
+}
+
+/// Text that is JSON already.
+fn raw(name: &str, json: String) -> Result<Box<RawValue>, Fault> {
+    RawValue::from_string(json).map_err(|_| malformed(&format!("{name} of the request")))
+}
+
+fn malformed(what: &str) -> Fault {
+    Fault::Refused {
+        problem: format!("{what}: malformed JSON"),
+    }
 }
 
 impl From<Fault> for CountError {
@@ -71,5 +253,24 @@ impl From<Fault> for CountError {
         | Fault::TooLong { problem }
         | Fault::Refused { problem }) = fault;
         Self { problem }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_counts_where_depends_on_the_host() {
+        let at = |endpoint, url: &str| {
+            openai_api(endpoint, &http::base(url).expect(url)) == Api::Responses
+        };
+        assert!(at(CountEndpoint::Auto, "https://api.openai.com/v1"));
+        assert!(!at(CountEndpoint::Auto, "http://127.0.0.1:8000/v1"));
+        assert!(at(
+            CountEndpoint::ResponsesInputTokens,
+            "http://127.0.0.1:8000/v1"
+        ));
+        assert!(!at(CountEndpoint::Tokenize, "https://api.openai.com/v1"));
     }
 }

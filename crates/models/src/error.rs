@@ -3,11 +3,22 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::tokenizer::FILE_BYTES_MAX;
+/// Bytes of a `tokenizer.json`. The largest that are published have a third of it.
+pub(crate) const TOKENIZER_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// What can go wrong with models and their files.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
+    /// This program cannot read a tokenizer's file.
+    #[error(
+        "this memoird was built without tokenizer-json and cannot read {}; \
+         build it with --features tokenizer-json, or take another tokenizer",
+        path.display()
+    )]
+    TokenizerNotBuilt {
+        /// The file.
+        path: PathBuf,
+    },
     /// A tokenizer's file cannot be read.
     #[error("cannot read the tokenizer {}: {error}; check the path and its permissions", path.display())]
     TokenizerUnreadable {
@@ -18,7 +29,7 @@ pub enum ModelError {
     },
     /// A tokenizer's file is larger than any tokenizer's.
     #[error(
-        "the tokenizer {} has {bytes} bytes and may have {FILE_BYTES_MAX}; is it the model's tokenizer.json?",
+        "the tokenizer {} has {bytes} bytes and may have {TOKENIZER_BYTES_MAX}; is it the model's tokenizer.json?",
         path.display()
     )]
     TokenizerTooLarge {
@@ -54,12 +65,9 @@ pub enum ModelError {
     /// A key cannot be one.
     #[error("the api_key is empty, or has characters that no header can have")]
     ApiKeyInvalid,
-    /// The machine lacks something.
-    #[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
-    TlsUnavailable {
-        /// What the library says.
-        problem: String,
-    },
+    /// The machine cannot verify certificates.
+    #[error(transparent)]
+    TlsUnavailable(#[from] memoird_http::TlsUnavailable),
     /// This program cannot compute vectors itself.
     #[error(
         "this memoird was built without local-embedder and cannot use {}; \

@@ -1,7 +1,7 @@
-//! Asking a provider over HTTP: the one way that all clients of this crate share, with its
-//! time limits, tries, bounds and errors.
+//! The one way in which all clients of this crate send requests: with time limits, attempts,
+//! bounds and errors.
 
-mod client;
+mod base;
 mod key;
 mod problem;
 mod settings;
@@ -10,21 +10,25 @@ mod tries;
 use std::fmt;
 use std::time::Duration;
 
+use memoird_http::{ClientConfig, excerpt, root_cause};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
-use tokio::time::timeout;
 
 use crate::error::ModelError;
-pub(crate) use client::{above_v1, base, is_openai, shown, shown_base};
+pub(crate) use base::{above_v1, base, is_openai, shown};
 pub use key::ApiKey;
+#[cfg(test)]
+pub(crate) use key::Hunter2;
+pub(crate) use key::with_key;
 use problem::refusal;
 pub(crate) use problem::{Fault, refusal_inside};
+pub use settings::BaseUrl;
 pub(crate) use settings::{check, model, timeout_limit, tries_limit};
 pub(crate) use tries::{TimeLimit, Tries};
 
 /// One endpoint of a provider. It does not show its key.
 pub(crate) struct Provider {
-    /// Stands before every problem: what for, and where.
+    /// Prefix of every problem: what is requested, and where.
     name: String,
     url: Url,
     client: Client,
@@ -32,9 +36,9 @@ pub(crate) struct Provider {
     tries: Tries,
 }
 
-/// What a provider is made of.
-pub(crate) struct Site<'a> {
-    /// What is asked for there, such as `embeddings`.
+/// How an endpoint is reached.
+pub(crate) struct Endpoint<'a> {
+    /// What is requested there, such as `embeddings`.
     pub(crate) what: &'a str,
     /// From [`base`].
     pub(crate) base: &'a Url,
@@ -42,13 +46,13 @@ pub(crate) struct Site<'a> {
     pub(crate) path: &'a str,
     /// Sent with every request, the key's among them.
     pub(crate) headers: HeaderMap,
-    /// For looking whether the provider repeats it.
+    /// Removed from problems, where the provider repeats it.
     pub(crate) api_key: Option<ApiKey>,
     pub(crate) tries: Tries,
 }
 
-/// A question.
-pub(crate) struct Question<'a> {
+/// A request to an endpoint.
+pub(crate) struct Request<'a> {
     /// JSON.
     pub(crate) body: String,
     /// Texts in it that no problem may repeat.
@@ -57,61 +61,65 @@ pub(crate) struct Question<'a> {
     pub(crate) bytes_max: usize,
 }
 
-/// Of Anthropic's contract; not the newest of its models.
+/// The version of Anthropic's API, not of its models.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
-/// Bytes read of a refusal, and how long to wait for them.
+/// Bytes of a refusal that are read.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
-const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+/// Limit for name resolution, TCP and TLS together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Provider {
     /// Nothing is sent yet.
     ///
     /// # Errors
     /// [`ModelError::TlsUnavailable`].
-    pub(crate) fn new(site: Site<'_>) -> Result<Self, ModelError> {
-        let url = client::below(site.base, site.path);
-        let client = client::build(&url, site.headers)?;
-        let name = format!("{} of {}", site.what, shown(site.base));
+    pub(crate) fn new(endpoint: Endpoint<'_>) -> Result<Self, ModelError> {
+        let url = base::below(endpoint.base, endpoint.path);
+        let client = ClientConfig {
+            headers: endpoint.headers,
+            connect_timeout: CONNECT_TIMEOUT,
+            is_https: url.scheme() == "https",
+            // Many models run on the operator's own machines.
+            allow_private: true,
+        };
         Ok(Self {
-            name,
+            name: format!("{} of {}", endpoint.what, shown(endpoint.base)),
             url,
-            client,
-            api_key: site.api_key,
-            tries: site.tries,
+            client: client.build()?,
+            api_key: endpoint.api_key,
+            tries: endpoint.tries,
         })
     }
 
-    /// Asks, as often as allowed, and reads the answer.
+    /// Sends a request, as often as allowed, and reads the answer.
     ///
     /// # Errors
     /// [`Fault`], with the name of the provider before its problem.
-    pub(crate) async fn ask<T>(
+    pub(crate) async fn send<T>(
         &self,
-        question: &Question<'_>,
+        request: &Request<'_>,
         read: impl Fn(&[u8]) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let asked = self
+        let answer = self
             .tries
-            .make(|| async { read(&self.exchange(question).await?) })
+            .make(|| async { read(&self.exchange(request).await?) })
             .await;
-        asked.map_err(|fault| fault.map(|problem| format!("{}: {problem}", self.name)))
+        answer.map_err(|fault| fault.map(|problem| format!("{}: {problem}", self.name)))
     }
 
-    async fn exchange(&self, question: &Question<'_>) -> Result<Vec<u8>, Fault> {
-        let request = self
-            .client
-            .post(self.url.clone())
-            .body(question.body.clone());
-        let answer = request.send().await.map_err(broken)?;
+    async fn exchange(&self, request: &Request<'_>) -> Result<Vec<u8>, Fault> {
+        let post = self.client.post(self.url.clone());
+        let sent = post.body(request.body.clone()).send().await;
+        let answer = sent.map_err(broken)?;
         let status = answer.status();
         if status.is_success() {
-            return body(answer, question.bytes_max).await;
+            return body(answer, request.bytes_max).await;
         }
         let headers = answer.headers().clone();
-        let said = said(answer).await;
+        let excerpt = excerpt(answer, REFUSAL_BYTES_MAX).await;
         let key = self.api_key.as_ref().map(ApiKey::as_str);
-        let private = key.into_iter().chain(question.private.iter().copied());
-        Err(refusal(status, &headers, &said, &private))
+        let private = key.into_iter().chain(request.private.iter().copied());
+        Err(refusal(status, &headers, &excerpt, &private))
     }
 }
 
@@ -123,7 +131,15 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// The header of a key as most take it.
+/// Attempts that end together within a time limit.
+pub(crate) fn all_tries(max: u32, limit: Duration) -> Tries {
+    Tries {
+        max,
+        limit: TimeLimit::All(limit),
+    }
+}
+
+/// The header of a key for most providers.
 pub(crate) fn bearer(api_key: Option<&ApiKey>) -> HeaderMap {
     api_key
         .map(|key| (AUTHORIZATION, key.bearer()))
@@ -131,29 +147,13 @@ pub(crate) fn bearer(api_key: Option<&ApiKey>) -> HeaderMap {
         .collect()
 }
 
-/// The headers that Anthropic wants.
+/// The headers that Anthropic requires.
 pub(crate) fn anthropic(api_key: Option<&ApiKey>) -> HeaderMap {
     let key = api_key.map(|key| (HeaderName::from_static("x-api-key"), key.bare()));
     let version = HeaderValue::from_static(ANTHROPIC_VERSION);
     key.into_iter()
         .chain([(HeaderName::from_static("anthropic-version"), version)])
         .collect()
-}
-
-/// The beginning of what a refusal says.
-async fn said(mut answer: Response) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let read = async {
-        while bytes.len() < REFUSAL_BYTES_MAX {
-            let Ok(Some(chunk)) = answer.chunk().await else {
-                break;
-            };
-            let room = REFUSAL_BYTES_MAX - bytes.len();
-            bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        }
-    };
-    let _ = timeout(REFUSAL_PAUSE, read).await;
-    bytes
 }
 
 async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, Fault> {
@@ -168,15 +168,9 @@ async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, Fault> 
     Ok(bytes)
 }
 
-/// The network's own words, which know nothing of what was sent.
 fn broken(error: reqwest::Error) -> Fault {
-    let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
     Fault::Later {
-        problem: format!("no answer: {cause}"),
+        problem: format!("no answer: {}", root_cause(error)),
         after: None,
     }
 }

@@ -1,7 +1,8 @@
-//! What memoird asks of models, and what it takes from their files: tokenizers of models with
-//! open weights, embedders, summarizers and counters of tokens.
+//! Clients of model providers, and models that compute in this process: summarizers,
+//! embedders, token counters, and tokenizers of models with open weights.
 
 mod counters;
+mod embedders;
 mod error;
 mod extractive;
 mod http;
@@ -9,28 +10,54 @@ mod http;
 mod local;
 mod openai;
 mod summarizers;
+#[cfg(feature = "tokenizer-json")]
 mod tokenizer;
 mod vector;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use memoird_formats::tokens::Tokenizer;
 use memoird_memories::Embedder;
 
 pub use counters::{
-    AnthropicCounter, AnthropicCounterConfig, CountEndpoint, OpenAiCounter, OpenAiCounterConfig,
+    AnthropicCounterConfig, CountEndpoint, CounterSpec, OpenAiCounterConfig, RemoteCounter,
 };
+pub use embedders::{EmbedderSpec, LocalEmbedderConfig};
 pub use error::ModelError;
 pub use extractive::ExtractiveSummarizer;
-pub use http::ApiKey;
+pub use http::{ApiKey, BaseUrl};
 #[cfg(feature = "local-embedder")]
 pub use local::LocalEmbedder;
 pub use openai::{OpenAiEmbedder, OpenAiEmbedderConfig};
 pub use summarizers::{
-    AnthropicSummarizer, AnthropicSummarizerConfig, OpenAiSummarizer, OpenAiSummarizerConfig,
-    TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
+    AnthropicSummarizerConfig, OpenAiSummarizerConfig, RemoteSummarizer, SummarizerSpec,
+    TokenLimit, WebhookSummarizerConfig,
 };
+#[cfg(feature = "tokenizer-json")]
 pub use tokenizer::HfTokenizer;
+
+/// Reads a tokenizer from a `tokenizer.json`. It takes up to some seconds; do it where
+/// blocking is allowed.
+///
+/// # Errors
+/// [`ModelError`]; always [`ModelError::TokenizerNotBuilt`] without the feature
+/// `tokenizer-json`.
+#[cfg(feature = "tokenizer-json")]
+pub fn open_tokenizer(path: &Path) -> Result<Arc<dyn Tokenizer>, ModelError> {
+    Ok(Arc::new(HfTokenizer::from_file(path)?))
+}
+
+/// Fails, because this program was built without the feature `tokenizer-json`.
+///
+/// # Errors
+/// Always [`ModelError::TokenizerNotBuilt`].
+#[cfg(not(feature = "tokenizer-json"))]
+pub fn open_tokenizer(path: &Path) -> Result<Arc<dyn Tokenizer>, ModelError> {
+    Err(ModelError::TokenizerNotBuilt {
+        path: path.to_owned(),
+    })
+}
 
 /// Reads a model that computes in this process from its folder. It takes up to some
 /// seconds; do it where blocking is allowed.
@@ -43,7 +70,7 @@ pub fn open_local(dir: &Path) -> Result<Arc<dyn Embedder>, ModelError> {
     Ok(Arc::new(LocalEmbedder::open(dir)?))
 }
 
-/// Says that this program cannot: it was built without the feature `local-embedder`.
+/// Fails, because this program was built without the feature `local-embedder`.
 ///
 /// # Errors
 /// Always [`ModelError::LocalNotBuilt`].

@@ -13,15 +13,15 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Question, Site, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Endpoint, Fault, Provider, Request, TimeLimit, Tries};
 pub use config::OpenAiEmbedderConfig;
 use config::TEXT_BYTES_LEAST;
 
-/// Asks a provider for vectors.
+/// Requests vectors from a provider.
 ///
-/// A batch that the provider refuses is asked for again in halves, and a text that it
-/// refuses alone is cut to a quarter until 256 bytes are left: how many tokens a model
-/// reads, and how many texts a server takes, is nowhere to be asked.
+/// A batch that the provider refuses is sent again in halves, and a text that it refuses
+/// alone is cut to a quarter until 256 bytes are left: no API tells how many tokens a model
+/// reads, or how many texts a server takes.
 pub struct OpenAiEmbedder {
     provider: Provider,
     config: OpenAiEmbedderConfig,
@@ -36,26 +36,26 @@ struct Batch<'a> {
     text_bytes_max: usize,
 }
 
-/// A text that nobody refuses for what it says.
+/// A text that no content filter refuses.
 const HARMLESS: &str = "memory";
 /// Bytes of the digest that tells prefixes apart.
 const DIGEST_BYTES: usize = 4;
 
 impl OpenAiEmbedder {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet. The key is what [`OpenAiEmbedderConfig::api_key`] names.
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
     /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &OpenAiEmbedderConfig) -> Result<Self, ModelError> {
+    pub fn new(config: &OpenAiEmbedderConfig, api_key: Option<ApiKey>) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
-        let provider = Provider::new(Site {
+        let provider = Provider::new(Endpoint {
             what: "embeddings",
             base: &base,
             path: "/embeddings",
-            headers: http::bearer(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
+            headers: http::bearer(api_key.as_ref()),
+            api_key,
             tries: Tries {
                 max: config.tries_max,
                 limit: TimeLimit::Each(config.timeout),
@@ -112,7 +112,7 @@ impl OpenAiEmbedder {
             text_bytes_max: self.config.text_bytes_max,
         }];
         while let Some(batch) = waiting.pop() {
-            match self.ask(&batch).await {
+            match self.request(&batch).await {
                 Ok(vectors) => done.extend(vectors),
                 Err(Fault::Refused { problem } | Fault::TooLong { problem }) => {
                     match batch.smaller() {
@@ -126,15 +126,15 @@ impl OpenAiEmbedder {
         Ok(())
     }
 
-    /// Whether a text or the configuration is to blame: there are providers that answer
-    /// 400 for a wrong key or model, and then no memory is at fault.
+    /// Whether the text or the configuration is the cause: some providers answer 400 for a
+    /// wrong key or model.
     async fn blame(&self, problem: String) -> Fault {
         let texts = [HARMLESS.to_owned()];
         let batch = Batch {
             texts: &texts,
             text_bytes_max: TEXT_BYTES_LEAST,
         };
-        match self.ask(&batch).await {
+        match self.request(&batch).await {
             Ok(_) => Fault::Refused { problem },
             Err(Fault::Refused { .. } | Fault::TooLong { .. }) => Fault::Misconfigured {
                 problem: format!(
@@ -145,10 +145,10 @@ impl OpenAiEmbedder {
         }
     }
 
-    async fn ask(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, Fault> {
+    async fn request(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, Fault> {
         let private: Vec<&str> = batch.texts.iter().map(String::as_str).collect();
         let bytes_max = answer::bytes_max(batch.texts.len());
-        let question = Question {
+        let request = Request {
             body: self.body(batch),
             private: &private,
             bytes_max,
@@ -158,7 +158,7 @@ impl OpenAiEmbedder {
             self.check_dimensions(vectors.first().map_or(0, Vec::len))?;
             Ok(vectors)
         };
-        self.provider.ask(&question, read).await
+        self.provider.send(&request, read).await
     }
 
     fn body(&self, batch: &Batch) -> String {

@@ -1,71 +1,195 @@
-//! Summarizers that ask somebody else: Anthropic, any provider that speaks OpenAI's chat
-//! completions, or the bot's own service.
+//! Summarizers behind HTTP: Anthropic, any provider with OpenAI's chat completions, or the
+//! bot's own service.
 
 mod anthropic;
 mod config;
 mod openai;
 mod webhook;
 
+use std::fmt;
+use std::sync::Arc;
+
 use memoird_core::compaction::prompt;
-use memoird_engine::{SummarizeError, SummaryAsk};
+use memoird_engine::{Answer, Summaries, SummarizeError, Summarizer, SummaryAsk};
 use serde_json::Value;
 
-use crate::http::{self, Fault};
-pub use anthropic::AnthropicSummarizer;
+use crate::error::ModelError;
+use crate::http::{self, ApiKey, Endpoint, Fault, Provider, Request};
 pub use config::{
-    AnthropicSummarizerConfig, OpenAiSummarizerConfig, TokenLimit, WebhookSummarizerConfig,
+    AnthropicSummarizerConfig, OpenAiSummarizerConfig, SummarizerSpec, TokenLimit,
+    WebhookSummarizerConfig,
 };
-pub use openai::OpenAiSummarizer;
-pub use webhook::WebhookSummarizer;
 
-/// Bytes of an answer. A summary has a hundredth of it; the rest is for models that think
-/// aloud.
+/// Requests summaries from a provider or a service.
+#[derive(Debug)]
+pub struct RemoteSummarizer {
+    provider: Provider,
+    name: String,
+    input_tokens_max: u64,
+    protocol: Box<dyn Protocol>,
+}
+
+/// How a provider takes a request for a summary, and how it answers.
+trait Protocol: fmt::Debug + Send + Sync {
+    /// The body of the request. `prompt` holds all of `ask` for a model.
+    fn body(&self, ask: &SummaryAsk, prompt: &str) -> Value;
+
+    /// The answer in the body of a response.
+    fn read(&self, body: &[u8]) -> Result<Answer, Fault>;
+}
+
+/// Bytes of an answer. A summary has a hundredth of it; the rest is for models that write
+/// down their thoughts.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
-/// The prompt for a model.
-fn prompt(ask: &SummaryAsk) -> String {
-    prompt::prompt(&prompt::Ask {
-        previous: ask.previous.as_deref(),
-        pieces: &ask.pieces,
-        turns: &ask.turns,
-        notes: &ask.notes,
-        tokens_max: ask.tokens_max,
-    })
+impl RemoteSummarizer {
+    /// A model of Anthropic. Nothing is sent yet.
+    /// The key is what [`AnthropicSummarizerConfig::api_key`] names.
+    ///
+    /// # Errors
+    /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
+    /// [`ModelError::TlsUnavailable`].
+    pub fn anthropic(
+        config: &AnthropicSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let endpoint = Endpoint {
+            what: "summaries",
+            base: &http::above_v1(http::base(&config.base_url)?),
+            path: "/v1/messages",
+            headers: http::anthropic(api_key.as_ref()),
+            api_key,
+            tries: http::all_tries(config.tries_max, config.timeout),
+        };
+        Ok(Self {
+            provider: Provider::new(endpoint)?,
+            name: format!("anthropic:{}", config.model),
+            input_tokens_max: config.input_tokens_max,
+            protocol: Box::new(anthropic::Messages::new(config)),
+        })
+    }
+
+    /// A model of a provider with OpenAI's chat completions. Nothing is sent yet.
+    /// The key is what [`OpenAiSummarizerConfig::api_key`] names.
+    ///
+    /// # Errors
+    /// The same as [`RemoteSummarizer::anthropic`].
+    pub fn openai(
+        config: &OpenAiSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let base = http::base(&config.base_url)?;
+        let endpoint = Endpoint {
+            what: "summaries",
+            base: &base,
+            path: "/chat/completions",
+            headers: http::bearer(api_key.as_ref()),
+            api_key,
+            tries: http::all_tries(config.tries_max, config.timeout),
+        };
+        Ok(Self {
+            provider: Provider::new(endpoint)?,
+            name: format!("openai:{}", config.model),
+            input_tokens_max: config.input_tokens_max,
+            protocol: Box::new(openai::ChatCompletions::new(config, &base)),
+        })
+    }
+
+    /// The bot's own service. Nothing is sent yet.
+    /// The key is what [`WebhookSummarizerConfig::api_key`] names.
+    ///
+    /// # Errors
+    /// The same as [`RemoteSummarizer::anthropic`].
+    pub fn webhook(
+        config: &WebhookSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let endpoint = Endpoint {
+            what: "summaries",
+            base: &http::base(&config.url)?,
+            path: "",
+            headers: http::bearer(api_key.as_ref()),
+            api_key,
+            tries: http::all_tries(config.tries_max, config.timeout),
+        };
+        Ok(Self {
+            provider: Provider::new(endpoint)?,
+            name: "webhook".to_owned(),
+            input_tokens_max: config.input_tokens_max,
+            protocol: Box::new(webhook::Webhook),
+        })
+    }
+
+    async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
+        let prompt = prompt::prompt(&prompt::Ask {
+            previous: ask.previous.as_deref(),
+            pieces: &ask.pieces,
+            turns: &ask.turns,
+            notes: &ask.notes,
+            tokens_max: ask.tokens_max,
+        });
+        // No problem may repeat the prompt, or what it was made from.
+        let previous = ask.previous.iter().map(|summary| &*summary.text);
+        let turns = ask.turns.iter().map(|turn| turn.text.as_str());
+        let private: Vec<&str> = [&*prompt]
+            .into_iter()
+            .chain(previous)
+            .chain(turns)
+            .collect();
+        let request = Request {
+            body: self.protocol.body(ask, &prompt).to_string(),
+            private: &private,
+            bytes_max: ANSWER_BYTES_MAX,
+        };
+        let read = |body: &[u8]| self.protocol.read(body);
+        Ok(self.provider.send(&request, read).await?)
+    }
 }
 
-/// What no problem may repeat: the prompt, and what it was made from.
-fn private<'a>(ask: &'a SummaryAsk, prompt: &'a str) -> Vec<&'a str> {
-    let previous = ask.previous.iter().map(|summary| &*summary.text);
-    let turns = ask.turns.iter().map(|turn| turn.text.as_str());
-    std::iter::once(prompt)
-        .chain(previous)
-        .chain(turns)
-        .collect()
+impl Summarizer for RemoteSummarizer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input_tokens_max(&self) -> u64 {
+        self.input_tokens_max
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
+        Box::pin(async move { self.answer(&ask).await })
+    }
 }
 
-/// Tokens that a model may write: a quarter more than it is told. It does not count them as
-/// memoird does, and a summary that is cut off is worth nothing; one that is too long is
-/// still found out.
+/// Tokens that a model may write: a quarter more than the prompt allows. Models count
+/// differently, and a summary that is cut off is useless; one that is too long is refused
+/// later.
 fn reply_tokens(tokens_max: u64) -> u64 {
     tokens_max.saturating_add(tokens_max / 4)
 }
 
-/// An answer's fields. `whose` says who should answer so.
-fn fields(body: &[u8], whose: &str) -> Result<Value, Fault> {
+/// The JSON object of an answer. `api` is the one that `base_url` should have.
+fn object(body: &[u8], api: &str) -> Result<Value, Fault> {
     let answer = serde_json::from_slice::<Value>(body)
         .ok()
         .filter(Value::is_object);
-    let answer = answer.ok_or_else(|| strange("is no JSON object", whose))?;
+    let answer = answer.ok_or_else(|| unexpected("is no JSON object", api))?;
     match answer.get("error") {
         None | Some(Value::Null) => Ok(answer),
         Some(_) => Err(http::refusal_inside(body)),
     }
 }
 
-/// Not what the contract says.
-fn strange(what: &str, whose: &str) -> Fault {
+/// An answer that the API does not allow.
+fn unexpected(what: &str, api: &str) -> Fault {
     Fault::Strange {
-        problem: format!("the answer {what}; is base_url the one of {whose}?"),
+        problem: format!("the answer {what}; is base_url the one of {api}?"),
     }
 }
 

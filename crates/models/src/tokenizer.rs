@@ -9,10 +9,7 @@ use std::path::Path;
 use memoird_formats::model::Provider;
 use memoird_formats::tokens::{Estimate, Tokenizer};
 
-use crate::error::ModelError;
-
-/// The largest that are published take a third of it.
-pub(crate) const FILE_BYTES_MAX: u64 = 128 * 1024 * 1024;
+use crate::error::{ModelError, TOKENIZER_BYTES_MAX};
 
 /// Longer text is counted in pieces of so many bytes: the library keeps some hundred
 /// bytes for each token, and takes more than linear time for text without blanks.
@@ -55,14 +52,14 @@ impl HfTokenizer {
         };
         let file = File::open(path).map_err(unreadable)?;
         let bytes = file.metadata().map_err(unreadable)?.len();
-        if bytes > FILE_BYTES_MAX {
+        if bytes > TOKENIZER_BYTES_MAX {
             return Err(ModelError::TokenizerTooLarge {
                 path: path.to_owned(),
                 bytes,
             });
         }
         let mut content = Vec::new();
-        file.take(FILE_BYTES_MAX)
+        file.take(TOKENIZER_BYTES_MAX)
             .read_to_end(&mut content)
             .map_err(unreadable)?;
         Self::read(&content, &path.display().to_string())

@@ -33,3 +33,17 @@ pub mod spliced {
 
 /// The contract's encoded `FileDescriptorSet`, for server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The contract's package: what the full names of its messages begin with.
+pub const PACKAGE: &str = "memoird.v1";
+
+/// The contract's descriptors, read once.
+#[cfg(feature = "reflection")]
+pub static DESCRIPTOR_POOL: std::sync::LazyLock<prost_reflect::DescriptorPool> =
+    std::sync::LazyLock::new(|| {
+        prost_reflect::DescriptorPool::decode(DESCRIPTORS)
+            .expect("the descriptors are made when this crate is built")
+    });
+
+#[cfg(feature = "reflection")]
+pub use prost_reflect;

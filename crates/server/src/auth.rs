@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{Engine, Tenant};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
 /// What a key may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
     /// Calls the services of bots, for its tenant.
+    #[default]
     Bot,
     /// That, and AdminService, which sees every tenant.
     Admin,

@@ -295,22 +295,18 @@ const BY_TENANT: [ByTenant; 16] = [
 
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
         let stats = self.engine.stats();
         for (name, help, read, kind) in BY_TENANT {
-            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for tenant in &stats.tenants {
-                let labels = [("tenant", tenant.id.as_str())];
-                let metric = family.encode_family(&labels)?;
-                match kind {
-                    MetricType::Counter => ConstCounter::new(read(tenant)).encode(metric)?,
-                    _ => ConstGauge::new(i64::try_from(read(tenant)).unwrap_or(i64::MAX))
-                        .encode(metric)?,
-                }
-            }
+            let values = stats
+                .tenants
+                .iter()
+                .map(|tenant| ([label(tenant)], read(tenant)));
+            family(encoder, kind, name, help, values)?;
         }
-        compactions::encode(&mut encoder, &stats.tenants, self.engine.summarizer_state())?;
+        compactions::encode(encoder, &stats.tenants, self.engine.summarizer_state())?;
         let tenants = stats.tenants.iter().map(|tenant| &tenant.id);
-        memories::encode(&mut encoder, &self.memories, tenants)?;
+        memories::encode(encoder, &self.memories, tenants)?;
         let counts = [
             ("commits", "Journal transactions", stats.commits),
             ("commit_sets", "Change sets in them", stats.commit_sets),
@@ -324,25 +320,24 @@ impl Collector for Sources {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)?;
         }
-        self.encode_by_name(&mut encoder)?;
-        self.encode_hooks(&mut encoder)?;
-        let help = "Streams of WatchEvents";
-        let metric = encoder.encode_descriptor("events_watchers", help, None, MetricType::Gauge)?;
-        ConstGauge::new(i64::try_from(self.watching.count()).unwrap_or(i64::MAX)).encode(metric)?;
+        self.encode_by_name(encoder)?;
+        self.encode_hooks(encoder)?;
+        gauge(
+            encoder,
+            "events_watchers",
+            "Streams of WatchEvents",
+            self.watching.count() as u64,
+        )?;
         let counts = &self.reloader.counts;
+        let outcomes = [("applied", &counts.applied), ("refused", &counts.refused)];
+        let outcomes = outcomes
+            .map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed)));
         let help = "How often the configuration was read again";
-        let mut family = encoder.encode_descriptor("reloads", help, None, MetricType::Counter)?;
-        for (outcome, count) in [("applied", &counts.applied), ("refused", &counts.refused)] {
-            let labels = [("outcome", outcome)];
-            let metric = family.encode_family(&labels)?;
-            ConstCounter::new(count.load(Ordering::Relaxed)).encode(metric)?;
-        }
+        family(encoder, MetricType::Counter, "reloads", help, outcomes)?;
         let usage = process::usage();
         let metric = encoder.encode_descriptor("cpu_seconds", "CPU", None, MetricType::Counter)?;
         ConstCounter::new(usage.cpu_seconds).encode(metric)?;
-        let metric =
-            encoder.encode_descriptor("rss_bytes", "Resident memory", None, MetricType::Gauge)?;
-        ConstGauge::new(i64::try_from(usage.rss_bytes).unwrap_or(i64::MAX)).encode(metric)
+        gauge(encoder, "rss_bytes", "Resident memory", usage.rss_bytes)
     }
 }
 
@@ -350,57 +345,94 @@ impl Sources {
     /// As they were counted for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (counts, names) = (self.engine.last_delivery_counts(), self.engine.hook_names());
-        let pending = (
-            "hooks_pending",
-            "Hook deliveries that are owed",
-            DeliveryState::Pending,
-        );
-        let dead = (
-            "hooks_dead",
-            "Hook deliveries that were given up",
-            DeliveryState::Dead,
-        );
-        for (name, help, state) in [pending, dead] {
-            let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-            for hook in &names {
-                sums.insert(hook.as_str(), 0);
-            }
+        let states = [
+            (
+                "hooks_pending",
+                "Hook deliveries that are owed",
+                DeliveryState::Pending,
+            ),
+            (
+                "hooks_dead",
+                "Hook deliveries that were given up",
+                DeliveryState::Dead,
+            ),
+        ];
+        for (name, help, state) in states {
+            let mut sums: BTreeMap<&str, u64> =
+                names.iter().map(|hook| (hook.as_str(), 0)).collect();
             for of_hook in counts.iter().filter(|of_hook| of_hook.state == state) {
                 *sums.entry(of_hook.hook.as_str()).or_default() += of_hook.count;
             }
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (hook, count) in sums {
-                let labels = [("hook", hook)];
-                let metric = family.encode_family(&labels)?;
-                ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(metric)?;
-            }
+            let sums = sums.into_iter().map(|(hook, sum)| ([("hook", hook)], sum));
+            family(encoder, MetricType::Gauge, name, help, sums)?;
         }
         Ok(())
     }
 
     fn encode_by_name(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Calls that failed";
-        let mut family =
-            encoder.encode_descriptor("call_failures", help, None, MetricType::Counter)?;
-        for method in &*self.calls.methods {
-            let labels = [("method", method.name)];
+        let counter = MetricType::Counter;
+        let methods = self.calls.methods.iter().map(|method| {
             let failures = method.failures.load(Ordering::Relaxed);
-            ConstCounter::new(failures).encode(family.encode_family(&labels)?)?;
-        }
+            ([("method", method.name)], failures)
+        });
+        family(
+            encoder,
+            counter,
+            "call_failures",
+            "Calls that failed",
+            methods,
+        )?;
+        let workers = self.engine.workers();
+        let failures = workers
+            .iter()
+            .map(|worker| ([("worker", worker.name)], worker.failures()));
         let help = "Background steps that failed";
-        let mut family =
-            encoder.encode_descriptor("worker_failures", help, None, MetricType::Counter)?;
-        for worker in self.engine.workers() {
-            let labels = [("worker", worker.name)];
-            ConstCounter::new(worker.failures()).encode(family.encode_family(&labels)?)?;
-        }
-        let help = "Background steps done";
-        let mut family =
-            encoder.encode_descriptor("worker_steps", help, None, MetricType::Counter)?;
-        for worker in self.engine.workers() {
-            let labels = [("worker", worker.name)];
-            ConstCounter::new(worker.steps()).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+        family(encoder, counter, "worker_failures", help, failures)?;
+        let steps = workers
+            .iter()
+            .map(|worker| ([("worker", worker.name)], worker.steps()));
+        family(
+            encoder,
+            counter,
+            "worker_steps",
+            "Background steps done",
+            steps,
+        )
     }
+}
+
+/// A label with its value.
+type Label<'a> = (&'a str, &'a str);
+
+fn label(tenant: &TenantSnapshot) -> Label<'_> {
+    ("tenant", tenant.id.as_str())
+}
+
+/// Writes a metric that has labels: its values, each with its own.
+fn family<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    kind: MetricType,
+    name: &str,
+    help: &str,
+    values: impl IntoIterator<Item = ([Label<'a>; N], u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in values {
+        let metric = family.encode_family(&labels)?;
+        match kind {
+            MetricType::Counter => ConstCounter::new(value).encode(metric)?,
+            _ => ConstGauge::new(signed(value)).encode(metric)?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes a metric that goes up and down and has no labels.
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    ConstGauge::new(signed(value)).encode(metric)
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

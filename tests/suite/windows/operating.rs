@@ -121,12 +121,3 @@ async fn the_command_says_what_is_wrong_with_its_arguments() {
     let keyed = Daemon::with(plain().two_tenants("", "")).await;
     fails(&ask_as(&keyed, &["window", "a"], "").await, 77, "NO_KEY");
 }
-
-#[tokio::test]
-async fn the_bench_says_which_mixes_there_are() {
-    for mix in ["context:append", "append:context=0:0", "9"] {
-        fails(&run(&["bench", "--mix", mix], &[]).await, 2, "--mix");
-    }
-    let typed = run(&["--addr", "127.0.0.1:1", "bench", "context"], &[]).await;
-    fails(&typed, 2, "leave --addr out");
-}

@@ -64,8 +64,8 @@ impl CompactionStatus {
         match self.opened {
             None => BreakerView::Closed,
             Some((since, seq)) => {
-                let is_over = last_seq >= seq.saturating_add(policy.open_turns)
-                    || now.since(since) >= policy.open_ms;
+                let is_over = last_seq >= seq.saturating_add(policy.breaker.open_turns)
+                    || now.since(since) >= policy.breaker.open_ms;
                 if is_over {
                     BreakerView::HalfOpen
                 } else {
@@ -87,7 +87,7 @@ impl CompactionStatus {
         let mut text = format!("{}: {}", failure.reason, failure.problem);
         text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
         self.last_error = text.into();
-        if self.failures >= policy.failures_max.max(1) {
+        if self.failures >= policy.breaker.failures_max.max(1) {
             self.opened = Some((now, last_seq));
         }
     }

@@ -160,7 +160,7 @@ impl Commands {
         let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
         let prompt_tokens = prompts.await?;
         Ok(Plan {
-            policy: request.policy.unwrap_or(config.context.settings.policy),
+            policy: request.policy.unwrap_or(config.context.settings.policy()),
             settings: compaction::window_settings(&config),
             soft: compaction::soft_mark(&config),
             calibration: tenant.calibration(&model.profile.name),
@@ -307,7 +307,7 @@ impl Plan {
             settings: &self.settings,
             limits,
             scale: self.model.scale_id,
-            overheads: self.model.overheads,
+            overheads: self.model.overheads(),
             weigh,
             codec: Codec {
                 open: encoding::open,

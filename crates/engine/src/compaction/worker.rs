@@ -52,8 +52,8 @@ impl CompactionWorker {
 
     fn start(&mut self) {
         let config = self.compaction.config();
-        while self.tasks.len() < config.concurrency.get() {
-            let tenant_max = config.tenant_concurrency.get();
+        while self.tasks.len() < config.concurrency {
+            let tenant_max = config.tenant_concurrency;
             let Some(request) = self.compaction.queue().take(&self.running, tenant_max) else {
                 return;
             };

@@ -18,8 +18,8 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-use super::ExecConfig;
 use super::excerpt::Excerpt;
+use super::{ExecConfig, Variable};
 
 /// How long the pipes of a program that ended may stay open in other hands.
 const PIPES_PAUSE: Duration = Duration::from_secs(1);
@@ -40,14 +40,14 @@ struct Pipes {
 }
 
 impl Process {
-    pub(super) fn start(config: &ExecConfig) -> io::Result<Self> {
+    pub(super) fn start(config: &ExecConfig, env: &[Variable]) -> io::Result<Self> {
         let (program, arguments) = config
             .argv
             .split_first()
             .ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
         command.args(arguments).env_clear();
-        command.envs(config.env.iter().map(|(name, value)| (name, value)));
+        command.envs(env.iter().map(|(name, value)| (name, value)));
         if let Some(dir) = &config.dir {
             command.current_dir(dir);
         }

@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memoird_core::config::{AsText, Span};
+use serde::{Deserialize, Serialize};
+
 /// Where and how checkpoints are committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct GitConfig {
     /// The folder that holds a repository for each tenant.
     pub dir: PathBuf,
@@ -21,6 +25,7 @@ pub struct GitConfig {
     pub batch_max: usize,
     /// How long a session that ended may wait for others to share a commit with: a commit
     /// costs as much as the list of its day's files is long.
+    #[serde(with = "AsText::<Span>")]
     pub batch_wait: Duration,
 }
 

@@ -1,10 +1,11 @@
 //! Where a conversation may be sent on to, and how a URL is shown.
 
 use memoird_engine::HookError;
+use memoird_http::status_text;
 use reqwest::header::LOCATION;
 use reqwest::{Response, StatusCode, Url};
 
-use super::{CHARS_MAX, answer};
+use super::CHARS_MAX;
 use crate::text::line;
 
 /// Where an answer sends us on, if that is where the request may go.
@@ -22,7 +23,7 @@ pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, Hoo
     if !is_redirect {
         return Ok(None);
     }
-    let title = answer::title(status);
+    let title = status_text(status);
     let location = answer
         .headers()
         .get(LOCATION)

@@ -1,6 +1,5 @@
 //! What a program gets, and what its end means.
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use memoird_engine::{Again, HookCall, HookError};
@@ -8,7 +7,13 @@ use memoird_hooks::exec::{ExecConfig, ExecError, ExecHook};
 use memoird_hooks::payload::payload;
 use tempfile::tempdir;
 
-use crate::kit::{call, deliver, large_call, read};
+use crate::kit::{Variables, call, deliver, large_call, read};
+
+const ENVIRONMENT: Variables = Variables(&[
+    ("PATH", "/usr/bin:/bin"),
+    ("TOKEN", "s=1 \n2"),
+    ("OTHER", "not for the program"),
+]);
 
 /// A hook that runs a shell script in a directory.
 pub(crate) fn script(script: &str, dir: &Path) -> ExecHook {
@@ -16,13 +21,13 @@ pub(crate) fn script(script: &str, dir: &Path) -> ExecHook {
 }
 
 pub(crate) fn hook(argv: &[&str], dir: &Path) -> ExecHook {
-    ExecHook::new(config(argv, dir)).expect("a good configuration")
+    ExecHook::new(config(argv, dir), &ENVIRONMENT).expect("a good configuration")
 }
 
 fn config(argv: &[&str], dir: &Path) -> ExecConfig {
     ExecConfig {
         argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
-        env: vec![(OsString::from("PATH"), OsString::from("/usr/bin:/bin"))],
+        env: vec!["PATH".to_owned(), "UNSET".to_owned()],
         dir: Some(dir.to_owned()),
     }
 }
@@ -76,10 +81,8 @@ async fn a_program_need_not_read_its_input() {
 async fn a_program_sees_the_allowed_variables_and_no_others() {
     let dir = tempdir().unwrap();
     let mut config = config(&["dd", "if=/proc/self/environ", "of=seen"], dir.path());
-    config
-        .env
-        .push((OsString::from("TOKEN"), OsString::from("s=1 \n2")));
-    let hook = ExecHook::new(config).unwrap();
+    config.env.push("TOKEN".to_owned());
+    let hook = ExecHook::new(config, &ENVIRONMENT).unwrap();
     assert_eq!(deliver(&hook, call()).await, Ok(()));
     assert_eq!(
         read(dir.path().join("seen")),
@@ -185,8 +188,15 @@ async fn a_repetition_has_the_same_delivery_and_the_next_attempt() {
 fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
     let new = |argv: &[&str], name: &str| {
         let mut config = config(argv, Path::new("."));
-        config.env.push((name.into(), "hunter2".into()));
-        ExecHook::new(config)
+        config.env.push(name.to_owned());
+        const SECRETS: Variables = Variables(&[
+            ("A", "hunter2"),
+            ("", "hunter2"),
+            ("A=B", "hunter2"),
+            ("A\0", "hunter2"),
+            ("TOKEN", "hunter2"),
+        ]);
+        ExecHook::new(config, &SECRETS)
     };
     assert_eq!(new(&[], "A").unwrap_err(), ExecError::ArgvEmpty);
     assert_eq!(new(&[""], "A").unwrap_err(), ExecError::ArgvEmpty);

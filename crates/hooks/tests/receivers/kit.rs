@@ -1,10 +1,13 @@
 //! What the tests share: calls to deliver, deadlines, processes that are looked for.
 
+use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
+use memoird_core::config::{Environment, SecretRef};
 use memoird_core::ids::{DeliveryId, Generation, HookName, SessionId, Subject, TenantId};
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
@@ -107,4 +110,26 @@ pub(crate) fn is_alive(pid: &str) -> bool {
         .next()
         .and_then(|rest| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// An environment of these variables, without files.
+pub(crate) struct Variables(pub(crate) &'static [(&'static str, &'static str)]);
+
+impl Environment for Variables {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        let found = self.0.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| OsString::from(value))
+    }
+
+    fn file(&self, _: &Path) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+/// A secret in this variable.
+pub(crate) fn variable(name: &str) -> SecretRef {
+    SecretRef {
+        env: Some(name.to_owned()),
+        file: None,
+    }
 }

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use memoird_engine::{Again, HookError};
-use memoird_hooks::webhook::WebhookHook;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::kit::call;
 use crate::service::Service;
-use crate::webhook::{config, exchange};
+use crate::webhook::{config, exchange, new};
 
 const CERTIFICATE: &[u8] = include_bytes!("certificates/service.der");
 const KEY: &[u8] = include_bytes!("certificates/service.key.der");
@@ -38,7 +37,7 @@ fn acceptor() -> TlsAcceptor {
 async fn delivered() -> Result<(), HookError> {
     let service = Service::bind().await;
     let url = format!("https://127.0.0.1:{}/hook", service.port());
-    let hook = WebhookHook::new(config(url)).expect("certificates of the system");
+    let hook = new(&config(url)).expect("certificates of the system");
     let (answer, ()) = exchange(&hook, call(), async {
         let stream = service.accept().await;
         let Ok(mut stream) = acceptor().accept(stream).await else {

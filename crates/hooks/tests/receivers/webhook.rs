@@ -7,25 +7,30 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use memoird_engine::{Again, HookCall, HookError};
 use memoird_hooks::payload::payload;
-use memoird_hooks::webhook::{WebhookConfig, WebhookError, WebhookHook, WebhookSecret};
+use memoird_hooks::webhook::{WebhookConfig, WebhookError, WebhookHook};
 use sha2::Sha256;
 
-use crate::kit::{AT_SECONDS, call, deliver, in_time, large_call};
+use crate::kit::{AT_SECONDS, Variables, call, deliver, in_time, large_call, variable};
 use crate::service::{Request, Service};
 
 /// A webhook that may speak to this machine.
 pub(crate) fn config(url: impl Into<String>) -> WebhookConfig {
     WebhookConfig {
-        url: url.into(),
-        secret: None,
-        headers: Vec::new(),
         allow_private: true,
         connect_timeout: Duration::from_secs(30),
+        ..WebhookConfig::new(url)
     }
 }
 
+pub(crate) fn new(config: &WebhookConfig) -> Result<WebhookHook, WebhookError> {
+    WebhookHook::new(
+        config,
+        &Variables(&[("SESAME", "open sesame"), ("TOKEN", "hunter2")]),
+    )
+}
+
 pub(crate) fn hook(url: impl Into<String>) -> WebhookHook {
-    WebhookHook::new(config(url)).expect("a good configuration")
+    new(&config(url)).expect("a good configuration")
 }
 
 /// One delivery and what the service does meanwhile.
@@ -51,11 +56,11 @@ async fn refused(status: &str, more: &str, body: &str) -> HookError {
 async fn a_service_gets_the_payload_with_its_headers() {
     let service = Service::bind().await;
     let headers = [("Authorization", "Bearer t"), ("X-Team", "blue")];
-    let hook = WebhookHook::new(WebhookConfig {
-        secret: Some(WebhookSecret::parse("open sesame").unwrap()),
+    let hook = new(&WebhookConfig {
+        secret: Some(variable("SESAME")),
         headers: headers
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .to_vec(),
+            .into(),
         ..config(service.url("/hook?token=1"))
     });
     let (answer, got) = exchange(
@@ -234,7 +239,7 @@ async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_not_followed() 
 
 #[test]
 fn a_configuration_that_cannot_work_is_refused() {
-    let new = |url: &str| WebhookHook::new(config(url)).map(|_| ());
+    let new = |url: &str| new(&config(url)).map(|_| ());
     assert!(matches!(
         new("not a url"),
         Err(WebhookError::UrlInvalid { .. })
@@ -253,8 +258,8 @@ fn a_configuration_that_cannot_work_is_refused() {
     );
     assert_eq!(new("http://127.0.0.1:1/"), Ok(()));
     let with = |name: &str, value: &str| {
-        let headers = vec![(name.to_owned(), value.to_owned())];
-        WebhookHook::new(WebhookConfig {
+        let headers = [(name.to_owned(), value.to_owned())].into();
+        super::webhook::new(&WebhookConfig {
             headers,
             ..config("http://a.example")
         })
@@ -299,28 +304,29 @@ fn a_private_address_in_the_url_is_refused_unless_it_is_meant() {
             allow_private: false,
             ..open.clone()
         };
-        let refused = WebhookHook::new(closed).expect_err(host);
+        let refused = new(&closed).expect_err(host);
         assert!(
             matches!(refused, WebhookError::AddressPrivate { .. }),
             "{host}: {refused}"
         );
-        WebhookHook::new(open).expect(host);
+        new(&open).expect(host);
     }
     let public = WebhookConfig {
         allow_private: false,
         ..config("http://a.example/")
     };
-    WebhookHook::new(public).expect("a name is looked up later");
+    new(&public).expect("a name is looked up later");
 }
 
 #[test]
 fn secrets_are_not_shown() {
     let config = WebhookConfig {
-        secret: Some(WebhookSecret::parse("hunter2").unwrap()),
-        headers: vec![("authorization".to_owned(), "hunter2".to_owned())],
+        secret: Some(variable("TOKEN")),
+        headers: [("authorization".to_owned(), "hunter2".to_owned())].into(),
+        secret_headers: [("x-token".to_owned(), variable("TOKEN"))].into(),
         ..config("https://a.example/hook?token=hunter2")
     };
-    let shown = format!("{config:?} {:?}", WebhookHook::new(config.clone()).unwrap());
+    let shown = format!("{config:?} {:?}", new(&config).unwrap());
     assert!(
         shown.contains("a.example/hook") && !shown.contains("hunter2"),
         "{shown}"

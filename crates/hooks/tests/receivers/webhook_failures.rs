@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use memoird_engine::{Again, Hook, HookError};
-use memoird_hooks::webhook::{WebhookConfig, WebhookHook};
+use memoird_hooks::webhook::WebhookConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::kit::{call, deliver, in_time, large_call};
 use crate::service::Service;
-use crate::webhook::{config, exchange, hook};
+use crate::webhook::{config, exchange, hook, new};
 
 /// A delivery to a service that says this and closes.
 async fn after(raw: &str) -> Result<(), HookError> {
@@ -153,7 +153,7 @@ async fn a_service_that_is_not_there_is_asked_again() {
 #[tokio::test]
 async fn a_service_that_hangs_in_the_handshake_is_given_up_in_time() {
     let service = Service::bind().await;
-    let hook = WebhookHook::new(WebhookConfig {
+    let hook = new(&WebhookConfig {
         connect_timeout: Duration::from_millis(50),
         ..config(format!("https://127.0.0.1:{}/", service.port()))
     });

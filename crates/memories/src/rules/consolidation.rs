@@ -7,7 +7,12 @@ mod score;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::{MemoryKind, Pin};
+use memoird_core::config::{AsText, Days, Problems, Unit};
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 
@@ -43,22 +48,30 @@ pub struct Evidence {
 }
 
 /// What a sweep asks for and allows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ConsolidationSettings {
     /// Recalls, at least.
+    #[serde(rename = "min_recalls")]
     pub recalls_min: u64,
     /// Different queries, at least.
+    #[serde(rename = "min_queries")]
     pub queries_min: u64,
     /// Different days, at least.
+    #[serde(rename = "min_days")]
     pub days_min: u64,
     /// The score, at least; from 0 to 1.
+    #[serde(rename = "min_score")]
     pub score_min: f64,
     /// Promotions of one sweep.
+    #[serde(rename = "max_promotions")]
     pub promotions_max: usize,
     /// Days without a recall after which a sweep takes its pin away. At least 1.
+    #[serde(rename = "unpin_after", with = "AsText::<Days>")]
     pub unpin_after_days: u64,
     /// Days without use after which a memory is deleted, by kind in the order of
     /// [`MemoryKind::ALL`]; `None`: never. At least 1.
+    #[serde(rename = "retention", with = "retention")]
     pub retention_days: [Option<u64>; 4],
 }
 
@@ -159,6 +172,47 @@ impl Default for ConsolidationSettings {
             unpin_after_days: 60,
             retention_days: [None; 4],
         }
+    }
+}
+
+impl ConsolidationSettings {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        problems.at_least_one("min_recalls", self.recalls_min);
+        problems.at_least_one("min_queries", self.queries_min);
+        problems.at_least_one("min_days", self.days_min);
+        let is_score = (0.0..=1.0).contains(&self.score_min);
+        problems.unless(is_score, "min_score", "must be 0 to 1");
+        let more = "must be more than zero";
+        problems.unless(self.unpin_after_days > 0, "unpin_after", more);
+        for (kind, days) in MemoryKind::ALL.into_iter().zip(self.retention_days) {
+            let key = format!("retention.{}", kind.as_str());
+            problems.unless(days != Some(0), &key, more);
+        }
+    }
+}
+
+/// Days by kind are written as a mapping such as `{ project: 365d }`.
+mod retention {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(
+        days: &[Option<u64>; 4],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let days = MemoryKind::ALL.into_iter().zip(days);
+        serializer
+            .collect_map(days.filter_map(|(kind, days)| Some((kind, Days::format(days.as_ref()?)))))
+    }
+
+    #[derive(Deserialize)]
+    struct Kept(#[serde(with = "AsText::<Days>")] u64);
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<[Option<u64>; 4], D::Error> {
+        let by_kind = BTreeMap::<MemoryKind, Kept>::deserialize(deserializer)?;
+        Ok(MemoryKind::ALL.map(|kind| by_kind.get(&kind).map(|kept| kept.0)))
     }
 }
 

@@ -4,7 +4,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use memoird_core::config::{AsText, Days, Problems};
 use memoird_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::MemoryKind;
 
@@ -65,20 +67,26 @@ pub struct Standing {
 }
 
 /// In how many days half of what age can take is gone.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct HalfLives {
     /// Of [`MemoryKind::User`].
+    #[serde(rename = "user", with = "AsText::<Days>")]
     pub user_days: f64,
     /// Of [`MemoryKind::Feedback`].
+    #[serde(rename = "feedback", with = "AsText::<Days>")]
     pub feedback_days: f64,
     /// Of [`MemoryKind::Project`].
+    #[serde(rename = "project", with = "AsText::<Days>")]
     pub project_days: f64,
     /// Of [`MemoryKind::Reference`].
+    #[serde(rename = "reference", with = "AsText::<Days>")]
     pub reference_days: f64,
 }
 
-/// How lists become one.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How lists become one. Of this an operator decides the half-lives only.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(from = "HalfLives", into = "HalfLives")]
 pub struct Fusion {
     /// So many of the best of a list count.
     pub depth: usize,
@@ -121,7 +129,30 @@ impl Default for Fusion {
     }
 }
 
+impl From<HalfLives> for Fusion {
+    fn from(half_lives: HalfLives) -> Self {
+        Self {
+            half_lives,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<Fusion> for HalfLives {
+    fn from(fusion: Fusion) -> Self {
+        fusion.half_lives
+    }
+}
+
 impl HalfLives {
+    /// Adds what is wrong with them.
+    pub fn check(&self, problems: &mut Problems) {
+        for kind in MemoryKind::ALL {
+            let is_good = self.days(kind) > 0.0;
+            problems.unless(is_good, kind.as_str(), "must be more than zero");
+        }
+    }
+
     /// That of a kind, in days.
     pub fn days(&self, kind: MemoryKind) -> f64 {
         match kind {

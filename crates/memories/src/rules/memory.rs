@@ -1,10 +1,13 @@
 //! What a memory is, and a limit on everything that clients may say of memories.
 
+use memoird_core::config::{AsText, Size};
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// What a memory is about. There are no others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MemoryKind {
     /// Who the subject is: role, preferences, circumstances. Always private.
     User,
@@ -124,43 +127,61 @@ pub enum Outcome {
 }
 
 /// A limit on everything that clients say of memories. Sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct MemoryLimits {
     /// One memory's content.
+    #[serde(with = "AsText::<Size>")]
     pub content_bytes: usize,
     /// Tags of one memory.
+    #[serde(skip)]
     pub tags: usize,
     /// One tag.
+    #[serde(skip)]
     pub tag_bytes: usize,
     /// Turns that one memory names as its source.
+    #[serde(skip)]
     pub source_seqs: usize,
     /// A recall's query; what is longer is cut.
+    #[serde(skip)]
     pub query_bytes: usize,
     /// Subjects of one recall.
+    #[serde(skip)]
     pub subjects: usize,
     /// Hits of one recall.
+    #[serde(skip)]
     pub hits: usize,
     /// Memories of one tenant, superseded ones included.
+    #[serde(rename = "max_memories")]
     pub memories: u64,
     /// Recall events of one tenant; older ones are pruned.
     pub recall_events: u64,
     /// Recalled memories of a session that are known not to be new facts.
+    #[serde(skip)]
     pub echoes: usize,
     /// Lines of a manifest.
+    #[serde(skip)]
     pub manifest_lines: usize,
     /// A manifest.
+    #[serde(skip)]
     pub manifest_bytes: usize,
     /// Memories of one commit of an extraction.
+    #[serde(skip)]
     pub extracted: usize,
     /// Turns of one lease.
+    #[serde(skip)]
     pub lease_turns: usize,
     /// Bytes of the turns of one lease.
+    #[serde(skip)]
     pub lease_bytes: usize,
     /// Memories of one import.
+    #[serde(skip)]
     pub imported: usize,
     /// Idempotency keys of one tenant; older ones are forgotten.
+    #[serde(skip)]
     pub idempotency_keys: u64,
     /// How long an idempotency key is remembered, in milliseconds.
+    #[serde(skip)]
     pub idempotency_ms: u64,
 }
 

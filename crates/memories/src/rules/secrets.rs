@@ -18,10 +18,13 @@ mod tests;
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::MemoryError;
 
 /// What is done with a text that holds a secret.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SecretPolicy {
     /// It is refused.
     #[default]

@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hashlink::LruCache;
-use memoird_core::idempotency::Fingerprint;
+use memoird_core::idempotency::{Fingerprint, fingerprint};
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 use memoird_engine::{Stopwatch, Tenant};
-use sha2::{Digest, Sha256};
 use tracing::warn;
 
 use super::Memories;
@@ -206,7 +205,7 @@ impl Memories {
         let Some(embedder) = &config.embedder else {
             return Ok(None);
         };
-        let key = fingerprint(&[embedder.model(), &format!("{purpose:?}"), text]);
+        let key = fingerprint([embedder.model(), &format!("{purpose:?}"), text].map(str::as_bytes));
         let known = &self.shared.query_vectors.0;
         if let Some(vector) = locked(known).get(&key) {
             return Ok(Some(vector.clone()));
@@ -286,7 +285,7 @@ impl Memories {
         let event = RecallEvent {
             at,
             session: request.session.clone(),
-            query: fingerprint(&[&request.query.trim().to_lowercase()]),
+            query: fingerprint([request.query.trim().to_lowercase().as_bytes()]),
             hits: hits.collect(),
         };
         let config = self.config();
@@ -312,16 +311,4 @@ fn look_up(
         }
         found => Ok((found?, None)),
     }
-}
-
-/// A digest of texts, each of which ends where the next begins.
-fn fingerprint(texts: &[&str]) -> Fingerprint {
-    let mut digest = Sha256::new();
-    for text in texts {
-        digest.update((text.len() as u64).to_le_bytes());
-        digest.update(text.as_bytes());
-    }
-    let mut fingerprint = Fingerprint::default();
-    fingerprint.copy_from_slice(&digest.finalize()[..16]);
-    fingerprint
 }

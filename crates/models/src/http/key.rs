@@ -1,12 +1,13 @@
-//! A key, which shows itself to its provider only.
+//! The API key of a provider, hidden in logs and errors.
 
 use std::fmt;
 
+use memoird_core::config::{Environment, Problem, SecretRef};
 use reqwest::header::HeaderValue;
 
 use crate::error::ModelError;
 
-/// Who memoird is to a provider. It does not show itself.
+/// The API key of a provider. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey {
     key: String,
@@ -25,14 +26,14 @@ impl ApiKey {
             return Err(ModelError::ApiKeyInvalid);
         }
         let value = |text: String| {
-            let mut value = HeaderValue::try_from(text).map_err(|_| ModelError::ApiKeyInvalid)?;
+            let value = HeaderValue::try_from(text);
+            let mut value = value.map_err(|_| ModelError::ApiKeyInvalid)?;
             value.set_sensitive(true);
-            Ok(value)
+            Ok::<_, ModelError>(value)
         };
-        let bearer = value(format!("Bearer {key}"))?;
         Ok(Self {
             key: key.to_owned(),
-            bearer,
+            bearer: value(format!("Bearer {key}"))?,
             bare: value(key.to_owned())?,
         })
     }
@@ -47,15 +48,46 @@ impl ApiKey {
         self.bare.clone()
     }
 
-    /// For looking whether a provider repeats it.
+    /// For finding it in a provider's error.
     pub(crate) fn as_str(&self) -> &str {
         &self.key
     }
 }
 
+/// Reads the key of a service, where the configuration names one, and makes what asks the
+/// service with it. A problem has a key of the configuration within `section`.
+pub(crate) fn with_key<T>(
+    section: &str,
+    api_key: Option<&SecretRef>,
+    environment: &dyn Environment,
+    new: impl FnOnce(Option<ApiKey>) -> Result<T, ModelError>,
+) -> Result<T, Problem> {
+    let unusable = |problem: String| Problem::new("api_key", problem).within(section);
+    let text = api_key.map(|place| place.read(environment)).transpose();
+    let text = text.map_err(unusable)?;
+    let key = text.map(|text| ApiKey::parse(&text)).transpose();
+    let key = key.map_err(|error| unusable(error.to_string()))?;
+    new(key).map_err(|error| Problem::new(section, error))
+}
+
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ApiKey(hidden)")
+    }
+}
+
+/// In tests every variable holds the key `sk-hunter2`, and there is no file.
+#[cfg(test)]
+pub(crate) struct Hunter2;
+
+#[cfg(test)]
+impl Environment for Hunter2 {
+    fn variable(&self, _: &str) -> Option<std::ffi::OsString> {
+        Some("sk-hunter2".into())
+    }
+
+    fn file(&self, _: &std::path::Path) -> std::io::Result<String> {
+        Err(std::io::ErrorKind::NotFound.into())
     }
 }
 

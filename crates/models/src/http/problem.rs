@@ -1,13 +1,14 @@
-//! What a provider's refusal means, told without a word of what was sent: providers repeat
-//! keys and texts in their messages, so only their codes are shown.
+//! What a provider's refusal means. Providers repeat keys and texts in their messages, so only
+//! their codes are shown.
 
 use std::time::Duration;
 
+use memoird_http::{retry_after, status_text};
 use reqwest::StatusCode;
-use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-/// Why there is no answer, in words for an operator: never a secret, nothing of what was
+/// Why there is no answer, in words for an operator: without secrets, and without what was
 /// sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -27,7 +28,7 @@ pub(crate) enum Fault {
     Refused { problem: String },
 }
 
-/// A longer pause is not believed.
+/// A longer `Retry-After` is cut to this.
 const AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Bytes of a provider's code.
 const CODE_BYTES_MAX: usize = 64;
@@ -102,31 +103,28 @@ impl Fault {
     }
 }
 
-/// What an answer with this status and this body means. Nothing that stands in `private`
-/// is told.
+/// What a response with this status and this body means. The problem repeats nothing of
+/// `private`.
 pub(crate) fn refusal<'a>(
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
     private: &(impl Iterator<Item = &'a str> + Clone),
 ) -> Fault {
-    let said = Said::read(body);
-    let mut problem = match status.canonical_reason() {
-        Some(reason) => format!("{} {reason}", status.as_u16()),
-        None => status.as_u16().to_string(),
-    };
-    let codes = said.shown(private);
+    let refusal = Refusal::read(body);
+    let mut problem = status_text(status);
+    let codes = refusal.shown(private);
     if !codes.is_empty() {
         problem = format!("{problem} ({codes})");
     }
     match status.as_u16() {
-        400 | 413 | 422 | 429 | 500 if said.is_too_long() => Fault::TooLong { problem },
+        400 | 413 | 422 | 429 | 500 if refusal.is_too_long() => Fault::TooLong { problem },
         408 | 409 | 425 | 429 | 500..=599 => Fault::Later {
             problem,
-            after: pause(headers),
+            after: retry_after(headers, None).map(|pause| pause.min(AFTER_MAX)),
         },
         413 => Fault::TooLong { problem },
-        400 | 422 if !said.is_wrong() => Fault::Refused { problem },
+        400 | 422 if !refusal.is_wrong() => Fault::Refused { problem },
         number => {
             let hint = match number {
                 401 | 403 => "check api_key, and whether it may use the model",
@@ -142,23 +140,23 @@ pub(crate) fn refusal<'a>(
     }
 }
 
-/// What an error inside of an answer that looked good means, as some gateways send it.
+/// What an error in the body of a response with status 200 means; some gateways send these.
 pub(crate) fn refusal_inside(body: &[u8]) -> Fault {
     let problem = "the answer is an error".to_owned();
-    match Said::read(body).is_too_long() {
+    match Refusal::read(body).is_too_long() {
         true => Fault::TooLong { problem },
         false => Fault::Strange { problem },
     }
 }
 
-/// What a provider says went wrong.
-struct Said {
+/// The error that a provider describes.
+struct Refusal {
     codes: Vec<String>,
-    /// In small letters; only looked into.
+    /// In lower case. It is searched, and never shown.
     message: String,
 }
 
-impl Said {
+impl Refusal {
     /// Reads an error as OpenAI, Anthropic, vLLM, Ollama and TEI write it. What is no JSON is
     /// a message.
     fn read(body: &[u8]) -> Self {
@@ -220,48 +218,20 @@ fn meet(private: &str, word: &str) -> bool {
     private.contains(word) || (private.len() >= PRIVATE_BYTES_LEAST && word.contains(private))
 }
 
-/// The pause of `Retry-After` (RFC 9110, section 10.2.3). A date is compared with the
-/// answer's own; without one it says nothing.
-fn pause(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
-    let asked = text(RETRY_AFTER)?;
-    let pause = match asked.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let until = httpdate::parse_http_date(asked).ok()?;
-            let now = httpdate::parse_http_date(text(DATE)?).ok()?;
-            until.duration_since(now).unwrap_or_default()
-        }
-    };
-    Some(pause.min(AFTER_MAX))
-}
-
 #[cfg(test)]
 mod tests {
-    use reqwest::header::HeaderName;
+    use reqwest::header::RETRY_AFTER;
 
     use super::*;
 
-    fn of(pairs: &[(HeaderName, &'static str)]) -> Option<Duration> {
-        let pairs = pairs.iter();
-        let values = pairs.map(|(name, value)| (name.clone(), value.parse().expect("a value")));
-        pause(&values.collect())
-    }
-
     #[test]
-    fn a_pause_is_asked_for_in_seconds_or_until_a_moment() {
-        let seconds = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[(RETRY_AFTER, "20")]), seconds(20));
-        assert_eq!(of(&[(RETRY_AFTER, "999999999999")]), seconds(86_400));
-        let until = (RETRY_AFTER, "Sun, 06 Nov 1994 08:50:37 GMT");
-        assert_eq!(of(std::slice::from_ref(&until)), None);
-        let at = |date| of(&[until.clone(), (DATE, date)]);
-        assert_eq!(at("Sun, 06 Nov 1994 08:50:07 GMT"), seconds(30));
-        assert_eq!(at("Sun, 06 Nov 1994 08:51:07 GMT"), seconds(0));
-        assert_eq!(at("yesterday"), None);
-        for odd in ["-1", "soon", "1.5", "", "99999999999999999999999"] {
-            assert_eq!(of(&[(RETRY_AFTER, odd)]), None, "{odd}");
+    fn a_long_pause_is_cut_to_a_day() {
+        for (value, seconds) in [("20", 20), ("999999999999", 86_400)] {
+            let headers = [(RETRY_AFTER, value.parse().expect("a value"))];
+            let headers = headers.into_iter().collect();
+            let none = std::iter::empty();
+            let fault = refusal(StatusCode::TOO_MANY_REQUESTS, &headers, b"", &none);
+            assert_eq!(fault.after(), Some(Duration::from_secs(seconds)));
         }
     }
 
@@ -382,8 +352,9 @@ mod tests {
 
     #[test]
     fn codes_are_told_and_messages_are_not() {
-        let of =
-            |body: &str, private: &str| Said::read(body.as_bytes()).shown(&[private].into_iter());
+        let of = |body: &str, private: &str| {
+            Refusal::read(body.as_bytes()).shown(&[private].into_iter())
+        };
         let openai = r#"{"error":{"message":"Incorrect key: sk-123","type":"invalid_request_error",
             "param":null,"code":"invalid_api_key"}}"#;
         assert_eq!(

@@ -1,8 +1,19 @@
-//! The ranges of the settings that all providers have.
+//! The settings that all providers have: their address, and the ranges of the others.
 
+use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::base::shown_base;
 use crate::error::ModelError;
+
+/// The address of a service as it stands in a configuration. Its query, which may hold a
+/// token, is never shown.
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct BaseUrl(String);
 
 /// Whether a setting is within its range, its name, and the range.
 pub(crate) type Check = (bool, &'static str, &'static str);
@@ -11,6 +22,38 @@ const MODEL_BYTES_MAX: usize = 256;
 const TIMEOUT_LEAST: Duration = Duration::from_millis(10);
 const TIMEOUT_MOST: Duration = Duration::from_secs(600);
 const TRIES_MOST: u32 = 10;
+
+impl BaseUrl {
+    /// Anthropic itself.
+    pub(crate) fn anthropic() -> Self {
+        "https://api.anthropic.com".into()
+    }
+
+    /// OpenAI itself.
+    pub(crate) fn openai() -> Self {
+        "https://api.openai.com/v1".into()
+    }
+}
+
+impl<T: Into<String>> From<T> for BaseUrl {
+    fn from(url: T) -> Self {
+        Self(url.into())
+    }
+}
+
+impl Deref for BaseUrl {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", shown_base(&self.0))
+    }
+}
 
 /// # Errors
 /// [`ModelError::SettingOutOfRange`] for the first setting that is.

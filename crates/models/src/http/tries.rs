@@ -1,4 +1,4 @@
-//! Trying again, after pauses that grow or that the provider asked for.
+//! Further attempts, after pauses that grow or that the provider requested.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ pub(crate) struct Tries {
 /// How long it may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimeLimit {
-    /// Every try by itself. Then a pause that is asked for and is long is left to the
-    /// caller, who has other things to do meanwhile.
+    /// Limits each attempt. A long pause that the provider requests is then left to the
+    /// caller, which has other work meanwhile.
     Each(Duration),
-    /// All tries and pauses together. Then a pause is made if it ends before.
+    /// Limits all attempts and pauses together. A pause is made if it ends before the limit.
     All(Duration),
 }
 
 /// The pause after the first failure; each further one is twice as long.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
-/// No pause is longer, unless it is asked for and fits into the limit of all tries.
+/// No pause is longer, unless the provider requests it and it ends before the limit.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 impl Tries {
@@ -92,8 +92,9 @@ fn late(limit: Duration) -> Fault {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)]
 mod tests {
+    #![allow(clippy::disallowed_methods)]
+
     use std::cell::RefCell;
 
     use super::*;

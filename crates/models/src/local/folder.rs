@@ -10,8 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::bert::Shape;
 use super::settings::{Pooling, Prompts, pooling, pooling_place, shape};
-use crate::error::ModelError;
-use crate::tokenizer::FILE_BYTES_MAX;
+use crate::error::{ModelError, TOKENIZER_BYTES_MAX};
 
 /// Twice the largest of the family. Opening takes that memory twice.
 const WEIGHTS_BYTES_MAX: u64 = 3 * 1024 * 1024 * 1024;
@@ -74,7 +73,7 @@ impl Folder {
             None => Prompts::default(),
         };
         let weights = reader.needed("model.safetensors", WEIGHTS_BYTES_MAX)?;
-        let tokenizer = reader.needed("tokenizer.json", FILE_BYTES_MAX)?;
+        let tokenizer = reader.needed("tokenizer.json", TOKENIZER_BYTES_MAX)?;
         let tokens_max = own.unwrap_or(shape.positions).min(shape.positions);
         let digest = reader.digest.finalize();
         let digest = digest

@@ -1,38 +1,51 @@
 //! Which provider, which of its models, and within which bounds.
 
-use std::fmt;
 use std::time::Duration;
+
+use memoird_core::config::{AsText, SecretRef, Span};
+use serde::{Deserialize, Serialize};
 
 use super::answer::DIMENSIONS_MAX;
 use crate::error::ModelError;
-use crate::http::{self, ApiKey};
+use crate::http::{self, BaseUrl};
 
 /// An OpenAI-compatible provider of embeddings.
-#[derive(Clone)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct OpenAiEmbedderConfig {
     /// Such as `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; `/embeddings`
     /// is added. At most 1,024 bytes. A token in its query is never shown.
-    pub base_url: String,
+    #[serde(default = "BaseUrl::openai")]
+    pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.
     pub model: String,
     /// Sent as a bearer token.
-    pub api_key: Option<ApiKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<SecretRef>,
     /// Asks for shorter vectors, 1 to 8,192; not every model makes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dimensions: Option<u32>,
     /// Texts of a request, 1 to 2,048.
+    #[serde(default = "batch")]
     pub batch: usize,
     /// Bytes of the texts of a request, up to 16 MiB; one text is sent whatever it has.
+    #[serde(skip, default = "batch_bytes")]
     pub batch_bytes: usize,
     /// Of a longer text only so many bytes are sent, the prefix included: 256 to 1 MiB.
     /// What the provider refuses nevertheless is sent again shorter.
+    #[serde(skip, default = "text_bytes_max")]
     pub text_bytes_max: usize,
     /// For one request, from connecting to the last byte: 10 ms to 10 minutes.
+    #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
     /// Tries of a request, 1 to 10.
+    #[serde(skip, default = "tries")]
     pub tries_max: u32,
     /// Stands before what searches, such as `query: ` for e5. At most 4 KiB.
+    #[serde(default)]
     pub query_prefix: String,
     /// Stands before what is to be found, such as `passage: ` for e5. At most 4 KiB.
+    #[serde(default)]
     pub memory_prefix: String,
 }
 
@@ -43,20 +56,40 @@ const BATCH_MAX: usize = 2_048;
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 const TEXT_BYTES_MOST: usize = 1024 * 1024;
 
+fn batch() -> usize {
+    64
+}
+
+fn batch_bytes() -> usize {
+    512 * 1024
+}
+
+fn text_bytes_max() -> usize {
+    24_000
+}
+
+fn timeout() -> Duration {
+    Duration::from_secs(10)
+}
+
+fn tries() -> u32 {
+    3
+}
+
 impl OpenAiEmbedderConfig {
     /// This model, and for the rest what suits OpenAI: models that read 8,000 tokens, and
     /// 300,000 tokens a request.
-    pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
+    pub fn new(base_url: impl Into<BaseUrl>, model: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
             model: model.into(),
             api_key: None,
             dimensions: None,
-            batch: 64,
-            batch_bytes: 512 * 1024,
-            text_bytes_max: 24_000,
-            timeout: Duration::from_secs(10),
-            tries_max: 3,
+            batch: batch(),
+            batch_bytes: batch_bytes(),
+            text_bytes_max: text_bytes_max(),
+            timeout: timeout(),
+            tries_max: tries(),
             query_prefix: String::new(),
             memory_prefix: String::new(),
         }
@@ -91,29 +124,9 @@ impl OpenAiEmbedderConfig {
     }
 }
 
-impl fmt::Debug for OpenAiEmbedderConfig {
-    /// Without what may be secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiEmbedderConfig")
-            .field("base_url", &http::shown_base(&self.base_url))
-            .field("model", &self.model)
-            .field("api_key", &self.api_key)
-            .field("dimensions", &self.dimensions)
-            .field("batch", &self.batch)
-            .field("batch_bytes", &self.batch_bytes)
-            .field("text_bytes_max", &self.text_bytes_max)
-            .field("timeout", &self.timeout)
-            .field("tries_max", &self.tries_max)
-            .field("query_prefix", &self.query_prefix)
-            .field("memory_prefix", &self.memory_prefix)
-            .finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openai::OpenAiEmbedder;
 
     #[test]
     fn every_setting_has_its_range() {
@@ -134,7 +147,7 @@ mod tests {
             ("tries_max", |c| c.tries_max = 0),
             ("tries_max", |c| c.tries_max = 11),
             ("query_prefix, memory_prefix", |c| {
-                c.memory_prefix = "x".repeat(4_097)
+                c.memory_prefix = "x".repeat(4_097);
             }),
         ];
         let good = OpenAiEmbedderConfig::new("http://a.example", "m");
@@ -147,21 +160,5 @@ mod tests {
                 matches!(error, ModelError::SettingOutOfRange { setting, .. } if setting == name);
             assert!(is_it, "{name}: {error}");
         }
-    }
-
-    #[test]
-    fn nothing_shows_a_key_or_a_token() {
-        let key = ApiKey::parse("sk-hunter2").expect("a key");
-        let base_url = "https://a.example/v1?token=hunter2";
-        let config = OpenAiEmbedderConfig {
-            api_key: Some(key),
-            ..OpenAiEmbedderConfig::new(base_url, "m")
-        };
-        let embedder = OpenAiEmbedder::new(&config).expect("a good configuration");
-        let shown = format!("{config:?} {embedder:?}");
-        assert!(
-            shown.contains("a.example/v1") && !shown.contains("hunter2"),
-            "{shown}"
-        );
     }
 }

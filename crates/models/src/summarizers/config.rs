@@ -1,61 +1,131 @@
 //! Which summarizer, which of its models, and within which bounds.
 
-use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use memoird_core::config::{AsText, Environment, Problem, SecretRef, Span};
+use memoird_engine::Summarizer;
+use serde::{Deserialize, Serialize};
+
+use super::RemoteSummarizer;
 use crate::error::ModelError;
-use crate::http::{self, ApiKey};
+use crate::extractive::ExtractiveSummarizer;
+use crate::http::{self, BaseUrl, with_key};
+
+/// Who writes summaries, as a configuration names it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SummarizerSpec {
+    /// Nobody: windows are cut.
+    None,
+    /// This process, without a model.
+    #[default]
+    Extractive,
+    /// Anthropic's Messages API.
+    Anthropic(AnthropicSummarizerConfig),
+    /// Any service that speaks OpenAI's `/v1/chat/completions`.
+    OpenAi(OpenAiSummarizerConfig),
+    /// A service of the operator's own.
+    Webhook(WebhookSummarizerConfig),
+}
+
+impl SummarizerSpec {
+    /// The summarizer, ready to be asked; `None` for nobody. No service is asked yet.
+    ///
+    /// # Errors
+    /// The [`Problem`] for which it cannot be.
+    pub fn build(
+        &self,
+        environment: &dyn Environment,
+    ) -> Result<Option<Arc<dyn Summarizer>>, Problem> {
+        Ok(match self {
+            Self::None => None,
+            Self::Extractive => Some(Arc::new(ExtractiveSummarizer::default())),
+            Self::Anthropic(config) => {
+                let new = |key| RemoteSummarizer::anthropic(config, key);
+                let built = with_key("anthropic", config.api_key.as_ref(), environment, new)?;
+                Some(Arc::new(built))
+            }
+            Self::OpenAi(config) => {
+                let new = |key| RemoteSummarizer::openai(config, key);
+                let built = with_key("openai", config.api_key.as_ref(), environment, new)?;
+                Some(Arc::new(built))
+            }
+            Self::Webhook(config) => {
+                let new = |key| RemoteSummarizer::webhook(config, key);
+                let built = with_key("webhook", config.api_key.as_ref(), environment, new)?;
+                Some(Arc::new(built))
+            }
+        })
+    }
+}
 
 /// A model of Anthropic, or of whoever speaks its Messages API.
-#[derive(Clone)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct AnthropicSummarizerConfig {
     /// Such as `https://api.anthropic.com`; `/v1/messages` is added. At most 1,024 bytes. A
     /// token in its query is never shown.
-    pub base_url: String,
+    #[serde(default = "BaseUrl::anthropic")]
+    pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.
     pub model: String,
     /// Sent as `x-api-key`.
-    pub api_key: Option<ApiKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<SecretRef>,
     /// For a summary, all tries and pauses together: 10 ms to 10 minutes.
+    #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
     /// Tries of a request, 1 to 10.
+    #[serde(rename = "tries", default = "tries")]
     pub tries_max: u32,
     /// Tokens of turns that a request takes, 1,000 to 10,000,000: what the model reads,
     /// less its answer and what counts may be wrong by.
+    #[serde(rename = "input_tokens", default = "anthropic_input_tokens")]
     pub input_tokens_max: u64,
 }
 
 /// A model of any provider that speaks OpenAI's `/v1/chat/completions`.
-#[derive(Clone)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct OpenAiSummarizerConfig {
     /// Such as `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`;
     /// `/chat/completions` is added. At most 1,024 bytes. A token in its query is never
     /// shown.
-    pub base_url: String,
+    #[serde(default = "BaseUrl::openai")]
+    pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.
     pub model: String,
     /// Sent as a bearer token.
-    pub api_key: Option<ApiKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<SecretRef>,
     /// For a summary, all tries and pauses together: 10 ms to 10 minutes.
+    #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
     /// Tries of a request, 1 to 10.
+    #[serde(rename = "tries", default = "tries")]
     pub tries_max: u32,
     /// Tokens of turns that a request takes, 1,000 to 10,000,000. Some servers (Ollama) cut
     /// what is too long without a word, so this has to be less than the context that the
     /// server really gives the model.
+    #[serde(rename = "input_tokens", default = "openai_input_tokens")]
     pub input_tokens_max: u64,
     /// In which field the limit of the answer stands.
+    #[serde(default)]
     pub token_limit: TokenLimit,
     /// Added to the limit of the answer for a model that thinks before it writes: at most
     /// 1,000,000.
+    #[serde(default)]
     pub thinking_tokens: u64,
     /// Asks for `response_format: json_object`. Not every server knows it.
+    #[serde(default)]
     pub json_object: bool,
 }
 
 /// The field for the limit of an answer. OpenAI's newer models refuse `max_tokens`, and
 /// Ollama does not look at `max_completion_tokens`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TokenLimit {
     /// `max_completion_tokens` at OpenAI itself and at Azure, else `max_tokens`.
     #[default]
@@ -67,35 +137,58 @@ pub enum TokenLimit {
 }
 
 /// The bot's own service.
-#[derive(Clone)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct WebhookSummarizerConfig {
     /// Where it is asked, as it stands. At most 1,024 bytes. A token in its query is never
     /// shown.
-    pub url: String,
+    pub url: BaseUrl,
     /// Sent as a bearer token.
-    pub api_key: Option<ApiKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<SecretRef>,
     /// For a summary, all tries and pauses together: 10 ms to 10 minutes.
+    #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
     /// Tries of a request, 1 to 10.
+    #[serde(rename = "tries", default = "tries")]
     pub tries_max: u32,
     /// Tokens of turns that a request takes, 1,000 to 10,000,000.
+    #[serde(rename = "input_tokens", default = "webhook_input_tokens")]
     pub input_tokens_max: u64,
 }
 
-const TIMEOUT: Duration = Duration::from_secs(120);
-const TRIES: u32 = 3;
 const THINKING_TOKENS_MAX: u64 = 1_000_000;
+
+fn timeout() -> Duration {
+    Duration::from_secs(60)
+}
+
+fn tries() -> u32 {
+    3
+}
+
+fn anthropic_input_tokens() -> u64 {
+    150_000
+}
+
+fn openai_input_tokens() -> u64 {
+    16_000
+}
+
+fn webhook_input_tokens() -> u64 {
+    100_000
+}
 
 impl AnthropicSummarizerConfig {
     /// This model at Anthropic, and for the rest what suits a context of 200,000 tokens.
     pub fn new(model: impl Into<String>) -> Self {
         Self {
-            base_url: "https://api.anthropic.com".to_owned(),
+            base_url: BaseUrl::anthropic(),
             model: model.into(),
             api_key: None,
-            timeout: TIMEOUT,
-            tries_max: TRIES,
-            input_tokens_max: 150_000,
+            timeout: timeout(),
+            tries_max: tries(),
+            input_tokens_max: anthropic_input_tokens(),
         }
     }
 
@@ -107,14 +200,14 @@ impl AnthropicSummarizerConfig {
 
 impl OpenAiSummarizerConfig {
     /// This model, and for the rest what suits most servers.
-    pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
+    pub fn new(base_url: impl Into<BaseUrl>, model: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
             model: model.into(),
             api_key: None,
-            timeout: TIMEOUT,
-            tries_max: TRIES,
-            input_tokens_max: 16_000,
+            timeout: timeout(),
+            tries_max: tries(),
+            input_tokens_max: openai_input_tokens(),
             token_limit: TokenLimit::Auto,
             thinking_tokens: 0,
             json_object: false,
@@ -133,13 +226,13 @@ impl OpenAiSummarizerConfig {
 
 impl WebhookSummarizerConfig {
     /// This service, and for the rest what suits a model behind it.
-    pub fn new(url: impl Into<String>) -> Self {
+    pub fn new(url: impl Into<BaseUrl>) -> Self {
         Self {
             url: url.into(),
             api_key: None,
-            timeout: TIMEOUT,
-            tries_max: TRIES,
-            input_tokens_max: 100_000,
+            timeout: timeout(),
+            tries_max: tries(),
+            input_tokens_max: webhook_input_tokens(),
         }
     }
 
@@ -159,54 +252,12 @@ fn check(timeout: Duration, tries_max: u32, input_tokens_max: u64) -> Result<(),
     ])
 }
 
-impl fmt::Debug for AnthropicSummarizerConfig {
-    /// Without what may be secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnthropicSummarizerConfig")
-            .field("base_url", &http::shown_base(&self.base_url))
-            .field("model", &self.model)
-            .field("api_key", &self.api_key)
-            .field("timeout", &self.timeout)
-            .field("tries_max", &self.tries_max)
-            .field("input_tokens_max", &self.input_tokens_max)
-            .finish()
-    }
-}
-
-impl fmt::Debug for OpenAiSummarizerConfig {
-    /// Without what may be secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiSummarizerConfig")
-            .field("base_url", &http::shown_base(&self.base_url))
-            .field("model", &self.model)
-            .field("api_key", &self.api_key)
-            .field("timeout", &self.timeout)
-            .field("tries_max", &self.tries_max)
-            .field("input_tokens_max", &self.input_tokens_max)
-            .field("token_limit", &self.token_limit)
-            .field("thinking_tokens", &self.thinking_tokens)
-            .field("json_object", &self.json_object)
-            .finish()
-    }
-}
-
-impl fmt::Debug for WebhookSummarizerConfig {
-    /// Without what may be secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookSummarizerConfig")
-            .field("url", &http::shown_base(&self.url))
-            .field("api_key", &self.api_key)
-            .field("timeout", &self.timeout)
-            .field("tries_max", &self.tries_max)
-            .field("input_tokens_max", &self.input_tokens_max)
-            .finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{AnthropicSummarizer, OpenAiSummarizer, WebhookSummarizer};
+    use serde_json::{from_value, json};
+
     use super::*;
+    use crate::http::Hunter2;
 
     #[track_caller]
     fn is_out_of_range(outcome: Result<(), ModelError>, name: &str) {
@@ -254,32 +305,111 @@ mod tests {
         is_out_of_range(config.check(), "input_tokens_max");
     }
 
+    fn read(spec: serde_json::Value) -> SummarizerSpec {
+        from_value(spec).expect("a summarizer")
+    }
+
+    fn name(spec: serde_json::Value) -> String {
+        let built = read(spec).build(&Hunter2).expect("a good one");
+        built.expect("one").name().to_owned()
+    }
+
+    #[test]
+    fn every_kind_can_be_named() {
+        let none = read(json!("none")).build(&Hunter2).expect("nobody");
+        assert!(none.is_none());
+        assert_eq!(name(json!("extractive")), "extractive");
+        let remote = [
+            (json!({"anthropic": {"model": "claude-haiku-4-5"}}), 150_000),
+            (
+                json!({"openai": {
+                    "model": "qwen3:8b", "base_url": "http://127.0.0.1:11434/v1",
+                    "input_tokens": 24_000, "timeout": "5s", "tries": 1,
+                    "token_limit": "max_tokens", "thinking_tokens": 9, "json_object": true,
+                }}),
+                24_000,
+            ),
+            (
+                json!({"webhook": {"url": "https://bots.example/summarize"}}),
+                100_000,
+            ),
+        ];
+        for (spec, tokens) in remote {
+            let summarizer = read(spec).build(&Hunter2).expect("a good one");
+            let summarizer = summarizer.expect("one");
+            assert!(summarizer.is_remote(), "{summarizer:?}");
+            assert_eq!(summarizer.input_tokens_max(), tokens, "{summarizer:?}");
+        }
+        assert!(name(json!({"openai": {"model": "qwen3:8b"}})).contains("qwen3:8b"));
+    }
+
+    #[test]
+    fn what_is_left_out_is_as_in_a_new_one() {
+        let pairs = [
+            (
+                json!({"anthropic": {"model": "m"}}),
+                SummarizerSpec::Anthropic(AnthropicSummarizerConfig::new("m")),
+            ),
+            (
+                json!({"openai": {"model": "m"}}),
+                SummarizerSpec::OpenAi(OpenAiSummarizerConfig::new(BaseUrl::openai(), "m")),
+            ),
+            (
+                json!({"webhook": {"url": "u"}}),
+                SummarizerSpec::Webhook(WebhookSummarizerConfig::new("u")),
+            ),
+        ];
+        for (spec, expected) in pairs {
+            assert_eq!(format!("{:?}", read(spec)), format!("{expected:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_key() {
+        for (spec, key) in [
+            (json!({"anthropic": {"model": ""}}), "anthropic"),
+            (
+                json!({"openai": {"model": "m", "base_url": "ftp://a.example"}}),
+                "openai",
+            ),
+            (
+                json!({"openai": {"model": "m", "input_tokens": 999}}),
+                "openai",
+            ),
+            (json!({"webhook": {"url": "nowhere"}}), "webhook"),
+            (
+                json!({"webhook": {"url": "https://a.example", "tries": 0}}),
+                "webhook",
+            ),
+            (
+                json!({"webhook": {"url": "https://a.example", "api_key": {}}}),
+                "webhook.api_key",
+            ),
+        ] {
+            let problem = read(spec).build(&Hunter2).expect_err(key);
+            assert!(
+                problem.key == key && !problem.problem.is_empty(),
+                "{problem}"
+            );
+        }
+    }
+
     #[test]
     fn nothing_shows_a_key_or_a_token() {
-        let api_key = Some(ApiKey::parse("sk-hunter2").expect("a key"));
-        let base_url = "https://a.example/v1?token=hunter2".to_owned();
-        let one = AnthropicSummarizerConfig {
-            base_url: base_url.clone(),
-            api_key: api_key.clone(),
-            ..AnthropicSummarizerConfig::new("m")
-        };
-        let two = OpenAiSummarizerConfig {
-            api_key: api_key.clone(),
-            ..OpenAiSummarizerConfig::new(&base_url, "m")
-        };
-        let three = WebhookSummarizerConfig {
-            api_key,
-            ..WebhookSummarizerConfig::new(&base_url)
-        };
-        let made = (
-            AnthropicSummarizer::new(&one).expect("a good configuration"),
-            OpenAiSummarizer::new(&two).expect("a good configuration"),
-            WebhookSummarizer::new(&three).expect("a good configuration"),
-        );
-        let shown = format!("{one:?} {two:?} {three:?} {made:?}");
-        assert!(
-            shown.contains("a.example/v1") && !shown.contains("hunter2"),
-            "{shown}"
-        );
+        let url = "https://a.example/v1?token=hunter2";
+        let key = json!({"env": "KEY"});
+        for spec in [
+            json!({"anthropic": {"model": "m", "base_url": url, "api_key": key}}),
+            json!({"openai": {"model": "m", "base_url": url, "api_key": key}}),
+            json!({"webhook": {"url": url, "api_key": key}}),
+        ] {
+            let spec = read(spec);
+            let built = spec.build(&Hunter2).expect("a good configuration");
+            let shown = format!("{spec:?} {built:?}");
+            assert!(
+                shown.contains("a.example/v1") && !shown.contains("hunter2"),
+                "{shown}"
+            );
+        }
     }
 }

@@ -1,99 +1,76 @@
-//! Summaries by OpenAI's chat completions, which many servers speak: Ollama, vLLM,
-//! llama.cpp and most gateways.
-
-use std::sync::Arc;
+//! Summaries by OpenAI's chat completions, which many servers offer: Ollama, vLLM, llama.cpp
+//! and most gateways.
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
+use memoird_engine::{Answer, Stop, SummaryAsk};
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use super::{OpenAiSummarizerConfig, TokenLimit};
-use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Question, Site, TimeLimit, Tries};
+use super::{OpenAiSummarizerConfig, Protocol, TokenLimit};
+use crate::http::{self, Fault};
 
-/// Asks an OpenAI-compatible provider for summaries.
+/// `POST /chat/completions` to this model.
 #[derive(Debug)]
-pub struct OpenAiSummarizer {
-    provider: Provider,
-    name: String,
-    config: OpenAiSummarizerConfig,
-    /// The field for the limit of the answer.
+pub(super) struct ChatCompletions {
+    model: String,
+    /// The name of the field for the limit of the answer.
     limit: &'static str,
+    thinking_tokens: u64,
+    json_object: bool,
 }
 
-const WHOSE: &str = "an OpenAI-compatible server";
-/// Around what some servers leave of a model's thoughts in its answer.
+const API: &str = "an OpenAI-compatible server";
+/// Around the thoughts of a model, which some servers leave in its answer.
 const THOUGHTS: [&str; 2] = ["<think>", "</think>"];
 
-impl OpenAiSummarizer {
-    /// Nothing is sent yet.
-    ///
-    /// # Errors
-    /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
-    /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &OpenAiSummarizerConfig) -> Result<Self, ModelError> {
-        config.check()?;
-        let base = http::base(&config.base_url)?;
-        let provider = Provider::new(Site {
-            what: "summaries",
-            base: &base,
-            path: "/chat/completions",
-            headers: http::bearer(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
-            tries: Tries {
-                max: config.tries_max,
-                limit: TimeLimit::All(config.timeout),
-            },
-        })?;
-        let name = format!("openai:{}", config.model);
-        let limit = limit(config.token_limit, &base);
-        Ok(Self {
-            provider,
-            name,
-            config: config.clone(),
-            limit,
-        })
+impl ChatCompletions {
+    pub(super) fn new(config: &OpenAiSummarizerConfig, base: &Url) -> Self {
+        Self {
+            model: config.model.clone(),
+            limit: limit(config.token_limit, base),
+            thinking_tokens: config.thinking_tokens,
+            json_object: config.json_object,
+        }
     }
+}
 
-    async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
-        let prompt = super::prompt(ask);
+impl Protocol for ChatCompletions {
+    fn body(&self, ask: &SummaryAsk, prompt: &str) -> Value {
         let tokens = super::reply_tokens(ask.tokens_max);
         let mut body = json!({
-            "model": self.config.model,
+            "model": self.model,
             "messages": [
                 {"role": "system", "content": prompt::system()},
                 {"role": "user", "content": prompt},
             ],
-            self.limit: tokens.saturating_add(self.config.thinking_tokens),
+            self.limit: tokens.saturating_add(self.thinking_tokens),
         });
-        if self.config.json_object {
+        if self.json_object {
             body["response_format"] = json!({"type": "json_object"});
         }
-        let question = Question {
-            body: body.to_string(),
-            private: &super::private(ask, &prompt),
-            bytes_max: super::ANSWER_BYTES_MAX,
+        body
+    }
+
+    fn read(&self, body: &[u8]) -> Result<Answer, Fault> {
+        let answer = super::object(body, API)?;
+        let choice = &answer["choices"][0];
+        let message = &choice["message"];
+        if !message.is_object() {
+            return Err(super::unexpected("has no choice with a message", API));
+        }
+        let refusal = message["refusal"].as_str().unwrap_or_default();
+        // For a reason that is not known yet, or none, the text decides.
+        let stop = match choice["finish_reason"].as_str() {
+            _ if !refusal.is_empty() => Stop::Refused,
+            Some("content_filter") => Stop::Refused,
+            Some("length") => Stop::CutOff,
+            _ => Stop::Complete,
         };
-        Ok(self.provider.ask(&question, read).await?)
-    }
-}
-
-impl Summarizer for OpenAiSummarizer {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input_tokens_max(&self) -> u64 {
-        self.config.input_tokens_max
-    }
-
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
-        Box::pin(async move { self.answer(&ask).await })
+        let text = match &message["content"] {
+            Value::Null => refusal.to_owned(),
+            content => without_thoughts(super::texts(content)),
+        };
+        Ok(Answer::Text { text, stop })
     }
 }
 
@@ -110,28 +87,7 @@ fn limit(configured: TokenLimit, base: &Url) -> &'static str {
     }
 }
 
-fn read(body: &[u8]) -> Result<Answer, Fault> {
-    let answer = super::fields(body, WHOSE)?;
-    let choice = answer["choices"]
-        .get(0)
-        .filter(|choice| choice["message"].is_object());
-    let choice = choice.ok_or_else(|| super::strange("has no choice with a message", WHOSE))?;
-    let refusal = choice["message"]["refusal"].as_str().unwrap_or_default();
-    // A reason that is not known yet, or none, is judged by what was written.
-    let stop = match choice["finish_reason"].as_str() {
-        _ if !refusal.is_empty() => Stop::Refused,
-        Some("content_filter") => Stop::Refused,
-        Some("length") => Stop::CutOff,
-        _ => Stop::Complete,
-    };
-    let text = match &choice["message"]["content"] {
-        Value::Null => refusal.to_owned(),
-        content => without_thoughts(super::texts(content)),
-    };
-    Ok(Answer::Text { text, stop })
-}
-
-/// What follows a model's thoughts; nothing if they do not end.
+/// The text behind a model's thoughts; empty if they do not end.
 fn without_thoughts(text: String) -> String {
     let [begin, end] = THOUGHTS;
     match text.trim_start().strip_prefix(begin) {

@@ -19,96 +19,49 @@
 //! pieces. 429 and 5xx are tried again, `Retry-After` is heeded; 400 and 422 refuse the
 //! turns.
 
-use std::sync::Arc;
-
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Body, Summary, prompt};
 use memoird_core::turn::Role;
-use memoird_engine::{Answer, Stop, Summaries, SummarizeError, Summarizer, SummaryAsk};
+use memoird_engine::{Answer, Stop, SummaryAsk};
 use serde_json::{Value, json};
 
-use super::WebhookSummarizerConfig;
-use crate::error::ModelError;
-use crate::http::{self, Fault, Provider, Question, Site, TimeLimit, Tries};
+use super::Protocol;
+use crate::http::Fault;
 
-/// Asks the bot's own service for summaries.
+/// The contract above.
 #[derive(Debug)]
-pub struct WebhookSummarizer {
-    provider: Provider,
-    input_tokens_max: u64,
-}
+pub(super) struct Webhook;
 
 const VERSION: u32 = 1;
 
-impl WebhookSummarizer {
-    /// Nothing is sent yet.
-    ///
-    /// # Errors
-    /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
-    /// [`ModelError::TlsUnavailable`].
-    pub fn new(config: &WebhookSummarizerConfig) -> Result<Self, ModelError> {
-        config.check()?;
-        let provider = Provider::new(Site {
-            what: "summaries",
-            base: &http::base(&config.url)?,
-            path: "",
-            headers: http::bearer(config.api_key.as_ref()),
-            api_key: config.api_key.clone(),
-            tries: Tries {
-                max: config.tries_max,
-                limit: TimeLimit::All(config.timeout),
-            },
-        })?;
-        Ok(Self {
-            provider,
-            input_tokens_max: config.input_tokens_max,
+impl Protocol for Webhook {
+    fn body(&self, ask: &SummaryAsk, prompt: &str) -> Value {
+        json!({
+            "version": VERSION,
+            "tenant": ask.tenant.as_str(),
+            "session_id": ask.session.as_str(),
+            "generation": ask.generation.to_string(),
+            "previous": ask.previous.as_deref().map(previous),
+            "pieces": ask.pieces.iter().map(fields).collect::<Vec<_>>(),
+            "turns": ask.turns.iter().map(turn).collect::<Vec<_>>(),
+            "notes": notes(&ask.notes),
+            "tokens_max": ask.tokens_max,
+            "system": prompt::system(),
+            "prompt": prompt,
         })
     }
 
-    async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
-        let prompt = super::prompt(ask);
-        let question = Question {
-            body: body(ask, &prompt).to_string(),
-            private: &super::private(ask, &prompt),
-            bytes_max: super::ANSWER_BYTES_MAX,
-        };
-        Ok(self.provider.ask(&question, read).await?)
+    /// The text of the answer: it is parsed and checked like that of a model.
+    fn read(&self, body: &[u8]) -> Result<Answer, Fault> {
+        let text = str::from_utf8(body).map_err(|_| Fault::Strange {
+            problem: "the answer is no text; it takes JSON".to_owned(),
+        })?;
+        Ok(Answer::Text {
+            text: text.to_owned(),
+            stop: Stop::Complete,
+        })
     }
-}
-
-impl Summarizer for WebhookSummarizer {
-    fn name(&self) -> &str {
-        "webhook"
-    }
-
-    fn input_tokens_max(&self) -> u64 {
-        self.input_tokens_max
-    }
-
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
-        Box::pin(async move { self.answer(&ask).await })
-    }
-}
-
-fn body(ask: &SummaryAsk, prompt: &str) -> Value {
-    json!({
-        "version": VERSION,
-        "tenant": ask.tenant.as_str(),
-        "session_id": ask.session.as_str(),
-        "generation": ask.generation.to_string(),
-        "previous": ask.previous.as_deref().map(previous),
-        "pieces": ask.pieces.iter().map(fields).collect::<Vec<_>>(),
-        "turns": ask.turns.iter().map(turn).collect::<Vec<_>>(),
-        "notes": notes(&ask.notes),
-        "tokens_max": ask.tokens_max,
-        "system": prompt::system(),
-        "prompt": prompt,
-    })
 }
 
 fn previous(summary: &Summary) -> Value {
@@ -146,17 +99,4 @@ fn notes(notes: &Notes) -> Value {
         "decisions": notes.decisions,
         "pending_questions": notes.pending_questions,
     })
-}
-
-/// Text: who reads what models answer reads and checks this, too.
-fn read(body: &[u8]) -> Result<Answer, Fault> {
-    match str::from_utf8(body) {
-        Ok(text) => Ok(Answer::Text {
-            text: text.to_owned(),
-            stop: Stop::Complete,
-        }),
-        Err(_) => Err(Fault::Strange {
-            problem: "the answer is no text; it takes JSON".to_owned(),
-        }),
-    }
 }

@@ -6,13 +6,10 @@ use std::time::Duration;
 
 use memoird_core::turn::MessageFormat;
 use memoird_engine::{CountAsk, CountError, TokenCounter};
-use memoird_models::{
-    AnthropicCounter, AnthropicCounterConfig, ApiKey, CountEndpoint, OpenAiCounter,
-    OpenAiCounterConfig,
-};
+use memoird_models::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig, RemoteCounter};
 use serde_json::json;
 
-use crate::kit::{SECRET, now, while_ticking};
+use crate::kit::{key, now, while_ticking};
 use crate::service::{Request, Service};
 
 const MESSAGES: &str = r#"[{"role":"user","content":"my_password_is_swordfish 🦀"}]"#;
@@ -32,20 +29,18 @@ fn ask() -> CountAsk {
 
 fn anthropic(service: &Service) -> Arc<dyn TokenCounter> {
     let config = AnthropicCounterConfig {
-        base_url: service.url(),
-        api_key: Some(ApiKey::parse(SECRET).expect("a key")),
+        base_url: service.url().into(),
         ..AnthropicCounterConfig::new("small")
     };
-    Arc::new(AnthropicCounter::new(&config).expect("a good configuration"))
+    Arc::new(RemoteCounter::anthropic(&config, key()).expect("a good configuration"))
 }
 
 fn openai(service: &Service, endpoint: CountEndpoint) -> Arc<dyn TokenCounter> {
     let config = OpenAiCounterConfig {
-        api_key: Some(ApiKey::parse(SECRET).expect("a key")),
         endpoint,
         ..OpenAiCounterConfig::new(service.url(), "small")
     };
-    Arc::new(OpenAiCounter::new(&config).expect("a good configuration"))
+    Arc::new(RemoteCounter::openai(&config, key()).expect("a good configuration"))
 }
 
 fn all(service: &Service) -> [(Arc<dyn TokenCounter>, &'static str); 3] {

@@ -12,14 +12,16 @@ pub(crate) const SECRET: &str = "sk-hunter2";
 pub(crate) type Outcome = Result<Vec<Vec<f32>>, EmbedError>;
 
 pub(crate) fn config(url: String) -> OpenAiEmbedderConfig {
-    OpenAiEmbedderConfig {
-        api_key: Some(ApiKey::parse(SECRET).expect("a key")),
-        ..OpenAiEmbedderConfig::new(url, "small")
-    }
+    OpenAiEmbedderConfig::new(url, "small")
+}
+
+/// The key that is sent to providers.
+pub(crate) fn key() -> Option<ApiKey> {
+    Some(ApiKey::parse(SECRET).expect("a key"))
 }
 
 pub(crate) fn embedder(config: &OpenAiEmbedderConfig) -> OpenAiEmbedder {
-    OpenAiEmbedder::new(config).expect("a good configuration")
+    OpenAiEmbedder::new(config, key()).expect("a good configuration")
 }
 
 pub(crate) fn strings(texts: &[&str]) -> Vec<String> {

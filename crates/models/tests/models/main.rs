@@ -14,6 +14,19 @@ mod openai_failures;
 mod service;
 mod summaries;
 
+#[cfg(not(feature = "tokenizer-json"))]
+#[test]
+fn without_the_feature_a_tokenizer_s_file_says_how_to_get_it() {
+    let path = std::path::Path::new("a/tokenizer.json");
+    let error = memoird_models::open_tokenizer(path).expect_err("no tokenizer");
+    let problem = error.to_string();
+    assert!(
+        problem.contains("cannot read a/tokenizer.json"),
+        "{problem}"
+    );
+    assert!(problem.contains("--features tokenizer-json"), "{problem}");
+}
+
 #[cfg(not(feature = "local-embedder"))]
 #[test]
 fn without_the_feature_a_local_model_says_how_to_get_it() {

@@ -59,7 +59,7 @@ async fn a_server_without_keys_gets_none_and_dimensions_are_asked_for() {
         dimensions: Some(2),
         ..OpenAiEmbedderConfig::new(format!("{}/", service.url()), "small")
     };
-    let embedder = embedder(&config);
+    let embedder = OpenAiEmbedder::new(&config, None).expect("a good configuration");
     let (vectors, got) = exchange(&embedder, &["tea"], service.good()).await;
     assert_of(&vectors.expect("vectors"), &["tea"]);
     assert_eq!(got.line, "POST /v1/embeddings");
@@ -144,7 +144,7 @@ async fn a_purpose_has_its_prefix_and_the_model_s_name_tells_prefixes_apart() {
         ..plain.clone()
     };
     let name = |config| {
-        OpenAiEmbedder::new(config)
+        OpenAiEmbedder::new(config, None)
             .expect("a good one")
             .model()
             .to_owned()

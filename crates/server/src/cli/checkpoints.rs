@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use comfy_table::CellAlignment;
+use comfy_table::Table;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_hooks::git::{CheckpointEntry, Checkpoints, GitConfig};
 use serde_json::{Value, json};
 
 use super::exit::CliError;
-use super::{output, transcript};
+use super::pages::all_if_zero;
+use super::transcript::TO_THE_SECOND;
+use super::{clock, output};
 use crate::config;
 
 /// What can be read.
@@ -71,11 +73,7 @@ pub(crate) fn run(json: bool, command: CheckpointsCommand) -> Result<(), CliErro
 }
 
 fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
-    let limit = if args.limit == 0 {
-        usize::MAX
-    } else {
-        args.limit
-    };
+    let limit = all_if_zero(args.limit);
     let checkpoints = args.place.open()?;
     let found = checkpoints
         .list(limit, args.session.as_ref())
@@ -115,25 +113,22 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
 }
 
 /// The checkpoints as a table.
-pub(super) fn table(found: &[CheckpointEntry]) -> comfy_table::Table {
-    let mut table = output::plain_table();
-    table.set_header(["ENDED AT (UTC)", "REASON", "TURNS", "SESSION", "GENERATION"]);
-    for entry in found {
-        let ended_at = entry
-            .ended_at
-            .map(|at| transcript::short_time(&rfc3339(at)));
-        table.add_row([
-            ended_at.unwrap_or_else(|| "-".to_owned()),
+fn table(found: &[CheckpointEntry]) -> Table {
+    let row = |entry: &CheckpointEntry| {
+        let ended_at = entry.ended_at.map(moment);
+        [
+            ended_at.map_or("-".to_owned(), |at| {
+                clock::written(Some(&at), TO_THE_SECOND)
+            }),
             output::printable(&entry.reason),
             output::count(entry.turns),
             output::printable(&entry.session),
             entry.generation.to_string(),
-        ]);
-    }
-    if let Some(turns) = table.column_mut(2) {
-        turns.set_cell_alignment(CellAlignment::Right);
-    }
-    output::flush_left(&mut table);
+        ]
+    };
+    let header = ["ENDED AT (UTC)", "REASON", "TURNS", "SESSION", "GENERATION"];
+    let mut table = output::text_table(Some(header), found.iter().map(row));
+    output::align_right(&mut table, 2);
     table
 }
 
@@ -156,7 +151,7 @@ impl Place {
 }
 
 fn entry(entry: &CheckpointEntry) -> Value {
-    let time = |at: Option<Timestamp>| at.map_or(Value::Null, |at| rfc3339(at).into());
+    let time = |at: Option<Timestamp>| at.map(|at| moment(at).to_string());
     json!({
         "session_id": entry.session,
         "generation": entry.generation.to_string(),
@@ -169,13 +164,12 @@ fn entry(entry: &CheckpointEntry) -> Value {
     })
 }
 
-fn rfc3339(at: Timestamp) -> String {
-    let nanos = i32::try_from(at.nanos()).unwrap_or_default();
+/// The same as the contract has it.
+fn moment(at: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: at.seconds(),
-        nanos,
+        nanos: i32::try_from(at.nanos()).unwrap_or_default(),
     }
-    .to_string()
 }
 
 fn tenant(text: &str) -> Result<TenantId, String> {

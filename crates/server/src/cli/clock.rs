@@ -1,7 +1,12 @@
-//! The client's only clocks. A command line measures latencies, waits between
-//! retries and says how long ago something was: nothing else may ask for the time.
+//! The client's only clocks, and how moments are written. A command line measures latencies,
+//! waits between retries and says how long ago something was: nothing else may ask for the time.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+/// A moment as the contract has it.
+type Moment = prost_types::Timestamp;
 
 /// For spans: never goes backwards.
 #[allow(
@@ -13,15 +18,100 @@ pub(crate) fn monotonic() -> Instant {
 }
 
 /// For ages of what the daemon dated.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a client has no clock handed to it; this is it"
-)]
-pub(crate) fn wall() -> SystemTime {
-    SystemTime::now()
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
 }
 
-/// How long ago an instant was.
+/// How long it is since an instant.
 pub(crate) fn since(start: Instant) -> Duration {
     monotonic().duration_since(start)
+}
+
+/// How long ago a moment was, such as `3h 20m`; a dash where there is none.
+pub(crate) fn age(moment: Option<&Moment>, now: Timestamp) -> String {
+    moment.and_then(read).map_or_else(
+        || "-".to_owned(),
+        |moment| span(now.duration_since(moment).try_into().unwrap_or_default()),
+    )
+}
+
+/// How long it is until a moment.
+pub(crate) fn left(moment: Option<&Moment>, now: Timestamp) -> String {
+    moment.and_then(read).map_or_else(
+        || "never".to_owned(),
+        |moment| span(moment.duration_since(now).try_into().unwrap_or_default()),
+    )
+}
+
+/// True from a moment on.
+pub(crate) fn is_past(moment: Option<&Moment>, now: Timestamp) -> bool {
+    moment.and_then(read).is_some_and(|moment| moment <= now)
+}
+
+/// Seconds from one moment to another, where both are there.
+pub(crate) fn seconds_between(from: Option<&Moment>, to: Option<&Moment>) -> Option<f64> {
+    let (from, to) = (from.and_then(read)?, to.and_then(read)?);
+    Some(to.duration_since(from).as_secs_f64())
+}
+
+/// A moment by a format of `strftime`, in UTC; empty where there is none.
+pub(crate) fn written(moment: Option<&Moment>, format: &str) -> String {
+    let moment = moment.and_then(read);
+    moment.map_or_else(String::new, |moment| moment.strftime(format).to_string())
+}
+
+/// A span in its two largest units, such as `3h 20m`.
+fn span(duration: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string();
+    let mut words = text.split(' ');
+    match (words.next(), words.next()) {
+        (Some(first), Some(second)) => format!("{first} {second}"),
+        _ => text,
+    }
+}
+
+fn read(moment: &Moment) -> Option<Timestamp> {
+    Timestamp::new(moment.seconds, moment.nanos).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64, nanos: i32) -> Moment {
+        Moment { seconds, nanos }
+    }
+
+    fn second(seconds: i64) -> Timestamp {
+        read(&at(seconds, 0)).expect("a moment")
+    }
+
+    #[test]
+    fn ages_do_not_go_below_nothing() {
+        let time = at(1_000, 0);
+        assert_eq!(age(Some(&time), second(1_090)), "1m 30s");
+        assert_eq!(age(Some(&time), second(10)), "0s");
+        assert_eq!(left(Some(&time), second(10)), "16m 30s");
+        assert_eq!(left(Some(&time), second(1_090)), "0s");
+        assert_eq!(left(None, second(0)), "never");
+        assert_eq!(age(None, second(0)), "-");
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        assert_eq!(span(Duration::from_millis(900)), "0s");
+        assert_eq!(span(Duration::from_secs(3 * 3_600 + 20 * 60 + 5)), "3h 20m");
+    }
+
+    #[test]
+    fn moments_are_cut_and_not_rounded() {
+        let moment = at(1_767_323_045, 678_900_000);
+        let date = "%Y-%m-%d %H:%M:%S";
+        assert_eq!(written(Some(&moment), date), "2026-01-02 03:04:05");
+        assert_eq!(written(Some(&moment), "%H:%M:%S.%3f"), "03:04:05.678");
+        assert_eq!(written(None, date), "");
+        let moments = (Some(&at(1, 0)), Some(&moment));
+        assert_eq!(seconds_between(moments.0, None), None);
+        assert!(seconds_between(moments.0, moments.1).is_some_and(|it| it > 1e9));
+    }
 }

@@ -1,19 +1,17 @@
 //! Compactions and summaries as people and programs read them, and
 //! `memoird sessions compact` and `undo-compaction`.
 
-use std::time::SystemTime;
-
 use clap::Args;
+use jiff::Timestamp;
 use memoird_proto::v1::{
     CompactSessionRequest, CompactSessionResponse, CompactionInfo, SessionNotes, SummaryInfo,
-    UndoCompactionRequest,
+    UndoCompactionRequest, UndoCompactionResponse,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::connect::Target;
 use super::exit::CliError;
-use super::sessions::since;
-use super::{clock, json, output};
+use super::{clock, output};
 
 /// Characters of a line of a summary, and of a note.
 const LINE_CHARS_MAX: usize = 400;
@@ -38,37 +36,29 @@ pub(super) async fn compact(
         session_id: args.id,
         keep_exchanges: args.keep,
     };
-    let reply = target.sessions().compact_session(request).await;
-    let reply = reply.map_err(|error| target.explain(error))?.into_inner();
-    match json {
-        true => output::print_json(&compacted_json(&reply)),
-        false => output::print(&compacted(&reply, clock::wall())),
-    }
+    let reply = target.done(target.sessions().compact_session(request).await)?;
+    output::show(json, &reply, |reply| compacted(reply, clock::now()))
 }
 
 /// Takes the last summary back.
 pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
     let request = UndoCompactionRequest { session_id };
-    let reply = target.sessions().undo_compaction(request).await;
-    let reply = reply.map_err(|error| target.explain(error))?.into_inner();
-    if json {
-        return output::print_json(&json!({
-            "session": reply.session.as_ref().map(json::session),
-            "restored_turns": reply.restored_turns,
-        }));
-    }
+    let reply = target.done(target.sessions().undo_compaction(request).await)?;
+    output::show(json, &reply, undone)
+}
+
+fn undone(reply: &UndoCompactionResponse) -> String {
     let turns = turns(reply.restored_turns);
-    let now = match reply.session.is_some_and(|session| session.has_summary) {
+    let session = reply.session.as_ref();
+    let now = match session.is_some_and(|session| session.has_summary) {
         true => "the summary before it stands again",
         false => "there is no summary any more",
     };
-    output::print(&format!(
-        "taken back: windows show {turns} again, and {now}"
-    ))
+    format!("taken back: windows show {turns} again, and {now}")
 }
 
 /// What a summary stands for, in a line.
-pub(super) fn stands_for(summary: &SummaryInfo, now: SystemTime) -> String {
+pub(super) fn stands_for(summary: &SummaryInfo, now: Timestamp) -> String {
     format!(
         "no. {}, of {} ({}-{} newly), by {}, {} ago",
         summary.number,
@@ -76,7 +66,7 @@ pub(super) fn stands_for(summary: &SummaryInfo, now: SystemTime) -> String {
         summary.first_seq,
         summary.through_seq,
         output::one_line(&summary.made_by, 60),
-        since(summary.made_at.as_ref(), now),
+        clock::age(summary.made_at.as_ref(), now),
     )
 }
 
@@ -111,23 +101,21 @@ pub(super) fn text_lines(text: &str) -> impl Iterator<Item = String> {
 
 /// What was noted, each with its name.
 pub(super) fn noted(notes: &SessionNotes) -> Vec<(&'static str, String)> {
-    let line = |text: &String| output::one_line(text, LINE_CHARS_MAX);
+    let lists = [
+        ("file", &notes.files),
+        ("decision", &notes.decisions),
+        ("question", &notes.pending_questions),
+    ];
     let mut rows = Vec::new();
-    rows.extend(notes.files.iter().map(|file| ("file", line(file))));
-    rows.extend(
-        notes
-            .decisions
+    for (name, texts) in lists {
+        let lines = texts
             .iter()
-            .map(|decision| ("decision", line(decision))),
-    );
-    rows.extend(
-        notes
-            .pending_questions
-            .iter()
-            .map(|question| ("question", line(question))),
-    );
+            .map(|text| (name, output::one_line(text, LINE_CHARS_MAX)));
+        rows.extend(lines);
+    }
     if !notes.last_error.is_empty() {
-        rows.push(("last error", line(&notes.last_error)));
+        let error = output::one_line(&notes.last_error, LINE_CHARS_MAX);
+        rows.push(("last error", error));
     }
     rows
 }
@@ -161,41 +149,7 @@ pub(super) fn event(kind: &str, detail: &Value) -> Option<String> {
     })
 }
 
-/// A summary for programs.
-pub(super) fn summary_json(summary: &SummaryInfo) -> Value {
-    json!({
-        "number": summary.number,
-        "first_seq": summary.first_seq,
-        "through_seq": summary.through_seq,
-        "turns": summary.turns,
-        "made_at": json::time(summary.made_at.as_ref()),
-        "made_by": summary.made_by,
-    })
-}
-
-/// Notes for programs.
-pub(super) fn notes_json(notes: &SessionNotes) -> Value {
-    json!({
-        "files": notes.files,
-        "last_error": notes.last_error,
-        "decisions": notes.decisions,
-        "pending_questions": notes.pending_questions,
-    })
-}
-
-/// How the compaction of a session does, for programs.
-pub(super) fn info_json(info: &CompactionInfo) -> Value {
-    json!({
-        "breaker": info.breaker,
-        "consecutive_failures": info.consecutive_failures,
-        "last_error": info.last_error,
-        "running": info.running,
-        "summaries": info.summaries,
-        "through_seq": info.through_seq,
-    })
-}
-
-fn compacted(reply: &CompactSessionResponse, now: SystemTime) -> String {
+fn compacted(reply: &CompactSessionResponse, now: Timestamp) -> String {
     let Some(summary) = &reply.summary_info else {
         return "nothing to summarize".to_owned();
     };
@@ -215,20 +169,6 @@ fn compacted(reply: &CompactSessionResponse, now: SystemTime) -> String {
     ];
     lines.extend(text_lines(&reply.summary));
     lines.join("\n")
-}
-
-fn compacted_json(reply: &CompactSessionResponse) -> Value {
-    json!({
-        "session": reply.session.as_ref().map(json::session),
-        "first_seq": reply.first_seq,
-        "last_seq": reply.last_seq,
-        "summary": reply.summary,
-        "summary_info": reply.summary_info.as_ref().map(summary_json),
-        "tokens_before": reply.tokens_before,
-        "tokens_after": reply.tokens_after,
-        "probe_score": reply.probe_score,
-        "is_new": reply.is_new,
-    })
 }
 
 fn turns(count: u64) -> String {

@@ -13,7 +13,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use super::exit::CliError;
 
@@ -117,15 +117,9 @@ impl Auth {
         Self(None)
     }
 
-    /// What the calls carry.
-    pub(crate) fn header(&self) -> Option<&MetadataValue<Ascii>> {
-        self.0.as_ref()
-    }
-
     fn bearer(key: &str) -> Result<Self, CliError> {
-        let problem = || CliError::Usage {
-            problem: "the key is not one line of at most 4 KiB of ASCII characters".to_owned(),
-        };
+        let problem =
+            || CliError::usage("the key is not one line of at most 4 KiB of ASCII characters");
         if key.len() > KEY_BYTES_MAX {
             return Err(problem());
         }
@@ -178,9 +172,12 @@ impl Target {
         &self.addr
     }
 
-    /// The key of its calls.
-    pub(crate) fn auth(&self) -> &Auth {
-        &self.auth
+    /// What a call gave, or what its failure means.
+    pub(crate) fn done<T>(&self, reply: Result<Response<T>, Status>) -> Result<T, CliError> {
+        match reply {
+            Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(self.explain(status)),
+        }
     }
 
     /// What a failed call means.
@@ -193,9 +190,8 @@ impl Target {
 impl Address {
     /// A new connection, made when it is first used.
     pub(crate) fn channel(&self) -> Result<Channel, CliError> {
-        let endpoint = Endpoint::from_shared(self.0.clone()).map_err(|error| CliError::Usage {
-            problem: format!("{} is no address: {error}", self.0),
-        })?;
+        let endpoint = Endpoint::from_shared(self.0.clone())
+            .map_err(|error| CliError::usage(format!("{} is no address: {error}", self.0)))?;
         Ok(endpoint
             .connect_timeout(CONNECT_TIME_MAX)
             .http2_keep_alive_interval(PING_EVERY)
@@ -280,7 +276,7 @@ mod tests {
     #[test]
     fn a_key_never_shows() {
         let auth = Auth::bearer("s3cret").expect("a fine key");
-        let shown = format!("{:?}", auth.header());
+        let shown = format!("{:?}", auth.0);
         assert!(!shown.contains("s3cret"), "{shown}");
         assert!(Auth::bearer("two\nlines").is_err());
     }

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use memoird_proto::v1::{EndReason, Event, WatchEventsResponse};
 use serde_json::Value;
 
-use super::{compaction, json, output};
+use super::json::short_name;
+use super::{clock, compaction, output};
 
 /// Of an error that a hook gave, so much is shown; `memoird hooks list --json` has all.
 const ERROR_CHARS_MAX: usize = 200;
@@ -27,17 +28,13 @@ pub(super) fn line(told: &WatchEventsResponse, columns: Columns) -> String {
     }
 }
 
-/// The same for programs.
-pub(super) fn json_line(told: &WatchEventsResponse) -> String {
-    json::watched(told).to_string()
-}
-
 fn event_line(event: &Event, columns: Columns) -> String {
-    let mut line = event
-        .time
-        .as_ref()
-        .map(|time| shown_time(&time.to_string(), columns.whole));
-    let line = line.get_or_insert_default();
+    let format = if columns.whole {
+        "%Y-%m-%dT%H:%M:%S.%3fZ"
+    } else {
+        "%H:%M:%S.%3f"
+    };
+    let mut line = clock::written(event.time.as_ref(), format);
     if columns.tenant {
         let _ = write!(line, "  {:<10}", output::printable(&event.tenant));
     }
@@ -76,7 +73,7 @@ fn detail(event: &Event, whole: bool) -> String {
         ),
         "created" | "expired" | "evicted" => String::new(),
         "ended" if event.reason() == EndReason::Ended => "by command".to_owned(),
-        "ended" => format!("by {}", json::reason_name(event.reason)),
+        "ended" => format!("by {}", short_name("EndReason", event.reason)),
         "hook_delivered" => hook(&detail, number("tries")),
         "hook_failed" => {
             let verdict = if detail["gave_up"] == true {
@@ -116,22 +113,10 @@ fn hook(detail: &Value, tries: u64) -> String {
     }
 }
 
-/// `2026-01-02T03:04:05.678Z` of an RFC 3339 time, or the time of its day.
-fn shown_time(text: &str, with_date: bool) -> String {
-    let (moment, fraction) = match text.trim_end_matches('Z').split_once('.') {
-        Some((moment, fraction)) => (moment, fraction),
-        None => (text.trim_end_matches('Z'), ""),
-    };
-    let ms: String = fraction.chars().chain("000".chars()).take(3).collect();
-    match moment.split_once('T') {
-        Some((_, time)) if !with_date => format!("{time}.{ms}"),
-        _ => format!("{moment}.{ms}Z"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::json;
     use prost_types::Timestamp;
     use serde_json::json;
 
@@ -305,22 +290,19 @@ mod tests {
         };
         assert_eq!(line(&missed(1), all), "… 1 event missed of acme");
         assert_eq!(
-            json_line(&missed(3)),
+            json::of(&missed(3)).to_string(),
             r#"{"missed":3,"missed_tenant":"acme"}"#
         );
     }
 
     #[test]
     fn programs_get_the_names_of_the_contract() {
-        let line = json_line(&told("expired", EndReason::Expired, &Value::Null));
+        let shown = json::of(&told("expired", EndReason::Expired, &Value::Null));
         let expected = json!({"event": {
             "event_id": 7, "time": "2026-01-02T03:04:05.067800Z", "kind": "expired",
             "tenant": "acme", "session_id": "telegram:4711", "generation": "01K",
             "reason": "END_REASON_EXPIRED",
         }});
-        assert_eq!(
-            serde_json::from_str::<Value>(&line).expect("JSON"),
-            expected
-        );
+        assert_eq!(shown, expected);
     }
 }

@@ -219,6 +219,22 @@ impl CliError {
         }
     }
 
+    /// Arguments that parse and make no sense together.
+    pub(crate) fn usage(problem: impl Into<String>) -> Self {
+        Self::Usage {
+            problem: problem.into(),
+        }
+    }
+
+    /// What a failure to read or write means, and what was being done.
+    pub(crate) fn io(what: impl Into<String>) -> impl Fn(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io {
+            what: what.clone(),
+            source,
+        }
+    }
+
     /// Turns a failed write into an error, a closed reader into a quiet one.
     pub(crate) fn of_output(source: io::Error) -> Self {
         match source.kind() {

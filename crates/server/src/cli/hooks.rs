@@ -1,25 +1,33 @@
 //! `memoird hooks`: the deliveries that hooks are owed, got, or were given up for.
 
-use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
+use clap::{Args, Subcommand};
+use comfy_table::Table;
 use memoird_proto::v1::{
     DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
     RetryHookDeliveryRequest,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
+use super::choice::{Choices, number, one_of};
 use super::connect::Target;
 use super::exit::CliError;
-use super::{ClientArgs, clock, json, output, sessions};
+use super::json::short_name;
+use super::pages::{PAGE_MAX, Page, Pages, Reply};
+use super::{ClientArgs, clock, json, output};
 
-/// As many as one page may have.
-const PAGE_MAX: usize = 1_000;
 /// Deliveries that are retried at the same time; the daemon writes them together.
 const RETRIES_AT_ONCE: usize = 32;
 /// Of an error, so much is shown; `--json` has all of it.
 const ERROR_CHARS_MAX: usize = 200;
+
+/// How far a delivery is.
+const STATES: Choices<DeliveryState> = &[
+    ("pending", DeliveryState::Pending, "Owed"),
+    ("done", DeliveryState::Done, "Made"),
+    ("dead", DeliveryState::Dead, "Given up"),
+];
 
 /// What can be done with deliveries.
 #[derive(Subcommand)]
@@ -53,8 +61,8 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     filter: Filter,
     /// Only in this state [default: any]
-    #[arg(long, value_enum)]
-    state: Option<State>,
+    #[arg(long, value_parser = one_of(STATES))]
+    state: Option<DeliveryState>,
     /// At most so many; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -73,24 +81,6 @@ pub(crate) struct RetryArgs {
     filter: Filter,
 }
 
-/// How far a delivery is.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum State {
-    /// Owed
-    Pending,
-    /// Made
-    Done,
-    /// Given up
-    Dead,
-}
-
-/// Pages of deliveries, ordered by id.
-struct Pages<'a> {
-    target: &'a Target,
-    request: ListHookDeliveriesRequest,
-    is_over: bool,
-}
-
 /// Does it.
 pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<(), CliError> {
     let target = client.connect.target()?;
@@ -105,19 +95,8 @@ pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<()
 }
 
 async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
-    let limit = if args.limit == 0 {
-        usize::MAX
-    } else {
-        args.limit
-    };
-    let mut pages = Pages::new(target, args.filter, args.state);
-    let mut found: Vec<HookDelivery> = Vec::new();
-    while found.len() < limit
-        && let Some(page) = pages.next(limit - found.len()).await?
-    {
-        found.extend(page);
-    }
-    found.truncate(limit);
+    let call = listing(target, args.filter, args.state);
+    let found = Pages::of(call).first(args.limit).await?;
     match json {
         true => print_json(&found),
         false => output::print_table(&table(&found)),
@@ -126,9 +105,8 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
 
 async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(), CliError> {
     if args.filter.hook.is_some() || args.filter.tenant.is_some() {
-        return Err(CliError::Usage {
-            problem: "--hook and --tenant go with --all-dead, not with ids".to_owned(),
-        });
+        let problem = "--hook and --tenant go with --all-dead, not with ids";
+        return Err(CliError::usage(problem));
     }
     let mut errors = Errors::default();
     let mut retried = Vec::new();
@@ -150,7 +128,7 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
 
 /// Retries page by page: of an outage, there may be more than fit into memory.
 async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), CliError> {
-    let mut pages = Pages::new(target, filter, Some(State::Dead));
+    let mut pages = Pages::of(listing(target, filter, Some(DeliveryState::Dead)));
     let mut count: u64 = 0;
     while let Some(page) = pages.next(PAGE_MAX).await? {
         for some in page.chunks(RETRIES_AT_ONCE) {
@@ -223,54 +201,31 @@ impl Errors {
     }
 }
 
-impl<'a> Pages<'a> {
-    fn new(target: &'a Target, filter: Filter, state: Option<State>) -> Self {
+/// The call that gives a page of deliveries, ordered by id.
+fn listing(
+    target: &Target,
+    filter: Filter,
+    state: Option<DeliveryState>,
+) -> impl AsyncFnMut(Page) -> Reply<HookDelivery> {
+    let request = ListHookDeliveriesRequest {
+        tenant: filter.tenant.unwrap_or_default(),
+        hook: filter.hook.unwrap_or_default(),
+        state: number(state),
+        ..ListHookDeliveriesRequest::default()
+    };
+    async move |page: Page| {
         let request = ListHookDeliveriesRequest {
-            tenant: filter.tenant.unwrap_or_default(),
-            hook: filter.hook.unwrap_or_default(),
-            state: state
-                .map_or(DeliveryState::Unspecified, State::number)
-                .into(),
-            ..ListHookDeliveriesRequest::default()
+            page_size: page.size,
+            page_token: page.token,
+            ..request.clone()
         };
-        Self {
-            target,
-            request,
-            is_over: false,
-        }
-    }
-
-    /// The next ones, at most so many; `None` after the last.
-    async fn next(&mut self, max: usize) -> Result<Option<Vec<HookDelivery>>, CliError> {
-        if self.is_over {
-            return Ok(None);
-        }
-        self.request.page_size = u32::try_from(max.min(PAGE_MAX)).unwrap_or(u32::MAX);
-        let reply = self
-            .target
-            .admin()
-            .list_hook_deliveries(self.request.clone())
-            .await;
-        let page = reply.map_err(|e| self.target.explain(e))?.into_inner();
-        self.is_over = page.next_page_token.is_empty();
-        self.request.page_token = page.next_page_token;
-        Ok(Some(page.deliveries))
-    }
-}
-
-impl State {
-    fn number(self) -> DeliveryState {
-        match self {
-            Self::Pending => DeliveryState::Pending,
-            Self::Done => DeliveryState::Done,
-            Self::Dead => DeliveryState::Dead,
-        }
+        let reply = target.done(target.admin().list_hook_deliveries(request).await)?;
+        Ok((reply.deliveries, reply.next_page_token))
     }
 }
 
 fn print_json(deliveries: &[HookDelivery]) -> Result<(), CliError> {
-    let deliveries: Vec<Value> = deliveries.iter().map(json::delivery).collect();
-    output::print_json(&json!({ "deliveries": deliveries }))
+    output::print_json(&json!({ "deliveries": json::all(deliveries) }))
 }
 
 fn table(deliveries: &[HookDelivery]) -> Table {
@@ -284,46 +239,32 @@ fn table(deliveries: &[HookDelivery]) -> Table {
         "WHEN",
         "LAST ERROR",
     ];
-    let mut table = output::plain_table();
-    table.set_header(header);
-    for delivery in deliveries {
-        let mut row = Row::from([
+    let row = |delivery: &HookDelivery| {
+        [
             output::printable(&delivery.id),
             output::printable(&delivery.tenant),
             output::printable(&delivery.session_id),
-            json::reason_name(delivery.reason),
-            json::delivery_state_name(delivery.state),
+            short_name("EndReason", delivery.reason),
+            short_name("DeliveryState", delivery.state),
             output::count(delivery.tries.into()),
             when(delivery),
             output::one_line(&delivery.last_error, ERROR_CHARS_MAX),
-        ]);
-        row.max_height(1);
-        table.add_row(row);
-    }
-    if let Some(tries) = table.column_mut(5) {
-        tries.set_cell_alignment(CellAlignment::Right);
-    }
-    output::flush_left(&mut table);
-    if table.is_tty() {
-        table
-            .set_truncation_indicator("…")
-            .set_content_arrangement(ContentArrangement::Dynamic);
-        for column in table.column_iter_mut().take(header.len() - 1) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
+        ]
+    };
+    let mut table = output::fitted_table(Some(header), deliveries.iter().map(row));
+    output::align_right(&mut table, 5);
     table
 }
 
 /// When it is due, or how long ago it was done or given up.
 fn when(delivery: &HookDelivery) -> String {
-    let (now, at) = (clock::wall(), delivery.due_at.as_ref());
+    let (now, at) = (clock::now(), delivery.due_at.as_ref());
     match delivery.state() {
-        DeliveryState::Pending => match &*sessions::until(at, now) {
+        DeliveryState::Pending => match &*clock::left(at, now) {
             "0s" => "now".to_owned(),
             span => format!("in {span}"),
         },
-        _ => format!("{} ago", sessions::since(at, now)),
+        _ => format!("{} ago", clock::age(at, now)),
     }
 }
 

@@ -4,9 +4,10 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::mpsc::Sender;
 
 use super::exit::CliError;
+use super::progress::Progress;
 
 /// Where lines come from.
 pub(crate) struct Lines {
@@ -17,6 +18,14 @@ pub(crate) struct Lines {
     line_bytes_max: u64,
     /// The last line that was read, from 1.
     line: usize,
+}
+
+/// A line that is not blank.
+pub(crate) struct Line<'a> {
+    /// Which one, from 1.
+    pub(crate) number: usize,
+    /// What is in it.
+    pub(crate) text: &'a [u8],
 }
 
 impl Lines {
@@ -66,35 +75,47 @@ impl Lines {
         &self.name
     }
 
-    /// A bar over them, or a spinner where there is no end to see. Invisible unless stderr
-    /// is a terminal.
-    pub(crate) fn progress_bar(&self) -> ProgressBar {
-        let (bar, template) = match self.bytes {
-            Some(bytes) => (
-                ProgressBar::new(bytes),
-                "{bar:30} {percent:>3} %  {elapsed_precise}  {msg}",
-            ),
-            None => (
-                ProgressBar::new_spinner(),
-                "{spinner} {elapsed_precise}  {msg}",
-            ),
-        };
-        let style = ProgressStyle::with_template(template);
-        bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    /// How far they are read, by bytes.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress::new(self.bytes)
+    }
+
+    /// Hands over what is made of each line, up to the first that is wrong. Blocks, and may
+    /// wait for a line of stdin that nobody needs any more: it is not to be awaited.
+    pub(crate) fn each<T>(
+        mut self,
+        to: &Sender<Result<T, CliError>>,
+        mut parse: impl FnMut(&Self, &Line<'_>) -> Result<T, CliError>,
+    ) {
+        let mut text = Vec::new();
+        loop {
+            let item = match self.next(&mut text) {
+                Ok(None) => return,
+                Ok(Some(number)) => parse(
+                    &self,
+                    &Line {
+                        number,
+                        text: &text,
+                    },
+                ),
+                Err(error) => Err(error),
+            };
+            let is_last = item.is_err();
+            if to.blocking_send(item).is_err() || is_last {
+                return;
+            }
+        }
     }
 
     /// Reads the next line that is not blank, and gives its number; `None` at the end.
-    pub(crate) fn next(&mut self, text: &mut Vec<u8>) -> Result<Option<usize>, CliError> {
+    fn next(&mut self, text: &mut Vec<u8>) -> Result<Option<usize>, CliError> {
         loop {
             text.clear();
             self.line += 1;
             let mut bounded = self.reader.by_ref().take(self.line_bytes_max + 1);
             let read = bounded
                 .read_until(b'\n', text)
-                .map_err(|source| CliError::Io {
-                    what: format!("cannot read {}", self.name),
-                    source,
-                })?;
+                .map_err(CliError::io(format!("cannot read {}", self.name)))?;
             if read as u64 > self.line_bytes_max {
                 let limit = self.line_bytes_max >> 20;
                 return Err(self.bad(self.line, format!("the line is longer than {limit} MiB")));
@@ -119,6 +140,9 @@ impl Lines {
     pub(crate) fn no_json(&self, line: usize, error: &serde_json::Error) -> CliError {
         let text = error.to_string();
         let problem = text.split(" at line ").next().unwrap_or(&text);
-        self.bad(line, format!("{problem} at column {}", error.column()))
+        match error.column() {
+            0 => self.bad(line, problem.to_owned()),
+            column => self.bad(line, format!("{problem} at column {column}")),
+        }
     }
 }

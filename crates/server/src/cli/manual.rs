@@ -43,10 +43,7 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
 fn write_pages(command: &Command, above: &[&str], dir: &Path) -> Result<(), CliError> {
     let path = dir.join(format!("{}.1", name_of(command)));
     let written = page(command, above).and_then(|page| fs::write(&path, page));
-    written.map_err(|source| CliError::Io {
-        what: format!("cannot write {}", path.display()),
-        source,
-    })?;
+    written.map_err(CliError::io(format!("cannot write {}", path.display())))?;
     let above = [above, &[name_of(command)]].concat();
     shown(command).try_for_each(|command| write_pages(command, &above, dir))
 }

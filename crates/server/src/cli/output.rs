@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
+use prost::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::Value;
 use tokio::time::sleep;
 
 use super::exit::CliError;
+use super::json;
 
 /// How often somebody looks whether anybody reads.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -55,6 +57,21 @@ pub(crate) fn print_json(value: &Value) -> Result<(), CliError> {
     print(&format!("{value:#}"))
 }
 
+/// Writes a reply: whole for programs, in words for people.
+pub(crate) fn show<M: Name>(
+    is_json: bool,
+    reply: &M,
+    words: impl FnOnce(&M) -> String,
+) -> Result<(), CliError> {
+    if is_json {
+        return print_json(&json::of(reply));
+    }
+    match &*words(reply) {
+        "" => Ok(()),
+        words => print(words),
+    }
+}
+
 /// Writes a table without the blanks that pad its lines.
 pub(crate) fn print_table(table: &Table) -> Result<(), CliError> {
     print(&table.trim_fmt())
@@ -67,11 +84,77 @@ pub(crate) fn table(header: &[&str]) -> Table {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    flush_left(&mut table);
     table
 }
 
+/// Names and values, one a line.
+pub(crate) fn rows<N: Into<String>>(rows: impl IntoIterator<Item = (N, String)>) -> Table {
+    let mut table = plain_table();
+    for (name, value) in rows {
+        table.add_row([name.into(), value]);
+    }
+    flush_left(&mut table);
+    table
+}
+
+/// A table of text, a line for each row.
+pub(crate) fn text_table<const N: usize>(
+    header: Option<[&str; N]>,
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Table {
+    let mut table = plain_table();
+    if let Some(header) = header {
+        table.set_header(header);
+    }
+    for row in rows {
+        let mut row = Row::from(row);
+        row.max_height(1);
+        table.add_row(row);
+    }
+    flush_left(&mut table);
+    table
+}
+
+/// The same; on a terminal its last column ends where the terminal does.
+pub(crate) fn fitted_table<const N: usize>(
+    header: Option<[&str; N]>,
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Table {
+    let mut table = text_table(header, rows);
+    if let Some(width) = terminal_width() {
+        shorten_last(&mut table, width);
+    }
+    table
+}
+
+/// Makes a table `width` columns wide at most: cuts its last column, and none of the others.
+pub(crate) fn shorten_last(table: &mut Table, width: u16) {
+    table
+        .set_width(width)
+        .set_truncation_indicator("…")
+        .set_content_arrangement(ContentArrangement::Dynamic);
+    let others = table.column_count().saturating_sub(1);
+    for column in table.column_iter_mut().take(others) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+}
+
+/// The columns of the terminal that stdout is, if it is one and has any.
+pub(crate) fn terminal_width() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+    Some(size.ws_col).filter(|width| *width > 0)
+}
+
+/// Aligns the numbers of a column.
+pub(crate) fn align_right(table: &mut Table, column: usize) {
+    if let Some(column) = table.column_mut(column) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
 /// A table without lines, which pipes and eyes both read well.
-pub(crate) fn plain_table() -> Table {
+fn plain_table() -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -80,7 +163,7 @@ pub(crate) fn plain_table() -> Table {
 }
 
 /// Takes the padding of the first column away, so that lines start at the margin.
-pub(crate) fn flush_left(table: &mut Table) {
+fn flush_left(table: &mut Table) {
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }
@@ -120,16 +203,6 @@ pub(crate) fn figure(value: f64, decimals: usize) -> String {
         format!("{value:.decimals$}")
     } else {
         "-".to_owned()
-    }
-}
-
-/// A span in its two largest units, such as `3h 20m`.
-pub(crate) fn span(duration: Duration) -> String {
-    let text = humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string();
-    let mut words = text.split(' ');
-    match (words.next(), words.next()) {
-        (Some(first), Some(second)) => format!("{first} {second}"),
-        _ => text,
     }
 }
 
@@ -197,8 +270,6 @@ mod tests {
         assert_eq!(size(3 << 30), "3.0 GiB");
         assert_eq!(figure(1.25, 1), "1.2");
         assert_eq!(figure(f64::NAN, 1), "-");
-        assert_eq!(span(Duration::from_millis(900)), "0s");
-        assert_eq!(span(Duration::from_secs(3 * 3_600 + 20 * 60 + 5)), "3h 20m");
     }
 
     #[test]
@@ -221,7 +292,6 @@ mod tests {
     fn tables_have_no_blank_ends() {
         let mut table = table(&["NAME", "TURNS"]);
         table.add_row(["a", "1"]);
-        flush_left(&mut table);
         assert_eq!(table.trim_fmt(), "NAME  TURNS\na         1");
     }
 }

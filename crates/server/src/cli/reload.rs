@@ -1,7 +1,6 @@
 //! `memoird reload`: the daemon reads its configuration file again.
 
 use memoird_proto::v1::{ReloadConfigRequest, ReloadConfigResponse};
-use serde_json::json;
 
 use super::exit::CliError;
 use super::{ClientArgs, output};
@@ -9,12 +8,8 @@ use super::{ClientArgs, output};
 /// Asks and prints.
 pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    let reply = target.admin().reload_config(ReloadConfigRequest {}).await;
-    let reply = reply.map_err(|e| target.explain(e))?.into_inner();
-    match client.json {
-        true => output::print_json(&json!({ "applied": reply.applied, "refused": reply.refused })),
-        false => output::print(&described(&reply)),
-    }
+    let reply = target.done(target.admin().reload_config(ReloadConfigRequest {}).await)?;
+    output::show(client.json, &reply, described)
 }
 
 /// A line for each setting.

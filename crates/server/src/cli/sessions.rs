@@ -1,9 +1,9 @@
 //! `memoird sessions`: list, show, compact and end the sessions of the key's tenant.
 
 use std::collections::VecDeque;
-use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use comfy_table::Table;
 use memoird_proto::v1::{
     EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope,
     ListSessionsRequest, SessionInfo, SessionNotes, Turn,
@@ -15,10 +15,8 @@ use tonic::Code;
 use super::compaction::CompactArgs;
 use super::connect::Target;
 use super::exit::CliError;
+use super::pages::{Page, Pages};
 use super::{ClientArgs, clock, compaction, json, output, transcript};
-
-/// As many as one page may have.
-const PAGE_MAX: usize = 1_000;
 
 /// What can be done with sessions.
 #[derive(Subcommand)]
@@ -78,12 +76,19 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
 }
 
 async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliError> {
-    let sessions = listed(target, args.limit).await?;
+    let pages = Pages::of(async |page: Page| {
+        let request = ListSessionsRequest {
+            page_size: page.size,
+            page_token: page.token,
+        };
+        let reply = target.done(target.sessions().list_sessions(request).await)?;
+        Ok((reply.sessions, reply.next_page_token))
+    });
+    let sessions = pages.first(args.limit).await?;
     if json {
-        let sessions: Vec<Value> = sessions.iter().map(json::session).collect();
-        return output::print_json(&json!({ "sessions": sessions }));
+        return output::print_json(&json!({ "sessions": json::all(&sessions) }));
     }
-    let now = clock::wall();
+    let now = clock::now();
     let header = [
         "SESSION",
         "TURNS",
@@ -101,37 +106,11 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
             output::size(info.history_bytes),
             output::count(info.history_tokens),
             output::count(info.last_seq),
-            since(info.last_access.as_ref(), now),
-            until(info.expires_at.as_ref(), now),
+            clock::age(info.last_access.as_ref(), now),
+            clock::left(info.expires_at.as_ref(), now),
         ]);
     }
-    output::flush_left(&mut table);
     output::print_table(&table)
-}
-
-async fn listed(target: &Target, limit: usize) -> Result<Vec<SessionInfo>, CliError> {
-    let limit = if limit == 0 { usize::MAX } else { limit };
-    let mut client = target.sessions();
-    let mut sessions: Vec<SessionInfo> = Vec::new();
-    let mut page_token = String::new();
-    loop {
-        let page_size = PAGE_MAX.min(limit - sessions.len());
-        let request = ListSessionsRequest {
-            page_size: u32::try_from(page_size).unwrap_or(u32::MAX),
-            page_token: page_token.clone(),
-        };
-        let reply = client
-            .list_sessions(request)
-            .await
-            .map_err(|e| target.explain(e))?;
-        let page = reply.into_inner();
-        sessions.extend(page.sessions);
-        if page.next_page_token.is_empty() || sessions.len() >= limit {
-            sessions.truncate(limit);
-            return Ok(sessions);
-        }
-        page_token = page.next_page_token;
-    }
 }
 
 async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
@@ -161,16 +140,8 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
 }
 
 fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Value {
-    let info = detail
-        .and_then(|detail| detail.session.as_ref())
-        .map(json::session);
-    let turns: Vec<Value> = turns.iter().map(json::turn).collect();
-    let mut shown = json!({ "session": info, "turns": turns });
-    if let Some(detail) = detail {
-        shown["summary"] = json!(detail.summary.as_ref().map(compaction::summary_json));
-        shown["summary_text"] = detail.summary_text.as_str().into();
-        shown["notes"] = json!(detail.notes.as_ref().map(compaction::notes_json));
-    }
+    let mut shown = detail.map_or_else(|| json!({ "session": null }), json::of);
+    shown["turns"] = json::all(turns);
     shown
 }
 
@@ -213,11 +184,7 @@ async fn history(
         limit: 0,
     };
     loop {
-        let reply = client
-            .get_history(request.clone())
-            .await
-            .map_err(|e| target.explain(e))?;
-        let page = reply.into_inner();
+        let page = target.done(client.get_history(request.clone()).await)?;
         turns.extend(page.turns);
         turns.drain(..turns.len().saturating_sub(kept_max));
         if page.next_after_seq <= request.after_seq {
@@ -229,43 +196,32 @@ async fn history(
 
 async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
     let request = EndSessionRequest { session_id };
-    let reply = target
-        .sessions()
-        .end_session(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    let info = reply.into_inner().session.unwrap_or_default();
-    if json {
-        return output::print_json(&json!({ "session": json::session(&info) }));
-    }
-    let id = output::printable(&info.session_id);
-    output::print(&format!("ended {id}, generation {}", info.generation))
+    let reply = target.done(target.sessions().end_session(request).await)?;
+    output::show(json, &reply, |reply| {
+        let info = reply.session.clone().unwrap_or_default();
+        let id = output::printable(&info.session_id);
+        format!("ended {id}, generation {}", info.generation)
+    })
 }
 
-fn described(detail: &GetSessionResponse) -> comfy_table::Table {
-    let now = clock::wall();
+fn described(detail: &GetSessionResponse) -> Table {
+    let now = clock::now();
     let info = detail.session.clone().unwrap_or_default();
-    let mut table = output::plain_table();
     let history = format!(
         "{} turns, {}, about {} tokens",
         output::count(info.history_turns),
         output::size(info.history_bytes),
         output::count(info.history_tokens)
     );
+    let ago = |moment: &Option<Timestamp>| format!("{} ago", clock::age(moment.as_ref(), now));
     let mut rows = vec![
         ("session", output::printable(&info.session_id)),
-        ("generation", info.generation.clone()),
+        ("generation", info.generation),
         ("history", history),
         ("last seq", output::count(info.last_seq)),
-        (
-            "created",
-            format!("{} ago", since(info.created_at.as_ref(), now)),
-        ),
-        (
-            "last access",
-            format!("{} ago", since(info.last_access.as_ref(), now)),
-        ),
-        ("expires in", until(info.expires_at.as_ref(), now)),
+        ("created", ago(&info.created_at)),
+        ("last access", ago(&info.last_access)),
+        ("expires in", clock::left(info.expires_at.as_ref(), now)),
         ("state version", output::count(info.state_version)),
     ];
     if !info.subject.is_empty() {
@@ -277,42 +233,5 @@ fn described(detail: &GetSessionResponse) -> comfy_table::Table {
     if let Some(health) = info.compaction.as_ref().and_then(compaction::health) {
         rows.push(("compaction", health));
     }
-    for (name, value) in rows {
-        table.add_row([name, &value]);
-    }
-    output::flush_left(&mut table);
-    table
-}
-
-pub(super) fn since(time: Option<&Timestamp>, now: SystemTime) -> String {
-    match time.and_then(|time| SystemTime::try_from(*time).ok()) {
-        Some(time) => output::span(now.duration_since(time).unwrap_or(Duration::ZERO)),
-        None => "-".to_owned(),
-    }
-}
-
-pub(super) fn until(time: Option<&Timestamp>, now: SystemTime) -> String {
-    match time.and_then(|time| SystemTime::try_from(*time).ok()) {
-        Some(time) => output::span(time.duration_since(now).unwrap_or(Duration::ZERO)),
-        None => "never".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_do_not_go_below_nothing() {
-        let time = Timestamp {
-            seconds: 1_000,
-            nanos: 0,
-        };
-        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        assert_eq!(since(Some(&time), at(1_090)), "1m 30s");
-        assert_eq!(since(Some(&time), at(10)), "0s");
-        assert_eq!(until(Some(&time), at(10)), "16m 30s");
-        assert_eq!(until(Some(&time), at(1_090)), "0s");
-        assert_eq!(until(None, at(0)), "never");
-    }
+    output::rows(rows)
 }

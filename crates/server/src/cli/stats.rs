@@ -1,10 +1,11 @@
 //! `memoird stats`: what the daemon counted, for operators.
 
 use clap::Args;
+use comfy_table::Table;
 use memoird_proto::v1::{GetStatsRequest, GetStatsResponse, TenantStats};
 
 use super::exit::CliError;
-use super::{ClientArgs, json, output};
+use super::{ClientArgs, output};
 
 /// Whose counts.
 #[derive(Args)]
@@ -20,31 +21,26 @@ pub(crate) async fn run(client: &ClientArgs, args: StatsArgs) -> Result<(), CliE
     let request = GetStatsRequest {
         tenant: args.tenant.unwrap_or_default(),
     };
-    let reply = target
-        .admin()
-        .get_stats(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    let stats = reply.into_inner();
-    if client.json {
-        return output::print_json(&json::stats(&stats));
-    }
-    output::print_table(&process(&stats))?;
-    if stats.tenants.is_empty() {
-        return Ok(());
-    }
-    output::print("")?;
-    output::print_table(&tenants(&stats.tenants))
+    let stats = target.done(target.admin().get_stats(request).await)?;
+    output::show(client.json, &stats, described)
 }
 
-fn process(stats: &GetStatsResponse) -> comfy_table::Table {
-    let started = stats
-        .started_at
-        .as_ref()
-        .map_or("-".to_owned(), ToString::to_string);
+fn described(stats: &GetStatsResponse) -> String {
+    let process = process(stats).trim_fmt();
+    match &*stats.tenants {
+        [] => process,
+        all => format!("{process}\n\n{}", tenants(all).trim_fmt()),
+    }
+}
+
+fn process(stats: &GetStatsResponse) -> Table {
+    let started = stats.started_at.as_ref();
     let per_commit = stats.commit_sets as f64 / stats.commits.max(1) as f64;
-    let rows = [
-        ("started", started),
+    output::rows([
+        (
+            "started",
+            started.map_or("-".to_owned(), ToString::to_string),
+        ),
         ("CPU", format!("{:.2} s", stats.cpu_seconds)),
         ("memory", output::size(stats.rss_bytes)),
         ("sessions live", output::count(stats.sessions_live)),
@@ -59,16 +55,10 @@ fn process(stats: &GetStatsResponse) -> comfy_table::Table {
         ("sets per commit", format!("{per_commit:.1}")),
         ("hooks pending", output::count(stats.hooks_pending)),
         ("hooks dead", output::count(stats.hooks_dead)),
-    ];
-    let mut table = output::plain_table();
-    for (name, value) in rows {
-        table.add_row([name, &value]);
-    }
-    output::flush_left(&mut table);
-    table
+    ])
 }
 
-fn tenants(tenants: &[TenantStats]) -> comfy_table::Table {
+fn tenants(tenants: &[TenantStats]) -> Table {
     let header = [
         "TENANT", "SESSIONS", "TURNS", "SIZE", "CREATED", "EXPIRED", "EVICTED", "ENDED", "APPENDED",
     ];
@@ -86,7 +76,6 @@ fn tenants(tenants: &[TenantStats]) -> comfy_table::Table {
             output::count(tenant.turns_appended),
         ]);
     }
-    output::flush_left(&mut table);
     table
 }
 

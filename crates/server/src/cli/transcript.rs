@@ -1,43 +1,29 @@
 //! A session as people read it: one line a turn, shortened to the terminal.
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::Table;
 use memoird_proto::v1::media::Source;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{Part, Turn};
 
-use super::json::role_name;
-use super::output;
+use super::json::short_name;
+use super::{clock, output};
 
+/// How `strftime` writes a moment in tables, in UTC.
+pub(super) const TO_THE_SECOND: &str = "%Y-%m-%d %H:%M:%S";
 /// Where no terminal says how wide it is, a line ends here.
 const LINE_CHARS_MAX: usize = 400;
 
 /// The turns as lines: seq, role, time, text.
 pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Table {
-    let mut table = output::plain_table();
-    for turn in turns {
-        let time = turn
-            .timestamp
-            .as_ref()
-            .map(|time| short_time(&time.to_string()));
-        let mut row = Row::from([
+    let row = |turn: &Turn| {
+        [
             turn.seq.to_string(),
-            role_name(turn.role),
-            time.unwrap_or_default(),
+            short_name("Role", turn.role),
+            clock::written(turn.timestamp.as_ref(), TO_THE_SECOND),
             output::shorten(&one_line(turn), LINE_CHARS_MAX),
-        ]);
-        row.max_height(1);
-        table.add_row(row);
-    }
-    output::flush_left(&mut table);
-    if table.is_tty() {
-        table
-            .set_truncation_indicator("…")
-            .set_content_arrangement(ContentArrangement::Dynamic);
-        for column in table.column_iter_mut().take(3) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
-    table
+        ]
+    };
+    output::fitted_table(None, turns.into_iter().map(row))
 }
 
 /// The parts of a turn as one line.
@@ -78,11 +64,6 @@ fn part(part: &Part) -> String {
 /// Text on one line, no longer than a line can show.
 fn flat(text: &str) -> String {
     output::flat(text, 2 * LINE_CHARS_MAX)
-}
-
-/// `2026-01-02 03:04:05` of an RFC 3339 time.
-pub(super) fn short_time(text: &str) -> String {
-    text.get(..19).unwrap_or(text).replace('T', " ")
 }
 
 #[cfg(test)]
@@ -147,13 +128,5 @@ mod tests {
         let line = table([&long]).trim_fmt();
         assert!(line.chars().count() < LINE_CHARS_MAX + 40);
         assert_eq!(line.lines().count(), 1);
-    }
-
-    #[test]
-    fn times_are_cut_to_the_second() {
-        assert_eq!(
-            short_time("2026-01-02T03:04:05.678Z"),
-            "2026-01-02 03:04:05"
-        );
     }
 }

@@ -11,7 +11,7 @@ use tonic_types::StatusExt;
 use super::connect::Target;
 use super::events::{self, Columns};
 use super::exit::{CliError, is_transport};
-use super::{ClientArgs, output};
+use super::{ClientArgs, json, output};
 
 /// How long to wait before connecting again: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
@@ -133,7 +133,7 @@ impl Watch<'_> {
             tenant: self.all,
         };
         let line = match self.json {
-            true => events::json_line(told),
+            true => json::of(told).to_string(),
             false => events::line(told, columns),
         };
         output::print(&line)

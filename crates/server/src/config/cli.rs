@@ -17,9 +17,8 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
 
 /// Prints the default configuration with its comments.
 pub(crate) fn print_default() -> Result<(), CliError> {
-    let text = super::default_yaml();
     std::io::stdout()
         .lock()
-        .write_all(text.as_bytes())
+        .write_all(super::DEFAULT_YAML.as_bytes())
         .map_err(CliError::of_output)
 }

@@ -72,16 +72,22 @@ pub(crate) struct Difference {
 }
 
 impl Settings {
-    /// The settings of a file's shape.
-    pub(super) fn of(shape: &impl Serialize) -> Self {
+    /// The settings of a file.
+    pub(super) fn of(file: &impl Serialize) -> Self {
         let mut settings = BTreeMap::new();
-        // A shape of plain fields is always a JSON value.
+        // Plain fields are always a JSON value.
         flatten(
             String::new(),
-            serde_json::to_value(shape).unwrap_or_default(),
+            serde_json::to_value(file).unwrap_or_default(),
             &mut settings,
         );
         Self(settings)
+    }
+
+    /// The paths of all settings.
+    #[cfg(test)]
+    pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
     }
 
     /// What `newer` changes.
@@ -141,11 +147,11 @@ fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::FileConfig;
+    use super::super::file::File;
     use super::*;
 
     fn settings(text: &str) -> Settings {
-        Settings::of(&FileConfig::parse(text).unwrap())
+        Settings::of(&File::parse(text).unwrap())
     }
 
     #[test]

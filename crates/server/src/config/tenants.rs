@@ -3,116 +3,93 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use memoird_core::config::{Environment, Problems, SecretRef};
 use memoird_core::ids::TenantId;
-use memoird_engine::TenantLimits;
+use memoird_engine::{TenantConfig, TenantLimits};
 use serde::{Deserialize, Serialize};
 
-use super::file::Problems;
-use super::secret::{Secret, digest_of_hex, digest_of_text};
-use super::units::{Size, Span};
-use crate::auth::{Key, KeyDigest, Role};
+use crate::auth::{Key, KeyDigest, Role, digest};
 
+/// A tenant.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TenantShape {
-    pub(super) id: String,
+pub(super) struct TenantSpec {
+    id: String,
     #[serde(default)]
-    keys: Vec<KeyShape>,
+    keys: Vec<KeySpec>,
     #[serde(default)]
-    pub(super) limits: TenantLimitsShape,
+    limits: TenantLimits,
 }
 
+/// Where a key is, or its digest, and what it may do.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-struct KeyShape {
+struct KeySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     env: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,
-    role: RoleShape,
+    role: Role,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum RoleShape {
-    #[default]
-    Bot,
-    Admin,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct TenantLimitsShape {
-    max_sessions: Option<usize>,
-    session_ttl: Option<Span>,
-    max_history_turns: Option<usize>,
-    max_history_bytes: Option<Size>,
-}
-
-impl TenantShape {
-    pub(super) fn check(&self, place: usize, problems: &mut Problems) {
-        let limits = &self.limits;
-        let at = |field: &str| format!("tenants[{place}].limits.{field}");
-        let ttl = limits.session_ttl.is_none_or(|span| !span.0.is_zero());
-        problems.unless(ttl, &at("session_ttl"), "must be more than zero");
-        let at_least_one = "must be at least 1";
-        let turns = limits.max_history_turns != Some(0);
-        problems.unless(turns, &at("max_history_turns"), at_least_one);
-        let bytes = limits.max_history_bytes.is_none_or(|size| size.0 > 0);
-        problems.unless(bytes, &at("max_history_bytes"), at_least_one);
-    }
-
-    /// The files that its keys are in.
-    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
-        self.keys.iter().filter_map(|key| key.file.clone())
-    }
-}
-
-impl TenantLimitsShape {
-    pub(super) fn engine(&self) -> TenantLimits {
-        TenantLimits {
-            max_sessions: self.max_sessions,
-            session_ttl: self.session_ttl.map(|span| span.0),
-            max_history_turns: self.max_history_turns,
-            max_history_bytes: self.max_history_bytes.map(|size| size.0),
+/// The tenants, as the engine takes them.
+pub(super) fn tenants(specs: &[TenantSpec], problems: &mut Problems) -> Vec<TenantConfig> {
+    let mut tenants = Vec::with_capacity(specs.len());
+    let mut ids = HashMap::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let section = format!("tenants[{index}]");
+        let limits = &spec.limits;
+        problems.within(&format!("{section}.limits"), |problems| {
+            limits.check(problems);
+        });
+        if let Some(first) = ids.insert(&spec.id, index) {
+            problems.add(
+                format!("{section}.id"),
+                format!("is that of tenants[{first}]"),
+            );
+        }
+        match TenantId::parse(&spec.id) {
+            Ok(id) => tenants.push(TenantConfig {
+                id,
+                limits: limits.clone(),
+            }),
+            Err(error) => problems.add(format!("{section}.id"), error),
         }
     }
+    tenants
 }
 
 /// The keys of all tenants. No two tenants share one, and where one tenant has keys all
 /// have.
-pub(super) fn keys(tenants: &[TenantShape], problems: &mut Problems) -> Vec<Key> {
+pub(super) fn keys(
+    specs: &[TenantSpec],
+    environment: &dyn Environment,
+    problems: &mut Problems,
+) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut owners = HashMap::new();
-    let mut ids = HashMap::new();
-    let any_has_keys = tenants.iter().any(|tenant| !tenant.keys.is_empty());
-    for (place, tenant) in tenants.iter().enumerate() {
-        if let Some(first) = ids.insert(&tenant.id, place) {
-            problems.add(
-                &format!("tenants[{place}].id"),
-                format!("is that of tenants[{first}]"),
-            );
-        }
-        let id = TenantId::parse(&tenant.id).ok();
+    let any_has_keys = specs.iter().any(|spec| !spec.keys.is_empty());
+    for (index, spec) in specs.iter().enumerate() {
+        let id = TenantId::parse(&spec.id).ok();
         let is_open = !any_has_keys && id == Some(TenantId::default_tenant());
-        if tenant.keys.is_empty() && !is_open {
+        if spec.keys.is_empty() && !is_open {
             let problem = "there is none, so nobody could call as this tenant; give it one, \
                            such as { env: ACME_KEY }";
-            problems.add(&format!("tenants[{place}].keys"), problem);
+            problems.add(format!("tenants[{index}].keys"), problem);
         }
-        for (number, shape) in tenant.keys.iter().enumerate() {
-            let at = format!("tenants[{place}].keys[{number}]");
-            match shape.digest() {
-                Err(problem) => problems.add(&at, problem),
-                Ok(digest) => match owners.insert(digest, at.clone()) {
-                    Some(other) => problems.add(&at, format!("is the same key as {other}")),
-                    // An id that does not parse was told already.
+        for (number, key) in spec.keys.iter().enumerate() {
+            let section = format!("tenants[{index}].keys[{number}]");
+            match key.digest(environment) {
+                Err(problem) => problems.add(section, problem),
+                Ok(digest) => match owners.insert(digest, section.clone()) {
+                    Some(other) => problems.add(section, format!("is the same key as {other}")),
+                    // The problem of an id that does not parse was added already.
                     None => keys.extend(id.clone().map(|tenant| Key {
                         digest,
                         tenant,
-                        role: shape.role(),
+                        role: key.role,
                     })),
                 },
             }
@@ -121,20 +98,27 @@ pub(super) fn keys(tenants: &[TenantShape], problems: &mut Problems) -> Vec<Key>
     keys
 }
 
-impl KeyShape {
-    fn digest(&self) -> Result<KeyDigest, String> {
+impl KeySpec {
+    fn digest(&self, environment: &dyn Environment) -> Result<KeyDigest, String> {
         match (&self.env, &self.file, &self.sha256) {
-            (Some(name), None, None) => Secret::Env(name).read().map(|key| digest_of_text(&key)),
-            (None, Some(path), None) => Secret::File(path).read().map(|key| digest_of_text(&key)),
-            (None, None, Some(hex)) => digest_of_hex(hex),
+            (None, None, Some(hex)) => {
+                digest_of_hex(hex).ok_or_else(|| "sha256 takes 64 hexadecimal digits".to_owned())
+            }
+            (Some(_), None, None) | (None, Some(_), None) => {
+                let place = SecretRef {
+                    env: self.env.clone(),
+                    file: self.file.clone(),
+                };
+                Ok(digest(place.read(environment)?.as_bytes()))
+            }
             _ => Err("takes one of env, file, sha256".to_owned()),
         }
     }
+}
 
-    fn role(&self) -> Role {
-        match self.role {
-            RoleShape::Bot => Role::Bot,
-            RoleShape::Admin => Role::Admin,
-        }
-    }
+/// The digest of a key of which only that is known, in 64 hexadecimal digits.
+fn digest_of_hex(hex: &str) -> Option<KeyDigest> {
+    let is_hex = hex.len() == 64 && hex.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let byte = |index: usize| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16);
+    is_hex.then(|| std::array::from_fn(|index| byte(index).unwrap_or_default()))
 }

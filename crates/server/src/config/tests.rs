@@ -1,5 +1,9 @@
 //! What a configuration file may say, and what is said of one that may not.
 
+mod compaction;
+mod keys;
+mod long_term;
+
 use super::*;
 
 fn problem(text: &str) -> String {
@@ -7,16 +11,9 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn the_printed_default_is_the_default_and_the_file_in_the_repository() {
-    let parsed = parse(&default_yaml()).unwrap();
-    let embedded = embedded().unwrap();
+fn the_default_file_says_what_the_components_defaults_are() {
+    let (parsed, embedded) = (parse(DEFAULT_YAML).unwrap(), embedded().unwrap());
     assert_eq!(format!("{parsed:?}"), format!("{embedded:?}"));
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/memoird.yaml");
-    let file = std::fs::read_to_string(file).unwrap();
-    assert!(
-        file == default_yaml(),
-        "config/memoird.yaml is stale: `memoird config print-default > config/memoird.yaml`"
-    );
 }
 
 #[test]
@@ -51,6 +48,66 @@ fn a_shape_error_names_line_and_column() {
             "{problem}"
         );
     }
+}
+
+#[test]
+fn an_unknown_word_says_where_it_is_and_what_was_probably_meant() {
+    for (text, place, meant) in [
+        (
+            "version: 1\nshort_term:\n  max_turns: 5\n",
+            "line 3 column 3",
+            "max_history_turns",
+        ),
+        ("shortterm: {}\n", "line 1 column 1", "short_term"),
+        (
+            "server:\n  listn: 127.0.0.1:1\n",
+            "line 2 column 3",
+            "listen",
+        ),
+        (
+            "limits:\n  turn_bytes: 1KiB\n  hook_under_way: 3\n",
+            "line 3 column 3",
+            "hooks_under_way",
+        ),
+        (
+            "compaction:\n  breaker:\n    cooldown: 3s\n",
+            "line 3 column 5",
+            "cool_down",
+        ),
+        ("journal:\n  durability: synch\n", "line 2 column", "sync"),
+    ] {
+        let problem = problem(text);
+        let suggestion = format!("did you mean `{meant}`?");
+        assert!(
+            problem.contains(&suggestion) && problem.contains(place),
+            "{problem}"
+        );
+    }
+    let far = problem("colour: blue\n");
+    assert!(!far.contains("did you mean"), "{far}");
+}
+
+#[test]
+fn a_wrong_value_among_keys_of_several_components_says_where_it_is() {
+    for (text, place) in [
+        (
+            "limits:\n  parts_per_turn: 4\n  hook_content_bytes: big\n",
+            "line 3 column",
+        ),
+        (
+            "long_term:\n  dream:\n    min_days: 1\n    interval: rarely\n",
+            "line 4 column",
+        ),
+        (
+            "context:\n  models:\n    a:\n      context_window: wide\n",
+            "line 4 column",
+        ),
+    ] {
+        let problem = problem(text);
+        assert!(problem.contains(place), "{problem}");
+    }
+    let twice = problem("limits: { turn_bytes: 1KiB, turn_bytes: 2KiB }\n");
+    assert!(twice.contains("duplicate"), "{twice}");
 }
 
 #[test]

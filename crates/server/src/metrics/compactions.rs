@@ -4,10 +4,10 @@ use std::fmt;
 
 use memoird_core::breaker::BreakerState;
 use memoird_engine::{CompactionSnapshot, TenantSnapshot};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::{family, label};
 
 /// A counter by tenant: its name, what it says, and where it is read.
 type Counter = (&'static str, &'static str, fn(&CompactionSnapshot) -> u64);
@@ -52,54 +52,49 @@ pub(super) fn encode(
     tenants: &[TenantSnapshot],
     summarizer: Option<(String, BreakerState)>,
 ) -> fmt::Result {
-    let help = "Compactions by what asked for them and how they ended";
-    let mut family = encoder.encode_descriptor("compactions", help, None, MetricType::Counter)?;
-    for tenant in tenants {
-        for (trigger, outcome, count) in &tenant.compaction.outcomes {
+    let outcomes = tenants.iter().flat_map(|tenant| {
+        let outcomes = tenant.compaction.outcomes.iter();
+        outcomes.map(|(trigger, outcome, count)| {
             let labels = [
-                ("tenant", tenant.id.as_str()),
+                label(tenant),
                 ("trigger", trigger.name()),
                 ("outcome", outcome.name()),
             ];
-            ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
-        }
-    }
+            (labels, *count)
+        })
+    });
+    let help = "Compactions by what asked for them and how they ended";
+    family(encoder, MetricType::Counter, "compactions", help, outcomes)?;
     for (name, help, read) in COUNTERS {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for tenant in tenants {
-            let labels = [("tenant", tenant.id.as_str())];
-            let metric = family.encode_family(&labels)?;
-            ConstCounter::new(read(&tenant.compaction)).encode(metric)?;
-        }
+        let values = tenants
+            .iter()
+            .map(|tenant| ([label(tenant)], read(&tenant.compaction)));
+        family(encoder, MetricType::Counter, name, help, values)?;
     }
-    let (name, help) = (
+    let open = tenants
+        .iter()
+        .map(|tenant| ([label(tenant)], tenant.compaction.breakers_open));
+    let help = "Live sessions that are left alone now";
+    family(
+        encoder,
+        MetricType::Gauge,
         "compaction_breakers_open",
-        "Live sessions that are left alone now",
-    );
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for tenant in tenants {
-        let labels = [("tenant", tenant.id.as_str())];
-        let metric = family.encode_family(&labels)?;
-        let open = i64::try_from(tenant.compaction.breakers_open).unwrap_or(i64::MAX);
-        ConstGauge::new(open).encode(metric)?;
-    }
-    encode_summarizer(encoder, summarizer)
-}
-
-fn encode_summarizer(
-    encoder: &mut DescriptorEncoder<'_>,
-    summarizer: Option<(String, BreakerState)>,
-) -> fmt::Result {
-    let help = "Who writes summaries: 0 is asked, 1 on trial, 2 left alone";
+        help,
+        open,
+    )?;
     let (name, state) = summarizer.unwrap_or((LOCAL.to_owned(), BreakerState::Closed));
-    let state: i64 = match state {
+    let state = match state {
         BreakerState::Closed => 0,
         BreakerState::HalfOpen => 1,
         BreakerState::Open => 2,
     };
-    let mut family =
-        encoder.encode_descriptor("summarizer_breaker", help, None, MetricType::Gauge)?;
-    let labels = [("summarizer", name.as_str())];
-    let metric = family.encode_family(&labels)?;
-    ConstGauge::new(state).encode(metric)
+    let help = "Who writes summaries: 0 is asked, 1 on trial, 2 left alone";
+    let values = [([("summarizer", name.as_str())], state)];
+    family(
+        encoder,
+        MetricType::Gauge,
+        "summarizer_breaker",
+        help,
+        values,
+    )
 }

@@ -4,9 +4,10 @@ use std::fmt;
 
 use memoird_core::ids::TenantId;
 use memoird_memories::{Memories, MemorySnapshot};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
+
+use super::{family, label};
 
 /// A counter by tenant: its name, what it says, and its values, each with a name of its own
 /// under the label.
@@ -82,20 +83,20 @@ pub(super) fn encode<'a>(
     tenants: impl Iterator<Item = &'a TenantId>,
 ) -> fmt::Result {
     let tenants: Vec<_> = tenants.map(|id| (id, memories.counts(id))).collect();
+    let kind = MetricType::Counter;
     for counter in &COUNTERS {
-        let mut family =
-            encoder.encode_descriptor(counter.name, counter.help, None, MetricType::Counter)?;
-        for (tenant, counts) in &tenants {
-            for (value, read) in counter.values {
-                let labels = [("tenant", tenant.as_str()), (counter.label, value)];
-                let labels = if counter.label.is_empty() {
-                    &labels[..1]
-                } else {
-                    &labels[..]
-                };
-                let metric = family.encode_family(&labels)?;
-                ConstCounter::new(read(counts)).encode(metric)?;
-            }
+        let Counter { name, help, .. } = counter;
+        let values = tenants.iter().flat_map(|(tenant, counts)| {
+            let values = counter.values.iter();
+            values.map(move |(value, read)| (tenant, *value, read(counts)))
+        });
+        if counter.label.is_empty() {
+            let values = values.map(|(tenant, _, count)| ([label(tenant)], count));
+            family(encoder, kind, name, help, values)?;
+        } else {
+            let values = values
+                .map(|(tenant, value, count)| ([label(tenant), (counter.label, value)], count));
+            family(encoder, kind, name, help, values)?;
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ use memoird_proto::v1;
 use memoird_store::DeliveryCount;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::{Answer, answer};
 use crate::process;
 use crate::reload::{Reloaded, Reloader};
 use crate::wire::{from, memory, status, to};
@@ -49,8 +50,6 @@ impl AdminApi {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
-
 #[async_trait]
 impl AdminService for AdminApi {
     async fn get_stats(
@@ -85,9 +84,7 @@ impl AdminService for AdminApi {
     ) -> Answer<v1::SweepNowResponse> {
         let filter = self.tenant(&request.into_inner().tenant)?;
         let ended = self.engine.sweep(filter.as_ref()).await;
-        Ok(Response::new(to::swept(
-            &ended.map_err(|error| status::engine(&error))?,
-        )))
+        answer(ended, |ended| to::swept(&ended))
     }
 
     async fn run_dream(
@@ -97,8 +94,7 @@ impl AdminService for AdminApi {
         let request = request.into_inner();
         let filter = self.tenant(&request.tenant)?;
         let reports = self.memories.consolidate(filter.as_ref(), request.dry_run);
-        let reports = reports.await.map_err(|error| status::memory(&error))?;
-        Ok(Response::new(memory::to::consolidated(reports)))
+        answer(reports.await, memory::to::consolidated)
     }
 
     async fn list_hook_deliveries(
@@ -109,8 +105,7 @@ impl AdminService for AdminApi {
         let tenant = self.tenant(&request.tenant)?;
         let (filter, after, size) = from::deliveries(&request, tenant)?;
         let listed = self.engine.deliveries(filter, after, size).await;
-        let listed = listed.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(to::deliveries(&listed, size)))
+        answer(listed, |listed| to::deliveries(&listed, size))
     }
 
     async fn retry_hook_delivery(
@@ -119,10 +114,9 @@ impl AdminService for AdminApi {
     ) -> Answer<v1::RetryHookDeliveryResponse> {
         let id = from::delivery_id(&request.into_inner().id)?;
         let retried = self.engine.retry_delivery(id).await;
-        let delivery = to::delivery(&retried.map_err(|error| status::engine(&error))?);
-        Ok(Response::new(v1::RetryHookDeliveryResponse {
-            delivery: Some(delivery),
-        }))
+        answer(retried, |view| v1::RetryHookDeliveryResponse {
+            delivery: Some(to::delivery(&view)),
+        })
     }
 
     async fn drop_hook_delivery(
@@ -131,8 +125,7 @@ impl AdminService for AdminApi {
     ) -> Answer<v1::DropHookDeliveryResponse> {
         let id = from::delivery_id(&request.into_inner().id)?;
         let dropped = self.engine.drop_delivery(id).await;
-        dropped.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(v1::DropHookDeliveryResponse {}))
+        answer(dropped, |_| v1::DropHookDeliveryResponse {})
     }
 
     async fn reload_config(

@@ -3,9 +3,9 @@
 use memoird_memories::Memories;
 use memoird_proto::spliced::memory_service_server::MemoryService;
 use memoird_proto::{spliced, v1};
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, async_trait};
 
-use super::split;
+use super::{Answer, answer, split};
 use crate::wire::memory::{from, to};
 use crate::wire::status;
 
@@ -21,8 +21,6 @@ impl MemoryApi {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
-
 #[async_trait]
 impl MemoryService for MemoryApi {
     async fn remember(
@@ -34,9 +32,7 @@ impl MemoryService for MemoryApi {
             .memories
             .remember(&caller.tenant, from::remember(request)?)
             .await;
-        Ok(Response::new(to::remembered(
-            &outcome.map_err(|error| status::memory(&error))?,
-        )))
+        answer(outcome, |outcome| to::remembered(&outcome))
     }
 
     async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
@@ -45,9 +41,7 @@ impl MemoryService for MemoryApi {
             .memories
             .recall(&caller.tenant, from::recall(request)?)
             .await;
-        Ok(Response::new(to::recalled(
-            outcome.map_err(|error| status::memory(&error))?,
-        )))
+        answer(outcome, to::recalled)
     }
 
     async fn get_memory(
@@ -57,10 +51,9 @@ impl MemoryService for MemoryApi {
         let (caller, request) = split(request)?;
         let (id, subject) = from::get(&request)?;
         let memory = self.memories.memory(&caller.tenant, id, subject).await;
-        let memory = to::memory(&memory.map_err(|error| status::memory(&error))?);
-        Ok(Response::new(v1::GetMemoryResponse {
-            memory: Some(memory),
-        }))
+        answer(memory, |memory| v1::GetMemoryResponse {
+            memory: Some(to::memory(&memory)),
+        })
     }
 
     async fn list_memories(
@@ -72,9 +65,7 @@ impl MemoryService for MemoryApi {
             .memories
             .list(&caller.tenant, from::list(request)?)
             .await;
-        Ok(Response::new(to::memories(
-            &page.map_err(|error| status::memory(&error))?,
-        )))
+        answer(page, |page| to::memories(&page))
     }
 
     async fn update_memory(
@@ -87,8 +78,7 @@ impl MemoryService for MemoryApi {
             .memories
             .update(&caller.tenant, id, subject, patch)
             .await;
-        let (memory, redacted) = changed.map_err(|error| status::memory(&error))?;
-        Ok(Response::new(to::updated(&memory, redacted)))
+        answer(changed, |(memory, redacted)| to::updated(&memory, redacted))
     }
 
     async fn forget(&self, request: Request<v1::ForgetRequest>) -> Answer<v1::ForgetResponse> {
@@ -98,9 +88,7 @@ impl MemoryService for MemoryApi {
             .memories
             .forget(&caller.tenant, target, request.dry_run)
             .await;
-        Ok(Response::new(to::forgotten(
-            &outcome.map_err(|error| status::memory(&error))?,
-        )))
+        answer(outcome, |outcome| to::forgotten(&outcome))
     }
 
     async fn get_manifest(
@@ -113,8 +101,7 @@ impl MemoryService for MemoryApi {
             .memories
             .manifest(&caller.tenant, subject, lines, bytes)
             .await;
-        let manifest = manifest.map_err(|error| status::memory(&error))?;
-        Ok(Response::new(to::manifest(&manifest)))
+        answer(manifest, |manifest| to::manifest(&manifest))
     }
 
     async fn lease_extraction(
@@ -127,9 +114,7 @@ impl MemoryService for MemoryApi {
             .memories
             .lease_extraction(&caller.tenant, &session, generation, subject)
             .await;
-        Ok(Response::new(to::leased(
-            lease.map_err(|error| status::memory(&error))?,
-        )))
+        answer(lease, to::leased)
     }
 
     async fn commit_extraction(
@@ -142,9 +127,7 @@ impl MemoryService for MemoryApi {
             .memories
             .commit_extraction(&caller.tenant, lease, facts)
             .await;
-        Ok(Response::new(to::committed(
-            &outcome.map_err(|error| status::memory(&error))?,
-        )))
+        answer(outcome, |outcome| to::committed(&outcome))
     }
 
     async fn import_memories(
@@ -156,11 +139,10 @@ impl MemoryService for MemoryApi {
             .memories
             .import(&caller.tenant, from::import(request)?)
             .await;
-        let done = done.map_err(|error| status::memory(&error))?;
-        Ok(Response::new(v1::ImportMemoriesResponse {
+        answer(done, |done| v1::ImportMemoriesResponse {
             imported: done.added,
             skipped: done.skipped,
-        }))
+        })
     }
 
     async fn get_memory_stats(
@@ -169,9 +151,7 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::GetMemoryStatsResponse> {
         let (caller, _) = split(request)?;
         let stats = self.memories.stats(&caller.tenant).await;
-        Ok(Response::new(to::stats(
-            stats.map_err(|error| status::memory(&error))?,
-        )))
+        answer(stats, to::stats)
     }
 
     async fn reindex_memories(
@@ -180,8 +160,7 @@ impl MemoryService for MemoryApi {
     ) -> Answer<v1::ReindexMemoriesResponse> {
         let (caller, _) = split(request)?;
         let queued = self.memories.reindex(&caller.tenant).await;
-        let queued = queued.map_err(|error| status::memory(&error))?;
-        Ok(Response::new(v1::ReindexMemoriesResponse { queued }))
+        answer(queued, |queued| v1::ReindexMemoriesResponse { queued })
     }
 
     async fn search_transcripts(

@@ -4,10 +4,10 @@ use memoird_engine::Engine;
 use memoird_memories::Memories;
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, async_trait};
 
-use super::split;
 use super::watch::{EventStream, Watching};
+use super::{Answer, answer, split};
 use crate::wire::{compaction, context, from, status, to};
 
 /// The engine as bots see it.
@@ -28,8 +28,6 @@ impl SessionApi {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
-
 #[async_trait]
 impl SessionService for SessionApi {
     type WatchEventsStream = EventStream;
@@ -40,8 +38,7 @@ impl SessionService for SessionApi {
         let session = from::session_id(&session_id)?;
         let command = from::append(request, &caller.tenant.policy().limits)?;
         let outcome = self.engine.append(&caller.tenant, &session, command).await;
-        let outcome = outcome.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(to::appended(session_id, &outcome)))
+        answer(outcome, |outcome| to::appended(session_id, &outcome))
     }
 
     async fn get_context(
@@ -78,9 +75,7 @@ impl SessionService for SessionApi {
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
         let page = self.engine.history(&caller.tenant, &session, query).await;
-        Ok(Response::new(to::history(
-            page.map_err(|error| status::engine(&error))?,
-        )))
+        answer(page, to::history)
     }
 
     async fn get_session(
@@ -90,9 +85,7 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let detail = self.engine.session_detail(&caller.tenant, &session).await;
-        Ok(Response::new(compaction::detail(
-            detail.map_err(|error| status::engine(&error))?,
-        )))
+        answer(detail, compaction::detail)
     }
 
     async fn list_sessions(
@@ -117,9 +110,7 @@ impl SessionService for SessionApi {
             .engine
             .patch_state(&caller.tenant, &session, patch, version)
             .await;
-        Ok(Response::new(to::state(
-            &state.map_err(|error| status::engine(&error))?,
-        )))
+        answer(state, |state| to::state(&state))
     }
 
     async fn reset_session(
@@ -132,11 +123,10 @@ impl SessionService for SessionApi {
             .engine
             .reset_session(&caller.tenant, &session, request.run_hooks)
             .await;
-        let (view, ended) = reset.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(v1::ResetSessionResponse {
+        answer(reset, |(view, ended)| v1::ResetSessionResponse {
             session: Some(to::session_info(&view)),
             ended_generation: ended.to_string(),
-        }))
+        })
     }
 
     async fn end_session(
@@ -146,10 +136,9 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let view = self.engine.end_session(&caller.tenant, &session).await;
-        let session = to::session_info(&view.map_err(|error| status::engine(&error))?);
-        Ok(Response::new(v1::EndSessionResponse {
-            session: Some(session),
-        }))
+        answer(view, |view| v1::EndSessionResponse {
+            session: Some(to::session_info(&view)),
+        })
     }
 
     async fn compact_session(
@@ -163,8 +152,7 @@ impl SessionService for SessionApi {
             .engine
             .compact_session(&caller.tenant, &session, keep)
             .await;
-        let outcome = outcome.map_err(|error| status::engine(&error))?;
-        Ok(Response::new(compaction::compacted(&outcome)))
+        answer(outcome, |outcome| compaction::compacted(&outcome))
     }
 
     async fn undo_compaction(
@@ -174,12 +162,12 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let undone = self.engine.undo_compaction(&caller.tenant, &session).await;
-        let (view, restored_turns) = undone.map_err(|error| status::engine(&error))?;
-        let session = Some(to::session_info(&view));
-        Ok(Response::new(v1::UndoCompactionResponse {
-            session,
-            restored_turns,
-        }))
+        answer(undone, |(view, restored_turns)| {
+            v1::UndoCompactionResponse {
+                session: Some(to::session_info(&view)),
+                restored_turns,
+            }
+        })
     }
 
     async fn watch_events(

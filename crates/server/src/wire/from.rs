@@ -1,7 +1,7 @@
 //! What a client sent, made into what the engine takes, or refused.
 
 use memoird_core::CoreError;
-use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
+use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
 use memoird_core::ids::{
     DeliveryId, Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId,
 };
@@ -15,7 +15,6 @@ use memoird_engine::{HistoryQuery, HistoryScope};
 use memoird_formats::messages;
 use memoird_proto::v1;
 use memoird_store::{DeliveryFilter, encoding};
-use sha2::{Digest, Sha256};
 use tonic::Status;
 
 use super::status;
@@ -29,25 +28,71 @@ const PAGE_DEFAULT: usize = 100;
 
 /// A session id.
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
-    SessionId::parse(text).map_err(|error| status::core(&error))
+    SessionId::parse(text).map_err(refused)
 }
 
 /// A tenant's id; `None` for all of them.
 pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
     match text {
         "" => Ok(None),
-        text => TenantId::parse(text)
-            .map(Some)
-            .map_err(|error| status::core(&error)),
+        text => TenantId::parse(text).map(Some).map_err(refused),
     }
 }
 
 /// An append: its turns are checked and encoded here, once.
 pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
-    append_command(request, limits).map_err(|error| match error {
-        AppendFault::Core(error) => status::core(&error),
-        AppendFault::Argument(refusal) => refusal,
+    let expected_generation = generation(&request.expected_generation)?;
+    let subject = match &*request.subject {
+        "" => None,
+        subject => Some(Subject::parse(subject).map_err(refused)?),
+    };
+    if let Some(usage) = &request.usage {
+        check_length("usage.model", &usage.model)?;
+    }
+    let key = request.idempotency_key;
+    check_length("idempotency_key", &key)?;
+    let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
+        (false, false) => {
+            let problem = "send turns or messages_json, not both".to_owned();
+            return Err(status::invalid("TURNS_AMBIGUOUS", problem));
+        }
+        (true, false) => {
+            let format = format(request.format)?;
+            formats::parse(format, &request.messages_json).map_err(refused)?
+        }
+        (_, true) => turns(request.turns, limits).map_err(refused)?,
+    };
+    let turns = encoded(turns, limits).map_err(refused)?;
+    let idempotency = (!key.is_empty()).then(|| IdempotencyKey {
+        key: fingerprint([key.as_bytes()]),
+        content: content_fingerprint(subject.as_ref(), &turns),
+    });
+    Ok(AppendCommand {
+        turns,
+        subject,
+        idempotency,
+        expected_seq: request.expected_seq,
+        expected_generation,
+        partial: request.partial,
+        usage: request.usage.map(|usage| ModelUsage {
+            model: usage.model,
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
+        }),
     })
+}
+
+fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
+    match text.len() {
+        0..=ID_BYTES_MAX => Ok(()),
+        bytes => Err(refused(CoreError::IdInvalid { field, bytes })),
+    }
+}
+
+/// What the core refuses.
+#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn refused(error: CoreError) -> Status {
+    status::core(&error)
 }
 
 /// The format of a provider's messages.
@@ -76,7 +121,7 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
     };
     Ok(HistoryQuery {
         scope,
-        generation: generation(&request.generation).map_err(|error| status::core(&error))?,
+        generation: generation(&request.generation)?,
         after_seq: request.after_seq,
         turns_max: page_size(request.limit, HISTORY_TURNS_MAX, HISTORY_TURNS_MAX),
         bytes_max: HISTORY_BYTES_MAX,
@@ -109,7 +154,7 @@ pub(crate) fn deliveries(
 ) -> Result<(DeliveryFilter, Option<DeliveryId>, usize), Status> {
     let hook = match &*request.hook {
         "" => None,
-        name => Some(HookName::parse(name).map_err(|error| status::core(&error))?),
+        name => Some(HookName::parse(name).map_err(refused)?),
     };
     let state = match v1::DeliveryState::try_from(request.state) {
         Ok(v1::DeliveryState::Unspecified) => None,
@@ -139,87 +184,12 @@ pub(crate) fn deliveries(
 
 /// The id of a hook delivery.
 pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Status> {
-    text.parse().map_err(|error| status::core(&error))
+    text.parse().map_err(refused)
 }
 
 pub(super) fn page_token_invalid() -> Status {
     let problem = "page_token is none that next_page_token gave; start again without it";
     status::invalid("PAGE_TOKEN_INVALID", problem.to_owned())
-}
-
-/// Why an append is refused before anybody is asked.
-enum AppendFault {
-    Core(CoreError),
-    Argument(Status),
-}
-
-impl From<CoreError> for AppendFault {
-    fn from(error: CoreError) -> Self {
-        Self::Core(error)
-    }
-}
-
-impl From<Status> for AppendFault {
-    fn from(refusal: Status) -> Self {
-        Self::Argument(refusal)
-    }
-}
-
-fn append_command(
-    request: v1::AppendRequest,
-    limits: &Limits,
-) -> Result<AppendCommand, AppendFault> {
-    let expected_generation = generation(&request.expected_generation)?;
-    let subject = match &*request.subject {
-        "" => None,
-        subject => Some(Subject::parse(subject)?),
-    };
-    if let Some(usage) = request
-        .usage
-        .as_ref()
-        .filter(|usage| usage.model.len() > ID_BYTES_MAX)
-    {
-        let bytes = usage.model.len();
-        return Err(CoreError::IdInvalid {
-            field: "usage.model",
-            bytes,
-        }
-        .into());
-    }
-    let key = request.idempotency_key;
-    if key.len() > ID_BYTES_MAX {
-        return Err(CoreError::IdInvalid {
-            field: "idempotency_key",
-            bytes: key.len(),
-        }
-        .into());
-    }
-    let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
-        (false, false) => {
-            let problem = "send turns or messages_json, not both".to_owned();
-            return Err(status::invalid("TURNS_AMBIGUOUS", problem).into());
-        }
-        (true, false) => messages::parse(format(request.format)?, &request.messages_json)?,
-        (_, true) => turns(request.turns, limits)?,
-    };
-    let turns = encoded(turns, limits)?;
-    let idempotency = (!key.is_empty()).then(|| IdempotencyKey {
-        key: fingerprint([key.as_bytes()]),
-        content: content_fingerprint(subject.as_ref(), &turns),
-    });
-    Ok(AppendCommand {
-        turns,
-        subject,
-        idempotency,
-        expected_seq: request.expected_seq,
-        expected_generation,
-        partial: request.partial,
-        usage: request.usage.map(|usage| ModelUsage {
-            model: usage.model,
-            input_tokens: usage.input_tokens,
-            output_tokens: usage.output_tokens,
-        }),
-    })
 }
 
 fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> {
@@ -264,10 +234,10 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
     }
 }
 
-pub(super) fn generation(text: &str) -> Result<Option<Generation>, CoreError> {
+pub(super) fn generation(text: &str) -> Result<Option<Generation>, Status> {
     match text {
         "" => Ok(None),
-        text => text.parse().map(Some),
+        text => text.parse().map(Some).map_err(refused),
     }
 }
 
@@ -287,15 +257,4 @@ fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerpr
             .into_iter()
             .chain(turns.iter().map(|turn| &turn.body[..])),
     )
-}
-
-/// A digest of some texts, each with its length, so that their borders count.
-pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint {
-    let mut hasher = Sha256::new();
-    for text in texts {
-        hasher.update((text.len() as u64).to_le_bytes());
-        hasher.update(text);
-    }
-    let digest: [u8; 32] = hasher.finalize().into();
-    std::array::from_fn(|place| digest[place])
 }

@@ -19,7 +19,7 @@ async fn tenants(script: &Arc<Script>, ids: &[&str]) -> (World, Vec<Bot>) {
         .iter()
         .map(|id| tenant(id, TenantLimits::default()))
         .collect();
-    config.compaction.provider_failures_max = u32::MAX;
+    config.compaction.provider_breaker.failures_max = u32::MAX;
     let world = World::new(config);
     let engine = world.open().await;
     let bots = ids.iter().map(|id| Bot::of(&engine, id)).collect();

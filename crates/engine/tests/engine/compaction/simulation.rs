@@ -88,7 +88,7 @@ impl Simulation {
             .models
             .push(model("large", 12_000, &Arc::default()));
         config.limits.max_history_turns = *dice.one_of(&[1_000, 30, 12]);
-        config.compaction.provider_failures_max = *dice.one_of(&[3, 1_000]);
+        config.compaction.provider_breaker.failures_max = *dice.one_of(&[3, 1_000]);
         let world = World::new(config);
         let talk = Talk::of(&Bot::acme(&world.open().await), "a");
         Self {

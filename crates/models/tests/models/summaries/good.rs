@@ -6,8 +6,8 @@ use std::time::Duration;
 use memoird_core::compaction::prompt;
 use memoird_engine::{Answer, Stop, Summarizer};
 use memoird_models::{
-    AnthropicSummarizer, AnthropicSummarizerConfig, OpenAiSummarizer, OpenAiSummarizerConfig,
-    TokenLimit, WebhookSummarizer, WebhookSummarizerConfig,
+    AnthropicSummarizerConfig, OpenAiSummarizerConfig, RemoteSummarizer, TokenLimit,
+    WebhookSummarizerConfig,
 };
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -80,10 +80,10 @@ async fn anthropic_gets_a_message_with_a_system_prompt_and_a_limit() {
     });
     assert_eq!(got.body, expected);
     let config = AnthropicSummarizerConfig {
-        base_url: service.url().trim_end_matches("/v1").to_owned(),
+        base_url: service.url().trim_end_matches("/v1").into(),
         ..AnthropicSummarizerConfig::new("small")
     };
-    let summarizer = AnthropicSummarizer::new(&config).expect("a good configuration");
+    let summarizer = RemoteSummarizer::anthropic(&config, None).expect("a good configuration");
     let got = asked(Arc::new(summarizer), &service, Wire::Anthropic).await;
     assert_eq!(got.line, "POST /v1/messages");
     assert!(!got.head.contains("x-api-key"), "{}", got.head);
@@ -119,7 +119,7 @@ async fn chat_completions_get_two_messages_and_the_fields_that_are_configured() 
         json_object: true,
         ..OpenAiSummarizerConfig::new(service.url(), "small")
     };
-    let summarizer = OpenAiSummarizer::new(&config).expect("a good configuration");
+    let summarizer = RemoteSummarizer::openai(&config, None).expect("a good configuration");
     let got = asked(Arc::new(summarizer), &service, Wire::OpenAi).await;
     assert!(!got.head.contains("authorization"), "{}", got.head);
     let fields = expected.as_object_mut().expect("an object");
@@ -133,7 +133,7 @@ async fn chat_completions_get_two_messages_and_the_fields_that_are_configured() 
 async fn a_service_of_the_bot_s_gets_all_that_is_known() {
     let service = Service::bind().await;
     let config = WebhookSummarizerConfig::new(format!("{}/summarize?a=b", service.url()));
-    let plain = WebhookSummarizer::new(&config).expect("a good configuration");
+    let plain = RemoteSummarizer::webhook(&config, None).expect("a good configuration");
     let got = asked(Arc::new(plain), &service, Wire::Webhook).await;
     assert_eq!(got.line, "POST /v1/summarize?a=b");
     assert!(!got.head.contains("authorization"), "{}", got.head);

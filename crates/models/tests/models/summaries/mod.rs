@@ -16,8 +16,8 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_engine::{Answer, SummarizeError, Summarizer, SummaryAsk};
 use memoird_models::{
-    AnthropicSummarizer, AnthropicSummarizerConfig, ApiKey, OpenAiSummarizer,
-    OpenAiSummarizerConfig, WebhookSummarizer, WebhookSummarizerConfig,
+    AnthropicSummarizerConfig, ApiKey, OpenAiSummarizerConfig, RemoteSummarizer,
+    WebhookSummarizerConfig,
 };
 use serde_json::json;
 
@@ -55,28 +55,27 @@ impl Wire {
         match self {
             Self::Anthropic => {
                 let config = AnthropicSummarizerConfig {
-                    base_url: url,
-                    api_key,
+                    base_url: url.into(),
                     timeout: LIMIT,
                     ..AnthropicSummarizerConfig::new("small")
                 };
-                Arc::new(AnthropicSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(
+                    RemoteSummarizer::anthropic(&config, api_key).expect("a good configuration"),
+                )
             }
             Self::OpenAi => {
                 let config = OpenAiSummarizerConfig {
-                    api_key,
                     timeout: LIMIT,
                     ..OpenAiSummarizerConfig::new(url, "small")
                 };
-                Arc::new(OpenAiSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(RemoteSummarizer::openai(&config, api_key).expect("a good configuration"))
             }
             Self::Webhook => {
                 let config = WebhookSummarizerConfig {
-                    api_key,
                     timeout: LIMIT,
                     ..WebhookSummarizerConfig::new(url)
                 };
-                Arc::new(WebhookSummarizer::new(&config).expect("a good configuration"))
+                Arc::new(RemoteSummarizer::webhook(&config, api_key).expect("a good configuration"))
             }
         }
     }

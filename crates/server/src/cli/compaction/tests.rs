@@ -1,10 +1,9 @@
 //! What is said of compactions on a terminal.
 
-use std::time::Duration;
-
-use prost_types::Timestamp;
+use prost_types::Timestamp as Moment;
 
 use super::*;
+use crate::cli::json;
 
 fn summary() -> SummaryInfo {
     SummaryInfo {
@@ -12,7 +11,7 @@ fn summary() -> SummaryInfo {
         first_seq: 12,
         through_seq: 30,
         turns: 1_028,
-        made_at: Some(Timestamp {
+        made_at: Some(Moment {
             seconds: 1_000,
             nanos: 0,
         }),
@@ -20,8 +19,8 @@ fn summary() -> SummaryInfo {
     }
 }
 
-fn now() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(1_090)
+fn now() -> Timestamp {
+    Timestamp::new(1_090, 0).expect("a moment")
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn a_compaction_is_told_with_its_summary() {
         text.ends_with("[memoird: a summary]\n## Decisions\nred\\u{1b}[2J"),
         "{text}"
     );
-    assert_eq!(compacted_json(&reply)["summary_info"]["turns"], 1_028);
+    assert_eq!(json::of(&reply)["summary_info"]["turns"], 1_028);
     reply.is_new = false;
     assert!(compacted(&reply, now()).starts_with("nothing new to summarize; the summary stays"));
     reply.summary_info = None;
@@ -99,5 +98,5 @@ fn notes_have_names() {
         noted(&notes),
         expected.map(|(name, text)| (name, text.to_owned()))
     );
-    assert_eq!(notes_json(&notes)["files"][0], "src/a.rs");
+    assert_eq!(json::of(&notes)["files"][0], "src/a.rs");
 }

@@ -29,8 +29,8 @@ impl Bot {
             turns,
             ..AppendRequest::default()
         };
-        let reply = self.target.sessions().append(request).await;
-        Ok(reply.map_err(|e| self.target.explain(e))?.into_inner())
+        let mut sessions = self.target.sessions();
+        self.target.done(sessions.append(request).await)
     }
 
     /// The history, as the next call of a model gets it.
@@ -39,24 +39,17 @@ impl Bot {
             session_id: session.to_owned(),
             ..GetHistoryRequest::default()
         };
-        let reply = self.target.sessions().get_history(request).await;
-        Ok(reply
-            .map_err(|e| self.target.explain(e))?
-            .into_inner()
-            .turns)
+        let mut sessions = self.target.sessions();
+        let reply = self.target.done(sessions.get_history(request).await)?;
+        Ok(reply.turns)
     }
 
     /// The live sessions, most recently used first.
     pub(super) async fn sessions(&self) -> Result<Vec<SessionInfo>, CliError> {
-        let reply = self
-            .target
-            .sessions()
-            .list_sessions(ListSessionsRequest::default())
-            .await;
-        Ok(reply
-            .map_err(|e| self.target.explain(e))?
-            .into_inner()
-            .sessions)
+        let request = ListSessionsRequest::default();
+        let mut sessions = self.target.sessions();
+        let reply = self.target.done(sessions.list_sessions(request).await)?;
+        Ok(reply.sessions)
     }
 
     /// Ends a session.
@@ -64,12 +57,9 @@ impl Bot {
         let request = EndSessionRequest {
             session_id: session.to_owned(),
         };
-        let reply = self.target.sessions().end_session(request).await;
-        Ok(reply
-            .map_err(|e| self.target.explain(e))?
-            .into_inner()
-            .session
-            .unwrap_or_default())
+        let mut sessions = self.target.sessions();
+        let reply = self.target.done(sessions.end_session(request).await)?;
+        Ok(reply.session.unwrap_or_default())
     }
 }
 
@@ -136,15 +126,12 @@ fn assistant(text: &str) -> Turn {
 }
 
 fn call(id: &str, name: &str, input_json: &str) -> Turn {
-    let (id, name, input_json) = (id.to_owned(), name.to_owned(), input_json.to_owned());
-    turn(
-        Role::Assistant,
-        Kind::ToolUse(ToolUse {
-            id,
-            name,
-            input_json,
-        }),
-    )
+    let call = ToolUse {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        input_json: input_json.to_owned(),
+    };
+    turn(Role::Assistant, Kind::ToolUse(call))
 }
 
 fn result(id: &str, content: &str) -> Turn {

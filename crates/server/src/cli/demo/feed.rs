@@ -35,11 +35,8 @@ pub(super) struct Feed {
 impl Feed {
     /// Watches from now on.
     pub(super) async fn open(target: Target) -> Result<Self, CliError> {
-        let stream = target
-            .sessions()
-            .watch_events(WatchEventsRequest::default())
-            .await;
-        let stream = stream.map_err(|e| target.explain(e))?.into_inner();
+        let request = WatchEventsRequest::default();
+        let stream = target.done(target.sessions().watch_events(request).await)?;
         Ok(Self {
             target,
             stream,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{Role, Turn};
 
-use crate::cli::json;
+use crate::cli::json::short_name;
 
 /// `[1] 4 5 6─7 8`: the seqs of the turns, oldest first.
 pub(super) fn drawn(turns: &[Turn]) -> String {
@@ -55,7 +55,7 @@ pub(super) fn named(turns: &[Turn]) -> String {
         format!(
             "{} {}",
             turn.seq,
-            what.unwrap_or_else(|| json::role_name(turn.role))
+            what.unwrap_or_else(|| short_name("Role", turn.role))
         )
     });
     names.collect::<Vec<_>>().join(", ")

@@ -1,12 +1,11 @@
 //! The demo's story, step by step.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use memoird_core::ids::{SessionId, TenantId};
 use memoird_hooks::git::{Checkpoints, GitConfig, LogEntry};
 use memoird_proto::v1::{Event, ReloadConfigRequest, SessionInfo};
-use prost_types::Timestamp;
 use tokio::time::timeout;
 
 use super::DemoArgs;
@@ -57,8 +56,8 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let mut dir = private::temp_dir("memoird-demo-", &std::env::temp_dir())?;
     dir.disable_cleanup(args.keep);
     let started = clock::monotonic();
-    let start = Daemon::configured(dir, |dir| yaml(dir, LONG_TTL));
-    let mut daemon = in_time("the start of the daemon", start).await?;
+    private::write_config(dir.path(), &yaml(dir.path(), LONG_TTL))?;
+    let mut daemon = in_time("the start of the daemon", Daemon::start(dir)).await?;
     let took = clock::since(started);
     let target = daemon.target()?;
     stage.say(&format!(
@@ -182,7 +181,8 @@ impl Story<'_> {
             }
         };
         let expired = in_time("the expiry of a chat", waiting).await?;
-        let idle = seconds_between(silent.last_access, expired.time);
+        let idle = clock::seconds_between(silent.last_access.as_ref(), expired.time.as_ref());
+        let idle = idle.unwrap_or(f64::NAN);
         stage.say(&format!(
             "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
         ))?;
@@ -268,8 +268,7 @@ async fn reload(
     session_ttl: &str,
 ) -> Result<(), CliError> {
     private::write_config(dir, &yaml(dir, session_ttl))?;
-    let reply = target.admin().reload_config(ReloadConfigRequest {}).await;
-    let reply = reply.map_err(|e| target.explain(e))?.into_inner();
+    let reply = target.done(target.admin().reload_config(ReloadConfigRequest {}).await)?;
     stage.show(&reload::described(&reply))
 }
 
@@ -301,9 +300,7 @@ fn names(live: &[SessionInfo]) -> String {
 }
 
 fn id(session: &str) -> Result<SessionId, CliError> {
-    SessionId::parse(session).map_err(|error| CliError::Usage {
-        problem: error.to_string(),
-    })
+    SessionId::parse(session).map_err(|error| CliError::usage(error.to_string()))
 }
 
 /// A commit as `git log --stat` has it, in fewer lines.
@@ -325,14 +322,6 @@ fn beginning(markdown: &str) -> String {
         lines.push(&told);
     }
     lines.join("\n")
-}
-
-fn seconds_between(from: Option<Timestamp>, to: Option<Timestamp>) -> f64 {
-    let time = |at: Option<Timestamp>| at.and_then(|at| SystemTime::try_from(at).ok());
-    match (time(from), time(to)) {
-        (Some(from), Some(to)) => to.duration_since(from).unwrap_or_default().as_secs_f64(),
-        _ => f64::NAN,
-    }
 }
 
 #[cfg(test)]

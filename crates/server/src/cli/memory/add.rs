@@ -5,14 +5,14 @@ use std::io::{self, Read};
 use clap::Args;
 use memoird_proto::v1::{MemoryKind, NearDuplicate, Polarity, RememberRequest, Visibility};
 use prost_types::Timestamp;
-use serde_json::json;
 
-use super::json;
-use super::list::print;
+use super::list::described;
 use super::words;
+use crate::cli::choice::{number, one_of};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
-use crate::cli::output;
+use crate::cli::json::short_name;
+use crate::cli::{json, output};
 
 /// No fact is so long; the daemon says what it takes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -24,8 +24,8 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "ID")]
     subject: String,
     /// What it is about
-    #[arg(long, value_enum)]
-    kind: words::Kind,
+    #[arg(long, value_parser = one_of(words::KINDS))]
+    kind: MemoryKind,
     /// The fact, in words; `-` reads stdin
     text: String,
     /// A label; may be given several times
@@ -35,11 +35,11 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "X")]
     importance: Option<f32>,
     /// Who may recall it [default: private]
-    #[arg(long, value_enum)]
-    visibility: Option<words::Visibility>,
+    #[arg(long, value_parser = one_of(words::VISIBILITIES))]
+    visibility: Option<Visibility>,
     /// Which way it points; for feedback
-    #[arg(long, value_enum)]
-    polarity: Option<words::Polarity>,
+    #[arg(long, value_parser = one_of(words::POLARITIES))]
+    polarity: Option<Polarity>,
     /// Put it first in the manifest
     #[arg(long)]
     pin: bool,
@@ -47,8 +47,8 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "ID")]
     supersedes: Option<String>,
     /// What is done when a memory says it already, in other letters [default: merge]
-    #[arg(long, value_enum)]
-    near_duplicate: Option<words::NearDuplicate>,
+    #[arg(long, value_parser = one_of(words::NEAR_DUPLICATES))]
+    near_duplicate: Option<NearDuplicate>,
     /// When it was so, such as 2026-01-31 [default: now]
     #[arg(long, value_name = "TIME", value_parser = words::moment)]
     observed: Option<Timestamp>,
@@ -69,7 +69,7 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
     };
     let request = RememberRequest {
         subject: args.subject,
-        kind: MemoryKind::from(args.kind).into(),
+        kind: args.kind.into(),
         content,
         tags: args.tags,
         importance: args.importance,
@@ -78,30 +78,17 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
         expires_at: args.expires,
         supersedes_id: args.supersedes.unwrap_or_default(),
         pinned: args.pin,
-        polarity: args
-            .polarity
-            .map_or(0, |points| Polarity::from(points).into()),
+        polarity: number(args.polarity),
         idempotency_key: args.key.unwrap_or_default(),
-        visibility: args
-            .visibility
-            .map_or(0, |seen| Visibility::from(seen).into()),
-        near_duplicate: args
-            .near_duplicate
-            .map_or(0, |near| NearDuplicate::from(near).into()),
+        visibility: number(args.visibility),
+        near_duplicate: number(args.near_duplicate),
     };
-    let reply = target
-        .memories()
-        .remember(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    let done = reply.into_inner();
-    let memory = done.memory.unwrap_or_default();
+    let done = target.done(target.memories().remember(request).await)?;
+    let outcome = short_name("RememberOutcome", done.outcome);
     if json {
-        return output::print_json(&json!({
-            "memory": json::memory(&memory),
-            "outcome": words::outcome_name(done.outcome),
-            "redacted": done.redacted,
-        }));
+        let mut shown = json::of(&done);
+        shown["outcome"] = outcome.into();
+        return output::print_json(&shown);
     }
     if done.redacted > 0 {
         let count = done.redacted;
@@ -109,8 +96,8 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
             "note: taken out before it was stored, as secrets: {count}"
         ));
     }
-    output::print(&words::outcome_name(done.outcome))?;
-    print(&memory, false)
+    output::print(&outcome)?;
+    output::print_table(&described(&done.memory.unwrap_or_default()))
 }
 
 fn stdin() -> Result<String, CliError> {
@@ -119,10 +106,7 @@ fn stdin() -> Result<String, CliError> {
         .lock()
         .take(TEXT_BYTES_MAX + 1)
         .read_to_string(&mut text);
-    let read = read.map_err(|source| CliError::Io {
-        what: "cannot read stdin".into(),
-        source,
-    })?;
+    let read = read.map_err(CliError::io("cannot read stdin"))?;
     if read as u64 > TEXT_BYTES_MAX {
         let problem = "is longer than 1 MiB, and no fact".to_owned();
         return Err(CliError::Data {

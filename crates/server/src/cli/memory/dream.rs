@@ -26,12 +26,8 @@ pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<
         tenant: args.tenant.unwrap_or_default(),
         dry_run: args.dry_run,
     };
-    let reply = target
-        .admin()
-        .run_dream(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    let report = reply.into_inner().report_json;
+    let reply = target.done(target.admin().run_dream(request).await)?;
+    let report = reply.report_json;
     let report: Value = serde_json::from_str(&report).unwrap_or(Value::String(report));
     match json {
         true => output::print_json(&report),

@@ -3,13 +3,12 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Args;
-use comfy_table::Table;
 use memoird_proto::v1::forget_request::Target as What;
-use memoird_proto::v1::{ForgetRequest, ForgetResponse, MemoryFilter};
+use memoird_proto::v1::{ForgetRequest, ForgetResponse, MemoryFilter, MemoryKind};
 use prost_types::Timestamp;
-use serde_json::{Value, json};
 
-use super::words::{Kind, kinds, moment};
+use super::words::{self, kinds, moment};
+use crate::cli::choice::one_of;
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::output;
@@ -24,8 +23,8 @@ pub(crate) struct ForgetArgs {
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
     /// Filter: only of this kind; may be given several times
-    #[arg(long = "kind", id = "kinds", value_enum)]
-    kinds: Vec<Kind>,
+    #[arg(long = "kind", id = "kinds", value_parser = one_of(words::KINDS))]
+    kinds: Vec<MemoryKind>,
     /// Filter: only those with this label; may be given several times
     #[arg(long = "tag", id = "tags", value_name = "TAG")]
     tags: Vec<String>,
@@ -49,15 +48,14 @@ pub(super) async fn run(target: &Target, args: ForgetArgs, json: bool) -> Result
     if dry_run || !yes {
         let counted = call(target, what.clone(), true).await?;
         if dry_run {
-            return print(&counted, json);
+            return output::show(json, &counted, readable);
         }
         if !io::stdin().is_terminal() {
-            return Err(CliError::Usage {
-                problem: "nobody can be asked here; look with --dry-run, then say --yes".to_owned(),
-            });
+            let problem = "nobody can be asked here; look with --dry-run, then say --yes";
+            return Err(CliError::usage(problem));
         }
         output::note("This would go for good:");
-        table(&counted).trim_fmt().lines().for_each(output::note);
+        readable(&counted).lines().for_each(output::note);
         let asked = tokio::task::spawn_blocking(is_wanted).await;
         if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
             output::note("nothing was forgotten");
@@ -68,7 +66,7 @@ pub(super) async fn run(target: &Target, args: ForgetArgs, json: bool) -> Result
     if !gone.erased && !json {
         output::note("note: gone from every answer; the disk's pages are erased in a while");
     }
-    print(&gone, json)
+    output::show(json, &gone, readable)
 }
 
 impl ForgetArgs {
@@ -87,9 +85,7 @@ impl ForgetArgs {
                 after: self.after,
                 before: self.before,
             })),
-            (None, _) => Err(CliError::Usage {
-                problem: "say what: --id, --subject, or a filter".to_owned(),
-            }),
+            (None, _) => Err(CliError::usage("say what: --id, --subject, or a filter")),
         }
     }
 }
@@ -99,63 +95,31 @@ async fn call(target: &Target, what: What, dry_run: bool) -> Result<ForgetRespon
         target: Some(what),
         dry_run,
     };
-    let reply = target
-        .memories()
-        .forget(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    Ok(reply.into_inner())
+    target.done(target.memories().forget(request).await)
 }
 
 /// Asks on the terminal. Blocks until there is a line.
 fn is_wanted() -> Result<bool, CliError> {
-    let failed = |source| CliError::Io {
-        what: "cannot ask on the terminal".to_owned(),
-        source,
-    };
+    let failed = CliError::io("cannot ask on the terminal");
     let mut stderr = io::stderr().lock();
     write!(stderr, "Forget it? [y/N] ")
         .and_then(|()| stderr.flush())
-        .map_err(failed)?;
+        .map_err(&failed)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-fn print(counts: &ForgetResponse, json: bool) -> Result<(), CliError> {
-    match json {
-        true => output::print_json(&in_json(counts)),
-        false => output::print_table(&table(counts)),
-    }
-}
-
-fn rows(counts: &ForgetResponse) -> [(&'static str, u64); 6] {
-    [
+fn readable(counts: &ForgetResponse) -> String {
+    let rows = [
         ("memories", counts.memories),
         ("superseded", counts.superseded),
         ("vectors", counts.vectors),
-        ("recall_events", counts.recall_events),
-        ("queued_embeddings", counts.queued_embeddings),
+        ("recall events", counts.recall_events),
+        ("queued embeddings", counts.queued_embeddings),
         ("cursors", counts.cursors),
-    ]
-}
-
-fn in_json(counts: &ForgetResponse) -> Value {
-    let mut object = json!({});
-    for (name, count) in rows(counts) {
-        object[name] = count.into();
-    }
-    object["erased"] = counts.erased.into();
-    object
-}
-
-fn table(counts: &ForgetResponse) -> Table {
-    let mut table = output::plain_table();
-    for (name, count) in rows(counts) {
-        table.add_row([name.replace('_', " "), output::count(count)]);
-    }
-    output::flush_left(&mut table);
-    table
+    ];
+    output::rows(rows.map(|(name, count)| (name, output::count(count)))).trim_fmt()
 }
 
 #[cfg(test)]

@@ -4,31 +4,39 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::ProgressBar;
 use memoird_proto::v1::{ImportMemoriesRequest, Memory};
 use prost::Message;
 use serde_json::json;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use super::json::Line;
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::lines::Lines;
-use crate::cli::output;
+use crate::cli::progress::Progress;
+use crate::cli::{json, output};
 
+/// What every line must have; an export always writes it.
+const REQUIRED: [&str; 5] = ["id", "subject", "kind", "content", "importance"];
 /// A line longer than this is no memory.
 const LINE_BYTES_MAX: u64 = 4 << 20;
 /// Memories of one call, and encoded bytes after which it has enough.
 const BATCH_MAX: usize = 500;
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Batches that wait while one is stored.
-const BATCHES_WAITING: usize = 2;
+/// Memories that wait while others are stored.
+const WAITING_MAX: usize = 64;
 
 /// What to import.
 #[derive(Args)]
 pub(crate) struct ImportArgs {
     /// JSON lines that `memoird memory export` wrote; `-` reads stdin
     file: PathBuf,
+}
+
+/// A memory, and the line that it was read from.
+struct ReadMemory {
+    memory: Memory,
+    line: usize,
+    text_bytes: u64,
 }
 
 /// What goes in one call.
@@ -44,13 +52,12 @@ struct Batch {
 
 pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Result<(), CliError> {
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
-    let (name, bar) = (lines.name().to_owned(), lines.progress_bar());
-    let (to, batches) = mpsc::channel(BATCHES_WAITING);
+    let (name, progress) = (lines.name().to_owned(), lines.progress());
+    let (to, memories) = mpsc::channel(WAITING_MAX);
     // Not awaited: it may wait for a line of stdin that nobody needs any more.
     drop(tokio::task::spawn_blocking(move || read(lines, &to)));
-    let result = store(target, batches, &name, &bar).await;
-    bar.finish_and_clear();
-    let (imported, skipped) = result?;
+    let (imported, skipped) = store(target, memories, &name, &progress).await?;
+    drop(progress);
     if json {
         return output::print_json(&json!({ "imported": imported, "skipped": skipped }));
     }
@@ -58,15 +65,16 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
     output::print(&format!("imported {imported}, there already {skipped}"))
 }
 
-/// Stores batch after batch; says how many memories were new, and how many were there.
+/// Stores batch after batch, up to the first that has a bad line; says how many memories were
+/// new, and how many were there.
 async fn store(
     target: &Target,
-    mut batches: Receiver<Result<Batch, CliError>>,
+    mut memories: Receiver<Result<ReadMemory, CliError>>,
     name: &str,
-    bar: &ProgressBar,
+    progress: &Progress,
 ) -> Result<(u64, u64), CliError> {
     let (mut imported, mut skipped) = (0, 0);
-    while let Some(batch) = batches.recv().await {
+    while let Some(batch) = Batch::next(&mut memories).await.transpose() {
         let told = |error: CliError| {
             if imported + skipped > 0 {
                 // What was done stays done, and the same command goes on where it stopped.
@@ -81,76 +89,69 @@ async fn store(
         let request = ImportMemoriesRequest {
             memories: batch.memories,
         };
-        let reply = target.memories().import_memories(request).await;
+        let reply = target.done(target.memories().import_memories(request).await);
         let place = format!("{name}, lines {first} to {last}");
-        let reply = reply
-            .map_err(|e| told(target.explain(e).at(&place)))?
-            .into_inner();
+        let reply = reply.map_err(|error| told(error.at(&place)))?;
         imported += reply.imported;
         skipped += reply.skipped;
-        bar.inc(batch.text_bytes);
-        bar.set_message(format!("{imported} imported"));
+        progress.add(batch.text_bytes);
+        progress.show(|| format!("{imported} imported"));
     }
     Ok((imported, skipped))
 }
 
-/// Hands over batch after batch, up to the first that has a bad line. Blocks.
-fn read(mut lines: Lines, to: &Sender<Result<Batch, CliError>>) {
-    let mut text = Vec::new();
-    let mut batch = Batch::default();
-    loop {
-        let memory = match lines.next(&mut text) {
-            Ok(None) => break,
-            Ok(Some(line)) => memory(&lines, line, &text).map(|memory| (line, memory)),
-            Err(error) => Err(error),
-        };
-        match memory {
-            Ok((line, memory)) => {
-                let full = batch.take(line, text.len() as u64, memory);
-                if full && to.blocking_send(Ok(std::mem::take(&mut batch))).is_err() {
-                    return;
-                }
-            }
-            Err(error) => return drop(to.blocking_send(Err(error))),
-        }
-    }
-    if !batch.memories.is_empty() {
-        // Whoever does not take it any more has said why.
-        let _ = to.blocking_send(Ok(batch));
-    }
-}
-
-fn memory(lines: &Lines, line: usize, text: &[u8]) -> Result<Memory, CliError> {
-    let read: Result<Line, _> = serde_json::from_slice(text);
-    read.map(Memory::from)
-        .map_err(|error| lines.no_json(line, &error))
+/// Hands over one memory after the other, up to the first line that is wrong. Blocks.
+fn read(lines: Lines, to: &Sender<Result<ReadMemory, CliError>>) {
+    lines.each(to, |lines, line| {
+        let memory = json::read(line.text, &REQUIRED);
+        Ok(ReadMemory {
+            memory: memory.map_err(|error| lines.no_json(line.number, &error))?,
+            line: line.number,
+            text_bytes: line.text.len() as u64,
+        })
+    });
 }
 
 impl Batch {
-    /// Takes one more; true when it has enough.
-    fn take(&mut self, line: usize, text_bytes: u64, memory: Memory) -> bool {
-        if self.memories.is_empty() {
-            self.lines.0 = line;
+    /// As many as one call takes; `None` at the end.
+    async fn next(
+        memories: &mut Receiver<Result<ReadMemory, CliError>>,
+    ) -> Result<Option<Self>, CliError> {
+        let mut batch = Self::default();
+        while batch.memories.len() < BATCH_MAX && batch.bytes < BATCH_BYTES_MAX {
+            let Some(read) = memories.recv().await.transpose()? else {
+                break;
+            };
+            if batch.memories.is_empty() {
+                batch.lines.0 = read.line;
+            }
+            batch.lines.1 = read.line;
+            batch.text_bytes += read.text_bytes;
+            batch.bytes += read.memory.encoded_len();
+            batch.memories.push(read.memory);
         }
-        self.lines.1 = line;
-        self.text_bytes += text_bytes;
-        self.bytes += memory.encoded_len();
-        self.memories.push(memory);
-        self.memories.len() >= BATCH_MAX || self.bytes >= BATCH_BYTES_MAX
+        Ok(Some(batch).filter(|batch| !batch.memories.is_empty()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::json;
     use super::*;
 
-    fn batches(text: String) -> Vec<Result<Batch, CliError>> {
+    /// All batches, up to the one with a bad line.
+    async fn batches(text: String) -> Vec<Result<Batch, CliError>> {
         let lines = Lines::of("f", io(text), LINE_BYTES_MAX);
-        let (to, mut from) = mpsc::channel(64);
-        read(lines, &to);
-        drop(to);
-        std::iter::from_fn(|| from.try_recv().ok()).collect()
+        let (to, mut memories) = mpsc::channel(WAITING_MAX);
+        drop(tokio::task::spawn_blocking(move || read(lines, &to)));
+        let mut batches = Vec::new();
+        while let Some(batch) = Batch::next(&mut memories).await.transpose() {
+            let is_last = batch.is_err();
+            batches.push(batch);
+            if is_last {
+                break;
+            }
+        }
+        batches
     }
 
     fn io(text: String) -> std::io::Cursor<String> {
@@ -164,12 +165,12 @@ mod tests {
             content: content.into(),
             ..Memory::default()
         };
-        format!("{}\n", json::memory(&told))
+        format!("{}\n", json::of(&told))
     }
 
-    #[test]
-    fn batches_are_bounded_by_count_and_by_bytes() {
-        let many = batches(line("a").repeat(1_001));
+    #[tokio::test]
+    async fn batches_are_bounded_by_count_and_by_bytes() {
+        let many = batches(line("a").repeat(1_001)).await;
         let sizes: Vec<_> = many
             .iter()
             .map(|batch| batch.as_ref().map(|b| b.memories.len()).ok())
@@ -177,25 +178,25 @@ mod tests {
         assert_eq!(sizes, [Some(500), Some(500), Some(1)]);
         let places: Vec<_> = many.iter().flatten().map(|batch| batch.lines).collect();
         assert_eq!(places, [(1, 500), (501, 1_000), (1_001, 1_001)]);
-        let large = batches(line(&"x".repeat(600 << 10)).repeat(3));
+        let large = batches(line(&"x".repeat(600 << 10)).repeat(3)).await;
         let sizes: Vec<_> = large
             .iter()
             .flatten()
             .map(|batch| batch.memories.len())
             .collect();
         assert_eq!(sizes, [2, 1]);
-        assert!(batches("\n \n".to_owned()).is_empty());
+        assert!(batches("\n \n".to_owned()).await.is_empty());
     }
 
-    #[test]
-    fn nothing_of_a_batch_with_a_bad_line_is_handed_over() {
+    #[tokio::test]
+    async fn nothing_of_a_batch_with_a_bad_line_is_handed_over() {
         let text = format!(
             "{}\n{}oops\n{}",
             line("a").repeat(500),
             line("b"),
             line("c")
         );
-        let all = batches(text);
+        let all = batches(text).await;
         assert_eq!(all.len(), 2, "the first batch, and what is wrong");
         let error = all[1].as_ref().expect_err("a bad line").to_string();
         assert!(error.starts_with("f, line 503: "), "{error}");

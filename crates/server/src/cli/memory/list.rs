@@ -1,23 +1,19 @@
 //! Memories as they are kept: listed, shown, exported.
 
-use std::io::{self, Write};
-use std::time::SystemTime;
-
 use clap::Args;
-use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::Table;
+use jiff::Timestamp;
 use memoird_proto::v1::{GetMemoryRequest, ListMemoriesRequest, Memory, MemoryKind};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::json;
-use super::words::{Kind, kind_name};
+use super::words::{self, kind_name};
+use crate::cli::choice::{number, one_of};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
-use crate::cli::json::time;
-use crate::cli::sessions::{since, until};
-use crate::cli::{clock, output};
+use crate::cli::json::short_name;
+use crate::cli::pages::{PAGE_MAX, Page, Pages, Reply};
+use crate::cli::{clock, json, output};
 
-/// As many as one page may have.
-const PAGE_MAX: usize = 1_000;
 /// Where no terminal says how wide it is, a content ends here.
 const CONTENT_CHARS_MAX: usize = 400;
 
@@ -28,8 +24,8 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
     /// Only of this kind [default: any]
-    #[arg(long, value_enum)]
-    kind: Option<Kind>,
+    #[arg(long, value_parser = one_of(words::KINDS))]
+    kind: Option<MemoryKind>,
     /// Only those with this label
     #[arg(long)]
     tag: Option<String>,
@@ -49,80 +45,49 @@ pub(crate) struct ExportArgs {
     subject: Option<String>,
 }
 
-/// Pages of memories, ordered by id.
-struct Pages<'a> {
-    target: &'a Target,
-    request: ListMemoriesRequest,
-    is_over: bool,
-}
-
-impl<'a> Pages<'a> {
-    fn new(target: &'a Target, request: ListMemoriesRequest) -> Self {
-        Self {
-            target,
-            request,
-            is_over: false,
-        }
-    }
-
-    /// The next ones, at most so many; `None` after the last.
-    async fn next(&mut self, max: usize) -> Result<Option<Vec<Memory>>, CliError> {
-        if self.is_over {
-            return Ok(None);
-        }
-        self.request.page_size = u32::try_from(max.min(PAGE_MAX)).unwrap_or(u32::MAX);
-        let reply = self
-            .target
-            .memories()
-            .list_memories(self.request.clone())
-            .await;
-        let page = reply.map_err(|e| self.target.explain(e))?.into_inner();
-        self.is_over = page.next_page_token.is_empty();
-        self.request.page_token = page.next_page_token;
-        Ok(Some(page.memories))
-    }
-}
-
 pub(super) async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
-    let limit = if args.limit == 0 {
-        usize::MAX
-    } else {
-        args.limit
+    let request = ListMemoriesRequest {
+        subject: args.subject.unwrap_or_default(),
+        kind: number(args.kind),
+        tag: args.tag.unwrap_or_default(),
+        include_history: args.history,
+        ..ListMemoriesRequest::default()
     };
-    let mut pages = Pages::new(
-        target,
-        ListMemoriesRequest {
-            subject: args.subject.unwrap_or_default(),
-            kind: args.kind.map_or(0, |kind| MemoryKind::from(kind).into()),
-            tag: args.tag.unwrap_or_default(),
-            include_history: args.history,
-            ..ListMemoriesRequest::default()
-        },
-    );
-    let mut found: Vec<Memory> = Vec::new();
-    while found.len() < limit
-        && let Some(page) = pages.next(limit - found.len()).await?
-    {
-        found.extend(page);
-    }
-    found.truncate(limit);
+    let found = Pages::of(listing(target, request))
+        .first(args.limit)
+        .await?;
     if json {
-        let memories: Vec<Value> = found.iter().map(json::memory).collect();
-        return output::print_json(&json!({ "memories": memories }));
+        return output::print_json(&json!({ "memories": json::all(&found) }));
     }
-    let now = clock::wall();
+    let now = clock::now();
     let header = ["ID", "SUBJECT", "KIND", "AGE", "", "CONTENT"];
     let row = |memory: &Memory| {
         [
             output::printable(&memory.id),
             output::printable(&memory.subject),
             kind_name(memory.kind),
-            since(memory.observed_at.as_ref(), now),
+            clock::age(memory.observed_at.as_ref(), now),
             state(memory, now).to_owned(),
             content(memory),
         ]
     };
-    output::print_table(&table(header, found.iter().map(row)))
+    output::print_table(&output::fitted_table(Some(header), found.iter().map(row)))
+}
+
+/// The call that gives a page of memories, ordered by id.
+fn listing(
+    target: &Target,
+    request: ListMemoriesRequest,
+) -> impl AsyncFnMut(Page) -> Reply<Memory> {
+    async move |page: Page| {
+        let request = ListMemoriesRequest {
+            page_size: page.size,
+            page_token: page.token,
+            ..request.clone()
+        };
+        let reply = target.done(target.memories().list_memories(request).await)?;
+        Ok((reply.memories, reply.next_page_token))
+    }
 }
 
 pub(super) async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
@@ -130,70 +95,30 @@ pub(super) async fn show(target: &Target, id: String, json: bool) -> Result<(), 
         id,
         subject: String::new(),
     };
-    let reply = target
-        .memories()
-        .get_memory(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    let memory = reply.into_inner().memory.unwrap_or_default();
-    print(&memory, json)
-}
-
-/// Writes one memory.
-pub(super) fn print(memory: &Memory, json: bool) -> Result<(), CliError> {
-    match json {
-        true => output::print_json(&json!({ "memory": json::memory(memory) })),
-        false => output::print_table(&described(memory)),
-    }
+    let reply = target.done(target.memories().get_memory(request).await)?;
+    output::show(json, &reply, |reply| {
+        described(&reply.memory.clone().unwrap_or_default()).trim_fmt()
+    })
 }
 
 /// Page by page: of a tenant there may be more than fit into memory.
 pub(super) async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
-    let mut pages = Pages::new(
-        target,
-        ListMemoriesRequest {
-            subject: args.subject.unwrap_or_default(),
-            include_history: true,
-            ..ListMemoriesRequest::default()
-        },
-    );
+    let request = ListMemoriesRequest {
+        subject: args.subject.unwrap_or_default(),
+        include_history: true,
+        ..ListMemoriesRequest::default()
+    };
+    let mut pages = Pages::of(listing(target, request));
     while let Some(page) = pages.next(PAGE_MAX).await? {
-        let mut lines = String::new();
-        for memory in &page {
-            lines.push_str(&json::memory(memory).to_string());
-            lines.push('\n');
+        let lines: String = page
+            .iter()
+            .map(|it| format!("{}\n", json::of(it)))
+            .collect();
+        if !lines.is_empty() {
+            output::print(&lines)?;
         }
-        let mut stdout = io::stdout().lock();
-        stdout
-            .write_all(lines.as_bytes())
-            .map_err(CliError::of_output)?;
-        stdout.flush().map_err(CliError::of_output)?;
     }
     Ok(())
-}
-
-/// A table whose last column is what memories say, a line each.
-pub(super) fn table<const N: usize>(
-    header: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) -> Table {
-    let mut table = output::plain_table();
-    table.set_header(header);
-    for row in rows {
-        let mut row = Row::from(row);
-        row.max_height(1);
-        table.add_row(row);
-    }
-    output::flush_left(&mut table);
-    if table.is_tty() {
-        table
-            .set_truncation_indicator("…")
-            .set_content_arrangement(ContentArrangement::Dynamic);
-        for column in table.column_iter_mut().take(N - 1) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
-    table
 }
 
 /// What a memory says, on one line.
@@ -202,42 +127,32 @@ pub(super) fn content(memory: &Memory) -> String {
 }
 
 /// What a list says of a memory beside its age, in a word.
-fn state(memory: &Memory, now: SystemTime) -> &'static str {
-    let expires = memory
-        .expires_at
-        .and_then(|at| SystemTime::try_from(at).ok());
+fn state(memory: &Memory, now: Timestamp) -> &'static str {
     match () {
         () if !memory.superseded_by.is_empty() => "superseded",
-        () if expires.is_some_and(|expires| expires <= now) => "expired",
+        () if clock::is_past(memory.expires_at.as_ref(), now) => "expired",
         () if memory.pinned => "pinned",
         () => "",
     }
 }
 
-fn described(memory: &Memory) -> Table {
-    let now = clock::wall();
-    let whole = json::memory(memory);
-    let mut table = output::plain_table();
-    let mut row = |name: &str, value: String| {
-        table.add_row([name, &value]);
-    };
-    row("id", output::printable(&memory.id));
-    row("subject", output::printable(&memory.subject));
-    row("kind", kind_name(memory.kind));
-    row("content", output::printable(&memory.content));
-    let word = |name: &str, prefix| {
-        let name = whole.get(name).and_then(Value::as_str);
-        name.map(|name| crate::cli::json::short_name(name, prefix))
-    };
-    let seen = word("visibility", "VISIBILITY_").unwrap_or_default();
-    row("visibility", seen);
-    if let Some(points) = word("polarity", "POLARITY_") {
-        row("polarity", points);
+/// A memory, value by value.
+pub(super) fn described(memory: &Memory) -> Table {
+    let now = clock::now();
+    let mut rows = vec![
+        ("id", output::printable(&memory.id)),
+        ("subject", output::printable(&memory.subject)),
+        ("kind", kind_name(memory.kind)),
+        ("content", output::printable(&memory.content)),
+        ("visibility", short_name("Visibility", memory.visibility)),
+    ];
+    if memory.polarity != 0 {
+        rows.push(("polarity", short_name("Polarity", memory.polarity)));
     }
     if !memory.tags.is_empty() {
-        row("tags", output::printable(&memory.tags.join(", ")));
+        rows.push(("tags", output::printable(&memory.tags.join(", "))));
     }
-    row("importance", memory.importance.to_string());
+    rows.push(("importance", memory.importance.to_string()));
     if let Some(from) = &memory.source {
         let seqs: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
         let source = format!(
@@ -246,40 +161,38 @@ fn described(memory: &Memory) -> Table {
             from.generation,
             seqs.join(" ")
         );
-        row("source", output::printable(&source));
+        rows.push(("source", output::printable(&source)));
     }
     for (name, at) in [
         ("observed", &memory.observed_at),
         ("created", &memory.created_at),
         ("updated", &memory.updated_at),
     ] {
-        let moment = time(at.as_ref());
-        let moment = moment.as_str().unwrap_or("-");
-        row(name, format!("{moment}, {} ago", since(at.as_ref(), now)));
+        let moment = at.as_ref().map_or("-".to_owned(), ToString::to_string);
+        rows.push((
+            name,
+            format!("{moment}, {} ago", clock::age(at.as_ref(), now)),
+        ));
     }
-    if memory.expires_at.is_some() {
-        row("expires in", until(memory.expires_at.as_ref(), now));
+    if let Some(expires_at) = &memory.expires_at {
+        rows.push(("expires in", clock::left(Some(expires_at), now)));
     }
     if !memory.superseded_by.is_empty() {
-        row("superseded by", output::printable(&memory.superseded_by));
+        rows.push(("superseded by", output::printable(&memory.superseded_by)));
     }
-    row("said again", output::count(memory.reinforced));
-    let recalled = match &memory.last_recalled_at {
-        None => output::count(memory.recall_count),
-        at => format!(
-            "{}, {} ago",
-            output::count(memory.recall_count),
-            since(at.as_ref(), now)
-        ),
+    rows.push(("said again", output::count(memory.reinforced)));
+    let mut recalled = output::count(memory.recall_count);
+    if let Some(last) = &memory.last_recalled_at {
+        recalled += &format!(", {} ago", clock::age(Some(last), now));
+    }
+    rows.push(("recalled", recalled));
+    rows.push(("pinned", pin(memory).to_owned()));
+    let maker = match memory.origin {
+        0 => "bot".to_owned(),
+        origin => short_name("MemoryOrigin", origin),
     };
-    row("recalled", recalled);
-    row("pinned", pin(memory).to_owned());
-    row(
-        "made by",
-        word("origin", "MEMORY_ORIGIN_").unwrap_or_else(|| "bot".to_owned()),
-    );
-    output::flush_left(&mut table);
-    table
+    rows.push(("made by", maker));
+    output::rows(rows)
 }
 
 fn pin(memory: &Memory) -> &'static str {
@@ -293,7 +206,7 @@ fn pin(memory: &Memory) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prost_types::Timestamp;
+    use prost_types::Timestamp as Moment;
 
     #[test]
     fn a_memory_is_described_on_lines_that_move_no_cursor() {
@@ -317,12 +230,12 @@ mod tests {
 
     #[test]
     fn a_list_says_of_a_memory_what_matters_most() {
-        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(10);
+        let now = Timestamp::new(10, 0).expect("a moment");
         let pinned = Memory {
             pinned: true,
             ..Memory::default()
         };
-        let expires_at = Some(Timestamp {
+        let expires_at = Some(Moment {
             seconds: 10,
             nanos: 0,
         });

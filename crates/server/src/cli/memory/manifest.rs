@@ -2,7 +2,6 @@
 
 use clap::Args;
 use memoird_proto::v1::GetManifestRequest;
-use serde_json::json;
 
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
@@ -22,31 +21,14 @@ pub(crate) struct ManifestArgs {
 }
 
 pub(super) async fn run(target: &Target, args: ManifestArgs, json: bool) -> Result<(), CliError> {
-    let ManifestArgs {
-        subject,
-        max_lines,
-        max_bytes,
-    } = args;
     let request = GetManifestRequest {
-        subject,
-        max_lines,
-        max_bytes,
+        subject: args.subject,
+        max_lines: args.max_lines,
+        max_bytes: args.max_bytes,
     };
-    let reply = target
-        .memories()
-        .get_manifest(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    let manifest = reply.into_inner();
-    if json {
-        return output::print_json(&json!({
-            "text": manifest.text,
-            "lines": manifest.lines,
-            "truncated": manifest.truncated,
-        }));
-    }
-    manifest
-        .text
-        .lines()
-        .try_for_each(|line| output::print(&output::printable(line)))
+    let manifest = target.done(target.memories().get_manifest(request).await)?;
+    output::show(json, &manifest, |manifest| {
+        let lines = manifest.text.lines().map(output::printable);
+        lines.collect::<Vec<_>>().join("\n")
+    })
 }

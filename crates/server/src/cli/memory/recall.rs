@@ -1,15 +1,14 @@
 //! `memoird memory recall`: what a bot would find.
 
 use clap::Args;
-use memoird_proto::v1::{RecallHit, RecallMode, RecallRequest};
+use memoird_proto::v1::{MemoryKind, RecallHit, RecallMode, RecallRequest};
 use prost_types::Timestamp;
 
-use super::json;
-use super::list::{content, table};
-use super::words::{Kind, Mode, kind_name, kinds, moment};
+use super::list::content;
+use super::words::{self, kind_name, kinds, moment};
+use crate::cli::choice::{number, one_of};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
-use crate::cli::sessions::since;
 use crate::cli::{clock, output};
 
 /// What to look for.
@@ -21,14 +20,14 @@ pub(crate) struct RecallArgs {
     #[arg(long = "subject", value_name = "ID")]
     subjects: Vec<String>,
     /// Only of this kind; may be given several times
-    #[arg(long = "kind", value_enum)]
-    kinds: Vec<Kind>,
+    #[arg(long = "kind", value_parser = one_of(words::KINDS))]
+    kinds: Vec<MemoryKind>,
     /// Only those with this label; may be given several times
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
     /// How to search [default: hybrid where an embedder is configured]
-    #[arg(long, value_enum)]
-    mode: Option<Mode>,
+    #[arg(long, value_parser = one_of(words::MODES))]
+    mode: Option<RecallMode>,
     /// At most so many, up to 100 [default: as configured]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     limit: u32,
@@ -49,25 +48,21 @@ pub(super) async fn run(target: &Target, args: RecallArgs, json: bool) -> Result
         after: args.after,
         before: args.before,
         limit: args.limit,
-        mode: args.mode.map_or(0, |mode| RecallMode::from(mode).into()),
+        mode: number(args.mode),
         session_id: String::new(),
     };
-    let reply = target
-        .memories()
-        .recall(request)
-        .await
-        .map_err(|e| target.explain(e))?;
-    let found = reply.into_inner();
-    if json {
-        return output::print_json(&json::recalled(&found));
+    let found = target.done(target.memories().recall(request).await)?;
+    if !json {
+        for note in &found.notes {
+            output::note(&format!("note: {note}"));
+        }
     }
-    for note in &found.notes {
-        output::note(&format!("note: {note}"));
-    }
-    let header = [
-        "SCORE", "WORDS", "MEANING", "AGE", "KIND", "SUBJECT", "ID", "CONTENT",
-    ];
-    output::print_table(&table(header, found.hits.iter().map(row)))
+    output::show(json, &found, |found| {
+        let header = [
+            "SCORE", "WORDS", "MEANING", "AGE", "KIND", "SUBJECT", "ID", "CONTENT",
+        ];
+        output::fitted_table(Some(header), found.hits.iter().map(row)).trim_fmt()
+    })
 }
 
 fn row(hit: &RecallHit) -> [String; 8] {
@@ -80,7 +75,7 @@ fn row(hit: &RecallHit) -> [String; 8] {
         output::figure(hit.score, 4),
         rank(hit.lexical_rank),
         rank(hit.vector_rank),
-        since(memory.observed_at.as_ref(), clock::wall()),
+        clock::age(memory.observed_at.as_ref(), clock::now()),
         kind_name(memory.kind),
         output::printable(&memory.subject),
         output::printable(&memory.id),

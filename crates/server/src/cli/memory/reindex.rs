@@ -2,38 +2,24 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use memoird_proto::v1::{GetMemoryStatsRequest, GetMemoryStatsResponse, ReindexMemoriesRequest};
-use serde_json::json;
 use tokio::time::sleep;
 
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::output;
+use crate::cli::progress::Progress;
 
 /// How often it is asked how far they are.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(target: &Target, json: bool) -> Result<(), CliError> {
-    let reply = target
-        .memories()
-        .reindex_memories(ReindexMemoriesRequest {})
-        .await;
-    let queued = reply.map_err(|e| target.explain(e))?.into_inner().queued;
-    let bar = progress_bar(queued);
-    let stats = embedded(target, &bar).await;
-    bar.finish_and_clear();
-    let stats = stats?;
-    if json {
-        output::print_json(&json!({
-            "memories": stats.memories,
-            "embedding_model": stats.embedding_model,
-            "embedded": stats.embedded,
-            "embedding_failed": stats.embedding_failed,
-        }))?;
-    } else {
-        output::print(&told(&stats))?;
-    }
+    let request = ReindexMemoriesRequest {};
+    let queued = target
+        .done(target.memories().reindex_memories(request).await)?
+        .queued;
+    let stats = embedded(target, queued).await?;
+    output::show(json, &stats, told)?;
     match stats.embedding_failed {
         0 => Ok(()),
         failed => Err(CliError::Refused {
@@ -47,19 +33,17 @@ pub(super) async fn run(target: &Target, json: bool) -> Result<(), CliError> {
 }
 
 /// Waits until nothing is queued any more.
-async fn embedded(target: &Target, bar: &ProgressBar) -> Result<GetMemoryStatsResponse, CliError> {
+async fn embedded(target: &Target, queued: u64) -> Result<GetMemoryStatsResponse, CliError> {
+    let progress = Progress::new(None);
     loop {
-        let reply = target
-            .memories()
-            .get_memory_stats(GetMemoryStatsRequest {})
-            .await;
-        let stats = reply.map_err(|e| target.explain(e))?.into_inner();
-        if stats.embedding_queued == 0 {
+        let request = GetMemoryStatsRequest {};
+        let stats = target.done(target.memories().get_memory_stats(request).await)?;
+        // What is remembered meanwhile is queued as well.
+        let waiting = stats.embedding_queued;
+        if waiting == 0 {
             return Ok(stats);
         }
-        // What is remembered meanwhile is queued as well.
-        bar.set_length(bar.length().unwrap_or(0).max(stats.embedding_queued));
-        bar.set_position(bar.length().unwrap_or(0) - stats.embedding_queued);
+        progress.show(|| format!("{waiting} of {} wait to be embedded", queued.max(waiting)));
         sleep(LOOK_EVERY).await;
     }
 }
@@ -74,10 +58,4 @@ fn told(stats: &GetMemoryStatsResponse) -> String {
             output::printable(model)
         ),
     }
-}
-
-/// Invisible unless stderr is a terminal.
-fn progress_bar(queued: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} embedded  {elapsed_precise}");
-    ProgressBar::new(queued).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -1,119 +1,60 @@
 //! The words in which people say what a memory is, on the command line and in tables.
 
-use clap::ValueEnum;
-use memoird_proto::v1;
+use memoird_proto::v1::{MemoryKind, NearDuplicate, Polarity, RecallMode, Visibility};
 use prost_types::Timestamp;
 
+use crate::cli::choice::Choices;
 use crate::cli::json::short_name;
 
 /// What a memory is about.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Kind {
-    /// Who the subject is
-    User,
-    /// How the subject wants things done
-    Feedback,
-    /// What goes on
-    Project,
-    /// Where to find something
-    Reference,
-}
+pub(super) const KINDS: Choices<MemoryKind> = &[
+    ("user", MemoryKind::User, "Who the subject is"),
+    (
+        "feedback",
+        MemoryKind::Feedback,
+        "How the subject wants things done",
+    ),
+    ("project", MemoryKind::Project, "What goes on"),
+    (
+        "reference",
+        MemoryKind::Reference,
+        "Where to find something",
+    ),
+];
 
 /// Who may recall it.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Visibility {
-    /// Its subject only
-    Private,
-    /// Any subject of the tenant
-    Team,
-}
+pub(super) const VISIBILITIES: Choices<Visibility> = &[
+    ("private", Visibility::Private, "Its subject only"),
+    ("team", Visibility::Team, "Any subject of the tenant"),
+];
 
-/// Which way feedback points.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Polarity {
-    /// Not like that
-    Correction,
-    /// Yes, like that
-    Confirmation,
-}
+/// Which way it points.
+pub(super) const POLARITIES: Choices<Polarity> = &[
+    ("correction", Polarity::Correction, "Not like that"),
+    ("confirmation", Polarity::Confirmation, "Yes, like that"),
+];
 
 /// What is done when a memory says it already, in other letters.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum NearDuplicate {
-    /// The memory takes it in
-    Merge,
-    /// It is refused
-    Refuse,
-    /// It becomes a memory of its own
-    Keep,
-}
+pub(super) const NEAR_DUPLICATES: Choices<NearDuplicate> = &[
+    ("merge", NearDuplicate::Merge, "The memory takes it in"),
+    ("refuse", NearDuplicate::Refuse, "It is refused"),
+    (
+        "keep",
+        NearDuplicate::Keep,
+        "It becomes a memory of its own",
+    ),
+];
 
 /// How to search.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Mode {
-    /// By words and by meaning
-    Hybrid,
-    /// By words
-    Lexical,
-    /// By meaning
-    Vector,
-}
-
-impl From<Kind> for v1::MemoryKind {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::User => Self::User,
-            Kind::Feedback => Self::Feedback,
-            Kind::Project => Self::Project,
-            Kind::Reference => Self::Reference,
-        }
-    }
-}
-
-impl From<Visibility> for v1::Visibility {
-    fn from(visibility: Visibility) -> Self {
-        match visibility {
-            Visibility::Private => Self::Private,
-            Visibility::Team => Self::Team,
-        }
-    }
-}
-
-impl From<Polarity> for v1::Polarity {
-    fn from(polarity: Polarity) -> Self {
-        match polarity {
-            Polarity::Correction => Self::Correction,
-            Polarity::Confirmation => Self::Confirmation,
-        }
-    }
-}
-
-impl From<NearDuplicate> for v1::NearDuplicate {
-    fn from(near: NearDuplicate) -> Self {
-        match near {
-            NearDuplicate::Merge => Self::Merge,
-            NearDuplicate::Refuse => Self::Refuse,
-            NearDuplicate::Keep => Self::Keep,
-        }
-    }
-}
-
-impl From<Mode> for v1::RecallMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Hybrid => Self::Hybrid,
-            Mode::Lexical => Self::Lexical,
-            Mode::Vector => Self::Vector,
-        }
-    }
-}
+pub(super) const MODES: Choices<RecallMode> = &[
+    ("hybrid", RecallMode::Hybrid, "By words and by meaning"),
+    ("lexical", RecallMode::Lexical, "By words"),
+    ("vector", RecallMode::Vector, "By meaning"),
+];
 
 /// The numbers of kinds, as a request has them.
-pub(super) fn kinds(kinds: Vec<Kind>) -> Vec<i32> {
-    kinds
-        .into_iter()
-        .map(|kind| v1::MemoryKind::from(kind).into())
-        .collect()
+pub(super) fn kinds(kinds: Vec<MemoryKind>) -> Vec<i32> {
+    kinds.into_iter().map(Into::into).collect()
 }
 
 /// A moment as people write it: a day, or RFC 3339.
@@ -124,18 +65,5 @@ pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
 
 /// The short name of a kind.
 pub(super) fn kind_name(number: i32) -> String {
-    let name = v1::MemoryKind::try_from(number).map(|kind| kind.as_str_name());
-    name.map_or_else(
-        |_| number.to_string(),
-        |name| short_name(name, "MEMORY_KIND_"),
-    )
-}
-
-/// The short name of what became of a fact.
-pub(super) fn outcome_name(number: i32) -> String {
-    let name = v1::RememberOutcome::try_from(number).map(|outcome| outcome.as_str_name());
-    name.map_or_else(
-        |_| number.to_string(),
-        |name| short_name(name, "REMEMBER_OUTCOME_"),
-    )
+    short_name("MemoryKind", number)
 }

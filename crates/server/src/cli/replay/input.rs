@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
-use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::Sender;
@@ -15,9 +14,6 @@ use crate::cli::lines::Lines;
 
 /// A line longer than this is not a line.
 const LINE_BYTES_MAX: u64 = 256 << 20;
-
-/// Where conversations come from.
-pub(super) struct Input(Lines);
 
 /// One line of the file.
 #[derive(Debug)]
@@ -33,66 +29,38 @@ pub(super) struct Conversation {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct Parsed<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
     #[serde(borrow)]
     messages: Vec<&'a RawValue>,
 }
 
-impl Input {
-    /// Opens a file, or stdin for `-`.
-    pub(super) fn open(path: &Path) -> Result<Self, CliError> {
-        Ok(Self(Lines::open(path, LINE_BYTES_MAX)?))
-    }
+/// Opens a file, or stdin for `-`.
+pub(super) fn open(path: &Path) -> Result<Lines, CliError> {
+    Lines::open(path, LINE_BYTES_MAX)
+}
 
-    /// A bar over it.
-    pub(super) fn progress_bar(&self) -> ProgressBar {
-        self.0.progress_bar()
-    }
-
-    /// Hands over line after line, up to the first that is wrong. Blocks.
-    pub(super) fn read(mut self, to: &Sender<Result<Conversation, CliError>>) {
-        let mut ids = HashSet::new();
-        let mut text = Vec::new();
-        loop {
-            let item = match self.0.next(&mut text) {
-                Ok(None) => return,
-                Ok(Some(line)) => self.parse(line, &text, &mut ids),
-                Err(error) => Err(error),
-            };
-            let last = item.is_err();
-            if to.blocking_send(item).is_err() || last {
-                return;
-            }
-        }
-    }
-
-    fn parse(
-        &self,
-        line: usize,
-        text: &[u8],
-        ids: &mut HashSet<String>,
-    ) -> Result<Conversation, CliError> {
-        let parsed: Line<'_> =
-            serde_json::from_slice(text).map_err(|error| self.0.no_json(line, &error))?;
+/// Hands over one conversation after the other, up to the first line that is wrong. Blocks.
+pub(super) fn read(lines: Lines, to: &Sender<Result<Conversation, CliError>>) {
+    let mut ids = HashSet::new();
+    lines.each(to, |lines, line| {
+        let parsed: Parsed<'_> = serde_json::from_slice(line.text)
+            .map_err(|error| lines.no_json(line.number, &error))?;
         let id = parsed.id.into_owned();
         if !ids.insert(id.clone()) {
             // Both would have the same session and the same keys.
-            return Err(self.0.bad(line, format!("the id {id:?} was there before")));
+            let problem = format!("the id {id:?} was there before");
+            return Err(lines.bad(line.number, problem));
         }
-        let messages = parsed
-            .messages
-            .iter()
-            .map(|message| format!("[{message}]"))
-            .collect();
+        let messages = parsed.messages.iter();
         Ok(Conversation {
-            line,
-            bytes: text.len() as u64,
+            line: line.number,
+            bytes: line.text.len() as u64,
             id,
-            messages,
+            messages: messages.map(|message| format!("[{message}]")).collect(),
         })
-    }
+    });
 }
 
 #[cfg(test)]
@@ -100,17 +68,17 @@ mod tests {
     use super::*;
     use tokio::sync::mpsc;
 
-    fn read(text: &'static str) -> Vec<Result<Conversation, CliError>> {
-        let input = Input(Lines::of("f", text.as_bytes(), LINE_BYTES_MAX));
+    fn conversations(text: &'static str) -> Vec<Result<Conversation, CliError>> {
+        let lines = Lines::of("f", text.as_bytes(), LINE_BYTES_MAX);
         let (to, mut from) = mpsc::channel(16);
-        input.read(&to);
+        read(lines, &to);
         drop(to);
         std::iter::from_fn(|| from.try_recv().ok()).collect()
     }
 
     #[test]
     fn messages_stay_to_the_byte() {
-        let lines = read(
+        let lines = conversations(
             "\n{\"id\":\"a\\u0062\", \"x\": 1, \
              \"messages\": [ {\"b\" : 1.50,\"a\":\"\\u00e4\"} ,{}]}\r\n\n\
              {\"id\":\"c\",\"messages\":[]}",
@@ -138,7 +106,7 @@ mod tests {
             ),
         ];
         for (text, expected) in cases {
-            let last = read(text).pop().expect("an item");
+            let last = conversations(text).pop().expect("an item");
             let error = last.expect_err("an error").to_string();
             assert!(error.starts_with(expected), "{error}");
         }

@@ -1,10 +1,8 @@
 //! Plays one conversation into one session, strictly in order, each message once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use indicatif::ProgressBar;
 use memoird_proto::v1::{AppendRequest, AppendResponse, MessageFormat};
 use tokio::time::{sleep, timeout};
 use tonic::Status;
@@ -15,6 +13,7 @@ use super::retry::Patience;
 use crate::cli::clock;
 use crate::cli::connect::{Sessions, Target};
 use crate::cli::exit::CliError;
+use crate::cli::progress::Progress;
 
 /// A call that takes longer is tried again: its key makes that harmless.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
@@ -35,20 +34,15 @@ pub(super) struct Player {
     /// What was done.
     pub(super) tally: Tally,
     /// Shows it.
-    pub(super) bar: ProgressBar,
+    pub(super) progress: Progress,
 }
 
-/// Counts of what was done.
+/// Counts of what was done, as it goes on.
 #[derive(Default)]
-pub(super) struct Tally {
-    conversations: AtomicU64,
-    messages: AtomicU64,
-    duplicates: AtomicU64,
-    dropped_turns: AtomicU64,
-    retries: AtomicU64,
-}
+pub(super) struct Tally(Mutex<Counts>);
 
 /// The counts at one instant.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     /// Conversations played to their end.
     pub(super) conversations: u64,
@@ -65,18 +59,12 @@ pub(super) struct Counts {
 impl Tally {
     /// The counts now.
     pub(super) fn counts(&self) -> Counts {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
-            conversations: read(&self.conversations),
-            messages: read(&self.messages),
-            duplicates: read(&self.duplicates),
-            dropped_turns: read(&self.dropped_turns),
-            retries: read(&self.retries),
-        }
+        *self.lock()
     }
 
-    fn add(count: &AtomicU64, number: u64) {
-        count.fetch_add(number, Ordering::Relaxed);
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        // Nothing panics while it counts.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,19 +74,19 @@ impl Player {
         let mut client = self.target.sessions();
         let mut next = self.played_before(&mut client, &conversation).await?;
         let share = conversation.bytes / conversation.messages.len().max(1) as u64;
-        self.bar.inc(share * next as u64);
-        Tally::add(&self.tally.messages, next as u64);
-        Tally::add(&self.tally.duplicates, next as u64);
+        self.progress.add(share * next as u64);
+        self.tally.lock().messages += next as u64;
+        self.tally.lock().duplicates += next as u64;
         while next < conversation.messages.len() {
             let request = self.request(&conversation, next);
             let reply = self.append(&mut client, &request).await;
             self.count(&reply.map_err(|status| self.failed(&conversation, next, status))?);
-            self.bar.inc(share);
+            self.progress.add(share);
             next += 1;
         }
-        Tally::add(&self.tally.conversations, 1);
-        self.bar
-            .inc(conversation.bytes - share * conversation.messages.len() as u64);
+        self.tally.lock().conversations += 1;
+        self.progress
+            .add(conversation.bytes - share * conversation.messages.len() as u64);
         Ok(())
     }
 
@@ -156,30 +144,31 @@ impl Player {
             let Some(wait) = patience.wait(&status, clock::monotonic()) else {
                 return Err(status);
             };
-            Tally::add(&self.tally.retries, 1);
+            self.tally.lock().retries += 1;
             self.show();
             sleep(wait).await;
         }
     }
 
     fn count(&self, reply: &AppendResponse) {
-        Tally::add(&self.tally.messages, 1);
+        let mut counts = self.tally.lock();
+        counts.messages += 1;
         if reply.duplicate {
-            Tally::add(&self.tally.duplicates, 1);
+            counts.duplicates += 1;
         } else {
-            Tally::add(&self.tally.dropped_turns, reply.dropped_turns);
+            counts.dropped_turns += reply.dropped_turns;
         }
+        drop(counts);
         self.show();
     }
 
     fn show(&self) {
-        if self.bar.is_hidden() {
-            return;
-        }
-        let counts = self.tally.counts();
-        self.bar.set_message(match counts.retries {
-            0 => format!("{} messages", counts.messages),
-            retries => format!("{} messages, {retries} retries", counts.messages),
+        self.progress.show(|| {
+            let counts = self.tally.counts();
+            match counts.retries {
+                0 => format!("{} messages", counts.messages),
+                retries => format!("{} messages, {retries} retries", counts.messages),
+            }
         });
     }
 

@@ -1,11 +1,11 @@
 //! A window as people read it: the bar, its turns, what is not in it, and why.
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::Table;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionReason, Turn};
 
 use super::bar;
-use crate::cli::json::role_name;
+use crate::cli::json::short_name;
 use crate::cli::{clock, compaction, output, transcript};
 
 /// The label of turns that memoird made, or shows in other words.
@@ -57,38 +57,24 @@ pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
 
 /// The turns as lines: seq, role, tokens, text.
 fn turns(turns: &[Turn], report: &ContextReport) -> Table {
-    let mut table = output::plain_table();
-    table.set_header(["SEQ", "ROLE", "TOKENS", "TEXT"]);
-    for (place, turn) in turns.iter().enumerate() {
-        // A turn that memoird made has no place in the history.
-        let seq = if turn.seq == 0 {
-            "-".to_owned()
-        } else {
-            turn.seq.to_string()
-        };
+    let row = |(place, turn): (usize, &Turn)| {
         let tokens = report.turn_tokens.get(place).copied().unwrap_or(0);
-        let mut row = Row::from([
-            seq,
-            role_name(turn.role),
+        [
+            // A turn that memoird made has no place in the history.
+            match turn.seq {
+                0 => "-".to_owned(),
+                seq => seq.to_string(),
+            },
+            short_name("Role", turn.role),
             output::count(tokens),
             marked(turn),
-        ]);
-        row.max_height(1);
-        table.add_row(row);
-    }
-    output::flush_left(&mut table);
-    if table.width().is_none_or(|width| width < WIDTH_MIN) {
-        table.set_width(WIDTH);
-    }
-    table
-        .set_truncation_indicator("…")
-        .set_content_arrangement(ContentArrangement::Dynamic);
-    for column in table.column_iter_mut().take(3) {
-        column.set_constraint(ColumnConstraint::ContentWidth);
-    }
-    if let Some(tokens) = table.column_mut(2) {
-        tokens.set_cell_alignment(CellAlignment::Right);
-    }
+        ]
+    };
+    let header = ["SEQ", "ROLE", "TOKENS", "TEXT"];
+    let mut table = output::text_table(Some(header), turns.iter().enumerate().map(row));
+    let width = output::terminal_width().filter(|width| *width >= WIDTH_MIN);
+    output::shorten_last(&mut table, width.unwrap_or(WIDTH));
+    output::align_right(&mut table, 2);
     table
 }
 
@@ -110,7 +96,7 @@ fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     // Its tokens stand with those of the other blocks.
     let head = format!(
         "summary        {}",
-        compaction::stands_for(info, clock::wall())
+        compaction::stands_for(info, clock::now())
     );
     let mut lines = vec![output::shorten(&head, WIDTH.into())];
     let is_summary = |turn: &&Turn| turn.metadata.get(MARK).is_some_and(|mark| mark == SUMMARY);

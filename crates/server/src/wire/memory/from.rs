@@ -1,7 +1,7 @@
 //! What a bot asks of memories, made into what the engine takes, or refused.
 
 use memoird_core::CoreError;
-use memoird_core::idempotency::IdempotencyKey;
+use memoird_core::idempotency::{IdempotencyKey, fingerprint};
 use memoird_core::ids::{Generation, ID_BYTES_MAX, LeaseId, MemoryId, SessionId, Subject};
 use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Patch};
 use memoird_memories::{
@@ -149,7 +149,7 @@ pub(crate) fn manifest(
 /// Which turns to lease.
 pub(crate) fn lease(request: &v1::LeaseExtractionRequest) -> Result<LeaseTarget, Status> {
     let session = from::session_id(&request.session_id)?;
-    let generation = from::generation(&request.generation).map_err(|e| status::core(&e))?;
+    let generation = from::generation(&request.generation)?;
     Ok((session, generation, subject_if_any(&request.subject)?))
 }
 
@@ -188,8 +188,8 @@ fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, 
                 ..request.clone()
             };
             Ok(Some(IdempotencyKey {
-                key: from::fingerprint([key.as_bytes()]),
-                content: from::fingerprint([&rest.encode_to_vec()[..]]),
+                key: fingerprint([key.as_bytes()]),
+                content: fingerprint([&rest.encode_to_vec()[..]]),
             }))
         }
         bytes => Err(status::core(&CoreError::IdInvalid {
@@ -217,7 +217,7 @@ fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
 fn source(source: v1::MemorySource) -> Result<SourceRequest, Status> {
     Ok(SourceRequest {
         session: from::session_id(&source.session_id)?,
-        generation: from::generation(&source.generation).map_err(|e| status::core(&e))?,
+        generation: from::generation(&source.generation)?,
         seqs: source.seqs,
     })
 }

@@ -130,11 +130,11 @@ fn a_bad_memory_of_an_import_is_named_by_its_place() {
     let cases: [Case<'_, v1::Memory>; 12] = [
         ("MEMORY_ID_INVALID", &|memory| memory.id.clear()),
         ("MEMORY_ID_INVALID", &|memory| {
-            memory.superseded_by = "x".into()
+            memory.superseded_by = "x".into();
         }),
         ("ID_INVALID", &|memory| memory.subject.clear()),
         ("ID_INVALID", &|memory| {
-            memory.source = Some(v1::MemorySource::default())
+            memory.source = Some(v1::MemorySource::default());
         }),
         ("MEMORY_KIND_INVALID", &|memory| memory.kind = 0),
         ("MEMORY_KIND_INVALID", &|memory| memory.kind = 5),
@@ -142,10 +142,10 @@ fn a_bad_memory_of_an_import_is_named_by_its_place() {
         ("POLARITY_INVALID", &|memory| memory.polarity = -1),
         ("ORIGIN_INVALID", &|memory| memory.origin = 7),
         ("TIMESTAMP_INVALID", &|memory| {
-            memory.created_at = bad_time()
+            memory.created_at = bad_time();
         }),
         ("TIMESTAMP_INVALID", &|memory| {
-            memory.last_recalled_at = bad_time()
+            memory.last_recalled_at = bad_time();
         }),
         ("GENERATION_INVALID", &|memory| {
             memory.source.as_mut().expect("a source").generation = "x".into();
@@ -211,14 +211,14 @@ fn a_fact_with_a_bad_field_is_refused() {
         ("ID_INVALID", &|fact| fact.subject = "x".repeat(257)),
         ("ID_INVALID", &|fact| fact.idempotency_key = "x".repeat(257)),
         ("ID_INVALID", &|fact| {
-            fact.source = Some(v1::MemorySource::default())
+            fact.source = Some(v1::MemorySource::default());
         }),
         ("MEMORY_KIND_INVALID", &|fact| fact.kind = 0),
         ("VISIBILITY_INVALID", &|fact| fact.visibility = 9),
         ("POLARITY_INVALID", &|fact| fact.polarity = 9),
         ("NEAR_DUPLICATE_INVALID", &|fact| fact.near_duplicate = 9),
         ("MEMORY_ID_INVALID", &|fact| {
-            fact.supersedes_id = "first".into()
+            fact.supersedes_id = "first".into();
         }),
         ("TIMESTAMP_INVALID", &|fact| fact.observed_at = bad_time()),
         ("TIMESTAMP_INVALID", &|fact| fact.expires_at = bad_time()),

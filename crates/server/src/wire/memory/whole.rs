@@ -53,7 +53,7 @@ pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
         None => None,
         Some(source) => Some(Source {
             session: from::session_id(&source.session_id)?,
-            generation: from::generation(&source.generation).map_err(|e| status::core(&e))?,
+            generation: from::generation(&source.generation)?,
             seqs: source.seqs,
         }),
     };

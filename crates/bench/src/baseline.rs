@@ -1,0 +1,281 @@
+//! The bare server that `--baseline` compares with: it decodes the same
+//! requests, answers with the same messages, and keeps nothing. What memoird's CPU
+//! per call is beyond this server's is memoird's own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use bytes::Bytes;
+use clap::Args;
+use memoird_proto::spliced::admin_service_server::{AdminService, AdminServiceServer};
+use memoird_proto::spliced::session_service_server::{SessionService, SessionServiceServer};
+use memoird_proto::spliced::*;
+use prost::Message;
+use prost_types::Timestamp;
+use serde_json::json;
+use tokio_stream::Empty;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+use super::clock;
+use super::traffic::{Rng, turn};
+
+/// What a bare server is told.
+#[derive(Args)]
+pub(crate) struct BaselineArgs {
+    /// Where to write the address once it serves
+    #[arg(long, value_name = "FILE")]
+    endpoints: PathBuf,
+    /// Turns of each history it answers
+    #[arg(long, default_value_t = 50)]
+    history_turns: u32,
+    /// Bytes of text in each of these turns
+    #[arg(long, default_value_t = 200)]
+    bytes: u32,
+}
+
+/// Answers, and keeps nothing but how often it did.
+#[derive(Clone)]
+struct Bare {
+    seq: Arc<AtomicU64>,
+    history: Arc<[Bytes]>,
+    /// What it says of a window.
+    report: Arc<ContextReport>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Serves until it is killed.
+pub(crate) async fn run(args: BaselineArgs) -> Result<()> {
+    let mut rng = Rng::new(1);
+    let history = (0..args.history_turns as usize).map(|index| {
+        let mut turn = turn(index, args.bytes as usize, &mut rng);
+        turn.seq = index as u64 + 1;
+        turn.timestamp = Some(now());
+        Bytes::from(turn.encode_to_vec())
+    });
+    let history: Arc<[Bytes]> = history.collect();
+    let report = Arc::new(report(&history));
+    let bare = Bare {
+        seq: Arc::default(),
+        history,
+        report,
+    };
+    let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    // As `Server::serve` would do it.
+    let incoming = TcpIncoming::bind(local)?.with_nodelay(Some(true));
+    let addr = incoming.local_addr()?;
+    let serving = Server::builder()
+        .add_service(SessionServiceServer::new(bare.clone()))
+        .add_service(AdminServiceServer::new(bare))
+        .serve_with_incoming(incoming);
+    announce(&args.endpoints, &addr.to_string())?;
+    Ok(serving.await?)
+}
+
+/// Writes the address in one piece: a reader never sees half a file.
+fn announce(endpoints: &Path, addr: &str) -> std::io::Result<()> {
+    let draft = endpoints.with_extension("tmp");
+    std::fs::write(&draft, json!({ "grpc": addr, "admin": addr }).to_string())?;
+    std::fs::rename(draft, endpoints)
+}
+
+fn now() -> Timestamp {
+    clock::wall().into()
+}
+
+fn unknown<T>() -> Answer<T> {
+    Err(Status::unimplemented(
+        "a bare server only appends, and reads histories and windows",
+    ))
+}
+
+/// As long as memoird's of these turns, value by value.
+fn report(history: &[Bytes]) -> ContextReport {
+    let turns = u32::try_from(history.len()).unwrap_or(u32::MAX);
+    let tokens = |turn: &Bytes| turn.len() as u64 / 4;
+    let tokens_total: u64 = history.iter().map(tokens).sum();
+    let anchor = history.first().map_or(0, tokens);
+    let blocks = TokensByBlock {
+        anchor,
+        tail: tokens_total - anchor,
+        ..TokensByBlock::default()
+    };
+    ContextReport {
+        input_budget: 185_664,
+        tokens_total,
+        tokens_by_block: Some(blocks),
+        turns_included: turns,
+        stable_prefix_tokens: tokens_total,
+        cache_breakpoints: vec![turns.saturating_sub(1)],
+        turn_tokens: history.iter().map(tokens).collect(),
+        token_factor: 1.0,
+        token_margin: 0.1,
+        policy: "head_tail".to_owned(),
+        budget: Some(Budget {
+            context_window: Some(200_000),
+            max_reply_tokens: Some(4_096),
+            safety_headroom: Some(2_048),
+            tool_result_headroom: Some(8_192),
+        }),
+        model: "default".to_owned(),
+        ..ContextReport::default()
+    }
+}
+
+impl Bare {
+    /// As long as memoird's, value by value.
+    fn session(&self, session_id: String, last_seq: u64) -> SessionInfo {
+        let now = now();
+        let expires_at = Timestamp {
+            seconds: now.seconds + 86_400,
+            ..now
+        };
+        SessionInfo {
+            session_id,
+            generation: "01JH2V0QZJ8M3T6C9Y4R5N7WXA".to_owned(),
+            history_turns: self.history.len() as u64,
+            history_bytes: 12_345,
+            history_tokens: 2_345,
+            last_seq,
+            created_at: Some(now),
+            last_access: Some(now),
+            expires_at: Some(expires_at),
+            ..SessionInfo::default()
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl SessionService for Bare {
+    async fn append(&self, request: Request<AppendRequest>) -> Answer<AppendResponse> {
+        let request = request.into_inner();
+        let turns = request.turns.len() as u64;
+        let last_seq = self.seq.fetch_add(turns, Ordering::Relaxed) + turns;
+        Ok(Response::new(AppendResponse {
+            session: Some(self.session(request.session_id, last_seq)),
+            first_seq: last_seq + 1 - turns,
+            last_seq,
+            dropped_turns: turns,
+            duplicate: false,
+        }))
+    }
+
+    async fn get_history(&self, request: Request<GetHistoryRequest>) -> Answer<GetHistoryResponse> {
+        drop(request);
+        Ok(Response::new(GetHistoryResponse {
+            turns: self.history.to_vec(),
+            next_after_seq: 0,
+        }))
+    }
+
+    async fn get_context(&self, request: Request<GetContextRequest>) -> Answer<GetContextResponse> {
+        let request = request.into_inner();
+        let turns = request.append.map_or(0, |append| append.turns.len() as u64);
+        let last_seq = self.seq.fetch_add(turns, Ordering::Relaxed) + turns;
+        Ok(Response::new(GetContextResponse {
+            turns: self.history.to_vec(),
+            session: Some(self.session(request.session_id, last_seq)),
+            report: Some(ContextReport::clone(&self.report)),
+            ..GetContextResponse::default()
+        }))
+    }
+
+    async fn get_session(&self, _: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {
+        unknown()
+    }
+
+    async fn list_sessions(&self, _: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
+        unknown()
+    }
+
+    async fn patch_state(&self, _: Request<PatchStateRequest>) -> Answer<PatchStateResponse> {
+        unknown()
+    }
+
+    async fn compact_session(
+        &self,
+        _: Request<CompactSessionRequest>,
+    ) -> Answer<CompactSessionResponse> {
+        unknown()
+    }
+
+    async fn undo_compaction(
+        &self,
+        _: Request<UndoCompactionRequest>,
+    ) -> Answer<UndoCompactionResponse> {
+        unknown()
+    }
+
+    async fn reset_session(&self, _: Request<ResetSessionRequest>) -> Answer<ResetSessionResponse> {
+        unknown()
+    }
+
+    async fn end_session(&self, _: Request<EndSessionRequest>) -> Answer<EndSessionResponse> {
+        unknown()
+    }
+
+    type WatchEventsStream = Empty<Result<WatchEventsResponse, Status>>;
+
+    async fn watch_events(
+        &self,
+        _: Request<WatchEventsRequest>,
+    ) -> Answer<Self::WatchEventsStream> {
+        unknown()
+    }
+}
+
+#[tonic::async_trait]
+impl AdminService for Bare {
+    async fn get_stats(&self, _: Request<GetStatsRequest>) -> Answer<GetStatsResponse> {
+        let stat = procfs::process::Process::myself()
+            .and_then(|process| process.stat())
+            .map_err(|error| Status::internal(error.to_string()))?;
+        let ticks = stat.utime + stat.stime;
+        Ok(Response::new(GetStatsResponse {
+            cpu_seconds: ticks as f64 / procfs::ticks_per_second() as f64,
+            rss_bytes: stat.rss * procfs::page_size(),
+            ..GetStatsResponse::default()
+        }))
+    }
+
+    async fn list_tenants(&self, _: Request<ListTenantsRequest>) -> Answer<ListTenantsResponse> {
+        unknown()
+    }
+
+    async fn sweep_now(&self, _: Request<SweepNowRequest>) -> Answer<SweepNowResponse> {
+        unknown()
+    }
+
+    async fn run_dream(&self, _: Request<RunDreamRequest>) -> Answer<RunDreamResponse> {
+        unknown()
+    }
+
+    async fn list_hook_deliveries(
+        &self,
+        _: Request<ListHookDeliveriesRequest>,
+    ) -> Answer<ListHookDeliveriesResponse> {
+        unknown()
+    }
+
+    async fn retry_hook_delivery(
+        &self,
+        _: Request<RetryHookDeliveryRequest>,
+    ) -> Answer<RetryHookDeliveryResponse> {
+        unknown()
+    }
+
+    async fn drop_hook_delivery(
+        &self,
+        _: Request<DropHookDeliveryRequest>,
+    ) -> Answer<DropHookDeliveryResponse> {
+        unknown()
+    }
+
+    async fn reload_config(&self, _: Request<ReloadConfigRequest>) -> Answer<ReloadConfigResponse> {
+        unknown()
+    }
+}

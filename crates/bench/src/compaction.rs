@@ -1,0 +1,124 @@
+//! `memoird-bench compaction`: whether windows of long sessions come later because their
+//! oldest exchanges become summaries meanwhile. Two daemons, one of which compacts, are asked
+//! for the same windows in the same small context window, each with an append.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::compare::{Comparison, Fill, RunArgs, ServerPlan, SidePlan};
+use super::daemon::Settings;
+use super::driver::{Pick, Work};
+use super::mix::Mix;
+use super::output::count;
+use super::report::{Figure, Headline, Report};
+use super::traffic::{Bodies, Rng};
+use super::{CommonArgs, Durability, TrafficArgs};
+
+/// The goals: so many times the p99 and the CPU of windows without compaction.
+const GOAL_OF_P99: f64 = 1.2;
+const GOAL_OF_CPU: f64 = 1.15;
+/// Windows of a run: two hundred of them are slower than its p99.
+const CALLS: u64 = 20_000;
+
+/// Which sessions, and which window.
+#[derive(Args)]
+pub(super) struct CompactionArgs {
+    #[command(flatten)]
+    traffic: TrafficArgs,
+    /// Sessions of each daemon; as many calls are under way, at most
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    sessions: u16,
+    /// Turns in every session before the load starts
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    prefill: u32,
+    /// The context window, in tokens
+    #[arg(long, value_name = "TOKENS", default_value_t = 8_192)]
+    #[arg(value_parser = clap::value_parser!(u64).range(2_048..=1_000_000))]
+    context_window: u64,
+    /// Turns that histories keep
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    history_turns: u32,
+    #[command(flatten)]
+    run: RunArgs,
+    /// When the daemons call an append done
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
+}
+
+/// Fills both, asks for windows in turn, and prints.
+pub(super) async fn run(common: &CommonArgs, mut args: CompactionArgs) -> Result<()> {
+    // A bot waits for the answer to a message before it brings the next one.
+    args.traffic.in_flight = args.traffic.in_flight.min(args.sessions);
+    let seed = args.traffic.seed();
+    let what = format!(
+        "{} sessions, a context window of {} tokens, an append in each call, seed {seed}",
+        args.sessions,
+        count(args.context_window)
+    );
+    let report = Report::begin(common, &what, args.setup(seed))?;
+    let comparison = Comparison {
+        common,
+        traffic: &args.traffic,
+        args: &args.run,
+        seed,
+        calls: CALLS,
+        sides: vec![
+            args.side("compaction", true, seed),
+            args.side("without", false, seed),
+        ],
+    };
+    let measured = comparison.measure().await?;
+    let name = match args.run.is_against() {
+        true => "window with compaction",
+        false => "window, with compaction to without",
+    };
+    let goal = |goal| Some(goal).filter(|_| !args.run.is_against());
+    let headlines = [
+        Headline::new(name.into(), Figure::P99, goal(GOAL_OF_P99)),
+        Headline::new(name.into(), Figure::Cpu, goal(GOAL_OF_CPU)),
+    ];
+    report.print(&measured, &headlines)
+}
+
+impl CompactionArgs {
+    fn side(&self, name: &str, compaction: bool, seed: u64) -> SidePlan {
+        let settings = Settings {
+            durability: self.durability,
+            history_turns: self.history_turns,
+            context_window: Some(self.context_window),
+            compaction,
+            ..Settings::default()
+        };
+        let bytes = self.traffic.bytes as usize;
+        let sessions = self.sessions.into();
+        SidePlan {
+            name: name.to_owned(),
+            server: ServerPlan::Memoird(settings),
+            fill: Fill::Turns {
+                sessions,
+                turns: self.prefill,
+            },
+            work: Work {
+                mix: Mix::WINDOWS,
+                pick: Pick::Random(sessions),
+                bodies: Bodies::with_windows(1, bytes, None, &mut Rng::new(seed)),
+                seed,
+            },
+        }
+    }
+
+    fn setup(&self, seed: u64) -> Value {
+        json!({
+            "seed": seed,
+            "sessions": self.sessions,
+            "prefill": self.prefill,
+            "context_window": self.context_window,
+            "history_turns": self.history_turns,
+            "bytes": self.traffic.bytes,
+            "in_flight": self.traffic.in_flight,
+        })
+    }
+}

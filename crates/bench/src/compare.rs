@@ -1,0 +1,309 @@
+//! Measures servers in turn: A B A B …, so that what else happens on the machine happens to all
+//! of them. A ratio is taken in each run; its median is the figure, its range the spread.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use indicatif::ProgressBar;
+
+use super::connect::Target;
+use super::daemon::{Server, Settings};
+use super::driver::{Driver, Pick, Work};
+use super::measure::{Length, Measured, Side};
+use super::mix::Mix;
+use super::traffic::{Bodies, Rng};
+use super::{CommonArgs, TrafficArgs, Usage, spinner};
+
+/// Runs of each server where servers are compared.
+const RUNS: u32 = 3;
+const SECONDS: Duration = Duration::from_secs(10);
+/// An append of a filling has at most so many bytes of text, and so many turns.
+const FILL_BYTES_MAX: usize = 512 << 10;
+const FILL_TURNS_MAX: usize = 100;
+
+/// How much to measure, and against what.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// Calls of each run [default where servers are compared: as fits the measurement]
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    calls: Option<u64>,
+    /// Seconds measured of each server, all runs together [default for one server: 10]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    seconds: Option<Duration>,
+    /// Seconds of load before the first run of each server
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
+    warmup: Duration,
+    /// Runs of each server, in turn [default: 3 where servers are compared, otherwise 1]
+    #[arg(long, value_name = "N", alias = "rounds")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: Option<u32>,
+    /// Start and fill the servers anew for every run
+    #[arg(long)]
+    fresh: bool,
+    /// Compare with another daemon binary, such as that of the last release
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
+}
+
+/// What is measured.
+pub(crate) struct Comparison<'a> {
+    /// The daemon, and the way to it.
+    pub(crate) common: &'a CommonArgs,
+    /// What is sent.
+    pub(crate) traffic: &'a TrafficArgs,
+    /// How much of it.
+    pub(crate) args: &'a RunArgs,
+    /// Seeds texts and choices.
+    pub(crate) seed: u64,
+    /// Calls of a run where nobody says otherwise.
+    pub(crate) calls: u64,
+    /// The servers: the first is compared with the last.
+    pub(crate) sides: Vec<SidePlan>,
+}
+
+/// A server that is to be measured.
+#[derive(Clone)]
+pub(crate) struct SidePlan {
+    /// What the report calls it.
+    pub(crate) name: String,
+    /// Which server.
+    pub(crate) server: ServerPlan,
+    /// What is in it before the load starts.
+    pub(crate) fill: Fill,
+    /// What it has to do.
+    pub(crate) work: Work,
+}
+
+/// How a server is started.
+#[derive(Clone)]
+pub(crate) enum ServerPlan {
+    /// The daemon that `--daemon` names.
+    Memoird(Settings),
+    /// Another daemon binary.
+    Against(PathBuf, Settings),
+    /// The bare server, with histories of so many turns.
+    Bare(u32),
+    /// It runs already, at this address.
+    Remote(String),
+}
+
+/// What a server is filled with.
+#[derive(Clone, Copy)]
+pub(crate) enum Fill {
+    /// Nothing.
+    Nothing,
+    /// Sessions, each with so many turns.
+    Turns {
+        /// So many sessions.
+        sessions: u64,
+        /// Turns of each.
+        turns: u32,
+    },
+    /// Memories of so many subjects.
+    Memories {
+        /// So many subjects.
+        subjects: u64,
+        /// Of all of them.
+        memories: u64,
+    },
+}
+
+impl RunArgs {
+    /// True where another binary is measured as well.
+    pub(crate) fn is_against(&self) -> bool {
+        self.against.is_some()
+    }
+}
+
+impl Comparison<'_> {
+    /// Starts the servers, fills them and measures them in turn.
+    pub(crate) async fn measure(mut self) -> Result<Vec<Measured>> {
+        self.take_against()?;
+        let spinner = spinner();
+        let mut measured: Vec<Measured> = self
+            .sides
+            .iter()
+            .map(|plan| Measured {
+                name: plan.name.clone(),
+                runs: Vec::new(),
+            })
+            .collect();
+        let (runs, length) = self.runs();
+        let mut sides = Vec::new();
+        for run in 0..runs {
+            let is_new = run == 0 || self.args.fresh;
+            if is_new {
+                sides.clear();
+                for plan in &self.sides {
+                    sides.push(self.open(plan, &spinner).await?);
+                }
+            }
+            // The later runs need only to wake the server up.
+            let warmup = self.args.warmup / if is_new { 1 } else { runs };
+            for (side, measured) in sides.iter().zip(&mut measured) {
+                let name = &measured.name;
+                spinner.set_message(format!("{name}, run {} of {runs}", run + 1));
+                measured.runs.push(side.run(warmup, length).await?);
+            }
+        }
+        spinner.finish_and_clear();
+        Ok(measured)
+    }
+
+    /// Where another binary is named, the first server is compared with the same one of it.
+    fn take_against(&mut self) -> Result<()> {
+        let (Some(path), Some(subject)) = (&self.args.against, self.sides.first()) else {
+            return Ok(());
+        };
+        let ServerPlan::Memoird(settings) = subject.server else {
+            return Err(Usage("--against starts daemons of its own: leave --addr out").into());
+        };
+        let other = SidePlan {
+            name: format!("{}, against", subject.name),
+            server: ServerPlan::Against(path.clone(), settings),
+            ..subject.clone()
+        };
+        self.sides.truncate(1);
+        self.sides.push(other);
+        Ok(())
+    }
+
+    /// How many runs of each server, and how long each is.
+    fn runs(&self) -> (u32, Length) {
+        let is_compared = self.sides.len() > 1;
+        let default = if is_compared { RUNS } else { 1 };
+        let runs = self.args.runs.unwrap_or(default);
+        let length = match (self.args.calls, self.args.seconds) {
+            (Some(calls), _) => Length::Calls(calls),
+            (None, Some(seconds)) => Length::Time(seconds / runs),
+            (None, None) if is_compared => Length::Calls(self.calls),
+            (None, None) => Length::Time(SECONDS / runs),
+        };
+        (runs, length)
+    }
+
+    async fn open(&self, plan: &SidePlan, spinner: &ProgressBar) -> Result<Side> {
+        let traffic = self.traffic;
+        let dir = traffic.dir();
+        spinner.set_message(format!("starting {}", plan.name));
+        let server = match &plan.server {
+            ServerPlan::Memoird(settings) => {
+                Some(Server::memoird(&self.common.daemon()?, *settings, &dir).await?)
+            }
+            ServerPlan::Against(binary, settings) => {
+                Some(Server::memoird(binary, *settings, &dir).await?)
+            }
+            ServerPlan::Bare(turns) => Some(Server::bare(*turns, traffic.bytes, &dir).await?),
+            ServerPlan::Remote(_) => None,
+        };
+        let target = match (&server, &plan.server) {
+            (None, ServerPlan::Remote(addr)) => self.common.connect.target(addr)?,
+            (None, _) => unreachable!("all others are our own"),
+            (Some(server), _) => server.target()?,
+        };
+        let driver = driver(target, traffic, &prefix(self.seed));
+        spinner.set_message(format!("filling {}", plan.name));
+        self.fill(&driver, plan).await?;
+        Ok(Side {
+            driver,
+            work: plan.work.clone(),
+            _server: server,
+        })
+    }
+
+    async fn fill(&self, driver: &Driver, plan: &SidePlan) -> Result<()> {
+        match plan.fill {
+            Fill::Nothing => Ok(()),
+            Fill::Turns { sessions, turns } => {
+                let filling = Filling {
+                    sessions,
+                    turns: turns as usize,
+                    bytes: self.traffic.bytes as usize,
+                    turns_per_append: None,
+                    seed: self.seed,
+                };
+                filling.run(driver).await
+            }
+            Fill::Memories { subjects, memories } => {
+                let work = Work {
+                    mix: Mix::Facts,
+                    ..plan.work.clone()
+                };
+                driver.fill(work, subjects, memories).await
+            }
+        }
+    }
+}
+
+/// Sessions that get so many turns each, in as few calls as the daemon takes.
+pub(crate) struct Filling {
+    /// So many sessions.
+    pub(crate) sessions: u64,
+    /// Turns of each.
+    pub(crate) turns: usize,
+    /// Bytes of text in each turn.
+    pub(crate) bytes: usize,
+    /// Turns of each append, where that matters.
+    pub(crate) turns_per_append: Option<usize>,
+    /// Chooses the texts.
+    pub(crate) seed: u64,
+}
+
+impl Filling {
+    /// Fills.
+    pub(crate) async fn run(&self, driver: &Driver) -> Result<()> {
+        let fits = (FILL_BYTES_MAX / (self.bytes + 64)).clamp(1, FILL_TURNS_MAX);
+        let most = self.turns_per_append.unwrap_or(fits);
+        // The whole appends first, then what is left over.
+        for (turns, rounds) in [(most, self.turns / most), (self.turns % most, 1)] {
+            if turns == 0 || rounds == 0 {
+                continue;
+            }
+            let work = Work {
+                mix: Mix::APPENDS,
+                pick: Pick::InTurn(self.sessions),
+                bodies: Bodies::new(turns, self.bytes, &mut Rng::new(self.seed)),
+                seed: self.seed,
+            };
+            let calls = self.sessions * rounds as u64;
+            driver.fill(work, self.sessions, calls).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What session ids start with.
+pub(crate) fn prefix(seed: u64) -> String {
+    format!("bench-{seed}-")
+}
+
+/// The connections to a server.
+pub(crate) fn driver(target: Target, traffic: &TrafficArgs, prefix: &str) -> Driver {
+    Driver::new(target, traffic.connections, traffic.in_flight, prefix)
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    const SECONDS_MAX: f64 = 86_400.0;
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err("not a number of seconds from 0 to 86400".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_may_have_a_fraction() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["", "-1", "NaN", "inf", "1s", "1e9"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}

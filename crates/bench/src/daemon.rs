@@ -1,0 +1,303 @@
+//! The servers that are measured: memoird, and the bare server that it is compared with. Each
+//! is a process with a temporary directory, and both go with the value.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use memoird_proto::v1::ReloadConfigRequest;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::connect::Target;
+use super::{Durability, clock};
+
+const PREFIX: &str = "memoird-bench-";
+const POLL_EVERY: Duration = Duration::from_millis(2);
+/// A journal of a hundred million turns would still be read in this.
+const START_TIME_MAX: Duration = Duration::from_secs(600);
+/// Of a server that did not start, so much of the end of its log is shown.
+const LOG_BYTES_SHOWN: usize = 2_000;
+
+/// How a private daemon is configured.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    /// When an append is done.
+    pub(crate) durability: Durability,
+    /// The cap on sessions; 0: none.
+    pub(crate) max_sessions: u64,
+    /// Turns of a history.
+    pub(crate) history_turns: u32,
+    /// Encoded bytes of a history.
+    pub(crate) history_bytes: u64,
+    /// How long a session lives untouched, in seconds.
+    pub(crate) session_ttl_s: u32,
+    /// True: a checkpoint in git when a session ends.
+    pub(crate) checkpoints: bool,
+    /// Tokens of the default model's context window; `None`: as it is built in.
+    pub(crate) context_window: Option<u64>,
+    /// False: nothing is compacted, so that whatever else is measured is that alone.
+    pub(crate) compaction: bool,
+}
+
+/// A process that ends with this value.
+pub(crate) struct Server {
+    child: Child,
+    binary: PathBuf,
+    args: Vec<String>,
+    /// Where it writes its addresses once it serves.
+    endpoints: PathBuf,
+    dir: TempDir,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Sync,
+            max_sessions: 0,
+            history_turns: 50,
+            history_bytes: 4 << 20,
+            session_ttl_s: 24 * 60 * 60,
+            checkpoints: false,
+            context_window: None,
+            compaction: false,
+        }
+    }
+}
+
+impl Server {
+    /// A memoird that nobody else uses.
+    pub(crate) async fn memoird(binary: &Path, settings: Settings, parent: &Path) -> Result<Self> {
+        let dir = temp_dir(parent)?;
+        let config = dir.path().join("memoird.yaml");
+        fs::write(&config, settings.yaml(dir.path()))?;
+        let args = vec!["serve".into(), format!("--config={}", config.display())];
+        let endpoints = dir.path().join("data/endpoints.json");
+        Self::start(binary, args, endpoints, dir).await
+    }
+
+    /// A bare server that keeps nothing: this very program as another process.
+    pub(crate) async fn bare(history_turns: u32, bytes: u32, parent: &Path) -> Result<Self> {
+        let dir = temp_dir(parent)?;
+        let endpoints = dir.path().join("endpoints.json");
+        let args = vec![
+            "bare-server".into(),
+            format!("--endpoints={}", endpoints.display()),
+            format!("--history-turns={history_turns}"),
+            format!("--bytes={bytes}"),
+        ];
+        Self::start(&std::env::current_exe()?, args, endpoints, dir).await
+    }
+
+    /// Gives it another configuration, and makes it read that.
+    pub(crate) async fn reconfigure(&self, settings: Settings) -> Result<()> {
+        let dir = self.dir.path();
+        fs::write(dir.join("memoird.yaml"), settings.yaml(dir))?;
+        let mut admin = self.target()?.admin();
+        admin.reload_config(ReloadConfigRequest {}).await?;
+        Ok(())
+    }
+
+    /// Where it serves.
+    pub(crate) fn target(&self) -> Result<Target> {
+        match self.address() {
+            Some(addr) => Target::new(&addr, None),
+            None => bail!("the server has taken its endpoints away"),
+        }
+    }
+
+    /// Kills it as a power cut would, and waits until it is gone.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts it again on the same data. Gives the instant when it was started.
+    pub(crate) async fn restart(&mut self) -> Result<Instant> {
+        match fs::remove_file(&self.endpoints) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let started = clock::monotonic();
+        self.child = spawn(&self.binary, &self.args, self.dir.path())?;
+        self.wait().await?;
+        Ok(started)
+    }
+
+    /// Starts a server and waits until it serves.
+    async fn start(
+        binary: &Path,
+        args: Vec<String>,
+        endpoints: PathBuf,
+        dir: TempDir,
+    ) -> Result<Self> {
+        let mut server = Self {
+            child: spawn(binary, &args, dir.path())?,
+            binary: binary.to_owned(),
+            args,
+            endpoints,
+            dir,
+        };
+        server.wait().await?;
+        Ok(server)
+    }
+
+    /// Waits until it serves, or has ended.
+    async fn wait(&mut self) -> Result<()> {
+        let started = clock::monotonic();
+        while self.address().is_none() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!(
+                    "the server ended before it served ({status}): {}",
+                    self.log()
+                );
+            }
+            if clock::since(started) > START_TIME_MAX {
+                bail!("the server does not serve: {}", self.log());
+            }
+            sleep(POLL_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Its address, once its endpoints are written whole.
+    fn address(&self) -> Option<String> {
+        let text = fs::read(&self.endpoints).ok()?;
+        let endpoints: Value = serde_json::from_slice(&text).ok()?;
+        endpoints["grpc"].as_str().map(str::to_owned)
+    }
+
+    /// The end of its log.
+    fn log(&self) -> String {
+        let log = fs::read(self.dir.path().join("log")).unwrap_or_default();
+        let end = &log[log.len().saturating_sub(LOG_BYTES_SHOWN)..];
+        String::from_utf8_lossy(end).trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a daemon says of its version and commit.
+pub(crate) fn version(binary: &Path) -> Result<String> {
+    let output = Command::new(binary).arg("--version").output();
+    let output = output.with_context(|| format!("cannot run {}", binary.display()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn temp_dir(parent: &Path) -> Result<TempDir> {
+    let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
+    dir.with_context(|| format!("cannot create a directory in {}", parent.display()))
+}
+
+fn spawn(binary: &Path, args: &[String], dir: &Path) -> Result<Child> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("log"))?;
+    Command::new(binary)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| {
+            format!(
+                "cannot start {}; build it, or name it with --daemon",
+                binary.display()
+            )
+        })
+}
+
+/// A path as YAML: a JSON string is one, whatever the path has in it.
+fn quoted(path: &Path) -> String {
+    Value::from(path.display().to_string()).to_string()
+}
+
+impl Settings {
+    fn yaml(&self, dir: &Path) -> String {
+        let checkpoints = quoted(&dir.join("checkpoints"));
+        let hooks = match self.checkpoints {
+            true => format!("[ {{ name: checkpoint, git: {{ dir: {checkpoints} }} }} ]"),
+            false => "[]".to_owned(),
+        };
+        let context = self.context_window.map_or_else(String::new, |tokens| {
+            format!(
+                "context: {{ models: {{ default: {{ context_window: {tokens}, max_reply_tokens: {}, \
+                 safety_headroom: {}, tool_result_headroom: {} }} }} }}\n",
+                tokens / 8,
+                tokens / 16,
+                tokens / 4
+            )
+        });
+        format!(
+            "version: 1\n\
+             data_dir: {}\n\
+             server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\" }}\n\
+             journal: {{ durability: \"{}\" }}\n\
+             short_term: {{ max_sessions: {}, max_history_turns: {}, max_history_bytes: {}, \
+             session_ttl: {}s }}\n\
+             compaction: {{ enabled: {} }}\n\
+             {context}hooks: {hooks}\n",
+            quoted(&dir.join("data")),
+            self.durability.name(),
+            self.max_sessions,
+            self.history_turns,
+            self.history_bytes,
+            self.session_ttl_s,
+            self.compaction,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_is_what_a_person_would_write() {
+        let settings = Settings {
+            durability: Durability::Off,
+            max_sessions: 7,
+            ..Settings::default()
+        };
+        let yaml = settings.yaml(Path::new("/tmp/a \"b\""));
+        assert!(
+            yaml.contains("data_dir: \"/tmp/a \\\"b\\\"/data\"\n"),
+            "{yaml}"
+        );
+        assert!(
+            yaml.contains("journal: { durability: \"off\" }\n"),
+            "{yaml}"
+        );
+        assert!(
+            yaml.contains("compaction: { enabled: false }\nhooks: []\n"),
+            "{yaml}"
+        );
+        let small = Settings {
+            context_window: Some(8_192),
+            compaction: true,
+            ..settings
+        }
+        .yaml("/tmp".as_ref());
+        let model = "default: { context_window: 8192, max_reply_tokens: 1024, ";
+        assert!(
+            small.contains(model) && small.contains("{ enabled: true }"),
+            "{small}"
+        );
+        assert!(
+            yaml.contains("{ max_sessions: 7, max_history_turns: 50, max_history_bytes: 4194304, "),
+            "{yaml}"
+        );
+    }
+}

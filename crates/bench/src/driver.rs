@@ -1,0 +1,293 @@
+//! Keeps so many calls under way and counts what comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use http::uri::PathAndQuery;
+use tokio::task::JoinSet;
+use tonic::Status;
+use tonic::client::Grpc;
+use tonic::transport::Channel;
+
+use super::clock;
+use super::connect::Target;
+use super::mix::{CallKind, Mix};
+use super::traffic::{Bodies, Call, RawCodec, Rng};
+
+/// Codes of gRPC, from 0 for none.
+pub(super) const CODES: usize = 17;
+/// A server that refuses at once is not asked again at once.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(1);
+
+/// A daemon with connections to it.
+pub(super) struct Driver {
+    target: Target,
+    channels: Vec<Channel>,
+    in_flight: usize,
+    prefix: Arc<str>,
+}
+
+/// What to send.
+#[derive(Clone)]
+pub(super) struct Work {
+    /// Which calls.
+    pub(super) mix: Mix,
+    /// Which sessions.
+    pub(super) pick: Pick,
+    /// What is in them.
+    pub(super) bodies: Bodies,
+    /// Seeds the choices.
+    pub(super) seed: u64,
+}
+
+/// Which session the next call is for.
+#[derive(Clone)]
+pub(super) enum Pick {
+    /// Any of the first so many.
+    Random(u64),
+    /// One after the other, never the same again.
+    Fresh(Arc<AtomicU64>),
+    /// The first so many, round and round.
+    InTurn(u64),
+}
+
+/// What the tasks of a run have in common.
+pub(super) struct Gauge {
+    /// Calls begun.
+    begun: AtomicU64,
+    /// Calls after which the run ends by itself.
+    calls_max: u64,
+    /// Calls answered well.
+    pub(super) done: AtomicU64,
+    /// True when it is time to end.
+    pub(super) stop: AtomicBool,
+    /// True where the first error ends the run.
+    stops_at_error: bool,
+}
+
+/// What came back.
+#[derive(Clone)]
+pub(super) struct Tally {
+    /// Latencies in microseconds, by the number of the kind.
+    latencies: [Histogram<u64>; CallKind::ALL.len()],
+    /// Bytes of all replies.
+    pub(super) reply_bytes: u64,
+    /// Errors by code.
+    pub(super) errors: [u64; CODES],
+    /// The first of them.
+    pub(super) first_error: Option<Status>,
+}
+
+/// One task's share of a run.
+struct Lane {
+    grpc: Grpc<Channel>,
+    codec: RawCodec,
+    target: Target,
+    work: Work,
+    rng: Rng,
+    gauge: Arc<Gauge>,
+    tally: Tally,
+}
+
+impl Gauge {
+    /// Ends after so many calls.
+    pub(super) fn new(calls_max: u64) -> Self {
+        Self {
+            begun: AtomicU64::new(0),
+            calls_max,
+            done: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            stops_at_error: false,
+        }
+    }
+}
+
+impl Driver {
+    /// Connects when it first runs.
+    pub(super) fn new(target: Target, connections: u16, in_flight: u16, prefix: &str) -> Self {
+        let channels = (0..connections).map(|_| target.another_channel());
+        Self {
+            channels: channels.collect(),
+            target,
+            in_flight: in_flight.into(),
+            prefix: prefix.into(),
+        }
+    }
+
+    /// The daemon.
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Starts the tasks; they end by the gauge, or when there is nothing left to do.
+    pub(super) fn start(&self, work: &Work, gauge: &Arc<Gauge>) -> JoinSet<Tally> {
+        let mut tasks = JoinSet::new();
+        for (index, channel) in self
+            .channels
+            .iter()
+            .cycle()
+            .take(self.in_flight)
+            .enumerate()
+        {
+            let lane = Lane {
+                grpc: Grpc::new(channel.clone()),
+                codec: RawCodec {
+                    prefix: Arc::clone(&self.prefix),
+                },
+                target: self.target.clone(),
+                work: work.clone(),
+                rng: Rng::new(work.seed ^ (index as u64) << 32),
+                gauge: Arc::clone(gauge),
+                tally: Tally::default(),
+            };
+            tasks.spawn(lane.run());
+        }
+        tasks
+    }
+
+    /// Makes so many calls to the first so many sessions in turn. Any error ends it.
+    pub(super) async fn fill(&self, work: Work, sessions: u64, calls: u64) -> Result<()> {
+        let pick = Pick::InTurn(sessions);
+        let gauge = Gauge {
+            stops_at_error: true,
+            ..Gauge::new(calls)
+        };
+        let tasks = self.start(&Work { pick, ..work }, &Arc::new(gauge));
+        match collect(tasks).await.first_error {
+            Some(status) => Err(status.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Waits for the tasks and adds up what they saw.
+pub(super) async fn collect(mut tasks: JoinSet<Tally>) -> Tally {
+    let mut sum = Tally::default();
+    while let Some(ended) = tasks.join_next().await {
+        // Nobody cancels a task, so all that is left is a panic of its own.
+        let tally = ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        sum.add(&tally);
+    }
+    sum
+}
+
+impl Lane {
+    async fn run(mut self) -> Tally {
+        while let Some(session) = self.next_session() {
+            let kind = self.work.mix.draw(&mut self.rng);
+            let started = clock::monotonic();
+            let reply = self.call(session, kind).await;
+            match reply {
+                Ok(bytes) => {
+                    self.gauge.done.fetch_add(1, Ordering::Relaxed);
+                    self.tally.record(kind, clock::since(started), bytes);
+                }
+                Err(status) => {
+                    self.tally.fail(status);
+                    if self.gauge.stops_at_error {
+                        self.gauge.stop.store(true, Ordering::Relaxed);
+                    }
+                    tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                }
+            }
+        }
+        self.tally
+    }
+
+    async fn call(&mut self, session: u64, kind: CallKind) -> Result<u64, Status> {
+        let body = self.work.bodies.draw(kind, &mut self.rng);
+        let request = self.target.request(Call {
+            field: kind.id_field(),
+            session,
+            body,
+        });
+        self.grpc
+            .ready()
+            .await
+            .map_err(|error| Status::from_error(Box::new(error)))?;
+        let path = PathAndQuery::from_static(kind.path());
+        Ok(self
+            .grpc
+            .unary(request, path, self.codec.clone())
+            .await?
+            .into_inner())
+    }
+
+    fn next_session(&mut self) -> Option<u64> {
+        if self.gauge.stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        let call = self.gauge.begun.fetch_add(1, Ordering::Relaxed);
+        if call >= self.gauge.calls_max {
+            return None;
+        }
+        match &self.work.pick {
+            Pick::Random(sessions) => Some(self.rng.below(*sessions)),
+            Pick::Fresh(next) => Some(next.fetch_add(1, Ordering::Relaxed)),
+            Pick::InTurn(sessions) => Some(call % sessions),
+        }
+    }
+}
+
+impl Tally {
+    /// Latencies of calls of this kind, in microseconds.
+    pub(super) fn of(&self, kind: CallKind) -> &Histogram<u64> {
+        &self.latencies[kind as usize]
+    }
+
+    /// Latencies of all calls, in microseconds.
+    pub(super) fn all(&self) -> Histogram<u64> {
+        let [first, others @ ..] = &self.latencies;
+        let mut all = first.clone();
+        for latencies in others {
+            // All have the same bounds, so adding cannot fail.
+            let _ = all.add(latencies);
+        }
+        all
+    }
+
+    /// All that another tally saw.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (sum, latencies) in self.latencies.iter_mut().zip(&other.latencies) {
+            // Both have the same bounds, so adding cannot fail.
+            let _ = sum.add(latencies);
+        }
+        self.reply_bytes += other.reply_bytes;
+        for (sum, errors) in self.errors.iter_mut().zip(other.errors) {
+            *sum += errors;
+        }
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+    }
+
+    pub(super) fn record(&mut self, kind: CallKind, latency: Duration, reply_bytes: u64) {
+        let histogram = &mut self.latencies[kind as usize];
+        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        histogram.saturating_record(latency_us.max(1));
+        self.reply_bytes += reply_bytes;
+    }
+
+    fn fail(&mut self, status: Status) {
+        self.errors[status.code() as usize] += 1;
+        self.first_error.get_or_insert(status);
+    }
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let histogram = || {
+            Histogram::new_with_bounds(1, 60_000_000, 3)
+                .expect("the bounds are constants that make a histogram")
+        };
+        Self {
+            latencies: std::array::from_fn(|_| histogram()),
+            reply_bytes: 0,
+            errors: [0; CODES],
+            first_error: None,
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `memoird-bench` itself: the same load on one server, or on two in turn.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::compare::{Comparison, Fill, RunArgs, ServerPlan, SidePlan};
+use super::daemon::Settings;
+use super::driver::{Pick, Work};
+use super::mix::{MIX_HELP, Mix};
+use super::output::count;
+use super::report::{Figure, Headline, Report};
+use super::traffic::{Bodies, Rng};
+use super::{CommonArgs, Durability, TrafficArgs, Usage};
+
+/// The goals, as ratios: CPU of an append; calls/s of a window to a reply that was made
+/// beforehand; calls/s of `sync` to `off`, with few and with many calls in flight.
+const GOAL_OF_APPENDS: f64 = 1.25;
+const GOAL_OF_WINDOWS: f64 = 0.85;
+const GOAL_OF_SYNC: f64 = 0.5;
+const GOAL_OF_SYNC_MANY: f64 = 0.6;
+/// As many calls in flight are many.
+const MANY_IN_FLIGHT: u16 = 256;
+/// Calls of a run: appends, and whatever costs more.
+const APPENDS: u64 = 100_000;
+const OTHERS: u64 = 20_000;
+
+/// The load. With --addr it drives that daemon, otherwise one of its own.
+#[derive(Args)]
+pub(super) struct LoadArgs {
+    #[command(flatten)]
+    traffic: TrafficArgs,
+    /// Sessions that the calls are spread over
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    sessions: u64,
+    /// Subjects that the calls are spread over, where the mix is remember or recall
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    subjects: u64,
+    /// Memories of all subjects before the load starts, where the mix is recall
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    memories: u64,
+    #[arg(long, value_name = "MIX", default_value_t = Mix::APPENDS, help = MIX_HELP)]
+    mix: Mix,
+    /// Turns in each append
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    turns_per_append: u16,
+    /// Turns in every session before the load starts [default: --history-turns]
+    #[arg(long, value_name = "N")]
+    prefill: Option<u32>,
+    #[command(flatten)]
+    run: RunArgs,
+    /// Compare with a bare gRPC server that decodes and answers the same messages
+    #[arg(long, conflicts_with = "against")]
+    baseline: bool,
+    /// Compare durability sync with durability off
+    #[arg(long, conflicts_with_all = ["baseline", "durability", "against"])]
+    compare_durability: bool,
+    /// When our own daemon calls an append done
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
+    /// Our own daemon's cap on sessions [default: --sessions, at least 10000]
+    #[arg(long, value_name = "N")]
+    max_sessions: Option<u64>,
+    /// Turns of our own daemon's histories, and of the bare server's
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    history_turns: u32,
+}
+
+/// Measures and prints.
+pub(super) async fn run(common: &CommonArgs, args: LoadArgs) -> Result<()> {
+    if common.connect.addr.is_some() && args.compare_durability {
+        let problem = "--compare-durability starts daemons of its own: leave --addr out";
+        return Err(Usage(problem).into());
+    }
+    if args.baseline && args.mix.is_of_memories() {
+        return Err(Usage("the bare server of --baseline knows no memories").into());
+    }
+    let seed = args.traffic.seed();
+    let report = Report::begin(common, &args.describe(seed), args.setup(seed))?;
+    let comparison = Comparison {
+        common,
+        traffic: &args.traffic,
+        args: &args.run,
+        seed,
+        calls: args.calls(),
+        sides: args.sides(common, seed),
+    };
+    let measured = comparison.measure().await?;
+    report.print(&measured, &[args.headline()])
+}
+
+impl LoadArgs {
+    /// Calls of a run: enough that CPU is told in hundredths, in some seconds.
+    fn calls(&self) -> u64 {
+        match self.mix {
+            Mix::Histories { history: 0, .. } => APPENDS,
+            _ => OTHERS,
+        }
+    }
+
+    fn sides(&self, common: &CommonArgs, seed: u64) -> Vec<SidePlan> {
+        let mut sides = Vec::new();
+        let side = |name: String, server: ServerPlan, fill: Fill| SidePlan {
+            name,
+            server,
+            fill,
+            work: self.work(seed),
+        };
+        match &common.connect.addr {
+            Some(addr) => {
+                let server = ServerPlan::Remote(addr.clone());
+                sides.push(side("memoird".into(), server, self.fill()));
+            }
+            None => {
+                let modes: &[Durability] = match self.compare_durability {
+                    true => &[Durability::Sync, Durability::Off],
+                    false => &[self.durability],
+                };
+                for mode in modes {
+                    let name = format!("memoird {}", mode.name());
+                    let server = ServerPlan::Memoird(self.settings(*mode));
+                    sides.push(side(name, server, self.fill()));
+                }
+            }
+        }
+        if self.baseline {
+            let server = ServerPlan::Bare(self.history_turns);
+            sides.push(side("bare server".into(), server, Fill::Nothing));
+        }
+        sides
+    }
+
+    /// What a server has in it when the load starts.
+    fn fill(&self) -> Fill {
+        match self.mix {
+            Mix::Facts => Fill::Nothing,
+            Mix::Recalls => Fill::Memories {
+                subjects: self.subjects,
+                memories: self.memories,
+            },
+            Mix::Histories { .. } | Mix::Windows { .. } | Mix::Looks => Fill::Turns {
+                sessions: self.sessions,
+                turns: self.prefill.unwrap_or(self.history_turns),
+            },
+        }
+    }
+
+    fn work(&self, seed: u64) -> Work {
+        let turns = usize::from(self.turns_per_append);
+        let bytes = self.traffic.bytes as usize;
+        let mut rng = Rng::new(seed);
+        let bodies = match self.mix {
+            Mix::Windows { .. } => Bodies::with_windows(turns, bytes, None, &mut rng),
+            _ => Bodies::new(turns, bytes, &mut rng),
+        };
+        let ids = match self.mix.is_of_memories() {
+            true => self.subjects,
+            false => self.sessions,
+        };
+        Work {
+            mix: self.mix,
+            pick: Pick::Random(ids),
+            bodies,
+            seed,
+        }
+    }
+
+    fn settings(&self, durability: Durability) -> Settings {
+        Settings {
+            durability,
+            max_sessions: self.max_sessions.unwrap_or(self.sessions.max(10_000)),
+            history_turns: self.history_turns,
+            ..Settings::default()
+        }
+    }
+
+    fn headline(&self) -> Headline {
+        let mix = match self.mix {
+            Mix::APPENDS => "append".to_owned(),
+            mix => mix.to_string(),
+        };
+        let (in_flight, durability) = (self.traffic.in_flight, self.durability.name());
+        if self.compare_durability {
+            let is_many = in_flight >= MANY_IN_FLIGHT;
+            let goal = if is_many {
+                GOAL_OF_SYNC_MANY
+            } else {
+                GOAL_OF_SYNC
+            };
+            let name = format!("{mix}, sync to off, {in_flight} in flight");
+            return Headline::new(name, Figure::Rate, Some(goal));
+        }
+        let name = format!("{mix}, durability {durability}, {in_flight} in flight");
+        if !self.baseline {
+            let figure = match self.run.is_against() {
+                true => Figure::Cpu,
+                false => Figure::CallsPerSecond,
+            };
+            return Headline::new(name, figure, None);
+        }
+        let name = format!("{name}, to a bare server");
+        match self.mix {
+            Mix::APPENDS => Headline::new(name, Figure::Cpu, Some(GOAL_OF_APPENDS)),
+            Mix::Looks => Headline::new(name, Figure::Rate, Some(GOAL_OF_WINDOWS)),
+            _ => Headline::new(name, Figure::Cpu, None),
+        }
+    }
+
+    fn describe(&self, seed: u64) -> String {
+        let (traffic, mix) = (&self.traffic, self.mix);
+        let bytes = count(traffic.bytes.into());
+        let what = match mix.is_of_memories() {
+            true => {
+                let subjects = count(self.subjects);
+                let before = match mix {
+                    Mix::Recalls => count(self.memories),
+                    _ => count(0),
+                };
+                format!("{subjects} subjects, {before} memories before, {bytes} bytes each")
+            }
+            false => {
+                let (sessions, turns) = (count(self.sessions), self.turns_per_append);
+                format!("{sessions} sessions, turns of {bytes} bytes, {turns} per append")
+            }
+        };
+        format!(
+            "{} calls in flight on {} connections, mix {mix}, {what}, seed {seed}",
+            traffic.in_flight, traffic.connections
+        )
+    }
+
+    fn setup(&self, seed: u64) -> Value {
+        json!({
+            "seed": seed,
+            "connections": self.traffic.connections,
+            "in_flight": self.traffic.in_flight,
+            "sessions": self.sessions,
+            "subjects": self.subjects,
+            "memories": self.memories,
+            "bytes": self.traffic.bytes,
+            "mix": self.mix.to_string(),
+            "turns_per_append": self.turns_per_append,
+            "history_turns": self.history_turns,
+        })
+    }
+}

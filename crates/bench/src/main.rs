@@ -1,0 +1,268 @@
+//! `memoird-bench`: drives a memoird daemon and prints what it costs.
+//!
+//! The machine's cores are shared by the load generator and what it measures. So the figures
+//! that matter are ratios of two servers that do the same work in turn, and CPU is that of
+//! the server alone, as it reports it itself.
+
+mod baseline;
+mod clock;
+mod compaction;
+mod compare;
+mod connect;
+mod context;
+mod daemon;
+mod driver;
+mod evict;
+mod hooks;
+mod load;
+mod measure;
+mod memory;
+mod mix;
+mod output;
+mod recover;
+mod report;
+mod traffic;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use indicatif::ProgressBar;
+use tokio::runtime::Builder;
+
+use baseline::BaselineArgs;
+use compaction::CompactionArgs;
+use connect::ConnectArgs;
+use context::ContextArgs;
+use evict::EvictArgs;
+use hooks::HooksArgs;
+use load::LoadArgs;
+use memory::MemoryArgs;
+use recover::RecoverArgs;
+
+/// The bare server allocates as the daemon does; otherwise two allocators are compared.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measure a memoird daemon: calls/s, latency, CPU per call, memory, recovery
+///
+/// Without a subcommand: a load.
+#[derive(Parser)]
+#[command(name = "memoird-bench", version, max_term_width = 100)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    scenario: Option<Scenario>,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// What all measurements share.
+#[derive(Args)]
+pub(crate) struct CommonArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print JSON, for programs
+    #[arg(long, global = true)]
+    json: bool,
+    /// The daemon to measure [default: the memoird beside this program]
+    #[arg(long, global = true, value_name = "PATH", env = "MEMOIRD_BIN")]
+    daemon: Option<PathBuf>,
+}
+
+/// Measurements that need a daemon of their own.
+#[derive(Subcommand)]
+enum Scenario {
+    /// Fill sessions and compare the memory used with the bytes of the turns
+    Memory(MemoryArgs),
+    /// Compare windows of long sessions with windows of short ones
+    Context(ContextArgs),
+    /// Compare windows of long sessions with compaction and without, in a small context window
+    Compaction(CompactionArgs),
+    /// Fill to the cap, then append only to new sessions: each call evicts one
+    Evict(EvictArgs),
+    /// End many sessions at once, with checkpoints in git, while appends go on
+    Hooks(HooksArgs),
+    /// Fill the journal, kill the daemon, and time its next start
+    Recover(RecoverArgs),
+    /// The bare server that `--baseline` compares with
+    #[command(hide = true)]
+    BareServer(BaselineArgs),
+}
+
+/// What is sent, and over how many connections.
+#[derive(Args, Clone)]
+pub(crate) struct TrafficArgs {
+    /// Connections to each server
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    connections: u16,
+    /// Calls under way at any time, over all connections
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16384))]
+    in_flight: u16,
+    /// Bytes of text in a turn, or in a memory
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    bytes: u32,
+    /// Chooses texts and sessions; always printed [default: from the clock]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Where daemons of our own keep their data [default: the directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// When a daemon of our own calls an append done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// Once it is on the disk
+    Sync,
+    /// Once it is in memory; on the disk soon after
+    Interval,
+    /// Once it is in memory; there is no journal
+    Off,
+}
+
+/// Arguments that parse and make no sense together; ends the process with 2, as clap does.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(&'static str);
+
+impl CommonArgs {
+    /// The daemon to start.
+    fn daemon(&self) -> Result<PathBuf> {
+        match &self.daemon {
+            Some(path) => Ok(path.clone()),
+            None => Ok(std::env::current_exe()?.with_file_name("memoird")),
+        }
+    }
+}
+
+impl TrafficArgs {
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| {
+            let since_epoch = clock::wall().duration_since(std::time::UNIX_EPOCH);
+            // Six digits are enough to differ and few enough to type again.
+            since_epoch.map_or(1, |time| u64::from(time.subsec_micros()))
+        })
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
+}
+
+impl Durability {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Interval => "interval",
+            Self::Off => "off",
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let error = match block_on(Cli::parse()) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(error) => error,
+    };
+    // A stderr that is closed leaves nobody to tell.
+    let _ = writeln!(io::stderr(), "error: {error:#}");
+    match error.is::<Usage>() {
+        true => ExitCode::from(2),
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// Runs to the end, or to Ctrl-C: dropping a measurement stops the daemons that it started and
+/// removes their directories.
+fn block_on(cli: Cli) -> Result<()> {
+    // As the daemon makes its own: the bare server has as many threads.
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            result = run(cli) => result,
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+        }
+    })
+}
+
+/// Measures and prints.
+async fn run(cli: Cli) -> Result<()> {
+    let common = cli.common;
+    let Some(scenario) = cli.scenario else {
+        return load::run(&common, cli.load).await;
+    };
+    if common.connect.addr.is_some() {
+        let problem = "this measurement starts a daemon of its own: leave --addr out";
+        return Err(Usage(problem).into());
+    }
+    match scenario {
+        Scenario::Memory(args) => memory::run(&common, args).await,
+        Scenario::Context(args) => context::run(&common, args).await,
+        Scenario::Compaction(args) => compaction::run(&common, args).await,
+        Scenario::Evict(args) => evict::run(&common, args).await,
+        Scenario::Hooks(args) => hooks::run(&common, args).await,
+        Scenario::Recover(args) => recover::run(&common, args).await,
+        Scenario::BareServer(args) => baseline::run(args).await,
+    }
+}
+
+/// Writes to stdout.
+pub(crate) fn print(text: &str) -> Result<()> {
+    writeln!(io::stdout(), "{}", text.trim_end()).context("cannot write the output")
+}
+
+/// Writes one JSON value, indented.
+pub(crate) fn print_json(value: &serde_json::Value) -> Result<()> {
+    print(&format!("{value:#}"))
+}
+
+/// Says on a terminal what is going on.
+pub(crate) fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    spinner.enable_steady_tick(std::time::Duration::from_millis(200));
+    spinner
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["memoird-bench"], args].concat())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_mix_is_refused() {
+        for mix in ["context:append", "append:context=0:0", "9"] {
+            let error = parsed(&["--mix", mix]).err().expect("refused").to_string();
+            assert!(error.contains("--mix"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_measurement_with_a_daemon_of_its_own_takes_no_address() {
+        for args in [
+            &["context", "--addr", "127.0.0.1:1"][..],
+            &["--addr", "127.0.0.1:1", "--compare-durability"],
+        ] {
+            let cli = parsed(args).expect("fine arguments");
+            let error = run(cli).await.expect_err("refused");
+            assert!(error.is::<Usage>(), "{error}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What is wrong with a configuration that has the right shape. All of it is collected, so
+//! that it is reported at once.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// A problem, and the key of the setting that has it, such as `server.listen`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The key; empty for the whole section.
+    pub key: String,
+    /// What is wrong, for the operator. Never a secret.
+    pub problem: String,
+}
+
+/// All problems, in the order in which they were found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+impl Problem {
+    /// A problem of the setting with this key.
+    pub fn new(key: impl Into<String>, problem: impl fmt::Display) -> Self {
+        Self {
+            key: key.into(),
+            problem: problem.to_string(),
+        }
+    }
+
+    /// The same problem, where its key is one of this section.
+    #[must_use]
+    pub fn within(mut self, section: &str) -> Self {
+        if self.key.is_empty() {
+            section.clone_into(&mut self.key);
+        } else if !section.is_empty() {
+            self.key = format!("{section}.{}", self.key);
+        }
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.problem)
+    }
+}
+
+impl Problems {
+    /// Adds a problem.
+    pub fn add(&mut self, key: impl Into<String>, problem: impl fmt::Display) {
+        self.0.push(Problem::new(key, problem));
+    }
+
+    /// Adds a problem where `is_good` is false.
+    pub fn unless(&mut self, is_good: bool, key: &str, problem: &str) {
+        if !is_good {
+            self.add(key, problem);
+        }
+    }
+
+    /// Adds a problem where a duration is zero.
+    pub fn not_zero(&mut self, key: &str, duration: Duration) {
+        self.unless(!duration.is_zero(), key, "must be more than zero");
+    }
+
+    /// Adds a problem where a number is 0.
+    pub fn at_least_one<N: Copy + Default + PartialEq>(&mut self, key: &str, number: N) {
+        self.unless(number != N::default(), key, "must be at least 1");
+    }
+
+    /// Adds a problem where a number is outside its range.
+    pub fn range(&mut self, key: &str, number: u64, range: RangeInclusive<u64>) {
+        if !range.contains(&number) {
+            let (least, most) = range.into_inner();
+            self.add(key, format!("must be {least} to {most}"));
+        }
+    }
+
+    /// Adds what `check` finds in a section.
+    pub fn within<T>(&mut self, section: &str, check: impl FnOnce(&mut Self) -> T) -> T {
+        let mut found = Self::default();
+        let outcome = check(&mut found);
+        let found = found.0.into_iter().map(|problem| problem.within(section));
+        self.0.extend(found);
+        outcome
+    }
+
+    /// The value, or `None` after its problem, which is one of this section, was added.
+    pub fn take<T>(&mut self, section: &str, outcome: Result<T, Problem>) -> Option<T> {
+        outcome
+            .map_err(|problem| self.0.push(problem.within(section)))
+            .ok()
+    }
+
+    /// `good` when there are no problems.
+    ///
+    /// # Errors
+    /// All problems as one text.
+    pub fn or<T>(self, good: T) -> Result<T, String> {
+        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        match &lines[..] {
+            [] => Ok(good),
+            [one] => Err(one.clone()),
+            many => Err(format!("{} problems\n  {}", many.len(), many.join("\n  "))),
+        }
+    }
+}

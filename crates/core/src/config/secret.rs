@@ -1,0 +1,58 @@
+//! Where secrets are. A configuration never holds one, it names a variable or a file.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Where a secret is: `{ env: NAME }` or `{ file: PATH }`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SecretRef {
+    /// A variable of the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// A file; white space around its content does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+}
+
+/// The environment of the process, and the files that hold secrets.
+pub trait Environment {
+    /// A variable of the environment.
+    fn variable(&self, name: &str) -> Option<OsString>;
+
+    /// The content of a file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn file(&self, path: &Path) -> io::Result<String>;
+}
+
+impl SecretRef {
+    /// The secret.
+    ///
+    /// # Errors
+    /// A sentence for the operator when there is none, or when not exactly one place is named.
+    pub fn read(&self, environment: &dyn Environment) -> Result<String, String> {
+        let (text, place) = match (&self.env, &self.file) {
+            (Some(name), None) => {
+                let text = environment.variable(name);
+                let text = text.and_then(|text| text.into_string().ok());
+                let none = || format!("the environment has no variable {name}, or it is no text");
+                (text.ok_or_else(none)?, format!("the variable {name}"))
+            }
+            (None, Some(path)) => {
+                let text = environment.file(path);
+                let unreadable = |error| format!("{} cannot be read: {error}", path.display());
+                (text.map_err(unreadable)?, path.display().to_string())
+            }
+            _ => return Err("takes one of env, file".to_owned()),
+        };
+        match text.trim() {
+            "" => Err(format!("{place} is empty")),
+            secret => Ok(secret.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A hook as a configuration names it: what it is, and when it is called.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::change::EndReason;
+use memoird_core::config::{AsText, Environment, Problem, Problems, Span};
+use memoird_core::ids::{HookName, TenantId};
+use memoird_core::outbox::{RetryPolicy, Subscription};
+use memoird_engine::{Hook, HookConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::exec::{ExecConfig, ExecHook};
+use crate::git::{GitConfig, GitHook};
+use crate::webhook::{WebhookConfig, WebhookHook};
+
+/// A hook; exactly one of `git`, `exec` and `webhook` says which kind it is.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookSpec {
+    /// Its name; each hook has another.
+    pub name: String,
+    /// The ends for which it is called.
+    #[serde(default = "every_end")]
+    pub on: Vec<EndReason>,
+    /// Only sessions of these tenants; empty: of all.
+    #[serde(default)]
+    pub tenants: Vec<String>,
+    /// How long one delivery may take.
+    #[serde(default = "timeout", with = "AsText::<Span>")]
+    pub timeout: Duration,
+    /// Its deliveries under way at once. At least 1.
+    #[serde(default = "concurrency")]
+    pub concurrency: usize,
+    /// When a delivery that failed is tried again.
+    #[serde(default)]
+    pub retry: RetryPolicy,
+    /// A checkpoint in a repository for each tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitConfig>,
+    /// A program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<ExecConfig>,
+    /// A web service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<WebhookConfig>,
+}
+
+fn every_end() -> Vec<EndReason> {
+    vec![
+        EndReason::Expired,
+        EndReason::Evicted,
+        EndReason::Ended,
+        EndReason::Reset,
+        EndReason::Shutdown,
+    ]
+}
+
+fn timeout() -> Duration {
+    Duration::from_secs(30)
+}
+
+fn concurrency() -> usize {
+    2
+}
+
+impl HookSpec {
+    /// The hook, ready to be called; `None` after all that is wrong was added.
+    pub fn build(
+        &self,
+        environment: &dyn Environment,
+        problems: &mut Problems,
+    ) -> Option<HookConfig> {
+        let is_called = !self.on.is_empty();
+        problems.unless(is_called, "on", "is empty: the hook would never be called");
+        problems.unless(
+            self.concurrency > 0 && !self.timeout.is_zero(),
+            "",
+            "concurrency must be at least 1, timeout more than zero",
+        );
+        let retry = &self.retry;
+        problems.unless(
+            retry.tries_max > 0 && retry.pause_ms_min <= retry.pause_ms_max,
+            "retry",
+            "tries must be at least 1, pause at most pause_max",
+        );
+        let tenants = self.tenants.iter().map(|id| TenantId::parse(id));
+        let tenants: Result<Vec<TenantId>, _> = tenants.collect();
+        let tenants = tenants.map_err(|error| Problem::new("tenants", error));
+        let tenants = problems.take("", tenants);
+        let name = HookName::parse(&self.name);
+        let name = problems.take("", name.map_err(|error| Problem::new("name", error)));
+        let hook = problems.take("", self.hook(environment));
+        Some(HookConfig {
+            hook: hook?,
+            subscription: Subscription {
+                hook: name?,
+                on: self.on.clone(),
+                tenants: tenants?,
+            },
+            timeout: self.timeout,
+            concurrency: self.concurrency,
+            retry: self.retry,
+        })
+    }
+
+    fn hook(&self, environment: &dyn Environment) -> Result<Arc<dyn Hook>, Problem> {
+        match (&self.git, &self.exec, &self.webhook) {
+            (Some(git), None, None) => match git.problem() {
+                Some(problem) => Err(Problem::new("git", problem)),
+                None => Ok(Arc::new(GitHook::new(git.clone()))),
+            },
+            (None, Some(exec), None) => match ExecHook::new(exec.clone(), environment) {
+                Ok(hook) => Ok(Arc::new(hook)),
+                Err(error) => Err(Problem::new("exec", error)),
+            },
+            (None, None, Some(webhook)) => match WebhookHook::new(webhook, environment) {
+                Ok(hook) => Ok(Arc::new(hook)),
+                Err(error) => Err(Problem::new("webhook", error)),
+            },
+            _ => Err(Problem::new("", "takes one of git, exec, webhook")),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Builds clients without anything that memoird does not use: no redirects, no retries, no
+//! proxies, no cookies, no compression.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use reqwest::redirect::Policy;
+use reqwest::{Client, retry};
+use rustls::crypto::ring;
+use rustls::{RootCertStore, client};
+use rustls_platform_verifier::BuilderVerifierExt;
+use thiserror::Error;
+
+use crate::address::PublicResolver;
+
+/// Idle connections that are kept for the next request, and how long.
+const IDLE_CONNECTIONS_MAX: usize = 4;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const USER_AGENT_VALUE: &str = concat!("memoird/", env!("CARGO_PKG_VERSION"));
+
+/// How a client connects, and what it sends with every request.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Headers of every request. `content-type: application/json` and `user-agent` are added
+    /// where they are absent.
+    pub headers: HeaderMap,
+    /// Limit for name resolution, TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// Whether the client needs TLS. Without it, it works on a machine without certificates.
+    pub is_https: bool,
+    /// Whether names may resolve to addresses outside of the public internet.
+    pub allow_private: bool,
+}
+
+/// The machine cannot verify certificates.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
+pub struct TlsUnavailable {
+    /// The library's message.
+    pub problem: String,
+}
+
+impl ClientConfig {
+    /// Builds the client. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`TlsUnavailable`].
+    pub fn build(self) -> Result<Client, TlsUnavailable> {
+        let mut headers = self.headers;
+        headers
+            .entry(CONTENT_TYPE)
+            .or_insert(HeaderValue::from_static("application/json"));
+        headers
+            .entry(USER_AGENT)
+            .or_insert(HeaderValue::from_static(USER_AGENT_VALUE));
+        let mut client = Client::builder()
+            .tls_backend_preconfigured(tls(self.is_https).map_err(unavailable)?)
+            .default_headers(headers)
+            .connect_timeout(self.connect_timeout)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            // Callers have their own rules for both; a key must not go to another host.
+            .redirect(Policy::none())
+            .retry(retry::never())
+            .referer(false)
+            .no_proxy();
+        if !self.allow_private {
+            client = client.dns_resolver(Arc::new(PublicResolver));
+        }
+        client.build().map_err(unavailable)
+    }
+}
+
+/// TLS that trusts the authorities that the system trusts.
+fn tls(is_https: bool) -> Result<rustls::ClientConfig, rustls::Error> {
+    let config: rustls::ConfigBuilder<rustls::ClientConfig, _> =
+        rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?;
+    let config: rustls::ConfigBuilder<rustls::ClientConfig, client::WantsClientCert> =
+        match is_https {
+            true => config.with_platform_verifier()?,
+            false => config.with_root_certificates(RootCertStore::empty()),
+        };
+    Ok(config.with_no_client_auth())
+}
+
+fn unavailable(error: impl std::error::Error) -> TlsUnavailable {
+    TlsUnavailable {
+        problem: error.to_string(),
+    }
+}

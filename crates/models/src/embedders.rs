@@ -1,0 +1,86 @@
+//! Which embedder, as a configuration names it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memoird_core::config::{Environment, Problem};
+use memoird_engine::Embedder;
+use serde::{Deserialize, Serialize};
+
+use crate::http::with_key;
+use crate::openai::{OpenAiEmbedder, OpenAiEmbedderConfig};
+
+/// What turns texts into vectors.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EmbedderSpec {
+    /// Nothing: recall is by words.
+    #[default]
+    None,
+    /// Any service that speaks OpenAI's `/v1/embeddings`.
+    OpenAi(OpenAiEmbedderConfig),
+    /// A model in this process.
+    Local(LocalEmbedderConfig),
+}
+
+/// A model in this process.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalEmbedderConfig {
+    /// The folder with the model and its tokenizer.
+    pub dir: PathBuf,
+}
+
+impl EmbedderSpec {
+    /// The embedder, ready to be asked; `None` where there is none. Reads a model's folder,
+    /// which takes up to some seconds; no service is asked yet.
+    ///
+    /// # Errors
+    /// The [`Problem`] for which it cannot be.
+    pub fn build(
+        &self,
+        environment: &dyn Environment,
+    ) -> Result<Option<Arc<dyn Embedder>>, Problem> {
+        Ok(match self {
+            Self::None => None,
+            Self::OpenAi(config) => {
+                let new = |key| OpenAiEmbedder::new(config, key);
+                let built = with_key("openai", config.api_key.as_ref(), environment, new)?;
+                Some(Arc::new(built))
+            }
+            Self::Local(config) => {
+                let opened = crate::open_local(&config.dir);
+                Some(opened.map_err(|error| Problem::new("local", error))?)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+    use crate::http::Hunter2;
+
+    #[test]
+    fn what_is_left_out_is_as_in_a_new_one() {
+        let read: EmbedderSpec = from_value(json!({"openai": {"model": "m"}})).expect("one");
+        let new = OpenAiEmbedderConfig::new("https://api.openai.com/v1", "m");
+        let new = EmbedderSpec::OpenAi(new);
+        assert_eq!(format!("{read:?}"), format!("{new:?}"));
+    }
+
+    #[test]
+    fn nothing_shows_a_key_or_a_token() {
+        let url = "https://a.example/v1?token=hunter2";
+        let spec = json!({"openai": {"model": "m", "base_url": url, "api_key": {"env": "KEY"}}});
+        let spec: EmbedderSpec = from_value(spec).expect("an embedder");
+        let embedder = spec.build(&Hunter2).expect("a good configuration");
+        let shown = format!("{spec:?} {embedder:?}");
+        assert!(
+            shown.contains("a.example/v1") && !shown.contains("hunter2"),
+            "{shown}"
+        );
+    }
+}

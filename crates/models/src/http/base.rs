@@ -1,0 +1,136 @@
+//! The addresses of providers.
+
+use reqwest::Url;
+
+use crate::error::ModelError;
+
+/// Bytes of an address in the configuration.
+const URL_BYTES_MAX: usize = 1_024;
+/// The ends of OpenAI's hosts.
+const OPENAI_HOSTS: [&str; 2] = ["api.openai.com", ".openai.azure.com"];
+
+/// Parses the address of a provider.
+///
+/// # Errors
+/// [`ModelError::BaseUrlInvalid`].
+pub(crate) fn base(base_url: &str) -> Result<Url, ModelError> {
+    let invalid = |problem: String| ModelError::BaseUrlInvalid { problem };
+    if base_url.len() > URL_BYTES_MAX {
+        return Err(invalid(format!("it has more than {URL_BYTES_MAX} bytes")));
+    }
+    let mut url = Url::parse(base_url).map_err(|error| invalid(error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(invalid(format!(
+            "it begins with {}; it takes http and https",
+            url.scheme()
+        )));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(invalid(
+            "it has a user or a password; use api_key".to_owned(),
+        ));
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// The same base without `/v1` at its end, which users write or leave out.
+pub(crate) fn above_v1(mut base: Url) -> Url {
+    let path = base.path().trim_end_matches('/');
+    let above = path.strip_suffix("/v1").unwrap_or(path).to_owned();
+    base.set_path(&above);
+    base
+}
+
+/// Whether the host is OpenAI's own, or Azure's: only these have some endpoints, and only
+/// these refuse some fields.
+pub(crate) fn is_openai(base: &Url) -> bool {
+    let host = base.host_str().unwrap_or_default();
+    OPENAI_HOSTS.iter().any(|openai| host.ends_with(openai))
+}
+
+/// The URL of an endpoint below a base; the base itself for an empty path.
+pub(super) fn below(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    if !path.is_empty() {
+        url.set_path(&format!("{}{path}", base.path().trim_end_matches('/')));
+    }
+    url
+}
+
+/// Host, port and path of a base, without the query, which may hold a token.
+pub(crate) fn shown(base: &Url) -> String {
+    let host = base.host_str().unwrap_or_default();
+    let port = base
+        .port()
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
+    format!("{host}{port}{}", base.path().trim_end_matches('/'))
+}
+
+/// The same for text of a configuration; empty if it is no address.
+pub(crate) fn shown_base(base_url: &str) -> String {
+    base(base_url).as_ref().map(shown).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_stands_below_the_base() {
+        for (given, expected, seen) in [
+            (
+                "https://api.openai.com/v1",
+                "https://api.openai.com/v1/embeddings",
+                "api.openai.com/v1",
+            ),
+            (
+                "http://127.0.0.1:11434/v1/",
+                "http://127.0.0.1:11434/v1/embeddings",
+                "127.0.0.1:11434/v1",
+            ),
+            ("http://tei", "http://tei/embeddings", "tei"),
+            (
+                "https://a.example/v1?key=s#x",
+                "https://a.example/v1/embeddings?key=s",
+                "a.example/v1",
+            ),
+        ] {
+            let base = base(given).expect(given);
+            assert_eq!(below(&base, "/embeddings").as_str(), expected);
+            assert_eq!(
+                (shown(&base), shown_base(given)),
+                (seen.to_owned(), seen.to_owned())
+            );
+            assert_eq!(below(&base, ""), base);
+        }
+        for given in [
+            "http://a.example/x",
+            "http://a.example/x/v1",
+            "http://a.example/x/v1/",
+        ] {
+            let base = above_v1(base(given).expect(given));
+            assert_eq!(
+                below(&base, "/v1/messages").as_str(),
+                "http://a.example/x/v1/messages"
+            );
+        }
+        let long = format!("http://a.example/{}", "x".repeat(URL_BYTES_MAX));
+        for bad in [
+            "",
+            "api.openai.com/v1",
+            "ftp://a.example",
+            "http://ann:pw@a.example",
+            &long,
+        ] {
+            assert_eq!(shown_base(bad), "");
+            let error = base(bad).expect_err(bad);
+            assert!(
+                matches!(error, ModelError::BaseUrlInvalid { .. }),
+                "{error}"
+            );
+            assert!(!error.to_string().contains("pw"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The command line: what can be asked of `memoird`, and who answers it.
+//!
+//! `serve` and `config` are the daemon's own; everything else is a client that
+//! knows the daemon by its contract only.
+
+mod checkpoints;
+mod choice;
+mod clock;
+mod compaction;
+mod connect;
+mod demo;
+mod events;
+pub(crate) mod exit;
+mod health;
+mod hooks;
+mod json;
+mod lines;
+mod manual;
+mod memory;
+mod output;
+mod pages;
+mod private;
+mod progress;
+mod reload;
+mod replay;
+mod sessions;
+mod stats;
+mod transcript;
+mod watch;
+mod window;
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+use checkpoints::CheckpointsCommand;
+use connect::{CLIENT_OPTIONS, ConnectArgs};
+use demo::DemoArgs;
+use exit::CliError;
+use hooks::HooksCommand;
+use memory::MemoryCommand;
+use replay::ReplayArgs;
+use sessions::SessionsCommand;
+use stats::StatsArgs;
+use watch::WatchArgs;
+use window::WindowArgs;
+
+/// Session daemon for chat bots
+///
+/// Bounded histories over gRPC, durable, with time to live and caps.
+#[derive(Parser)]
+#[command(
+    name = "memoird",
+    version = version(),
+    propagate_version = true,
+    max_term_width = 100
+)]
+#[command(after_long_help = exit::CODES_HELP)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What all client commands share.
+#[derive(Args)]
+pub(crate) struct ClientArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print JSON, for programs
+    #[arg(long, global = true, help_heading = CLIENT_OPTIONS)]
+    json: bool,
+}
+
+/// What can be asked.
+#[derive(Subcommand)]
+enum Command {
+    /// Run the daemon
+    Serve {
+        /// The configuration file; without it, the embedded default
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Show in half a minute what the daemon does, on a private one
+    Demo(DemoArgs),
+    /// Check a configuration, or print the default one
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Play recorded conversations into sessions, message by message
+    Replay(ReplayArgs),
+    /// Look at sessions and end them
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
+    /// Look at memories, add, find and forget them, and move them between daemons
+    #[command(subcommand)]
+    Memory(MemoryCommand),
+    /// Draw what a model would see of a session now, and say what it would not, and why
+    Window(WindowArgs),
+    /// Print what happens to sessions, as it happens
+    Watch(WatchArgs),
+    /// Read the checkpoints that a git hook wrote, from the disk
+    #[command(subcommand)]
+    Checkpoints(CheckpointsCommand),
+    /// Look at what hooks are owed, retry it and drop it (role admin)
+    #[command(subcommand)]
+    Hooks(HooksCommand),
+    /// Show counts and sums since the daemon started (role admin)
+    Stats(StatsArgs),
+    /// Let the daemon read its configuration file again (role admin)
+    Reload,
+    /// Ask whether the daemon takes calls; needs no key, and fails unless it does
+    Health,
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages of all commands, or print the first
+    Man {
+        /// The directory for them; without it, the page of memoird itself is printed
+        dir: Option<PathBuf>,
+    },
+}
+
+/// What can be asked of a configuration.
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Read a configuration file and say everything that is wrong with it
+    Check {
+        /// The configuration file
+        file: PathBuf,
+    },
+    /// Print the default configuration with its comments
+    PrintDefault,
+}
+
+/// The version, and the commit where the build was told it, as `just bench` does.
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match option_env!("MEMOIRD_COMMIT") {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version.to_owned(),
+    }
+}
+
+/// Reads the process's arguments. Ends the process where they are wrong, or ask for help.
+pub(crate) fn parse() -> Cli {
+    let matches = Cli::command().get_matches();
+    read(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Does what was asked.
+pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
+    let Cli { client, command } = cli;
+    match command {
+        Command::Serve { config } => crate::serve::run(config.as_deref()),
+        Command::Config(ConfigCommand::Check { file }) => crate::config::cli::check(&file),
+        Command::Config(ConfigCommand::PrintDefault) => crate::config::cli::print_default(),
+        Command::Demo(args) => block_on(demo::run(&client, args)),
+        Command::Replay(args) => block_on(replay::run(&client, args)),
+        Command::Sessions(command) => block_on(sessions::run(&client, command)),
+        Command::Memory(command) => block_on(memory::run(&client, command)),
+        Command::Window(args) => block_on(window::run(&client, args)),
+        Command::Watch(args) => block_on(watch::run(&client, args)),
+        Command::Checkpoints(command) => checkpoints::run(client.json, command),
+        Command::Hooks(command) => block_on(hooks::run(&client, command)),
+        Command::Stats(args) => block_on(stats::run(&client, args)),
+        Command::Reload => block_on(reload::run(&client)),
+        Command::Health => block_on(health::run(&client)),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { dir } => manual::man(dir.as_deref()),
+    }
+}
+
+fn read(matches: &ArgMatches) -> Result<Cli, clap::Error> {
+    if matches.value_source("key") == Some(ValueSource::CommandLine) {
+        let problem = "a key on the command line can be read by every process of the machine: \
+                       put it into MEMOIRD_KEY or into a file for --key-file";
+        return Err(Cli::command().error(ErrorKind::UnknownArgument, problem));
+    }
+    let mut cli = Cli::from_arg_matches(matches)?;
+    cli.client.connect.addr_typed = matches.value_source("addr") == Some(ValueSource::CommandLine);
+    Ok(cli)
+}
+
+/// Runs a client to its end, or to a signal: dropping it stops the daemons that it
+/// started and removes their directories.
+fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+    let runtime = Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(CliError::io("cannot start the runtime"))?;
+    let result = runtime.block_on(async {
+        tokio::select! {
+            result = client => result,
+            () = told_to_stop() => Err(CliError::Interrupted),
+        }
+    });
+    // A thread may still wait for a line of stdin that nobody needs any more.
+    runtime.shutdown_background();
+    result
+}
+
+/// Ctrl-C, or the signal of whoever starts and stops processes.
+async fn told_to_stop() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            // Then the process ends as it would without us.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Cli, clap::Error> {
+        let matches = Cli::command().try_get_matches_from(args)?;
+        read(&matches)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_address_is_typed_wherever_it_stands() {
+        for args in [
+            ["memoird", "--addr", "h:1", "stats"],
+            ["memoird", "stats", "--addr", "h:1"],
+        ] {
+            let cli = parsed(&args).expect("fine arguments");
+            assert!(cli.client.connect.addr_typed);
+            assert_eq!(cli.client.connect.addr.to_string(), "http://h:1");
+        }
+        assert!(
+            !parsed(&["memoird", "stats"])
+                .expect("fine")
+                .client
+                .connect
+                .addr_typed
+        );
+    }
+
+    #[test]
+    fn a_key_is_refused_on_the_command_line() {
+        for args in [
+            ["memoird", "--key", "k", "stats"],
+            ["memoird", "stats", "--key", "k"],
+        ] {
+            let error = parsed(&args).err().expect("refused");
+            assert!(!error.to_string().contains("--key k"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! How far a long command is: a line on stderr that is written over, where that is a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::clock;
+
+/// The line is written no more often.
+const SHOW_EVERY: Duration = Duration::from_millis(100);
+
+/// The line. It is cleared when this value goes.
+pub(crate) struct Progress {
+    is_shown: bool,
+    /// All there is to do; `None` where nobody knows.
+    total: Option<u64>,
+    done: AtomicU64,
+    last_shown: Mutex<Option<Instant>>,
+}
+
+impl Progress {
+    /// Nothing is done so far.
+    pub(crate) fn new(total: Option<u64>) -> Self {
+        Self {
+            is_shown: io::stderr().is_terminal(),
+            total,
+            done: AtomicU64::new(0),
+            last_shown: Mutex::new(None),
+        }
+    }
+
+    /// More is done.
+    pub(crate) fn add(&self, more: u64) {
+        self.done.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Writes the line, unless that was done just now.
+    pub(crate) fn show(&self, message: impl FnOnce() -> String) {
+        if !self.is_shown {
+            return;
+        }
+        let Ok(mut last_shown) = self.last_shown.lock() else {
+            return;
+        };
+        if last_shown.is_some_and(|last| clock::since(last) < SHOW_EVERY) {
+            return;
+        }
+        *last_shown = Some(clock::monotonic());
+        let done = self.done.load(Ordering::Relaxed);
+        let share = self.total.map_or_else(String::new, |total| {
+            format!(
+                "{:>3} %  ",
+                (done * 100).checked_div(total).unwrap_or(100).min(100)
+            )
+        });
+        // A stderr that is closed leaves nobody to tell.
+        let _ = write!(io::stderr(), "\r\x1b[K{share}{}", message());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.is_shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `memoird window`: what a model would see of a session now, and why. Only looks.
+
+mod bar;
+mod draw;
+
+use std::io::IsTerminal;
+
+use clap::{Args, ValueEnum};
+use memoird_proto::v1::window_policy::Policy;
+use memoird_proto::v1::{
+    Budget, GetContextRequest, GetContextResponse, HeadTail, MessageFormat, Salience,
+    SlidingWindow, TokenBudget, WindowPolicy,
+};
+
+use super::choice::{Choices, number, one_of};
+use super::exit::CliError;
+use super::{ClientArgs, output};
+
+/// Which window to look at.
+#[derive(Args)]
+pub(crate) struct WindowArgs {
+    /// The bot's own chat id
+    #[arg(value_name = "SESSION")]
+    id: String,
+    /// A model of the daemon's configuration [default: its default_model]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// How to choose the turns [default: as the daemon is configured]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    policy: Option<PolicyName>,
+    /// Turns of --policy sliding_window, at least 1, or of the tail of head_tail
+    #[arg(long, value_name = "N", requires = "policy")]
+    turns: Option<u32>,
+    /// Another context window than the model's, in tokens
+    #[arg(long, value_name = "TOKENS")]
+    context_window: Option<u64>,
+    /// Print the messages as well, as this provider would get them
+    #[arg(long, value_parser = one_of(FORMATS))]
+    format: Option<MessageFormat>,
+}
+
+/// How turns are chosen, as the configuration names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum PolicyName {
+    /// The last turns alone
+    SlidingWindow,
+    /// The first user turn and the last turns
+    HeadTail,
+    /// The same, and as many as the budget holds
+    TokenBudget,
+    /// The same, but the least important turns of the middle leave first
+    Salience,
+}
+
+/// Whose messages to print.
+const FORMATS: Choices<MessageFormat> = &[
+    (
+        "openai",
+        MessageFormat::Openai,
+        "Chat completions: the `messages` array",
+    ),
+    (
+        "openai-responses",
+        MessageFormat::OpenaiResponses,
+        "Responses: the `input` array",
+    ),
+    (
+        "anthropic",
+        MessageFormat::Anthropic,
+        "Messages: the `messages` array",
+    ),
+];
+
+/// Asks and prints.
+pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
+    let request = args.request()?;
+    let target = client.connect.target()?;
+    let window = target.done(target.sessions().get_context(request).await)?;
+    let has_colours = std::io::stdout().is_terminal();
+    output::show(client.json, &window, |window| {
+        draw::window(window, has_colours)
+    })?;
+    match args.format {
+        Some(_) if !client.json => print_messages(&window),
+        _ => Ok(()),
+    }
+}
+
+/// As indented JSON, with the system prompt where it is apart.
+fn print_messages(window: &GetContextResponse) -> Result<(), CliError> {
+    let messages: serde_json::Value =
+        serde_json::from_str(&window.messages_json).map_err(|error| CliError::Refused {
+            message: error.to_string(),
+            reason: None,
+        })?;
+    output::print("")?;
+    output::print_json(&messages)
+}
+
+impl WindowArgs {
+    fn request(&self) -> Result<GetContextRequest, CliError> {
+        let budget = Budget {
+            context_window: self.context_window,
+            ..Budget::default()
+        };
+        Ok(GetContextRequest {
+            session_id: self.id.clone(),
+            model: self.model.clone().unwrap_or_default(),
+            budget: Some(budget),
+            policy: self.policy()?,
+            format: number(self.format),
+            peek: true,
+            ..GetContextRequest::default()
+        })
+    }
+
+    fn policy(&self) -> Result<Option<WindowPolicy>, CliError> {
+        let Some(name) = self.policy else {
+            return Ok(None);
+        };
+        let turns = self.turns;
+        let policy = match (name, turns) {
+            (PolicyName::SlidingWindow, None | Some(0)) => {
+                return Err(CliError::usage(
+                    "--policy sliding_window takes --turns, at least 1",
+                ));
+            }
+            (PolicyName::TokenBudget | PolicyName::Salience, Some(_)) => {
+                return Err(CliError::usage(
+                    "--turns belongs to --policy sliding_window or head_tail",
+                ));
+            }
+            (PolicyName::SlidingWindow, Some(turns)) => {
+                Policy::SlidingWindow(SlidingWindow { turns })
+            }
+            (PolicyName::HeadTail, turns) => Policy::HeadTail(HeadTail {
+                turns: turns.unwrap_or(0),
+            }),
+            (PolicyName::TokenBudget, None) => Policy::TokenBudget(TokenBudget {}),
+            (PolicyName::Salience, None) => Policy::Salience(Salience {}),
+        };
+        Ok(Some(WindowPolicy {
+            policy: Some(policy),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(policy: Option<PolicyName>, turns: Option<u32>) -> WindowArgs {
+        WindowArgs {
+            id: "chat".into(),
+            model: None,
+            policy,
+            turns,
+            context_window: Some(9_000),
+            format: Some(MessageFormat::Anthropic),
+        }
+    }
+
+    #[test]
+    fn it_only_looks() {
+        let request = args(None, None).request().expect("a request");
+        assert!(request.peek && request.append.is_none() && request.policy.is_none());
+        assert_eq!(
+            request.budget.and_then(|budget| budget.context_window),
+            Some(9_000)
+        );
+        assert_eq!(request.format(), MessageFormat::Anthropic);
+    }
+
+    #[test]
+    fn turns_belong_to_two_policies() {
+        use PolicyName::{HeadTail, Salience, SlidingWindow, TokenBudget};
+        for (policy, turns, good) in [
+            (SlidingWindow, Some(1), true),
+            (SlidingWindow, Some(0), false),
+            (SlidingWindow, None, false),
+            (HeadTail, None, true),
+            (HeadTail, Some(0), true),
+            (TokenBudget, None, true),
+            (TokenBudget, Some(3), false),
+            (Salience, None, true),
+            (Salience, Some(3), false),
+        ] {
+            let made = args(Some(policy), turns).policy();
+            assert_eq!(made.is_ok(), good, "{policy:?} {turns:?}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The configuration: one YAML file, checked whole before anything starts.
+
+pub(crate) mod cli;
+mod environment;
+mod file;
+mod models;
+mod settings;
+mod tenants;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use memoird_core::config::{AsText, Problems, Size, Span};
+use memoird_core::ids::TenantId;
+use memoird_core::limits::Limits;
+use memoird_engine::{
+    CompactionConfig, ContextConfig, EngineConfig, HookConfig, HooksConfig, LongTermConfig,
+    TenantConfig, TenantLimits,
+};
+use memoird_hooks::HookSpec;
+use memoird_hooks::git::GitConfig;
+use memoird_store::long_term::LongTermOptions;
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+use crate::auth::Key;
+use crate::cli::exit::CliError;
+use environment::ProcessEnvironment;
+use file::{AUTO, File, VERSION};
+
+pub(crate) use settings::Settings;
+
+/// The default configuration with its comments, as operators read it. A test proves that it
+/// says what the components' defaults are.
+pub(crate) const DEFAULT_YAML: &str = include_str!("../../../config/memoird.yaml");
+
+/// Where `long_term.dir: auto` is, in the data directory.
+const MEMORIES_DIR: &str = "memories";
+
+/// The configuration of the daemon.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// Where the journal is.
+    pub(crate) data_dir: PathBuf,
+    /// How it is reached.
+    pub(crate) server: ServerConfig,
+    /// How it logs.
+    pub(crate) log: LogConfig,
+    /// What the engine does.
+    pub(crate) engine: EngineConfig,
+    /// Where memories are kept, and how.
+    pub(crate) long_term: LongTerm,
+    /// Who may call.
+    pub(crate) keys: Vec<Key>,
+    /// What an operator may not have meant.
+    pub(crate) warnings: Vec<String>,
+    /// All settings, to compare with those of another file.
+    pub(crate) settings: Settings,
+    /// The files in which secrets were found.
+    pub(crate) secret_files: Vec<PathBuf>,
+}
+
+/// The files of memories.
+#[derive(Clone, Debug)]
+pub(crate) struct LongTerm {
+    /// The directory with a file for each tenant.
+    pub(crate) dir: PathBuf,
+    /// How these files are kept.
+    pub(crate) options: LongTermOptions,
+}
+
+/// How the daemon is reached.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ServerConfig {
+    /// Where gRPC is served.
+    pub(crate) listen: SocketAddr,
+    /// Where health and metrics are served.
+    pub(crate) admin_listen: SocketAddr,
+    /// How long calls may take to finish when the daemon stops, and changes to be
+    /// written after that.
+    #[serde(with = "AsText::<Span>")]
+    pub(crate) shutdown_grace: Duration,
+    /// Connections at once; more wait.
+    pub(crate) max_connections: usize,
+    /// Calls at once on one connection; more wait.
+    pub(crate) max_streams_per_connection: u32,
+    /// Calls at once; more are refused.
+    pub(crate) max_calls_in_flight: usize,
+    /// Bytes of one request.
+    #[serde(with = "AsText::<Size>")]
+    pub(crate) max_request_bytes: usize,
+}
+
+/// How the daemon logs.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LogConfig {
+    /// Which events, in the syntax of `tracing_subscriber::EnvFilter`.
+    pub(crate) filter: String,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7717)),
+            admin_listen: SocketAddr::from(([127, 0, 0, 1], 7718)),
+            shutdown_grace: Duration::from_secs(10),
+            max_connections: 1_024,
+            max_streams_per_connection: 1_024,
+            max_calls_in_flight: 4_096,
+            max_request_bytes: 8 << 20,
+        }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            filter: "info".to_owned(),
+        }
+    }
+}
+
+impl ServerConfig {
+    fn check(&self, problems: &mut Problems) {
+        problems.not_zero("shutdown_grace", self.shutdown_grace);
+        problems.at_least_one("max_connections", self.max_connections);
+        let streams = self.max_streams_per_connection;
+        problems.at_least_one("max_streams_per_connection", streams);
+        problems.at_least_one("max_calls_in_flight", self.max_calls_in_flight);
+        problems.at_least_one("max_request_bytes", self.max_request_bytes);
+    }
+}
+
+/// Reads and checks a configuration file.
+pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
+    read(path, parse)
+}
+
+/// Where the first git hook of a configuration file writes. Needs none of the secrets that
+/// the file names, which whoever reads checkpoints may not have.
+pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
+    let file = read(path, File::parse)?;
+    Ok(file.hooks.into_iter().find_map(|hook| hook.git))
+}
+
+fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|source| CliError::NoInput {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(&text).map_err(|problem| CliError::Config {
+        problem: format!("{}: {problem}", path.display()),
+    })
+}
+
+/// The configuration of a daemon that was started without a file.
+pub(crate) fn embedded() -> Result<Config, CliError> {
+    check(File::default()).map_err(|problem| CliError::Config {
+        problem: format!("embedded default: {problem}"),
+    })
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    check(File::parse(text)?)
+}
+
+/// Builds the configuration that a file describes, or reports all its problems at once.
+fn check(file: File) -> Result<Config, String> {
+    let settings = Settings::of(&file);
+    let environment = ProcessEnvironment::default();
+    let mut problems = Problems::default();
+    problems.unless(
+        file.version == VERSION,
+        "version",
+        "this memoird reads version 1",
+    );
+    if let Err(error) = EnvFilter::try_new(&file.log.filter) {
+        problems.add("log.filter", error);
+    }
+    let keys = tenants::keys(&file.tenants, &environment, &mut problems);
+    problems.within("server", |problems| {
+        file.server.check(problems);
+        check_access(&file.server, &keys, problems);
+    });
+    let mut engine = engine(&file, &environment, &mut problems);
+    let mut warnings = Vec::new();
+    if engine.sessions.max_sessions == 0 {
+        let unbounded = "short_term.max_sessions is 0: there is no cap on sessions, and only \
+                         their TTL bounds the memory of the daemon";
+        warnings.push(unbounded.to_owned());
+    }
+    if keys.is_empty() {
+        warnings.push("no keys are configured: everybody on this machine is `default`".into());
+        let default = TenantId::default_tenant();
+        if engine.tenants.iter().all(|tenant| tenant.id != default) {
+            engine.tenants.push(TenantConfig {
+                id: default,
+                limits: TenantLimits::default(),
+            });
+        }
+    }
+    let long_term = long_term_files(&file, &mut problems);
+    problems.or(Config {
+        data_dir: file.data_dir,
+        server: file.server,
+        log: file.log,
+        engine,
+        long_term,
+        keys,
+        warnings,
+        settings,
+        secret_files: environment.into_files(),
+    })
+}
+
+/// Without keys anybody who can connect is let in: that must be this machine alone.
+fn check_access(server: &ServerConfig, keys: &[Key], problems: &mut Problems) {
+    if keys.is_empty() && !server.listen.ip().is_loopback() {
+        let problem = format!(
+            "{} can be reached from other machines, and no keys are configured; give tenants \
+             keys, or listen on 127.0.0.1",
+            server.listen
+        );
+        problems.add("listen", problem);
+    }
+}
+
+fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems) -> EngineConfig {
+    let (caps, sessions) = (&file.short_term.first, &file.short_term.second);
+    problems.within("short_term", |problems| {
+        problems.at_least_one("max_history_turns", caps.max_history_turns);
+        problems.at_least_one("max_history_bytes", caps.max_history_bytes);
+        sessions.check(problems);
+    });
+    problems.within("journal", |problems| file.journal.check(problems));
+    problems.within("limits", |problems| {
+        file.limits.first.check(problems);
+        file.limits.second.check(problems);
+    });
+    EngineConfig {
+        limits: Limits {
+            max_history_turns: caps.max_history_turns,
+            max_history_bytes: caps.max_history_bytes,
+            ..file.limits.first.clone()
+        },
+        sessions: sessions.clone(),
+        journal: file.journal.clone(),
+        context: problems.within("context", |problems| context(file, environment, problems)),
+        compaction: problems.within("compaction", |problems| {
+            compaction(file, environment, problems)
+        }),
+        long_term: problems.within("long_term", |problems| long_term(file, problems)),
+        hooks: HooksConfig {
+            drain: file.server.shutdown_grace,
+            hooks: hooks(&file.hooks, environment, problems),
+            ..file.limits.second.clone()
+        },
+        tenants: tenants::tenants(&file.tenants, problems),
+    }
+}
+
+fn context(
+    file: &File,
+    environment: &ProcessEnvironment,
+    problems: &mut Problems,
+) -> ContextConfig {
+    let (settings, models) = (&file.context.first, &file.context.second);
+    settings.check(problems);
+    ContextConfig {
+        settings: *settings,
+        models: models.build(environment, problems),
+        default_model: models.default_model.clone(),
+    }
+}
+
+fn compaction(
+    file: &File,
+    environment: &ProcessEnvironment,
+    problems: &mut Problems,
+) -> CompactionConfig {
+    let section = &file.compaction;
+    section.first.check(problems);
+    section.second.check(problems);
+    let summarizer = section.third.summarizer.build(environment);
+    CompactionConfig {
+        policy: section.first,
+        summarizer: problems.take("summarizer", summarizer).flatten(),
+        ..section.second.clone()
+    }
+}
+
+fn long_term(file: &File, problems: &mut Problems) -> LongTermConfig {
+    let (keys, limits) = (&file.long_term.third, &file.long_term.second);
+    // The embedder is taken at the start only, so nobody follows the file of its key.
+    let embedder = keys.embedder.build(&ProcessEnvironment::default());
+    let config = LongTermConfig {
+        limits: limits.clone(),
+        embedder: problems.take("embedder", embedder).flatten(),
+        dream: keys.dream.first.clone(),
+        dream_interval: keys.dream.second.interval,
+        ..file.long_term.first.clone()
+    };
+    config.check(problems);
+    config
+}
+
+/// Where the files of memories are, and how many of them stay open.
+fn long_term_files(file: &File, problems: &mut Problems) -> LongTerm {
+    let keys = &file.long_term.third;
+    problems.at_least_one("long_term.open_files", keys.open_files);
+    let is_named = !keys.dir.as_os_str().is_empty();
+    problems.unless(is_named, "long_term.dir", "must be a directory, or auto");
+    let dir = match keys.dir == Path::new(AUTO) {
+        true => file.data_dir.join(MEMORIES_DIR),
+        false => keys.dir.clone(),
+    };
+    let options = LongTermOptions {
+        files_open_max: keys.open_files,
+        ..LongTermOptions::default()
+    };
+    LongTerm { dir, options }
+}
+
+/// The hooks, each with a name of its own.
+fn hooks(
+    specs: &[HookSpec],
+    environment: &ProcessEnvironment,
+    problems: &mut Problems,
+) -> Vec<HookConfig> {
+    let mut names = HashMap::new();
+    let mut hooks = Vec::with_capacity(specs.len());
+    for (index, spec) in specs.iter().enumerate() {
+        let section = format!("hooks[{index}]");
+        if let Some(first) = names.insert(&spec.name, index) {
+            problems.add(
+                format!("{section}.name"),
+                format!("is that of hooks[{first}]"),
+            );
+        }
+        hooks.extend(problems.within(&section, |problems| spec.build(environment, problems)));
+    }
+    hooks
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! The models of the file: those that are built in, where the file changes them, and those
+//! that it adds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memoird_core::config::{Environment, Flat, Problem, Problems};
+use memoird_core::model::{
+    BudgetOverride, DEFAULT_MODEL, ModelProfile, Provider, TokenizerKind, catalogue,
+};
+use memoird_core::tokens::{Tokenizer, built_in};
+use memoird_engine::ContextModel;
+use memoird_models::{CounterSpec, open_tokenizer};
+use serde::{Deserialize, Serialize};
+
+/// Models of a file, and bytes of the name of each: a refusal names them all, and has to
+/// fit into a header.
+const MODELS_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 64;
+
+/// What stands in `context` beside the settings of windows.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ModelsSection {
+    /// The model of a call that names none.
+    pub(super) default_model: String,
+    /// Models, or where they differ from those of their names that are built in.
+    pub(super) models: BTreeMap<String, Flat<ModelSpec, BudgetOverride>>,
+}
+
+/// A model beside its budget.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ModelSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<Provider>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokenizer: Option<TokenizerKind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counter: Option<CounterSpec>,
+}
+
+impl Default for ModelsSection {
+    fn default() -> Self {
+        Self {
+            default_model: DEFAULT_MODEL.to_owned(),
+            models: BTreeMap::new(),
+        }
+    }
+}
+
+impl ModelsSection {
+    /// The models with what counts their tokens; what is wrong is added to `problems`.
+    pub(super) fn build(
+        &self,
+        environment: &dyn Environment,
+        problems: &mut Problems,
+    ) -> Vec<ContextModel> {
+        let profiles = self.profiles(problems);
+        let names: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
+        if !names.contains(&&*self.default_model) {
+            let known = names.join(", ");
+            let problem = format!("{:?} is not known; known are {known}", self.default_model);
+            problems.add("default_model", problem);
+        }
+        let mut tokenizers = Tokenizers::default();
+        let mut models = Vec::with_capacity(profiles.len());
+        for profile in profiles {
+            let section = format!("models.{}", profile.name);
+            let spec = self.models.get(&profile.name);
+            let counter = spec.and_then(|spec| spec.first.counter.as_ref());
+            let counter = counter.map(|counter| counter.build(&profile.name, environment));
+            let counter = counter.and_then(|counter| {
+                let counter = counter.map_err(|problem| problem.within("counter"));
+                problems.take(&section, counter)
+            });
+            let tokenizer = tokenizers.get(&profile.tokenizer, profile.provider);
+            if let Some(tokenizer) = problems.take(&section, tokenizer) {
+                models.push(ContextModel {
+                    profile,
+                    tokenizer,
+                    counter,
+                });
+            }
+        }
+        models
+    }
+
+    /// The models that are built in, as the file has them, and those that it adds.
+    fn profiles(&self, problems: &mut Problems) -> Vec<ModelProfile> {
+        let count = self.models.len();
+        if count > MODELS_MAX {
+            problems.add("models", format!("are {count}, the limit is {MODELS_MAX}"));
+        }
+        let mut profiles = catalogue();
+        for (name, Flat { first, second, .. }) in &self.models {
+            let key = format!("models.{name}");
+            if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
+                problems.add(&key, format!("a name has 1 to {NAME_BYTES_MAX} bytes"));
+            }
+            let index = profiles.iter().position(|profile| profile.name == *name);
+            let index = index.unwrap_or_else(|| {
+                let is_complete = second.context_window.is_some();
+                let incomplete = "is no built-in model: say its context_window";
+                problems.unless(is_complete, &key, incomplete);
+                let base = profiles
+                    .iter()
+                    .find(|profile| profile.name == DEFAULT_MODEL);
+                // The catalogue always has it; a test says so.
+                profiles.extend(base.cloned().map(|base| ModelProfile {
+                    name: name.clone(),
+                    ..base
+                }));
+                profiles.len() - 1
+            });
+            let profile = &mut profiles[index];
+            profile.budget = profile.budget.overridden(*second);
+            if let Some(provider) = first.provider {
+                profile.provider = provider;
+            }
+            if let Some(tokenizer) = &first.tokenizer {
+                profile.tokenizer = tokenizer.clone();
+            }
+            // The sentence is the one that a call would be answered with.
+            if let Err(error) = profile.budget.input(0) {
+                problems.add(&key, error);
+            }
+        }
+        profiles
+    }
+}
+
+/// Tokenizers that were read from files, each of them once: one may have many megabytes.
+#[derive(Default)]
+struct Tokenizers(HashMap<PathBuf, Arc<dyn Tokenizer>>);
+
+impl Tokenizers {
+    /// The tokenizer of this kind for a provider's models.
+    fn get(
+        &mut self,
+        kind: &TokenizerKind,
+        provider: Provider,
+    ) -> Result<Arc<dyn Tokenizer>, Problem> {
+        let unusable = |problem: String| Problem::new("tokenizer", problem);
+        let TokenizerKind::File(path) = kind else {
+            return built_in(kind, provider).ok_or_else(|| unusable("not built in".to_owned()));
+        };
+        if let Some(known) = self.0.get(path) {
+            return Ok(Arc::clone(known));
+        }
+        let tokenizer = open_tokenizer(path)
+            .map_err(|error| unusable(format!("{} cannot be used: {error}", path.display())))?;
+        self.0.insert(path.clone(), Arc::clone(&tokenizer));
+        Ok(tokenizer)
+    }
+}
+
+#[cfg(test)]
+mod tests;

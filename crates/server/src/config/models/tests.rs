@@ -1,0 +1,221 @@
+//! What a file may say of windows and models, and what comes of it.
+
+use memoird_core::budget::Budget;
+use memoird_core::window::{Policy, PolicyName, WindowSettings};
+use memoird_engine::ContextConfig;
+
+use super::super::{DEFAULT_YAML, parse};
+use super::*;
+
+fn context(text: &str) -> ContextConfig {
+    parse(&format!("context: {text}"))
+        .expect(text)
+        .engine
+        .context
+}
+
+fn problem(text: &str) -> String {
+    parse(&format!("context: {text}")).expect_err("a problem was expected")
+}
+
+fn profile(config: &ContextConfig, name: &str) -> ModelProfile {
+    let model = config
+        .models
+        .iter()
+        .find(|model| model.profile.name == name);
+    model.expect(name).profile.clone()
+}
+
+#[test]
+fn an_empty_file_knows_the_built_in_models() {
+    let config = context("{}");
+    assert_eq!(config.settings, WindowSettings::default());
+    assert_eq!(config.default_model, "default");
+    let names: Vec<String> = catalogue()
+        .into_iter()
+        .map(|profile| profile.name)
+        .collect();
+    let known: Vec<&str> = config
+        .models
+        .iter()
+        .map(|model| &*model.profile.name)
+        .collect();
+    assert_eq!(known, names);
+    assert!(names.contains(&DEFAULT_MODEL.to_owned()));
+}
+
+#[test]
+fn settings_are_taken_over() {
+    let config = context(
+        "{ policy: sliding_window, turns: 6, watermark: 90%, floor: 40 %, supersede: false, \
+         trim_over_tokens: 100, trim_head_tokens: 60, trim_tail_tokens: 20 }",
+    );
+    let expected = WindowSettings {
+        policy: PolicyName::SlidingWindow,
+        turns: 6,
+        watermark_percent: 90,
+        floor_percent: 40,
+        supersede: false,
+        trim_over_tokens: 100,
+        trim_head_tokens: 60,
+        trim_tail_tokens: 20,
+    };
+    assert_eq!(config.settings, expected);
+    let policy = Policy::SlidingWindow { turns: 6 };
+    assert_eq!(config.settings.policy(), policy);
+    for (word, policy) in [
+        ("head_tail", Policy::HeadTail { turns: 0 }),
+        ("token_budget", Policy::TokenBudget),
+        ("salience", Policy::Salience),
+    ] {
+        let config = context(&format!("{{ policy: {word} }}"));
+        assert_eq!(config.settings.policy(), policy);
+    }
+}
+
+#[test]
+fn a_model_says_where_it_differs() {
+    let config = context(
+        "{ default_model: ours, models: { default: { max_reply_tokens: 5 }, \
+         ours: { provider: anthropic, tokenizer: cl100k, context_window: 90000 } } }",
+    );
+    let built_in = catalogue()
+        .into_iter()
+        .find(|profile| profile.name == DEFAULT_MODEL);
+    let built_in = built_in.expect("default");
+    let changed = profile(&config, "default");
+    let budget = Budget {
+        max_reply_tokens: 5,
+        ..built_in.budget
+    };
+    assert_eq!(
+        changed,
+        ModelProfile {
+            budget,
+            ..built_in.clone()
+        }
+    );
+    let ours = profile(&config, "ours");
+    assert_eq!(
+        (ours.provider, ours.tokenizer),
+        (Provider::Anthropic, TokenizerKind::Cl100k)
+    );
+    assert_eq!(ours.budget.context_window, 90_000);
+    assert_eq!(ours.budget.safety_headroom, built_in.budget.safety_headroom);
+    let config =
+        context("{ models: { a: { context_window: 70000 }, b: { context_window: 80000 } } }");
+    let windows = ["a", "b"].map(|name| profile(&config, name).budget.context_window);
+    assert_eq!(windows, [70_000, 80_000]);
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let said = problem(
+        "{ policy: salience, turns: 3, watermark: 50%, floor: 60%, trim_over_tokens: 700, \
+         default_model: nobody, models: { new: { max_reply_tokens: 1 }, \
+         small: { context_window: 5 }, \
+         filed: { context_window: 100000, tokenizer: { file: ./no/such.json } } } }",
+    );
+    for part in [
+        "7 problems",
+        "context.turns: belongs to the policies sliding_window and head_tail",
+        "context.floor: must be less than watermark",
+        "context.trim_over_tokens: must be 0, or more than",
+        "context.default_model: \"nobody\" is not known; known are default",
+        "context.models.new: is no built-in model: say its context_window",
+        "context.models.small: no budget is left",
+        "context.models.filed.tokenizer: ./no/such.json cannot be used",
+    ] {
+        assert!(said.contains(part), "{part:?} is missing in: {said}");
+    }
+    assert!(problem("{ policy: sliding_window }").contains("must be at least 1"));
+    assert!(problem("{ watermark: 101% }").contains("must be 1% to 100%"));
+    let floor = problem("{ floor: 0% }");
+    assert!(
+        floor.contains("context.floor: must be 1% to 100%"),
+        "{floor}"
+    );
+}
+
+#[test]
+fn shape_errors_say_what_is_taken() {
+    for (text, part) in [
+        ("{ watermark: 90 }", "a share such as 50%"),
+        ("{ watermark: 300% }", "a share such as 50%"),
+        ("{ policy: summary }", "head_tail"),
+        ("{ models: { m: { tokenizer: o100k } } }", "o200k"),
+        ("{ models: { m: { tokenizer: { path: x } } } }", "file"),
+        ("{ models: { m: { provider: acme } } }", "anthropic"),
+        ("{ models: { m: { window: 5 } } }", "context_window"),
+    ] {
+        let said = problem(text);
+        assert!(said.contains(part) && said.contains("line"), "{said}");
+    }
+}
+
+#[test]
+fn many_models_and_long_names_are_refused() {
+    let entry = |number: usize| format!("m{number}: {{ context_window: 100000 }}");
+    let models = |count| (0..count).map(entry).collect::<Vec<_>>().join(", ");
+    context(&format!("{{ models: {{ {} }} }}", models(MODELS_MAX)));
+    let said = problem(&format!("{{ models: {{ {} }} }}", models(MODELS_MAX + 1)));
+    assert!(said.contains("the limit is 64"), "{said}");
+    let name = "n".repeat(NAME_BYTES_MAX + 1);
+    let said = problem(&format!(
+        "{{ models: {{ {name}: {{ context_window: 100000 }} }} }}"
+    ));
+    assert!(said.contains("a name has 1 to 64 bytes"), "{said}");
+}
+
+#[test]
+fn the_default_file_shows_the_models_that_are_built_in() {
+    let rows = DEFAULT_YAML.lines().map(str::split_whitespace);
+    let rows = rows.map(Iterator::collect::<Vec<_>>);
+    let mut rows = rows.skip_while(|row| !row.starts_with(&["#", "model", "provider"]));
+    let header = "# model provider tokenizer window reply safety results";
+    assert_eq!(rows.next().expect("the table").join(" "), header);
+    for profile in catalogue() {
+        let provider = serde_json::to_value(profile.provider).expect("JSON");
+        let tokenizer = serde_json::to_value(&profile.tokenizer).expect("JSON");
+        let budget = profile.budget;
+        let expected = format!(
+            "# {} {} {} {} {} {} {}",
+            profile.name,
+            provider.as_str().expect("a word"),
+            tokenizer.as_str().expect("a word"),
+            budget.context_window,
+            budget.max_reply_tokens,
+            budget.safety_headroom,
+            budget.tool_result_headroom,
+        );
+        assert_eq!(rows.next().expect("a row").join(" "), expected);
+    }
+    assert_eq!(rows.next().expect("the end of the table"), ["#"]);
+}
+
+#[test]
+fn a_model_may_be_counted_by_its_provider() {
+    let config = context(
+        "{ models: { claude-opus-5-5: { counter: { anthropic: {} } }, \
+         gpt-5: { counter: { openai: { model: gpt-5-2026 } } } } }",
+    );
+    let counted: Vec<(&str, String)> = config
+        .models
+        .iter()
+        .filter_map(|model| Some((&*model.profile.name, model.counter.as_ref()?.name().into())))
+        .collect();
+    assert_eq!(counted.len(), 2, "{counted:?}");
+    assert!(
+        counted
+            .iter()
+            .any(|(model, name)| *model == "gpt-5" && name.contains("gpt-5-2026"))
+    );
+    let key = "{ env: MEMOIRD_TEST_NO_SUCH_VARIABLE }";
+    let text =
+        format!("{{ models: {{ gpt-5: {{ counter: {{ openai: {{ api_key: {key} }} }} }} }} }}");
+    let problem = problem(&text);
+    assert!(
+        problem.contains("context.models.gpt-5.counter.openai.api_key: "),
+        "{problem}"
+    );
+}

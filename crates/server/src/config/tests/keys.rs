@@ -1,0 +1,109 @@
+//! The default file names every key that the configuration knows, and has every setting.
+
+use std::collections::BTreeSet;
+
+use super::super::file::File;
+use super::*;
+
+/// What no struct has as a key, and no enum as a variant.
+const UNKNOWN: &str = "no_such_key";
+
+/// Puts a value where a key is looked for.
+type Place<'a> = &'a dyn Fn(&str) -> String;
+
+/// The keys or variants that the configuration knows at this place, from what it says of an
+/// unknown one; `None` where it takes neither.
+fn known_at(place: Place) -> Option<Vec<String>> {
+    let error = File::parse(&place(&format!("{{ {UNKNOWN}: 1 }}"))).err()?;
+    let (_, known) = error.split_once(&format!("`{UNKNOWN}`, expected one of "))?;
+    let known = known.lines().next()?;
+    Some(known.split(", ").map(str::to_owned).collect())
+}
+
+/// Adds all that is known at this place and below it.
+fn collect(place: Place, words: &mut BTreeSet<String>) {
+    for word in known_at(place).unwrap_or_default() {
+        collect(&|value| place(&format!("{{ {word}: {value} }}")), words);
+        collect(&|value| place(&format!("{{ {word}: [ {value} ] }}")), words);
+        let entry = |value: &str| place(&format!("{{ {word}: {{ any: {value} }} }}"));
+        collect(&entry, words);
+        words.insert(word);
+    }
+}
+
+/// The part of the default file about this key of the top level, with the comments before it.
+fn section(key: &str) -> String {
+    let start = format!("{key}:");
+    let mut section = String::new();
+    let mut is_found = false;
+    for line in DEFAULT_YAML.lines() {
+        let is_top = !line.is_empty() && !line.starts_with(' ');
+        if is_top && section.ends_with("\n\n") {
+            if is_found {
+                break;
+            }
+            section.clear();
+        }
+        is_found |= line.starts_with(&start);
+        section.push_str(line);
+        section.push('\n');
+    }
+    section
+}
+
+#[test]
+fn the_default_file_names_every_key_and_every_word() {
+    let top = known_at(&str::to_owned).expect("keys");
+    assert!(top.len() > 10, "{top:?}");
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for key in top {
+        let mut words = BTreeSet::new();
+        collect(&|value| format!("{key}: {value}"), &mut words);
+        collect(&|value| format!("{key}: [ {value} ]"), &mut words);
+        let section = section(&key);
+        let is_word = |character: char| character.is_alphanumeric() || character == '_';
+        let named: BTreeSet<&str> = section.split(|c| !is_word(c)).collect();
+        count += words.len();
+        let unnamed = words.iter().filter(|word| !named.contains(word.as_str()));
+        missing.extend(unnamed.map(|word| format!("{key}: {word}")));
+    }
+    assert!(
+        missing.is_empty(),
+        "not in config/memoird.yaml: {missing:#?}"
+    );
+    assert!(count > 120, "only {count} words were found");
+}
+
+/// The paths of the settings that a file says, in block style or in one line.
+fn paths(text: &str) -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    let mut above: Vec<(usize, String)> = Vec::new();
+    let lines = text.lines();
+    for line in lines.filter(|line| !line.trim_start().starts_with('#')) {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        let indent = key.len() - key.trim_start().len();
+        above.retain(|(other, _)| *other < indent);
+        above.push((indent, key.trim().to_owned()));
+        let path: Vec<&str> = above.iter().map(|(_, key)| key.as_str()).collect();
+        let path = path.join(".");
+        let inline = value.trim().trim_matches(['{', '}']).split(',');
+        let inline = inline.filter_map(|entry| entry.split_once(':'));
+        paths.extend(inline.map(|(key, _)| format!("{path}.{}", key.trim())));
+        paths.insert(path);
+    }
+    paths
+}
+
+#[test]
+fn the_default_file_has_every_setting() {
+    let said = paths(DEFAULT_YAML);
+    for path in Settings::of(&File::default()).paths() {
+        assert!(
+            said.contains(path),
+            "{path} is missing in config/memoird.yaml"
+        );
+    }
+}

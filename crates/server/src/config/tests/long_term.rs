@@ -1,0 +1,160 @@
+//! What the long-term section may say, and what is said of one that may not.
+
+use memoird_core::memory::secrets::SecretPolicy;
+
+use super::*;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn built(text: &str) -> Result<(LongTerm, MemoriesConfig), String> {
+    let config = parse(&format!("long_term: {text}"))?;
+    Ok((config.long_term, config.memories))
+}
+
+fn problem(text: &str) -> String {
+    built(text).expect_err("a problem was expected")
+}
+
+#[test]
+fn what_is_left_out_is_as_by_default() {
+    let (kept, engine) = built("{}").expect("the default");
+    assert_eq!(kept.dir, Path::new("./memoird-data/memories"));
+    assert_eq!(kept.options.files_open_max, 64);
+    assert_eq!(
+        format!("{engine:?}"),
+        format!("{:?}", MemoriesConfig::default())
+    );
+    let no_retention = engine.consolidation.retention_days == [None; 4];
+    assert!(no_retention, "nothing is deleted unless somebody says so");
+}
+
+#[test]
+fn every_setting_arrives() {
+    let text = "
+  dir: /srv/memories
+  open_files: 3
+  content_bytes: 1KiB
+  max_memories: 7
+  recall_limit: 5
+  window_tokens: 200
+  near_duplicate_cosine: 0.5
+  secrets: block
+  extraction_lease: 1m
+  expired_kept: 1d
+  recall_events: 10
+  embedder: none
+  query_wait: 20ms
+  half_lives: { project: 30d }
+  dream: { interval: off, max_promotions: 1, min_recalls: 4, min_queries: 5, min_days: 6,
+           min_score: 0.5, unpin_after: 7d, retention: { project: 365d } }
+";
+    let (kept, engine) = built(text).expect("fine settings");
+    assert_eq!(
+        (kept.dir, kept.options.files_open_max),
+        ("/srv/memories".into(), 3)
+    );
+    assert_eq!(
+        (engine.limits.content_bytes, engine.limits.memories),
+        (1_024, 7)
+    );
+    assert_eq!((engine.recall_limit, engine.window_tokens), (5, 200));
+    assert_eq!((engine.near_cosine, engine.limits.recall_events), (0.5, 10));
+    assert_eq!(
+        (engine.lease, engine.expired_kept),
+        (Duration::from_secs(60), DAY)
+    );
+    assert_eq!(
+        (engine.query_wait, engine.consolidation_interval),
+        (Duration::from_millis(20), None)
+    );
+    assert!(engine.embedder.is_none());
+    assert_eq!(engine.secrets, SecretPolicy::Block);
+    let half_lives = engine.fusion.half_lives;
+    assert_eq!(
+        (half_lives.user_days, half_lives.project_days),
+        (10_000.0, 30.0)
+    );
+    let dream = engine.consolidation;
+    assert_eq!((dream.promotions_max, dream.recalls_min), (1, 4));
+    assert_eq!((dream.queries_min, dream.days_min), (5, 6));
+    assert_eq!((dream.score_min, dream.unpin_after_days), (0.5, 7));
+    assert_eq!(dream.retention_days, [None, None, Some(365), None]);
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let text = "
+  dir: ''
+  open_files: 0
+  content_bytes: 33KiB
+  max_memories: 0
+  recall_limit: 101
+  window_tokens: 0
+  near_duplicate_cosine: 1.5
+  extraction_lease: 0s
+  recall_events: 0
+  embedder: { openai: { model: m, api_key: { env: MEMOIRD_TEST_NO_SUCH_VARIABLE } } }
+  query_wait: 0s
+  half_lives: { feedback: 0s }
+  dream: { interval: 0s, min_recalls: 0, min_queries: 0, min_days: 0, min_score: 2,
+           unpin_after: 0s, retention: { user: 0s } }
+";
+    let problem = problem(text);
+    for part in [
+        "19 problems",
+        "long_term.dir: must be a directory, or auto",
+        "long_term.open_files: must be at least 1",
+        "long_term.content_bytes: must be 1 to 32KiB",
+        "long_term.max_memories: must be at least 1",
+        "long_term.recall_limit: must be 1 to 100",
+        "long_term.window_tokens: must be at least 1",
+        "long_term.near_duplicate_cosine: must be more than 0",
+        "long_term.extraction_lease: must be more than zero",
+        "long_term.recall_events: must be at least 1",
+        "long_term.embedder.openai.api_key: the environment has no variable",
+        "long_term.query_wait: must be more than zero",
+        "long_term.half_lives.feedback: must be more than zero",
+        "long_term.dream.interval: must be more than zero",
+        "long_term.dream.min_recalls: must be at least 1",
+        "long_term.dream.min_queries: must be at least 1",
+        "long_term.dream.min_days: must be at least 1",
+        "long_term.dream.min_score: must be 0 to 1",
+        "long_term.dream.unpin_after: must be more than zero",
+        "long_term.dream.retention.user: must be more than zero",
+    ] {
+        assert!(problem.contains(part), "{part:?} is missing in: {problem}");
+    }
+}
+
+#[test]
+fn what_the_file_does_not_know_is_no_setting() {
+    for (text, part) in [
+        ("{ enabled: true }", "enabled"),
+        ("{ secrets: maybe }", "maybe"),
+        ("{ embedder: cohere }", "cohere"),
+        ("{ embedder: { openai: { } } }", "model"),
+        ("{ half_lives: { jokes: 1d } }", "jokes"),
+        ("{ dream: { retention: { jokes: 1d } } }", "jokes"),
+        (
+            "{ dream: { interval: never } }",
+            "a duration such as 90s or 24h",
+        ),
+    ] {
+        let problem = problem(text);
+        assert!(
+            problem.contains(part) && problem.contains("line"),
+            "{problem}"
+        );
+    }
+}
+
+#[cfg(not(feature = "local-embedder"))]
+#[test]
+fn a_local_embedder_that_is_not_built_in_says_how_to_build_it() {
+    let problem = problem("{ embedder: { local: { dir: /srv/minilm } } }");
+    assert!(
+        problem.starts_with("long_term.embedder.local: "),
+        "{problem}"
+    );
+    assert!(problem.contains("--features local-embedder"), "{problem}");
+}

@@ -1,0 +1,55 @@
+//! The services of the contract: each call is read, done by the engine, answered.
+
+mod admin;
+mod memory;
+mod session;
+mod watch;
+
+use memoird_engine::EngineError;
+use memoird_memories::MemoryError;
+use tonic::{Request, Response, Status};
+
+use crate::auth::Caller;
+use crate::wire::status;
+
+pub(crate) use admin::AdminApi;
+pub(crate) use memory::MemoryApi;
+pub(crate) use session::SessionApi;
+pub(crate) use watch::Watching;
+
+/// What a call is answered with.
+type Answer<T> = Result<Response<T>, Status>;
+
+/// An error that a client sees as a status.
+trait Refusal {
+    fn status(&self) -> Status;
+}
+
+impl Refusal for EngineError {
+    fn status(&self) -> Status {
+        status::engine(self)
+    }
+}
+
+impl Refusal for MemoryError {
+    fn status(&self) -> Status {
+        status::memory(self)
+    }
+}
+
+/// Answers with what was done.
+fn answer<T, R>(outcome: Result<T, impl Refusal>, reply: impl FnOnce(T) -> R) -> Answer<R> {
+    match outcome {
+        Ok(done) => Ok(Response::new(reply(done))),
+        Err(error) => Err(error.status()),
+    }
+}
+
+/// A request's message and who sent it.
+fn split<T>(request: Request<T>) -> Result<(Caller, T), Status> {
+    let (_, mut extensions, message) = request.into_parts();
+    let caller = extensions
+        .remove::<Caller>()
+        .ok_or_else(status::no_caller)?;
+    Ok((caller, message))
+}
