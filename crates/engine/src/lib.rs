@@ -34,8 +34,8 @@ pub use commands::{
     HistoryPage, HistoryQuery, HistoryScope,
 };
 pub use compaction::{
-    Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, SummarizeError, Summarizer,
-    SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
+    Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail,
+    SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
 };
 pub use config::{
     Durability, EngineConfig, HookConfig, HooksConfig, JournalConfig, SessionConfig, TenantConfig,

@@ -21,7 +21,7 @@ use memoird_core::ids::{DeliveryId, Generation, HookName, SessionId, TenantId};
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_engine::{Ended, Hook, HookCall};
+use memoird_engine::{Hook, HookCall, SessionContent};
 use memoird_hooks::git::{GitConfig, GitHook};
 
 /// 2026-11-22 00:00:00 UTC.
@@ -102,7 +102,7 @@ fn call(number: u64) -> HookCall {
     };
     let scattered = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     let generation = Generation::new(at.as_ms(), scattered >> 48);
-    let ended = Ended {
+    let ended = SessionContent {
         tenant: TenantId::parse("acme").unwrap(),
         session: SessionId::parse(&format!("telegram:{number}")).unwrap(),
         generation,

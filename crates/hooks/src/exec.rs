@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use memoird_core::config::Environment;
-use memoird_engine::{Answers, Hook, HookCall, HookError};
+use memoird_engine::{Hook, HookCall, HookError, HookFuture};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -140,7 +140,7 @@ impl ExecHook {
 }
 
 impl Hook for ExecHook {
-    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
+    fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(calls.len());
             for call in &calls {

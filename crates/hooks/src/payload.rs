@@ -71,7 +71,7 @@ pub fn payload(call: &HookCall) -> String {
     // The brace that ends the head comes after the turns.
     text.pop();
     text.push_str(r#","turns":["#);
-    for (index, (seq, content)) in call.ended.turns.iter().enumerate() {
+    for (index, (seq, content)) in call.content.turns.iter().enumerate() {
         if index > 0 {
             text.push(',');
         }
@@ -150,7 +150,7 @@ pub(crate) fn reason_name(reason: EndReason) -> &'static str {
 
 /// All but the turns.
 fn head(call: &HookCall) -> Value {
-    let ended = &call.ended;
+    let ended = &call.content;
     // It was parsed when it was patched; a journal that was tampered with must not make
     // the whole payload unreadable.
     let state: Value = serde_json::from_str(&ended.state.json).unwrap_or(Value::Null);

@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use memoird_core::config::{AsText, Environment, SecretRef, Span};
-use memoird_engine::{Answers, Hook, HookCall, HookError};
+use memoird_engine::{Hook, HookCall, HookError, HookFuture};
 use memoird_http::{TlsUnavailable, is_private_host, root_cause};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
@@ -270,7 +270,7 @@ impl WebhookHook {
 }
 
 impl Hook for WebhookHook {
-    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
+    fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(calls.len());
             for call in &calls {

@@ -4,8 +4,8 @@
 mod config;
 mod tools;
 
-use memoird_core::formats::MessageFormat;
-use memoird_engine::{CountAsk, CountError, Counting, TokenCounter};
+use memoird_core::turn::MessageFormat;
+use memoird_engine::{CountError, CountFuture, CountRequest, TokenCounter};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -127,7 +127,7 @@ impl RemoteCounter {
         })
     }
 
-    async fn tokens(&self, ask: &CountAsk) -> Result<u64, Fault> {
+    async fn tokens(&self, ask: &CountRequest) -> Result<u64, Fault> {
         let body = serde_json::to_string(&self.body(ask)?);
         let request = Request {
             body: body.map_err(|_| malformed("the request"))?,
@@ -139,7 +139,7 @@ impl RemoteCounter {
             .await
     }
 
-    fn body<'a>(&'a self, ask: &'a CountAsk) -> Result<Body<'a>, Fault> {
+    fn body<'a>(&'a self, ask: &'a CountRequest) -> Result<Body<'a>, Fault> {
         let body = Body {
             model: &self.model,
             tools: self.tools(&ask.tools_json)?,
@@ -208,7 +208,7 @@ impl TokenCounter for RemoteCounter {
         }
     }
 
-    fn count(&self, ask: CountAsk) -> Counting<'_> {
+    fn count(&self, ask: CountRequest) -> CountFuture<'_> {
         Box::pin(async move { Ok(self.tokens(&ask).await?) })
     }
 }
@@ -222,7 +222,7 @@ fn openai_api(endpoint: CountEndpoint, base: &Url) -> Api {
 }
 
 /// The messages, with the system prompt as the first of them.
-fn messages(ask: &CountAsk) -> Result<String, Fault> {
+fn messages(ask: &CountRequest) -> Result<String, Fault> {
     if ask.system.is_empty() {
         return Ok(ask.messages_json.clone());
     }

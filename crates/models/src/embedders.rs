@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use memoird_core::config::{Environment, Problem};
-use memoird_engine::Embedder;
+use memoird_memories::Embedder;
 use serde::{Deserialize, Serialize};
 
 use crate::http::with_key;

@@ -10,7 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{Answer, Summaries, SummarizeError, Summarizer, SummaryAsk};
+use memoird_engine::{
+    SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest,
+};
 use serde_json::Value;
 
 use crate::error::ModelError;
@@ -32,10 +34,10 @@ pub struct RemoteSummarizer {
 /// How a provider takes a request for a summary, and how it answers.
 trait Protocol: fmt::Debug + Send + Sync {
     /// The body of the request. `prompt` holds all of `ask` for a model.
-    fn body(&self, ask: &SummaryAsk, prompt: &str) -> Value;
+    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value;
 
     /// The answer in the body of a response.
-    fn read(&self, body: &[u8]) -> Result<Answer, Fault>;
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault>;
 }
 
 /// Bytes of an answer. A summary has a hundredth of it; the rest is for models that write
@@ -123,10 +125,10 @@ impl RemoteSummarizer {
         })
     }
 
-    async fn answer(&self, ask: &SummaryAsk) -> Result<Answer, SummarizeError> {
+    async fn answer(&self, ask: &SummaryRequest) -> Result<SummarizerAnswer, SummarizeError> {
         let prompt = prompt::prompt(&prompt::Ask {
             previous: ask.previous.as_deref(),
-            pieces: &ask.pieces,
+            pieces: &ask.chunks,
             turns: &ask.turns,
             notes: &ask.notes,
             tokens_max: ask.tokens_max,
@@ -162,7 +164,7 @@ impl Summarizer for RemoteSummarizer {
         true
     }
 
-    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
+    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
         Box::pin(async move { self.answer(&ask).await })
     }
 }

@@ -57,7 +57,7 @@ async fn readyz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
     // Where it cannot be counted, the page shows what was counted before.
-    if let Err(error) = admin.engine.count_deliveries().await {
+    if let Err(error) = admin.engine.hooks.count_deliveries().await {
         warn!(%error, "hook deliveries could not be counted");
     }
     let mut page = String::new();

@@ -78,7 +78,7 @@ impl Keyring {
     pub(crate) fn new(keys: &[Key], default: &TenantId, engine: &Engine) -> Option<Self> {
         let revoked = Arc::new(CancellationToken::new());
         let caller = |tenant, role| {
-            let (tenant, revoked) = (engine.tenant(tenant)?, Arc::clone(&revoked));
+            let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
             Some(Caller {
                 tenant,
                 role,

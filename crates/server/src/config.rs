@@ -16,12 +16,13 @@ use memoird_core::config::{AsText, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_engine::{
-    CompactionConfig, ContextConfig, EngineConfig, HookConfig, HooksConfig, LongTermConfig,
-    TenantConfig, TenantLimits,
+    CompactionConfig, ContextConfig, EngineConfig, HookConfig, HooksConfig, TenantConfig,
+    TenantLimits,
 };
 use memoird_hooks::HookSpec;
 use memoird_hooks::git::GitConfig;
-use memoird_store::long_term::LongTermOptions;
+use memoird_memories::MemoriesConfig;
+use memoird_memories::files::FilesOptions;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
@@ -50,6 +51,8 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// What the engine does.
     pub(crate) engine: EngineConfig,
+    /// What outlives a session.
+    pub(crate) memories: MemoriesConfig,
     /// Where memories are kept, and how.
     pub(crate) long_term: LongTerm,
     /// Who may call.
@@ -68,7 +71,7 @@ pub(crate) struct LongTerm {
     /// The directory with a file for each tenant.
     pub(crate) dir: PathBuf,
     /// How these files are kept.
-    pub(crate) options: LongTermOptions,
+    pub(crate) options: FilesOptions,
 }
 
 /// How the daemon is reached.
@@ -203,8 +206,10 @@ fn check(file: File) -> Result<Config, String> {
             });
         }
     }
+    let memories = problems.within("long_term", |problems| memories(&file, problems));
     let long_term = long_term_files(&file, &mut problems);
     problems.or(Config {
+        memories,
         data_dir: file.data_dir,
         server: file.server,
         log: file.log,
@@ -253,7 +258,6 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
         compaction: problems.within("compaction", |problems| {
             compaction(file, environment, problems)
         }),
-        long_term: problems.within("long_term", |problems| long_term(file, problems)),
         hooks: HooksConfig {
             drain: file.server.shutdown_grace,
             hooks: hooks(&file.hooks, environment, problems),
@@ -293,15 +297,15 @@ fn compaction(
     }
 }
 
-fn long_term(file: &File, problems: &mut Problems) -> LongTermConfig {
+fn memories(file: &File, problems: &mut Problems) -> MemoriesConfig {
     let (keys, limits) = (&file.long_term.third, &file.long_term.second);
     // The embedder is taken at the start only, so nobody follows the file of its key.
     let embedder = keys.embedder.build(&ProcessEnvironment::default());
-    let config = LongTermConfig {
+    let config = MemoriesConfig {
         limits: limits.clone(),
         embedder: problems.take("embedder", embedder).flatten(),
-        dream: keys.dream.first.clone(),
-        dream_interval: keys.dream.second.interval,
+        consolidation: keys.dream.first.clone(),
+        consolidation_interval: keys.dream.second.interval,
         ..file.long_term.first.clone()
     };
     config.check(problems);
@@ -318,9 +322,9 @@ fn long_term_files(file: &File, problems: &mut Problems) -> LongTerm {
         true => file.data_dir.join(MEMORIES_DIR),
         false => keys.dir.clone(),
     };
-    let options = LongTermOptions {
+    let options = FilesOptions {
         files_open_max: keys.open_files,
-        ..LongTermOptions::default()
+        ..FilesOptions::default()
     };
     LongTerm { dir, options }
 }

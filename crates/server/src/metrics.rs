@@ -304,7 +304,11 @@ impl Collector for Sources {
                 .map(|tenant| ([label(tenant)], read(tenant)));
             family(encoder, kind, name, help, values)?;
         }
-        compactions::encode(encoder, &stats.tenants, self.engine.summarizer_state())?;
+        compactions::encode(
+            encoder,
+            &stats.tenants,
+            self.engine.compaction.summarizer_state(),
+        )?;
         let tenants = stats.tenants.iter().map(|tenant| &tenant.id);
         memories::encode(encoder, &self.memories, tenants)?;
         let counts = [
@@ -344,7 +348,10 @@ impl Collector for Sources {
 impl Sources {
     /// As they were counted for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (counts, names) = (self.engine.last_delivery_counts(), self.engine.hook_names());
+        let (counts, names) = (
+            self.engine.hooks.last_delivery_counts(),
+            self.engine.hooks.hook_names(),
+        );
         let states = [
             (
                 "hooks_pending",

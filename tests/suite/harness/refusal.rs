@@ -19,6 +19,7 @@ const PASSING: [&str; 15] = [
     "MEMORIES_FAILED",
     "EMBEDDER_FAILED",
     "NO_PLACE",
+    "RETRIES_EXHAUSTED",
     "STOPPING",
     "TOO_MANY_CALLS",
     "TOO_MANY_WATCHERS",

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use git2::{ObjectType, Oid};
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::Ended;
+use memoird_engine::SessionContent;
 
 use super::GitConfig;
 use super::error::GitError;
@@ -28,7 +28,7 @@ const ATTEMPTS_MAX: u32 = 8;
 
 /// A generation with the names of its files.
 struct Checkpoint<'a> {
-    ended: &'a Ended,
+    ended: &'a SessionContent,
     folders: [String; 4],
     stem: String,
     /// The content of its files, once it was needed.
@@ -43,7 +43,7 @@ struct Blobs {
 }
 
 impl<'a> Checkpoint<'a> {
-    fn new(ended: &'a Ended) -> Self {
+    fn new(ended: &'a SessionContent) -> Self {
         Self {
             ended,
             folders: names::folders(ended.ended_at),
@@ -67,7 +67,7 @@ impl<'a> Checkpoint<'a> {
 pub(super) fn deliver(
     config: &GitConfig,
     tenant: &TenantId,
-    batch: &[&Ended],
+    batch: &[&SessionContent],
     at: Timestamp,
     stop: &Stop,
 ) -> Result<(), GitError> {
@@ -171,7 +171,7 @@ impl Delivery<'_> {
             root.put(folders, checkpoint.lines(), blobs.lines);
         }
         let tree = trees.add(base, &root, &mut self.objects)?;
-        let new: Vec<&Ended> = missing
+        let new: Vec<&SessionContent> = missing
             .iter()
             .map(|&index| self.batch[index].ended)
             .collect();
@@ -237,7 +237,7 @@ impl Delivery<'_> {
     }
 }
 
-fn blobs(ended: &Ended, objects: &mut Objects) -> io::Result<Blobs> {
+fn blobs(ended: &SessionContent, objects: &mut Objects) -> io::Result<Blobs> {
     Ok(Blobs {
         markdown: objects.add(ObjectType::Blob, markdown::document(ended).as_bytes())?,
         lines: objects.add(ObjectType::Blob, jsonl::lines(ended).as_bytes())?,

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use memoird_core::compaction::Summary;
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
-use memoird_engine::Ended;
+use memoird_engine::SessionContent;
 use serde_json::Value;
 
 use super::message::turns;
@@ -14,7 +14,7 @@ use crate::payload::reason_name;
 use crate::time;
 
 /// The whole document.
-pub(super) fn document(ended: &Ended) -> String {
+pub(super) fn document(ended: &SessionContent) -> String {
     let mut text = String::new();
     front_matter(&mut text, ended);
     let _ = write!(text, "\n# {}\n", inline(ended.session.as_str()));
@@ -60,7 +60,7 @@ fn put_summary(text: &mut String, summary: &Summary) {
     quoted(text, &summary.text);
 }
 
-fn front_matter(text: &mut String, ended: &Ended) {
+fn front_matter(text: &mut String, ended: &SessionContent) {
     let mut put = |name: &str, value: String| {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{name}: {value}");

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use git2::Oid;
 use memoird_core::ids::SessionId;
 use memoird_core::time::Timestamp;
-use memoird_engine::Ended;
+use memoird_engine::SessionContent;
 
 use super::GitConfig;
 use crate::payload::reason_name;
@@ -24,7 +24,7 @@ pub(super) fn commit(
     config: &GitConfig,
     tree: Oid,
     parent: Option<Oid>,
-    new: &[&Ended],
+    new: &[&SessionContent],
     at: Timestamp,
 ) -> String {
     let who = format!("{} <{}>", config.author_name, config.author_email);
@@ -50,11 +50,11 @@ pub(super) fn turns(count: u64) -> String {
 }
 
 /// All turns of a generation, those that are not held as well.
-pub(super) fn turn_count(ended: &Ended) -> u64 {
+pub(super) fn turn_count(ended: &SessionContent) -> u64 {
     ended.turns.len() as u64 + ended.turns_omitted
 }
 
-fn text(new: &[&Ended]) -> String {
+fn text(new: &[&SessionContent]) -> String {
     if let [ended] = new {
         let (session, reason) = (shortened(&ended.session), reason_name(ended.reason));
         let count = turns(turn_count(ended));

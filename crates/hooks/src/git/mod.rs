@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::{Answers, Ended, Hook, HookCall, HookError};
+use memoird_engine::{Hook, HookCall, HookError, HookFuture, SessionContent};
 
 pub use config::GitConfig;
 pub use error::GitError;
@@ -53,24 +53,24 @@ impl GitHook {
 
     async fn deliver_all(&self, calls: Vec<HookCall>) -> Vec<Result<(), HookError>> {
         let at = calls.iter().map(|call| call.at).max().unwrap_or_default();
-        let mut batches: HashMap<&TenantId, Vec<Arc<Ended>>> = HashMap::new();
+        let mut batches: HashMap<&TenantId, Vec<Arc<SessionContent>>> = HashMap::new();
         for call in &calls {
-            let batch = batches.entry(&call.ended.tenant).or_default();
-            batch.push(Arc::clone(&call.ended));
+            let batch = batches.entry(&call.content.tenant).or_default();
+            batch.push(Arc::clone(&call.content));
         }
         let mut results = HashMap::new();
         for (tenant, batch) in batches {
             let result = self.deliver_batch(tenant.clone(), batch, at).await;
             results.insert(tenant, result);
         }
-        let answer = |call: &HookCall| results.get(&call.ended.tenant).cloned();
+        let answer = |call: &HookCall| results.get(&call.content.tenant).cloned();
         calls.iter().filter_map(answer).collect()
     }
 
     async fn deliver_batch(
         &self,
         tenant: TenantId,
-        batch: Vec<Arc<Ended>>,
+        batch: Vec<Arc<SessionContent>>,
         at: Timestamp,
     ) -> Result<(), HookError> {
         let guard = self.busy_of(&tenant).lock_owned().await;
@@ -81,7 +81,7 @@ impl GitHook {
             // The repository is free again when this thread is done with it, not when
             // somebody stops waiting for the thread.
             let _guard = guard;
-            let batch: Vec<&Ended> = batch.iter().map(|ended| &**ended).collect();
+            let batch: Vec<&SessionContent> = batch.iter().map(|ended| &**ended).collect();
             deliver::deliver(&config, &tenant, &batch, at, &stopped)
         });
         match work.await {
@@ -107,7 +107,7 @@ impl Hook for GitHook {
         self.config.batch_wait
     }
 
-    fn deliver(&self, calls: Vec<HookCall>) -> Answers<'_> {
+    fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
         Box::pin(self.deliver_all(calls))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use memoird_core::time::Timestamp;
-use memoird_engine::{Again, HookError};
+use memoird_engine::{HookError, Retry};
 use memoird_http::{excerpt, retry_after, status_text};
 use reqwest::{Response, StatusCode};
 
@@ -22,17 +22,17 @@ pub(super) async fn judge(answer: Response, at: Timestamp) -> Result<(), HookErr
         return Ok(());
     }
     let now = UNIX_EPOCH + Duration::new(at.seconds().unsigned_abs(), at.nanos());
-    let again = match (may_pass(status), retry_after(answer.headers(), Some(now))) {
-        (false, _) => Again::Never,
-        (true, None) => Again::Later,
-        (true, Some(pause)) => Again::After(pause),
+    let retry = match (may_pass(status), retry_after(answer.headers(), Some(now))) {
+        (false, _) => Retry::Never,
+        (true, None) => Retry::Later,
+        (true, Some(pause)) => Retry::After(pause),
     };
     let excerpt = line(&excerpt(answer, EXCERPT_BYTES_MAX).await, EXCERPT_CHARS_MAX);
     let problem = match excerpt.is_empty() {
         true => status_text(status),
         false => format!("{}: {excerpt}", status_text(status)),
     };
-    Err(HookError { problem, again })
+    Err(HookError { problem, retry })
 }
 
 /// Statuses that say that another try may be answered otherwise.

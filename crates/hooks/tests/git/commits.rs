@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memoird_core::change::EndReason;
 use memoird_core::ids::{SessionId, TenantId};
-use memoird_engine::{Ended, Hook};
+use memoird_engine::{Hook, SessionContent};
 
 use crate::kit::*;
 
@@ -56,7 +56,7 @@ async fn each_tenant_has_a_repository_of_its_own() {
     let house = House::new();
     let of = |tenant: &str| {
         let tenant = TenantId::parse(tenant).unwrap();
-        Arc::new(Ended {
+        Arc::new(SessionContent {
             tenant,
             ..session(1)
         })
@@ -73,7 +73,7 @@ async fn each_tenant_has_a_repository_of_its_own() {
     std::fs::remove_dir_all(house.bare()).unwrap();
     std::fs::write(house.bare(), "in the way").unwrap();
     let again = |tenant: &str| {
-        Arc::new(Ended {
+        Arc::new(SessionContent {
             tenant: TenantId::parse(tenant).unwrap(),
             ..session(2)
         })
@@ -98,10 +98,10 @@ async fn any_characters_make_files_that_stay_apart() {
         &format!("{long}1"),
         &format!("{long}2"),
     ];
-    let batch: Vec<Arc<Ended>> = (0..)
+    let batch: Vec<Arc<SessionContent>> = (0..)
         .zip(ids)
         .map(|(number, id)| {
-            Arc::new(Ended {
+            Arc::new(SessionContent {
                 session: SessionId::parse(id).unwrap(),
                 ..session(number)
             })
@@ -129,14 +129,14 @@ async fn messages_tell_what_ended() {
     let expected = "Checkpoint telegram:0: ended after 2 turns\n\n\
                     Started 2026-11-22 10:00:00 UTC, took 1m 30s.";
     assert_eq!(message.trim(), expected);
-    let batch: Vec<Arc<Ended>> = (1..61)
+    let batch: Vec<Arc<SessionContent>> = (1..61)
         .map(|number| {
             let reason = if number % 5 == 0 {
                 EndReason::Evicted
             } else {
                 EndReason::Expired
             };
-            Arc::new(Ended {
+            Arc::new(SessionContent {
                 reason,
                 ..session(number)
             })
@@ -163,7 +163,7 @@ async fn messages_tell_what_ended() {
     );
     assert_eq!(times.trim(), expected);
     let nasty = format!("a\u{1b}[31m\nSigned-off-by: {}", "y".repeat(150));
-    let nasty = Ended {
+    let nasty = SessionContent {
         session: SessionId::parse(&nasty).unwrap(),
         ..session(99)
     };
@@ -181,7 +181,7 @@ async fn sessions_lie_in_the_folder_of_the_day_they_ended() {
     let house = House::new();
     let days = [0, 1, 2, 40, 400].map(|days| {
         let ended_at = at(NOON + days * 86_400);
-        Arc::new(Ended {
+        Arc::new(SessionContent {
             ended_at,
             ..session(u64::try_from(days).unwrap())
         })

@@ -9,7 +9,7 @@ use memoird_core::ids::{DeliveryId, Generation, HookName, SessionId, Subject, Te
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{Part, PartKind, Role, Turn};
-use memoird_engine::{Ended, Hook, HookCall, HookError};
+use memoird_engine::{Hook, HookCall, HookError, SessionContent};
 use memoird_hooks::git::{GitConfig, GitHook};
 
 /// 2026-11-22 10:00:00 UTC.
@@ -50,13 +50,16 @@ impl House {
         GitHook::new(self.config.clone())
     }
 
-    pub(crate) async fn deliver(&self, ended: &[Arc<Ended>]) -> Result<(), HookError> {
+    pub(crate) async fn deliver(&self, ended: &[Arc<SessionContent>]) -> Result<(), HookError> {
         deliver(&self.hook, ended).await
     }
 }
 
 /// Delivers as one batch; all of it must have the same answer.
-pub(crate) async fn deliver(hook: &GitHook, ended: &[Arc<Ended>]) -> Result<(), HookError> {
+pub(crate) async fn deliver(
+    hook: &GitHook,
+    ended: &[Arc<SessionContent>],
+) -> Result<(), HookError> {
     let mut answers = hook.deliver(ended.iter().map(call).collect()).await;
     assert_eq!(answers.len(), ended.len());
     answers.dedup();
@@ -64,7 +67,7 @@ pub(crate) async fn deliver(hook: &GitHook, ended: &[Arc<Ended>]) -> Result<(), 
     answers.remove(0)
 }
 
-pub(crate) fn call(ended: &Arc<Ended>) -> HookCall {
+pub(crate) fn call(ended: &Arc<SessionContent>) -> HookCall {
     let hook = HookName::parse("checkpoint").expect("a name");
     HookCall {
         delivery: DeliveryId {
@@ -82,13 +85,13 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 }
 
 /// The tenant `acme` and so many sessions of it, numbered from `first`.
-pub(crate) fn sessions(first: u64, count: u64) -> Vec<Arc<Ended>> {
+pub(crate) fn sessions(first: u64, count: u64) -> Vec<Arc<SessionContent>> {
     (first..first + count)
         .map(|number| Arc::new(session(number)))
         .collect()
 }
 
-pub(crate) fn session(number: u64) -> Ended {
+pub(crate) fn session(number: u64) -> SessionContent {
     let seconds = NOON + i64::try_from(number).expect("a small number");
     let say = |role, text: &str| Turn {
         timestamp: Some(at(seconds)),
@@ -101,7 +104,7 @@ pub(crate) fn session(number: u64) -> Ended {
         ),
         say(Role::Assistant, "Good day."),
     ];
-    Ended {
+    SessionContent {
         tenant: TenantId::parse("acme").expect("a tenant"),
         session: SessionId::parse(&format!("telegram:{number}")).expect("a session"),
         generation: Generation::new(seconds * 1_000, u128::from(number)),
@@ -178,7 +181,7 @@ pub(crate) fn files(repository: &Path) -> Vec<String> {
 /// Each of these sessions is there with both its files, was added by one commit only, and
 /// the repository is clean.
 #[track_caller]
-pub(crate) fn exactly_once(repository: &Path, ended: &[Arc<Ended>]) {
+pub(crate) fn exactly_once(repository: &Path, ended: &[Arc<SessionContent>]) {
     is_clean(repository);
     let log = git(
         repository,

@@ -9,7 +9,7 @@ use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::state::State;
 use memoird_core::turn::{MediaSource, PartKind, Role, Turn};
-use memoird_engine::Ended;
+use memoird_engine::SessionContent;
 use memoird_hooks::git::{Checkpoints, GitError};
 
 use crate::kit::*;
@@ -23,7 +23,7 @@ fn id(text: &str) -> SessionId {
 }
 
 /// A session with every kind of part, and texts that try to break out.
-fn rich() -> Ended {
+fn rich() -> SessionContent {
     let call = |id: &str, input: &str| {
         let (id, name) = (id.to_owned(), "look_up".to_owned());
         part(PartKind::ToolUse {
@@ -81,7 +81,7 @@ fn rich() -> Ended {
         Turn::new(Role::Tool, results),
         Turn::new(Role::Assistant, vec![text("")]),
     ];
-    Ended {
+    SessionContent {
         session: id("a \"b\"\n: [c]\u{7f}"),
         reason: EndReason::Expired,
         turns: (3..).zip(turns).collect(),
@@ -232,7 +232,7 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
         notes: Notes::default(),
         text: "[memoird: a summary]\n\n## Decisions\nBonn it is\r\u{1b}[31m\n---\n".into(),
     };
-    let ended = Arc::new(Ended {
+    let ended = Arc::new(SessionContent {
         summary: Some(Arc::new(summary)),
         ..rich()
     });
@@ -273,12 +273,12 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
 #[tokio::test]
 async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
     let house = House::new();
-    let days: Vec<Arc<Ended>> = (0..30)
+    let days: Vec<Arc<SessionContent>> = (0..30)
         .map(|number| {
             let later = at(NOON + i64::try_from(number).unwrap() * 86_400);
             let generation = Generation::new(later.as_ms(), 1);
             let session = id(&format!("chat:{}", number % 3));
-            Arc::new(Ended {
+            Arc::new(SessionContent {
                 generation,
                 session,
                 ended_at: later,
@@ -328,7 +328,7 @@ async fn ids_that_are_cut_to_the_same_name_are_told_apart() {
     let house = House::new();
     let long = |last: &str| id(&format!("{}{last}", "x".repeat(200)));
     let [one, two] = [(1, "1"), (2, "2")].map(|(number, last)| {
-        Arc::new(Ended {
+        Arc::new(SessionContent {
             session: long(last),
             ..session(number)
         })

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
-use memoird_engine::Ended;
+use memoird_engine::SessionContent;
 use memoird_hooks::git::Checkpoints;
 
 use crate::kit::*;
@@ -29,7 +29,7 @@ impl Desk {
         Self { house, dir }
     }
 
-    async fn deliver(&self, batch: &[Arc<Ended>]) {
+    async fn deliver(&self, batch: &[Arc<SessionContent>]) {
         self.house.deliver(batch).await.unwrap();
     }
 
@@ -41,7 +41,7 @@ impl Desk {
         self.git(&["status", "--porcelain"])
     }
 
-    fn file(&self, ended: &Ended) -> PathBuf {
+    fn file(&self, ended: &SessionContent) -> PathBuf {
         let name = ended.session.as_str().replace(':', "%3A");
         self.dir.join(format!(
             "sessions/2026/11/22/{name}-{}.md",

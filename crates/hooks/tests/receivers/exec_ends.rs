@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memoird_engine::{Again, Hook};
+use memoird_engine::{Hook, Retry};
 use tempfile::tempdir;
 use tokio::task::JoinSet;
 
@@ -82,7 +82,7 @@ async fn a_program_that_floods_its_outputs_costs_no_memory() {
         .await
         .unwrap_err();
     let grown = peak_kib() - before;
-    assert_eq!(error.again, Again::Later);
+    assert_eq!(error.again, Retry::Later);
     assert!(
         error
             .problem

@@ -12,7 +12,7 @@ use memoird_core::ids::{DeliveryId, Generation, HookName, SessionId, Subject, Te
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_engine::{Ended, Hook, HookCall, HookError};
+use memoird_engine::{Hook, HookCall, HookError, SessionContent};
 use tokio::time::{sleep, timeout};
 
 /// Longer than any test takes on a machine that is busy.
@@ -25,7 +25,7 @@ pub(crate) const AT_SECONDS: i64 = 1_700_000_123;
 pub(crate) fn call_of(turns: Vec<Turn>) -> HookCall {
     let generation = Generation::new(1_700_000_000_000, 7);
     let hook = HookName::parse("receiver").expect("a good one");
-    let ended = Ended {
+    let ended = SessionContent {
         tenant: TenantId::parse("acme").expect("a good one"),
         session: SessionId::parse("telegram:4711").expect("a good one"),
         generation,

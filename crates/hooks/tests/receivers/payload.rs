@@ -18,8 +18,8 @@ fn parsed(call: &HookCall) -> Value {
     serde_json::from_str(&payload(call)).expect("JSON")
 }
 
-fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::Ended)) -> HookCall {
-    let mut ended = (*call.ended).clone();
+fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::SessionContent)) -> HookCall {
+    let mut ended = (*call.content).clone();
     change(&mut ended);
     HookCall {
         ended: Arc::new(ended),

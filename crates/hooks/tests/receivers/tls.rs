@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use memoird_engine::{Again, HookError};
+use memoird_engine::{HookError, Retry};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -58,7 +58,7 @@ async fn delivered() -> Result<(), HookError> {
 #[tokio::test]
 async fn a_service_that_the_system_does_not_trust_gets_nothing() {
     let error = delivered().await.unwrap_err();
-    assert_eq!(error.again, Again::Later);
+    assert_eq!(error.again, Retry::Later);
     assert!(
         error.problem.contains("invalid peer certificate"),
         "{error}"

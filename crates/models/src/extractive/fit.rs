@@ -1,7 +1,7 @@
 //! What fits into a summary's tokens.
 
 use memoird_core::compaction::Body;
-use memoird_engine::SummaryAsk;
+use memoird_engine::SummaryRequest;
 use memoird_formats::tokens::{Estimate, Tokenizer};
 
 use super::material::{LATELY, Material, Sentence};
@@ -17,12 +17,12 @@ const FIXED_PERCENT_MAX: usize = 40;
 /// The tokens of a summary.
 pub(super) struct Room<'a> {
     counter: &'a Estimate,
-    ask: &'a SummaryAsk,
+    ask: &'a SummaryRequest,
     tokens_max: usize,
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn new(counter: &'a Estimate, ask: &'a SummaryAsk) -> Self {
+    pub(super) fn new(counter: &'a Estimate, ask: &'a SummaryRequest) -> Self {
         let tokens_max = usize::try_from(ask.tokens_max).unwrap_or(usize::MAX / 256);
         Self {
             counter,

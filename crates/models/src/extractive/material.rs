@@ -7,7 +7,7 @@ use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::{Kind, identifiers};
 use memoird_core::compaction::transcript::{TranscriptTurn, sentences};
 use memoird_core::turn::Role;
-use memoird_engine::SummaryAsk;
+use memoird_engine::SummaryRequest;
 
 /// How many times as old as it is a name counts, and a time of day: they are many, and mean
 /// little without what they were said of.
@@ -66,13 +66,13 @@ pub(super) struct Found {
 const WHO: [&str; 2] = ["user: ", "assistant: "];
 
 impl Material {
-    pub(super) fn of(ask: &SummaryAsk) -> Self {
+    pub(super) fn of(ask: &SummaryRequest) -> Self {
         let mut gather = Gather::default();
         let previous = ask.previous.as_deref();
         for body in previous
             .map(|summary| &summary.body)
             .into_iter()
-            .chain(&ask.pieces)
+            .chain(&ask.chunks)
         {
             gather.body(body);
         }

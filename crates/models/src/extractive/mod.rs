@@ -1,4 +1,4 @@
-//! Summaries in this process, without a model: what was said, to the letter, and less of it.
+//! SummarizerFuture in this process, without a model: what was said, to the letter, and less of it.
 
 mod fit;
 mod material;
@@ -9,7 +9,7 @@ mod tests;
 use std::sync::Arc;
 
 use memoird_core::compaction::Body;
-use memoird_engine::{Answer, Summaries, Summarizer, SummaryAsk};
+use memoird_engine::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest};
 use memoird_formats::model::Provider;
 use memoird_formats::tokens::Estimate;
 
@@ -66,7 +66,7 @@ impl Default for ExtractiveSummarizer {
 impl ExtractiveSummarizer {
     /// The summary. CPU-heavy: some milliseconds for 200 KB of turns. Written with the notes
     /// of the ask it has at most so many tokens as asked for, unless the notes alone have more.
-    pub fn body(&self, ask: &SummaryAsk) -> Body {
+    pub fn body(&self, ask: &SummaryRequest) -> Body {
         let material = Material::of(ask);
         let room = Room::new(&self.counter, ask);
         let mut body = room.fixed(&material);
@@ -118,7 +118,7 @@ impl Summarizer for ExtractiveSummarizer {
         false
     }
 
-    fn summarize(&self, ask: Arc<SummaryAsk>) -> Summaries<'_> {
-        Box::pin(async move { Ok(Answer::Body(self.body(&ask))) })
+    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
+        Box::pin(async move { Ok(SummarizerAnswer::Body(self.body(&ask))) })
     }
 }

@@ -1,7 +1,7 @@
 //! Summaries by Anthropic's Messages API.
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{Answer, Stop, SummaryAsk};
+use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
 use super::{AnthropicSummarizerConfig, Protocol};
@@ -24,7 +24,7 @@ impl Messages {
 }
 
 impl Protocol for Messages {
-    fn body(&self, ask: &SummaryAsk, prompt: &str) -> Value {
+    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
         json!({
             "model": self.model,
             "max_tokens": super::reply_tokens(ask.tokens_max),
@@ -33,20 +33,20 @@ impl Protocol for Messages {
         })
     }
 
-    fn read(&self, body: &[u8]) -> Result<Answer, Fault> {
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
         let answer = super::object(body, API)?;
         if !answer["content"].is_array() {
             return Err(super::unexpected("has no list named content", API));
         }
         // For a reason that is not known yet, the text decides.
-        let stop = match answer["stop_reason"].as_str() {
-            Some("max_tokens" | "model_context_window_exceeded") => Stop::CutOff,
-            Some("refusal") => Stop::Refused,
-            _ => Stop::Complete,
+        let end = match answer["stop_reason"].as_str() {
+            Some("max_tokens" | "model_context_window_exceeded") => TextEnd::CutOff,
+            Some("refusal") => TextEnd::Refused,
+            _ => TextEnd::Complete,
         };
-        Ok(Answer::Text {
+        Ok(SummarizerAnswer::Text {
             text: super::texts(&answer["content"]),
-            stop,
+            end,
         })
     }
 }

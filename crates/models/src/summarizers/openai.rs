@@ -2,7 +2,7 @@
 //! and most gateways.
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{Answer, Stop, SummaryAsk};
+use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
 use reqwest::Url;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ impl ChatCompletions {
 }
 
 impl Protocol for ChatCompletions {
-    fn body(&self, ask: &SummaryAsk, prompt: &str) -> Value {
+    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
         let tokens = super::reply_tokens(ask.tokens_max);
         let mut body = json!({
             "model": self.model,
@@ -51,7 +51,7 @@ impl Protocol for ChatCompletions {
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<Answer, Fault> {
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
         let answer = super::object(body, API)?;
         let choice = &answer["choices"][0];
         let message = &choice["message"];
@@ -60,17 +60,17 @@ impl Protocol for ChatCompletions {
         }
         let refusal = message["refusal"].as_str().unwrap_or_default();
         // For a reason that is not known yet, or none, the text decides.
-        let stop = match choice["finish_reason"].as_str() {
-            _ if !refusal.is_empty() => Stop::Refused,
-            Some("content_filter") => Stop::Refused,
-            Some("length") => Stop::CutOff,
-            _ => Stop::Complete,
+        let end = match choice["finish_reason"].as_str() {
+            _ if !refusal.is_empty() => TextEnd::Refused,
+            Some("content_filter") => TextEnd::Refused,
+            Some("length") => TextEnd::CutOff,
+            _ => TextEnd::Complete,
         };
         let text = match &message["content"] {
             Value::Null => refusal.to_owned(),
             content => without_thoughts(super::texts(content)),
         };
-        Ok(Answer::Text { text, stop })
+        Ok(SummarizerAnswer::Text { text, end })
     }
 }
 

@@ -23,7 +23,7 @@ use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Body, Summary, prompt};
 use memoird_core::turn::Role;
-use memoird_engine::{Answer, Stop, SummaryAsk};
+use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
 use super::Protocol;
@@ -36,14 +36,14 @@ pub(super) struct Webhook;
 const VERSION: u32 = 1;
 
 impl Protocol for Webhook {
-    fn body(&self, ask: &SummaryAsk, prompt: &str) -> Value {
+    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
         json!({
             "version": VERSION,
             "tenant": ask.tenant.as_str(),
             "session_id": ask.session.as_str(),
             "generation": ask.generation.to_string(),
             "previous": ask.previous.as_deref().map(previous),
-            "pieces": ask.pieces.iter().map(fields).collect::<Vec<_>>(),
+            "pieces": ask.chunks.iter().map(fields).collect::<Vec<_>>(),
             "turns": ask.turns.iter().map(turn).collect::<Vec<_>>(),
             "notes": notes(&ask.notes),
             "tokens_max": ask.tokens_max,
@@ -53,13 +53,13 @@ impl Protocol for Webhook {
     }
 
     /// The text of the answer: it is parsed and checked like that of a model.
-    fn read(&self, body: &[u8]) -> Result<Answer, Fault> {
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
         let text = str::from_utf8(body).map_err(|_| Fault::Strange {
             problem: "the answer is no text; it takes JSON".to_owned(),
         })?;
-        Ok(Answer::Text {
+        Ok(SummarizerAnswer::Text {
             text: text.to_owned(),
-            stop: Stop::Complete,
+            end: TextEnd::Complete,
         })
     }
 }

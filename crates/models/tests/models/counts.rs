@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::turn::MessageFormat;
-use memoird_engine::{CountAsk, CountError, TokenCounter};
+use memoird_engine::{CountError, CountRequest, TokenCounter};
 use memoird_models::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig, RemoteCounter};
 use serde_json::json;
 
@@ -19,8 +19,8 @@ const CHATTY: &str = r#"{"error":{"message":"my_password_is_swordfish by sk-hunt
 
 type Outcome = Result<u64, CountError>;
 
-fn ask() -> CountAsk {
-    CountAsk {
+fn ask() -> CountRequest {
+    CountRequest {
         system: "Be \"kind\".".to_owned(),
         tools_json: TOOLS.to_owned(),
         messages_json: MESSAGES.to_owned(),
@@ -59,7 +59,7 @@ fn all(service: &Service) -> [(Arc<dyn TokenCounter>, &'static str); 3] {
 
 async fn exchange<T>(
     counter: &Arc<dyn TokenCounter>,
-    ask: CountAsk,
+    ask: CountRequest,
     service: impl Future<Output = T>,
 ) -> (Outcome, T) {
     while_ticking(counter.count(ask), service).await
@@ -121,9 +121,9 @@ async fn a_request_is_counted_as_its_provider_takes_it() {
 async fn what_is_not_there_is_not_sent_and_what_is_no_json_neither() {
     let service = Service::bind().await;
     for (counter, said) in all(&service) {
-        let bare = CountAsk {
+        let bare = CountRequest {
             messages_json: MESSAGES.to_owned(),
-            ..CountAsk::default()
+            ..CountRequest::default()
         };
         let (outcome, got) = exchange(&counter, bare, service.answer("200 OK", "", said)).await;
         assert_eq!(outcome, Ok(42));
@@ -133,7 +133,7 @@ async fn what_is_not_there_is_not_sent_and_what_is_no_json_neither() {
             "{}",
             got.body
         );
-        let half = CountAsk {
+        let half = CountRequest {
             messages_json: "[{swordfish".to_owned(),
             ..ask()
         };

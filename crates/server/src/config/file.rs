@@ -10,8 +10,11 @@ use memoird_core::limits::Limits;
 use memoird_core::window::WindowSettings;
 use memoird_engine::{CompactionConfig, HooksConfig, JournalConfig, SessionConfig};
 use memoird_hooks::HookSpec;
+use memoird_memories::MemoriesConfig;
+use memoird_memories::files::FilesOptions;
+use memoird_memories::rules::MemoryLimits;
+use memoird_memories::rules::consolidation::ConsolidationSettings;
 use memoird_models::{EmbedderSpec, SummarizerSpec};
-use memoird_memories::{FilesOptions, MemoriesConfig, MemoryLimits};
 use serde::{Deserialize, Serialize};
 
 use super::models::ModelsSection;
@@ -37,7 +40,7 @@ pub(super) struct File {
     pub(super) journal: JournalConfig,
     pub(super) context: Flat<WindowSettings, ModelsSection>,
     pub(super) compaction: Flat<CompactionPolicy, CompactionConfig, SummarizerKey>,
-    pub(super) long_term: Flat<LongTermConfig, MemoryLimits, MemoryKeys>,
+    pub(super) long_term: Flat<MemoriesConfig, MemoryLimits, MemoryKeys>,
     pub(super) limits: Flat<Limits, HooksConfig>,
     pub(super) hooks: Vec<HookSpec>,
     pub(super) tenants: Vec<TenantSpec>,
@@ -66,7 +69,7 @@ pub(super) struct MemoryKeys {
     pub(super) dir: PathBuf,
     pub(super) open_files: usize,
     pub(super) embedder: EmbedderSpec,
-    pub(super) dream: Flat<DreamSettings, DreamInterval>,
+    pub(super) dream: Flat<ConsolidationSettings, DreamInterval>,
 }
 
 /// How often memories are consolidated, in `long_term.dream`.
@@ -142,7 +145,7 @@ impl Default for MemoryKeys {
     fn default() -> Self {
         Self {
             dir: AUTO.into(),
-            open_files: LongTermOptions::default().files_open_max,
+            open_files: FilesOptions::default().files_open_max,
             embedder: EmbedderSpec::default(),
             dream: Flat::default(),
         }
@@ -152,7 +155,7 @@ impl Default for MemoryKeys {
 impl Default for DreamInterval {
     fn default() -> Self {
         Self {
-            interval: LongTermConfig::default().dream_interval,
+            interval: MemoriesConfig::default().consolidation_interval,
         }
     }
 }

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use memoird_core::budget::BudgetOverride;
 use memoird_core::config::{Environment, Flat, Problem, Problems};
-use memoird_core::model::{
-    BudgetOverride, DEFAULT_MODEL, ModelProfile, Provider, TokenizerKind, catalogue,
-};
-use memoird_core::tokens::{Tokenizer, built_in};
 use memoird_engine::ContextModel;
+use memoird_formats::model::{DEFAULT_MODEL, ModelProfile, Provider, TokenizerKind, catalogue};
+use memoird_formats::tokens::{Tokenizer, built_in};
 use memoird_models::{CounterSpec, open_tokenizer};
 use serde::{Deserialize, Serialize};
 

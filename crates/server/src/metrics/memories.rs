@@ -7,7 +7,7 @@ use memoird_memories::{Memories, MemorySnapshot};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::{family, label};
+use super::family;
 
 /// A counter by tenant: its name, what it says, and its values, each with a name of its own
 /// under the label.
@@ -91,11 +91,12 @@ pub(super) fn encode<'a>(
             values.map(move |(value, read)| (tenant, *value, read(counts)))
         });
         if counter.label.is_empty() {
-            let values = values.map(|(tenant, _, count)| ([label(tenant)], count));
+            let values = values.map(|(tenant, _, count)| ([("tenant", tenant.as_str())], count));
             family(encoder, kind, name, help, values)?;
         } else {
-            let values = values
-                .map(|(tenant, value, count)| ([label(tenant), (counter.label, value)], count));
+            let values = values.map(|(tenant, value, count)| {
+                ([("tenant", tenant.as_str()), (counter.label, value)], count)
+            });
             family(encoder, kind, name, help, values)?;
         }
     }

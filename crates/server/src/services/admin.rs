@@ -44,7 +44,7 @@ impl AdminApi {
     fn tenant(&self, named: &str) -> Result<Option<TenantId>, Status> {
         let filter = from::tenant_filter(named)?;
         match &filter {
-            Some(id) if self.engine.tenant(id).is_none() => Err(status::tenant_not_found()),
+            Some(id) if self.engine.tenants.get(id).is_none() => Err(status::tenant_not_found()),
             _ => Ok(filter),
         }
     }
@@ -61,7 +61,7 @@ impl AdminService for AdminApi {
         stats
             .tenants
             .retain(|tenant| filter.as_ref().is_none_or(|id| *id == tenant.id));
-        let counts = self.engine.count_deliveries().await;
+        let counts = self.engine.hooks.count_deliveries().await;
         let counts = counts.map_err(|error| status::engine(&error))?;
         let is_wanted =
             |count: &&DeliveryCount| filter.as_ref().is_none_or(|id| *id == count.tenant);
@@ -83,7 +83,7 @@ impl AdminService for AdminApi {
         request: Request<v1::SweepNowRequest>,
     ) -> Answer<v1::SweepNowResponse> {
         let filter = self.tenant(&request.into_inner().tenant)?;
-        let ended = self.engine.sweep(filter.as_ref()).await;
+        let ended = self.engine.sessions.sweep(filter.as_ref()).await;
         answer(ended, |ended| to::swept(&ended))
     }
 
@@ -104,7 +104,7 @@ impl AdminService for AdminApi {
         let request = request.into_inner();
         let tenant = self.tenant(&request.tenant)?;
         let (filter, after, size) = from::deliveries(&request, tenant)?;
-        let listed = self.engine.deliveries(filter, after, size).await;
+        let listed = self.engine.hooks.deliveries(filter, after, size).await;
         answer(listed, |listed| to::deliveries(&listed, size))
     }
 
@@ -113,7 +113,7 @@ impl AdminService for AdminApi {
         request: Request<v1::RetryHookDeliveryRequest>,
     ) -> Answer<v1::RetryHookDeliveryResponse> {
         let id = from::delivery_id(&request.into_inner().id)?;
-        let retried = self.engine.retry_delivery(id).await;
+        let retried = self.engine.hooks.retry_delivery(id).await;
         answer(retried, |view| v1::RetryHookDeliveryResponse {
             delivery: Some(to::delivery(&view)),
         })
@@ -124,7 +124,7 @@ impl AdminService for AdminApi {
         request: Request<v1::DropHookDeliveryRequest>,
     ) -> Answer<v1::DropHookDeliveryResponse> {
         let id = from::delivery_id(&request.into_inner().id)?;
-        let dropped = self.engine.drop_delivery(id).await;
+        let dropped = self.engine.hooks.drop_delivery(id).await;
         answer(dropped, |_| v1::DropHookDeliveryResponse {})
     }
 

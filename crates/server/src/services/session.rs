@@ -37,7 +37,11 @@ impl SessionService for SessionApi {
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let command = from::append(request, &caller.tenant.policy().limits)?;
-        let outcome = self.engine.append(&caller.tenant, &session, command).await;
+        let outcome = self
+            .engine
+            .commands
+            .append(&caller.tenant, &session, command)
+            .await;
         answer(outcome, |outcome| to::appended(session_id, &outcome))
     }
 
@@ -60,6 +64,7 @@ impl SessionService for SessionApi {
         }
         let window = self
             .engine
+            .commands
             .context(&caller.tenant, &session, asked.request)
             .await;
         let window = window.map_err(|error| status::engine(&error))?;
@@ -74,7 +79,11 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
-        let page = self.engine.history(&caller.tenant, &session, query).await;
+        let page = self
+            .engine
+            .commands
+            .history(&caller.tenant, &session, query)
+            .await;
         answer(page, to::history)
     }
 
@@ -84,7 +93,11 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::GetSessionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let detail = self.engine.session_detail(&caller.tenant, &session).await;
+        let detail = self
+            .engine
+            .compaction
+            .session_detail(&caller.tenant, &session)
+            .await;
         answer(detail, compaction::detail)
     }
 
@@ -95,7 +108,11 @@ impl SessionService for SessionApi {
         let (caller, request) = split(request)?;
         let (size, after) = from::page(&request)?;
         let after = after.as_ref().map(|(session, time)| (session, *time));
-        let page = self.engine.sessions(&caller.tenant, after, size).await;
+        let page = self
+            .engine
+            .commands
+            .sessions(&caller.tenant, after, size)
+            .await;
         Ok(Response::new(to::sessions(&page)))
     }
 
@@ -108,6 +125,7 @@ impl SessionService for SessionApi {
         let (patch, version) = (&request.merge_patch_json, request.expected_version);
         let state = self
             .engine
+            .commands
             .patch_state(&caller.tenant, &session, patch, version)
             .await;
         answer(state, |state| to::state(&state))
@@ -121,6 +139,7 @@ impl SessionService for SessionApi {
         let session = from::session_id(&request.session_id)?;
         let reset = self
             .engine
+            .commands
             .reset_session(&caller.tenant, &session, request.run_hooks)
             .await;
         answer(reset, |(view, ended)| v1::ResetSessionResponse {
@@ -135,7 +154,11 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::EndSessionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let view = self.engine.end_session(&caller.tenant, &session).await;
+        let view = self
+            .engine
+            .commands
+            .end_session(&caller.tenant, &session)
+            .await;
         answer(view, |view| v1::EndSessionResponse {
             session: Some(to::session_info(&view)),
         })
@@ -150,6 +173,7 @@ impl SessionService for SessionApi {
         let keep = compaction::keep_exchanges(request.keep_exchanges)?;
         let outcome = self
             .engine
+            .compaction
             .compact_session(&caller.tenant, &session, keep)
             .await;
         answer(outcome, |outcome| compaction::compacted(&outcome))
@@ -161,7 +185,11 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::UndoCompactionResponse> {
         let (caller, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let undone = self.engine.undo_compaction(&caller.tenant, &session).await;
+        let undone = self
+            .engine
+            .compaction
+            .undo_compaction(&caller.tenant, &session)
+            .await;
         answer(undone, |(view, restored_turns)| {
             v1::UndoCompactionResponse {
                 session: Some(to::session_info(&view)),

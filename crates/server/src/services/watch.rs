@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
-use memoird_engine::{Engine, Watched, Watcher};
+use memoird_engine::{Engine, WatchScope, Watcher};
 use memoird_proto::v1;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -75,12 +75,12 @@ impl Watching {
     ) -> Result<EventStream, Status> {
         let watched = match request.all_tenants {
             true if caller.role != Role::Admin => return Err(status::role_required()),
-            true => Watched::All,
-            false => Watched::Tenant(Arc::clone(&caller.tenant)),
+            true => WatchScope::All,
+            false => WatchScope::Tenant(Arc::clone(&caller.tenant)),
         };
         let place = self.take_place(&caller.tenant.id)?;
         let after = Some(request.after_event_id).filter(|id| *id > 0);
-        let watcher = self.engine.watch(watched, after);
+        let watcher = self.engine.events.watch(watched, after);
         let (sender, events) = mpsc::channel(BUFFERED_MAX);
         let farewell = Arc::default();
         let told = Arc::clone(&farewell);

@@ -58,7 +58,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
         }
         (true, false) => {
             let format = format(request.format)?;
-            formats::parse(format, &request.messages_json).map_err(refused)?
+            messages::parse(format, &request.messages_json).map_err(refused)?
         }
         (_, true) => turns(request.turns, limits).map_err(refused)?,
     };

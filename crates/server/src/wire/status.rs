@@ -40,7 +40,8 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::CompactionFailed { .. } => (Unavailable, "COMPACTION_FAILED", None),
         EngineError::NoSummary { .. } => (FailedPrecondition, "NO_SUMMARY", None),
         EngineError::SessionReloaded => (Unavailable, "SESSION_RELOADED", Some(RETRY_SOON)),
-        EngineError::NoPlace => (ResourceExhausted, "NO_PLACE", Some(RETRY_SOON)),
+        EngineError::NoRoomForSession => (ResourceExhausted, "NO_PLACE", Some(RETRY_SOON)),
+        EngineError::RetriesExhausted => (Aborted, "RETRIES_EXHAUSTED", Some(RETRY_SOON)),
         EngineError::Stopping => (Unavailable, "STOPPING", Some(RETRY_LATER)),
     };
     let mut facts = HashMap::new();

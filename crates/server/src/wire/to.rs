@@ -7,8 +7,8 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, HistoryPage, Seen, SessionPage,
-    SessionView, StatsSnapshot, TenantSnapshot,
+    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, HistoryPage, SessionPage,
+    SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
 };
 use memoird_proto::{spliced, v1};
 use memoird_store::DeliveryCount;
@@ -190,14 +190,14 @@ pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
 }
 
 /// What a watcher is told.
-pub(crate) fn event(seen: Seen) -> v1::WatchEventsResponse {
+pub(crate) fn event(seen: WatchItem) -> v1::WatchEventsResponse {
     match seen {
-        Seen::Missed { tenant, count } => v1::WatchEventsResponse {
+        WatchItem::Missed { tenant, count } => v1::WatchEventsResponse {
             event: None,
             missed: count,
             missed_tenant: tenant.id.to_string(),
         },
-        Seen::Event { tenant, event } => {
+        WatchItem::Event { tenant, event } => {
             let (kind, reason, detail) = event_kind(&event);
             let event = v1::Event {
                 event_id: event.id,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{Answer, Stop, Summarizer};
+use memoird_engine::{Summarizer, SummarizerAnswer, TextEnd};
 use memoird_models::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, RemoteSummarizer, TokenLimit,
     WebhookSummarizerConfig,
@@ -18,8 +18,8 @@ use crate::service::{Request, Service};
 
 const GOOD: &str = r#"{"session_intent":"tea","narrative":"They want tea. Größe: 2 🦀"}"#;
 
-fn text(text: &str, stop: Stop) -> Outcome {
-    Ok(Answer::Text {
+fn text(text: &str, end: TextEnd) -> Outcome {
+    Ok(SummarizerAnswer::Text {
         text: text.to_owned(),
         stop,
     })
@@ -51,7 +51,7 @@ async fn asked(summarizer: Arc<dyn Summarizer>, service: &Service, wire: Wire) -
     let body = wire.saying(GOOD);
     let answer = service.answer("200 OK", "", &body);
     let (outcome, got) = exchange(&summarizer, answer).await;
-    assert_eq!(outcome, text(GOOD, Stop::Complete));
+    assert_eq!(outcome, text(GOOD, TextEnd::Complete));
     got
 }
 
@@ -198,45 +198,54 @@ async fn how_an_answer_ended_is_told_with_all_that_was_written() {
     for ((wire, body), expected) in [
         (
             anthropic(two.clone(), json!("end_turn")),
-            text("ab", Stop::Complete),
+            text("ab", TextEnd::Complete),
         ),
         (
             anthropic(one.clone(), json!("stop_sequence")),
-            text("a", Stop::Complete),
+            text("a", TextEnd::Complete),
         ),
         (
             anthropic(one.clone(), json!("max_tokens")),
-            text("a", Stop::CutOff),
+            text("a", TextEnd::CutOff),
         ),
         (
             anthropic(one, json!("model_context_window_exceeded")),
-            text("a", Stop::CutOff),
+            text("a", TextEnd::CutOff),
         ),
         (
             anthropic(json!([]), json!("refusal")),
-            text("", Stop::Refused),
+            text("", TextEnd::Refused),
         ),
-        (anthropic(json!([]), Value::Null), text("", Stop::Complete)),
-        (openai(said("a"), json!("stop")), text("a", Stop::Complete)),
-        (openai(said("a"), json!("length")), text("a", Stop::CutOff)),
+        (
+            anthropic(json!([]), Value::Null),
+            text("", TextEnd::Complete),
+        ),
+        (
+            openai(said("a"), json!("stop")),
+            text("a", TextEnd::Complete),
+        ),
+        (
+            openai(said("a"), json!("length")),
+            text("a", TextEnd::CutOff),
+        ),
         (
             openai(said(""), json!("content_filter")),
-            text("", Stop::Refused),
+            text("", TextEnd::Refused),
         ),
         (
             openai(json!({"content": two}), Value::Null),
-            text("ab", Stop::Complete),
+            text("ab", TextEnd::Complete),
         ),
         (
             openai(
                 json!({"content": null, "refusal": "I cannot"}),
                 json!("stop"),
             ),
-            text("I cannot", Stop::Refused),
+            text("I cannot", TextEnd::Refused),
         ),
         (
             openai(said("<think>well</think>\na"), json!("stop")),
-            text("a", Stop::Complete),
+            text("a", TextEnd::Complete),
         ),
     ] {
         let service = Service::bind().await;
@@ -260,7 +269,7 @@ async fn what_a_model_writes_is_handed_on_for_others_to_judge() {
             let body = wire.saying(said);
             let answer = service.answer("200 OK", "", &body);
             let (outcome, _) = exchange(&wire.to(&service), answer).await;
-            assert_eq!(outcome, text(said, Stop::Complete), "{wire:?}");
+            assert_eq!(outcome, text(said, TextEnd::Complete), "{wire:?}");
         }
     }
 }
@@ -283,6 +292,6 @@ async fn who_answers_slowly_but_in_time_is_heard() {
             }
         })
         .await;
-        assert_eq!(outcome, text(GOOD, Stop::Complete), "{wire:?}");
+        assert_eq!(outcome, text(GOOD, TextEnd::Complete), "{wire:?}");
     }
 }

@@ -14,7 +14,7 @@ use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
-use memoird_engine::{Answer, SummarizeError, Summarizer, SummaryAsk};
+use memoird_engine::{SummarizeError, Summarizer, SummarizerAnswer, SummaryRequest};
 use memoird_models::{
     AnthropicSummarizerConfig, ApiKey, OpenAiSummarizerConfig, RemoteSummarizer,
     WebhookSummarizerConfig,
@@ -33,7 +33,7 @@ const CHATTY: &str = r#"{"type":"error","error":{"type":"some_error",
 /// All tries and pauses of a summary.
 const LIMIT: Duration = Duration::from_secs(20);
 
-type Outcome = Result<Answer, SummarizeError>;
+type Outcome = Result<SummarizerAnswer, SummarizeError>;
 
 /// Who speaks what on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,7 +102,7 @@ impl Wire {
 }
 
 /// A summary is asked for of two turns after another summary.
-fn ask() -> Arc<SummaryAsk> {
+fn ask() -> Arc<SummaryRequest> {
     let transcript_turn = |seq, role, text: &str| TranscriptTurn {
         seq,
         role,
@@ -127,7 +127,7 @@ fn ask() -> Arc<SummaryAsk> {
         notes: Notes::default(),
         text: "They want tea.".into(),
     };
-    Arc::new(SummaryAsk {
+    Arc::new(SummaryRequest {
         tenant: TenantId::parse("acme").expect("a tenant"),
         session: SessionId::parse("telegram:4711").expect("a session"),
         generation: Generation::new(1_700_000_000_000, 7),
