@@ -178,7 +178,7 @@ fn files_that_are_no_tokenizers_are_refused_and_say_what_to_do() {
         "{broken}"
     );
     File::create(&path)
-        .and_then(|file| file.set_len(FILE_BYTES_MAX + 1))
+        .and_then(|file| file.set_len(TOKENIZER_BYTES_MAX + 1))
         .expect("a file");
     let large = HfTokenizer::from_file(&path).expect_err("too large");
     assert!(
