@@ -122,7 +122,7 @@ fn call(number: u64) -> HookCall {
         },
         attempt: 1,
         at,
-        ended: Arc::new(ended),
+        content: Arc::new(ended),
     }
 }
 

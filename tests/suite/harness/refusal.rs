@@ -7,7 +7,7 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
 /// Reasons that pass by themselves.
-const PASSING: [&str; 15] = [
+const PASSING: [&str; 16] = [
     "JOURNAL_BUSY",
     "JOURNAL_FULL",
     "JOURNAL_FAILED",

@@ -194,7 +194,7 @@ async fn a_lock_that_is_held_is_told_and_one_that_is_old_is_removed() {
     let lock = house.bare().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();
     let error = house.deliver(&sessions(10, 3)).await.unwrap_err();
-    assert_eq!(error.again, Retry::Later);
+    assert_eq!(error.retry, Retry::Later);
     let told = format!(
         "{} is locked by another git; remove it if no git runs",
         lock.display()
@@ -318,7 +318,7 @@ async fn what_is_no_repository_is_left_alone_and_named() {
         let house = begun().await;
         damage(&house.bare());
         let error = house.deliver(&sessions(10, 1)).await.unwrap_err();
-        assert_eq!(error.again, Retry::Later);
+        assert_eq!(error.retry, Retry::Later);
         assert!(error.problem.contains(told), "{told}: {error}");
         assert!(error.problem.contains("acme.git"), "{error}");
     }
@@ -403,7 +403,7 @@ async fn a_full_disk_is_told_and_forgotten_when_it_has_room_again() {
     let _ = fs::write(&ballast, &content);
     for _ in 0..2 {
         let error = house.deliver(&sessions(20, 20)).await.unwrap_err();
-        assert_eq!(error.again, Retry::Later);
+        assert_eq!(error.retry, Retry::Later);
         assert!(
             error.problem.contains("the disk is full; make room"),
             "{error}"

@@ -76,7 +76,7 @@ pub(crate) fn call(ended: &Arc<SessionContent>) -> HookCall {
         },
         attempt: 1,
         at: at(NOON + 3_600),
-        ended: Arc::clone(ended),
+        content: Arc::clone(ended),
     }
 }
 

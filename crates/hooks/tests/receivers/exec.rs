@@ -37,7 +37,7 @@ async fn problem(script_text: &str) -> String {
     let error = deliver(&script(script_text, dir.path()), call())
         .await
         .expect_err("a failure");
-    assert_eq!(error.again, Retry::Later);
+    assert_eq!(error.retry, Retry::Later);
     error.problem
 }
 
@@ -139,7 +139,7 @@ async fn a_program_that_cannot_be_started_is_named() {
         let error = deliver(&hook(&[program], dir.path()), call())
             .await
             .unwrap_err();
-        assert_eq!(error.again, Retry::Later);
+        assert_eq!(error.retry, Retry::Later);
         assert!(
             error
                 .problem

@@ -82,7 +82,7 @@ async fn a_program_that_floods_its_outputs_costs_no_memory() {
         .await
         .unwrap_err();
     let grown = peak_kib() - before;
-    assert_eq!(error.again, Retry::Later);
+    assert_eq!(error.retry, Retry::Later);
     assert!(
         error
             .problem

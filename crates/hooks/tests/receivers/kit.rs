@@ -45,7 +45,7 @@ pub(crate) fn call_of(turns: Vec<Turn>) -> HookCall {
         delivery: DeliveryId { generation, hook },
         attempt: 1,
         at: Timestamp::new(AT_SECONDS, 900_000_000).expect("a good one"),
-        ended: Arc::new(ended),
+        content: Arc::new(ended),
     }
 }
 

@@ -22,7 +22,7 @@ fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::SessionContent)
     let mut ended = (*call.content).clone();
     change(&mut ended);
     HookCall {
-        ended: Arc::new(ended),
+        content: Arc::new(ended),
         ..call
     }
 }
@@ -31,12 +31,12 @@ fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::SessionContent)
 fn it_says_all_that_is_known_of_the_session() {
     let expected = json!({
         "version": 1,
-        "delivery": format!("{}/receiver", call().ended.generation),
+        "delivery": format!("{}/receiver", call().content.generation),
         "attempt": 1,
         "hook": "receiver",
         "tenant": "acme",
         "session_id": "telegram:4711",
-        "generation": call().ended.generation.to_string(),
+        "generation": call().content.generation.to_string(),
         "subject": "ann",
         "reason": "expired",
         "created_at": "2023-11-14T22:13:20Z",

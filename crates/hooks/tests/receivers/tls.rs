@@ -58,7 +58,7 @@ async fn delivered() -> Result<(), HookError> {
 #[tokio::test]
 async fn a_service_that_the_system_does_not_trust_gets_nothing() {
     let error = delivered().await.unwrap_err();
-    assert_eq!(error.again, Retry::Later);
+    assert_eq!(error.retry, Retry::Later);
     assert!(
         error.problem.contains("invalid peer certificate"),
         "{error}"

@@ -72,7 +72,7 @@ async fn a_service_gets_the_payload_with_its_headers() {
     assert_eq!(answer, Ok(()));
     assert_eq!(got.line, "POST /hook?token=1");
     assert_eq!(String::from_utf8_lossy(&got.body), payload(&call()));
-    let id = format!("{}/receiver", call().ended.generation);
+    let id = format!("{}/receiver", call().content.generation);
     let timestamp = AT_SECONDS.to_string();
     for (name, value) in [
         ("content-type", "application/json"),
@@ -143,11 +143,11 @@ async fn a_service_that_fails_is_asked_again_and_sees_the_same_id() {
 async fn a_service_that_asks_for_a_pause_gets_it() {
     let error = refused("429 Slow Down", "retry-after: 7\r\n", "").await;
     assert_eq!(error.problem, "429 Too Many Requests");
-    assert_eq!(error.again, Retry::After(Duration::from_secs(7)));
+    assert_eq!(error.retry, Retry::After(Duration::from_secs(7)));
     // The call is made at 22:15:23.9.
     let until = "retry-after: Tue, 14 Nov 2023 22:16:24 GMT\r\n";
     let error = refused("503 Busy", until, "").await;
-    assert_eq!(error.again, Retry::After(Duration::from_millis(60_100)));
+    assert_eq!(error.retry, Retry::After(Duration::from_millis(60_100)));
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn a_redirect_to_elsewhere_is_told_and_not_followed() {
             _ = other.accept() => panic!("it went to {place}"),
         };
         let error = answer.unwrap_err();
-        assert_eq!(error.again, Retry::Later);
+        assert_eq!(error.retry, Retry::Later);
         assert!(
             error.problem.contains("another host") && error.problem.contains("/x"),
             "{error}"
@@ -216,7 +216,7 @@ async fn a_redirect_to_elsewhere_is_told_and_not_followed() {
 async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_not_followed() {
     for status in ["301 Moved", "302 Found", "303 See Other"] {
         let error = refused(status, "location: /new\r\n", "").await;
-        assert_eq!(error.again, Retry::Later);
+        assert_eq!(error.retry, Retry::Later);
         assert!(error.problem.contains("only 307 and 308"), "{error}");
     }
     for more in ["", "location: http://[\r\n"] {

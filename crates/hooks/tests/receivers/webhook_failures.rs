@@ -20,7 +20,7 @@ async fn after(raw: &str) -> Result<(), HookError> {
 #[track_caller]
 fn is_later(answer: Result<(), HookError>, why: &str) {
     let error = answer.expect_err("a failure");
-    assert_eq!(error.again, Retry::Later, "{error}");
+    assert_eq!(error.retry, Retry::Later, "{error}");
     assert!(error.problem.contains(why), "{error}");
     assert!(!error.problem.contains("hunter2"), "{error}");
 }
@@ -78,7 +78,7 @@ async fn a_failure_is_known_by_its_status_when_its_text_breaks_off_or_hangs() {
     let broken = "HTTP/1.1 503 Busy\r\nretry-after: 3\r\ncontent-length: 100\r\n\r\nhalf";
     let expected = HookError {
         problem: "503 Service Unavailable: half".to_owned(),
-        again: Retry::After(Duration::from_secs(3)),
+        retry: Retry::After(Duration::from_secs(3)),
     };
     assert_eq!(after(broken).await, Err(expected.clone()));
     let service = Service::bind().await;
@@ -110,7 +110,7 @@ async fn a_service_that_never_stops_talking_is_not_listened_to() {
         .await;
         match is_made {
             true => assert_eq!(answer, Ok(())),
-            false => assert_eq!(answer.unwrap_err().again, Retry::Never),
+            false => assert_eq!(answer.unwrap_err().retry, Retry::Never),
         }
         // What fits into the buffers of two sockets.
         assert!(sent < 50_000_000, "{sent}");

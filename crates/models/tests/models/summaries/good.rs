@@ -21,7 +21,7 @@ const GOOD: &str = r#"{"session_intent":"tea","narrative":"They want tea. Größ
 fn text(text: &str, end: TextEnd) -> Outcome {
     Ok(SummarizerAnswer::Text {
         text: text.to_owned(),
-        stop,
+        end,
     })
 }
 
@@ -29,7 +29,7 @@ fn the_prompt() -> String {
     let ask = ask();
     prompt::prompt(&prompt::Ask {
         previous: ask.previous.as_deref(),
-        pieces: &ask.pieces,
+        pieces: &ask.chunks,
         turns: &ask.turns,
         notes: &ask.notes,
         tokens_max: ask.tokens_max,

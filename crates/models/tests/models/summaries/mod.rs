@@ -132,7 +132,7 @@ fn ask() -> Arc<SummaryRequest> {
         session: SessionId::parse("telegram:4711").expect("a session"),
         generation: Generation::new(1_700_000_000_000, 7),
         previous: Some(Arc::new(previous)),
-        pieces: vec![body],
+        chunks: vec![body],
         turns: [
             transcript_turn(7, Role::User, TEXT),
             transcript_turn(8, Role::Assistant, "No \"milk\"?\n🦀"),

@@ -1,6 +1,6 @@
 //! What the long-term section may say, and what is said of one that may not.
 
-use memoird_core::memory::secrets::SecretPolicy;
+use memoird_memories::rules::secrets::SecretPolicy;
 
 use super::*;
 
