@@ -334,7 +334,7 @@ mod tests {
             _ = listener.accept() => panic!("it came"),
         };
         let error = unreachable(&Url::parse(&url).unwrap(), sent.unwrap_err());
-        assert_eq!(error.again, memoird_engine::Again::Later);
+        assert_eq!(error.retry, memoird_engine::Retry::Later);
         let problem = error.problem.replace(char::is_numeric, "");
         assert_eq!(
             problem,

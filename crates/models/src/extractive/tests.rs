@@ -23,7 +23,7 @@ fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
     }
 }
 
-fn ask(turns: Vec<TranscriptTurn>, previous: Option<Body>, tokens_max: u64) -> SummaryAsk {
+fn ask(turns: Vec<TranscriptTurn>, previous: Option<Body>, tokens_max: u64) -> SummaryRequest {
     let mut notes = Notes::default();
     turns.iter().for_each(|turn| notes.note(turn));
     let summary = |body: Body| Summary {
@@ -37,19 +37,19 @@ fn ask(turns: Vec<TranscriptTurn>, previous: Option<Body>, tokens_max: u64) -> S
         body,
         notes: Notes::default(),
     };
-    SummaryAsk {
+    SummaryRequest {
         tenant: TenantId::parse("acme").unwrap(),
         session: SessionId::parse("s").unwrap(),
         generation: "01ARYZ6S410000000000000001".parse::<Generation>().unwrap(),
         previous: previous.map(|body| Arc::new(summary(body))),
-        pieces: Vec::new(),
+        chunks: Vec::new(),
         turns: turns.into(),
         notes,
         tokens_max,
     }
 }
 
-fn tokens(body: &Body, ask: &SummaryAsk) -> u64 {
+fn tokens(body: &Body, ask: &SummaryRequest) -> u64 {
     let summarizer = ExtractiveSummarizer::default();
     summarizer.counter.count(&body.text(1_000, &ask.notes)) as u64
 }
@@ -181,14 +181,14 @@ fn what_the_last_summary_said_is_carried_on() {
 
 #[test]
 fn pieces_become_one_summary() {
-    let pieces: Vec<Body> = (0..3)
+    let chunks: Vec<Body> = (0..3)
         .map(|piece| {
             let ask = ask(conversation(10 * piece + 1, 10), None, 1_000);
             ExtractiveSummarizer::default().body(&ask)
         })
         .collect();
-    let merged = SummaryAsk {
-        pieces,
+    let merged = SummaryRequest {
+        chunks,
         ..ask(Vec::new(), None, 2_500)
     };
     let body = ExtractiveSummarizer::default().body(&merged);
@@ -227,6 +227,6 @@ async fn it_answers_with_data_under_its_name() {
         ("extractive", false)
     );
     let ask = Arc::new(ask(conversation(1, 3), None, 500));
-    let expected = Answer::Body(summarizer.body(&ask));
+    let expected = SummarizerAnswer::Body(summarizer.body(&ask));
     assert_eq!(summarizer.summarize(ask).await, Ok(expected));
 }
