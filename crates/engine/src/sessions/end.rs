@@ -53,7 +53,7 @@ pub(crate) struct Ending<'a> {
 }
 
 /// Why, and under which condition, a session is to end.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct EndRequest<'a> {
     pub(super) reason: EndReason,
     pub(super) condition: EndCondition,
