@@ -11,17 +11,17 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use memoird_core::ids::SessionId;
 use memoird_core::time::Steady;
+use memoird_core::window::WindowSettings;
 
 use crate::blocking::Blocking;
 use crate::compaction::CompactionQueue;
-use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::models::ModelRegistry;
 use crate::sessions::{SessionPage, SessionRef, SessionView, Sessions};
 use crate::tenants::Tenant;
 
 pub use append::AppendOutcome;
-pub use context::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
+pub use context::{ContextOutcome, ContextRequest};
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
 
 /// The commands on sessions. Cheap to clone.
@@ -35,7 +35,7 @@ struct Shared {
     sessions: Sessions,
     compaction_queue: Arc<CompactionQueue>,
     models: Arc<ModelRegistry>,
-    config: ArcSwap<EngineConfig>,
+    window_settings: ArcSwap<WindowSettings>,
     blocking: Blocking,
 }
 
@@ -44,14 +44,14 @@ impl Commands {
         sessions: Sessions,
         compaction_queue: Arc<CompactionQueue>,
         models: Arc<ModelRegistry>,
-        config: Arc<EngineConfig>,
+        window_settings: WindowSettings,
         blocking: Blocking,
     ) -> Self {
         let shared = Shared {
             sessions,
             compaction_queue,
             models,
-            config: ArcSwap::new(config),
+            window_settings: ArcSwap::from_pointee(window_settings),
             blocking,
         };
         Self {
@@ -60,8 +60,8 @@ impl Commands {
     }
 
     /// Another configuration applies from now on.
-    pub(crate) fn reconfigure(&self, config: &Arc<EngineConfig>) {
-        self.shared.config.store(Arc::clone(config));
+    pub(crate) fn reconfigure(&self, window_settings: WindowSettings) {
+        self.shared.window_settings.store(Arc::new(window_settings));
     }
 
     /// Looks at one live session.

@@ -12,11 +12,11 @@ use tracing::{info, warn};
 use crate::blocking::{Blocking, StoreAccess};
 use crate::commands::Commands;
 use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
-use crate::config::{Durability, EngineConfig};
+use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::events::EventSignal;
-use crate::hooks::{Hooks, Outbox};
-use crate::journal::Journal;
+use crate::hooks::{Hooks, Outbox, RetentionConfig};
+use crate::journal::{Durability, Journal};
 use crate::machine::Machine;
 use crate::models::ModelRegistry;
 use crate::sessions::{SessionParts, Sessions};
@@ -63,7 +63,7 @@ impl Engine {
         machine: Arc<dyn Machine>,
         blocking: Blocking,
     ) -> Result<Self, EngineError> {
-        let engine = Self::compose(Arc::new(config), journal, machine, blocking);
+        let engine = Self::compose(&config, journal, machine, blocking);
         engine.sessions.recover().await?;
         let supervisor = &engine.supervisor;
         engine.sessions.start_workers(supervisor, &engine.stats);
@@ -76,7 +76,7 @@ impl Engine {
     }
 
     fn compose(
-        config: Arc<EngineConfig>,
+        config: &EngineConfig,
         journal: Option<Arc<dyn Store>>,
         machine: Arc<dyn Machine>,
         blocking: Blocking,
@@ -84,7 +84,7 @@ impl Engine {
         let is_kept = config.journal.durability != Durability::Off;
         let access = journal.filter(|_| is_kept);
         let access = access.map(|store| StoreAccess { store, blocking });
-        let tenants = Arc::new(Tenants::new(Arc::clone(&config)));
+        let tenants = Arc::new(Tenants::new(config.tenants()));
         let stats = Arc::<Stats>::default();
         let models = Arc::new(ModelRegistry::new(&config.context));
         let event_signal = Arc::<EventSignal>::default();
@@ -115,13 +115,13 @@ impl Engine {
             sessions.clone(),
             Arc::clone(&machine),
             Arc::clone(&stats),
-            &config,
+            retention_of(config),
         );
         let commands = Commands::new(
             sessions.clone(),
             compaction_queue,
             Arc::clone(&models),
-            config,
+            config.context.settings,
             blocking,
         );
         Self {
@@ -157,13 +157,15 @@ impl Engine {
     /// The first half of [`Self::reconfigure`]: from here on every call lives by the other
     /// configuration. Sessions that it no longer allows are still there.
     pub fn adopt(&self, config: EngineConfig) {
-        let config = Arc::new(config);
         self.models.reconfigure(&config.context);
-        self.commands.reconfigure(&config);
-        self.compaction.reconfigure(config.compaction.clone());
-        self.hooks.reconfigure(&config);
-        let shortened = self.tenants.reconfigure(&config);
-        self.sessions.reconfigure(&config, &shortened);
+        self.commands.reconfigure(config.context.settings);
+        let shortened = self.tenants.reconfigure(config.tenants());
+        let retention = retention_of(&config);
+        self.compaction.reconfigure(config.compaction);
+        self.hooks.reconfigure(config.hooks, retention);
+        let max_sessions = config.sessions.max_sessions;
+        self.sessions
+            .reconfigure(max_sessions, &config.journal, &shortened);
     }
 
     /// The second half: ends the sessions that the limits no longer allow.
@@ -237,4 +239,8 @@ impl Engine {
         }
         self.supervisor.stop().await;
     }
+}
+
+fn retention_of(config: &EngineConfig) -> RetentionConfig {
+    RetentionConfig::new(config.journal.retention, config.limits.idempotency_ms)
 }

@@ -1,6 +1,7 @@
 //! Hooks: what is done when a generation ends. The outbox says what is owed, and the dispatcher
 //! calls the hooks until it is done.
 
+mod config;
 mod dispatcher;
 mod outbox;
 mod port;
@@ -15,7 +16,6 @@ use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Timestamp;
 use memoird_store::{DeliveryCount, DeliveryFilter, Settlement, Store};
 
-use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::machine::Machine;
 use crate::sessions::Sessions;
@@ -23,9 +23,11 @@ use crate::stats::Stats;
 use crate::worker::Supervisor;
 
 use dispatcher::Dispatcher;
-use retention::{RetentionConfig, RetentionWorker};
+use retention::RetentionWorker;
 
+pub use config::{HookConfig, HooksConfig};
 pub(crate) use outbox::Outbox;
+pub(crate) use retention::RetentionConfig;
 pub use port::{Hook, HookCall, HookError, HookFuture, Retry, SessionContent};
 
 /// A delivery as an operator sees it.
@@ -60,14 +62,14 @@ impl Hooks {
         sessions: Sessions,
         machine: Arc<dyn Machine>,
         stats: Arc<Stats>,
-        config: &EngineConfig,
+        retention: RetentionConfig,
     ) -> Self {
         let shared = Shared {
             outbox,
             sessions,
             machine,
             stats,
-            retention: ArcSwap::from_pointee(RetentionConfig::of(config)),
+            retention: ArcSwap::from_pointee(retention),
             last_counts: Mutex::new(Arc::from([])),
         };
         Self {
@@ -87,10 +89,9 @@ impl Hooks {
     }
 
     /// Another configuration applies from now on.
-    pub(crate) fn reconfigure(&self, config: &EngineConfig) {
-        let retention = RetentionConfig::of(config);
+    pub(crate) fn reconfigure(&self, config: HooksConfig, retention: RetentionConfig) {
         self.shared.retention.store(Arc::new(retention));
-        self.shared.outbox.reconfigure(config.hooks.clone());
+        self.shared.outbox.reconfigure(config);
     }
 
     /// Deliveries after this one that pass the filter, ordered by id.

@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
+use memoird_core::config::{AsText, Problems, Size, Span};
 use memoird_store::{Store, StoreError};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 pub(crate) use committer::{CommitHandler, Committer};
 
 use crate::blocking::StoreAccess;
-use crate::config::{Durability, JournalConfig};
 use crate::error::EngineError;
 use crate::tenants::ms;
 
@@ -26,6 +27,41 @@ use crate::tenants::ms;
 const PERMIT_BYTES: usize = 1 << 10;
 /// No further set joins a transaction of so many bytes.
 const BATCH_BYTES: usize = 8 << 20;
+
+/// When an answer may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Once the disk has it: what was acknowledged survives a crash of the machine.
+    Sync,
+    /// At once; the disk has it within `flush_interval`.
+    Interval,
+    /// At once; there is no journal, and nothing survives the process.
+    Off,
+}
+
+/// How the journal is kept.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JournalConfig {
+    /// When an answer may be given.
+    pub durability: Durability,
+    /// With [`Durability::Interval`], the longest time that the disk lags behind.
+    #[serde(with = "AsText::<Span>")]
+    pub flush_interval: Duration,
+    /// How long the turns of an ended generation stay readable.
+    #[serde(with = "AsText::<Span>")]
+    pub retention: Duration,
+    /// Bytes of changes that may wait for the disk.
+    #[serde(with = "AsText::<Size>")]
+    pub queue_bytes: usize,
+    /// How long a call waits for room among them before it is refused.
+    #[serde(with = "AsText::<Span>")]
+    pub queue_wait: Duration,
+    /// Change sets of one transaction.
+    #[serde(skip)]
+    pub batch_sets: usize,
+}
 
 /// The queue of change sets, each with a context of type `C` that the [`CommitHandler`] gets
 /// back. Without a store, changes are final as soon as they are decided.
@@ -84,6 +120,28 @@ pub(crate) struct Permit {
 pub(crate) struct Submitted {
     pub(crate) ticket: u64,
     reply: Option<oneshot::Receiver<Result<(), EngineError>>>,
+}
+
+impl JournalConfig {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        problems.not_zero("flush_interval", self.flush_interval);
+        problems.not_zero("queue_wait", self.queue_wait);
+        problems.at_least_one("queue_bytes", self.queue_bytes);
+    }
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Sync,
+            flush_interval: Duration::from_secs(1),
+            retention: Duration::from_secs(30 * 24 * 60 * 60),
+            queue_bytes: 64 << 20,
+            queue_wait: Duration::from_secs(2),
+            batch_sets: 1_024,
+        }
+    }
 }
 
 impl Submitted {

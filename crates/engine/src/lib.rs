@@ -30,31 +30,30 @@ mod worker;
 
 pub use blocking::Blocking;
 pub use commands::{
-    AppendOutcome, Commands, ContextConfig, ContextModel, ContextOutcome, ContextRequest,
+    AppendOutcome, Commands, ContextOutcome, ContextRequest,
     HistoryPage, HistoryQuery, HistoryScope,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail,
     SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
 };
-pub use config::{
-    Durability, EngineConfig, HookConfig, HooksConfig, JournalConfig, SessionConfig, TenantConfig,
-    TenantLimits,
-};
+pub use config::EngineConfig;
 pub use engine::Engine;
 pub use error::EngineError;
 pub use events::{EVENTS_KEPT, Event, EventKind};
 pub use hooks::{
-    DeliveryView, Hook, HookCall, HookError, HookFuture, Hooks, Retry, SessionContent,
+    DeliveryView, Hook, HookCall, HookConfig, HooksConfig, HookError, HookFuture, Hooks, Retry, SessionContent,
 };
+pub use journal::{Durability, JournalConfig};
 pub use machine::{Machine, Stopwatch, SystemMachine};
 pub use memoird_core::window::WindowTurn;
+pub use models::{ContextConfig, ContextModel};
 pub use sessions::{EndedSession, SessionPage, SessionView, Sessions};
 pub use stats::{
     CompactionResult, CompactionSnapshot, HookStats, Stats, StatsSnapshot, TenantSnapshot,
     TenantStats, WindowSnapshot,
 };
-pub use tenants::{Policy, Tenant, Tenants};
+pub use tenants::{Policy, SessionConfig, Tenant, TenantConfig, TenantLimits, Tenants};
 pub use token_counter::{CountError, CountFuture, CountRequest, TokenCounter};
 pub use watch::{Events, WatchItem, WatchScope, Watcher};
 pub use window_memories::{

@@ -12,13 +12,34 @@ use memoird_core::window::{Overheads, ScaleId, overheads};
 use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
 use memoird_formats::tokens::Scale;
 
-use crate::commands::ContextConfig;
 use crate::token_counter::TokenCounter;
 
 /// Prompts whose counts are remembered.
 const PROMPTS_MAX: usize = 4_096;
 /// What a refusal quotes of a name.
 const NAME_BYTES_MAX: usize = 256;
+
+/// How windows are built.
+#[derive(Clone, Debug, Default)]
+pub struct ContextConfig {
+    /// What an operator decides of windows.
+    pub settings: WindowSettings,
+    /// The models that are known; each name once.
+    pub models: Vec<ContextModel>,
+    /// The model of a call that names none; one of `models`.
+    pub default_model: String,
+}
+
+/// A model, and what counts its tokens.
+#[derive(Clone, Debug)]
+pub struct ContextModel {
+    /// What is known of it.
+    pub profile: ModelProfile,
+    /// What counts its tokens.
+    pub tokenizer: Arc<dyn Tokenizer>,
+    /// What counts them where its provider does, for decisions near the limit.
+    pub counter: Option<Arc<dyn TokenCounter>>,
+}
 
 /// A model, ready for use.
 #[derive(Debug)]
@@ -94,7 +115,7 @@ impl ModelRegistry {
 
 impl Models {
     fn new(config: &ContextConfig, ids: &ScaleIds) -> Self {
-        let model = |model: &crate::commands::ContextModel| {
+        let model = |model: &ContextModel| {
             let profile = model.profile.clone();
             let scale = Scale::new(Arc::clone(&model.tokenizer), profile.provider);
             let scale_id = ids.of(&profile.tokenizer, profile.provider);

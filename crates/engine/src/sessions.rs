@@ -26,11 +26,10 @@ use memoird_core::change::{Change, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::time::{Now, Steady};
 
-use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::events::{EventKind, EventSignal};
 use crate::ids::Ids;
-use crate::journal::{Committer, Journal, Permit, Submitted};
+use crate::journal::{Committer, Journal, JournalConfig, Permit, Submitted};
 use crate::machine::Machine;
 use crate::stats::Stats;
 use crate::tenants::{Tenant, Tenants};
@@ -167,10 +166,15 @@ impl Sessions {
 
     /// Applies another configuration, after the tenants did. Histories of the tenants whose
     /// limits were lowered are shortened.
-    pub(crate) fn reconfigure(&self, config: &EngineConfig, shortened: &[Arc<Tenant>]) {
+    pub(crate) fn reconfigure(
+        &self,
+        max_sessions: usize,
+        journal: &JournalConfig,
+        shortened: &[Arc<Tenant>],
+    ) {
         let shared = &self.shared;
-        shared.census.set_max_sessions(config.sessions.max_sessions);
-        shared.journal.reconfigure(&config.journal);
+        shared.census.set_max_sessions(max_sessions);
+        shared.journal.reconfigure(journal);
         shared.census.policies_changed.notify_waiters();
         for tenant in shortened {
             self.shorten_histories(tenant);

@@ -7,13 +7,63 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use memoird_core::compaction::CompactionPolicy;
+use memoird_core::config::{AsOptionalText, AsText, Auto, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_formats::tokens::Calibration;
+use serde::{Deserialize, Serialize};
 
-use crate::config::{EngineConfig, TenantLimits};
 use crate::events::EventLog;
 use crate::stats::TenantStats;
+
+/// How many sessions live, and how long.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionConfig {
+    /// Sessions of the whole process, and of each tenant without a cap of its own;
+    /// 0: no cap.
+    pub max_sessions: usize,
+    /// How long a session lives untouched. More than zero.
+    #[serde(with = "AsText::<Span>")]
+    pub session_ttl: Duration,
+    /// How often expired sessions are collected; `None`: every quarter of the TTL.
+    #[serde(with = "AsText::<Auto>")]
+    pub sweep_interval: Option<Duration>,
+}
+
+/// A tenant that is known from the start.
+#[derive(Clone, Debug)]
+pub struct TenantConfig {
+    /// Its id.
+    pub id: TenantId,
+    /// Where it differs from the others.
+    pub limits: TenantLimits,
+}
+
+/// Where a tenant differs from the others.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantLimits {
+    /// Sessions it may have; 0: no cap of its own.
+    pub max_sessions: Option<usize>,
+    /// How long its sessions live untouched.
+    #[serde(with = "AsOptionalText::<Span>")]
+    pub session_ttl: Option<Duration>,
+    /// Turns its histories keep.
+    pub max_history_turns: Option<usize>,
+    /// Encoded bytes its histories keep.
+    #[serde(with = "AsOptionalText::<Size>")]
+    pub max_history_bytes: Option<usize>,
+}
+
+/// What applies to tenants: in common, and to each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TenantsConfig {
+    pub(crate) limits: Limits,
+    pub(crate) sessions: SessionConfig,
+    pub(crate) compaction: CompactionPolicy,
+    pub(crate) tenants: Vec<TenantConfig>,
+}
 
 /// An organisation or bot. A call gets it from its credential.
 #[derive(Debug)]
@@ -43,8 +93,43 @@ pub struct Policy {
 /// sessions in the journal.
 #[derive(Debug)]
 pub struct Tenants {
-    config: ArcSwap<EngineConfig>,
+    config: ArcSwap<TenantsConfig>,
     by_id: DashMap<TenantId, Arc<Tenant>>,
+}
+
+impl SessionConfig {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        problems.not_zero("session_ttl", self.session_ttl);
+        if let Some(interval) = self.sweep_interval {
+            problems.not_zero("sweep_interval", interval);
+        }
+    }
+}
+
+impl TenantLimits {
+    /// Adds what is wrong with them.
+    pub fn check(&self, problems: &mut Problems) {
+        if let Some(ttl) = self.session_ttl {
+            problems.not_zero("session_ttl", ttl);
+        }
+        if let Some(turns) = self.max_history_turns {
+            problems.at_least_one("max_history_turns", turns);
+        }
+        if let Some(bytes) = self.max_history_bytes {
+            problems.at_least_one("max_history_bytes", bytes);
+        }
+    }
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            max_sessions: 10_000,
+            session_ttl: Duration::from_secs(24 * 60 * 60),
+            sweep_interval: None,
+        }
+    }
 }
 
 impl Tenant {
@@ -92,7 +177,7 @@ impl Tenant {
 
 impl Policy {
     /// What applies to a tenant with these limits of its own.
-    pub(crate) fn new(config: &EngineConfig, own: &TenantLimits) -> Self {
+    pub(crate) fn new(config: &TenantsConfig, own: &TenantLimits) -> Self {
         let mut limits = config.limits.clone();
         limits.max_history_turns = own.max_history_turns.unwrap_or(limits.max_history_turns);
         limits.max_history_bytes = own.max_history_bytes.unwrap_or(limits.max_history_bytes);
@@ -100,10 +185,7 @@ impl Policy {
         let sweep_ms = config.sessions.sweep_interval.map_or(ttl_ms / 4, ms).max(1);
         Self {
             limits,
-            compaction: CompactionPolicy {
-                enabled: config.compaction.is_on(),
-                ..config.compaction.policy
-            },
+            compaction: config.compaction,
             max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),
             ttl_ms,
             sweep_ms,
@@ -112,7 +194,7 @@ impl Policy {
 
     /// What applies to the tenant of this id. One that the configuration does not name has
     /// the common limits.
-    fn of(config: &EngineConfig, id: &TenantId) -> Self {
+    fn of(config: &TenantsConfig, id: &TenantId) -> Self {
         let own = config.tenants.iter().find(|tenant| tenant.id == *id);
         let own = own.map(|tenant| tenant.limits.clone());
         Self::new(config, &own.unwrap_or_default())
@@ -130,9 +212,9 @@ impl Policy {
 
 impl Tenants {
     /// The tenants of a configuration.
-    pub(crate) fn new(config: Arc<EngineConfig>) -> Self {
+    pub(crate) fn new(config: TenantsConfig) -> Self {
         let tenants = Self {
-            config: ArcSwap::new(config),
+            config: ArcSwap::from_pointee(config),
             by_id: DashMap::new(),
         };
         for tenant in &tenants.config.load().tenants {
@@ -171,15 +253,16 @@ impl Tenants {
     }
 
     /// Applies another configuration. Gives the tenants whose histories may keep less now.
-    pub(crate) fn reconfigure(&self, config: &Arc<EngineConfig>) -> Vec<Arc<Tenant>> {
+    pub(crate) fn reconfigure(&self, config: TenantsConfig) -> Vec<Arc<Tenant>> {
         // First: a tenant that a call brings up now must not get the old policy.
-        self.config.store(Arc::clone(config));
+        let config = Arc::new(config);
+        self.config.store(Arc::clone(&config));
         for tenant in &config.tenants {
             self.get_or_insert(&tenant.id);
         }
         let mut shortened = Vec::new();
         for tenant in self.all() {
-            let policy = Policy::of(config, &tenant.id);
+            let policy = Policy::of(&config, &tenant.id);
             if policy.keeps_less_than(&tenant.policy()) {
                 shortened.push(Arc::clone(&tenant));
             }

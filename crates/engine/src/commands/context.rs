@@ -25,7 +25,7 @@ use crate::sessions::{
 use crate::tenants::Tenant;
 use crate::window_memories::{MemoryBlock, RecalledMemories, SessionPoint, WindowRoom};
 
-pub use request::{ContextConfig, ContextModel, ContextOutcome, ContextRequest};
+pub use request::{ContextOutcome, ContextRequest};
 
 /// What is counted on the calling thread; counting more takes longer than a hand-over.
 const INLINE_BYTES_MAX: usize = 32 << 10;
@@ -146,7 +146,8 @@ impl Commands {
         tenant: &Arc<Tenant>,
         request: ContextRequest,
     ) -> Result<Plan, EngineError> {
-        let config = self.shared.config.load_full();
+        let settings = **self.shared.window_settings.load();
+        let compaction_policy = tenant.policy().compaction;
         let models = &self.shared.models;
         let model = models.current().get(&request.model)?;
         let budget = model.profile.budget.overridden(request.budget);
@@ -160,9 +161,9 @@ impl Commands {
         let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
         let prompt_tokens = prompts.await?;
         Ok(Plan {
-            policy: request.policy.unwrap_or(config.context.settings.policy()),
-            settings: compaction::window_settings(&config),
-            soft: compaction::soft_mark(&config),
+            policy: request.policy.unwrap_or(settings.policy()),
+            settings: compaction::window_settings(settings, &compaction_policy),
+            soft: compaction::soft_mark(&compaction_policy),
             calibration: tenant.calibration(&model.profile.name),
             keep: !request.peek && request.attempt == 0,
             peek: request.peek,
@@ -232,7 +233,6 @@ impl Commands {
 
     /// Builds the window, or says which turns have to be counted first.
     async fn look(&self, session: &SessionRef, plan: &Plan) -> Result<Look, EngineError> {
-        let config = self.shared.config.load_full();
         let mut request = None;
         let built = self
             .shared
@@ -255,7 +255,7 @@ impl Commands {
                     Ok(window) => window,
                     Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
                 };
-                compaction::explain(&mut window, update.session, &config);
+                compaction::explain(&mut window, update.session, &update.policy.compaction);
                 let memories = plan.add_memories(&mut window, update.key, update.session);
                 let mut effect = None;
                 if !plan.peek {

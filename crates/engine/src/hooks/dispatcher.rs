@@ -16,7 +16,7 @@ use memoird_store::{Settlement, Store};
 use tokio::task::{self, JoinSet};
 use tracing::{debug, warn};
 
-use crate::config::{HookConfig, HooksConfig};
+use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::error::EngineError;
 use crate::events::EventKind;
 use crate::hooks::Hooks;

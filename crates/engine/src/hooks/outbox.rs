@@ -13,7 +13,7 @@ use tracing::error;
 
 use super::port::SessionContent;
 use crate::blocking::{Blocking, StoreAccess};
-use crate::config::{HookConfig, HooksConfig};
+use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::error::EngineError;
 use crate::sessions::{EndListener, Ending};
 

@@ -7,7 +7,6 @@ use memoird_core::time::Steady;
 use memoird_store::PruneBefore;
 
 use super::Hooks;
-use crate::config::EngineConfig;
 use crate::tenants::ms;
 use crate::worker::{WorkError, Worker};
 
@@ -20,16 +19,16 @@ const KEPT_WITHOUT_JOURNAL_MS: u64 = 60_000;
 
 /// How long what has ended is kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RetentionConfig {
+pub(crate) struct RetentionConfig {
     turns_ms: u64,
     idempotency_keys_ms: u64,
 }
 
 impl RetentionConfig {
-    pub(super) fn of(config: &EngineConfig) -> Self {
+    pub(crate) fn new(turns: Duration, idempotency_keys_ms: u64) -> Self {
         Self {
-            turns_ms: ms(config.journal.retention),
-            idempotency_keys_ms: config.limits.idempotency_ms,
+            turns_ms: ms(turns),
+            idempotency_keys_ms,
         }
     }
 

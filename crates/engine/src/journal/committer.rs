@@ -10,8 +10,7 @@ use memoird_core::time::Timestamp;
 use memoird_store::Refused;
 use tracing::{error, info};
 
-use super::{Backend, Journal, Submission};
-use crate::config::Durability;
+use super::{Backend, Durability, Journal, Submission};
 use crate::error::EngineError;
 use crate::machine::{Machine, Stopwatch};
 use crate::stats::Stats;

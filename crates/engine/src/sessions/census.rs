@@ -224,15 +224,14 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{EngineConfig, TenantLimits};
-    use crate::tenants::Policy;
+    use crate::tenants::{Policy, TenantLimits, TenantsConfig};
 
     fn tenant(id: &str, max_sessions: usize) -> Arc<Tenant> {
         let own = TenantLimits {
             max_sessions: Some(max_sessions),
             ..TenantLimits::default()
         };
-        let policy = Policy::new(&EngineConfig::default(), &own);
+        let policy = Policy::new(&TenantsConfig::default(), &own);
         Arc::new(Tenant::new(TenantId::parse(id).unwrap(), policy))
     }
 

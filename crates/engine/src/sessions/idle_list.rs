@@ -163,13 +163,12 @@ mod tests {
 
     use super::super::slot::SlotState;
     use super::*;
-    use crate::config::{EngineConfig, TenantLimits};
-    use crate::tenants::{Policy, Tenant};
+    use crate::tenants::{Policy, Tenant, TenantLimits, TenantsConfig};
 
     #[test]
     fn a_session_that_comes_back_stands_where_it_belongs() {
         let id = TenantId::parse("t").unwrap();
-        let policy = Policy::new(&EngineConfig::default(), &TenantLimits::default());
+        let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
         let tenant = Arc::new(Tenant::new(id.clone(), policy));
         for times in [
             vec![],

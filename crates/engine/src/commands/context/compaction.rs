@@ -8,19 +8,20 @@ use memoird_core::window::{Omission, OmissionReason, Policy, SoftMark, Window, W
 
 use super::Plan;
 use crate::compaction::{CompactionRequest, NearLimit};
-use crate::config::EngineConfig;
 use crate::sessions::{SessionRef, Update};
 
 /// What an operator decided of windows: where sessions are compacted, a window is cut before
 /// the last of its room is used.
-pub(super) fn window_settings(config: &EngineConfig) -> WindowSettings {
-    let (settings, compaction) = (config.context.settings, &config.compaction);
-    if !compaction.is_on() {
+pub(super) fn window_settings(
+    settings: WindowSettings,
+    policy: &CompactionPolicy,
+) -> WindowSettings {
+    if !policy.enabled {
         return settings;
     }
     let watermark_percent = settings
         .watermark_percent
-        .min(compaction.policy.hard_watermark_percent)
+        .min(policy.hard_watermark_percent)
         .max(2);
     let floor_percent = settings.floor_percent.min(watermark_percent - 1);
     WindowSettings {
@@ -31,21 +32,20 @@ pub(super) fn window_settings(config: &EngineConfig) -> WindowSettings {
 }
 
 /// From when on results are shown in other words.
-pub(super) fn soft_mark(config: &EngineConfig) -> Option<SoftMark> {
-    let policy = &config.compaction.policy;
-    config.compaction.is_on().then_some(SoftMark {
+pub(super) fn soft_mark(policy: &CompactionPolicy) -> Option<SoftMark> {
+    policy.enabled.then_some(SoftMark {
         watermark_percent: policy.soft_watermark_percent,
         floor_percent: policy.floor_percent,
     })
 }
 
 /// Says why turns are left out that no summary stands for.
-pub(super) fn explain(window: &mut Window, session: &Session, config: &EngineConfig) {
+pub(super) fn explain(window: &mut Window, session: &Session, policy: &CompactionPolicy) {
     use OmissionReason::{Cut, Dropped, Salience};
     let report = &mut window.report;
     let is_left_out = |omission: &Omission| matches!(omission.reason, Dropped | Cut | Salience);
     let is_by_choice = matches!(report.policy, Policy::SlidingWindow { .. });
-    if is_by_choice || !config.compaction.is_on() || !report.omissions.iter().any(is_left_out) {
+    if is_by_choice || !policy.enabled || !report.omissions.iter().any(is_left_out) {
         return;
     }
     let status = session.compaction();

@@ -4,36 +4,11 @@ use std::sync::Arc;
 
 use memoird_core::budget::BudgetOverride;
 use memoird_core::session::AppendCommand;
-use memoird_core::window::{Policy as WindowPolicy, Report, WindowSettings, WindowTurn};
-use memoird_formats::model::ModelProfile;
-use memoird_formats::tokens::Tokenizer;
+use memoird_core::window::{Policy as WindowPolicy, Report, WindowTurn};
 
 use crate::commands::AppendOutcome;
 use crate::sessions::SessionView;
-use crate::token_counter::TokenCounter;
 use crate::window_memories::{MemoryBlock, WindowMemories};
-
-/// How windows are built.
-#[derive(Clone, Debug, Default)]
-pub struct ContextConfig {
-    /// What an operator decides of windows.
-    pub settings: WindowSettings,
-    /// The models that are known; each name once.
-    pub models: Vec<ContextModel>,
-    /// The model of a call that names none; one of `models`.
-    pub default_model: String,
-}
-
-/// A model, and what counts its tokens.
-#[derive(Clone, Debug)]
-pub struct ContextModel {
-    /// What is known of it.
-    pub profile: ModelProfile,
-    /// What counts its tokens.
-    pub tokenizer: Arc<dyn Tokenizer>,
-    /// What counts them where its provider does, for decisions near the limit.
-    pub counter: Option<Arc<dyn TokenCounter>>,
-}
 
 /// Asks for a window.
 #[derive(Clone, Debug, Default)]

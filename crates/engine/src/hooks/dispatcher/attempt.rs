@@ -7,7 +7,7 @@ use std::sync::Arc;
 use memoird_core::ids::Generation;
 use memoird_core::outbox::Delivery;
 
-use crate::config::HookConfig;
+use crate::hooks::config::HookConfig;
 use crate::hooks::Hooks;
 use crate::hooks::port::{HookCall, HookError, SessionContent};
 use crate::machine::Stopwatch;

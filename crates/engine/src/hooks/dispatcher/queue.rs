@@ -7,7 +7,7 @@ use memoird_core::outbox::Delivery;
 use memoird_core::time::Steady;
 use memoird_store::DueDeliveries;
 
-use crate::config::HookConfig;
+use crate::hooks::config::HookConfig;
 use crate::tenants::ms;
 
 /// What the dispatcher knows of one hook.
