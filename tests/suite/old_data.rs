@@ -90,7 +90,7 @@ fn setup(embeddings: &Embeddings) -> Setup {
     let hooks = format!(
         "hooks:\n\
          - {{ name: checkpoint, git: {{ dir: ./checkpoints, batch_wait: 20ms }} }}\n\
-         - {{ name: mirror, git: {{ dir: ./worktrees, worktree: true, batch_wait: 20ms }} }}\n\
+         - {{ name: mirror, git: {{ dir: ./worktrees, batch_wait: 20ms }} }}\n\
          - {{ name: archive, tenants: [ alpha ], {KEEPS} }}\n\
          - {{ name: crm, tenants: [ beta ], {KEEPS} }}"
     );

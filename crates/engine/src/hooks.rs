@@ -27,8 +27,8 @@ use retention::RetentionWorker;
 
 pub use config::{HookConfig, HooksConfig};
 pub(crate) use outbox::Outbox;
-pub(crate) use retention::RetentionConfig;
 pub use port::{Hook, HookCall, HookError, HookFuture, Retry, SessionContent};
+pub(crate) use retention::RetentionConfig;
 
 /// A delivery as an operator sees it.
 #[derive(Clone, Debug)]

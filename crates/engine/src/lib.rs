@@ -30,8 +30,8 @@ mod worker;
 
 pub use blocking::Blocking;
 pub use commands::{
-    AppendOutcome, Commands, ContextOutcome, ContextRequest,
-    HistoryPage, HistoryQuery, HistoryScope,
+    AppendOutcome, Commands, ContextOutcome, ContextRequest, HistoryPage, HistoryQuery,
+    HistoryScope,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail,
@@ -42,7 +42,8 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use events::{EVENTS_KEPT, Event, EventKind};
 pub use hooks::{
-    DeliveryView, Hook, HookCall, HookConfig, HooksConfig, HookError, HookFuture, Hooks, Retry, SessionContent,
+    DeliveryView, Hook, HookCall, HookConfig, HookError, HookFuture, Hooks, HooksConfig, Retry,
+    SessionContent,
 };
 pub use journal::{Durability, JournalConfig};
 pub use machine::{Machine, Stopwatch, SystemMachine};

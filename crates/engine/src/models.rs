@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use hashlink::LruCache;
 use memoird_core::CoreError;
-use memoird_core::window::{Overheads, ScaleId, overheads};
+use memoird_core::window::{Overheads, ScaleId, WindowSettings, overheads};
 use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
-use memoird_formats::tokens::Scale;
+use memoird_formats::tokens::{Scale, Tokenizer};
 
 use crate::token_counter::TokenCounter;
 

@@ -16,10 +16,10 @@ use memoird_store::{Settlement, Store};
 use tokio::task::{self, JoinSet};
 use tracing::{debug, warn};
 
-use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::error::EngineError;
 use crate::events::EventKind;
 use crate::hooks::Hooks;
+use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::hooks::port::{HookError, Retry};
 use crate::worker::{WorkError, Worker};
 use attempt::{Attempt, Outcome, attempt};

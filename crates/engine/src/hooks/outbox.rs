@@ -13,8 +13,8 @@ use tracing::error;
 
 use super::port::SessionContent;
 use crate::blocking::{Blocking, StoreAccess};
-use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::error::EngineError;
+use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::sessions::{EndListener, Ending};
 
 /// What hooks are owed.
