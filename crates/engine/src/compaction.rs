@@ -96,7 +96,7 @@ pub struct CompactionOutcome {
 /// A session, looked at closely.
 #[derive(Clone, Debug)]
 pub struct SessionDetail {
-    /// What is known of it.
+    /// The session without its turns.
     pub session: SessionView,
     /// What stands for its oldest turns.
     pub summary: Option<Arc<Summary>>,
@@ -246,7 +246,7 @@ impl Compaction {
 
     /// Replaces the oldest exchanges of a session by a summary, and waits for it. Without
     /// `keep_exchanges` as many stay as configured, fewer where they alone exceed the floor;
-    /// with it exactly so many.
+    /// with it exactly that number.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::CallPending`],

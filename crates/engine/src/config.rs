@@ -22,7 +22,7 @@ pub struct EngineConfig {
     pub context: ContextConfig,
     /// How sessions are compacted.
     pub compaction: CompactionConfig,
-    /// What is done when a session ends.
+    /// The hooks.
     pub hooks: HooksConfig,
     /// The tenants that are known from the start.
     pub tenants: Vec<TenantConfig>,

@@ -37,7 +37,7 @@ pub struct Engine {
     pub commands: Commands,
     /// Summaries of long sessions.
     pub compaction: Compaction,
-    /// What is done when sessions end.
+    /// Hooks and their deliveries.
     pub hooks: Hooks,
     /// What happens to sessions.
     pub events: Events,

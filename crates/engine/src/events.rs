@@ -85,14 +85,14 @@ pub enum EventKind {
     HookDelivered {
         /// Which.
         hook: HookName,
-        /// After so many tries.
+        /// Tries so far, this one included.
         tries: u32,
     },
     /// A hook could not do it.
     HookFailed {
         /// Which.
         hook: HookName,
-        /// After so many tries.
+        /// Tries so far, this one included.
         tries: u32,
         /// Why not.
         problem: String,

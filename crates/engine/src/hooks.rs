@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use memoird_core::ids::{DeliveryId, HookName};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Timestamp;
-use memoird_store::{DeliveryCount, DeliveryFilter, Settlement, Store};
+use memoird_store::{DeliveryCount, DeliveryFilter, DeliveryOutcome, Store};
 
 use crate::error::EngineError;
 use crate::machine::Machine;
@@ -120,7 +120,7 @@ impl Hooks {
     /// [`EngineError::DeliveryNotFound`], or a journal that cannot be written.
     pub async fn retry_delivery(&self, id: DeliveryId) -> Result<DeliveryView, EngineError> {
         let due = self.shared.sessions.now().steady;
-        let settlement = Settlement {
+        let outcome = DeliveryOutcome {
             id: id.clone(),
             state: DeliveryState::Pending,
             tries: 0,
@@ -129,7 +129,7 @@ impl Hooks {
         };
         let wanted = id.clone();
         let retry = move |store: &dyn Store| {
-            store.settle(&[settlement])?;
+            store.record_outcomes(&[outcome])?;
             store.delivery(&wanted)
         };
         let found = self.shared.outbox.with_store(retry).await?;

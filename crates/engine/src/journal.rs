@@ -25,7 +25,7 @@ use crate::tenants::ms;
 
 /// What one permit of the queue stands for.
 const PERMIT_BYTES: usize = 1 << 10;
-/// No further set joins a transaction of so many bytes.
+/// No further set joins a transaction of this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
 /// When an answer may be given.
@@ -93,7 +93,7 @@ struct Backend<C> {
 struct Queue<C> {
     last_ticket: u64,
     waiting: VecDeque<Submission<C>>,
-    /// The committer wants to be woken when so many wait.
+    /// The committer is woken when this many sets wait.
     wake_at: usize,
     /// True once the engine has stopped: nothing is written any more.
     is_closed: bool,
@@ -262,7 +262,7 @@ impl<C> Journal<C> {
         };
         let mut queue = backend.queue();
         if queue.is_closed {
-            // Its sender is dropped here: whoever waits learns that the engine stops.
+            // Its sender is dropped here: the caller learns that the engine stops.
             let (_, reply) = oneshot::channel();
             return Submitted {
                 ticket: queue.last_ticket,
@@ -349,15 +349,15 @@ impl<C> Backend<C> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until so many sets are in the queue.
+    /// Waits until the queue has this many sets.
     async fn wait_for_sets(&self, sets: usize) {
         while !self.has_sets(sets) {
             self.arrived.notified().await;
         }
     }
 
-    /// True when so many sets wait; otherwise the next submission that makes it so many wakes
-    /// the committer.
+    /// True when the queue has this many sets. Otherwise the submission that completes them
+    /// wakes the committer.
     fn has_sets(&self, sets: usize) -> bool {
         let mut queue = self.queue();
         queue.wake_at = sets;

@@ -31,7 +31,7 @@ impl SystemMachine {
     /// Goes on where `last` stopped.
     ///
     /// As long as the machine was not booted since, the time in between is known from
-    /// the time since boot, which nobody can set. After a boot the wall clock has to do;
+    /// the time since boot, which cannot be set. After a boot the wall clock has to do;
     /// one that went back counts as no time at all.
     #[allow(clippy::disallowed_methods)]
     pub fn resume(last: Option<&ClockAnchor>) -> Self {

@@ -33,7 +33,7 @@ pub struct ContextConfig {
 /// A model, and what counts its tokens.
 #[derive(Clone, Debug)]
 pub struct ContextModel {
-    /// What is known of it.
+    /// Its profile.
     pub profile: ModelProfile,
     /// What counts its tokens.
     pub tokenizer: Arc<dyn Tokenizer>,

@@ -50,8 +50,8 @@ pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
 pub use view::{SessionPage, SessionView};
 
-/// A command gives up after so many attempts; each one lost means that somebody else's
-/// succeeded.
+/// Attempts after which a command gives up. Each lost attempt means that another command on the
+/// session succeeded.
 const ATTEMPTS_MAX: usize = 64;
 
 /// All sessions of the process. Cheap to clone; every clone is the same sessions.

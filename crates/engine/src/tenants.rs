@@ -73,7 +73,7 @@ pub struct Tenant {
     policy: ArcSwap<Policy>,
     pub(crate) stats: TenantStats,
     pub(crate) events: EventLog,
-    /// By model profile, of which the configuration names few.
+    /// By model profile; a configuration has few.
     calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
 }
 

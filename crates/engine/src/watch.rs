@@ -1,5 +1,5 @@
-//! Watching what happens. Watchers read the tenants' event logs at their own pace; nobody
-//! waits for them, and one that is too slow learns how many events it missed.
+//! Watching events. Watchers read the tenants' event logs at their own pace. Nothing waits for
+//! them, and one that is too slow learns how many events it missed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -28,8 +28,8 @@ use tracing::{error, info, warn};
 use crate::admin::Admin;
 use crate::auth::Keyring;
 use crate::config::{Config, ServerConfig};
-use crate::edge::Edge;
-use crate::incoming::connections;
+use crate::auth_layer::AuthLayer;
+use crate::listener::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
@@ -77,7 +77,7 @@ pub(crate) struct App {
     reloader: Arc<Reloader>,
     watching: Watching,
     stop: CancellationToken,
-    edge: Edge,
+    auth_layer: AuthLayer,
     admin: Admin,
     grpc: TcpListener,
     http: TcpListener,
@@ -91,7 +91,7 @@ pub(crate) struct Running {
     engine: Engine,
     reloader: Arc<Reloader>,
     watching: Watching,
-    edge: Edge,
+    auth_layer: AuthLayer,
     admin: Admin,
     health: HealthReporter,
     /// No new calls.
@@ -146,7 +146,7 @@ impl App {
         };
         let registry = metrics::registry(sources);
         let admin = Admin::new(engine.clone(), registry);
-        let edge = Edge::new(keyring, config.server.max_calls_in_flight, calls);
+        let auth_layer = AuthLayer::new(keyring, config.server.max_calls_in_flight, calls);
         let endpoints = config.data_dir.join("endpoints.json");
         Ok(Self {
             server: config.server,
@@ -155,7 +155,7 @@ impl App {
             reloader,
             watching,
             stop,
-            edge,
+            auth_layer,
             admin,
             grpc,
             http,
@@ -207,7 +207,7 @@ impl App {
         let grpc = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(60)))
             .max_concurrent_streams(self.server.max_streams_per_connection)
-            .layer(self.edge.clone())
+            .layer(self.auth_layer.clone())
             .add_service(sessions)
             .add_service(memories)
             .add_service(AdminServiceServer::new(admin_api))
@@ -239,7 +239,7 @@ impl App {
             engine: self.engine,
             reloader: self.reloader,
             watching: self.watching,
-            edge: self.edge,
+            auth_layer: self.auth_layer,
             admin: self.admin,
             health,
             stop,
@@ -326,7 +326,7 @@ impl Running {
         let mut looks = 0;
         while looks < WATCHERS_LOOKS {
             tokio::time::sleep(WATCHERS_PAUSE).await;
-            let is_so = self.watching.count() > 0 && self.edge.calls_under_way() == 0;
+            let is_so = self.watching.count() > 0 && self.auth_layer.calls_under_way() == 0;
             looks = if is_so { looks + 1 } else { 0 };
         }
     }

@@ -96,7 +96,7 @@ pub struct DueDeliveries {
 
 /// What became of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settlement {
+pub struct DeliveryOutcome {
     /// Which one.
     pub id: DeliveryId,
     /// How far it is now.
@@ -238,7 +238,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the transaction failed: then nothing of it was written.
-    fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError>;
+    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError>;
 
     /// Forgets that a delivery is owed. False when it was not.
     ///

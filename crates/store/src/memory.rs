@@ -18,7 +18,7 @@ use tables::{Row, Tables};
 
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
-    JournalRange, PruneBefore, Refused, Settlement, Store, StoreError, encoding, summaries,
+    JournalRange, PruneBefore, Refused, DeliveryOutcome, Store, StoreError, encoding, summaries,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -238,9 +238,9 @@ impl Store for MemoryStore {
         Ok(outbox::counts(&self.tables().outbox))
     }
 
-    fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
+    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
         let mut tables = self.tables();
-        outbox::settle(&mut tables.outbox, settlements);
+        outbox::record_outcomes(&mut tables.outbox, outcomes);
         tables.is_all_owed = false;
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::window_memories::{MemoryBlock, RecalledMemories, SessionPoint, Window
 
 pub use request::{ContextOutcome, ContextRequest};
 
-/// What is counted on the calling thread; counting more takes longer than a hand-over.
+/// Bytes that are counted on the calling thread; counting more takes longer than a hand-over.
 const INLINE_BYTES_MAX: usize = 32 << 10;
 /// How far ahead a session's last access is written, at most: 10 minutes.
 const GRAIN_MS_MAX: u64 = 600_000;

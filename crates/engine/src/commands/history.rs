@@ -31,9 +31,9 @@ pub struct HistoryQuery {
     pub generation: Option<Generation>,
     /// Only turns after this one.
     pub after_seq: u64,
-    /// At most so many turns.
+    /// The most turns to read.
     pub turns_max: usize,
-    /// No further turn once so many bytes were read.
+    /// Bytes after which no further turn is read.
     pub bytes_max: usize,
 }
 

@@ -24,7 +24,7 @@ impl Commands {
         expected_version: Option<u64>,
     ) -> Result<State, EngineError> {
         let session = SessionRef::new(tenant, session);
-        // What is queued is the whole state, and not only what the patch says.
+        // The queue holds the whole state, and not only the patch.
         let bytes = patch.len().max(tenant.policy().limits.state_bytes);
         let patched =
             self.shared

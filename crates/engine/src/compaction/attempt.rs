@@ -83,7 +83,7 @@ enum Begun {
 impl Compaction {
     /// Does what was requested, counts and publishes the result, and answers the caller.
     pub(super) async fn run(self, request: CompactionRequest) {
-        // A summary costs money; nobody waits for this one any more.
+        // A summary costs money, and the caller of this one has hung up.
         if request
             .reply
             .as_ref()

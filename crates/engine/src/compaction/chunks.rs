@@ -35,7 +35,7 @@ pub(super) struct SummarizerCalls<'a> {
     pub(super) summarizer: &'a Arc<dyn Summarizer>,
 }
 
-/// What is left of the calls.
+/// How many calls, and of which size, may still be made.
 struct Left {
     calls: u32,
     depth: u32,
@@ -285,8 +285,8 @@ fn tokens(text: &str) -> u64 {
     estimate_tokens(text.len()).into()
 }
 
-/// Pieces of at most so many tokens each: of whole exchanges, else of whole turns, and where
-/// one turn is too long of parts of it.
+/// Chunks of at most `tokens_max` tokens each: whole exchanges, else whole turns, and parts of a
+/// turn that is too long by itself.
 fn split(turns: &[TranscriptTurn], tokens_max: u64) -> Vec<Vec<TranscriptTurn>> {
     let (mut chunks, mut chunk, mut used) = (Vec::new(), Vec::new(), 0);
     let mut exchange_at = 0;
@@ -314,7 +314,7 @@ fn split(turns: &[TranscriptTurn], tokens_max: u64) -> Vec<Vec<TranscriptTurn>> 
     chunks
 }
 
-/// A turn in parts of at most so many tokens.
+/// A turn in parts of at most `tokens_max` tokens.
 fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
     if tokens(&turn.text) + 8 <= tokens_max {
         return vec![turn.clone()];
@@ -334,7 +334,7 @@ fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
     parts
 }
 
-/// Groups of bodies, each of at most so many tokens but of two at least.
+/// Groups of bodies, each of at most `tokens_max` tokens, but of two bodies at least.
 fn grouped(bodies: Vec<Body>, tokens_max: u64) -> Vec<Vec<Body>> {
     let weigh = |body: &Body| tokens(&body.text(0, &Default::default()));
     let (mut groups, mut group, mut used): (Vec<Vec<Body>>, Vec<Body>, u64) =

@@ -28,11 +28,11 @@ pub(crate) struct CompactionQueue {
 struct Queue {
     /// First those that a caller waits for.
     waiting: VecDeque<CompactionRequest>,
-    /// The sessions of those that nobody waits for.
+    /// The sessions of requests without a caller.
     known: HashSet<SessionKey>,
     /// How many of them are whose.
     by_tenant: HashMap<TenantId, usize>,
-    /// True once nobody takes anything any more.
+    /// True once the worker has stopped.
     is_closed: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct CompactionRequest {
     pub(super) trigger: Trigger,
     /// Exchanges that a call asks to keep.
     pub(super) keep_exchanges: Option<u32>,
-    /// The window because of which it is requested, where its provider can count its tokens.
+    /// The window that caused the request, where its provider can count its tokens.
     pub(crate) near_limit: Option<NearLimit>,
     /// The caller that waits for it.
     pub(super) reply: Option<Reply>,
@@ -52,7 +52,7 @@ pub(crate) struct CompactionRequest {
 pub(super) type Reply = oneshot::Sender<Result<CompactionOutcome, EngineError>>;
 
 impl CompactionRequest {
-    /// A request that nobody waits for.
+    /// A request without a caller that waits.
     pub(crate) fn new(session: SessionRef, trigger: Trigger) -> Self {
         Self {
             session,
@@ -69,7 +69,7 @@ impl CompactionRequest {
 }
 
 impl CompactionQueue {
-    /// Adds a request that nobody waits for, unless one for the session is queued already.
+    /// Adds a request without a caller, unless one for the session is queued already.
     pub(crate) fn request(&self, request: CompactionRequest) {
         let mut queue = self.lock();
         let key = request.session.key.clone();
@@ -82,7 +82,7 @@ impl CompactionQueue {
         self.arrived.notify_one();
     }
 
-    /// Adds a request that a caller waits for: before those that nobody waits for.
+    /// Adds a request that a caller waits for, before those without a caller.
     pub(super) fn request_now(&self, request: CompactionRequest) -> Result<(), EngineError> {
         let mut queue = self.lock();
         if queue.is_closed {

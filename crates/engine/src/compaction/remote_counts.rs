@@ -25,7 +25,7 @@ pub(super) struct RemoteCounts {
 #[derive(Debug)]
 struct Inner {
     known: LruCache<u64, u64>,
-    /// By the counter's name, of which the configuration has few.
+    /// By the counter's name; a configuration has few.
     breakers: HashMap<String, Breaker>,
 }
 

@@ -23,14 +23,14 @@ use crate::machine::Stopwatch;
 use crate::sessions::SessionRef;
 use crate::stats::CompactionResult;
 
-/// What is quoted of the user's first words, where nobody sums them up.
+/// Bytes that are quoted of the user's first words, where no summarizer states the intent.
 const INTENT_BYTES_MAX: usize = 300;
 /// Bytes of a span for each token that the summarizer takes at once: about twenty calls, so
 /// that their number is never reached. The rest comes with the next summary.
 const SPAN_BYTES_PER_TOKEN: u64 = 80;
 
-/// No summary is shorter than so many bytes, and none is made that would be longer than what it
-/// stands for.
+/// Bytes of the shortest span that is summarized: a summary of a shorter one would be longer
+/// than the span.
 const SPAN_BYTES_MIN: usize = 200;
 
 /// What a summary is made of.
@@ -122,7 +122,7 @@ impl Compaction {
                 let turn = encoding::open(content)?;
                 Some(transcript_turn(*seq, &turn, content.len()))
             };
-            // One that is damaged can be read by nobody.
+            // A damaged turn cannot be read.
             let turns: Arc<[TranscriptTurn]> = turns.iter().filter_map(text).collect();
             turns.iter().for_each(|turn| notes.note(turn));
             let shown = shown

@@ -21,7 +21,7 @@ pub trait Summarizer: Debug + Send + Sync + 'static {
     /// Tokens of turns that one call takes; longer spans come in chunks. At least 1,000.
     fn input_tokens_max(&self) -> u64;
 
-    /// True when it calls somebody else: then a breaker for all sessions stands before it.
+    /// True when it calls a provider: then a breaker for all sessions protects it.
     fn is_remote(&self) -> bool;
 
     /// Summarizes. A remote one repeats by itself what is worth repeating, within its time
@@ -29,7 +29,7 @@ pub trait Summarizer: Debug + Send + Sync + 'static {
     fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_>;
 }
 
-/// What is to be summarized.
+/// Turns to be summarized.
 #[derive(Clone, Debug)]
 pub struct SummaryRequest {
     /// Whose conversation it is.

@@ -88,7 +88,7 @@ impl Worker for CompactionWorker {
     }
 
     /// What runs is dropped: nothing of it was committed, and it is requested again when the
-    /// session is used again. Whoever waits learns that the engine stops.
+    /// session is used again. Its callers learn that the engine stops.
     async fn finish(&mut self) {
         self.compaction.queue().close();
         self.tasks.shutdown().await;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::port::Hook;
 
-/// What is done when a session ends. Its three limits stand in the section `limits` of a
+/// The hooks, and their limits. The three limits stand in the section `limits` of a
 /// configuration file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]

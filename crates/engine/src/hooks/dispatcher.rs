@@ -12,7 +12,7 @@ use std::time::Duration;
 use memoird_core::ids::{Generation, HookName};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
-use memoird_store::{Settlement, Store};
+use memoird_store::{DeliveryOutcome, Store};
 use tokio::task::{self, JoinSet};
 use tracing::{debug, warn};
 
@@ -140,23 +140,23 @@ impl Dispatcher {
     }
 
     /// Writes down what became of the attempts that have ended, in transactions that no
-    /// append has to wait for long. What is written twice, after a failure, says the same.
+    /// append has to wait for long. Recording an outcome twice, after a failure, changes nothing.
     async fn record_outcomes(&mut self) -> Result<(), EngineError> {
         if self.finished.is_empty() {
             return Ok(());
         }
         let now = self.hooks.shared.sessions.now().steady;
-        let mut settlements = Vec::new();
+        let mut delivery_outcomes = Vec::new();
         for attempt in &self.finished {
             for (delivery, outcome) in &attempt.results {
-                settlements.extend(self.settlement(&attempt.hook, delivery, outcome, now));
+                delivery_outcomes.extend(self.delivery_outcome(&attempt.hook, delivery, outcome, now));
             }
         }
         let outbox = &self.hooks.shared.outbox;
-        for part in settlements.chunks(OUTCOMES_MAX) {
+        for part in delivery_outcomes.chunks(OUTCOMES_MAX) {
             let part = part.to_vec();
             outbox
-                .with_store(move |store: &dyn Store| store.settle(&part))
+                .with_store(move |store: &dyn Store| store.record_outcomes(&part))
                 .await?;
         }
         for attempt in std::mem::take(&mut self.finished) {
@@ -175,12 +175,12 @@ impl Dispatcher {
                 .map(|(d, _)| d.id.generation)
                 .zip(keys)
                 .collect();
-            for settled in settlements
+            for recorded in delivery_outcomes
                 .iter()
-                .filter(|settled| settled.id.hook == *name)
+                .filter(|recorded| recorded.id.hook == *name)
             {
-                if let Some(key) = by_id.get(&settled.id.generation) {
-                    self.publish(key, settled);
+                if let Some(key) = by_id.get(&recorded.id.generation) {
+                    self.publish(key, recorded);
                 }
             }
         }
@@ -188,13 +188,13 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn settlement(
+    fn delivery_outcome(
         &self,
         hook: &HookConfig,
         delivery: &Delivery,
         outcome: &Outcome,
         now: Steady,
-    ) -> Option<Settlement> {
+    ) -> Option<DeliveryOutcome> {
         let tries = delivery.tries.saturating_add(1);
         let (state, last_error, pause_ms) = match outcome {
             Outcome::NotTried => return None,
@@ -218,7 +218,7 @@ impl Dispatcher {
             }
         };
         let due = Steady(now.0.saturating_add(pause_ms));
-        Some(Settlement {
+        Some(DeliveryOutcome {
             id: delivery.id.clone(),
             state,
             tries,
@@ -228,14 +228,14 @@ impl Dispatcher {
     }
 
     /// Counts the outcome of a delivery, and publishes it.
-    fn publish(&self, key: &memoird_core::ids::SessionKey, settled: &Settlement) {
-        let Settlement {
+    fn publish(&self, key: &memoird_core::ids::SessionKey, recorded: &DeliveryOutcome) {
+        let DeliveryOutcome {
             id,
             state,
             tries,
             last_error,
             ..
-        } = settled;
+        } = recorded;
         let (hook, tries) = (id.hook.clone(), *tries);
         let (outcome, kind) = match state {
             DeliveryState::Done => ("done", EventKind::HookDelivered { hook, tries }),
@@ -315,8 +315,8 @@ impl Dispatcher {
             self.apply_config(config);
         }
         self.collect();
-        let settled = self.record_outcomes().await;
-        settled.map_err(|error| WorkError(error.to_string()))?;
+        let recorded = self.record_outcomes().await;
+        recorded.map_err(|error| WorkError(error.to_string()))?;
         let started = self.start_attempts().await;
         started.map_err(|error| WorkError(error.to_string()))
     }
@@ -386,8 +386,8 @@ impl Dispatcher {
                 true => self.round().await,
                 false => {
                     self.collect();
-                    let settled = self.record_outcomes().await;
-                    settled.map_err(|error| WorkError(error.to_string()))
+                    let recorded = self.record_outcomes().await;
+                    recorded.map_err(|error| WorkError(error.to_string()))
                 }
             };
             if let Err(WorkError(detail)) = round {

@@ -1,5 +1,5 @@
 //! What hooks are owed: with a journal in it, written with the end that owes it; without
-//! one in memory, with the content, because nobody else has it.
+//! one in memory, with the content, which is nowhere else.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Outbox {
         self.config.load_full()
     }
 
-    /// Other hooks are called from now on. What is owed to one that is gone stays owed.
+    /// Other hooks are called from now on. Deliveries to a removed hook stay owed.
     pub(super) fn reconfigure(&self, config: HooksConfig) {
         self.config.store(Arc::new(config));
         self.notify();

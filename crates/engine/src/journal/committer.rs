@@ -16,14 +16,14 @@ use crate::machine::{Machine, Stopwatch};
 use crate::stats::Stats;
 use crate::worker::{WorkError, Worker};
 
-/// After a transaction of so many sets the next one waits for more to join it, for at most
+/// After a transaction of this many sets the next one waits for more sets, for at most
 /// [`GATHER_TIME_MAX`].
 const GATHER_FROM_SETS: usize = 8;
 const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// After a commit that failed, the pause before an empty commit is tried.
 const PROBE_PAUSE: Duration = Duration::from_secs(30);
 
-/// What is done once a change set is written or refused, before its waiter is answered.
+/// Handles a change set that is written or refused, before its caller is answered.
 pub(crate) trait CommitHandler<C>: Send + 'static {
     /// The set with this ticket is written.
     fn committed(&self, ticket: u64, context: C, at: Timestamp);

@@ -253,7 +253,7 @@ mod tests {
         );
         census.give_back(&large.id);
         assert_eq!(census.reserve(&small), Reservation::Taken);
-        // Two and two: whoever asks pays.
+        // Two each: the tenant that asks gives up its own.
         assert_eq!(
             census.reserve(&small),
             Reservation::EvictFrom(small.id.clone())

@@ -44,7 +44,7 @@ struct NewTurns {
 }
 
 impl Tally {
-    /// Of a set after which so many turns have left the history.
+    /// Of a set with which `dropped_turns` turns left the history.
     pub(super) fn of(set: &ChangeSet, dropped_turns: u64) -> Self {
         let mut tally = Self::default();
         for change in &set.changes {

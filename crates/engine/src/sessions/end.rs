@@ -33,8 +33,7 @@ pub(crate) trait EndListener: Debug + Send + Sync + 'static {
     /// The hooks that are owed a delivery for this end.
     fn owed_hooks(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]>;
 
-    /// Gets what there is of a session that ends, under its lock. Without a journal nobody
-    /// else keeps it.
+    /// Gets a session that ends, under its lock. Without a journal its content is nowhere else.
     fn ending(&self, ending: &Ending<'_>, owed: &[HookName]);
 
     /// Deliveries are owed that were not before, and the journal has them.
@@ -200,8 +199,8 @@ impl Sessions {
         ending.head.end(ending.reason, ending.at, owed)
     }
 
-    /// Takes a session out of its list and the counts, under its lock: whoever holds that can
-    /// rely on what it says of both. Its place goes to the successor, where there is one.
+    /// Takes a session out of its list and the counts, under its lock: the slot's own
+    /// state always agrees with both. Its place goes to the successor, where there is one.
     /// Gives the state before.
     pub(super) fn mark_ended(
         &self,
@@ -218,7 +217,7 @@ impl Sessions {
             (false, None) => {}
         }
         slot.idle.remove(slot);
-        // Whoever looks for it finds it until its end is written, and waits for that.
+        // Callers find it until its end is written, and wait for that.
         if !self.shared.journal.is_sync() {
             self.shared.table.remove(slot);
         }

@@ -21,8 +21,8 @@ impl Sessions {
     /// ends first; its end is a change set of its own, and is written when this returns.
     ///
     /// # Errors
-    /// [`EngineError::NoRoomForSession`] when every session is about to be evicted by somebody
-    /// else for [`ROOM_WAIT_MAX`], or a journal that cannot be written.
+    /// [`EngineError::NoRoomForSession`] when no session could be evicted within
+    /// [`ROOM_WAIT_MAX`], or a journal that cannot be written.
     pub(super) async fn reserve(&self, tenant: &Tenant) -> Result<ReservedPlace, EngineError> {
         let census = &self.shared.census;
         if census.reserve(tenant) == Reservation::Taken {

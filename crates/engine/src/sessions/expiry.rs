@@ -1,4 +1,4 @@
-//! Ending what nobody used: the sweeper, and whoever meets an expired session first.
+//! Ending expired sessions: by the sweeper, or by the call that finds one first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +134,7 @@ impl Sessions {
         let permit = self.shared.journal.permit(0).await?;
         match self.end_slot(slot, EndRequest::expired_since(last_access), permit) {
             EndAttempt::Ended(ended) => ended.submitted.written().await.map(|()| true),
-            // Somebody used it, or ended it, in between.
+            // Another call used or ended it in between.
             EndAttempt::NotEnded | EndAttempt::NeedsLoad => {
                 let has_ended = slot.lock().has_ended();
                 Ok(has_ended && self.has_durably_ended(slot).await)

@@ -1,5 +1,5 @@
-//! Sessions come from the journal: when somebody asks for one, and again when a change of one
-//! was not written.
+//! Loading sessions from the journal: when one is needed, and again when a change of one was not
+//! written.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ impl Sessions {
     }
 
     /// The same, perhaps at the same time as others: for callers that are in a flight already,
-    /// because nobody waits for a second one.
+    /// because no caller waits for a second one.
     pub(super) async fn reload(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
         let (ticket, epoch) = {
             let inner = slot.lock();
@@ -153,7 +153,8 @@ impl Sessions {
         is_replaced
     }
 
-    /// Makes of a session what the journal knows of it. Nobody starts one of its id meanwhile.
+    /// Loads a session again, and corrects the list and the counts. No session of its id starts
+    /// meanwhile.
     async fn restore(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
         let _flight = self.shared.single_flight.enter(&slot.key).await;
         if self.is_replaced(slot) {
@@ -182,8 +183,8 @@ fn needs_load(state: &SlotState) -> bool {
     matches!(state, SlotState::OnDisk(_) | SlotState::Stale)
 }
 
-/// Sessions whose change was not written. They are loaded again at once, and not when somebody
-/// asks, so that the counts and the lists are right.
+/// Sessions whose change was not written. They are loaded again at once, and not when they are
+/// next used, so that the counts and the lists are right.
 #[derive(Debug, Default)]
 pub(super) struct ReloadQueue {
     slots: Mutex<VecDeque<Arc<Slot>>>,

@@ -1,5 +1,5 @@
 //! The start: every live session comes back. Only heads are read; a session's turns follow
-//! when somebody asks for them, so the start does not depend on how long the conversations
+//! when they are needed, so the start does not depend on how long the conversations
 //! are.
 
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ impl Sessions {
         let mut tenants: HashMap<TenantId, Arc<Tenant>> = HashMap::new();
         let now = self.now().steady;
         for (key, mut head) in heads {
-            // What is written of a session that asks for windows lies a little ahead.
+            // The last access of a session with windows is written a little ahead.
             head.last_access = head.last_access.min(now);
             turns += head.totals.turns;
             let tenant = tenants

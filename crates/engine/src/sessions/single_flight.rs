@@ -22,7 +22,7 @@ pub(super) struct Flight<'a> {
 }
 
 impl SingleFlight {
-    /// Waits until nobody else starts or loads this session.
+    /// Waits until no other call starts or loads this session.
     pub(super) async fn enter(&self, key: &SessionKey) -> Flight<'_> {
         let lock = Arc::clone(&self.locks.entry(key.clone()).or_default());
         // Made before the wait, so that a call that is cancelled in it cleans up as well.
@@ -39,7 +39,7 @@ impl SingleFlight {
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         self.guard = None;
-        // The map's own reference is the last one when nobody waits.
+        // The map's own reference is the last one when no call waits.
         self.single_flight
             .locks
             .remove_if(&self.key, |_, lock| Arc::strong_count(lock) == 1);

@@ -9,8 +9,8 @@ use memoird_core::session::{Head, Session};
 use super::idle_list::IdleList;
 use crate::tenants::Tenant;
 
-/// One session in memory. Whoever wants it clones the `Arc` out of the table, takes the lock,
-/// does something short, and releases it; nobody holds two locks.
+/// One session in memory. A caller clones the `Arc` out of the table, takes the lock, does
+/// something short, and releases it. No caller holds two locks.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) key: SessionKey,
@@ -93,7 +93,7 @@ impl Slot {
     }
 
     /// A panic while the session was being changed may have left it half changed: then only
-    /// the journal knows it, or, without one, nobody.
+    /// the journal knows it, and without a journal it is lost.
     pub(super) fn lock(&self) -> MutexGuard<'_, SlotInner> {
         self.inner.lock().unwrap_or_else(|poisoned| {
             self.inner.clear_poison();

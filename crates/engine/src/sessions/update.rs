@@ -1,5 +1,5 @@
-//! The door for changes: a command decides under a session's lock, and everything around that
-//! is done here. The session is found, loaded or started; its end is written first where it is
+//! The update door: a command decides under a session's lock, and everything around that is done
+//! here. The session is found, loaded or started; its end is written first where it is
 //! expired; the change is submitted in order, and answered once it is durable. What the store
 //! refuses, because an earlier change of the session was not written, is decided again.
 
@@ -31,7 +31,7 @@ pub(crate) struct UpdateOptions {
 }
 
 impl UpdateOptions {
-    /// Of a command on a live session whose change takes so many bytes in the queue.
+    /// Of a command on a live session, whose change takes `bytes` in the queue.
     pub(crate) fn of_live(bytes: usize) -> Self {
         Self {
             when_absent: WhenAbsent::Fail,
@@ -80,7 +80,7 @@ pub(crate) struct Update<'a> {
 pub(crate) struct Decision<T> {
     /// What the command answers once the decision is durable.
     pub(crate) outcome: T,
-    /// What is to be written; `None`: nothing.
+    /// What the command writes; `None`: nothing.
     pub(crate) effect: Option<Effect>,
     /// True when this counts as a use of the session.
     pub(crate) is_use: bool,
@@ -88,9 +88,9 @@ pub(crate) struct Decision<T> {
     pub(crate) is_answer: bool,
 }
 
-/// What is to be written.
+/// What a command writes.
 pub(crate) enum Effect {
-    /// These changes; so many turns have left the history.
+    /// These changes, with which `dropped_turns` turns left the history.
     Change {
         changes: Vec<Change>,
         dropped_turns: u64,
@@ -138,7 +138,7 @@ impl Effect {
 }
 
 impl Update<'_> {
-    /// What is known of the session now.
+    /// The session as it is now, without its turns.
     pub(crate) fn view(&self) -> SessionView {
         SessionView::of(self.key, self.session.head(), self.tenant, self.now)
     }
@@ -211,7 +211,7 @@ impl Sessions {
                 (Attempt::HasEnded, _) if may_start => {
                     match self.start(session, options, &mut decide).await? {
                         Some(decided) => decided,
-                        // Somebody else has started it meanwhile.
+                        // Another call has started it meanwhile.
                         None => continue,
                     }
                 }

@@ -1,4 +1,4 @@
-//! The door for looks: nothing is touched. What is answered is durable: a look that saw
+//! The view door: it reads a session and does not touch it. An answer is durable: a view that saw
 //! something not yet written waits until it is.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
 
-/// What is known of a live session.
+/// A live session without its turns.
 #[derive(Clone, Debug)]
 pub struct SessionView {
     /// The bot's own id of it.

@@ -14,7 +14,7 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
-    JournalRange, MemoryStore, PruneBefore, Refused, Settlement, Store, StoreError,
+    JournalRange, MemoryStore, PruneBefore, Refused, DeliveryOutcome, Store, StoreError,
 };
 use tokio::sync::watch;
 
@@ -30,7 +30,7 @@ pub(crate) struct FaultyStore {
     commits: Gate,
     loads: Gate,
     loads_to_fail: AtomicU64,
-    settles_to_fail: AtomicU64,
+    outcomes_to_fail: AtomicU64,
     summaries_to_fail: AtomicU64,
     /// Times that somebody asked what is due.
     looks: AtomicU64,
@@ -122,7 +122,7 @@ impl FaultyStore {
     /// From now on all that is written succeeds.
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
-        self.fail_settles(0);
+        self.fail_outcomes(0);
         self.fail_summaries(0);
     }
 
@@ -163,9 +163,9 @@ impl FaultyStore {
         self.loads_to_fail.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The next `count` times that deliveries are settled find the disk full.
-    pub(crate) fn fail_settles(&self, count: u64) {
-        self.settles_to_fail.store(count, Ordering::Relaxed);
+    /// The next `count` times that outcomes are recorded find the disk full.
+    pub(crate) fn fail_outcomes(&self, count: u64) {
+        self.outcomes_to_fail.store(count, Ordering::Relaxed);
     }
 
     /// The next `count` commits that hold a new summary find the disk full.
@@ -279,11 +279,11 @@ impl Store for FaultyStore {
         self.inner.open_deliveries()
     }
 
-    fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
-        if take_one(&self.settles_to_fail) {
+    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
+        if take_one(&self.outcomes_to_fail) {
             return Err(StoreError::Full);
         }
-        self.inner.settle(settlements)
+        self.inner.record_outcomes(outcomes)
     }
 
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {

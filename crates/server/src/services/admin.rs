@@ -1,4 +1,4 @@
-//! AdminService: what an operator asks. The edge has seen the role.
+//! AdminService: what an operator asks. The auth layer has checked the role.
 
 use std::sync::Arc;
 

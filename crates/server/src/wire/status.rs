@@ -250,7 +250,7 @@ pub(crate) fn turn_damaged() -> Status {
     status(Code::DataLoss, "TURN_DAMAGED", problem, None)
 }
 
-/// A call that came past the edge without a caller: a mistake of ours.
+/// A call that passed the auth layer without a caller: a mistake of ours.
 pub(crate) fn no_caller() -> Status {
     status(
         Code::Internal,

@@ -7,7 +7,7 @@ use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 
-use crate::{DeliveryCount, DeliveryFilter, DueDeliveries, Settlement};
+use crate::{DeliveryCount, DeliveryFilter, DueDeliveries, DeliveryOutcome};
 
 type Outbox = BTreeMap<DeliveryId, Delivery>;
 
@@ -107,13 +107,13 @@ pub(super) fn counts(outbox: &Outbox) -> Vec<DeliveryCount> {
     counted.collect()
 }
 
-pub(super) fn settle(outbox: &mut Outbox, settlements: &[Settlement]) {
-    for settled in settlements {
-        if let Some(delivery) = outbox.get_mut(&settled.id) {
-            delivery.state = settled.state;
-            delivery.tries = settled.tries;
-            delivery.last_error.clone_from(&settled.last_error);
-            delivery.due = settled.due;
+pub(super) fn record_outcomes(outbox: &mut Outbox, outcomes: &[DeliveryOutcome]) {
+    for outcome in outcomes {
+        if let Some(delivery) = outbox.get_mut(&outcome.id) {
+            delivery.state = outcome.state;
+            delivery.tries = outcome.tries;
+            delivery.last_error.clone_from(&outcome.last_error);
+            delivery.due = outcome.due;
         }
     }
 }

@@ -31,7 +31,7 @@ use write::Writer;
 use crate::lock::DirLock;
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
-    JournalRange, PruneBefore, Refused, Settlement, Store, StoreError,
+    JournalRange, PruneBefore, Refused, DeliveryOutcome, Store, StoreError,
 };
 
 /// How the journal is kept.
@@ -219,8 +219,8 @@ impl Store for SqliteStore {
         self.read(outbox::open_deliveries)
     }
 
-    fn settle(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
-        outbox::settle(self.writer().connection(), settlements)
+    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
+        outbox::record_outcomes(self.writer().connection(), outcomes)
     }
 
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {

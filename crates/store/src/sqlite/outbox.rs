@@ -1,4 +1,4 @@
-//! What hooks are owed: written with the end that owes it, settled one transaction for
+//! What hooks are owed: written with the end that owes it, outcomes are recorded one transaction for
 //! many, found by hook and by the time at which it is due.
 
 use rusqlite::types::ToSql;
@@ -10,7 +10,7 @@ use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 
 use super::row::{GenerationRow, count, damaged, id, reason_name, reason_of, whole};
-use crate::{DeliveryCount, DeliveryFilter, DueDeliveries, Settlement, StoreError};
+use crate::{DeliveryCount, DeliveryFilter, DueDeliveries, DeliveryOutcome, StoreError};
 
 const COLUMNS: &str = "generation, hook, tenant, session, reason, state, tries, last_error, due";
 
@@ -136,22 +136,22 @@ pub(super) fn open_deliveries(connection: &Connection) -> Result<Vec<DeliveryCou
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-pub(super) fn settle(
+pub(super) fn record_outcomes(
     connection: &mut Connection,
-    settlements: &[Settlement],
+    outcomes: &[DeliveryOutcome],
 ) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let sql = "UPDATE outbox SET state = ?3, tries = ?4, last_error = ?5, due = ?6
                WHERE generation = ?1 AND hook = ?2";
     let mut update = transaction.prepare_cached(sql)?;
-    for settled in settlements {
+    for outcome in outcomes {
         update.execute(params![
-            settled.id.generation.to_bytes(),
-            settled.id.hook.as_str(),
-            state_name(settled.state),
-            settled.tries,
-            settled.last_error,
-            whole(settled.due.0),
+            outcome.id.generation.to_bytes(),
+            outcome.id.hook.as_str(),
+            state_name(outcome.state),
+            outcome.tries,
+            outcome.last_error,
+            whole(outcome.due.0),
         ])?;
     }
     drop(update);

@@ -15,7 +15,7 @@ use memoird_store::{
 use crate::chat::{Chat, begun, command};
 use crate::faults::{copy, open};
 use crate::kit::*;
-use crate::outbox::{hook, id, owing, owing_end, settled};
+use crate::outbox::{hook, id, owing, owing_end, outcome};
 
 for_every_store!(
     an_ended_generation_is_given_whole_with_what_its_history_dropped,
@@ -235,7 +235,7 @@ fn a_crash_and_a_restart_keep_the_outbox() {
         chats.push(owing(&store, &format!("s{at}"), at, &["a", "b"]));
         let done = id(chats[0].generation(), "a");
         store
-            .settle(&[settled(&done, DeliveryState::Done, at)])
+            .record_outcomes(&[outcome(&done, DeliveryState::Done, at)])
             .unwrap();
         let crashed = tempfile::tempdir().unwrap();
         copy(dir.path(), crashed.path());
@@ -288,16 +288,16 @@ fn memory_keeps_what_is_owed_as_long_as_there_is_room() {
         4
     );
     // One delivery of two is made: it is still owed to the other hook.
-    let settle = |name, state| {
+    let record = |name, state| {
         store
-            .settle(&[settled(&id(first.generation(), name), state, 5)])
+            .record_outcomes(&[outcome(&id(first.generation(), name), state, 5)])
             .unwrap();
     };
-    settle("a", DeliveryState::Done);
+    record("a", DeliveryState::Done);
     assert!(!keep(4, 6_100).0);
-    settle("b", DeliveryState::Dead);
+    record("b", DeliveryState::Dead);
     assert!(!keep(5, 6_100).0, "somebody may retry it");
-    settle("b", DeliveryState::Done);
+    record("b", DeliveryState::Done);
     assert!(keep(6, 6_300).0, "nobody is owed the first one");
     store
         .prune(

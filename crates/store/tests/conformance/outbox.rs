@@ -7,7 +7,7 @@ use memoird_core::change::{Change, EndReason};
 use memoird_core::ids::{DeliveryId, Generation, HookName};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
-use memoird_store::{DeliveryCount, DeliveryFilter, PruneBefore, Refused, Settlement, Store};
+use memoird_store::{DeliveryCount, DeliveryFilter, PruneBefore, Refused, DeliveryOutcome, Store};
 
 use crate::chat::{Chat, begun};
 use crate::kit::*;
@@ -65,9 +65,9 @@ fn ids(deliveries: &[Delivery]) -> Vec<DeliveryId> {
         .collect()
 }
 
-pub(crate) fn settled(id: &DeliveryId, state: DeliveryState, due: u64) -> Settlement {
+pub(crate) fn outcome(id: &DeliveryId, state: DeliveryState, due: u64) -> DeliveryOutcome {
     let (last_error, tries) = (format!("{state:?}"), 3);
-    Settlement {
+    DeliveryOutcome {
         id: id.clone(),
         state,
         tries,
@@ -151,7 +151,7 @@ fn deliveries_are_listed_by_id_and_by_each_filter(store: &dyn Store) {
     let [third, first, second] = [0, 1, 2].map(|place: usize| chats[place].generation());
     for (generation, state) in [(first, DeliveryState::Done), (second, DeliveryState::Dead)] {
         store
-            .settle(&[settled(&id(generation, "a"), state, 99)])
+            .record_outcomes(&[outcome(&id(generation, "a"), state, 99)])
             .unwrap();
     }
     let filter = |tenant: Option<&str>, name: Option<&str>, state| {
@@ -242,11 +242,11 @@ fn what_is_due_comes_in_the_order_in_which_it_became_due(store: &dyn Store) {
     assert_eq!(due(u64::MAX, 9), (vec![ten, twenty, thirty, forty], None));
     // What failed comes later, what is done or dead not at all.
     let states = [
-        settled(&id(ten, "a"), DeliveryState::Pending, 35),
-        settled(&id(twenty, "a"), DeliveryState::Done, 12),
-        settled(&id(thirty, "a"), DeliveryState::Dead, 12),
+        outcome(&id(ten, "a"), DeliveryState::Pending, 35),
+        outcome(&id(twenty, "a"), DeliveryState::Done, 12),
+        outcome(&id(thirty, "a"), DeliveryState::Dead, 12),
     ];
-    store.settle(&states).unwrap();
+    store.record_outcomes(&states).unwrap();
     assert_eq!(due(34, 9), (vec![], Some(35)));
     assert_eq!(due(50, 9), (vec![ten, forty], None));
     assert_eq!(store.due(&hook("b"), Steady(99), 9).unwrap().due.len(), 4);
@@ -271,7 +271,7 @@ fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
         .zip([7, 8, 9, 1, 2, i64::MAX as u64])
     {
         let changed = id(chats[0].generation(), "b");
-        store.settle(&[settled(&changed, state, due)]).unwrap();
+        store.record_outcomes(&[outcome(&changed, state, due)]).unwrap();
         let delivery = store.delivery(&changed).unwrap().unwrap();
         let Delivery {
             tries, last_error, ..
@@ -289,7 +289,7 @@ fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
         };
         assert_eq!(others(all(store)), others(before.clone()));
     }
-    store.settle(&[]).unwrap();
+    store.record_outcomes(&[]).unwrap();
 }
 
 fn a_dropped_delivery_stays_dropped(store: &dyn Store) {
@@ -302,8 +302,8 @@ fn a_dropped_delivery_stays_dropped(store: &dyn Store) {
             .drop_delivery(&id(Generation::new(9, 9), "a"))
             .unwrap()
     );
-    let both = [&dropped, &kept].map(|id| settled(id, DeliveryState::Done, 5));
-    store.settle(&both).unwrap();
+    let both = [&dropped, &kept].map(|id| outcome(id, DeliveryState::Done, 5));
+    store.record_outcomes(&both).unwrap();
     assert_eq!(store.delivery(&dropped).unwrap(), None);
     assert_eq!(ids(&all(store)), [kept]);
     assert_eq!(all(store)[0].state, DeliveryState::Done);
@@ -314,10 +314,10 @@ fn open_deliveries_are_counted_by_tenant_hook_and_state(store: &dyn Store) {
     let chats = [1, 5, 9].map(|at| owing(store, &format!("s{at}"), at, &["a", "b"]));
     let [one, two, _] = chats.each_ref().map(Chat::generation);
     store
-        .settle(&[settled(&id(one, "a"), DeliveryState::Done, 5)])
+        .record_outcomes(&[outcome(&id(one, "a"), DeliveryState::Done, 5)])
         .unwrap();
     store
-        .settle(&[settled(&id(two, "a"), DeliveryState::Dead, 5)])
+        .record_outcomes(&[outcome(&id(two, "a"), DeliveryState::Dead, 5)])
         .unwrap();
     let mut counts = store.open_deliveries().unwrap();
     counts.sort_by_key(|of| (of.hook.clone(), of.state == DeliveryState::Dead));
@@ -352,7 +352,7 @@ fn what_is_owed_is_not_forgotten_and_what_was_done_goes_with_its_generation(stor
     ];
     for (place, name, state) in states {
         store
-            .settle(&[settled(&id(names[place], name), state, 50)])
+            .record_outcomes(&[outcome(&id(names[place], name), state, 50)])
             .unwrap();
     }
     let before = PruneBefore {
@@ -382,7 +382,7 @@ fn what_is_owed_is_not_forgotten_and_what_was_done_goes_with_its_generation(stor
     // What is given up by somebody is no longer in the way.
     store.drop_delivery(&id(names[2], "b")).unwrap();
     store
-        .settle(&[settled(&id(names[1], "b"), DeliveryState::Done, 60)])
+        .record_outcomes(&[outcome(&id(names[1], "b"), DeliveryState::Done, 60)])
         .unwrap();
     prune_all(store, before, 2);
     assert_eq!(left(), [None, None, None, Some(3)]);

@@ -48,7 +48,7 @@ impl HookQueue {
     }
 
     /// How many due deliveries to ask for, with those that are running, when there is
-    /// room for so many attempts; `None`: not now.
+    /// room for `room` attempts; `None`: not now.
     pub(super) fn wanted(&self, now: Steady, room: usize) -> Option<usize> {
         let own_room = self.room()?;
         let batch = self.batch_max();

@@ -99,13 +99,13 @@ fn a_delivery_under_way_when_the_daemon_died_is_made_again() {
 fn a_delivery_that_was_made_and_not_written_down_is_made_again() {
     let hook = ScriptedHook::new([]);
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
-    daemon.store.fail_settles(u64::MAX);
+    daemon.store.fail_outcomes(u64::MAX);
     daemon.live(async |engine| {
         end_one(engine).await;
         sleep(SECOND).await;
     });
     assert_eq!(hook.count(), 1);
-    daemon.store.fail_settles(0);
+    daemon.store.fail_outcomes(0);
     daemon.live(async |engine| {
         settle().await;
         assert_eq!(only(engine).await.state, DeliveryState::Done);

@@ -23,7 +23,7 @@ async fn what_could_not_be_written_down_is_written_once_the_disk_takes_it() {
             let world = World::new(with_hooks(unswept(), [config]));
             let engine = world.open().await;
             let bot = Bot::acme(&engine);
-            world.store.fail_settles(3);
+            world.store.fail_outcomes(3);
             bot.say("s", "hello").await.unwrap();
             bot.end("s").await.unwrap();
             sleep(5 * SECOND).await;
@@ -50,7 +50,7 @@ async fn while_nothing_can_be_written_down_nothing_spins_and_nothing_is_lost() {
     let world = World::new(with_hooks(unswept(), [config]));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    world.store.fail_settles(u64::MAX);
+    world.store.fail_outcomes(u64::MAX);
     for id in 0..10 {
         bot.say(&id.to_string(), "hello").await.unwrap();
         bot.end(&id.to_string()).await.unwrap();
@@ -66,7 +66,7 @@ async fn while_nothing_can_be_written_down_nothing_spins_and_nothing_is_lost() {
         hook.count() <= 2,
         "no call is made that could not be written down"
     );
-    world.store.fail_settles(0);
+    world.store.fail_outcomes(0);
     sleep(60 * SECOND).await;
     assert_eq!(
         (states(&engine).await, hook.count()),

@@ -158,10 +158,10 @@ async fn a_close_ends_while_nothing_can_be_written_down() {
     let hook = ScriptedHook::new([]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
-    world.store.fail_settles(u64::MAX);
+    world.store.fail_outcomes(u64::MAX);
     end_many(&engine, 3).await;
     time_of(engine.close()).await;
-    world.store.fail_settles(0);
+    world.store.fail_outcomes(0);
     let engine = world.open().await;
     settle().await;
     assert_eq!(states(&engine).await, [DeliveryState::Done; 3]);

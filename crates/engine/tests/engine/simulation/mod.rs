@@ -212,7 +212,7 @@ impl Simulation {
             self.store.fate(fates.collect::<Vec<_>>());
         }
         if self.dice.once_in(4) {
-            self.store.fail_settles(1 + self.dice.below(3));
+            self.store.fail_outcomes(1 + self.dice.below(3));
         }
     }
 

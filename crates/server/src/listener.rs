@@ -1,5 +1,5 @@
-//! Connections, no more than configured: who comes when all places are taken waits in
-//! the system's queue, and costs the process nothing.
+//! The connections of a listener, no more at once than configured: further ones wait in the
+//! system's queue and cost the process nothing.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ use tracing::warn;
 /// After a failed accept, as when all file descriptors are in use.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// A connection that gives its place back when it closes.
+/// A connection, counted until it closes.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The connections of a listener, as they come.
@@ -30,15 +30,15 @@ pub(crate) fn connections(
     listener: TcpListener,
     max_connections: usize,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let places = Arc::new(Semaphore::new(max_connections));
+    let permits = Arc::new(Semaphore::new(max_connections));
     tokio_stream::StreamExt::then(tokio_stream::iter(std::iter::repeat(())), {
         let listener = Arc::new(listener);
-        move |()| accept(Arc::clone(&listener), Arc::clone(&places))
+        move |()| accept(Arc::clone(&listener), Arc::clone(&permits))
     })
 }
 
-async fn accept(listener: Arc<TcpListener>, places: Arc<Semaphore>) -> io::Result<Connection> {
-    let place = places.acquire_owned().await.map_err(io::Error::other)?;
+async fn accept(listener: Arc<TcpListener>, permits: Arc<Semaphore>) -> io::Result<Connection> {
+    let permit = permits.acquire_owned().await.map_err(io::Error::other)?;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -46,7 +46,7 @@ async fn accept(listener: Arc<TcpListener>, places: Arc<Semaphore>) -> io::Resul
                 let _ = stream.set_nodelay(true);
                 return Ok(Connection {
                     stream,
-                    _place: place,
+                    _permit: permit,
                 });
             }
             Err(error) => {

@@ -1,5 +1,5 @@
-//! The edge: every call passes here before its message is read. Too many at once are
-//! refused, callers are made known, calls are counted and timed.
+//! The layer that every call passes before its message is read: it limits how many calls are in
+//! flight, finds out who calls, and counts and times the calls.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,30 +20,30 @@ use crate::wire::status;
 
 /// What all calls share.
 #[derive(Clone, Debug)]
-pub(crate) struct Edge {
+pub(crate) struct AuthLayer {
     keyring: Arc<ArcSwap<Keyring>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     max_calls: usize,
     metrics: CallMetrics,
 }
 
-/// A service behind the edge.
+/// A service behind the layer.
 #[derive(Clone, Debug)]
-pub(crate) struct Guarded<S> {
-    edge: Edge,
+pub(crate) struct AuthService<S> {
+    layer: AuthLayer,
     inner: S,
 }
 
-impl Edge {
+impl AuthLayer {
     pub(crate) fn new(
         keyring: Arc<ArcSwap<Keyring>>,
         max_calls: usize,
         metrics: CallMetrics,
     ) -> Self {
-        let places = Arc::new(Semaphore::new(max_calls));
+        let permits = Arc::new(Semaphore::new(max_calls));
         Self {
             keyring,
-            places,
+            permits,
             max_calls,
             metrics,
         }
@@ -52,7 +52,7 @@ impl Edge {
     /// Calls that have no answer yet, or no first word of it.
     pub(crate) fn calls_under_way(&self) -> usize {
         self.max_calls
-            .saturating_sub(self.places.available_permits())
+            .saturating_sub(self.permits.available_permits())
     }
 
     /// Makes the caller known to the service, or refuses the call.
@@ -75,18 +75,18 @@ impl Edge {
     }
 }
 
-impl<S> Layer<S> for Edge {
-    type Service = Guarded<S>;
+impl<S> Layer<S> for AuthLayer {
+    type Service = AuthService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Guarded {
-            edge: self.clone(),
+        AuthService {
+            layer: self.clone(),
             inner,
         }
     }
 }
 
-impl<S> Service<Request<Body>> for Guarded<S>
+impl<S> Service<Request<Body>> for AuthService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
@@ -100,15 +100,15 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let timer = self.edge.metrics.start(request.uri().path());
+        let timer = self.layer.metrics.start(request.uri().path());
         let is_ours = !is_probe(request.uri().path());
-        let refused = match Arc::clone(&self.edge.places).try_acquire_owned() {
-            Ok(place) => match self.edge.admit(&mut request) {
+        let refused = match Arc::clone(&self.layer.permits).try_acquire_owned() {
+            Ok(permit) => match self.layer.admit(&mut request) {
                 Ok(()) => {
                     let answer = self.inner.call(request);
                     return Box::pin(async move {
                         let mut answer = answer.await;
-                        drop(place);
+                        drop(permit);
                         if is_ours && let Ok(answer) = &mut answer {
                             explain(answer);
                         }
