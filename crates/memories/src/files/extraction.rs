@@ -115,18 +115,6 @@ impl MemoryWriter<'_> {
         Ok(lease)
     }
 
-    /// Ends a lease without: the cursor stays. Nothing when the lease is not there.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn fail_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<()> {
-        let sql = "UPDATE cursors SET lease = NULL, failures = failures + 1, failed_at = ?1,
-                   touched = ?1 WHERE lease = ?2";
-        let parameters = params![moment(now), lease.to_bytes()];
-        self.connection.run(sql, parameters)?;
-        Ok(())
-    }
-
     /// Moves the cursor on where nothing is to be extracted; never back.
     ///
     /// # Errors
