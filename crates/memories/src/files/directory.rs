@@ -8,9 +8,8 @@ use memoird_core::ids::TenantId;
 use memoird_store::{DirLock, StoreError};
 
 use super::names::{file_name, is_file_name};
-use super::tenant::relock;
 use super::{FilesOptions, TenantFile, open};
-use crate::MemoryError;
+use crate::{MemoryError, locked};
 
 /// The memories of all tenants.
 #[derive(Debug)]
@@ -53,7 +52,7 @@ impl MemoryFiles {
     /// When the file is damaged, not this tenant's or too new, or no room is left.
     pub fn tenant(&self, tenant: &TenantId) -> Result<Arc<TenantFile>, MemoryError> {
         let slot = self.slot(tenant);
-        let mut file = relock(&slot);
+        let mut file = locked(&slot);
         let memories = match &*file {
             Some(memories) => memories.clone(),
             None => {
@@ -107,7 +106,7 @@ impl MemoryFiles {
 
     /// The place of a tenant's file, which counts as used.
     fn slot(&self, tenant: &TenantId) -> Arc<Slot> {
-        let mut open = relock(&self.open);
+        let mut open = locked(&self.open);
         open.uses += 1;
         let use_no = open.uses;
         let (slot, last_use) = open.slots.entry(tenant.clone()).or_default();
@@ -121,7 +120,7 @@ impl MemoryFiles {
         while let Some((tenant, slot)) = self.least_used() {
             // Closing moves the log into the file: that takes time, and holds up only who
             // wants this very file.
-            let mut file = relock(&slot);
+            let mut file = locked(&slot);
             if file
                 .as_ref()
                 .is_some_and(|memories| Arc::strong_count(memories) == 1)
@@ -130,7 +129,7 @@ impl MemoryFiles {
             }
             let is_closed = file.is_none();
             drop(file);
-            let mut open = relock(&self.open);
+            let mut open = locked(&self.open);
             // Two are the map's and ours: nobody else is about to open it again.
             if is_closed && Arc::strong_count(&slot) == 2 {
                 open.slots.remove(&tenant);
@@ -139,7 +138,7 @@ impl MemoryFiles {
     }
 
     fn least_used(&self) -> Option<(TenantId, Arc<Slot>)> {
-        let open = relock(&self.open);
+        let open = locked(&self.open);
         if open.slots.len() <= self.options.files_open_max {
             return None;
         }

@@ -318,14 +318,12 @@ impl MemoryWriter<'_> {
             WHERE no = (SELECT no FROM memories WHERE id = ? AND revision = ?)";
         let problem = &problem[..problem.floor_char_boundary(PROBLEM_BYTES_MAX)];
         let parameters = params![moment(due), give_up, problem, id.to_bytes(), revision];
-        self.connection.run(sql, parameters)?;
-        Ok(())
+        self.connection.run(sql, parameters)
     }
 
     fn retry_failed(&self) -> Answer<()> {
         let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = 0 WHERE failed = 1";
-        self.connection.run(sql, [])?;
-        Ok(())
+        self.connection.run(sql, [])
     }
 
     fn begin(&self, walk: &Walk) -> Answer<()> {

@@ -143,10 +143,10 @@ impl MemoryWriter<'_> {
         let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
             (SELECT generation, session, seq FROM remembered WHERE generation < ? LIMIT ?)";
         let parameters = params![moment(before), limit(max)];
-        let pruned = self.connection.run(cursors, parameters)?;
+        let pruned = self.connection.change(cursors, parameters)?;
         let oldest = Generation::new(before.as_ms(), 0).to_bytes();
         let parameters = params![oldest, limit(max)];
-        Ok(pruned + self.connection.run(seqs, parameters)?)
+        Ok(pruned + self.connection.change(seqs, parameters)?)
     }
 
     /// The cursor, when nobody holds a lease of it; one that ran out is counted.
@@ -166,7 +166,7 @@ impl MemoryWriter<'_> {
         let asked_ms = (until.as_ms() - now.as_ms()).max(LEASE_MS_MAX);
         if now < lease.until && left_ms <= asked_ms {
             let seconds_left = left_ms.unsigned_abs().div_ceil(1_000);
-            return Self::refuse(MemoryError::LeaseHeld { seconds_left });
+            return Err(MemoryError::LeaseHeld { seconds_left });
         }
         cursor.failures = cursor.failures.saturating_add(1);
         cursor.failed_at = Some(lease.until.min(now));
@@ -203,8 +203,7 @@ impl MemoryWriter<'_> {
         // Nobody asks for those any more.
         let sql = "DELETE FROM remembered WHERE generation = ? AND seq <= ?";
         let parameters = params![generation.to_bytes(), whole(cursor.seq)];
-        self.connection.run(sql, parameters)?;
-        Ok(())
+        self.connection.run(sql, parameters)
     }
 }
 

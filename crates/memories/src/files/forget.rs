@@ -249,10 +249,9 @@ impl MemoryWriter<'_> {
             criteria.after,
             criteria.before,
             [0_u8; 16],
-            pack(&ForgetOutcome::default()),
+            pack(ForgetOutcome::default()),
         ];
-        self.connection.run(sql, parameters)?;
-        Ok(())
+        self.connection.run(sql, parameters)
     }
 
     /// Goes on with a job: removes about so many rows. A job that is not there is done.
@@ -299,7 +298,7 @@ impl MemoryWriter<'_> {
             self.connection.run(sql, [job.to_bytes()])?;
         } else {
             let sql = "UPDATE forget_jobs SET position = ?, counts = ? WHERE job = ?";
-            let parameters = params![position, pack(&counts), job.to_bytes()];
+            let parameters = params![position, pack(counts), job.to_bytes()];
             self.connection.run(sql, parameters)?;
         }
         Ok(ForgetProgress { counts, is_done })
@@ -310,7 +309,7 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
             WHERE generation IN (SELECT generation FROM cursors WHERE owner = ?2 LIMIT ?3)";
-        self.connection.run(sql, params![at, owner, limit(max)])
+        self.connection.change(sql, params![at, owner, limit(max)])
     }
 }
 
@@ -352,41 +351,30 @@ impl Job {
     }
 }
 
-fn pack(counts: &ForgetOutcome) -> Vec<u8> {
-    let ForgetOutcome {
-        memories,
-        superseded,
-        vectors,
-        recall_events,
-        queued_embeddings,
-        cursors,
-        erased: _,
-    } = *counts;
-    let all = [
-        memories,
-        superseded,
-        vectors,
-        recall_events,
-        queued_embeddings,
-        cursors,
-    ];
-    all.iter().flat_map(|count| count.to_le_bytes()).collect()
+/// The counts in the order in which they are stored.
+fn stored(counts: &mut ForgetOutcome) -> [&mut u64; 6] {
+    [
+        &mut counts.memories,
+        &mut counts.superseded,
+        &mut counts.vectors,
+        &mut counts.recall_events,
+        &mut counts.queued_embeddings,
+        &mut counts.cursors,
+    ]
+}
+
+fn pack(mut counts: ForgetOutcome) -> Vec<u8> {
+    let stored = stored(&mut counts).into_iter();
+    stored.flat_map(|count| count.to_le_bytes()).collect()
 }
 
 fn unpack(bytes: &[u8]) -> ForgetOutcome {
-    let mut all = bytes
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|count| u64::from_le_bytes(*count));
-    let mut next = || all.next().unwrap_or(0);
-    ForgetOutcome {
-        memories: next(),
-        superseded: next(),
-        vectors: next(),
-        recall_events: next(),
-        queued_embeddings: next(),
-        cursors: next(),
-        erased: false,
+    let mut counts = ForgetOutcome::default();
+    for (count, bytes) in stored(&mut counts)
+        .into_iter()
+        .zip(bytes.as_chunks::<8>().0)
+    {
+        *count = u64::from_le_bytes(*bytes);
     }
+    counts
 }

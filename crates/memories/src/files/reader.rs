@@ -9,7 +9,7 @@ use memoird_core::time::Timestamp;
 use rusqlite::{Connection, Row, ToSql, named_params};
 
 use super::index::Pending;
-use super::row::{MemoryRow, TEAM, find_partition, kind_number, limit};
+use super::row::{MemoryRow, TEAM, find_partition, limit};
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
 use super::{ManifestRows, vectors};
@@ -69,7 +69,7 @@ impl MemoryReader<'_> {
         };
         let after = request.after.map_or([0; 16], MemoryId::to_bytes);
         let mut sql = "WHERE id > :after".to_owned();
-        let (kind, now, max) = (request.kind.map(kind_number), moment(now), limit(max));
+        let (kind, now, max) = (request.kind.map(|kind| kind as u8), moment(now), limit(max));
         let mut parameters: Vec<(&str, &dyn ToSql)> = vec![(":after", &after), (":max", &max)];
         if let Some(tag) = &request.tag {
             // Few memories have it: those are looked at, and no other, by the plus.

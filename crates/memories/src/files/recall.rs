@@ -8,7 +8,7 @@ use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Query, Scorer, Statist
 use rusqlite::params;
 
 use super::reader::MemoryReader;
-use super::row::{MemoryRow, TEAM, find_partition, kind_bits, kind_number, limit, range};
+use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, range};
 use super::sql::Answer;
 use super::time::moment;
 use super::vectors::{self, Filter, Glance};
@@ -242,7 +242,7 @@ impl Looked {
 /// What a first look tells of a memory.
 pub(super) fn glance(memory: &Memory) -> Glance {
     Glance {
-        kind: kind_number(memory.kind),
+        kind: memory.kind as u8,
         observed: moment(memory.observed_at),
         expires: memory.expires_at.map(moment),
     }

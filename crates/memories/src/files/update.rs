@@ -29,10 +29,10 @@ impl MemoryWriter<'_> {
         let found = MemoryRow::by_id(self.connection, id)?;
         let mine = found.filter(|row| subject.is_none_or(|subject| row.memory.subject == *subject));
         let Some(was) = mine else {
-            return Self::refuse(MemoryError::NotFound { id });
+            return Err(MemoryError::NotFound { id });
         };
         if let Some(by) = was.memory.superseded_by {
-            return Self::refuse(MemoryError::Superseded { id, by });
+            return Err(MemoryError::Superseded { id, by });
         }
         let Memory {
             kind,

@@ -99,24 +99,18 @@ pub(super) fn make_model(connection: &Connection, name: &str) -> Answer<Model> {
 pub(super) fn check(model: Model, vector: &Embedding) -> Answer<()> {
     let found = vector.values.len();
     if found == 0 || model.dimension != 0 && found != model.dimension {
-        let (model_name, expected) = (vector.model.to_string(), model.dimension);
         return Err(MemoryError::DimensionMismatch {
-            model: model_name,
+            model: vector.model.to_string(),
             found,
-            expected,
+            expected: model.dimension,
         });
     }
     let is_finite = vector.values.iter().all(|value| value.is_finite());
-    match is_finite && vector.values.iter().any(|value| *value != 0.0) {
-        true => Ok(()),
-        false => {
-            let problem = "is zero or not finite; is the model's server healthy?".to_owned();
-            Err(MemoryError::Invalid {
-                field: "vector",
-                problem,
-            })
-        }
+    if is_finite && vector.values.iter().any(|value| *value != 0.0) {
+        return Ok(());
     }
+    let problem = "is zero or not finite; is the model's server healthy?";
+    Err(MemoryError::invalid("vector", problem))
 }
 
 /// Stores a vector, in place of any that was there.
@@ -152,7 +146,7 @@ pub(super) fn put(
 /// Removes a vector; says whether there was one.
 pub(super) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
     let sql = "DELETE FROM vectors WHERE no = ?";
-    let was_there = connection.run(sql, [no])? > 0;
+    let was_there = connection.change(sql, [no])? > 0;
     if was_there {
         change_block(connection, no, |_, _| {})?;
     }
@@ -287,17 +281,16 @@ fn measure(
     Ok(found)
 }
 
-fn find_bits(connection: &Connection, no: i64) -> Result<Option<(u16, Vec<u8>)>, MemoryError> {
-    let mut statement =
-        connection.prepare_cached("SELECT block FROM vector_blocks WHERE no = ?")?;
-    let mut blocks = statement.query([no >> SLOT_BITS])?;
-    let Some(found) = blocks.next()? else {
-        return Ok(None);
-    };
-    let slot = slot_of(no);
-    let mut entries = entries(found.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
-    let entry = entries.find(|entry| entry.slot == slot);
+fn find_bits(connection: &Connection, no: i64) -> Answer<Option<(u16, Vec<u8>)>> {
+    let block = block_of(connection, no)?.unwrap_or_default();
+    let entry = entries(&block).find(|entry| entry.slot == slot_of(no));
     Ok(entry.map(|entry| (entry.model, entry.bits.to_vec())))
+}
+
+/// The block in which a number stands.
+fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
+    let sql = "SELECT block FROM vector_blocks WHERE no = ?";
+    connection.value(sql, [no >> SLOT_BITS])
 }
 
 /// Writes the block of a number anew, without its entry and with what `add` adds.
@@ -308,8 +301,7 @@ fn change_block(
 ) -> Answer<()> {
     debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
     let (key, slot) = (no >> SLOT_BITS, slot_of(no));
-    let sql = "SELECT block FROM vector_blocks WHERE no = ?";
-    let was: Option<Vec<u8>> = connection.value(sql, [key])?;
+    let was = block_of(connection, no)?;
     let mut block = Vec::with_capacity(was.as_ref().map_or(0, Vec::len) + 128);
     for entry in entries(was.as_deref().unwrap_or_default()).filter(|entry| entry.slot != slot) {
         push(&mut block, &entry);

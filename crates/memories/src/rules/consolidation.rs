@@ -280,13 +280,6 @@ impl Gate {
     ];
 }
 
-impl ConsolidationPlan {
-    /// True when nothing is to be done.
-    pub fn is_empty(&self) -> bool {
-        self.promote.is_empty() && self.demote.is_empty() && self.delete.is_empty()
-    }
-}
-
 impl ConsolidationSettings {
     /// What becomes of a memory, as long as there is room for promotions.
     fn judge(&self, one: &Evidence, now: Timestamp) -> Explanation {

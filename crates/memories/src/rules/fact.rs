@@ -113,10 +113,8 @@ impl Fact {
             source.seqs.dedup();
             if source.seqs.len() > limits.source_seqs || source.seqs.first() == Some(&0) {
                 let limit = limits.source_seqs;
-                return Err(invalid(
-                    "source.seqs",
-                    format!("takes up to {limit}, from 1"),
-                ));
+                let problem = format!("takes up to {limit}, from 1");
+                return Err(MemoryError::invalid("source.seqs", problem));
             }
         }
         Ok(self)
@@ -152,26 +150,17 @@ impl Patch {
     }
 }
 
-fn invalid(field: &'static str, problem: String) -> MemoryError {
-    MemoryError::Invalid { field, problem }
-}
-
 fn content(text: &str, limits: &MemoryLimits) -> Result<String, MemoryError> {
     let text = text.trim();
-    match text.len() {
-        0 => Err(invalid(
-            "content",
-            "is empty; say the fact in words".to_owned(),
-        )),
+    let problem = match text.len() {
+        0 => "is empty; say the fact in words".to_owned(),
         bytes if bytes > limits.content_bytes => {
             let limit = limits.content_bytes;
-            Err(invalid(
-                "content",
-                format!("has {bytes} bytes, the limit is {limit}; split it"),
-            ))
+            format!("has {bytes} bytes, the limit is {limit}; split it")
         }
-        _ => Ok(text.to_owned()),
-    }
+        _ => return Ok(text.to_owned()),
+    };
+    Err(MemoryError::invalid("content", problem))
 }
 
 fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, MemoryError> {
@@ -179,32 +168,27 @@ fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, MemoryEr
     tags.sort_unstable();
     tags.dedup();
     if tags.len() > limits.tags {
-        return Err(invalid(
-            "tags",
-            format!("{} are more than {}", tags.len(), limits.tags),
-        ));
+        let problem = format!("{} are more than {}", tags.len(), limits.tags);
+        return Err(MemoryError::invalid("tags", problem));
     }
-    if let Some(bad) = tags
+    let limit = limits.tag_bytes;
+    let bad = tags
         .iter()
-        .find(|tag| !(1..=limits.tag_bytes).contains(&tag.len()))
-    {
-        let (bytes, limit) = (bad.len(), limits.tag_bytes);
-        return Err(invalid(
-            "tags",
-            format!("one has {bytes} bytes; a tag takes 1 to {limit}"),
-        ));
+        .map(String::len)
+        .find(|bytes| !(1..=limit).contains(bytes));
+    if let Some(bytes) = bad {
+        let problem = format!("one has {bytes} bytes; a tag takes 1 to {limit}");
+        return Err(MemoryError::invalid("tags", problem));
     }
     Ok(tags)
 }
 
 fn importance(importance: f32) -> Result<(), MemoryError> {
-    match (0.0..=1.0).contains(&importance) {
-        true => Ok(()),
-        false => Err(invalid(
-            "importance",
-            format!("{importance} is not between 0 and 1"),
-        )),
+    if (0.0..=1.0).contains(&importance) {
+        return Ok(());
     }
+    let problem = format!("{importance} is not between 0 and 1");
+    Err(MemoryError::invalid("importance", problem))
 }
 
 fn agree(
@@ -213,14 +197,12 @@ fn agree(
     polarity: Option<Polarity>,
 ) -> Result<(), MemoryError> {
     if kind == MemoryKind::User && visibility == Visibility::Team {
-        let problem = "a memory of kind `user` is always PRIVATE".to_owned();
-        return Err(invalid("visibility", problem));
+        let problem = "a memory of kind `user` is always PRIVATE";
+        return Err(MemoryError::invalid("visibility", problem));
     }
     if kind != MemoryKind::Feedback && polarity.is_some() {
-        return Err(invalid(
-            "polarity",
-            "is for memories of kind `feedback`".to_owned(),
-        ));
+        let problem = "is for memories of kind `feedback`";
+        return Err(MemoryError::invalid("polarity", problem));
     }
     Ok(())
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
-use memoird_core::session::Head;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
 use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, Tenant};
@@ -169,9 +168,8 @@ impl Memories {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<Unread, MemoryError> {
-        let live = self.live_head(tenant, session).await?;
-        let is_live = |head: &Head| generation.is_none_or(|named| named == head.generation);
-        let (newest, whose) = match live.filter(is_live) {
+        let live = self.live_head(tenant, session, generation).await?;
+        let (newest, whose) = match live {
             Some(head) => (Some(head.generation), head.subject),
             None => {
                 let page = self.turns_after(tenant, session, generation, 0, 1).await?;

@@ -10,9 +10,10 @@ use memoird_core::ids::Subject;
 use memoird_engine::{Blocking, EngineError};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
-use super::tenants::{TenantState, locked};
+use super::tenants::TenantState;
 use crate::error::MemoryError;
 use crate::files::{MemoryFiles, MemoryWriter, WriteJob};
+use crate::locked;
 
 /// Jobs of a tenant that may wait.
 const JOBS_MAX: usize = 4_096;

@@ -37,6 +37,13 @@ fn planned(evidence: &[Evidence]) -> ConsolidationPlan {
     plan(evidence, now(), &ConsolidationSettings::default())
 }
 
+impl ConsolidationPlan {
+    /// True when nothing is to be done.
+    fn is_empty(&self) -> bool {
+        self.promote.is_empty() && self.demote.is_empty() && self.delete.is_empty()
+    }
+}
+
 /// What the store makes of a plan.
 fn carried_out(evidence: &[Evidence], plan: &ConsolidationPlan, now: Timestamp) -> Vec<Evidence> {
     let pinned = |mut one: Evidence| {
