@@ -224,11 +224,6 @@ impl MemoryKind {
             Self::Reference => "reference",
         }
     }
-
-    /// The kind of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
-    }
 }
 
 impl Memory {
