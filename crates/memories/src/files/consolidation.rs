@@ -35,12 +35,8 @@ impl MemoryReader<'_> {
                     ifnull(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
         let mut fold = self.connection.prepare_cached(fold)?;
         let mut page = Vec::new();
-        for MemoryRow {
-            memory,
-            pin_changed,
-            ..
-        } in MemoryRow::all(self.connection, rest, parameters)?
-        {
+        for found in MemoryRow::all(self.connection, rest, parameters)? {
+            let memory = found.memory;
             page.push(fold.query_row(params![memory.id.to_bytes(), DAY], |row| {
                 let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
                 let last = row.get::<_, Option<i64>>(3)?.map(timestamp);
@@ -48,7 +44,7 @@ impl MemoryReader<'_> {
                     id: memory.id,
                     kind: memory.kind,
                     pin: memory.pin,
-                    pin_changed_at: pin_changed.map(timestamp),
+                    pin_changed_at: found.pin_changed.map(timestamp),
                     created_at: memory.created_at,
                     updated_at: memory.updated_at,
                     recalls: count(0)?,

@@ -1,9 +1,9 @@
 //! A directory with a file for each tenant, of which the last used ones stay open.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use hashlink::LinkedHashMap;
 use memoird_core::ids::TenantId;
 use memoird_store::{DirLock, StoreError};
 
@@ -16,16 +16,9 @@ use crate::{MemoryError, locked};
 pub struct MemoryFiles {
     dir: PathBuf,
     options: FilesOptions,
-    open: Mutex<OpenFiles>,
+    /// The files that are open, or are being opened or closed; the one used last comes last.
+    open: Mutex<LinkedHashMap<TenantId, Arc<Slot>>>,
     _lock: DirLock,
-}
-
-/// The files that are open, or are being opened or closed.
-#[derive(Debug, Default)]
-struct OpenFiles {
-    slots: HashMap<TenantId, (Arc<Slot>, u64)>,
-    /// Counts uses: the slot with the lowest one was used least recently.
-    uses: u64,
 }
 
 /// The place of a tenant's file. Whoever opens or closes the file holds its lock, so that it
@@ -107,11 +100,12 @@ impl MemoryFiles {
     /// The place of a tenant's file, which counts as used.
     fn slot(&self, tenant: &TenantId) -> Arc<Slot> {
         let mut open = locked(&self.open);
-        open.uses += 1;
-        let use_no = open.uses;
-        let (slot, last_use) = open.slots.entry(tenant.clone()).or_default();
-        *last_use = use_no;
-        slot.clone()
+        if let Some(slot) = open.to_back(tenant) {
+            return Arc::clone(slot);
+        }
+        let slot = Arc::<Slot>::default();
+        open.insert(tenant.clone(), Arc::clone(&slot));
+        slot
     }
 
     /// Closes files that nobody uses, those used least recently first, until no more are
@@ -132,24 +126,24 @@ impl MemoryFiles {
             let mut open = locked(&self.open);
             // Two are the map's and ours: nobody else is about to open it again.
             if is_closed && Arc::strong_count(&slot) == 2 {
-                open.slots.remove(&tenant);
+                open.remove(&tenant);
             }
         }
     }
 
     fn least_used(&self) -> Option<(TenantId, Arc<Slot>)> {
         let open = locked(&self.open);
-        if open.slots.len() <= self.options.files_open_max {
+        if open.len() <= self.options.files_open_max {
             return None;
         }
-        let idle = open.slots.iter().filter(|(_, (slot, _))| {
+        let is_idle = |slot: &Arc<Slot>| {
+            let is_unused = |file: &Arc<TenantFile>| Arc::strong_count(file) == 1;
             Arc::strong_count(slot) == 1
-                && slot.try_lock().is_ok_and(|file| {
-                    file.as_ref()
-                        .is_none_or(|memories| Arc::strong_count(memories) == 1)
-                })
-        });
-        let least = idle.min_by_key(|(_, (_, last_use))| *last_use)?;
-        Some((least.0.clone(), least.1.0.clone()))
+                && slot
+                    .try_lock()
+                    .is_ok_and(|file| file.as_ref().is_none_or(is_unused))
+        };
+        let (tenant, slot) = open.iter().find(|(_, slot)| is_idle(slot))?;
+        Some((tenant.clone(), Arc::clone(slot)))
     }
 }

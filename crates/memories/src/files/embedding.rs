@@ -127,11 +127,10 @@ impl MemoryReader<'_> {
             return Ok(None);
         }
         let values = vectors::vector_of(self.connection, row.no)?.unwrap_or_default();
-        let (partition, kind) = (partition_of(row.no), row.memory.kind);
         let ask = Near {
             model,
-            partition,
-            kind,
+            partition: partition_of(row.no),
+            kind: row.memory.kind,
             values: &values,
             cosine_min,
             now,
@@ -159,18 +158,12 @@ impl MemoryReader<'_> {
             now: moment(ask.now),
             among: None,
         };
-        let Near {
-            model,
-            partition,
-            values,
-            ..
-        } = *ask;
         let near = vectors::nearest(
             self.connection,
-            model,
-            &[partition],
+            ask.model,
+            &[ask.partition],
             &filter,
-            values,
+            ask.values,
             NEAR_MAX,
         )?;
         for (no, cosine) in near {

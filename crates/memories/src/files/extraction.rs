@@ -101,17 +101,18 @@ impl MemoryWriter<'_> {
     /// As [`MemoryError`]: `LeaseLost`.
     pub fn commit_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<Lease> {
         let lease = self.lease(lease, now)?;
-        let Lease {
-            session,
-            generation,
-            subject,
-            to_seq,
-            ..
-        } = &lease;
-        let mut cursor = self.cursor(session, *generation)?;
+        let mut cursor = self.cursor(&lease.session, lease.generation)?;
         cursor.lease = None;
-        (cursor.seq, cursor.failures, cursor.failed_at) = (cursor.seq.max(*to_seq), 0, None);
-        self.save_cursor(session, *generation, subject, &cursor, now)?;
+        cursor.seq = cursor.seq.max(lease.to_seq);
+        cursor.failures = 0;
+        cursor.failed_at = None;
+        self.save_cursor(
+            &lease.session,
+            lease.generation,
+            &lease.subject,
+            &cursor,
+            now,
+        )?;
         Ok(lease)
     }
 

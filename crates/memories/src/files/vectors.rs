@@ -129,18 +129,13 @@ pub(super) fn put(
     let sql = "INSERT INTO vectors (no, model, vector) VALUES (?, ?, ?)
                ON CONFLICT DO UPDATE SET model = excluded.model, vector = excluded.vector";
     connection.run(sql, params![no, model.no, bytes(&vector.values)])?;
-    let bits = signs(&vector.values);
-    change_block(connection, no, |block, slot| {
-        push(
-            block,
-            &Entry {
-                slot,
-                model: model.no,
-                glance,
-                bits: &bits,
-            },
-        );
-    })
+    let entry = Entry {
+        slot: slot_of(no),
+        model: model.no,
+        glance,
+        bits: &signs(&vector.values),
+    };
+    change_block(connection, no, Some(&entry))
 }
 
 /// Removes a vector; says whether there was one.
@@ -148,7 +143,7 @@ pub(super) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
     let sql = "DELETE FROM vectors WHERE no = ?";
     let was_there = connection.change(sql, [no])? > 0;
     if was_there {
-        change_block(connection, no, |_, _| {})?;
+        change_block(connection, no, None)?;
     }
     Ok(was_there)
 }
@@ -159,21 +154,17 @@ pub(super) fn carry(connection: &Connection, was: i64, no: i64, glance: Glance) 
         return Ok(());
     };
     if was != no {
-        change_block(connection, was, |_, _| {})?;
+        change_block(connection, was, None)?;
         let sql = "UPDATE vectors SET no = ? WHERE no = ?";
         connection.run(sql, [no, was])?;
     }
-    change_block(connection, no, |block, slot| {
-        push(
-            block,
-            &Entry {
-                slot,
-                model,
-                glance,
-                bits: &bits,
-            },
-        );
-    })
+    let entry = Entry {
+        slot: slot_of(no),
+        model,
+        glance,
+        bits: &bits,
+    };
+    change_block(connection, no, Some(&entry))
 }
 
 /// The number of the model that made this memory's vector.
@@ -293,33 +284,23 @@ fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
     connection.value(sql, [no >> SLOT_BITS])
 }
 
-/// Writes the block of a number anew, without its entry and with what `add` adds.
-fn change_block(
-    connection: &Connection,
-    no: i64,
-    add: impl FnOnce(&mut Vec<u8>, u8),
-) -> Answer<()> {
+/// Writes the block of a number anew, with this entry in place of the number's own.
+fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> Answer<()> {
     debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
-    let (key, slot) = (no >> SLOT_BITS, slot_of(no));
-    let was = block_of(connection, no)?;
-    let mut block = Vec::with_capacity(was.as_ref().map_or(0, Vec::len) + 128);
-    for entry in entries(was.as_deref().unwrap_or_default()).filter(|entry| entry.slot != slot) {
-        push(&mut block, &entry);
+    let key = no >> SLOT_BITS;
+    let was = block_of(connection, no)?.unwrap_or_default();
+    let mut block = Vec::with_capacity(was.len() + 128);
+    let others = entries(&was).filter(|other| other.slot != slot_of(no));
+    others.for_each(|other| push(&mut block, &other));
+    if let Some(entry) = entry {
+        push(&mut block, entry);
     }
-    add(&mut block, slot);
-    match (block.is_empty(), was) {
-        (true, None) => {}
-        (true, Some(_)) => {
-            let sql = "DELETE FROM vector_blocks WHERE no = ?";
-            connection.run(sql, [key])?;
-        }
-        (false, _) => {
-            let sql = "INSERT INTO vector_blocks (no, block) VALUES (?, ?)
-                       ON CONFLICT DO UPDATE SET block = excluded.block";
-            connection.run(sql, params![key, block])?;
-        }
+    if block.is_empty() {
+        return connection.run("DELETE FROM vector_blocks WHERE no = ?", [key]);
     }
-    Ok(())
+    let sql = "INSERT INTO vector_blocks (no, block) VALUES (?, ?)
+               ON CONFLICT DO UPDATE SET block = excluded.block";
+    connection.run(sql, params![key, block])
 }
 
 fn slot_of(no: i64) -> u8 {
@@ -327,17 +308,13 @@ fn slot_of(no: i64) -> u8 {
 }
 
 fn push(block: &mut Vec<u8>, entry: &Entry<'_>) {
-    let Glance {
-        kind,
-        observed,
-        expires,
-    } = entry.glance;
+    let glance = entry.glance;
     let length = u16::try_from(entry.bits.len()).unwrap_or(u16::MAX);
-    block.extend_from_slice(&[entry.slot, kind]);
+    block.extend_from_slice(&[entry.slot, glance.kind]);
     block.extend_from_slice(&entry.model.to_le_bytes());
     block.extend_from_slice(&length.to_le_bytes());
-    block.extend_from_slice(&observed.to_le_bytes());
-    block.extend_from_slice(&expires.unwrap_or(i64::MAX).to_le_bytes());
+    block.extend_from_slice(&glance.observed.to_le_bytes());
+    block.extend_from_slice(&glance.expires.unwrap_or(i64::MAX).to_le_bytes());
     block.extend_from_slice(&entry.bits[..usize::from(length)]);
 }
 

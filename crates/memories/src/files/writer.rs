@@ -147,25 +147,20 @@ impl<'a> MemoryWriter<'a> {
 
     /// Removes a memory from everywhere, and counts what went.
     pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
-        let Doomed {
-            no,
-            id,
-            is_history,
-            content,
-        } = doomed;
-        match is_history {
+        let no = doomed.no;
+        match doomed.is_history {
             true => counts.superseded += 1,
             false => {
                 counts.memories += 1;
-                self.pending.borrow_mut().remove(*no, content);
+                self.pending.borrow_mut().remove(no, &doomed.content);
             }
         }
-        counts.vectors += u64::from(vectors::remove(self.connection, *no)?);
-        counts.queued_embeddings += self.dequeue(*no)?;
+        counts.vectors += u64::from(vectors::remove(self.connection, no)?);
+        counts.queued_embeddings += self.dequeue(no)?;
         let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
             Ok(self.connection.change(sql, [parameter])? as u64)
         };
-        let id = id.to_bytes();
+        let id = doomed.id.to_bytes();
         counts.recall_events += change("DELETE FROM recall_events WHERE memory = ?", &id)?;
         change("DELETE FROM keys WHERE memory = ?", &id)?;
         let sql = "SELECT tags FROM memories WHERE no = ?";
@@ -174,8 +169,8 @@ impl<'a> MemoryWriter<'a> {
             .flatten()
             .and_then(|packed| super::row::unpack_tags(&packed))
             .unwrap_or_default();
-        self.remove_tags(*no, &tags)?;
-        change("DELETE FROM memories WHERE no = ?", no)?;
+        self.remove_tags(no, &tags)?;
+        change("DELETE FROM memories WHERE no = ?", &no)?;
         self.connection
             .run("UPDATE state SET memories = memories - 1", [])
     }

@@ -3,7 +3,7 @@
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
 
-use super::{MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
+use super::{Memory, MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
 use crate::MemoryError;
 
 /// What is done with a fact that a memory says already, in other letters.
@@ -122,18 +122,11 @@ impl Fact {
 }
 
 impl Patch {
-    /// The same for a change: `kind`, `visibility` and `polarity` are those that the memory
-    /// has, and what is changed must agree with them.
+    /// The same for a change of this memory: what is changed must agree with what is not.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`].
-    pub fn checked(
-        mut self,
-        limits: &MemoryLimits,
-        kind: MemoryKind,
-        visibility: Visibility,
-        polarity: Option<Polarity>,
-    ) -> Result<Self, MemoryError> {
+    pub fn checked(mut self, limits: &MemoryLimits, of: &Memory) -> Result<Self, MemoryError> {
         if let Some(text) = &self.content {
             self.content = Some(content(text, limits)?);
         }
@@ -142,9 +135,9 @@ impl Patch {
         }
         self.importance.map_or(Ok(()), importance)?;
         agree(
-            self.kind.unwrap_or(kind),
-            self.visibility.unwrap_or(visibility),
-            self.polarity.unwrap_or(polarity),
+            self.kind.unwrap_or(of.kind),
+            self.visibility.unwrap_or(of.visibility),
+            self.polarity.unwrap_or(of.polarity),
         )?;
         Ok(self)
     }

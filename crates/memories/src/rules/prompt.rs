@@ -45,42 +45,34 @@ const RULES: &str = include_str!("prompt/rules.txt");
 /// The prompt. It is as long as what it is given and some 4,000 bytes; the same arguments
 /// give the same bytes.
 pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
-    let ExtractionPrompt {
-        today,
-        subject,
-        manifest,
-        turns,
-        recalled,
-    } = request;
-    let mut prompt = format!("{TASK}\nToday is {}, {today}.", today.weekday());
+    let mut prompt = format!(
+        "{TASK}\nToday is {}, {}.",
+        request.today.weekday(),
+        request.today
+    );
     push_line(
         &mut prompt,
         " The person is ",
-        &one_line(subject.as_str(), 256),
+        &one_line(request.subject.as_str(), 256),
     );
     prompt.push_str(
         "\nWhat is known, one line for each memory, with its id at the end:\n\n<known>\n",
     );
     // A manifest's lines are its own; only its tags could be anybody's.
-    manifest
-        .lines()
-        .for_each(|line| push_line(&mut prompt, "", line));
+    for line in request.manifest.lines() {
+        push_line(&mut prompt, "", line);
+    }
     prompt.push_str("</known>\n\nWhat the assistant was told from memory:\n\n<recalled>\n");
-    for content in *recalled {
+    for content in request.recalled {
         push_line(&mut prompt, "- ", &one_line(content, RECALLED_CHARS_MAX));
     }
     prompt
         .push_str("</recalled>\n\nThe transcript, with the number, day and role of each turn:\n\n");
     prompt.push_str("<transcript>\n");
-    for TranscriptTurn {
-        seq,
-        on,
-        role,
-        text,
-    } in *turns
-    {
-        let day = on.map_or(String::new(), |on| format!(" {on}"));
-        push_line(&mut prompt, &format!("[{seq}{day} {}] ", name(*role)), text);
+    for turn in request.turns {
+        let day = turn.on.map_or(String::new(), |on| format!(" {on}"));
+        let head = format!("[{}{day} {}] ", turn.seq, name(turn.role));
+        push_line(&mut prompt, &head, turn.text);
     }
     prompt.push_str("</transcript>\n\n");
     prompt.push_str(RULES);

@@ -187,26 +187,27 @@ impl Memories {
         let echoes_max = self.config().limits.echoes;
         let now = self.now();
         let since = before(now, ECHO_SPAN);
-        let (asked, whose) = (session.clone(), subject.clone());
-        let read = move |reader: &MemoryReader<'_>| {
-            let cursor = reader.cursor(&asked, generation)?;
-            // Whether somebody holds a lease is said where one is taken.
-            let remembered = reader.remembered_seqs(&asked, generation, cursor.seq)?;
-            let not_before = reader.not_before(&whose)?.max(cursor.not_before);
-            let echoes = reader.echoes(&asked, since, echoes_max)?;
-            Ok((cursor.seq, remembered, not_before, echoes))
-        };
-        let (seq, remembered, not_before, echoes) = self.read(&tenant.id, read).await?;
         let mut unread = Unread {
             session: session.clone(),
             generation,
             subject,
-            cursor_seq: seq,
-            not_before,
-            recalled: echoes.into_iter().map(|(_, content)| content).collect(),
+            cursor_seq: 0,
+            not_before: None,
+            recalled: Vec::new(),
         };
+        let read = move |reader: &MemoryReader<'_>| {
+            let cursor = reader.cursor(&unread.session, generation)?;
+            unread.cursor_seq = cursor.seq;
+            unread.not_before = reader.not_before(&unread.subject)?.max(cursor.not_before);
+            let echoes = reader.echoes(&unread.session, since, echoes_max)?;
+            unread.recalled = echoes.into_iter().map(|(_, content)| content).collect();
+            // Whether somebody holds a lease is said where one is taken.
+            let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;
+            Ok((unread, remembered))
+        };
+        let (mut unread, remembered) = self.read(&tenant.id, read).await?;
         // Where the bot itself remembered, it has looked.
-        if let Some(&newest) = remembered.last().filter(|newest| **newest > seq) {
+        if let Some(&newest) = remembered.last() {
             self.skip_to(tenant, &mut unread, newest).await?;
         }
         Ok(unread)
