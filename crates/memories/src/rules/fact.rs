@@ -109,13 +109,7 @@ impl Fact {
         importance(self.importance)?;
         agree(self.kind, self.visibility, self.polarity)?;
         if let Some(source) = &mut self.source {
-            source.seqs.sort_unstable();
-            source.seqs.dedup();
-            if source.seqs.len() > limits.source_seqs || source.seqs.first() == Some(&0) {
-                let limit = limits.source_seqs;
-                let problem = format!("takes up to {limit}, from 1");
-                return Err(MemoryError::invalid("source.seqs", problem));
-            }
+            source.seqs = checked_seqs(std::mem::take(&mut source.seqs), limits)?;
         }
         Ok(self)
     }
@@ -141,6 +135,24 @@ impl Patch {
         )?;
         Ok(self)
     }
+}
+
+/// Numbers of turns in their one form: ascending, each once.
+///
+/// # Errors
+/// [`MemoryError::Invalid`].
+pub(crate) fn checked_seqs(
+    mut seqs: Vec<u64>,
+    limits: &MemoryLimits,
+) -> Result<Vec<u64>, MemoryError> {
+    seqs.sort_unstable();
+    seqs.dedup();
+    let limit = limits.source_seqs;
+    if seqs.len() > limit || seqs.first() == Some(&0) {
+        let problem = format!("takes up to {limit}, from 1");
+        return Err(MemoryError::invalid("source.seqs", problem));
+    }
+    Ok(seqs)
 }
 
 fn content(text: &str, limits: &MemoryLimits) -> Result<String, MemoryError> {

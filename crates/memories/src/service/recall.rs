@@ -245,9 +245,9 @@ impl Memories {
         };
         let fused = fusion.fuse(both, standing);
         let hits = fused.into_iter().take(limit).filter_map(|one| {
-            let memory = lists.memories.remove(&one.id)?;
+            let memory = lists.memories.remove(&one.ranked.id)?;
             Some(RecallHit {
-                score: one.score,
+                score: one.ranked.score,
                 lexical_rank: one.lexical_rank.unwrap_or(0),
                 vector_rank: one.vector_rank.unwrap_or(0),
                 age: Duration::from_millis(u64::try_from(age_ms(&memory)).unwrap_or(0)),

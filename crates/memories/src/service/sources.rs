@@ -12,7 +12,7 @@ use memoird_store::encoding;
 use super::Memories;
 use crate::error::MemoryError;
 use crate::requests::SourceRequest;
-use crate::rules::Source;
+use crate::rules::{Source, checked_seqs};
 
 /// Bytes that are read at once while the turns of a source are looked for.
 const SOURCE_BYTES_MAX: usize = 4 << 20;
@@ -73,14 +73,7 @@ impl Memories {
             at_seq: head.map(|head| head.last_seq),
             ..SourceTurns::default()
         };
-        let mut seqs = request.seqs.clone();
-        seqs.sort_unstable();
-        seqs.dedup();
-        let limit = self.config().limits.source_seqs;
-        if seqs.len() > limit || seqs.first() == Some(&0) {
-            let problem = format!("takes up to {limit}, from 1");
-            return Err(MemoryError::invalid("source.seqs", problem));
-        }
+        let seqs = checked_seqs(request.seqs.clone(), &self.config().limits)?;
         if !seqs.is_empty() {
             let turns;
             (turns, generation) = self
