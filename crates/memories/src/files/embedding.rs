@@ -11,7 +11,7 @@ use super::remember::agree;
 use super::row::{MemoryRow, kind_bits, limit, partition_of};
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
-use super::vectors::{self, Filter, Model};
+use super::vectors::{self, Filter, Model, Wanted};
 use super::{Due, Embedding, MemoryReader, MemoryWriter};
 use crate::rules::MemoryKind;
 
@@ -164,7 +164,7 @@ impl MemoryReader<'_> {
             &[ask.partition],
             &filter,
             ask.values,
-            NEAR_MAX,
+            Wanted::of(NEAR_MAX),
         )?;
         for (no, cosine) in near {
             if cosine < f64::from(ask.cosine_min) {

@@ -11,7 +11,7 @@ use super::reader::MemoryReader;
 use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, range};
 use super::sql::Answer;
 use super::time::moment;
-use super::vectors::{self, Filter, Glance};
+use super::vectors::{self, Filter, Glance, Wanted};
 use super::{RecallLists, Search};
 use crate::rules::Memory;
 use crate::rules::fusion::Ranked;
@@ -187,7 +187,7 @@ impl MemoryReader<'_> {
             partitions,
             filter,
             &vector.values,
-            ask.depth,
+            Wanted::of(ask.depth),
         )?;
         lists.vector = self.fetch(found, &mut lists.memories)?;
         lists.embedded = lists.vector.iter().map(|one| one.id).collect();

@@ -60,6 +60,23 @@ struct Entry<'a> {
     bits: &'a [u8],
 }
 
+/// How many of the nearest are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    count: usize,
+    /// How many are chosen by their bits, and measured.
+    chosen_max: usize,
+}
+
+impl Wanted {
+    pub(super) fn of(count: usize) -> Self {
+        Self {
+            count,
+            chosen_max: count.saturating_mul(CHOSEN_PER_WANTED).max(CHOSEN_MIN),
+        }
+    }
+}
+
 impl Filter {
     pub(super) fn passes(&self, no: i64, glance: Glance) -> bool {
         self.kinds >> glance.kind & 1 == 1
@@ -194,27 +211,7 @@ pub(super) fn nearest(
     partitions: &[i64],
     filter: &Filter,
     query: &[f32],
-    wanted: usize,
-) -> Answer<Vec<(i64, f64)>> {
-    let chosen_max = wanted.saturating_mul(CHOSEN_PER_WANTED).max(CHOSEN_MIN);
-    nearest_of(
-        connection,
-        model,
-        partitions,
-        filter,
-        query,
-        (wanted, chosen_max),
-    )
-}
-
-/// The same with so many chosen.
-fn nearest_of(
-    connection: &Connection,
-    model: Model,
-    partitions: &[i64],
-    filter: &Filter,
-    query: &[f32],
-    (wanted, chosen_max): (usize, usize),
+    wanted: Wanted,
 ) -> Answer<Vec<(i64, f64)>> {
     let bits = words(&signs(query));
     let mut chosen: BinaryHeap<(u32, i64)> = BinaryHeap::new();
@@ -233,7 +230,7 @@ fn nearest_of(
                     continue;
                 }
                 let distance = hamming(&bits, entry.bits);
-                if chosen.len() < chosen_max {
+                if chosen.len() < wanted.chosen_max {
                     chosen.push((distance, no));
                 } else if chosen.peek().is_some_and(|worst| (distance, no) < *worst) {
                     chosen.pop();
@@ -243,7 +240,7 @@ fn nearest_of(
         }
     }
     let mut found = measure(connection, chosen.into_iter().map(|(_, no)| no), query)?;
-    found.truncate(wanted);
+    found.truncate(wanted.count);
     Ok(found)
 }
 

@@ -16,14 +16,14 @@ pub struct ExtractionPrompt<'a> {
     /// What is known of the subject: the text of a manifest, empty for nothing.
     pub manifest: &'a str,
     /// The turns, oldest first.
-    pub turns: &'a [TranscriptTurn<'a>],
+    pub turns: &'a [TranscriptTurn],
     /// The contents of memories that this session was told by a recall.
-    pub recalled: &'a [&'a str],
+    pub recalled: &'a [String],
 }
 
 /// One turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TranscriptTurn<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TranscriptTurn {
     /// Its number.
     pub seq: u64,
     /// The day on which it was said.
@@ -31,7 +31,7 @@ pub struct TranscriptTurn<'a> {
     /// Who said it.
     pub role: Role,
     /// What was said, without media and thinking.
-    pub text: &'a str,
+    pub text: String,
 }
 
 /// What stands around the pieces; no text inside may look like it.
@@ -72,7 +72,7 @@ pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
     for turn in request.turns {
         let day = turn.on.map_or(String::new(), |on| format!(" {on}"));
         let head = format!("[{}{day} {}] ", turn.seq, name(turn.role));
-        push_line(&mut prompt, &head, turn.text);
+        push_line(&mut prompt, &head, &turn.text);
     }
     prompt.push_str("</transcript>\n\n");
     prompt.push_str(RULES);
@@ -100,25 +100,26 @@ mod tests {
     use crate::rules::MemoryKind;
     use memoird_core::time::Timestamp;
 
-    fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn<'_> {
+    fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
         let on = Some(Date::of(Timestamp::new(1_795_255_323, 0).unwrap()));
         TranscriptTurn {
             seq,
             on,
             role,
-            text,
+            text: text.to_owned(),
         }
     }
 
-    fn asked(who: &str, manifest: &str, turns: &[TranscriptTurn<'_>], recalled: &[&str]) -> String {
+    fn asked(who: &str, manifest: &str, turns: &[TranscriptTurn], recalled: &[&str]) -> String {
         let today = Date::of(Timestamp::new(1_795_341_723, 0).unwrap());
         let subject = Subject::parse(who).unwrap();
+        let recalled: Vec<String> = recalled.iter().map(|&text| text.to_owned()).collect();
         prompt(&ExtractionPrompt {
             today,
             subject: &subject,
             manifest,
             turns,
-            recalled,
+            recalled: &recalled,
         })
     }
 

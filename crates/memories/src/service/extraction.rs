@@ -87,23 +87,18 @@ impl Memories {
         })
         .await?;
         let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
-        let texts: Vec<String> = turns.iter().map(|(_, turn)| text_of(turn)).collect();
-        let said = turns
-            .iter()
-            .zip(&texts)
-            .map(|((seq, turn), text)| TranscriptTurn {
-                seq: *seq,
-                on: turn.timestamp.map(Date::of),
-                role: turn.role,
-                text,
-            });
-        let recalled: Vec<&str> = unread.recalled.iter().map(String::as_str).collect();
+        let said = turns.iter().map(|(seq, turn)| TranscriptTurn {
+            seq: *seq,
+            on: turn.timestamp.map(Date::of),
+            role: turn.role,
+            text: text_of(turn),
+        });
         let request = ExtractionPrompt {
             today: Date::of(now),
             subject: &unread.subject,
             manifest: &manifest.text,
             turns: &said.collect::<Vec<_>>(),
-            recalled: &recalled,
+            recalled: &unread.recalled,
         };
         Ok(ExtractionLease {
             lease: Some(id),
