@@ -1,7 +1,8 @@
 //! What an operator wants to see of a tenant's memories.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use crate::locked;
 use crate::requests::RecallMode;
 use crate::rules::Outcome;
 
@@ -41,7 +42,7 @@ pub(crate) struct MemoryCounters(Mutex<MemorySnapshot>);
 impl MemoryCounters {
     /// The counts, to be raised at once and not held.
     pub(crate) fn raise(&self) -> MutexGuard<'_, MemorySnapshot> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     pub(crate) fn snapshot(&self) -> MemorySnapshot {

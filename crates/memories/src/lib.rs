@@ -15,6 +15,8 @@ pub mod rules;
 mod service;
 mod workers;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use config::MemoriesConfig;
 pub use counters::MemorySnapshot;
 pub use embedder::{EmbedError, Embedder, Embeddings, Purpose};
@@ -25,3 +27,9 @@ pub use requests::{
     RememberOutcome, RememberRequest, SourceRequest,
 };
 pub use service::{Memories, RecallForWindow};
+
+/// Locks also what a panic left locked: nothing is kept here that a panic could leave half
+/// changed, and a transaction was rolled back when it was dropped.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -14,7 +14,7 @@ mod tenants;
 mod window;
 mod write_queue;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
@@ -30,6 +30,7 @@ use crate::config::MemoriesConfig;
 use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
 use crate::files::{MemoryFiles, MemoryReader, MemoryWriter};
+use crate::locked;
 use crate::requests::{ListRequest, MemoryPage};
 use crate::rules::Memory;
 use crate::rules::manifest::{Caps, Manifest, manifest};
@@ -141,11 +142,7 @@ impl Memories {
     /// An id for a memory or a job: later than all before, also within a millisecond.
     fn next_id(&self, at: Timestamp) -> MemoryId {
         let random = self.shared.engine.machine.random();
-        let mut last = self
-            .shared
-            .last_id
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = locked(&self.shared.last_id);
         let next = MemoryId::after(*last, at.as_ms(), random);
         *last = Some(next);
         next

@@ -17,6 +17,8 @@ pub(crate) fn start(memories: &Memories) {
     engine.run_worker(consolidation::ConsolidationWorker::new(memories.clone()));
 }
 
-fn work_error(error: &MemoryError) -> WorkError {
-    WorkError(format!("{error:?}"))
+impl From<MemoryError> for WorkError {
+    fn from(error: MemoryError) -> Self {
+        Self(format!("{error:?}"))
+    }
 }

@@ -4,7 +4,7 @@ use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 use rusqlite::params;
 
-use super::row::{MemoryRow, limit, pin_number, whole};
+use super::row::{MemoryRow, limit, whole};
 use super::sql::{Answer, Sql};
 use super::time::{DAY, moment, timestamp};
 use super::{MemoryReader, MemoryWriter, RecallEvent};
@@ -35,12 +35,8 @@ impl MemoryReader<'_> {
                     ifnull(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
         let mut fold = self.connection.prepare_cached(fold)?;
         let mut page = Vec::new();
-        for MemoryRow {
-            memory,
-            pin_changed,
-            ..
-        } in MemoryRow::all(self.connection, rest, parameters)?
-        {
+        for found in MemoryRow::all(self.connection, rest, parameters)? {
+            let memory = found.memory;
             page.push(fold.query_row(params![memory.id.to_bytes(), DAY], |row| {
                 let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
                 let last = row.get::<_, Option<i64>>(3)?.map(timestamp);
@@ -48,7 +44,7 @@ impl MemoryReader<'_> {
                     id: memory.id,
                     kind: memory.kind,
                     pin: memory.pin,
-                    pin_changed_at: pin_changed.map(timestamp),
+                    pin_changed_at: found.pin_changed.map(timestamp),
                     created_at: memory.created_at,
                     updated_at: memory.updated_at,
                     recalls: count(0)?,
@@ -101,8 +97,7 @@ impl MemoryWriter<'_> {
              AND no <= (SELECT max(no) FROM recall_events) - ?2";
         let prune_max = limit(event.hits.len().saturating_mul(EVENTS_PRUNED));
         let parameters = params![prune_max, whole(limits.recall_events)];
-        self.connection.run(prune, parameters)?;
-        Ok(())
+        self.connection.run(prune, parameters)
     }
 
     /// Pins memories that are not; gives how many.
@@ -115,7 +110,7 @@ impl MemoryWriter<'_> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut pinned = 0;
         for id in ids {
-            pinned += statement.execute(params![pin_number(pin), moment(at), id.to_bytes()])?;
+            pinned += statement.execute(params![pin as u8, moment(at), id.to_bytes()])?;
         }
         Ok(pinned)
     }
@@ -128,8 +123,8 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
         let mut unpinned = 0;
         for id in ids {
-            let parameters = params![moment(at), id.to_bytes(), pin_number(Pin::Consolidation)];
-            unpinned += self.connection.run(sql, parameters)?;
+            let parameters = params![moment(at), id.to_bytes(), Pin::Consolidation as u8];
+            unpinned += self.connection.change(sql, parameters)?;
         }
         Ok(unpinned)
     }

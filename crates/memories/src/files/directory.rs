@@ -1,32 +1,24 @@
 //! A directory with a file for each tenant, of which the last used ones stay open.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use hashlink::LinkedHashMap;
 use memoird_core::ids::TenantId;
 use memoird_store::{DirLock, StoreError};
 
 use super::names::{file_name, is_file_name};
-use super::tenant::relock;
 use super::{FilesOptions, TenantFile, open};
-use crate::MemoryError;
+use crate::{MemoryError, locked};
 
 /// The memories of all tenants.
 #[derive(Debug)]
 pub struct MemoryFiles {
     dir: PathBuf,
     options: FilesOptions,
-    open: Mutex<OpenFiles>,
+    /// The files that are open, or are being opened or closed; the one used last comes last.
+    open: Mutex<LinkedHashMap<TenantId, Arc<Slot>>>,
     _lock: DirLock,
-}
-
-/// The files that are open, or are being opened or closed.
-#[derive(Debug, Default)]
-struct OpenFiles {
-    slots: HashMap<TenantId, (Arc<Slot>, u64)>,
-    /// Counts uses: the slot with the lowest one was used least recently.
-    uses: u64,
 }
 
 /// The place of a tenant's file. Whoever opens or closes the file holds its lock, so that it
@@ -53,7 +45,7 @@ impl MemoryFiles {
     /// When the file is damaged, not this tenant's or too new, or no room is left.
     pub fn tenant(&self, tenant: &TenantId) -> Result<Arc<TenantFile>, MemoryError> {
         let slot = self.slot(tenant);
-        let mut file = relock(&slot);
+        let mut file = locked(&slot);
         let memories = match &*file {
             Some(memories) => memories.clone(),
             None => {
@@ -107,12 +99,13 @@ impl MemoryFiles {
 
     /// The place of a tenant's file, which counts as used.
     fn slot(&self, tenant: &TenantId) -> Arc<Slot> {
-        let mut open = relock(&self.open);
-        open.uses += 1;
-        let use_no = open.uses;
-        let (slot, last_use) = open.slots.entry(tenant.clone()).or_default();
-        *last_use = use_no;
-        slot.clone()
+        let mut open = locked(&self.open);
+        if let Some(slot) = open.to_back(tenant) {
+            return Arc::clone(slot);
+        }
+        let slot = Arc::<Slot>::default();
+        open.insert(tenant.clone(), Arc::clone(&slot));
+        slot
     }
 
     /// Closes files that nobody uses, those used least recently first, until no more are
@@ -121,7 +114,7 @@ impl MemoryFiles {
         while let Some((tenant, slot)) = self.least_used() {
             // Closing moves the log into the file: that takes time, and holds up only who
             // wants this very file.
-            let mut file = relock(&slot);
+            let mut file = locked(&slot);
             if file
                 .as_ref()
                 .is_some_and(|memories| Arc::strong_count(memories) == 1)
@@ -130,27 +123,27 @@ impl MemoryFiles {
             }
             let is_closed = file.is_none();
             drop(file);
-            let mut open = relock(&self.open);
+            let mut open = locked(&self.open);
             // Two are the map's and ours: nobody else is about to open it again.
             if is_closed && Arc::strong_count(&slot) == 2 {
-                open.slots.remove(&tenant);
+                open.remove(&tenant);
             }
         }
     }
 
     fn least_used(&self) -> Option<(TenantId, Arc<Slot>)> {
-        let open = relock(&self.open);
-        if open.slots.len() <= self.options.files_open_max {
+        let open = locked(&self.open);
+        if open.len() <= self.options.files_open_max {
             return None;
         }
-        let idle = open.slots.iter().filter(|(_, (slot, _))| {
+        let is_idle = |slot: &Arc<Slot>| {
+            let is_unused = |file: &Arc<TenantFile>| Arc::strong_count(file) == 1;
             Arc::strong_count(slot) == 1
-                && slot.try_lock().is_ok_and(|file| {
-                    file.as_ref()
-                        .is_none_or(|memories| Arc::strong_count(memories) == 1)
-                })
-        });
-        let least = idle.min_by_key(|(_, (_, last_use))| *last_use)?;
-        Some((least.0.clone(), least.1.0.clone()))
+                && slot
+                    .try_lock()
+                    .is_ok_and(|file| file.as_ref().is_none_or(is_unused))
+        };
+        let (tenant, slot) = open.iter().find(|(_, slot)| is_idle(slot))?;
+        Some((tenant.clone(), Arc::clone(slot)))
     }
 }

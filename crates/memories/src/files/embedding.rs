@@ -11,7 +11,7 @@ use super::remember::agree;
 use super::row::{MemoryRow, kind_bits, limit, partition_of};
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
-use super::vectors::{self, Filter, Model};
+use super::vectors::{self, Filter, Model, Wanted};
 use super::{Due, Embedding, MemoryReader, MemoryWriter};
 use crate::rules::MemoryKind;
 
@@ -127,11 +127,10 @@ impl MemoryReader<'_> {
             return Ok(None);
         }
         let values = vectors::vector_of(self.connection, row.no)?.unwrap_or_default();
-        let (partition, kind) = (partition_of(row.no), row.memory.kind);
         let ask = Near {
             model,
-            partition,
-            kind,
+            partition: partition_of(row.no),
+            kind: row.memory.kind,
             values: &values,
             cosine_min,
             now,
@@ -159,19 +158,13 @@ impl MemoryReader<'_> {
             now: moment(ask.now),
             among: None,
         };
-        let Near {
-            model,
-            partition,
-            values,
-            ..
-        } = *ask;
         let near = vectors::nearest(
             self.connection,
-            model,
-            &[partition],
+            ask.model,
+            &[ask.partition],
             &filter,
-            values,
-            NEAR_MAX,
+            ask.values,
+            Wanted::of(NEAR_MAX),
         )?;
         for (no, cosine) in near {
             if cosine < f64::from(ask.cosine_min) {
@@ -318,14 +311,12 @@ impl MemoryWriter<'_> {
             WHERE no = (SELECT no FROM memories WHERE id = ? AND revision = ?)";
         let problem = &problem[..problem.floor_char_boundary(PROBLEM_BYTES_MAX)];
         let parameters = params![moment(due), give_up, problem, id.to_bytes(), revision];
-        self.connection.run(sql, parameters)?;
-        Ok(())
+        self.connection.run(sql, parameters)
     }
 
     fn retry_failed(&self) -> Answer<()> {
         let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = 0 WHERE failed = 1";
-        self.connection.run(sql, [])?;
-        Ok(())
+        self.connection.run(sql, [])
     }
 
     fn begin(&self, walk: &Walk) -> Answer<()> {

@@ -101,30 +101,19 @@ impl MemoryWriter<'_> {
     /// As [`MemoryError`]: `LeaseLost`.
     pub fn commit_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<Lease> {
         let lease = self.lease(lease, now)?;
-        let Lease {
-            session,
-            generation,
-            subject,
-            to_seq,
-            ..
-        } = &lease;
-        let mut cursor = self.cursor(session, *generation)?;
+        let mut cursor = self.cursor(&lease.session, lease.generation)?;
         cursor.lease = None;
-        (cursor.seq, cursor.failures, cursor.failed_at) = (cursor.seq.max(*to_seq), 0, None);
-        self.save_cursor(session, *generation, subject, &cursor, now)?;
+        cursor.seq = cursor.seq.max(lease.to_seq);
+        cursor.failures = 0;
+        cursor.failed_at = None;
+        self.save_cursor(
+            &lease.session,
+            lease.generation,
+            &lease.subject,
+            &cursor,
+            now,
+        )?;
         Ok(lease)
-    }
-
-    /// Ends a lease without: the cursor stays. Nothing when the lease is not there.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn fail_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<()> {
-        let sql = "UPDATE cursors SET lease = NULL, failures = failures + 1, failed_at = ?1,
-                   touched = ?1 WHERE lease = ?2";
-        let parameters = params![moment(now), lease.to_bytes()];
-        self.connection.run(sql, parameters)?;
-        Ok(())
     }
 
     /// Moves the cursor on where nothing is to be extracted; never back.
@@ -155,10 +144,10 @@ impl MemoryWriter<'_> {
         let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
             (SELECT generation, session, seq FROM remembered WHERE generation < ? LIMIT ?)";
         let parameters = params![moment(before), limit(max)];
-        let pruned = self.connection.run(cursors, parameters)?;
+        let pruned = self.connection.change(cursors, parameters)?;
         let oldest = Generation::new(before.as_ms(), 0).to_bytes();
         let parameters = params![oldest, limit(max)];
-        Ok(pruned + self.connection.run(seqs, parameters)?)
+        Ok(pruned + self.connection.change(seqs, parameters)?)
     }
 
     /// The cursor, when nobody holds a lease of it; one that ran out is counted.
@@ -178,7 +167,7 @@ impl MemoryWriter<'_> {
         let asked_ms = (until.as_ms() - now.as_ms()).max(LEASE_MS_MAX);
         if now < lease.until && left_ms <= asked_ms {
             let seconds_left = left_ms.unsigned_abs().div_ceil(1_000);
-            return Self::refuse(MemoryError::LeaseHeld { seconds_left });
+            return Err(MemoryError::LeaseHeld { seconds_left });
         }
         cursor.failures = cursor.failures.saturating_add(1);
         cursor.failed_at = Some(lease.until.min(now));
@@ -215,8 +204,7 @@ impl MemoryWriter<'_> {
         // Nobody asks for those any more.
         let sql = "DELETE FROM remembered WHERE generation = ? AND seq <= ?";
         let parameters = params![generation.to_bytes(), whole(cursor.seq)];
-        self.connection.run(sql, parameters)?;
-        Ok(())
+        self.connection.run(sql, parameters)
     }
 }
 

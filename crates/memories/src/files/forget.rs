@@ -16,7 +16,7 @@ use super::time::moment;
 use super::writer::Doomed;
 use super::{ForgetProgress, MemoryReader, MemoryWriter};
 use crate::MemoryError;
-use crate::requests::{ForgetOutcome, ForgetRequest, MemoryFilter};
+use crate::requests::{ForgetOutcome, ForgetRequest};
 
 /// Memories that a step looks at for each that it may remove.
 const LOOKED_AT_PER_ROW: usize = 8;
@@ -124,10 +124,8 @@ impl MemoryReader<'_> {
             after: None,
             before: None,
         };
-        let owner_of = |subject: &Subject| -> Answer<Option<i64>> {
-            Ok(Some(
-                find_partition(self.connection, subject)?.unwrap_or(NOBODY),
-            ))
+        let owner_of = |subject: &Subject| -> Answer<i64> {
+            Ok(find_partition(self.connection, subject)?.unwrap_or(NOBODY))
         };
         Ok(match request {
             ForgetRequest::One(id) => {
@@ -141,24 +139,15 @@ impl MemoryReader<'_> {
             }
             ForgetRequest::Subject(subject) => Criteria {
                 whole: true,
-                owner: owner_of(subject)?,
+                owner: Some(owner_of(subject)?),
                 ..all
             },
-            ForgetRequest::Filter(MemoryFilter {
-                subject,
-                kinds,
-                tags,
-                after,
-                before,
-            }) => Criteria {
-                owner: match subject {
-                    None => None,
-                    Some(subject) => owner_of(subject)?,
-                },
-                kinds: kind_bits(kinds),
-                tags: tags.clone(),
-                after: after.map(moment),
-                before: before.map(moment),
+            ForgetRequest::Filter(filter) => Criteria {
+                owner: filter.subject.as_ref().map(owner_of).transpose()?,
+                kinds: kind_bits(&filter.kinds),
+                tags: filter.tags.clone(),
+                after: filter.after.map(moment),
+                before: filter.before.map(moment),
                 ..all
             },
         })
@@ -249,10 +238,9 @@ impl MemoryWriter<'_> {
             criteria.after,
             criteria.before,
             [0_u8; 16],
-            pack(&ForgetOutcome::default()),
+            pack(ForgetOutcome::default()),
         ];
-        self.connection.run(sql, parameters)?;
-        Ok(())
+        self.connection.run(sql, parameters)
     }
 
     /// Goes on with a job: removes about so many rows. A job that is not there is done.
@@ -262,14 +250,9 @@ impl MemoryWriter<'_> {
     pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> Answer<ForgetProgress> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
                    counts FROM forget_jobs WHERE job = ?";
-        let found = self.connection.one(sql, [job.to_bytes()], Job::read)?;
-        let Some(Job {
-            at,
-            criteria,
-            position,
-            mut counts,
-        }) = found
-        else {
+        let id = job.to_bytes();
+        let found = self.connection.one(sql, [id], Job::read)?;
+        let Some(mut job) = found else {
             return Ok(ForgetProgress {
                 counts: ForgetOutcome::default(),
                 is_done: true,
@@ -277,32 +260,31 @@ impl MemoryWriter<'_> {
         };
         let rows_max = rows_max.max(1);
         let looked_at_max = rows_max.saturating_mul(LOOKED_AT_PER_ROW);
-        let Page {
-            doomed,
-            position,
-            is_last,
-        } = self.page(&criteria, position, looked_at_max, rows_max)?;
+        let page = self.page(&job.criteria, job.position, looked_at_max, rows_max)?;
         let mut removed = 0;
-        for doomed in doomed {
+        for doomed in page.doomed {
             // One before it may have taken it along.
-            removed += self.erase_chain(doomed, &mut counts)?;
+            removed += self.erase_chain(doomed, &mut job.counts)?;
         }
-        let mut is_done = is_last;
-        if criteria.whole && is_last {
+        let mut is_done = page.is_last;
+        if job.criteria.whole && page.is_last {
             let cursors_max = rows_max.saturating_sub(removed).max(1);
-            let wiped = self.wipe_cursors(criteria.owner, at, cursors_max)?;
-            counts.cursors += wiped as u64;
+            let wiped = self.wipe_cursors(job.criteria.owner, job.at, cursors_max)?;
+            job.counts.cursors += wiped as u64;
             is_done = wiped < cursors_max;
         }
         if is_done {
             let sql = "DELETE FROM forget_jobs WHERE job = ?";
-            self.connection.run(sql, [job.to_bytes()])?;
+            self.connection.run(sql, [id])?;
         } else {
             let sql = "UPDATE forget_jobs SET position = ?, counts = ? WHERE job = ?";
-            let parameters = params![position, pack(&counts), job.to_bytes()];
+            let parameters = params![page.position, pack(job.counts), id];
             self.connection.run(sql, parameters)?;
         }
-        Ok(ForgetProgress { counts, is_done })
+        Ok(ForgetProgress {
+            counts: job.counts,
+            is_done,
+        })
     }
 
     /// Leaves of a forgotten subject's cursors only that nothing from before is extracted.
@@ -310,7 +292,7 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
             WHERE generation IN (SELECT generation FROM cursors WHERE owner = ?2 LIMIT ?3)";
-        self.connection.run(sql, params![at, owner, limit(max)])
+        self.connection.change(sql, params![at, owner, limit(max)])
     }
 }
 
@@ -352,41 +334,30 @@ impl Job {
     }
 }
 
-fn pack(counts: &ForgetOutcome) -> Vec<u8> {
-    let ForgetOutcome {
-        memories,
-        superseded,
-        vectors,
-        recall_events,
-        queued_embeddings,
-        cursors,
-        erased: _,
-    } = *counts;
-    let all = [
-        memories,
-        superseded,
-        vectors,
-        recall_events,
-        queued_embeddings,
-        cursors,
-    ];
-    all.iter().flat_map(|count| count.to_le_bytes()).collect()
+/// The counts in the order in which they are stored.
+fn stored(counts: &mut ForgetOutcome) -> [&mut u64; 6] {
+    [
+        &mut counts.memories,
+        &mut counts.superseded,
+        &mut counts.vectors,
+        &mut counts.recall_events,
+        &mut counts.queued_embeddings,
+        &mut counts.cursors,
+    ]
+}
+
+fn pack(mut counts: ForgetOutcome) -> Vec<u8> {
+    let stored = stored(&mut counts).into_iter();
+    stored.flat_map(|count| count.to_le_bytes()).collect()
 }
 
 fn unpack(bytes: &[u8]) -> ForgetOutcome {
-    let mut all = bytes
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|count| u64::from_le_bytes(*count));
-    let mut next = || all.next().unwrap_or(0);
-    ForgetOutcome {
-        memories: next(),
-        superseded: next(),
-        vectors: next(),
-        recall_events: next(),
-        queued_embeddings: next(),
-        cursors: next(),
-        erased: false,
+    let mut counts = ForgetOutcome::default();
+    for (count, bytes) in stored(&mut counts)
+        .into_iter()
+        .zip(bytes.as_chunks::<8>().0)
+    {
+        *count = u64::from_le_bytes(*bytes);
     }
+    counts
 }

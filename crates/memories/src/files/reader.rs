@@ -9,7 +9,7 @@ use memoird_core::time::Timestamp;
 use rusqlite::{Connection, Row, ToSql, named_params};
 
 use super::index::Pending;
-use super::row::{MemoryRow, TEAM, find_partition, kind_number, limit};
+use super::row::{MemoryRow, TEAM, find_partition, limit};
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
 use super::{ManifestRows, vectors};
@@ -68,22 +68,19 @@ impl MemoryReader<'_> {
             },
         };
         let after = request.after.map_or([0; 16], MemoryId::to_bytes);
-        let mut sql = "WHERE id > :after".to_owned();
-        let (kind, now, max) = (request.kind.map(kind_number), moment(now), limit(max));
+        let (kind, now, max) = (request.kind.map(|kind| kind as u8), moment(now), limit(max));
         let mut parameters: Vec<(&str, &dyn ToSql)> = vec![(":after", &after), (":max", &max)];
+        let mut sql = "WHERE id > :after".to_owned();
+        // Few memories have a tag: those are looked at, and no other, by the plus.
+        let mut plus = "";
         if let Some(tag) = &request.tag {
-            // Few memories have it: those are looked at, and no other, by the plus.
-            sql = "WHERE memories.no IN (SELECT no FROM tags WHERE tag = :tag)
-                   AND +id > :after"
+            plus = "+";
+            sql = "WHERE memories.no IN (SELECT no FROM tags WHERE tag = :tag) AND +id > :after"
                 .to_owned();
             parameters.push((":tag", tag));
         }
         if let Some(owner) = &owner {
-            sql += if request.tag.is_some() {
-                " AND +owner = :owner"
-            } else {
-                " AND owner = :owner"
-            };
+            sql += &format!(" AND {plus}owner = :owner");
             parameters.push((":owner", owner));
         }
         if let Some(kind) = &kind {
@@ -94,10 +91,7 @@ impl MemoryReader<'_> {
             sql += " AND superseded_by IS NULL AND (expires IS NULL OR expires > :now)";
             parameters.push((":now", &now));
         }
-        sql += match request.tag {
-            Some(_) => " ORDER BY +id LIMIT :max",
-            None => " ORDER BY id LIMIT :max",
-        };
+        sql += &format!(" ORDER BY {plus}id LIMIT :max");
         let rows = MemoryRow::all(self.connection, &sql, parameters.as_slice())?;
         Ok(rows.into_iter().map(|row| row.memory).collect())
     }

@@ -8,10 +8,10 @@ use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Query, Scorer, Statist
 use rusqlite::params;
 
 use super::reader::MemoryReader;
-use super::row::{MemoryRow, TEAM, find_partition, kind_bits, kind_number, limit, range};
+use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, range};
 use super::sql::Answer;
 use super::time::moment;
-use super::vectors::{self, Filter, Glance};
+use super::vectors::{self, Filter, Glance, Wanted};
 use super::{RecallLists, Search};
 use crate::rules::Memory;
 use crate::rules::fusion::Ranked;
@@ -187,7 +187,7 @@ impl MemoryReader<'_> {
             partitions,
             filter,
             &vector.values,
-            ask.depth,
+            Wanted::of(ask.depth),
         )?;
         lists.vector = self.fetch(found, &mut lists.memories)?;
         lists.embedded = lists.vector.iter().map(|one| one.id).collect();
@@ -242,7 +242,7 @@ impl Looked {
 /// What a first look tells of a memory.
 pub(super) fn glance(memory: &Memory) -> Glance {
     Glance {
-        kind: kind_number(memory.kind),
+        kind: memory.kind as u8,
         observed: moment(memory.observed_at),
         expires: memory.expires_at.map(moment),
     }

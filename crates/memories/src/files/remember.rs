@@ -11,14 +11,16 @@ use rusqlite::params;
 use super::content_hash::content_hash;
 use super::embedding::Near;
 use super::recall::glance;
-use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_number, outcome_of, whole};
+use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_of, whole};
 use super::sql::{Answer, Sql};
 use super::time::{before, moment, timestamp};
 use super::vectors::{self, Model};
 use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand};
 use crate::MemoryError;
 use crate::requests::RememberOutcome;
-use crate::rules::{Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Visibility};
+use crate::rules::{
+    Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Source, Visibility,
+};
 
 /// How long what a recall told a session is no news there.
 const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
@@ -94,7 +96,7 @@ impl MemoryWriter<'_> {
                 (self.reinforce(&was, command, limits)?, Outcome::Reinforced)
             }
             Some((was, _)) if fact.near_duplicate == NearDuplicate::Refuse => {
-                return Self::refuse(MemoryError::Duplicate { id: was.memory.id });
+                return Err(MemoryError::Duplicate { id: was.memory.id });
             }
             Some((was, Alike::Words)) => (self.reinforce(&was, command, limits)?, Outcome::Merged),
             Some((was, Alike::Meaning)) => {
@@ -141,7 +143,7 @@ impl MemoryWriter<'_> {
             return Ok(None);
         }
         if content != key.content {
-            return Self::refuse(MemoryError::Core(CoreError::IdempotencyKeyReused));
+            return Err(MemoryError::Core(CoreError::IdempotencyKeyReused));
         }
         let memory = self.get(id)?;
         Ok(memory.map(|memory| RememberOutcome {
@@ -170,7 +172,7 @@ impl MemoryWriter<'_> {
             key.key,
             key.content,
             memory.to_bytes(),
-            outcome_number(outcome),
+            outcome as u8,
             moment(command.at)
         ];
         self.connection.run(sql, parameters)?;
@@ -182,21 +184,18 @@ impl MemoryWriter<'_> {
             Duration::from_millis(limits.idempotency_ms),
         ));
         let last = newest - whole(limits.idempotency_keys);
-        self.connection.run(prune, [KEYS_PRUNED, since, last])?;
-        Ok(())
+        self.connection.run(prune, [KEYS_PRUNED, since, last])
     }
 
     /// Notes in which turns the bot itself remembered.
     fn mark_turns(&self, command: &RememberCommand) -> Answer<()> {
-        let Some(source) = command.fact.source.as_ref() else {
+        let is_bots = |_: &&Source| command.fact.origin == Origin::Bot;
+        let Some(source) = command.fact.source.as_ref().filter(is_bots) else {
             return Ok(());
         };
         let Some(generation) = source.generation else {
             return Ok(());
         };
-        if command.fact.origin != Origin::Bot {
-            return Ok(());
-        }
         let sql = "INSERT INTO remembered (generation, session, seq) VALUES (?, ?, ?)
                    ON CONFLICT DO NOTHING";
         let session = self.digest(source.session.as_str())?;
@@ -212,9 +211,9 @@ impl MemoryWriter<'_> {
         match MemoryRow::by_id(self.connection, id)? {
             Some(row) if row.memory.subject == *subject => match row.memory.superseded_by {
                 None => Ok(row),
-                Some(by) => Self::refuse(MemoryError::Superseded { id, by }),
+                Some(by) => Err(MemoryError::Superseded { id, by }),
             },
-            _ => Self::refuse(MemoryError::NotFound { id }),
+            _ => Err(MemoryError::NotFound { id }),
         }
     }
 

@@ -39,6 +39,13 @@ const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, ki
     recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
     apart FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
 
+/// What [`MemoryRow::write`] writes, and a place for each.
+const COLUMNS: &str = "no, format, partition, id, owner, born, revision, kind, polarity,
+    importance, observed, created, updated, expires, superseded_by, reinforced, recalls,
+    recalled, pin, pin_changed, apart, origin, says, session, generation, seqs, tags, content";
+const VALUES: &str =
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+
 /// The numbers of a partition, the last one included.
 pub(super) fn range(partition: i64) -> (i64, i64) {
     (
@@ -120,22 +127,14 @@ impl MemoryRow {
 
     /// Writes it where none of this number is.
     pub(super) fn insert(&self, connection: &Connection) -> Answer<()> {
-        let sql = "INSERT INTO memories (no, format, partition, id, owner, born, revision, kind,
-            polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
-            recalls, recalled, pin, pin_changed, apart, origin, says, session, generation, seqs,
-            tags, content)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-        self.write(connection, sql, None)
+        let sql = format!("INSERT INTO memories ({COLUMNS}) VALUES ({VALUES})");
+        self.write(connection, &sql, None)
     }
 
     /// Writes it in place of the one that was number `was`.
     pub(super) fn replace(&self, connection: &Connection, was: i64) -> Answer<()> {
-        let sql = "UPDATE memories SET no = ?, format = ?, partition = ?, id = ?, owner = ?,
-            born = ?, revision = ?, kind = ?, polarity = ?, importance = ?, observed = ?,
-            created = ?, updated = ?, expires = ?, superseded_by = ?, reinforced = ?, recalls = ?,
-            recalled = ?, pin = ?, pin_changed = ?, apart = ?, origin = ?, says = ?, session = ?,
-            generation = ?, seqs = ?, tags = ?, content = ? WHERE no = ?";
-        self.write(connection, sql, Some(was))
+        let sql = format!("UPDATE memories SET ({COLUMNS}) = ({VALUES}) WHERE no = ?");
+        self.write(connection, &sql, Some(was))
     }
 
     fn write(&self, connection: &Connection, sql: &str, was: Option<i64>) -> Answer<()> {
@@ -150,10 +149,8 @@ impl MemoryRow {
             self.owner,
             self.born,
             self.revision,
-            kind_number(memory.kind),
-            memory
-                .polarity
-                .map(|polarity| number(&POLARITIES, &polarity)),
+            memory.kind as u8,
+            memory.polarity.map(|polarity| polarity as u8),
             f64::from(memory.importance),
             moment(memory.observed_at),
             moment(memory.created_at),
@@ -163,10 +160,10 @@ impl MemoryRow {
             whole(memory.reinforced),
             whole(memory.recalls),
             memory.recalled_at.map(moment),
-            memory.pin.map(pin_number),
+            memory.pin.map(|pin| pin as u8),
             self.pin_changed,
             self.apart,
-            number(&ORIGINS, &memory.origin),
+            memory.origin as u8,
             content_hash(&memory.content),
             source.map(|source| source.session.as_str()),
             source
@@ -219,7 +216,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
     let memory = Memory {
         id: MemoryId::from_bytes(row.get(4)?),
         subject: Subject::parse(row.get_ref(5)?.as_str()?).map_err(|_| damaged(5, "subject"))?,
-        kind: named(&KINDS, row.get(6)?).ok_or(damaged(6, "kind"))?,
+        kind: named(&MemoryKind::ALL, row.get(6)?).ok_or(damaged(6, "kind"))?,
         visibility: match partition_of(no) {
             TEAM => Visibility::Team,
             _ => Visibility::Private,
@@ -270,8 +267,7 @@ pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
 }
 
-/// The values of an enumeration, by the number that stands for each on disk; none of them
-/// ever moves.
+/// The values of enumerations in the order of their numbers.
 const POLARITIES: [Polarity; 2] = [Polarity::Correction, Polarity::Confirmation];
 const PINS: [Pin; 2] = [Pin::Bot, Pin::Consolidation];
 const ORIGINS: [Origin; 3] = [Origin::Bot, Origin::Extraction, Origin::Import];
@@ -281,47 +277,20 @@ const OUTCOMES: [Outcome; 4] = [
     Outcome::Merged,
     Outcome::Recalled,
 ];
-const KINDS: [MemoryKind; 4] = [
-    MemoryKind::User,
-    MemoryKind::Feedback,
-    MemoryKind::Project,
-    MemoryKind::Reference,
-];
-
-fn number<T: PartialEq>(values: &[T], value: &T) -> u8 {
-    let number = values.iter().position(|known| known == value);
-    number
-        .and_then(|number| u8::try_from(number).ok())
-        .unwrap_or(0)
-}
 
 fn named<T: Copy>(values: &[T], number: u8) -> Option<T> {
     values.get(usize::from(number)).copied()
-}
-
-pub(super) fn pin_number(pin: Pin) -> u8 {
-    number(&PINS, &pin)
-}
-
-pub(super) fn outcome_number(outcome: Outcome) -> u8 {
-    number(&OUTCOMES, &outcome)
 }
 
 pub(super) fn outcome_of(number: u8) -> Outcome {
     named(&OUTCOMES, number).unwrap_or(Outcome::Created)
 }
 
-pub(super) fn kind_number(kind: MemoryKind) -> u8 {
-    number(&KINDS, &kind)
-}
-
 /// Kinds as a set of bits; no kinds are all.
 pub(super) fn kind_bits(kinds: &[MemoryKind]) -> u8 {
     match kinds.is_empty() {
         true => u8::MAX,
-        false => kinds
-            .iter()
-            .fold(0, |bits, kind| bits | 1 << kind_number(*kind)),
+        false => kinds.iter().fold(0, |bits, kind| bits | 1 << *kind as u8),
     }
 }
 

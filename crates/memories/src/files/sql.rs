@@ -11,7 +11,12 @@ pub(super) type Answer<T> = Result<T, MemoryError>;
 
 pub(super) trait Sql {
     /// Changes rows; gives how many.
-    fn run(&self, sql: &str, parameters: impl Params) -> Answer<usize>;
+    fn change(&self, sql: &str, parameters: impl Params) -> Answer<usize>;
+
+    /// Changes rows, however many.
+    fn run(&self, sql: &str, parameters: impl Params) -> Answer<()> {
+        self.change(sql, parameters).map(drop)
+    }
 
     /// The first row, if there is one.
     fn one<T>(
@@ -52,7 +57,7 @@ pub(super) trait Sql {
 }
 
 impl Sql for Connection {
-    fn run(&self, sql: &str, parameters: impl Params) -> Answer<usize> {
+    fn change(&self, sql: &str, parameters: impl Params) -> Answer<usize> {
         Ok(self.prepare_cached(sql)?.execute(parameters)?)
     }
 

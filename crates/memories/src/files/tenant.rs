@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::index::Pending;
 use super::{FilesOptions, MemoryReader, MemoryWriter, open};
-use crate::MemoryError;
+use crate::{MemoryError, locked};
 
 /// Something to write. What it refuses (what the rules refuse) undoes it and nothing else.
 pub type WriteJob = Box<dyn FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send>;
@@ -65,7 +65,7 @@ impl TenantFile {
     /// # Errors
     /// When the transaction failed: then nothing of any job was written.
     pub fn write(&self, jobs: Vec<WriteJob>) -> Result<Vec<Result<(), MemoryError>>, MemoryError> {
-        let mut writer = relock(&self.writer);
+        let mut writer = locked(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let pending = RefCell::new(Pending::default());
         let mut answers = Vec::with_capacity(jobs.len());
@@ -144,7 +144,7 @@ impl TenantFile {
     /// # Errors
     /// When the file cannot be written.
     pub fn truncate_log(&self) -> Result<bool, MemoryError> {
-        let connection = relock(&self.writer);
+        let connection = locked(&self.writer);
         let mut vacuum = connection.prepare_cached(VACUUM)?;
         let mut pages = vacuum.query([])?;
         // Each row of the answer is one page that was given back.
@@ -158,7 +158,7 @@ impl TenantFile {
     }
 
     fn take_reader(&self) -> Result<TakenReader<'_>, MemoryError> {
-        let mut readers = relock(&self.readers);
+        let mut readers = locked(&self.readers);
         while readers.idle.is_empty() && readers.taken >= self.readers_max {
             let woken = self.reader_is_back.wait(readers);
             readers = woken.unwrap_or_else(PoisonError::into_inner);
@@ -186,15 +186,10 @@ struct TakenReader<'a> {
 
 impl Drop for TakenReader<'_> {
     fn drop(&mut self) {
-        let mut readers = relock(&self.memories.readers);
+        let mut readers = locked(&self.memories.readers);
         readers.taken -= 1;
         readers.idle.extend(self.connection.take());
         drop(readers);
         self.memories.reader_is_back.notify_one();
     }
-}
-
-/// A transaction that was cut off by a panic was rolled back when it was dropped.
-pub(super) fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -29,18 +29,12 @@ impl MemoryWriter<'_> {
         let found = MemoryRow::by_id(self.connection, id)?;
         let mine = found.filter(|row| subject.is_none_or(|subject| row.memory.subject == *subject));
         let Some(was) = mine else {
-            return Self::refuse(MemoryError::NotFound { id });
+            return Err(MemoryError::NotFound { id });
         };
         if let Some(by) = was.memory.superseded_by {
-            return Self::refuse(MemoryError::Superseded { id, by });
+            return Err(MemoryError::Superseded { id, by });
         }
-        let Memory {
-            kind,
-            visibility,
-            polarity,
-            ..
-        } = was.memory;
-        let patch = patch.clone().checked(limits, kind, visibility, polarity)?;
+        let patch = patch.clone().checked(limits, &was.memory)?;
         let mut row = was.clone();
         apply(&mut row.memory, patch);
         row.memory.updated_at = at;
@@ -97,32 +91,19 @@ impl MemoryWriter<'_> {
 }
 
 fn apply(memory: &mut Memory, patch: Patch) {
-    let Patch {
-        content,
-        kind,
-        visibility,
-        polarity,
-        tags,
-        importance,
-        observed_at,
-        expires_at,
-        pinned,
-    } = patch;
     fn set<T>(place: &mut T, value: Option<T>) {
         if let Some(value) = value {
             *place = value;
         }
     }
-    set(&mut memory.content, content);
-    set(&mut memory.kind, kind);
-    set(&mut memory.visibility, visibility);
-    set(&mut memory.polarity, polarity);
-    set(&mut memory.tags, tags);
-    set(&mut memory.importance, importance);
-    set(&mut memory.observed_at, observed_at);
-    set(&mut memory.expires_at, expires_at);
-    set(
-        &mut memory.pin,
-        pinned.map(|pinned| pinned.then_some(Pin::Bot)),
-    );
+    set(&mut memory.content, patch.content);
+    set(&mut memory.kind, patch.kind);
+    set(&mut memory.visibility, patch.visibility);
+    set(&mut memory.polarity, patch.polarity);
+    set(&mut memory.tags, patch.tags);
+    set(&mut memory.importance, patch.importance);
+    set(&mut memory.observed_at, patch.observed_at);
+    set(&mut memory.expires_at, patch.expires_at);
+    let pin = patch.pinned.map(|pinned| pinned.then_some(Pin::Bot));
+    set(&mut memory.pin, pin);
 }

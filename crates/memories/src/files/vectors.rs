@@ -60,6 +60,23 @@ struct Entry<'a> {
     bits: &'a [u8],
 }
 
+/// How many of the nearest are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    count: usize,
+    /// How many are chosen by their bits, and measured.
+    chosen_max: usize,
+}
+
+impl Wanted {
+    pub(super) fn of(count: usize) -> Self {
+        Self {
+            count,
+            chosen_max: count.saturating_mul(CHOSEN_PER_WANTED).max(CHOSEN_MIN),
+        }
+    }
+}
+
 impl Filter {
     pub(super) fn passes(&self, no: i64, glance: Glance) -> bool {
         self.kinds >> glance.kind & 1 == 1
@@ -99,24 +116,18 @@ pub(super) fn make_model(connection: &Connection, name: &str) -> Answer<Model> {
 pub(super) fn check(model: Model, vector: &Embedding) -> Answer<()> {
     let found = vector.values.len();
     if found == 0 || model.dimension != 0 && found != model.dimension {
-        let (model_name, expected) = (vector.model.to_string(), model.dimension);
         return Err(MemoryError::DimensionMismatch {
-            model: model_name,
+            model: vector.model.to_string(),
             found,
-            expected,
+            expected: model.dimension,
         });
     }
     let is_finite = vector.values.iter().all(|value| value.is_finite());
-    match is_finite && vector.values.iter().any(|value| *value != 0.0) {
-        true => Ok(()),
-        false => {
-            let problem = "is zero or not finite; is the model's server healthy?".to_owned();
-            Err(MemoryError::Invalid {
-                field: "vector",
-                problem,
-            })
-        }
+    if is_finite && vector.values.iter().any(|value| *value != 0.0) {
+        return Ok(());
     }
+    let problem = "is zero or not finite; is the model's server healthy?";
+    Err(MemoryError::invalid("vector", problem))
 }
 
 /// Stores a vector, in place of any that was there.
@@ -135,26 +146,21 @@ pub(super) fn put(
     let sql = "INSERT INTO vectors (no, model, vector) VALUES (?, ?, ?)
                ON CONFLICT DO UPDATE SET model = excluded.model, vector = excluded.vector";
     connection.run(sql, params![no, model.no, bytes(&vector.values)])?;
-    let bits = signs(&vector.values);
-    change_block(connection, no, |block, slot| {
-        push(
-            block,
-            &Entry {
-                slot,
-                model: model.no,
-                glance,
-                bits: &bits,
-            },
-        );
-    })
+    let entry = Entry {
+        slot: slot_of(no),
+        model: model.no,
+        glance,
+        bits: &signs(&vector.values),
+    };
+    change_block(connection, no, Some(&entry))
 }
 
 /// Removes a vector; says whether there was one.
 pub(super) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
     let sql = "DELETE FROM vectors WHERE no = ?";
-    let was_there = connection.run(sql, [no])? > 0;
+    let was_there = connection.change(sql, [no])? > 0;
     if was_there {
-        change_block(connection, no, |_, _| {})?;
+        change_block(connection, no, None)?;
     }
     Ok(was_there)
 }
@@ -165,21 +171,17 @@ pub(super) fn carry(connection: &Connection, was: i64, no: i64, glance: Glance) 
         return Ok(());
     };
     if was != no {
-        change_block(connection, was, |_, _| {})?;
+        change_block(connection, was, None)?;
         let sql = "UPDATE vectors SET no = ? WHERE no = ?";
         connection.run(sql, [no, was])?;
     }
-    change_block(connection, no, |block, slot| {
-        push(
-            block,
-            &Entry {
-                slot,
-                model,
-                glance,
-                bits: &bits,
-            },
-        );
-    })
+    let entry = Entry {
+        slot: slot_of(no),
+        model,
+        glance,
+        bits: &bits,
+    };
+    change_block(connection, no, Some(&entry))
 }
 
 /// The number of the model that made this memory's vector.
@@ -209,27 +211,7 @@ pub(super) fn nearest(
     partitions: &[i64],
     filter: &Filter,
     query: &[f32],
-    wanted: usize,
-) -> Answer<Vec<(i64, f64)>> {
-    let chosen_max = wanted.saturating_mul(CHOSEN_PER_WANTED).max(CHOSEN_MIN);
-    nearest_of(
-        connection,
-        model,
-        partitions,
-        filter,
-        query,
-        (wanted, chosen_max),
-    )
-}
-
-/// The same with so many chosen.
-fn nearest_of(
-    connection: &Connection,
-    model: Model,
-    partitions: &[i64],
-    filter: &Filter,
-    query: &[f32],
-    (wanted, chosen_max): (usize, usize),
+    wanted: Wanted,
 ) -> Answer<Vec<(i64, f64)>> {
     let bits = words(&signs(query));
     let mut chosen: BinaryHeap<(u32, i64)> = BinaryHeap::new();
@@ -248,7 +230,7 @@ fn nearest_of(
                     continue;
                 }
                 let distance = hamming(&bits, entry.bits);
-                if chosen.len() < chosen_max {
+                if chosen.len() < wanted.chosen_max {
                     chosen.push((distance, no));
                 } else if chosen.peek().is_some_and(|worst| (distance, no) < *worst) {
                     chosen.pop();
@@ -258,7 +240,7 @@ fn nearest_of(
         }
     }
     let mut found = measure(connection, chosen.into_iter().map(|(_, no)| no), query)?;
-    found.truncate(wanted);
+    found.truncate(wanted.count);
     Ok(found)
 }
 
@@ -287,47 +269,35 @@ fn measure(
     Ok(found)
 }
 
-fn find_bits(connection: &Connection, no: i64) -> Result<Option<(u16, Vec<u8>)>, MemoryError> {
-    let mut statement =
-        connection.prepare_cached("SELECT block FROM vector_blocks WHERE no = ?")?;
-    let mut blocks = statement.query([no >> SLOT_BITS])?;
-    let Some(found) = blocks.next()? else {
-        return Ok(None);
-    };
-    let slot = slot_of(no);
-    let mut entries = entries(found.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
-    let entry = entries.find(|entry| entry.slot == slot);
+fn find_bits(connection: &Connection, no: i64) -> Answer<Option<(u16, Vec<u8>)>> {
+    let block = block_of(connection, no)?.unwrap_or_default();
+    let entry = entries(&block).find(|entry| entry.slot == slot_of(no));
     Ok(entry.map(|entry| (entry.model, entry.bits.to_vec())))
 }
 
-/// Writes the block of a number anew, without its entry and with what `add` adds.
-fn change_block(
-    connection: &Connection,
-    no: i64,
-    add: impl FnOnce(&mut Vec<u8>, u8),
-) -> Answer<()> {
-    debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
-    let (key, slot) = (no >> SLOT_BITS, slot_of(no));
+/// The block in which a number stands.
+fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
     let sql = "SELECT block FROM vector_blocks WHERE no = ?";
-    let was: Option<Vec<u8>> = connection.value(sql, [key])?;
-    let mut block = Vec::with_capacity(was.as_ref().map_or(0, Vec::len) + 128);
-    for entry in entries(was.as_deref().unwrap_or_default()).filter(|entry| entry.slot != slot) {
-        push(&mut block, &entry);
+    connection.value(sql, [no >> SLOT_BITS])
+}
+
+/// Writes the block of a number anew, with this entry in place of the number's own.
+fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> Answer<()> {
+    debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
+    let key = no >> SLOT_BITS;
+    let was = block_of(connection, no)?.unwrap_or_default();
+    let mut block = Vec::with_capacity(was.len() + 128);
+    let others = entries(&was).filter(|other| other.slot != slot_of(no));
+    others.for_each(|other| push(&mut block, &other));
+    if let Some(entry) = entry {
+        push(&mut block, entry);
     }
-    add(&mut block, slot);
-    match (block.is_empty(), was) {
-        (true, None) => {}
-        (true, Some(_)) => {
-            let sql = "DELETE FROM vector_blocks WHERE no = ?";
-            connection.run(sql, [key])?;
-        }
-        (false, _) => {
-            let sql = "INSERT INTO vector_blocks (no, block) VALUES (?, ?)
-                       ON CONFLICT DO UPDATE SET block = excluded.block";
-            connection.run(sql, params![key, block])?;
-        }
+    if block.is_empty() {
+        return connection.run("DELETE FROM vector_blocks WHERE no = ?", [key]);
     }
-    Ok(())
+    let sql = "INSERT INTO vector_blocks (no, block) VALUES (?, ?)
+               ON CONFLICT DO UPDATE SET block = excluded.block";
+    connection.run(sql, params![key, block])
 }
 
 fn slot_of(no: i64) -> u8 {
@@ -335,17 +305,13 @@ fn slot_of(no: i64) -> u8 {
 }
 
 fn push(block: &mut Vec<u8>, entry: &Entry<'_>) {
-    let Glance {
-        kind,
-        observed,
-        expires,
-    } = entry.glance;
+    let glance = entry.glance;
     let length = u16::try_from(entry.bits.len()).unwrap_or(u16::MAX);
-    block.extend_from_slice(&[entry.slot, kind]);
+    block.extend_from_slice(&[entry.slot, glance.kind]);
     block.extend_from_slice(&entry.model.to_le_bytes());
     block.extend_from_slice(&length.to_le_bytes());
-    block.extend_from_slice(&observed.to_le_bytes());
-    block.extend_from_slice(&expires.unwrap_or(i64::MAX).to_le_bytes());
+    block.extend_from_slice(&glance.observed.to_le_bytes());
+    block.extend_from_slice(&glance.expires.unwrap_or(i64::MAX).to_le_bytes());
     block.extend_from_slice(&entry.bits[..usize::from(length)]);
 }
 

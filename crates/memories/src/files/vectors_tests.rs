@@ -104,7 +104,8 @@ fn exactly(connection: &Connection, query: &[f32]) -> Vec<i64> {
 }
 
 fn by_bits(connection: &Connection, model: Model, query: &[f32]) -> Vec<i64> {
-    let found = nearest(connection, model, &[PARTITION], &filter(), query, WANTED).unwrap();
+    let wanted = Wanted::of(WANTED);
+    let found = nearest(connection, model, &[PARTITION], &filter(), query, wanted).unwrap();
     found.into_iter().map(|(no, _)| no).collect()
 }
 
@@ -167,7 +168,8 @@ fn a_block_holds_its_numbers_apart() {
     }
     let model = find_model(&connection, "m").unwrap().unwrap();
     let seen = |filter: &Filter| {
-        let found = nearest(&connection, model, &[PARTITION], filter, &[1.0; 8], 9).unwrap();
+        let wanted = Wanted::of(9);
+        let found = nearest(&connection, model, &[PARTITION], filter, &[1.0; 8], wanted).unwrap();
         let mut locals: Vec<i64> = found.into_iter().map(|(found, _)| found - no(0)).collect();
         locals.sort_unstable();
         locals
@@ -291,9 +293,12 @@ fn measure_which_part_of_the_best_is_found() {
         ] {
             let hits = queries.iter().map(|query| {
                 let find = |chosen| {
-                    let bounds = (wanted, chosen);
+                    let wanted = Wanted {
+                        count: wanted,
+                        chosen_max: chosen,
+                    };
                     let query = &query[..];
-                    nearest_of(&connection, model, &[PARTITION], &filter(), query, bounds).unwrap()
+                    nearest(&connection, model, &[PARTITION], &filter(), query, wanted).unwrap()
                 };
                 let exact: Vec<i64> = find(10_000).into_iter().map(|(no, _)| no).collect();
                 find(chosen)

@@ -56,10 +56,6 @@ impl<'a> MemoryWriter<'a> {
         }
     }
 
-    pub(super) fn refuse<T>(error: MemoryError) -> Answer<T> {
-        Err(error)
-    }
-
     /// Makes a memory; it is in every index when this returns. One that stands `apart` is
     /// never merged with another.
     pub(super) fn add(
@@ -71,7 +67,7 @@ impl<'a> MemoryWriter<'a> {
         let sql = "SELECT memories FROM state";
         let count: i64 = self.connection.number(sql, [])?;
         if count >= whole(limits.memories) {
-            return Self::refuse(MemoryError::Full {
+            return Err(MemoryError::Full {
                 limit: limits.memories,
             });
         }
@@ -151,25 +147,20 @@ impl<'a> MemoryWriter<'a> {
 
     /// Removes a memory from everywhere, and counts what went.
     pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
-        let Doomed {
-            no,
-            id,
-            is_history,
-            content,
-        } = doomed;
-        match is_history {
+        let no = doomed.no;
+        match doomed.is_history {
             true => counts.superseded += 1,
             false => {
                 counts.memories += 1;
-                self.pending.borrow_mut().remove(*no, content);
+                self.pending.borrow_mut().remove(no, &doomed.content);
             }
         }
-        counts.vectors += u64::from(vectors::remove(self.connection, *no)?);
-        counts.queued_embeddings += self.dequeue(*no)?;
+        counts.vectors += u64::from(vectors::remove(self.connection, no)?);
+        counts.queued_embeddings += self.dequeue(no)?;
         let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
-            Ok(self.connection.run(sql, [parameter])? as u64)
+            Ok(self.connection.change(sql, [parameter])? as u64)
         };
-        let id = id.to_bytes();
+        let id = doomed.id.to_bytes();
         counts.recall_events += change("DELETE FROM recall_events WHERE memory = ?", &id)?;
         change("DELETE FROM keys WHERE memory = ?", &id)?;
         let sql = "SELECT tags FROM memories WHERE no = ?";
@@ -178,11 +169,10 @@ impl<'a> MemoryWriter<'a> {
             .flatten()
             .and_then(|packed| super::row::unpack_tags(&packed))
             .unwrap_or_default();
-        self.remove_tags(*no, &tags)?;
-        change("DELETE FROM memories WHERE no = ?", no)?;
+        self.remove_tags(no, &tags)?;
+        change("DELETE FROM memories WHERE no = ?", &no)?;
         self.connection
-            .run("UPDATE state SET memories = memories - 1", [])?;
-        Ok(())
+            .run("UPDATE state SET memories = memories - 1", [])
     }
 
     /// Removes a memory with the history that leads to it; gives how many went.
@@ -207,26 +197,23 @@ impl<'a> MemoryWriter<'a> {
             JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
             AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
             ON CONFLICT DO NOTHING";
-        self.connection.run(sql, params![no, moment(at)])?;
-        Ok(())
+        self.connection.run(sql, params![no, moment(at)])
     }
 
     pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {
         let sql = "DELETE FROM embeddings_due WHERE no = ?";
-        Ok(self.connection.run(sql, [no])? as u64)
+        Ok(self.connection.change(sql, [no])? as u64)
     }
 
     pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
         let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
                    ON CONFLICT DO UPDATE SET value = excluded.value";
-        self.connection.run(sql, params![name, value])?;
-        Ok(())
+        self.connection.run(sql, params![name, value])
     }
 
     pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
         self.connection
-            .run("DELETE FROM meta WHERE name = ?", [name])?;
-        Ok(())
+            .run("DELETE FROM meta WHERE name = ?", [name])
     }
 
     fn add_tags(&self, row: &MemoryRow) -> Answer<()> {

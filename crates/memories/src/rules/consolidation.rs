@@ -16,6 +16,8 @@ use memoird_core::config::{AsText, Days, Problems, Unit};
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 
+use report::{serialize_id, serialize_rounded};
+
 pub use score::{Components, components};
 
 /// What is known of how one memory is used. Only of memories that a recall may give: those
@@ -76,7 +78,8 @@ pub struct ConsolidationSettings {
 }
 
 /// What a sweep does with a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Decision {
     /// Pins it.
     Promote,
@@ -88,57 +91,47 @@ pub enum Decision {
     Keep,
 }
 
-/// Why a memory is not promoted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Why a memory is not promoted; with its name in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Gate {
     /// It is pinned already.
+    #[serde(rename = "pinned already")]
     Pinned,
     /// Too few recalls.
+    #[serde(rename = "too few recalls")]
     Recalls,
     /// Too few different queries.
+    #[serde(rename = "too few queries")]
     Queries,
     /// Too few different days.
+    #[serde(rename = "too few days")]
     Days,
     /// Its score is too low.
+    #[serde(rename = "score too low")]
     Score,
     /// Its last recall is too long ago: the pin would be taken away again.
+    #[serde(rename = "not used any more")]
     Unused,
     /// Others had a better score, and a sweep promotes only so many.
+    #[serde(rename = "others were better")]
     Full,
 }
 
 /// How a decision came about.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// The memory.
+    #[serde(serialize_with = "serialize_id")]
     pub id: MemoryId,
     /// What becomes of it.
     pub decision: Decision,
     /// Its score, from 0 to 1.
+    #[serde(serialize_with = "serialize_rounded")]
     pub score: f64,
     /// What the score is made of.
     pub components: Components,
     /// The gates that it missed; empty: it passed all of them.
     pub missed: Vec<Gate>,
-}
-
-/// How many memories missed each gate; one that missed several counts at each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Below {
-    /// [`Gate::Pinned`].
-    pub pinned: u64,
-    /// [`Gate::Recalls`].
-    pub recalls: u64,
-    /// [`Gate::Queries`].
-    pub queries: u64,
-    /// [`Gate::Days`].
-    pub days: u64,
-    /// [`Gate::Score`].
-    pub score: u64,
-    /// [`Gate::Unused`].
-    pub unused: u64,
-    /// [`Gate::Full`].
-    pub full: u64,
 }
 
 /// What a sweep is to do.
@@ -152,8 +145,8 @@ pub struct ConsolidationPlan {
     pub delete: Vec<MemoryId>,
     /// Memories looked at.
     pub considered: u64,
-    /// Why others were not promoted.
-    pub below: Below,
+    /// How many memories missed each gate; one that missed several counts at each.
+    pub not_promoted: BTreeMap<Gate, u64>,
     /// The best [`EXPLANATIONS_MAX`], what is changed before what is left.
     pub explanations: Vec<Explanation>,
 }
@@ -262,13 +255,12 @@ pub fn plan(
         demote: sorted(ids(Decision::Demote)),
         delete: sorted(ids(Decision::Delete)),
         considered: judged.len() as u64,
-        below: Below::default(),
+        not_promoted: Gate::ALL.map(|gate| (gate, 0)).into(),
         explanations: Vec::new(),
     };
-    judged
-        .iter()
-        .flat_map(|one| &one.missed)
-        .for_each(|gate| plan.below.count(*gate));
+    for gate in judged.iter().flat_map(|one| &one.missed) {
+        *plan.not_promoted.entry(*gate).or_default() += 1;
+    }
     // Stable: within each decision the best stay first.
     judged.sort_by_key(|one| one.decision);
     judged.truncate(EXPLANATIONS_MAX);
@@ -276,11 +268,16 @@ pub fn plan(
     plan
 }
 
-impl ConsolidationPlan {
-    /// True when nothing is to be done.
-    pub fn is_empty(&self) -> bool {
-        self.promote.is_empty() && self.demote.is_empty() && self.delete.is_empty()
-    }
+impl Gate {
+    const ALL: [Self; 7] = [
+        Self::Pinned,
+        Self::Recalls,
+        Self::Queries,
+        Self::Days,
+        Self::Score,
+        Self::Unused,
+        Self::Full,
+    ];
 }
 
 impl ConsolidationSettings {
@@ -344,20 +341,6 @@ impl Evidence {
     fn is_promoted_at(&self, now: Timestamp) -> bool {
         let changed_at = self.pin_changed_at.map(Timestamp::as_ms);
         self.pin == Some(Pin::Consolidation) && changed_at == Some(now.as_ms())
-    }
-}
-
-impl Below {
-    fn count(&mut self, gate: Gate) {
-        *match gate {
-            Gate::Pinned => &mut self.pinned,
-            Gate::Recalls => &mut self.recalls,
-            Gate::Queries => &mut self.queries,
-            Gate::Days => &mut self.days,
-            Gate::Score => &mut self.score,
-            Gate::Unused => &mut self.unused,
-            Gate::Full => &mut self.full,
-        } += 1;
     }
 }
 

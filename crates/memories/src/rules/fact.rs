@@ -3,7 +3,7 @@
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
 
-use super::{MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
+use super::{Memory, MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
 use crate::MemoryError;
 
 /// What is done with a fact that a memory says already, in other letters.
@@ -109,33 +109,18 @@ impl Fact {
         importance(self.importance)?;
         agree(self.kind, self.visibility, self.polarity)?;
         if let Some(source) = &mut self.source {
-            source.seqs.sort_unstable();
-            source.seqs.dedup();
-            if source.seqs.len() > limits.source_seqs || source.seqs.first() == Some(&0) {
-                let limit = limits.source_seqs;
-                return Err(invalid(
-                    "source.seqs",
-                    format!("takes up to {limit}, from 1"),
-                ));
-            }
+            source.seqs = checked_seqs(std::mem::take(&mut source.seqs), limits)?;
         }
         Ok(self)
     }
 }
 
 impl Patch {
-    /// The same for a change: `kind`, `visibility` and `polarity` are those that the memory
-    /// has, and what is changed must agree with them.
+    /// The same for a change of this memory: what is changed must agree with what is not.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`].
-    pub fn checked(
-        mut self,
-        limits: &MemoryLimits,
-        kind: MemoryKind,
-        visibility: Visibility,
-        polarity: Option<Polarity>,
-    ) -> Result<Self, MemoryError> {
+    pub fn checked(mut self, limits: &MemoryLimits, of: &Memory) -> Result<Self, MemoryError> {
         if let Some(text) = &self.content {
             self.content = Some(content(text, limits)?);
         }
@@ -144,34 +129,43 @@ impl Patch {
         }
         self.importance.map_or(Ok(()), importance)?;
         agree(
-            self.kind.unwrap_or(kind),
-            self.visibility.unwrap_or(visibility),
-            self.polarity.unwrap_or(polarity),
+            self.kind.unwrap_or(of.kind),
+            self.visibility.unwrap_or(of.visibility),
+            self.polarity.unwrap_or(of.polarity),
         )?;
         Ok(self)
     }
 }
 
-fn invalid(field: &'static str, problem: String) -> MemoryError {
-    MemoryError::Invalid { field, problem }
+/// Numbers of turns in their one form: ascending, each once.
+///
+/// # Errors
+/// [`MemoryError::Invalid`].
+pub(crate) fn checked_seqs(
+    mut seqs: Vec<u64>,
+    limits: &MemoryLimits,
+) -> Result<Vec<u64>, MemoryError> {
+    seqs.sort_unstable();
+    seqs.dedup();
+    let limit = limits.source_seqs;
+    if seqs.len() > limit || seqs.first() == Some(&0) {
+        let problem = format!("takes up to {limit}, from 1");
+        return Err(MemoryError::invalid("source.seqs", problem));
+    }
+    Ok(seqs)
 }
 
 fn content(text: &str, limits: &MemoryLimits) -> Result<String, MemoryError> {
     let text = text.trim();
-    match text.len() {
-        0 => Err(invalid(
-            "content",
-            "is empty; say the fact in words".to_owned(),
-        )),
+    let problem = match text.len() {
+        0 => "is empty; say the fact in words".to_owned(),
         bytes if bytes > limits.content_bytes => {
             let limit = limits.content_bytes;
-            Err(invalid(
-                "content",
-                format!("has {bytes} bytes, the limit is {limit}; split it"),
-            ))
+            format!("has {bytes} bytes, the limit is {limit}; split it")
         }
-        _ => Ok(text.to_owned()),
-    }
+        _ => return Ok(text.to_owned()),
+    };
+    Err(MemoryError::invalid("content", problem))
 }
 
 fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, MemoryError> {
@@ -179,32 +173,27 @@ fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, MemoryEr
     tags.sort_unstable();
     tags.dedup();
     if tags.len() > limits.tags {
-        return Err(invalid(
-            "tags",
-            format!("{} are more than {}", tags.len(), limits.tags),
-        ));
+        let problem = format!("{} are more than {}", tags.len(), limits.tags);
+        return Err(MemoryError::invalid("tags", problem));
     }
-    if let Some(bad) = tags
+    let limit = limits.tag_bytes;
+    let bad = tags
         .iter()
-        .find(|tag| !(1..=limits.tag_bytes).contains(&tag.len()))
-    {
-        let (bytes, limit) = (bad.len(), limits.tag_bytes);
-        return Err(invalid(
-            "tags",
-            format!("one has {bytes} bytes; a tag takes 1 to {limit}"),
-        ));
+        .map(String::len)
+        .find(|bytes| !(1..=limit).contains(bytes));
+    if let Some(bytes) = bad {
+        let problem = format!("one has {bytes} bytes; a tag takes 1 to {limit}");
+        return Err(MemoryError::invalid("tags", problem));
     }
     Ok(tags)
 }
 
 fn importance(importance: f32) -> Result<(), MemoryError> {
-    match (0.0..=1.0).contains(&importance) {
-        true => Ok(()),
-        false => Err(invalid(
-            "importance",
-            format!("{importance} is not between 0 and 1"),
-        )),
+    if (0.0..=1.0).contains(&importance) {
+        return Ok(());
     }
+    let problem = format!("{importance} is not between 0 and 1");
+    Err(MemoryError::invalid("importance", problem))
 }
 
 fn agree(
@@ -213,14 +202,12 @@ fn agree(
     polarity: Option<Polarity>,
 ) -> Result<(), MemoryError> {
     if kind == MemoryKind::User && visibility == Visibility::Team {
-        let problem = "a memory of kind `user` is always PRIVATE".to_owned();
-        return Err(invalid("visibility", problem));
+        let problem = "a memory of kind `user` is always PRIVATE";
+        return Err(MemoryError::invalid("visibility", problem));
     }
     if kind != MemoryKind::Feedback && polarity.is_some() {
-        return Err(invalid(
-            "polarity",
-            "is for memories of kind `feedback`".to_owned(),
-        ));
+        let problem = "is for memories of kind `feedback`";
+        return Err(MemoryError::invalid("polarity", problem));
     }
     Ok(())
 }

@@ -39,17 +39,13 @@ pub struct Lists<Id> {
 /// A memory in the list that came out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused<Id> {
-    /// Its id.
-    pub id: Id,
-    /// 0 or more. Relevance, which is 1 for the best of every list, times
-    /// [`Fusion::factor`].
-    pub score: f64,
+    /// The memory. Its score is 0 or more: relevance, which is 1 for the best of every list,
+    /// times [`Fusion::factor`].
+    pub ranked: Ranked<Id>,
     /// Its place by words, from 1; `None` where it was not among the best.
     pub lexical_rank: Option<u32>,
     /// Its place by meaning, from 1; `None` where it was not among the best.
     pub vector_rank: Option<u32>,
-    /// When it was so.
-    pub observed_at: Timestamp,
 }
 
 /// What a memory brings along, whatever was asked.
@@ -193,31 +189,26 @@ impl Fusion {
             let one = found.entry(&mut fused);
             if one.lexical_rank.is_none() {
                 one.lexical_rank = Some(rank);
-                one.score += found.score * by_words;
+                one.ranked.score += found.score * by_words;
             }
         }
         for (rank, found) in (1_u32..).zip(vector) {
             let one = found.entry(&mut fused);
             if one.vector_rank.is_none() {
                 one.vector_rank = Some(rank);
-                one.score += found.score * by_meaning;
+                one.ranked.score += found.score * by_meaning;
             }
         }
         let mut fused: Vec<_> = fused.into_values().collect();
         for one in &mut fused {
-            let standing = standing(&one.id);
+            let standing = standing(&one.ranked.id);
             if is_hybrid && !standing.has_vector && one.vector_rank.is_none() && by_words > 0.0 {
                 // Nobody could look at its meaning: its words speak for it.
-                one.score /= by_words;
+                one.ranked.score /= by_words;
             }
-            one.score *= self.factor(standing);
+            one.ranked.score *= self.factor(standing);
         }
-        fused.sort_by(|a, b| {
-            order(
-                (a.score, a.observed_at, &a.id),
-                (b.score, b.observed_at, &b.id),
-            )
-        });
+        fused.sort_by(|a, b| a.ranked.order(&b.ranked));
         fused
     }
 
@@ -246,12 +237,7 @@ impl Fusion {
             .into_iter()
             .filter(|one| one.score.is_finite())
             .collect();
-        list.sort_by(|a, b| {
-            order(
-                (a.score, a.observed_at, &a.id),
-                (b.score, b.observed_at, &b.id),
-            )
-        });
+        list.sort_by(Ranked::order);
         list.truncate(self.depth);
         let best = list.first().map_or(0.0, |one| one.score);
         // Where not even the best is alike, its order is still the best there is.
@@ -272,18 +258,23 @@ impl<Id: Ord + Clone> Ranked<Id> {
     /// Where it stands in the list that comes out.
     fn entry<'a>(&self, fused: &'a mut BTreeMap<Id, Fused<Id>>) -> &'a mut Fused<Id> {
         fused.entry(self.id.clone()).or_insert_with(|| Fused {
-            id: self.id.clone(),
-            score: 0.0,
+            ranked: Self {
+                score: 0.0,
+                ..self.clone()
+            },
             lexical_rank: None,
             vector_rank: None,
-            observed_at: self.observed_at,
         })
     }
 }
 
-/// Better first, then newer, then by id: so that the same memories always stand the same.
-fn order<Id: Ord>(a: (f64, Timestamp, &Id), b: (f64, Timestamp, &Id)) -> Ordering {
-    b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.cmp(b.2))
+impl<Id: Ord> Ranked<Id> {
+    /// Better first, then newer, then by id: so that the same memories always stand the same.
+    fn order(&self, other: &Self) -> Ordering {
+        let by_score = other.score.total_cmp(&self.score);
+        let by_time = other.observed_at.cmp(&self.observed_at);
+        by_score.then(by_time).then(self.id.cmp(&other.id))
+    }
 }
 
 #[cfg(test)]

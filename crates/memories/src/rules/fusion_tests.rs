@@ -29,7 +29,7 @@ fn fused(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Vec<Fused<u32>> {
 }
 
 fn ids(fused: &[Fused<u32>]) -> Vec<u32> {
-    fused.iter().map(|one| one.id).collect()
+    fused.iter().map(|one| one.ranked.id).collect()
 }
 
 #[test]
@@ -42,8 +42,12 @@ fn one_list_keeps_its_order_and_the_share_of_its_scores() {
         (fused(&[], &[(1, -1.0), (2, -1.0)]), 1.0),
     ] {
         assert_eq!(ids(&hits), [1, 2]);
-        assert_eq!(hits[0].score, 1.0);
-        assert!((hits[1].score - share).abs() < 1e-9, "{}", hits[1].score);
+        assert_eq!(hits[0].ranked.score, 1.0);
+        assert!(
+            (hits[1].ranked.score - share).abs() < 1e-9,
+            "{}",
+            hits[1].ranked.score
+        );
     }
     assert_eq!(fused(&[], &[]), []);
 }
@@ -54,8 +58,8 @@ fn what_both_found_stands_first_and_knows_its_ranks() {
         &[(1, 8.0), (2, 7.0), (3, 1.0)],
         &[(4, 0.6), (2, 0.5), (3, 0.1)],
     );
-    assert_eq!(hits[0].id, 2);
-    let of = |id| hits.iter().find(|hit| hit.id == id).unwrap();
+    assert_eq!(hits[0].ranked.id, 2);
+    let of = |id| hits.iter().find(|hit| hit.ranked.id == id).unwrap();
     assert_eq!((of(2).lexical_rank, of(2).vector_rank), (Some(2), Some(2)));
     assert_eq!((of(1).lexical_rank, of(1).vector_rank), (Some(1), None));
     assert_eq!((of(4).lexical_rank, of(4).vector_rank), (None, Some(1)));
@@ -96,7 +100,7 @@ fn what_has_no_vector_yet_is_judged_by_its_words() {
         ..FRESH
     });
     assert_eq!(ids(&hits)[0], 1);
-    assert_eq!(hits[0].score, 1.0);
+    assert_eq!(hits[0].ranked.score, 1.0);
 }
 
 #[test]
@@ -215,9 +219,9 @@ proptest! {
         turned.reverse();
         let hits = of(lexical, vector);
         prop_assert_eq!(&of(mixed, turned), &hits);
-        prop_assert!(hits.is_sorted_by(|a, b| a.score >= b.score));
+        prop_assert!(hits.is_sorted_by(|a, b| a.ranked.score >= b.ranked.score));
         for hit in &hits {
-            prop_assert!((0.0..=1.0).contains(&hit.score));
+            prop_assert!((0.0..=1.0).contains(&hit.ranked.score));
         }
     }
 

@@ -39,82 +39,55 @@ const TAGS_CHARS_MAX: usize = 80;
 /// pass for one.
 pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
     let total = total.max(memories.len() as u64);
-    let listed = listed(memories, caps);
-    let count = listed.ends.len();
-    if count as u64 == total {
-        return Manifest {
-            text: listed.text,
-            lines: count,
-            truncated: false,
-        };
+    let mut lines = Vec::new();
+    let mut bytes = 0;
+    let mut is_out_of_bytes = false;
+    for memory in memories.iter().take(caps.lines) {
+        let line = line(memory);
+        if bytes + line.len() > caps.bytes {
+            is_out_of_bytes = true;
+            break;
+        }
+        bytes += line.len() + 1;
+        lines.push(line);
     }
-    let bitten = match count {
-        _ if listed.is_out_of_bytes => format!("{} bytes", caps.bytes),
+    if lines.len() as u64 == total {
+        return Manifest::of(&lines, false);
+    }
+    let bitten = match is_out_of_bytes {
+        true => format!("{} bytes", caps.bytes),
         // The cap, or the caller who knew it, ended the list.
-        _ => format!("{} lines", caps.lines),
+        false => format!("{} lines", caps.lines),
     };
-    for shown in (0..=count.min(caps.lines.saturating_sub(1))).rev() {
-        let end = shown.checked_sub(1).map_or(0, |last| listed.ends[last]);
+    // The notice takes the place of as many lines as it needs.
+    lines.truncate(caps.lines.saturating_sub(1));
+    loop {
+        let shown = lines.len();
         let notice = format!(
             "- (cut off at {bitten}: {shown} of {total} memories are shown; recall finds the others)"
         );
-        let gap = usize::from(shown > 0);
-        if end + gap + notice.len() <= caps.bytes && caps.lines > 0 {
-            let mut text = listed.text;
-            text.truncate(end);
-            text.push_str(if shown > 0 { "\n" } else { "" });
-            text.push_str(&notice);
-            return Manifest {
-                text,
-                lines: shown + 1,
-                truncated: true,
-            };
-        }
-    }
-    hardly_anything(caps)
-}
-
-/// The lines that fit into the caps when nothing has to be said of the others.
-struct Listed {
-    text: String,
-    /// Where each line ends.
-    ends: Vec<usize>,
-    is_out_of_bytes: bool,
-}
-
-fn listed(memories: &[Memory], caps: Caps) -> Listed {
-    let mut listed = Listed {
-        text: String::new(),
-        ends: Vec::new(),
-        is_out_of_bytes: false,
-    };
-    for memory in memories.iter().take(caps.lines) {
-        let line = line(memory);
-        let gap = usize::from(!listed.ends.is_empty());
-        if listed.text.len() + gap + line.len() > caps.bytes {
-            listed.is_out_of_bytes = true;
+        let above: usize = lines.iter().map(|line| line.len() + 1).sum();
+        if above + notice.len() <= caps.bytes && caps.lines > 0 {
+            lines.push(notice);
             break;
         }
-        listed.text.push_str(if gap > 0 { "\n" } else { "" });
-        listed.text.push_str(&line);
-        listed.ends.push(listed.text.len());
+        if lines.pop().is_none() {
+            // Caps that leave no place even for the numbers.
+            let short = "(cut off)".to_owned();
+            lines.extend(Some(short).filter(|short| caps.lines > 0 && short.len() <= caps.bytes));
+            break;
+        }
     }
-    listed
+    Manifest::of(&lines, true)
 }
 
-/// Caps that leave no place even for the numbers.
-fn hardly_anything(caps: Caps) -> Manifest {
-    const SHORT: &str = "(cut off)";
-    let fits = caps.lines > 0 && SHORT.len() <= caps.bytes;
-    let text = if fits {
-        SHORT.to_owned()
-    } else {
-        String::new()
-    };
-    Manifest {
-        text,
-        lines: usize::from(fits),
-        truncated: true,
+impl Manifest {
+    fn of(lines: &[String], truncated: bool) -> Self {
+        Self {
+            text: lines.join("\n"),
+            lines: lines.len(),
+            truncated,
+        }
     }
 }
 

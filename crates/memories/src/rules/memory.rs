@@ -5,18 +5,19 @@ use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a memory is about. There are no others.
+/// What a memory is about. There are no others. Here and in the enumerations below, the
+/// number of a value stands for it on disk; none of them ever moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryKind {
     /// Who the subject is: role, preferences, circumstances. Always private.
-    User,
+    User = 0,
     /// How the subject wants things done: corrections and confirmations.
-    Feedback,
+    Feedback = 1,
     /// What goes on: work, decisions, dates.
-    Project,
+    Project = 2,
     /// Where to find something.
-    Reference,
+    Reference = 3,
 }
 
 /// Who may recall a memory.
@@ -33,9 +34,9 @@ pub enum Visibility {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Polarity {
     /// "Not like that."
-    Correction,
+    Correction = 0,
     /// "Yes, like that."
-    Confirmation,
+    Confirmation = 1,
 }
 
 /// Who made a memory.
@@ -43,20 +44,20 @@ pub enum Polarity {
 pub enum Origin {
     /// The bot, by `Remember`.
     #[default]
-    Bot,
+    Bot = 0,
     /// A commit of an extraction.
-    Extraction,
+    Extraction = 1,
     /// An import.
-    Import,
+    Import = 2,
 }
 
 /// Who pinned a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pin {
     /// The bot; only it takes the pin away.
-    Bot,
+    Bot = 0,
     /// A consolidation, which also takes the pin away.
-    Consolidation,
+    Consolidation = 1,
 }
 
 /// The turns that a memory comes from.
@@ -117,13 +118,13 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is new.
-    Created,
+    Created = 0,
     /// It was there to the letter, and counts once more.
-    Reinforced,
+    Reinforced = 1,
     /// One that says the same in other letters took it in.
-    Merged,
+    Merged = 2,
     /// It is what this session was just told by a recall: nothing changed.
-    Recalled,
+    Recalled = 3,
 }
 
 /// A limit on everything that clients say of memories. Sizes in bytes.
@@ -222,11 +223,6 @@ impl MemoryKind {
             Self::Project => "project",
             Self::Reference => "reference",
         }
-    }
-
-    /// The kind of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 

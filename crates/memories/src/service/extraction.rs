@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
-use memoird_core::session::Head;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
 use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, Tenant};
@@ -88,23 +87,18 @@ impl Memories {
         })
         .await?;
         let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
-        let texts: Vec<String> = turns.iter().map(|(_, turn)| text_of(turn)).collect();
-        let said = turns
-            .iter()
-            .zip(&texts)
-            .map(|((seq, turn), text)| TranscriptTurn {
-                seq: *seq,
-                on: turn.timestamp.map(Date::of),
-                role: turn.role,
-                text,
-            });
-        let recalled: Vec<&str> = unread.recalled.iter().map(String::as_str).collect();
+        let said = turns.iter().map(|(seq, turn)| TranscriptTurn {
+            seq: *seq,
+            on: turn.timestamp.map(Date::of),
+            role: turn.role,
+            text: text_of(turn),
+        });
         let request = ExtractionPrompt {
             today: Date::of(now),
             subject: &unread.subject,
             manifest: &manifest.text,
             turns: &said.collect::<Vec<_>>(),
-            recalled: &recalled,
+            recalled: &unread.recalled,
         };
         Ok(ExtractionLease {
             lease: Some(id),
@@ -169,9 +163,8 @@ impl Memories {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<Unread, MemoryError> {
-        let live = self.live_head(tenant, session).await?;
-        let is_live = |head: &Head| generation.is_none_or(|named| named == head.generation);
-        let (newest, whose) = match live.filter(is_live) {
+        let live = self.live_head(tenant, session, generation).await?;
+        let (newest, whose) = match live {
             Some(head) => (Some(head.generation), head.subject),
             None => {
                 let page = self.turns_after(tenant, session, generation, 0, 1).await?;
@@ -189,26 +182,27 @@ impl Memories {
         let echoes_max = self.config().limits.echoes;
         let now = self.now();
         let since = before(now, ECHO_SPAN);
-        let (asked, whose) = (session.clone(), subject.clone());
-        let read = move |reader: &MemoryReader<'_>| {
-            let cursor = reader.cursor(&asked, generation)?;
-            // Whether somebody holds a lease is said where one is taken.
-            let remembered = reader.remembered_seqs(&asked, generation, cursor.seq)?;
-            let not_before = reader.not_before(&whose)?.max(cursor.not_before);
-            let echoes = reader.echoes(&asked, since, echoes_max)?;
-            Ok((cursor.seq, remembered, not_before, echoes))
-        };
-        let (seq, remembered, not_before, echoes) = self.read(&tenant.id, read).await?;
         let mut unread = Unread {
             session: session.clone(),
             generation,
             subject,
-            cursor_seq: seq,
-            not_before,
-            recalled: echoes.into_iter().map(|(_, content)| content).collect(),
+            cursor_seq: 0,
+            not_before: None,
+            recalled: Vec::new(),
         };
+        let read = move |reader: &MemoryReader<'_>| {
+            let cursor = reader.cursor(&unread.session, generation)?;
+            unread.cursor_seq = cursor.seq;
+            unread.not_before = reader.not_before(&unread.subject)?.max(cursor.not_before);
+            let echoes = reader.echoes(&unread.session, since, echoes_max)?;
+            unread.recalled = echoes.into_iter().map(|(_, content)| content).collect();
+            // Whether somebody holds a lease is said where one is taken.
+            let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;
+            Ok((unread, remembered))
+        };
+        let (mut unread, remembered) = self.read(&tenant.id, read).await?;
         // Where the bot itself remembered, it has looked.
-        if let Some(&newest) = remembered.last().filter(|newest| **newest > seq) {
+        if let Some(&newest) = remembered.last() {
             self.skip_to(tenant, &mut unread, newest).await?;
         }
         Ok(unread)

@@ -111,11 +111,8 @@ impl Memories {
     /// Goes on with what a crash, or a caller who left, has left. False when the log still
     /// has to be emptied.
     pub(crate) async fn finish_forgetting(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
-        #[expect(
-            clippy::redundant_closure_for_method_calls,
-            reason = "it is of one lifetime"
-        )]
-        let jobs = self.read(tenant, |reader| reader.forget_jobs()).await?;
+        let read = |reader: &MemoryReader<'_>| reader.forget_jobs();
+        let jobs = self.read(tenant, read).await?;
         for job in jobs {
             // Whoever does it wants to know what went.
             let is_anothers = self.state(tenant).forgetting().contains(&job);

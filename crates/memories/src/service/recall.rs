@@ -11,10 +11,10 @@ use memoird_engine::{Stopwatch, Tenant};
 use tracing::warn;
 
 use super::Memories;
-use super::tenants::locked;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
 use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Search};
+use crate::locked;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
 use crate::rules::fusion::{Lists, Standing};
 use crate::rules::secrets::{self, SecretPolicy};
@@ -29,17 +29,12 @@ const VECTORS_KEPT: usize = 256;
 const BY_WORDS: &str = "the embedder gave no vector of use: searched by words only";
 
 /// Vectors of the last queries, by model and text.
+#[derive(Debug)]
 pub(super) struct QueryVectors(Mutex<LruCache<Fingerprint, Embedding>>);
 
 impl Default for QueryVectors {
     fn default() -> Self {
         Self(Mutex::new(LruCache::new(VECTORS_KEPT)))
-    }
-}
-
-impl std::fmt::Debug for QueryVectors {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("QueryVectors")
     }
 }
 
@@ -84,7 +79,7 @@ impl Memories {
     ) -> Result<RecallOutcome, MemoryError> {
         let watch = Stopwatch::start();
         if let (true, Some(session)) = (request.subjects.is_empty(), &request.session) {
-            let head = self.live_head(tenant, session).await?;
+            let head = self.live_head(tenant, session, None).await?;
             let subject = head.and_then(|head| head.subject);
             request.subjects.extend(subject);
         }
@@ -166,19 +161,16 @@ impl Memories {
 
     /// How a recall is done, with the query's vector where one is needed.
     async fn search_mode(&self, request: &RecallRequest) -> Result<SearchMode, MemoryError> {
-        match (request.mode, self.config().embedder.is_some()) {
-            (RecallMode::Lexical, _) | (RecallMode::Auto | RecallMode::Vector, false) => {
-                return Ok(SearchMode::by_words(&[]));
-            }
-            (RecallMode::Hybrid, false) => {
+        let has_embedder = self.config().embedder.is_some();
+        let mode = match request.mode {
+            RecallMode::Lexical => return Ok(SearchMode::by_words(&[])),
+            RecallMode::Hybrid if !has_embedder => {
                 let note = "no embedder is configured: searched by words only";
                 return Ok(SearchMode::by_words(&[note]));
             }
-            (RecallMode::Auto | RecallMode::Hybrid | RecallMode::Vector, true) => {}
-        }
-        let mode = match request.mode {
+            _ if !has_embedder => return Ok(SearchMode::by_words(&[])),
             RecallMode::Vector => RecallMode::Vector,
-            _ => RecallMode::Hybrid,
+            RecallMode::Auto | RecallMode::Hybrid => RecallMode::Hybrid,
         };
         match self.vector_of(Purpose::Query, &request.query).await {
             Ok(vector) => Ok(SearchMode {
@@ -253,9 +245,9 @@ impl Memories {
         };
         let fused = fusion.fuse(both, standing);
         let hits = fused.into_iter().take(limit).filter_map(|one| {
-            let memory = lists.memories.remove(&one.id)?;
+            let memory = lists.memories.remove(&one.ranked.id)?;
             Some(RecallHit {
-                score: one.score,
+                score: one.ranked.score,
                 lexical_rank: one.lexical_rank.unwrap_or(0),
                 vector_rank: one.vector_rank.unwrap_or(0),
                 age: Duration::from_millis(u64::try_from(age_ms(&memory)).unwrap_or(0)),

@@ -12,7 +12,7 @@ use memoird_store::encoding;
 use super::Memories;
 use crate::error::MemoryError;
 use crate::requests::SourceRequest;
-use crate::rules::Source;
+use crate::rules::{Source, checked_seqs};
 
 /// Bytes that are read at once while the turns of a source are looked for.
 const SOURCE_BYTES_MAX: usize = 4 << 20;
@@ -34,14 +34,16 @@ pub(super) struct SourceTurns {
 }
 
 impl Memories {
-    /// The head of a session that is live.
+    /// The head of a session that is live, and of this generation where one is named.
     pub(super) async fn live_head(
         &self,
         tenant: &Arc<Tenant>,
         session: &SessionId,
+        generation: Option<Generation>,
     ) -> Result<Option<Head>, MemoryError> {
+        let is_named = |head: &Head| generation.is_none_or(|named| named == head.generation);
         match self.shared.engine.commands.session(tenant, session).await {
-            Ok(view) => Ok(Some(view.head)),
+            Ok(view) => Ok(Some(view.head).filter(is_named)),
             Err(EngineError::SessionNotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -54,21 +56,15 @@ impl Memories {
         request: &SourceRequest,
         wants_text: bool,
     ) -> Result<SourceTurns, MemoryError> {
-        let is_live = |head: &Head| {
-            request
-                .generation
-                .is_none_or(|named| named == head.generation)
-        };
-        let head = self.live_head(tenant, &request.session).await?;
-        let head = head.filter(is_live);
-        let mut generation = request
-            .generation
-            .or(head.as_ref().map(|head| head.generation));
+        let session = &request.session;
+        let head = self.live_head(tenant, session, request.generation).await?;
+        let live = head.as_ref().map(|head| head.generation);
+        let mut generation = request.generation.or(live);
         let subject = match &head {
             Some(head) => head.subject.clone(),
             None if generation.is_none() && request.seqs.is_empty() => None,
             None => {
-                let page = self.source_page(tenant, &request.session, generation, 0, 1);
+                let page = self.source_page(tenant, session, generation, 0, 1);
                 page.await?.subject
             }
         };
@@ -77,18 +73,11 @@ impl Memories {
             at_seq: head.map(|head| head.last_seq),
             ..SourceTurns::default()
         };
-        let mut seqs = request.seqs.clone();
-        seqs.sort_unstable();
-        seqs.dedup();
-        let limit = self.config().limits.source_seqs;
-        if seqs.len() > limit || seqs.first() == Some(&0) {
-            let problem = format!("takes up to {limit}, from 1");
-            return Err(MemoryError::invalid("source.seqs", problem));
-        }
+        let seqs = checked_seqs(request.seqs.clone(), &self.config().limits)?;
         if !seqs.is_empty() {
             let turns;
             (turns, generation) = self
-                .source_turns(tenant, &request.session, generation, &seqs)
+                .source_turns(tenant, session, generation, &seqs)
                 .await?;
             found.said_at = turns.last().and_then(|turn| turn.timestamp);
             if wants_text {
@@ -96,7 +85,7 @@ impl Memories {
             }
         }
         found.source = Some(Source {
-            session: request.session.clone(),
+            session: session.clone(),
             generation,
             seqs,
         });
@@ -156,13 +145,8 @@ impl Memories {
             turns_max,
             bytes_max: SOURCE_BYTES_MAX,
         };
-        let page = self
-            .shared
-            .engine
-            .commands
-            .history(tenant, session, range)
-            .await;
-        page.map_err(|error| match error {
+        let page = self.shared.engine.commands.history(tenant, session, range);
+        page.await.map_err(|error| match error {
             EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
                 let problem = format!("session {session} has no such turns (any more)");
                 MemoryError::SourceNotFound { problem }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use hashlink::LinkedHashSet;
 use memoird_core::ids::{MemoryId, TenantId};
@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::manifests::Manifests;
 use super::write_queue::WriteQueue;
 use crate::counters::MemoryCounters;
+use crate::locked;
 
 /// One tenant's writes, manifests and counts.
 #[derive(Debug)]
@@ -88,8 +89,4 @@ impl TenantQueue {
             added.await;
         }
     }
-}
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

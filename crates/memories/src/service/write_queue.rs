@@ -4,15 +4,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use memoird_core::ids::Subject;
 use memoird_engine::{Blocking, EngineError};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
-use super::tenants::{TenantState, locked};
+use super::tenants::TenantState;
 use crate::error::MemoryError;
 use crate::files::{MemoryFiles, MemoryWriter, WriteJob};
+use crate::locked;
 
 /// Jobs of a tenant that may wait.
 const JOBS_MAX: usize = 4_096;
@@ -119,7 +120,7 @@ impl TenantState {
         files: &Arc<MemoryFiles>,
         blocking: Blocking,
     ) -> Result<(), MemoryError> {
-        while !self.queue.jobs().is_empty() {
+        while !locked(&self.queue.jobs).is_empty() {
             let turn = Arc::clone(&self.queue.turn).lock_owned().await;
             self.write_batch(files, blocking, turn).await?;
         }
@@ -142,7 +143,7 @@ impl TenantState {
 
     fn write_now(&self, files: &MemoryFiles) {
         let batch: Vec<Queued> = {
-            let mut jobs = self.queue.jobs();
+            let mut jobs = locked(&self.queue.jobs);
             let count = jobs.len().min(BATCH_MAX);
             jobs.drain(..count).collect()
         };
@@ -154,32 +155,20 @@ impl TenantState {
             .map(|queued| (queued.job, queued.reply))
             .unzip();
         let written = files.tenant(&self.tenant).and_then(|file| file.write(jobs));
-        match written {
-            Ok(results) => {
-                for (reply, result) in replies.into_iter().zip(results) {
-                    reply(result);
-                }
-            }
-            Err(error) => {
-                for reply in replies {
-                    reply(Err(error.clone()));
-                }
-            }
+        let results = written.unwrap_or_else(|error| vec![Err(error); replies.len()]);
+        for (reply, result) in replies.into_iter().zip(results) {
+            reply(result);
         }
     }
 }
 
 impl WriteQueue {
     fn push(&self, queued: Queued, jobs_max: usize) -> Result<(), MemoryError> {
-        let mut jobs = self.jobs();
+        let mut jobs = locked(&self.jobs);
         if jobs.len() >= jobs_max {
             return Err(MemoryError::Busy);
         }
         jobs.push_back(queued);
         Ok(())
-    }
-
-    fn jobs(&self) -> MutexGuard<'_, VecDeque<Queued>> {
-        locked(&self.jobs)
     }
 }

@@ -8,7 +8,6 @@ use memoird_core::time::Timestamp;
 use memoird_engine::{WorkError, Worker};
 use tracing::info;
 
-use super::work_error;
 use crate::error::MemoryError;
 use crate::files::MemoryReader;
 use crate::files::time::ms;
@@ -71,9 +70,7 @@ impl Worker for ConsolidationWorker {
             self.tenants.clear();
             return Ok(());
         };
-        self.look(interval)
-            .await
-            .map_err(|error| work_error(&error))
+        Ok(self.look(interval).await?)
     }
 }
 

@@ -10,7 +10,6 @@ use memoird_core::time::Timestamp;
 use memoird_engine::{EngineError, WorkError, Worker};
 use tracing::{info, warn};
 
-use super::work_error;
 use crate::embedder::{EmbedError, Embedder, Purpose};
 use crate::error::MemoryError;
 use crate::files::time::after;
@@ -143,7 +142,7 @@ impl Worker for EmbeddingWorker {
                 self.later.insert((due, tenant));
             }
         }
-        left.map(drop).map_err(|error| work_error(&error))
+        Ok(left.map(drop)?)
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_engine::{WorkError, Worker};
 
-use super::work_error;
 use crate::error::{FileError, MemoryError};
 use crate::files::time::before;
 use crate::service::{Memories, Touch};
@@ -98,12 +97,13 @@ impl Worker for MaintenanceWorker {
         let queued = self.memories.shared.maintenance.take();
         let is_round = queued.is_none();
         let Some(tenant) = queued.or_else(|| self.round.pop()) else {
-            return self.begin_round().await.map_err(|error| work_error(&error));
+            return Ok(self.begin_round().await?);
         };
-        self.maintain(&tenant, is_round).await.map_err(|error| {
+        let maintained = self.maintain(&tenant, is_round).await;
+        if maintained.is_err() {
             self.memories.shared.maintenance.add(&tenant);
-            work_error(&error)
-        })
+        }
+        Ok(maintained?)
     }
 
     async fn finish(&mut self) {

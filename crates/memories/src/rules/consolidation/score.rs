@@ -1,22 +1,29 @@
 //! How much a memory is used, as one number.
 
 use memoird_core::time::Timestamp;
+use serde::Serialize;
 
 use super::Evidence;
+use super::report::serialize_rounded;
 
 /// What a score is made of, each from 0 to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Components {
     /// How often it was recalled: `ln(1 + recalls) / ln(1 + 10)`, so that the first recalls
     /// say most, and 10 all.
+    #[serde(serialize_with = "serialize_rounded")]
     pub frequency: f64,
     /// How well it fitted: the mean score of its recalls.
+    #[serde(serialize_with = "serialize_rounded")]
     pub relevance: f64,
     /// How long ago the last recall was: halved every 14 days.
+    #[serde(serialize_with = "serialize_rounded")]
     pub recency: f64,
     /// By how many different queries: `ln(1 + queries) / ln(1 + 5)`.
+    #[serde(serialize_with = "serialize_rounded")]
     pub diversity: f64,
     /// On how many different days: `ln(1 + days) / ln(1 + 7)`.
+    #[serde(serialize_with = "serialize_rounded")]
     pub consolidation: f64,
 }
 

@@ -37,6 +37,13 @@ fn planned(evidence: &[Evidence]) -> ConsolidationPlan {
     plan(evidence, now(), &ConsolidationSettings::default())
 }
 
+impl ConsolidationPlan {
+    /// True when nothing is to be done.
+    fn is_empty(&self) -> bool {
+        self.promote.is_empty() && self.demote.is_empty() && self.delete.is_empty()
+    }
+}
+
 /// What the store makes of a plan.
 fn carried_out(evidence: &[Evidence], plan: &ConsolidationPlan, now: Timestamp) -> Vec<Evidence> {
     let pinned = |mut one: Evidence| {
@@ -88,7 +95,7 @@ fn the_best_twenty_are_promoted_and_equal_ones_by_their_id() {
     let plan = planned(&evidence);
     let expected = std::iter::once(best).chain((0..19).map(|number| MemoryId::new(0, number)));
     assert_eq!(plan.promote, expected.collect::<Vec<_>>());
-    assert_eq!((plan.considered, plan.below.full), (30, 10));
+    assert_eq!((plan.considered, plan.not_promoted[&Gate::Full]), (30, 10));
     // The next sweep takes the others, the same one does not.
     let after = carried_out(&evidence, &plan, now());
     assert!(planned(&after).is_empty());

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use regex::{Captures, Regex};
+use regex::{Captures, Match, Regex};
 
 use super::rules::compiled;
 use super::{Finding, entropy_bits, is_placeholder};
@@ -16,8 +16,6 @@ enum Said {
     Password,
     /// Made by machines.
     Token,
-    /// Twelve to twenty-four words.
-    Phrase,
 }
 
 /// Key, what may stand between, and where the value begins: in groups 1 (a password's key),
@@ -57,44 +55,64 @@ static PHRASE_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(PHRASE)
 
 pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
     if NEAR_REGEX.as_ref().is_none_or(|near| near.is_match(text)) {
-        each(&ASSIGNED_REGEX, text, assigned, found);
+        find_assigned(text, found);
     }
-    each(&PHRASE_REGEX, text, phrase, found);
+    let phrases = PHRASE_REGEX.as_ref().map(|regex| regex.captures_iter(text));
+    let words = phrases
+        .into_iter()
+        .flatten()
+        .filter_map(|phrase| phrase.get(1));
+    found.extend(words.map(|words| Finding {
+        range: words.range(),
+        what: "recovery phrase",
+    }));
 }
 
-/// Where the search may go on, and what was found, if it was a secret.
-type Look = fn(&str, &Captures<'_>) -> Option<(usize, Option<Finding>)>;
-
-fn assigned(text: &str, captures: &Captures<'_>) -> Option<(usize, Option<Finding>)> {
-    let (said, key) = match (captures.get(1), captures.get(2)) {
-        (Some(key), _) => (Said::Password, key),
-        (_, Some(key)) => (Said::Token, key),
-        _ => return None,
+/// Tries every place where the pattern fits: after a value that was none the search goes on
+/// behind its key.
+fn find_assigned(text: &str, found: &mut Vec<Finding>) {
+    let Some(regex) = ASSIGNED_REGEX.as_ref() else {
+        return;
     };
-    let start = captures.get(5)?.start();
-    let quote = captures.get(4).map(|quote| quote.as_str().as_bytes()[0]);
+    let mut from = 0;
+    while let Some(captures) = regex.captures_at(text, from) {
+        let (said, key) = match (captures.get(1), captures.get(2)) {
+            (Some(key), _) => (Said::Password, key),
+            (_, Some(key)) => (Said::Token, key),
+            _ => return,
+        };
+        let finding = assigned(text, said, key, &captures);
+        from = finding
+            .as_ref()
+            .map_or(key.end(), |finding| finding.range.end);
+        found.extend(finding);
+    }
+}
+
+/// The value of a key, if it is a secret.
+fn assigned(text: &str, said: Said, key: Match<'_>, captures: &Captures<'_>) -> Option<Finding> {
+    let key_name = key.as_str();
     // A blank alone is enough after options and schemes.
     let is_told =
-        captures.get(3).is_some() || text[..key.start()].ends_with("--") || is_scheme(key.as_str());
-    let is_told = is_told && !is_no_secret(key.as_str());
-    let end = start + length(&text.as_bytes()[start..], quote, VALUE_BYTES_MAX);
-    let end = (start..=end)
-        .rev()
-        .find(|end| text.is_char_boundary(*end))?;
-    let value = said.secret(&text[start..end]).filter(|_| is_told);
-    let finding = value.map(|value| {
-        let is_cut = end - start > VALUE_BYTES_MAX - 4;
-        let length = if is_cut {
-            length(&text.as_bytes()[start..], quote, usize::MAX)
-        } else {
-            value.len()
-        };
-        Finding {
-            range: start..start + length,
-            what: said.what(),
-        }
-    });
-    Some((key.end(), finding))
+        captures.get(3).is_some() || text[..key.start()].ends_with("--") || is_scheme(key_name);
+    if !is_told || is_no_secret(key_name) {
+        return None;
+    }
+    let start = captures.get(5)?.start();
+    let quote = captures.get(4).map(|quote| quote.as_str().as_bytes()[0]);
+    let bytes = &text.as_bytes()[start..];
+    let end = text.floor_char_boundary(start + length(bytes, quote, VALUE_BYTES_MAX));
+    let value = said.secret(&text[start..end])?;
+    let is_cut = end - start > VALUE_BYTES_MAX - 4;
+    let length = if is_cut {
+        length(bytes, quote, usize::MAX)
+    } else {
+        value.len()
+    };
+    Some(Finding {
+        range: start..start + length,
+        what: said.what(),
+    })
 }
 
 /// How long a value is: up to a blank, or to its quote.
@@ -110,31 +128,6 @@ fn length(bytes: &[u8], quote: Option<u8>, bytes_max: usize) -> usize {
         .count()
 }
 
-fn phrase(_: &str, captures: &Captures<'_>) -> Option<(usize, Option<Finding>)> {
-    let words = captures.get(1)?;
-    Some((
-        words.end(),
-        Some(Finding {
-            range: words.range(),
-            what: Said::Phrase.what(),
-        }),
-    ))
-}
-
-/// Tries every place where the pattern fits: after a value that was none the search goes on
-/// behind its key.
-fn each(regex: &LazyLock<Option<Regex>>, text: &str, look: Look, found: &mut Vec<Finding>) {
-    let Some(regex) = regex.as_ref() else { return };
-    let mut from = 0;
-    while let Some((next, finding)) = regex
-        .captures_at(text, from)
-        .and_then(|captures| look(text, &captures))
-    {
-        from = finding.as_ref().map_or(next, |finding| finding.range.end);
-        found.extend(finding);
-    }
-}
-
 /// `Bearer` and `Basic` are followed by a blank and the value.
 fn is_scheme(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
@@ -143,23 +136,10 @@ fn is_scheme(key: &str) -> bool {
 
 /// Tokens that are counted or that turn pages, and open nothing.
 fn is_no_secret(key: &str) -> bool {
-    const WORDS: [&str; 13] = [
-        "page",
-        "next",
-        "cursor",
-        "continuation",
-        "sync",
-        "csrf",
-        "xsrf",
-        "cancellation",
-        "max",
-        "input",
-        "output",
-        "total",
-        "stop",
-    ];
+    const WORDS: &str = "page next cursor continuation sync csrf xsrf cancellation max input \
+                         output total stop";
     let key = key.to_ascii_lowercase();
-    key == "basic" || WORDS.iter().any(|word| key.starts_with(word))
+    key == "basic" || WORDS.split(' ').any(|word| key.starts_with(word))
 }
 
 impl Said {
@@ -167,7 +147,6 @@ impl Said {
         match self {
             Self::Password => "password",
             Self::Token => "token",
-            Self::Phrase => "recovery phrase",
         }
     }
 
@@ -177,7 +156,6 @@ impl Said {
         let is_secret = match self {
             Self::Password => is_password(value.trim_end_matches(['!', '?', ':'])),
             Self::Token => is_token(value),
-            Self::Phrase => true,
         };
         (is_secret && !is_placeholder(value)).then_some(value)
     }
@@ -212,19 +190,12 @@ fn is_password(value: &str) -> bool {
 /// than words have.
 fn is_token(value: &str) -> bool {
     let is_key = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+/=~-".contains(&byte);
-    let (letters, digits) = value
-        .bytes()
-        .fold((0_u32, 0_u32), |(letters, digits), byte| {
-            let is_letter = byte.is_ascii_alphabetic();
-            (
-                letters + u32::from(is_letter),
-                digits + u32::from(byte.is_ascii_digit()),
-            )
-        });
+    let has_letter = value.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let bits_min = if value.len() < 20 { 3.0 } else { 3.4 };
     (12..=VALUE_BYTES_MAX).contains(&value.len())
         && value.bytes().all(is_key)
-        && (letters > 0 && digits > 1 || is_random_word(value))
+        && (has_letter && digits > 1 || is_random_word(value))
         && entropy_bits(value) >= bits_min
         && !is_identifier(value)
 }
