@@ -83,11 +83,7 @@ fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
             }
         },
     };
-    let (inner, input) = if custom {
-        ("custom", "input")
-    } else {
-        ("function", "arguments")
-    };
+    let (inner, input) = called_fields(custom);
     let mut called = call.inside(inner)?;
     let name = called.take_text("name")?;
     let input_json = called.take_text(input)?;
@@ -99,6 +95,14 @@ fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
         name,
         input_json,
     }))
+}
+
+/// Where a call has what is called, and in it the arguments.
+pub(super) fn called_fields(is_custom: bool) -> (&'static str, &'static str) {
+    match is_custom {
+        true => ("custom", "input"),
+        false => ("function", "arguments"),
+    }
 }
 
 fn part(mut part: Fields<'_>) -> Result<Part, CoreError> {
