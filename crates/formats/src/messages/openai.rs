@@ -67,21 +67,17 @@ fn some_items(message: &Fields<'_>, content: Content) -> Result<Content, CoreErr
 fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
     let id = call.take_text("id")?;
     // Servers that speak this protocol often leave the type out.
-    let custom = match call.get("type") {
+    let custom = match call.get("type").map(|_| call.text("type")).transpose()? {
         None => {
             call.leave_absent("type");
             false
         }
-        Some(_) => match call.text("type")? {
-            "function" => {
-                call.remove("type");
-                false
-            }
-            "custom" => true,
-            unknown => {
-                return Err(call.path("type").unknown(unknown, "function or custom"));
-            }
-        },
+        Some("function") => {
+            call.remove("type");
+            false
+        }
+        Some("custom") => true,
+        Some(unknown) => return Err(call.path("type").unknown(unknown, "function or custom")),
     };
     let (inner, input) = called_fields(custom);
     let mut called = call.inside(inner)?;

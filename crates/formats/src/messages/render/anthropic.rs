@@ -23,16 +23,12 @@ const CACHE_MARKS_MAX: usize = 4;
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
-    let leading = turns
-        .iter()
-        .take_while(|turn| turn.role == Role::System)
-        .count();
+    let is_system = |turn: &&Turn| turn.role == Role::System;
+    let leading = turns.iter().take_while(is_system).count();
     let (head, rest) = turns.split_at(leading);
     let own = (!options.system.is_empty()).then(|| options.system.to_owned());
-    let texts: Vec<String> = own
-        .into_iter()
-        .chain(head.iter().flat_map(|t| texts(t, &ids)))
-        .collect();
+    let said = head.iter().flat_map(|turn| texts(turn, &ids));
+    let texts: Vec<String> = own.into_iter().chain(said).collect();
     let marks = cache_marks(turns, leading, options.cache_after);
 
     let mut conversation = Conversation::default();
@@ -62,9 +58,8 @@ fn cache_marks(turns: &[Turn], leading: usize, cache_after: &[usize]) -> Vec<usi
     if marks.is_empty() {
         return marks;
     }
-    let ours = turns
-        .iter()
-        .filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
+    let ours = turns.iter();
+    let ours = ours.filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
     let is_marked = |json: &str| json.contains("\"cache_control\"");
     let count = |part: &Part| {
         let inner = match &part.kind {

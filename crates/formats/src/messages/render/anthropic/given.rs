@@ -75,23 +75,15 @@ fn inner_block(part: &Part, extra: Extra) -> Option<Value> {
 }
 
 fn media(mut extra: Extra, media_type: &str, source: &MediaSource) -> Option<Value> {
-    let kind = extra
-        .rest
-        .get("source")
-        .and_then(|source| source.get("type"));
-    match kind.and_then(Value::as_str)? {
-        "base64" => {
-            // The part's label is empty where the object's own was too long for it.
-            extra.fill(&["source", "data"], base64(media_type, source)?)?;
-        }
-        "text" => {
-            let MediaSource::Data(data) = source else {
-                return None;
-            };
-            extra.fill(&["source", "data"], str::from_utf8(data).ok()?)?;
-        }
-        "url" => extra.fill(&["source", "url"], uri(source)?)?,
-        _ => extra.fill(&["source", "file_id"], uri(source)?)?,
-    }
+    let kind = extra.rest.get("source")?.get("type")?.as_str()?;
+    let (field, content) = match (kind, source) {
+        // The part's label is empty where the object's own was too long for it.
+        ("base64", _) => ("data", base64(media_type, source)?),
+        ("text", MediaSource::Data(data)) => ("data", str::from_utf8(data).ok()?),
+        ("text", MediaSource::Uri(_)) => return None,
+        ("url", _) => ("url", uri(source)?),
+        _ => ("file_id", uri(source)?),
+    };
+    extra.fill(&["source", field], content)?;
     Some(extra.rest.into())
 }
