@@ -268,12 +268,13 @@ impl History {
 
     /// What the results of one turn answer, where nothing can be wrong with them.
     fn targets_of(&self, results: &[Box<str>]) -> Vec<Target> {
-        let target = |(index, id): (usize, &Box<str>)| {
+        let target = |index: usize| {
+            let id = &results[index];
             let earlier = results[..index].iter().filter(|earlier| *earlier == id);
             let call = self.open_call(id, earlier.count());
             call.map_or(Target::Departed, Target::Use)
         };
-        results.iter().enumerate().map(target).collect()
+        (0..results.len()).map(target).collect()
     }
 
     /// True when at least `times` calls `id` have left without a result.
