@@ -345,10 +345,8 @@ impl Session {
     /// Tokens of what windows show whatever a summary stands for.
     fn apart_tokens(&self, view: &View<'_>) -> u64 {
         let in_tail = view.tail_from(0).filter(|record| is_apart(view, record));
-        in_tail
-            .chain(view.apart.iter().copied())
-            .map(|record| self.tokens_of(record))
-            .sum()
+        let all = in_tail.chain(view.apart.iter().copied());
+        all.map(|record| self.tokens_of(record)).sum()
     }
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {

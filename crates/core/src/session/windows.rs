@@ -34,10 +34,8 @@ impl Session {
     /// [`CoreError::CurrentTurnTooLarge`].
     pub fn window(&mut self, ask: &Ask<'_>) -> Result<Window, CoreError> {
         let windows = self.windows.get_or_insert_default();
-        let summary = self
-            .compacting
-            .as_ref()
-            .and_then(|compacting| compacting.summary.as_ref());
+        let compacting = self.compacting.as_ref();
+        let summary = compacting.and_then(|compacting| compacting.summary.as_ref());
         windows.window(&self.history, self.head.last_seq, summary, ask)
     }
 

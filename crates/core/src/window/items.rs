@@ -207,9 +207,8 @@ impl<'a> Composer<'a> {
 
     /// Tokens of the error results of its calls that were never answered.
     pub(super) fn abandoned_tokens(&self, record: &TurnRecord) -> u64 {
-        record
-            .open_uses()
-            .map(|id| self.overheads.abandoned + id.len() as u64)
+        let ids = record.open_uses();
+        ids.map(|id| self.overheads.abandoned + id.len() as u64)
             .sum()
     }
 

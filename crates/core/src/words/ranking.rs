@@ -229,11 +229,8 @@ impl<'a> Scorer<'a> {
     fn bm25(&self, counts: &[u32], length: f64) -> f64 {
         let damping = K1 * (1.0 - B + B * length);
         let gain = |count: u32| f64::from(count) * (K1 + 1.0) / (f64::from(count) + damping);
-        counts
-            .iter()
-            .zip(&self.weights)
-            .map(|(count, weight)| weight * gain(*count))
-            .sum()
+        let counts = counts.iter().zip(&self.weights);
+        counts.map(|(count, weight)| weight * gain(*count)).sum()
     }
 
     fn best_passage(&self, hits: &[(usize, usize)], words: usize) -> f64 {

@@ -150,9 +150,7 @@ pub(super) fn by_field(
 /// Media whose type is known where the URI is a `data:` URL.
 fn by_uri(uri: String, name: Option<&Value>) -> PartKind {
     let data = uri.strip_prefix("data:").unwrap_or_default();
-    let media_type = data
-        .find([';', ','])
-        .map_or("", |end| &data[..end])
-        .to_owned();
+    let end = data.find([';', ',']).unwrap_or(0);
+    let media_type = data[..end].to_owned();
     media(&media_type, MediaSource::Uri(uri), name)
 }

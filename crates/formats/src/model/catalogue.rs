@@ -1,8 +1,7 @@
 //! The models that are known without being configured.
 
 use memoird_core::budget::Budget;
-use serde::Deserialize;
-use serde::de::value::{self, BorrowedStrDeserializer};
+use memoird_core::config::by_name;
 
 use super::ModelProfile;
 
@@ -22,16 +21,10 @@ fn profile(line: &'static str) -> Option<ModelProfile> {
     let mut fields = line.split_whitespace();
     Some(ModelProfile {
         name: fields.next()?.to_owned(),
-        provider: named(fields.next()?)?,
-        tokenizer: named(fields.next()?)?,
+        provider: by_name(fields.next()?).ok()?,
+        tokenizer: by_name(fields.next()?).ok()?,
         budget: Budget::of_window(fields.next()?.parse().ok()?),
     })
-}
-
-/// The value of this name in the configuration.
-fn named<T: Deserialize<'static>>(name: &'static str) -> Option<T> {
-    let name: BorrowedStrDeserializer<'_, value::Error> = BorrowedStrDeserializer::new(name);
-    T::deserialize(name).ok()
 }
 
 #[cfg(test)]

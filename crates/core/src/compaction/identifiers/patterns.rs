@@ -7,11 +7,10 @@ use std::sync::LazyLock;
 
 use regex_automata::meta::Regex;
 use regex_automata::{Anchored, Input};
-
 use serde::Deserialize;
-use serde::de::value::{self, BorrowedStrDeserializer};
 
 use super::{Kind, Token};
+use crate::config::by_name;
 
 /// A longer label says nothing; in bytes.
 const LABEL_BYTES_MAX: usize = 64;
@@ -105,8 +104,7 @@ impl<T: Copy> Table<T> {
 
 /// The value that has this name in the tables.
 fn named<T: Deserialize<'static>>(name: &'static str) -> T {
-    let name: BorrowedStrDeserializer<'_, value::Error> = BorrowedStrDeserializer::new(name);
-    T::deserialize(name).unwrap_or_else(|error| panic!("patterns: {error}"))
+    by_name(name).unwrap_or_else(|error| panic!("patterns: {error}"))
 }
 
 /// The rows of a section: names and patterns.

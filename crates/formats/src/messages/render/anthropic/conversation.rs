@@ -186,10 +186,8 @@ impl Conversation {
         };
         if cache_after && !marked {
             // What could be marked is further up.
-            self.messages
-                .iter_mut()
-                .rev()
-                .find_map(|message| message.mark().then_some(()));
+            let mut above = self.messages.iter_mut().rev();
+            above.any(Message::mark);
         }
         self.ends.push(self.messages.len());
     }

@@ -171,14 +171,11 @@ fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> O
     let mut bytes = bytes.into_iter().flatten().filter_map(Value::as_u64);
     for list in ["summary", "content"] {
         let pieces = extra.rest.get_mut(list).and_then(Value::as_array_mut);
-        for hole in pieces
+        let texts = pieces
             .into_iter()
             .flatten()
-            .filter_map(|piece| piece.get_mut("text"))
-        {
-            if !hole.is_string() {
-                continue;
-            }
+            .filter_map(|piece| piece.get_mut("text"));
+        for hole in texts.filter(|text| text.is_string()) {
             let end = match bytes.next() {
                 Some(bytes) => usize::try_from(bytes).ok()?,
                 None => left.len(),
@@ -191,11 +188,7 @@ fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> O
     if !left.is_empty() {
         return None;
     }
-    if extra
-        .rest
-        .get("encrypted_content")
-        .is_some_and(Value::is_string)
-    {
+    if extra.has_text(&["encrypted_content"]) {
         extra.fill(&["encrypted_content"], sealed)?;
     } else if !sealed.is_empty() {
         return None;
