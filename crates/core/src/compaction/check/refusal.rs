@@ -4,8 +4,7 @@
 /// A longer text says something, however it begins; in bytes.
 const REFUSAL_BYTES_MAX: usize = 400;
 
-/// How they begin, each in a line, in small letters and with a plain apostrophe. A blank at
-/// the end counts.
+/// How they begin, each in a line and in quotes, in small letters and with a plain apostrophe.
 const BEGINNINGS: &str = include_str!("refusals.txt");
 
 /// True when all of a text is a refusal, an apology or an error. A conversation may be about
@@ -19,7 +18,10 @@ pub fn is_refusal(text: &str) -> bool {
         return false;
     }
     let text = text.replace('’', "'").to_lowercase();
-    BEGINNINGS.lines().any(|begin| text.starts_with(begin)) && !goes_on(&text)
+    BEGINNINGS
+        .lines()
+        .any(|begin| text.starts_with(begin.trim_matches('"')))
+        && !goes_on(&text)
 }
 
 /// True where a summary begins with an error's name and then says what was done about it.
