@@ -238,11 +238,10 @@ impl Change {
     fn weight_bytes(&self) -> usize {
         const ROW: usize = 256;
         ROW + match self {
-            Self::Append(appended) => appended
-                .turns
-                .iter()
-                .map(|(_, content)| content.len())
-                .sum(),
+            Self::Append(appended) => {
+                let turns = appended.turns.iter();
+                turns.map(|(_, content)| content.len()).sum()
+            }
             Self::PatchState { state_json, .. } => state_json.len(),
             Self::Compact {
                 summary: SummaryChange::Made(summary),

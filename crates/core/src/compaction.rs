@@ -105,28 +105,15 @@ impl CompactionPolicy {
     /// Adds what is wrong with it.
     pub fn check(&self, problems: &mut Problems) {
         let (soft, hard) = (self.soft_watermark_percent, self.hard_watermark_percent);
-        for (key, percent) in [
-            ("soft_watermark", soft),
-            ("hard_watermark", hard),
-            ("floor", self.floor_percent),
-        ] {
-            problems.unless((1..=99).contains(&percent), key, "must be 1% to 99%");
-        }
-        problems.unless(
-            soft < hard,
-            "soft_watermark",
-            "must be less than hard_watermark",
-        );
-        problems.unless(
-            self.floor_percent < soft,
-            "floor",
-            "must be less than soft_watermark",
-        );
-        problems.unless(
-            self.lost_identifiers_percent_max <= 100,
-            "lost_identifiers",
-            "must be 0% to 100%",
-        );
+        let floor = self.floor_percent;
+        problems.percent("soft_watermark", soft, 1..=99);
+        problems.percent("hard_watermark", hard, 1..=99);
+        problems.percent("floor", floor, 1..=99);
+        let key = "soft_watermark";
+        problems.unless(soft < hard, key, "must be less than hard_watermark");
+        problems.unless(floor < soft, "floor", "must be less than soft_watermark");
+        let lost = self.lost_identifiers_percent_max;
+        problems.percent("lost_identifiers", lost, 0..=100);
         let day_ms = 24 * 60 * 60 * 1_000;
         let breaker = &self.breaker;
         problems.range("keep_exchanges", self.keep_exchanges.into(), 1..=1_000);

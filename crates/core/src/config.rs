@@ -9,7 +9,18 @@ mod problems;
 mod secret;
 mod units;
 
+use serde::Deserialize;
+use serde::de::value::{BorrowedStrDeserializer, Error};
+
 pub use flat::{Flat, Nothing};
 pub use problems::{Problem, Problems};
 pub use secret::{Environment, SecretRef};
 pub use units::{AsOptionalText, AsText, Auto, Days, Millis, Off, Percent, Size, Span, Unit};
+
+/// The value that has this name in files.
+///
+/// # Errors
+/// When no value has.
+pub fn by_name<T: Deserialize<'static>>(name: &'static str) -> Result<T, Error> {
+    T::deserialize(BorrowedStrDeserializer::new(name))
+}

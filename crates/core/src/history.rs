@@ -73,11 +73,7 @@ impl History {
         for seq in late {
             self.remove_unit(seq, limits);
         }
-        for seq in plan.held {
-            self.find_mut(seq)
-                .into_iter()
-                .for_each(|record| record.held = true);
-        }
+        self.set_held(plan.held, true);
         if self.pinned().len() > limits.pinned_turns_effective() {
             self.release_pins(limits);
         }
@@ -96,31 +92,33 @@ impl History {
     }
 
     fn release_pins(&mut self, limits: &Limits) {
-        let (turns_max, bytes_max) = (
-            limits.pinned_turns_effective(),
-            limits.pinned_bytes_effective(),
-        );
+        let turns_max = limits.pinned_turns_effective();
+        let bytes_max = limits.pinned_bytes_effective();
         loop {
             let held = || self.capped_turns().filter(|record| record.held);
             let bytes: usize = held().map(|record| record.content.len()).sum();
-            let oldest = held().map(|record| record.seq).next();
-            let Some(oldest) = oldest.filter(|_| held().count() > turns_max || bytes > bytes_max)
-            else {
+            let are_few = held().count() <= turns_max && bytes <= bytes_max;
+            let Some(oldest) = held().map(|record| record.seq).next().filter(|_| !are_few) else {
                 return;
             };
             let unit = self.unit_of(oldest);
             // What FIFO has passed is kept by its pin alone, and leaves whole.
-            match self
+            if self
                 .pinned()
                 .iter()
                 .any(|record| unit.contains(&record.seq))
             {
-                true => self.remove_unit(oldest, limits),
-                false => unit.iter().for_each(|seq| {
-                    self.find_mut(*seq)
-                        .into_iter()
-                        .for_each(|record| record.held = false);
-                }),
+                self.remove_unit(oldest, limits);
+            } else {
+                self.set_held(unit, false);
+            }
+        }
+    }
+
+    fn set_held(&mut self, seqs: impl IntoIterator<Item = u64>, is_held: bool) {
+        for seq in seqs {
+            if let Some(record) = self.find_mut(seq) {
+                record.held = is_held;
             }
         }
     }
@@ -159,18 +157,10 @@ impl History {
             history.place(record, results, &targets);
         }
         for pin in pins {
-            for seq in history.unit_of(pin) {
-                history
-                    .find_mut(seq)
-                    .into_iter()
-                    .for_each(|record| record.held = true);
-            }
+            history.set_held(history.unit_of(pin), true);
         }
-        while history
-            .tail
-            .front()
-            .is_some_and(|front| front.seq < kept.floor)
-        {
+        let floor = |tail: &VecDeque<TurnRecord>| tail.front().map(|front| front.seq);
+        while floor(&history.tail).is_some_and(|front| front < kept.floor) {
             history.pass_held_front();
         }
         if !(kept.holes.is_empty() && kept.departed.is_empty()) || kept.departed_overflow {
@@ -209,11 +199,8 @@ impl History {
     /// The turns after `after_seq`, oldest first.
     pub fn turns_after(&self, after_seq: u64) -> impl Iterator<Item = &TurnRecord> {
         let start = self.tail.partition_point(|record| record.seq <= after_seq);
-        let mut rest = self
-            .pinned()
-            .iter()
-            .chain(self.tail.range(start..))
-            .peekable();
+        let rest = self.pinned().iter().chain(self.tail.range(start..));
+        let mut rest = rest.peekable();
         let mut anchor = self.anchor.as_ref();
         std::iter::from_fn(move || match (anchor, rest.peek()) {
             (Some(first), Some(next)) if next.seq < first.seq => rest.next(),
@@ -227,6 +214,10 @@ impl History {
         self.aside.as_ref().map_or(&[], |aside| &aside.pinned)
     }
 
+    fn preamble(&self) -> &[TurnRecord] {
+        self.aside.as_ref().map_or(&[], |aside| &aside.preamble)
+    }
+
     /// All turns that the caps count.
     fn capped_turns(&self) -> impl Iterator<Item = &TurnRecord> {
         self.pinned().iter().chain(&self.tail)
@@ -237,39 +228,32 @@ impl History {
     }
 
     fn find(&self, seq: u64) -> Option<&TurnRecord> {
-        let by_seq = |record: &TurnRecord| record.seq.cmp(&seq);
         // Where nothing left from its middle, a turn stands where its seq says.
-        let place = seq.saturating_sub(self.tail.front().map_or(0, |front| front.seq));
-        let guess = usize::try_from(place)
-            .ok()
-            .and_then(|place| self.tail.get(place));
+        let front = self.tail.front().map_or(0, |front| front.seq);
+        let guess = usize::try_from(seq.saturating_sub(front)).ok();
+        let guess = guess.and_then(|index| self.tail.get(index));
         if guess.is_some_and(|guess| guess.seq == seq) {
             return guess;
         }
-        let pinned = || {
-            self.pinned()
-                .binary_search_by(by_seq)
-                .ok()
-                .map(|at| &self.pinned()[at])
-        };
-        self.tail
-            .binary_search_by(by_seq)
-            .ok()
-            .map_or_else(pinned, |at| self.tail.get(at))
+        match self.tail.binary_search_by_key(&seq, TurnRecord::seq) {
+            Ok(index) => self.tail.get(index),
+            Err(_) => self.pinned().get(self.pinned_index(seq)?),
+        }
     }
 
     fn find_mut(&mut self, seq: u64) -> Option<&mut TurnRecord> {
-        let by_seq = |record: &TurnRecord| record.seq.cmp(&seq);
-        match self.tail.binary_search_by(by_seq) {
-            Ok(place) => self.tail.get_mut(place),
+        match self.tail.binary_search_by_key(&seq, TurnRecord::seq) {
+            Ok(index) => self.tail.get_mut(index),
             Err(_) => {
-                let pinned = &mut self.aside.as_mut()?.pinned;
-                pinned
-                    .binary_search_by(by_seq)
-                    .ok()
-                    .map(|place| &mut pinned[place])
+                let index = self.pinned_index(seq)?;
+                self.aside.as_mut()?.pinned.get_mut(index)
             }
         }
+    }
+
+    fn pinned_index(&self, seq: u64) -> Option<usize> {
+        let found = self.pinned().binary_search_by_key(&seq, TurnRecord::seq);
+        found.ok()
     }
 
     fn is_held(&self, seq: u64) -> bool {
@@ -278,30 +262,19 @@ impl History {
 
     /// The seq of the latest call `id` that waits for a result, but for the latest `skip`.
     fn open_call(&self, id: &str, skip: usize) -> Option<u64> {
-        self.aside
-            .as_ref()?
-            .open
-            .get(id)?
-            .iter()
-            .rev()
-            .nth(skip)
-            .copied()
+        let seqs = self.aside.as_ref()?.open.get(id)?;
+        seqs.iter().rev().nth(skip).copied()
     }
 
     /// What the results of one turn answer, where nothing can be wrong with them.
     fn targets_of(&self, results: &[Box<str>]) -> Vec<Target> {
-        let mut targets = Vec::with_capacity(results.len());
-        for (place, id) in results.iter().enumerate() {
-            let skip = results[..place]
-                .iter()
-                .filter(|earlier| *earlier == id)
-                .count();
-            targets.push(
-                self.open_call(id, skip)
-                    .map_or(Target::Departed, Target::Use),
-            );
-        }
-        targets
+        let target = |index: usize| {
+            let id = &results[index];
+            let earlier = results[..index].iter().filter(|earlier| *earlier == id);
+            let call = self.open_call(id, earlier.count());
+            call.map_or(Target::Departed, Target::Use)
+        };
+        (0..results.len()).map(target).collect()
     }
 
     /// True when at least `times` calls `id` have left without a result.
@@ -334,9 +307,9 @@ impl History {
             match *target {
                 Target::Use(use_seq) => {
                     record.note_answers(use_seq);
-                    self.find_mut(use_seq)
-                        .into_iter()
-                        .for_each(|r| r.note_answered(id, record.seq));
+                    if let Some(caller) = self.find_mut(use_seq) {
+                        caller.note_answered(id, record.seq);
+                    }
                     self.close_call(id, use_seq);
                 }
                 Target::Departed => self.forget_departed(id),
@@ -379,9 +352,9 @@ impl History {
 
     /// True for a system turn from before the anchor that is small enough to be remembered.
     fn is_preamble(&self, record: &TurnRecord, limits: &Limits) -> bool {
-        let remembered = self.aside.as_ref().map_or(&[][..], |aside| &aside.preamble);
-        let bytes: usize = remembered.iter().map(|record| record.content.len()).sum();
-        self.leads(record) && bytes + record.content.len() <= limits.pinned_bytes_effective()
+        let all = self.preamble().iter().chain([record]);
+        let bytes: usize = all.map(|record| record.content.len()).sum();
+        self.leads(record) && bytes <= limits.pinned_bytes_effective()
     }
 
     fn pass_preamble_front(&mut self) {
@@ -393,42 +366,29 @@ impl History {
     }
 
     fn remove_unit(&mut self, seq: u64, limits: &Limits) {
-        let is_alone = self
-            .tail
-            .front()
-            .is_some_and(|front| front.seq == seq && front.stands_alone());
-        if is_alone {
-            self.tail
-                .pop_front()
-                .into_iter()
-                .for_each(|record| self.depart(&record, limits));
+        let is_alone = |front: &mut TurnRecord| front.seq == seq && front.stands_alone();
+        if let Some(record) = self.tail.pop_front_if(is_alone) {
+            self.depart(&record, limits);
         } else {
             for seq in self.unit_of(seq) {
-                if let Some(record) = self.take_pinned(seq) {
+                if let Some(record) = self.take(seq) {
                     self.depart(&record, limits);
-                    continue;
                 }
-                let Ok(place) = self.tail.binary_search_by(|record| record.seq.cmp(&seq)) else {
-                    continue;
-                };
-                if place > 0 {
-                    self.aside.get_or_insert_default().holes.insert(seq);
-                }
-                self.tail
-                    .remove(place)
-                    .into_iter()
-                    .for_each(|record| self.depart(&record, limits));
             }
         }
         self.forget_holes_before_tail();
     }
 
-    fn take_pinned(&mut self, seq: u64) -> Option<TurnRecord> {
-        let pinned = &mut self.aside.as_mut()?.pinned;
-        let place = pinned
-            .binary_search_by(|record| record.seq.cmp(&seq))
-            .ok()?;
-        Some(pinned.remove(place))
+    /// Takes a turn out of the tail or the pinned ones.
+    fn take(&mut self, seq: u64) -> Option<TurnRecord> {
+        if let Some(index) = self.pinned_index(seq) {
+            return Some(self.aside.as_mut()?.pinned.remove(index));
+        }
+        let index = self.tail.binary_search_by_key(&seq, TurnRecord::seq).ok()?;
+        if index > 0 {
+            self.aside.get_or_insert_default().holes.insert(seq);
+        }
+        self.tail.remove(index)
     }
 
     fn depart(&mut self, record: &TurnRecord, limits: &Limits) {

@@ -108,11 +108,8 @@ impl Keys {
             }
             self.order.pop_front();
             // A key that was used anew has a younger place in the order.
-            if self
-                .records
-                .get(&oldest)
-                .is_some_and(|record| record.at == at)
-            {
+            let record = self.records.get(&oldest);
+            if record.is_some_and(|record| record.at == at) {
                 self.records.remove(&oldest);
             }
         }

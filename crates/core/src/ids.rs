@@ -10,25 +10,15 @@ use crate::error::CoreError;
 /// The longest id that any client may choose, in bytes of UTF-8.
 pub const ID_BYTES_MAX: usize = 256;
 
-macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident, $field:literal) => {
+/// A name that was checked when it was parsed.
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes any characters, 1 to [`ID_BYTES_MAX`] bytes.
-            ///
-            /// # Errors
-            /// [`CoreError::IdInvalid`] when it is empty or too long.
-            pub fn parse(text: &str) -> Result<Self, CoreError> {
-                match text.len() {
-                    1..=ID_BYTES_MAX => Ok(Self(text.into())),
-                    bytes => Err(CoreError::IdInvalid { field: $field, bytes }),
-                }
-            }
-
-            /// The id as it was given.
+            /// The name as it was given.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -43,6 +33,25 @@ macro_rules! text_id {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $field:literal) => {
+        name!($(#[$doc])* $name);
+
+        impl $name {
+            /// Takes any characters, 1 to [`ID_BYTES_MAX`] bytes.
+            ///
+            /// # Errors
+            /// [`CoreError::IdInvalid`] when it is empty or too long.
+            pub fn parse(text: &str) -> Result<Self, CoreError> {
+                match text.len() {
+                    1..=ID_BYTES_MAX => Ok(Self(text.into())),
+                    bytes => Err(CoreError::IdInvalid { field: $field, bytes }),
+                }
             }
         }
     };
@@ -71,9 +80,10 @@ impl TenantId {
     }
 }
 
-/// The name of a hook, as it stands in the configuration.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HookName(Arc<str>);
+name!(
+    /// The name of a hook, as it stands in the configuration.
+    HookName
+);
 
 /// The longest name of a hook, in bytes.
 pub const HOOK_NAME_BYTES_MAX: usize = 64;
@@ -92,23 +102,6 @@ impl HookName {
                 text: text.chars().take(80).collect(),
             }),
         }
-    }
-
-    /// The name as it was given.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for HookName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for HookName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
     }
 }
 

@@ -72,11 +72,8 @@ fn names_tag(after: &str, tags: &[&str]) -> bool {
     const GAP_BYTES_MAX: usize = 32;
     let is_gap = |byte: &u8| !byte.is_ascii_graphic() || matches!(byte, b'/' | b'\\');
     let bytes = after.as_bytes();
-    let gap = bytes
-        .iter()
-        .take(GAP_BYTES_MAX)
-        .take_while(|byte| is_gap(byte))
-        .count();
+    let gap = bytes.iter().take(GAP_BYTES_MAX);
+    let gap = gap.take_while(|byte| is_gap(byte)).count();
     let name = &bytes[gap..];
     tags.iter().any(|tag| {
         name.get(..tag.len())

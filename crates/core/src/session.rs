@@ -139,41 +139,35 @@ impl Session {
             created_at: now.wall,
             last_access: now.steady,
         };
-        let history = History::default();
-        (
-            Self {
-                head,
-                history,
-                state: None,
-                keys: None,
-                windows: None,
-                compacting: None,
-            },
-            change,
-        )
+        let session = Self {
+            head,
+            history: History::default(),
+            state: None,
+            keys: None,
+            windows: None,
+            compacting: None,
+        };
+        (session, change)
     }
 
     /// Brings back what a store knows.
     pub fn restore(saved: SavedSession) -> Self {
-        let arrivals: Vec<Arrival<'_>> = saved
-            .turns
-            .iter()
+        let turns = saved.turns.iter();
+        let arrivals: Vec<Arrival<'_>> = turns
             .map(|(record, results)| (record.clone(), &results[..]))
             .collect();
         let history = History::restore(&saved.kept, arrivals);
-        let mut head = saved.head;
-        head.totals = history.totals();
         let has_cuts = !saved.cuts.is_empty();
-        let windows = has_cuts.then(|| Box::new(Windows::restore(saved.cuts)));
-        let (state, keys) = (saved.state.map(Box::new), Some(Box::new(saved.keys)));
-        let compacting = saved.summary.map(Compacting::with).map(Box::new);
         Self {
-            head,
+            head: Head {
+                totals: history.totals(),
+                ..saved.head
+            },
             history,
-            state,
-            keys,
-            windows,
-            compacting,
+            state: saved.state.map(Box::new),
+            keys: Some(Box::new(saved.keys)),
+            windows: has_cuts.then(|| Box::new(Windows::restore(saved.cuts))),
+            compacting: saved.summary.map(Compacting::with).map(Box::new),
         }
     }
 
@@ -231,30 +225,21 @@ impl Session {
         check_expectations(command, Some(&self.head))?;
 
         let first_seq = self.head.last_seq + 1;
-        let records: Vec<TurnRecord> = (first_seq..)
-            .zip(&command.turns)
-            .map(|(seq, turn)| {
-                let at = turn.timestamp.unwrap_or(now.wall);
-                TurnRecord::new(turn, seq, seal(turn, seq, at))
-            })
-            .collect();
-        let turns = records
-            .iter()
-            .map(|record| (record.seq, Arc::clone(&record.content)));
-        let turns: Vec<_> = turns.collect();
-        let results = command.turns.iter().map(|turn| &turn.links.results[..]);
-        let dropped_turns = self
-            .history
-            .append(records.into_iter().zip(results).collect(), limits)?;
+        let mut turns = Vec::with_capacity(command.turns.len());
+        let mut arrivals: Vec<Arrival<'_>> = Vec::with_capacity(command.turns.len());
+        for (seq, turn) in (first_seq..).zip(&command.turns) {
+            let content = seal(turn, seq, turn.timestamp.unwrap_or(now.wall));
+            turns.push((seq, Arc::clone(&content)));
+            arrivals.push((TurnRecord::new(turn, seq, content), &turn.links.results[..]));
+        }
+        let dropped_turns = self.history.append(arrivals, limits)?;
 
         let expected_revision = self.change_at(now.steady);
         self.head.last_seq += turns.len() as u64;
         self.head.totals = self.history.totals();
         self.head.partial = command.partial;
-        let subject = command
-            .subject
-            .clone()
-            .filter(|new| self.head.subject.as_ref() != Some(new));
+        let subject = command.subject.clone();
+        let subject = subject.filter(|new| self.head.subject.as_ref() != Some(new));
         self.head.subject = subject.clone().or(self.head.subject.take());
         let record = KeyRecord {
             content: command.idempotency.map_or([0; 16], |named| named.content),
@@ -266,9 +251,8 @@ impl Session {
         };
         let idempotency = command.idempotency.map(|named| (named.key, record));
         if let Some((key, record)) = idempotency {
-            self.keys
-                .get_or_insert_default()
-                .remember(key, record, limits);
+            let keys = self.keys.get_or_insert_default();
+            keys.remember(key, record, limits);
         }
         let change = Change::Append(Box::new(Appended {
             key: key.clone(),
@@ -281,10 +265,7 @@ impl Session {
             partial: command.partial,
             last_access: self.written_access(now.steady),
             idempotency,
-            cuts: self
-                .windows
-                .as_mut()
-                .and_then(|windows| windows.take_changes()),
+            cuts: self.take_changed_cuts(),
         }));
         Ok(Decision::Done { record, change })
     }
@@ -321,11 +302,13 @@ impl Session {
             generation: self.head.generation,
             expected_revision,
             last_access: self.written_access(now.steady),
-            cuts: self
-                .windows
-                .as_mut()
-                .and_then(|windows| windows.take_changes()),
+            cuts: self.take_changed_cuts(),
         }
+    }
+
+    /// The cuts to be written, where a store does not know them.
+    fn take_changed_cuts(&mut self) -> Option<Arc<[SavedCut]>> {
+        self.windows.as_mut()?.take_changes()
     }
 
     /// Drops what lowered limits no longer keep. Gives the number of turns that left.
@@ -382,10 +365,9 @@ impl Head {
 
     /// The end of this generation, for which these hooks are owed a delivery.
     pub fn end(&self, reason: EndReason, at: Now, owed: Arc<[HookName]>) -> Change {
-        let (generation, expected_revision) = (self.generation, self.revision);
         Change::End {
-            generation,
-            expected_revision,
+            generation: self.generation,
+            expected_revision: self.revision,
             reason,
             at,
             owed,
@@ -399,18 +381,14 @@ impl Head {
 /// [`CoreError::StaleGeneration`] or [`CoreError::StaleSeq`].
 pub fn check_expectations(command: &AppendCommand, live: Option<&Head>) -> Result<(), CoreError> {
     let actual = live.map(|head| head.generation);
-    if let Some(expected) = command
-        .expected_generation
-        .filter(|_| command.expected_generation != actual)
+    if let Some(expected) = command.expected_generation
+        && actual != Some(expected)
     {
         return Err(CoreError::StaleGeneration { expected, actual });
     }
-    let last_seq = live.map_or(0, |head| head.last_seq);
+    let actual = live.map_or(0, |head| head.last_seq);
     match command.expected_seq {
-        Some(expected) if expected != last_seq => Err(CoreError::StaleSeq {
-            expected,
-            actual: last_seq,
-        }),
+        Some(expected) if expected != actual => Err(CoreError::StaleSeq { expected, actual }),
         _ => Ok(()),
     }
 }

@@ -23,6 +23,18 @@ pub enum Role {
     System,
 }
 
+impl Role {
+    /// Its name in prompts and in most providers' messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+            Self::System => "system",
+        }
+    }
+}
+
 /// The shape of a provider's message array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageFormat {
@@ -173,9 +185,8 @@ impl Turn {
             }),
         };
         if self.parts.is_empty() {
-            return Err(invalid(
-                "no parts; send at least one, an empty text if need be".into(),
-            ));
+            let problem = "no parts; send at least one, an empty text if need be";
+            return Err(invalid(problem.into()));
         }
         if self
             .salience
@@ -184,28 +195,16 @@ impl Turn {
             return Err(invalid("salience is outside 0 to 1".into()));
         }
         check_extra(&self.extra_json).map_err(invalid)?;
-        at_most(
-            "parts",
-            self.parts.iter().map(Part::count).sum(),
-            limits.parts_per_turn,
-        )?;
-        at_most(
-            "metadata entries",
-            self.metadata.len(),
-            limits.metadata_entries,
-        )?;
-        let metadata_bytes = self
-            .metadata
-            .iter()
-            .map(|(name, value)| name.len() + value.len());
-        at_most(
-            "metadata bytes",
-            metadata_bytes.sum(),
-            limits.metadata_bytes,
-        )?;
+        let parts = self.parts.iter().map(Part::count).sum();
+        at_most("parts", parts, limits.parts_per_turn)?;
+        let entries = self.metadata.len();
+        at_most("metadata entries", entries, limits.metadata_entries)?;
+        let metadata = self.metadata.iter();
+        let bytes = metadata.map(|(name, value)| name.len() + value.len()).sum();
+        at_most("metadata bytes", bytes, limits.metadata_bytes)?;
         for (place, part) in self.parts.iter().enumerate() {
-            part.check(self.role)
-                .map_err(|problem| invalid(format!("parts[{place}]: {problem}")))?;
+            let problem = part.check(self.role);
+            problem.map_err(|problem| invalid(format!("parts[{place}]: {problem}")))?;
         }
         Ok(())
     }
@@ -237,13 +236,11 @@ impl Part {
                     return Err("a tool result; only ROLE_TOOL and ROLE_USER bring one".into());
                 }
                 if let Some(place) = parts.iter().position(|part| !part.may_stand_in_a_result()) {
-                    return Err(format!(
-                        "tool_result.parts[{place}] is neither text nor media"
-                    ));
+                    let problem = "is neither text nor media";
+                    return Err(format!("tool_result.parts[{place}] {problem}"));
                 }
-                parts
-                    .iter()
-                    .try_for_each(|part| check_extra(&part.extra_json))?;
+                let mut extras = parts.iter().map(|part| &part.extra_json);
+                extras.try_for_each(|extra| check_extra(extra))?;
                 check_length("tool_result.tool_use_id", tool_use_id, 1, ID_BYTES_MAX)
             }
             PartKind::Media {
@@ -267,12 +264,10 @@ impl Part {
 }
 
 fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), String> {
-    match (min..=max).contains(&text.len()) {
+    let bytes = text.len();
+    match (min..=max).contains(&bytes) {
         true => Ok(()),
-        false => Err(format!(
-            "{what} has {} bytes; it takes {min} to {max}",
-            text.len()
-        )),
+        false => Err(format!("{what} has {bytes} bytes; it takes {min} to {max}")),
     }
 }
 
@@ -281,10 +276,9 @@ fn check_extra(json: &str) -> Result<(), String> {
     if json.is_empty() {
         return Ok(());
     }
-    match serde_json::from_str::<Map<String, Value>>(json) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("extra_json is not a JSON object: {error}")),
-    }
+    let object = serde_json::from_str::<Map<String, Value>>(json);
+    let problem = |error| format!("extra_json is not a JSON object: {error}");
+    object.map(drop).map_err(problem)
 }
 
 /// The tool uses and results of a turn, by the provider's ids.

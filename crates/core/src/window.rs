@@ -232,12 +232,8 @@ impl WindowSettings {
 
     /// Adds what is wrong with them.
     pub fn check(&self, problems: &mut Problems) {
-        for (key, percent) in [
-            ("watermark", self.watermark_percent),
-            ("floor", self.floor_percent),
-        ] {
-            problems.unless((1..=100).contains(&percent), key, "must be 1% to 100%");
-        }
+        problems.percent("watermark", self.watermark_percent, 1..=100);
+        problems.percent("floor", self.floor_percent, 1..=100);
         let is_below = self.floor_percent < self.watermark_percent;
         problems.unless(is_below, "floor", "must be less than watermark");
         let kept = self.trim_head_tokens.saturating_add(self.trim_tail_tokens);
@@ -246,20 +242,19 @@ impl WindowSettings {
             "trim_over_tokens",
             "must be 0, or more than trim_head_tokens and trim_tail_tokens together",
         );
-        let counts_turns = matches!(
-            self.policy,
-            PolicyName::SlidingWindow | PolicyName::HeadTail
-        );
-        problems.unless(
-            counts_turns || self.turns == 0,
-            "turns",
-            "belongs to the policies sliding_window and head_tail; leave it out",
-        );
-        problems.unless(
-            self.policy != PolicyName::SlidingWindow || self.turns > 0,
-            "turns",
-            "must be at least 1 for the policy sliding_window",
-        );
+        match self.policy {
+            PolicyName::SlidingWindow => problems.unless(
+                self.turns > 0,
+                "turns",
+                "must be at least 1 for the policy sliding_window",
+            ),
+            PolicyName::HeadTail => {}
+            PolicyName::TokenBudget | PolicyName::Salience => problems.unless(
+                self.turns == 0,
+                "turns",
+                "belongs to the policies sliding_window and head_tail; leave it out",
+            ),
+        }
     }
 }
 

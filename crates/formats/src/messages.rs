@@ -113,10 +113,8 @@ pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, Co
         MessageFormat::Anthropic => anthropic::turn,
     };
     let read = |(index, mut message)| {
-        turn(Fields::of_item(
-            JsonPath::Item(&JsonPath::Messages, index),
-            &mut message,
-        )?)
+        let path = JsonPath::Item(&JsonPath::Messages, index);
+        turn(Fields::of_item(path, &mut message)?)
     };
     messages.into_iter().enumerate().map(read).collect()
 }

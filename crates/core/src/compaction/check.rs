@@ -109,9 +109,7 @@ pub fn check(
         return Err(Rejection::Refusal);
     }
     let summarized = facts.previous.map_or(0, |previous| previous.turns);
-    let turns = u64::try_from(facts.span.len())
-        .unwrap_or(u64::MAX)
-        .saturating_add(summarized);
+    let turns = summarized.saturating_add(facts.span.len() as u64);
     let missing = fields.iter().find(|(_, field)| field.trim().is_empty());
     if let Some((field, _)) = missing.filter(|_| turns > TURNS_FEW as u64) {
         return Err(Rejection::FieldMissing { field });
@@ -140,11 +138,6 @@ fn lost_of(turns: &[TranscriptTurn], text: &str) -> Probe {
 
 /// True of a body without a word in it.
 fn says_nothing(body: &Body) -> bool {
-    let Body {
-        session_intent,
-        narrative,
-        ..
-    } = body;
     let lists = [
         &body.files_touched,
         &body.decisions,
@@ -152,9 +145,7 @@ fn says_nothing(body: &Body) -> bool {
         &body.next_steps,
         &body.identifiers,
     ];
-    let mut texts = lists
-        .into_iter()
-        .flatten()
-        .chain([session_intent, narrative]);
+    let lists = lists.into_iter().flatten();
+    let mut texts = lists.chain([&body.session_intent, &body.narrative]);
     !texts.any(|text| text.contains(char::is_alphanumeric))
 }

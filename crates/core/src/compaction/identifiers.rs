@@ -12,10 +12,13 @@ mod tests;
 
 use std::ops::Range;
 
+use serde::Deserialize;
+
 use patterns::{Label, TokenKind, is_common, is_month, label, shape, tokens};
 
 /// What an identifier is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A path of a file, or a URL.
     Path,

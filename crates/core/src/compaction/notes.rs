@@ -119,12 +119,8 @@ impl Notes {
         list(text, "Files", &self.files, ", ");
         list(text, "Decided", &self.decisions, "; ");
         list(text, "Not answered yet", &self.pending_questions, " ");
-        list(
-            text,
-            "Last error",
-            std::slice::from_ref(&self.last_error),
-            "",
-        );
+        let last_error = std::slice::from_ref(&self.last_error);
+        list(text, "Last error", last_error, "");
     }
 
     /// The identifiers in them.
@@ -191,9 +187,5 @@ fn list(text: &mut String, title: &str, notes: &[String], between: &str) {
     if notes.iter().all(String::is_empty) {
         return;
     }
-    text.push_str("- ");
-    text.push_str(title);
-    text.push_str(": ");
-    text.push_str(&notes.join(between));
-    text.push('\n');
+    text.push_str(&format!("- {title}: {}\n", notes.join(between)));
 }

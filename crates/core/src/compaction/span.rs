@@ -141,11 +141,10 @@ fn has_something(view: &View<'_>, span: &Span) -> bool {
     }
     let anchor = view.anchor().map_or(0, |anchor| anchor.seq);
     let is_gone = |seq: u64| seq != anchor && view.record(seq).is_none();
-    let mut here = view
-        .tail_from(span.first_seq)
-        .take_while(|turn| turn.seq <= span.through_seq);
-    here.any(|record| !is_apart(view, record))
-        || (span.first_seq..=span.through_seq.min(view.front_seq().saturating_sub(1))).any(is_gone)
+    let here = view.tail_from(span.first_seq);
+    let mut here = here.take_while(|turn| turn.seq <= span.through_seq);
+    let end = view.front_seq().min(span.through_seq + 1);
+    here.any(|record| !is_apart(view, record)) || (span.first_seq..end).any(is_gone)
 }
 
 impl Keep {

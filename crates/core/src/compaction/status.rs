@@ -63,15 +63,13 @@ impl CompactionStatus {
     pub fn breaker(&self, now: Steady, last_seq: u64, policy: &CompactionPolicy) -> BreakerView {
         match self.opened {
             None => BreakerView::Closed,
-            Some((since, seq)) => {
-                let is_over = last_seq >= seq.saturating_add(policy.breaker.open_turns)
-                    || now.since(since) >= policy.breaker.open_ms;
-                if is_over {
-                    BreakerView::HalfOpen
-                } else {
-                    BreakerView::Open
-                }
+            Some((since, seq))
+                if last_seq >= seq.saturating_add(policy.breaker.open_turns)
+                    || now.since(since) >= policy.breaker.open_ms =>
+            {
+                BreakerView::HalfOpen
             }
+            Some(_) => BreakerView::Open,
         }
     }
 

@@ -80,27 +80,15 @@ impl Body {
             "{SUMMARY}{turns} oldest turns of this conversation, which are not shown. It is a \
              record of what was said, not an instruction.]\n"
         );
-        section(
-            &mut text,
-            "What the user wants",
-            std::slice::from_ref(&self.session_intent),
-            &[],
-        );
+        let intent = std::slice::from_ref(&self.session_intent);
+        let (asked, noted) = (&self.pending_questions, &notes.pending_questions);
+        section(&mut text, "What the user wants", intent, &[]);
         section(&mut text, "Decisions", &self.decisions, &notes.decisions);
-        section(
-            &mut text,
-            "Open questions",
-            &self.pending_questions,
-            &notes.pending_questions,
-        );
+        section(&mut text, "Open questions", asked, noted);
         section(&mut text, "Next steps", &self.next_steps, &[]);
         section(&mut text, "Files", &self.files_touched, &notes.files);
-        section(
-            &mut text,
-            "What happened",
-            std::slice::from_ref(&self.narrative),
-            &[],
-        );
+        let narrative = std::slice::from_ref(&self.narrative);
+        section(&mut text, "What happened", narrative, &[]);
         write_identifiers(&mut text, &self.identifiers);
         notes.write(&mut text);
         text
@@ -116,23 +104,16 @@ fn section(text: &mut String, title: &str, lines: &[String], known: &[String]) {
     if lines.is_empty() {
         return;
     }
-    text.push_str("\n## ");
-    text.push_str(title);
-    text.push('\n');
+    text.push_str(&format!("\n## {title}\n"));
     for line in &lines {
         if lines.len() > 1 {
             text.push_str("- ");
         } else if line.starts_with(['#', '[']) {
             text.push_str("  ");
         }
-        for (number, piece) in line
-            .lines()
-            .filter(|piece| !piece.trim().is_empty())
-            .enumerate()
-        {
-            text.push_str(if number == 0 { "" } else { "\n  " });
-            text.push_str(piece.trim());
-        }
+        let pieces = line.lines().map(str::trim);
+        let pieces: Vec<&str> = pieces.filter(|piece| !piece.is_empty()).collect();
+        text.push_str(&pieces.join("\n  "));
         text.push('\n');
     }
 }

@@ -58,29 +58,19 @@ pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 /// memories, nothing is shown, nor of their blocks inside a text: somebody sent a window
 /// back, and the user did not say that.
 pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
-    let (text, role) = (String::new(), turn.role);
+    let label = |name| turn.metadata.get(name).map_or("", String::as_str);
     let mut transcribed = TranscriptTurn {
         seq,
-        role,
-        text,
+        role: turn.role,
+        text: String::new(),
         calls: Vec::new(),
         errors: Vec::new(),
-        decisions: turn
-            .metadata
-            .get(DECISION)
-            .map(|decision| lines(decision))
-            .unwrap_or_default(),
+        decisions: lines(label(DECISION)),
         bytes,
     };
-    if !turn
-        .metadata
-        .get(LABEL)
-        .is_some_and(|label| NOT_SAID.contains(&label.as_str()))
-    {
-        turn.parts
-            .iter()
-            .filter(|part| was_said(part))
-            .for_each(|part| transcribed.hear(part));
+    if !NOT_SAID.contains(&label(LABEL)) {
+        let said = turn.parts.iter().filter(|part| was_said(part));
+        said.for_each(|part| transcribed.hear(part));
     }
     transcribed
 }
@@ -184,9 +174,7 @@ fn without_memories(text: &str) -> String {
 
 /// A decision in each line.
 fn lines(decisions: &str) -> Vec<String> {
-    let lines = decisions
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty());
+    let lines = decisions.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty());
     lines.map(str::to_owned).collect()
 }

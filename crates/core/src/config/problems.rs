@@ -76,6 +76,14 @@ impl Problems {
         }
     }
 
+    /// Adds a problem where a percentage is outside its range.
+    pub fn percent(&mut self, key: &str, percent: u8, range: RangeInclusive<u8>) {
+        if !range.contains(&percent) {
+            let (least, most) = range.into_inner();
+            self.add(key, format!("must be {least}% to {most}%"));
+        }
+    }
+
     /// Adds what `check` finds in a section.
     pub fn within<T>(&mut self, section: &str, check: impl FnOnce(&mut Self) -> T) -> T {
         let mut found = Self::default();

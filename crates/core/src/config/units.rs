@@ -162,36 +162,32 @@ impl Unit<f64> for Days {
     }
 }
 
-impl Unit<Option<Duration>> for Auto {
+/// A unit in which a word stands for no duration.
+trait Word {
+    const WORD: &'static str;
+}
+
+impl Word for Auto {
+    const WORD: &'static str = "auto";
+}
+
+impl Word for Off {
+    const WORD: &'static str = "off";
+}
+
+impl<W: Word> Unit<Option<Duration>> for W {
     const EXPECTED: &'static str = DURATION;
 
     fn parse(text: &str) -> Option<Option<Duration>> {
-        or_word("auto", text)
+        if text == W::WORD {
+            return Some(None);
+        }
+        Span::parse(text).map(Some)
     }
 
     fn format(duration: &Option<Duration>) -> String {
-        duration.as_ref().map_or("auto".to_owned(), Span::format)
+        duration.as_ref().map_or(W::WORD.to_owned(), Span::format)
     }
-}
-
-impl Unit<Option<Duration>> for Off {
-    const EXPECTED: &'static str = DURATION;
-
-    fn parse(text: &str) -> Option<Option<Duration>> {
-        or_word("off", text)
-    }
-
-    fn format(duration: &Option<Duration>) -> String {
-        duration.as_ref().map_or("off".to_owned(), Span::format)
-    }
-}
-
-/// `Some(None)` for the word, else a duration.
-fn or_word(word: &str, text: &str) -> Option<Option<Duration>> {
-    if text == word {
-        return Some(None);
-    }
-    Span::parse(text).map(Some)
 }
 
 impl Unit<usize> for Size {

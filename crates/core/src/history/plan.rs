@@ -61,20 +61,14 @@ fn match_results(
                 *taken += 1;
                 Some(seq)
             });
-            targets.push(match target {
-                Some(seq) => Target::Use(seq),
-                None => {
-                    let late = arrived_late.entry(id).or_default();
-                    *late += 1;
-                    if !history.has_departed(id, *late) {
-                        return Err(CoreError::ToolUseUnknown {
-                            index,
-                            id: id.to_owned(),
-                        });
-                    }
-                    Target::Departed
+            if target.is_none() {
+                let late = arrived_late.entry(id).or_default();
+                *late += 1;
+                if !history.has_departed(id, *late) {
+                    return Err(unknown(index, id));
                 }
-            });
+            }
+            targets.push(target.map_or(Target::Departed, Target::Use));
         }
         for id in record.uses() {
             opened.entry(&**id).or_default().push(record.seq);
@@ -82,6 +76,11 @@ fn match_results(
         all.push(targets);
     }
     Ok(all)
+}
+
+fn unknown(index: usize, id: &str) -> CoreError {
+    let id = id.to_owned();
+    CoreError::ToolUseUnknown { index, id }
 }
 
 /// Spreads the pins over the units they touch, and checks what that would hold.
@@ -113,10 +112,8 @@ fn held_by_pins(
         if record.pinned || uses().any(|seq| history.is_held(seq)) {
             seeds.push((index, record.seq));
         }
-        let departed = targets
-            .iter()
-            .zip(*results)
-            .find(|(target, _)| **target == Target::Departed);
+        let mut answers = targets.iter().zip(*results);
+        let departed = answers.find(|(target, _)| **target == Target::Departed);
         late.extend(departed.map(|(_, id)| (record.seq, index, id)));
     }
     let Some(&(index, _)) = seeds.last() else {
@@ -133,10 +130,7 @@ fn held_by_pins(
     }
     // A unit that is held cannot leave with a result that came too late.
     if let Some((_, index, id)) = late.into_iter().find(|(seq, ..)| held.contains(seq)) {
-        return Err(CoreError::ToolUseUnknown {
-            index,
-            id: id.to_string(),
-        });
+        return Err(unknown(index, id));
     }
     check_held(history, arrivals, &held, index, limits)?;
     Ok(held)
@@ -150,25 +144,22 @@ fn check_held(
     limits: &Limits,
 ) -> Result<(), CoreError> {
     let arrived = arrivals.iter().map(|(record, _)| record);
-    let all = history
-        .capped_turns()
-        .filter(|record| record.held || held.contains(&record.seq));
-    let sizes = all.chain(arrived.filter(|record| held.contains(&record.seq)));
-    let (turns, bytes) = sizes.fold((0, 0), |(turns, bytes), record| {
-        (turns + 1, bytes + record.content.len())
-    });
-    let (turns_max, bytes_max) = (
-        limits.pinned_turns_effective(),
-        limits.pinned_bytes_effective(),
-    );
-    if turns > turns_max || bytes > bytes_max {
-        return Err(CoreError::PinnedTooMany {
+    let all = history.capped_turns().chain(arrived);
+    let all: Vec<&TurnRecord> = all
+        .filter(|record| record.held || held.contains(&record.seq))
+        .collect();
+    let turns = all.len();
+    let bytes = all.iter().map(|record| record.content.len()).sum();
+    let turns_max = limits.pinned_turns_effective();
+    let bytes_max = limits.pinned_bytes_effective();
+    match turns <= turns_max && bytes <= bytes_max {
+        true => Ok(()),
+        false => Err(CoreError::PinnedTooMany {
             index,
             turns,
             bytes,
             turns_max,
             bytes_max,
-        });
+        }),
     }
-    Ok(())
 }

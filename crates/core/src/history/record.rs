@@ -37,14 +37,9 @@ impl TurnRecord {
     /// The record of a new turn whose encoded content, with its seq, is `content`.
     pub fn new(turn: &NewTurn, seq: u64, content: Arc<[u8]>) -> Self {
         let ties = (!turn.links.is_empty()).then(|| {
-            let uses = turn
-                .links
-                .uses
-                .iter()
-                .map(|id| (id.clone(), None))
-                .collect();
+            let uses = turn.links.uses.iter();
             Box::new(Ties {
-                uses,
+                uses: uses.map(|id| (id.clone(), None)).collect(),
                 answers: Vec::new(),
             })
         });
@@ -59,6 +54,10 @@ impl TurnRecord {
         }
     }
 
+    pub(super) fn seq(&self) -> u64 {
+        self.seq
+    }
+
     /// True when it is tied to no other turn.
     pub(crate) fn stands_alone(&self) -> bool {
         self.ties.is_none()
@@ -66,27 +65,23 @@ impl TurnRecord {
 
     /// The ids of all its calls.
     pub(super) fn uses(&self) -> impl Iterator<Item = &Box<str>> {
-        self.ties
-            .iter()
-            .flat_map(|ties| &ties.uses)
-            .map(|(id, _)| id)
+        self.calls().map(|(id, _)| id)
+    }
+
+    /// Its calls, and the turns that answered them.
+    fn calls(&self) -> impl Iterator<Item = &(Box<str>, Option<u64>)> {
+        self.ties.iter().flat_map(|ties| &ties.uses)
     }
 
     /// The ids of its calls that have no result yet.
     pub(crate) fn open_uses(&self) -> impl Iterator<Item = &Box<str>> {
-        let uses = self.ties.iter().flat_map(|ties| &ties.uses);
-        uses.filter(|(_, answer)| answer.is_none())
-            .map(|(id, _)| id)
+        let open = self.calls().filter(|(_, answer)| answer.is_none());
+        open.map(|(id, _)| id)
     }
 
     /// The seqs of the turns that it must travel with, directly.
     pub(crate) fn mates(&self) -> impl Iterator<Item = u64> {
-        self.ties.iter().flat_map(|ties| {
-            ties.answers
-                .iter()
-                .copied()
-                .chain(ties.uses.iter().filter_map(|(_, answer)| *answer))
-        })
+        self.answers().iter().copied().chain(self.answered_by())
     }
 
     /// For each of its results, the seq of the turn whose call it answers.
@@ -96,10 +91,7 @@ impl TurnRecord {
 
     /// The seqs of the turns that answered its calls; one may come more than once.
     pub(crate) fn answered_by(&self) -> impl Iterator<Item = u64> {
-        self.ties
-            .iter()
-            .flat_map(|ties| &ties.uses)
-            .filter_map(|(_, answer)| *answer)
+        self.calls().filter_map(|(_, answer)| *answer)
     }
 
     /// Notes that it answers a call of the turn `use_seq`.
@@ -109,11 +101,10 @@ impl TurnRecord {
 
     /// Notes that its call `id` was answered by the turn `result_seq`.
     pub(super) fn note_answered(&mut self, id: &str, result_seq: u64) {
-        let uses = self.ties.iter_mut().flat_map(|ties| &mut ties.uses);
-        if let Some((_, answer)) = uses
-            .into_iter()
-            .find(|(use_id, answer)| &**use_id == id && answer.is_none())
-        {
+        let mut uses = self.ties.iter_mut().flat_map(|ties| &mut ties.uses);
+        let is_meant =
+            |(use_id, answer): &&mut (Box<str>, Option<u64>)| **use_id == *id && answer.is_none();
+        if let Some((_, answer)) = uses.find(is_meant) {
             *answer = Some(result_seq);
         }
     }
@@ -121,8 +112,8 @@ impl TurnRecord {
     /// The ids of its calls that the turn `result_seq` answered.
     #[cfg(test)]
     pub(super) fn calls_answered_by(&self, result_seq: u64) -> impl Iterator<Item = &Box<str>> {
-        let uses = self.ties.iter().flat_map(|ties| &ties.uses);
-        uses.filter(move |(_, answer)| *answer == Some(result_seq))
+        self.calls()
+            .filter(move |(_, answer)| *answer == Some(result_seq))
             .map(|(id, _)| id)
     }
 

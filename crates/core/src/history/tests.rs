@@ -376,10 +376,6 @@ fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<st
 }
 
 impl History {
-    fn preamble(&self) -> &[TurnRecord] {
-        self.aside.as_ref().map_or(&[], |aside| &aside.preamble)
-    }
-
     /// The ids that a turn answers, in the order of the calls it answers.
     fn results_of(&self, record: &TurnRecord) -> Vec<Box<str>> {
         let mut once = Vec::new();

@@ -19,12 +19,8 @@ pub(crate) struct View<'a> {
 impl History {
     /// This history for a window; `last_seq` is the generation's newest turn.
     pub(crate) fn view(&self, last_seq: u64) -> View<'_> {
-        let preamble = self.aside.as_ref().map_or(&[][..], |aside| &aside.preamble);
-        let mut apart: Vec<&TurnRecord> = preamble
-            .iter()
-            .chain(&self.anchor)
-            .chain(self.pinned())
-            .collect();
+        let apart = self.preamble().iter().chain(&self.anchor);
+        let mut apart: Vec<&TurnRecord> = apart.chain(self.pinned()).collect();
         apart.sort_by_key(|record| record.seq);
         View {
             history: self,
@@ -43,10 +39,7 @@ impl History {
         record.role == Role::System
             && record.seq <= PREAMBLE_TURNS
             && record.stands_alone()
-            && self
-                .anchor
-                .as_ref()
-                .is_none_or(|anchor| record.seq < anchor.seq)
+            && !self.anchor.iter().any(|anchor| anchor.seq <= record.seq)
     }
 }
 
@@ -104,22 +97,17 @@ impl<'a> View<'a> {
         let is_known = |seq: u64| {
             known
                 .iter()
-                .any(|&(first, last)| (first..=last).contains(&seq))
+                .any(|&(first, last)| first <= seq && seq <= last)
         };
-        let holes = self
-            .history
-            .aside
-            .iter()
-            .flat_map(|aside| aside.holes.range(seq..));
-        if holes.into_iter().any(|&hole| !is_known(hole)) {
+        let aside = self.history.aside.iter();
+        let mut holes = aside.flat_map(|aside| aside.holes.range(seq..));
+        if holes.any(|&hole| !is_known(hole)) {
             return true;
         }
         let front = self.front_seq();
         let apart = |first: u64, end: u64| {
-            self.apart
-                .iter()
-                .filter(|record| (first..end).contains(&record.seq))
-                .count() as u64
+            let seqs = self.apart.iter().map(|record| record.seq);
+            seqs.filter(|seq| (first..end).contains(seq)).count() as u64
         };
         let known = known.iter().map(|&(first, last)| {
             let (first, end) = (first.max(seq), (last + 1).min(front));

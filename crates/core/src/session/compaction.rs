@@ -157,11 +157,8 @@ impl Session {
     /// True when first in, first out will soon drop turns that no summary holds: with the
     /// last tenth of its room.
     fn is_about_to_drop(&self, limits: &Limits) -> bool {
-        let through = self
-            .head
-            .compaction
-            .as_ref()
-            .map_or(0, |status| status.through_seq);
+        let status = self.head.compaction.as_ref();
+        let through = status.map_or(0, |status| status.through_seq);
         let covered = (through + 1).saturating_sub(self.history.front_seq(self.head.last_seq));
         let totals = self.head.totals;
         let near = |used: u64, cap: usize| {
@@ -169,10 +166,9 @@ impl Session {
             used.saturating_add((cap / 10).max(1)) > cap
         };
         // What is covered leaves first, and makes room.
-        near(
-            totals.turns.saturating_sub(covered),
-            limits.max_history_turns,
-        ) || (covered == 0 && near(totals.bytes, limits.max_history_bytes))
+        let left = totals.turns.saturating_sub(covered);
+        near(left, limits.max_history_turns)
+            || (covered == 0 && near(totals.bytes, limits.max_history_bytes))
     }
 
     fn consider(
@@ -274,27 +270,20 @@ impl Session {
         let view = self.history.view(self.head.last_seq);
         let in_span = |record: &&TurnRecord| record.seq <= span.through_seq;
         let older = || view.tail_from(span.first_seq).take_while(in_span);
-        let mut apart: Vec<u64> = view.apart.iter().map(|record| record.seq).collect();
-        apart.extend(
-            older()
-                .filter(|record| is_apart(&view, record))
-                .map(|record| record.seq),
-        );
+        let apart = view.apart.iter().copied();
+        let apart = apart.chain(older().filter(|record| is_apart(&view, record)));
+        let mut apart: Vec<u64> = apart.map(|record| record.seq).collect();
         apart.sort_unstable();
         apart.dedup();
         let turns = older().filter(|record| !is_apart(&view, record));
-        let turns = turns
-            .map(|record| (record.seq, Arc::clone(&record.content)))
-            .collect();
         let shown = apart.iter().filter_map(|&seq| view.record(seq));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
         let goal = self.goal();
         let others = span.tail_tokens + self.apart_tokens(&view);
         let left = |share: u8| {
+            let used = |goal: Goal| goal.fixed.saturating_add(others);
             goal.map_or(u64::MAX, |goal| {
-                percent(goal.budget, share)
-                    .saturating_sub(goal.fixed)
-                    .saturating_sub(others)
+                percent(goal.budget, share).saturating_sub(used(goal))
             })
         };
         Snapshot {
@@ -303,13 +292,14 @@ impl Session {
             previous: self.summary().cloned(),
             number: status.summaries + 1,
             span,
-            turns,
+            turns: turns
+                .map(|record| (record.seq, Arc::clone(&record.content)))
+                .collect(),
             shown: shown.map(|record| Arc::clone(&record.content)).collect(),
             apart,
-            tokens_max: left(policy.floor_percent).clamp(
-                SUMMARY_TOKENS_MIN,
-                policy.summary_tokens_max.max(SUMMARY_TOKENS_MIN),
-            ),
+            tokens_max: left(policy.floor_percent)
+                .min(policy.summary_tokens_max)
+                .max(SUMMARY_TOKENS_MIN),
             room: left(100).max(SUMMARY_TOKENS_MIN),
             scale: goal.map(|goal| goal.scale),
         }
@@ -355,10 +345,8 @@ impl Session {
     /// Tokens of what windows show whatever a summary stands for.
     fn apart_tokens(&self, view: &View<'_>) -> u64 {
         let in_tail = view.tail_from(0).filter(|record| is_apart(view, record));
-        in_tail
-            .chain(view.apart.iter().copied())
-            .map(|record| self.tokens_of(record))
-            .sum()
+        let all = in_tail.chain(view.apart.iter().copied());
+        all.map(|record| self.tokens_of(record)).sum()
     }
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {

@@ -73,10 +73,9 @@ impl Session {
     pub fn compaction_over(&mut self, generation: Generation) {
         if self.head.generation == generation && self.compaction().running {
             // Not tried again at once: what stood in its way is still there.
-            let at_seq = self.head.last_seq;
             let status = CompactionStatus {
                 running: false,
-                at_seq,
+                at_seq: self.head.last_seq,
                 ..self.compaction()
             };
             self.head.compaction = Some(Arc::new(status));

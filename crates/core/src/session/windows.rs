@@ -14,9 +14,9 @@ impl Session {
     pub fn uncounted(&mut self, scale: ScaleId, budget: u64) -> Vec<(u64, Arc<[u8]>)> {
         let last_seq = self.head.last_seq;
         let windows = self.windows.get_or_insert_default();
-        let turns = windows.uncounted(&self.history, last_seq, (scale, budget));
+        let turns = windows.uncounted(&self.history, last_seq, scale, budget);
+        let turns = turns.into_iter();
         turns
-            .into_iter()
             .map(|record| (record.seq, Arc::clone(&record.content)))
             .collect()
     }
@@ -34,11 +34,9 @@ impl Session {
     /// [`CoreError::CurrentTurnTooLarge`].
     pub fn window(&mut self, ask: &Ask<'_>) -> Result<Window, CoreError> {
         let windows = self.windows.get_or_insert_default();
-        let summary = self
-            .compacting
-            .as_ref()
-            .and_then(|compacting| compacting.summary.as_ref());
-        windows.window((&self.history, self.head.last_seq), summary, ask)
+        let compacting = self.compacting.as_ref();
+        let summary = compacting.and_then(|compacting| compacting.summary.as_ref());
+        windows.window(&self.history, self.head.last_seq, summary, ask)
     }
 
     /// Notes the tokens of a window that was not kept.

@@ -73,11 +73,10 @@ pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
         return Cut::default();
     };
     let through = block.through_seq();
-    let older = composer
-        .view
-        .tail_from(0)
-        .take_while(|record| record.seq <= through);
-    let kept = older.filter(|record| composer.view.is_kept(record) || record.role == Role::System);
+    let view = composer.view;
+    let older = view.tail_from(0);
+    let older = older.take_while(|record| record.seq <= through);
+    let kept = older.filter(|record| view.is_kept(record) || record.role == Role::System);
     Cut {
         seq: through + 1,
         kept: kept.map(|record| record.seq).collect(),

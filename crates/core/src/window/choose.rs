@@ -34,8 +34,6 @@ pub(super) struct Target {
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<Cut, CoreError> {
     let from = Cut {
-        budget: ask.budget,
-        made_at: composer.view.last_seq,
         excerpt: None,
         was_not_enough: false,
         ..from.clone()
@@ -72,12 +70,7 @@ pub(super) fn reword(
     floor: u64,
     ask: &Ask<'_>,
 ) -> Option<Cut> {
-    let made = Cut {
-        budget: ask.budget,
-        made_at: composer.view.last_seq,
-        ..from.clone()
-    };
-    let mut maker = Maker::new(composer, made, ask);
+    let mut maker = Maker::new(composer, from.clone(), ask);
     maker.reduce();
     let is_less = maker.made.reduced != from.reduced;
     (is_less && maker.tokens() <= floor).then_some(maker.made)
@@ -88,12 +81,7 @@ pub(super) fn reword(
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Result<Cut, CoreError> {
-    let made = Cut {
-        budget: ask.budget,
-        made_at: composer.view.last_seq,
-        ..Cut::default()
-    };
-    let mut maker = Maker::new(composer, made, ask);
+    let mut maker = Maker::new(composer, Cut::default(), ask);
     if let Some(start) = maker.last_units(turns.into()) {
         maker.begin_at(start.seq);
     }
@@ -124,11 +112,16 @@ pub(super) struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    fn new(composer: &'a Composer<'a>, made: Cut, ask: &'a Ask<'a>) -> Self {
+    /// Begins with what was decided before.
+    fn new(composer: &'a Composer<'a>, from: Cut, ask: &'a Ask<'a>) -> Self {
         Self {
             composer,
             ask,
-            made,
+            made: Cut {
+                budget: ask.budget,
+                made_at: composer.view.last_seq,
+                ..from
+            },
             unit: composer.current_unit(),
         }
     }
@@ -183,12 +176,7 @@ impl<'a> Maker<'a> {
         let mut exchange = None;
         let mut unit = None;
         let mut current = None;
-        loop {
-            let Some(start) = starts.next() else {
-                // Nothing has to leave: what is shown in other words was enough.
-                exchange = unit;
-                break;
-            };
+        while let Some(start) = starts.next() {
             let fits = start.tokens <= target.tokens
                 && starts.turns <= target.turns
                 && starts.bytes <= target.bytes;
@@ -197,36 +185,35 @@ impl<'a> Maker<'a> {
                 if starts.at_exchange {
                     exchange = Some(start);
                 }
+            } else if current.is_some() {
+                return exchange.or(unit).or(current);
             }
-            if current.is_none() {
-                current = Some(start);
-            } else if !fits {
-                break;
-            }
+            current = current.or(Some(start));
         }
-        exchange.or(unit).or(current)
+        // Nothing has to leave: what is shown in other words was enough.
+        unit.or(current)
     }
 
     /// Lets the tail begin at `seq`; what is never left out is shown all the same.
     fn begin_at(&mut self, seq: u64) {
         let view = self.composer.view;
         let made = &mut self.made;
-        let before = view
+        // The current unit stays, and of what was kept before only what is never left out.
+        let earlier = made.kept.iter().filter_map(|&seq| view.record(seq));
+        let passed = view
             .tail_from(made.seq)
             .take_while(|record| record.seq < seq);
-        let held = before.filter(|record| view.is_kept(record));
-        made.kept.extend(held.map(|record| record.seq));
+        let held = earlier.chain(passed).filter(|record| view.is_kept(record));
+        let mut kept: Vec<u64> = held.map(|record| record.seq).collect();
+        kept.extend(&self.unit);
+        kept.sort_unstable();
+        kept.dedup();
+        made.kept = kept;
         made.seq = seq;
         made.holes.retain(|&(_, last)| last >= seq);
-        // The current unit stays, and of what was kept before only what is never left out.
-        made.kept
-            .retain(|&seq| view.record(seq).is_some_and(|record| view.is_kept(record)));
-        made.kept.extend(&self.unit);
-        made.kept.sort_unstable();
-        made.kept.dedup();
         let kept = &made.kept;
         made.reduced
-            .retain(|&turn, _| turn >= seq || kept.binary_search(&turn).is_ok());
+            .retain(|turn, _| *turn >= seq || kept.binary_search(turn).is_ok());
     }
 
     /// The excerpt of an anchor that fits beside nothing: it leaves half of the floor to the
@@ -255,15 +242,13 @@ impl<'a> Maker<'a> {
         if total <= budget {
             return Ok(self.made);
         }
-        let is_shown = |seq: u64| {
-            let mut items = all.items.iter();
-            items.any(|item| item.is_stored() && item.seq == seq)
-        };
         let view = self.composer.view;
-        let anchor = view
-            .anchor()
-            .filter(|anchor| is_shown(anchor.seq) && anchor.seq != view.last_seq)
-            .ok_or_else(|| self.too_large(total))?;
+        let is_shown = |anchor: &&TurnRecord| {
+            let mut items = all.items.iter().filter(|item| item.is_stored());
+            anchor.seq != view.last_seq && items.any(|item| item.seq == anchor.seq)
+        };
+        let anchor = view.anchor().filter(is_shown);
+        let anchor = anchor.ok_or_else(|| self.too_large(total))?;
         let tokens = self.composer.tokens(anchor);
         let others = total - tokens;
         let room = budget.saturating_sub(others);

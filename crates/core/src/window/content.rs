@@ -21,10 +21,10 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
             let shown = cut.excerpt.as_ref()?.shown.as_ref()?;
             Some(Arc::clone(&shown.content))
         }
-        Kind::Abandoned => Some((ask.codec.seal)(
-            words::abandoned(record.open_uses().map(|id| &**id)),
-            0,
-        )),
+        Kind::Abandoned => {
+            let turn = words::abandoned(record.open_uses().map(|id| &**id));
+            Some((ask.codec.seal)(turn, 0))
+        }
         Kind::ResultsFor(_) | Kind::Rest => {
             let shown = cut.reduced_turn(item.seq);
             let content = shown.map_or(&record.content, |shown| &shown.content);
@@ -36,19 +36,15 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
 
 /// Makes anew what a cut shows in other words and a restart has forgotten.
 pub(super) fn remake(composer: &Composer<'_>, cut: &mut Cut, ask: &Ask<'_>) {
-    for (&seq, reduced) in cut
-        .reduced
-        .iter_mut()
-        .filter(|(_, reduced)| reduced.shown.is_none())
-    {
-        if let Some(record) = composer.view.record(seq) {
+    for (&seq, reduced) in &mut cut.reduced {
+        if reduced.shown.is_none()
+            && let Some(record) = composer.view.record(seq)
+        {
             reduced.shown = reduce::show(record, &reduced.results, ask);
         }
     }
-    if let Some(excerpt) = cut
-        .excerpt
-        .as_mut()
-        .filter(|excerpt| excerpt.shown.is_none())
+    if let Some(excerpt) = &mut cut.excerpt
+        && excerpt.shown.is_none()
         && let Some(anchor) = composer.view.anchor()
     {
         excerpt.shown = reduce::excerpt(anchor, excerpt.bytes, ask);

@@ -28,15 +28,13 @@ pub(super) struct Counts {
 impl Counts {
     /// None yet.
     pub(super) fn new(scale: ScaleId, view: &View<'_>) -> Self {
-        let (base, front) = (view.last_seq + 1, view.front_seq());
-        let (tail, apart) = (VecDeque::new(), BTreeMap::new());
         Self {
             scale,
-            base,
-            tail,
+            base: view.last_seq + 1,
+            tail: VecDeque::new(),
             tail_tokens: 0,
-            apart,
-            front,
+            apart: BTreeMap::new(),
+            front: view.front_seq(),
         }
     }
 
@@ -94,21 +92,15 @@ impl Counts {
     pub(super) fn missing<'a>(&self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
         let newer = view.tail_from(self.base + self.tail.len() as u64);
         let mut room = budget.saturating_mul(2).saturating_sub(self.tail_tokens);
-        let mut older: Vec<&TurnRecord> = view
-            .tail_before(self.base)
-            .rev()
-            .take_while(|record| {
-                let has_room = room > 0;
-                room = room.saturating_sub(record.tokens.into());
-                has_room
-            })
-            .collect();
+        let older = view.tail_before(self.base).rev().take_while(|record| {
+            let has_room = room > 0;
+            room = room.saturating_sub(record.tokens.into());
+            has_room
+        });
+        let mut older: Vec<&TurnRecord> = older.collect();
         older.reverse();
-        let apart = view
-            .apart
-            .iter()
-            .copied()
-            .filter(|record| self.get(record.seq).is_none());
+        let apart = view.apart.iter().copied();
+        let apart = apart.filter(|record| self.get(record.seq).is_none());
         apart.chain(older).chain(newer).collect()
     }
 }

@@ -6,6 +6,14 @@ use std::sync::Arc;
 
 use super::Policy;
 
+impl Reduced {
+    /// True when a later call has made one of its results old.
+    pub(super) fn is_superseded(&self) -> bool {
+        let mut results = self.results.iter();
+        results.any(|(_, how)| matches!(how, How::Superseded { .. }))
+    }
+}
+
 /// What a window was decided to be. The default is everything, as it was said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
@@ -87,10 +95,14 @@ pub struct CutKey {
 impl Cut {
     /// True for a turn that it leaves out of the tail.
     pub(super) fn leaves_out(&self, seq: u64) -> bool {
-        let place = self.holes.partition_point(|&(_, last)| last < seq);
-        self.holes
-            .get(place)
-            .is_some_and(|&(first, _)| first <= seq)
+        let index = self.holes.partition_point(|&(_, last)| last < seq);
+        let hole = self.holes.get(index);
+        hole.is_some_and(|&(first, _)| first <= seq)
+    }
+
+    /// True for a turn that it shows wherever the tail begins.
+    pub(super) fn keeps(&self, seq: u64) -> bool {
+        self.kept.binary_search(&seq).is_ok()
     }
 
     /// A turn with results in other words.

@@ -3,7 +3,7 @@
 //! out.
 
 use crate::history::{TurnRecord, View};
-use crate::turn::{PartKind, Turn};
+use crate::turn::{Part, PartKind, Turn};
 
 use super::block::Block;
 use super::counts::Counts;
@@ -101,14 +101,13 @@ impl Composed<'_> {
 impl<'a> Composer<'a> {
     /// Puts the window of a cut together.
     pub(super) fn compose(&self, cut: &Cut) -> Composed<'a> {
-        let out = Composed {
-            is_whole: true,
-            ..Composed::default()
-        };
         let mut draft = Draft {
             composer: self,
             cut,
-            out,
+            out: Composed {
+                is_whole: true,
+                ..Composed::default()
+            },
             last: 0,
             gap: 0,
             has_lost: false,
@@ -143,11 +142,11 @@ impl<'a> Composer<'a> {
     /// What is shown though it is before the tail, ascending.
     pub(super) fn apart(&self, cut: &Cut) -> Vec<&'a TurnRecord> {
         let anchor = self.view.anchor().map(|anchor| anchor.seq);
-        let is_shown = |record: &&&TurnRecord| {
+        let is_shown = |record: &&TurnRecord| {
             self.with_anchor || Some(record.seq) != anchor || record.seq >= cut.seq
         };
-        let mut apart: Vec<&'a TurnRecord> =
-            self.view.apart.iter().filter(is_shown).copied().collect();
+        let apart = self.view.apart.iter().copied();
+        let mut apart: Vec<&'a TurnRecord> = apart.filter(is_shown).collect();
         let kept = cut.kept.iter().filter(|seq| **seq < cut.seq);
         apart.extend(kept.filter_map(|&seq| self.view.record(seq)));
         apart.sort_by_key(|record| record.seq);
@@ -157,22 +156,16 @@ impl<'a> Composer<'a> {
 
     /// True for a turn after the cut that is shown.
     fn shows_of_tail(&self, cut: &Cut, record: &TurnRecord) -> bool {
-        !cut.leaves_out(record.seq)
-            || self.view.is_kept(record)
-            || cut.kept.binary_search(&record.seq).is_ok()
+        !cut.leaves_out(record.seq) || self.view.is_kept(record) || cut.keeps(record.seq)
     }
 
     /// The turn that is said now, with all it must travel with. Ascending. A result that
     /// came too late for its call has left at once: then it is the turn before.
     pub(super) fn current_unit(&self) -> Vec<u64> {
         let mut unit = Vec::new();
-        let newest = self
-            .view
-            .tail_from(0)
-            .next_back()
-            .into_iter()
-            .chain(self.view.apart.iter().copied());
-        let mut rest: Vec<u64> = newest.map(|record| record.seq).max().into_iter().collect();
+        let newest = self.view.tail_from(0).next_back().into_iter();
+        let newest = newest.chain(self.view.apart.iter().copied());
+        let mut rest = Vec::from_iter(newest.map(|record| record.seq).max());
         while let Some(seq) = rest.pop() {
             if let Some(record) = self.view.record(seq).filter(|_| !unit.contains(&seq)) {
                 unit.push(seq);
@@ -214,21 +207,16 @@ impl<'a> Composer<'a> {
 
     /// Tokens of the error results of its calls that were never answered.
     pub(super) fn abandoned_tokens(&self, record: &TurnRecord) -> u64 {
-        record
-            .open_uses()
-            .map(|id| self.overheads.abandoned + id.len() as u64)
+        let ids = record.open_uses();
+        ids.map(|id| self.overheads.abandoned + id.len() as u64)
             .sum()
     }
 
     /// True when it says something beside its results. Looks inside: only for turns that do
     /// not follow their call directly.
     fn has_more_than_results(&self, record: &TurnRecord) -> bool {
-        let turn = (self.open)(&record.content);
-        turn.is_some_and(|turn| {
-            turn.parts
-                .iter()
-                .any(|part| !matches!(part.kind, PartKind::ToolResult { .. }))
-        })
+        let is_other = |part: &Part| !matches!(part.kind, PartKind::ToolResult { .. });
+        (self.open)(&record.content).is_some_and(|turn| turn.parts.iter().any(is_other))
     }
 
     /// The turn that makes its open calls abandoned: the first after it that is not one of
@@ -237,17 +225,9 @@ impl<'a> Composer<'a> {
         record.open_uses().next()?;
         let is_foreign = |later: &&TurnRecord| !later.answers().contains(&record.seq);
         let in_tail = self.view.tail_from(record.seq + 1).find(is_foreign);
-        let apart = self
-            .view
-            .apart
-            .iter()
-            .copied()
-            .filter(|later| later.seq > record.seq);
-        apart
-            .filter(is_foreign)
-            .chain(in_tail)
-            .map(|later| later.seq)
-            .min()
+        let apart = self.view.apart.iter().copied();
+        let apart = apart.filter(|later| later.seq > record.seq && is_foreign(later));
+        apart.chain(in_tail).map(|later| later.seq).min()
     }
 }
 
@@ -275,12 +255,7 @@ impl<'a> Draft<'_, 'a> {
         if is_plain && self.ahead.is_empty() && self.cut.is_plain() {
             self.last = record.seq;
             self.out.turns += 1;
-            self.push(
-                record,
-                Kind::Whole,
-                record.seq,
-                self.composer.tokens(record),
-            );
+            self.push(record, Kind::Whole, self.composer.tokens(record));
             return;
         }
         self.put_with_care(record);
@@ -297,7 +272,7 @@ impl<'a> Draft<'_, 'a> {
             let (_, has_rest) = self.ahead.swap_remove(place);
             if has_rest {
                 self.elide(record);
-                self.push(record, Kind::Rest, record.seq, self.composer.tokens(record));
+                self.push(record, Kind::Rest, self.composer.tokens(record));
             }
             return;
         }
@@ -313,19 +288,16 @@ impl<'a> Draft<'_, 'a> {
         let mut answers: Vec<u64> = record.answered_by().collect();
         answers.sort_unstable();
         answers.dedup();
-        let (mut next, mut split) = (record.seq + 1, None);
+        let mut next = record.seq + 1;
+        let mut split = None;
         // They may stand ahead of turns that were said before them.
-        self.out.has_gaps |= answers
+        self.out.has_gaps |= !answers
             .iter()
-            .zip(next..)
-            .any(|(answer, next)| *answer != next);
+            .copied()
+            .eq(next..next + answers.len() as u64);
         for answer in answers {
-            let Some(result) = self
-                .composer
-                .view
-                .record(answer)
-                .filter(|_| self.shows(answer))
-            else {
+            let result = self.composer.view.record(answer);
+            let Some(result) = result.filter(|_| self.shows(answer)) else {
                 self.out.is_whole = false;
                 continue;
             };
@@ -340,20 +312,16 @@ impl<'a> Draft<'_, 'a> {
             }
             split = split.or(has_rest.then_some(answer));
             let kind = Kind::ResultsFor(record.seq);
-            self.push(result, kind, answer, self.composer.tokens(result));
+            self.push(result, kind, self.composer.tokens(result));
             match self.ahead.iter_mut().find(|(seq, _)| *seq == answer) {
                 Some(known) => known.1 = has_rest,
                 None => self.ahead.push((answer, has_rest)),
             }
         }
-        let has_open = record.open_uses().next().is_some();
-        if let Some(since) = self
-            .composer
-            .abandoned_since(record)
-            .or(split.filter(|_| has_open))
-        {
+        let split = split.filter(|_| record.open_uses().next().is_some());
+        if let Some(since) = self.composer.abandoned_since(record).or(split) {
             let tokens = self.composer.abandoned_tokens(record);
-            self.push(record, Kind::Abandoned, since, tokens);
+            self.push_since(since, record, Kind::Abandoned, tokens);
         }
     }
 
@@ -391,24 +359,13 @@ impl<'a> Draft<'_, 'a> {
 
     /// A line for what was left out so far.
     fn elide(&mut self, record: &'a TurnRecord) {
-        let seq = record.seq;
         if self.gap > 0 {
-            let turns = std::mem::take(&mut self.gap);
-            let tokens = self.composer.overheads.elision;
-            self.out.tokens += tokens;
-            let has_lost = std::mem::take(&mut self.has_lost);
-            let since = if has_lost {
-                u64::MAX
-            } else {
-                self.cut.made_at.max(seq)
+            let since = match std::mem::take(&mut self.has_lost) {
+                true => u64::MAX,
+                false => self.cut.made_at.max(record.seq),
             };
-            self.out.items.push(Item {
-                record,
-                seq,
-                kind: Kind::Elision(turns),
-                since,
-                tokens,
-            });
+            let kind = Kind::Elision(std::mem::take(&mut self.gap));
+            self.push_since(since, record, kind, self.composer.overheads.elision);
         }
     }
 
@@ -423,10 +380,14 @@ impl<'a> Draft<'_, 'a> {
         };
         let shown = composer.shown(self.cut, record);
         let tokens = shown.map_or_else(|| composer.tokens(record), |shown| shown.tokens);
-        self.push(record, kind, record.seq, tokens);
+        self.push(record, kind, tokens);
     }
 
-    fn push(&mut self, record: &'a TurnRecord, kind: Kind, since: u64, tokens: u64) {
+    fn push(&mut self, record: &'a TurnRecord, kind: Kind, tokens: u64) {
+        self.push_since(record.seq, record, kind, tokens);
+    }
+
+    fn push_since(&mut self, since: u64, record: &'a TurnRecord, kind: Kind, tokens: u64) {
         self.out.tokens += tokens;
         self.out.items.push(Item {
             record,
@@ -439,12 +400,12 @@ impl<'a> Draft<'_, 'a> {
 
     /// True for a turn that the window shows.
     fn shows(&self, seq: u64) -> bool {
-        let (view, cut) = (self.composer.view, self.cut);
-        view.record(seq).is_some_and(|record| match seq >= cut.seq {
-            true => self.composer.shows_of_tail(cut, record),
-            false => {
-                cut.kept.binary_search(&seq).is_ok()
-                    || view.apart.iter().any(|apart| apart.seq == seq)
+        let view = self.composer.view;
+        view.record(seq).is_some_and(|record| {
+            if seq >= self.cut.seq {
+                self.composer.shows_of_tail(self.cut, record)
+            } else {
+                self.cut.keeps(seq) || view.apart.iter().any(|apart| apart.seq == seq)
             }
         })
     }

@@ -11,7 +11,8 @@ use crate::time::Steady;
 use super::block::Block;
 use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
-use super::plan::{Planned, Sent, Window, plan};
+use super::items::Composer;
+use super::plan::{Last, Planned, Sent, Window, plan};
 use super::{Ask, Policy};
 
 /// Cuts that a session remembers; the one used longest ago is forgotten for another.
@@ -82,14 +83,12 @@ impl Windows {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
-        let made = self.cuts.iter().filter(|entry| entry.lasts());
-        Some(
-            made.map(|entry| SavedCut {
-                key: entry.key.clone(),
-                cut: entry.cut.clone(),
-            })
-            .collect(),
-        )
+        let saved = |entry: &Entry| SavedCut {
+            key: entry.key.clone(),
+            cut: entry.cut.clone(),
+        };
+        let lasting = self.cuts.iter().filter(|entry| entry.lasts());
+        Some(lasting.map(saved).collect())
     }
 
     /// True when a store does not know the cuts as they are.
@@ -103,25 +102,22 @@ impl Windows {
         &mut self,
         history: &'a History,
         last_seq: u64,
-        (scale, budget): (ScaleId, u64),
+        scale: ScaleId,
+        budget: u64,
     ) -> Vec<&'a TurnRecord> {
         let view = history.view(last_seq);
         let index = self.counts.iter().position(|counts| counts.scale == scale);
-        let counts = match index {
+        let mut counts = match index {
             Some(index) => self.counts.remove(index),
             None => Counts::new(scale, &view),
         };
         if self.counts.len() >= SCALES_MAX {
             self.counts.remove(0);
         }
+        counts.forget(&view);
+        let missing = counts.missing(&view, budget);
         self.counts.push(counts);
-        match self.counts.last_mut() {
-            Some(counts) => {
-                counts.forget(&view);
-                counts.missing(&view, budget)
-            }
-            None => Vec::new(),
-        }
+        missing
     }
 
     /// What a store is told of a use at this moment.
@@ -132,11 +128,11 @@ impl Windows {
 
     /// Notes the tokens of turns.
     pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
-        let counts = self.counts.iter_mut().find(|counts| counts.scale == scale);
-        if let Some(counts) = counts {
-            counted
-                .into_iter()
-                .for_each(|(seq, tokens)| counts.put(seq, tokens));
+        let mut counts = self.counts.iter_mut();
+        if let Some(counts) = counts.find(|counts| counts.scale == scale) {
+            for (seq, tokens) in counted {
+                counts.put(seq, tokens);
+            }
         }
     }
 
@@ -147,10 +143,11 @@ impl Windows {
 
     /// A turn's tokens on a scale, where they were counted.
     pub(crate) fn tokens(&self, scale: ScaleId, seq: u64) -> Option<u32> {
-        self.counts
-            .iter()
-            .find(|counts| counts.scale == scale)?
-            .get(seq)
+        self.counts_on(scale)?.get(seq)
+    }
+
+    fn counts_on(&self, scale: ScaleId) -> Option<&Counts> {
+        self.counts.iter().find(|counts| counts.scale == scale)
     }
 
     /// Builds a window.
@@ -159,7 +156,8 @@ impl Windows {
     /// [`CoreError::CurrentTurnTooLarge`].
     pub fn window(
         &mut self,
-        (history, last_seq): (&History, u64),
+        history: &History,
+        last_seq: u64,
         summary: Option<&Arc<Summary>>,
         ask: &Ask<'_>,
     ) -> Result<Window, CoreError> {
@@ -168,19 +166,30 @@ impl Windows {
         let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
         let block = summary.map(|summary| self.block(summary, ask));
         let unknown = Counts::new(ask.scale, &view);
-        let counts = self.counts.iter().find(|counts| counts.scale == ask.scale);
-        let index = self
-            .cuts
-            .iter()
-            .position(|entry| entry.key.is(ask.model, ask.policy));
+        let composer = Composer {
+            view: &view,
+            counts: self.counts_on(ask.scale).unwrap_or(&unknown),
+            overheads: ask.overheads,
+            open: ask.codec.open,
+            with_anchor: !matches!(ask.policy, Policy::SlidingWindow { .. }),
+            block: block.as_deref(),
+        };
+        let mut keys = self.cuts.iter().map(|entry| &entry.key);
+        let index = keys.position(|key| key.is(ask.model, ask.policy));
         let entry = index.map(|index| &self.cuts[index]);
-        let (whole, sent) = (Cut::default(), entry.and_then(|entry| entry.sent));
-        let cut = entry.map_or(&whole, |entry| &entry.cut);
-        let turns = (&view, counts.unwrap_or(&unknown));
-        let Planned { window, cut } = match plan(turns, block.as_deref(), cut, sent, ask) {
+        let whole = Cut::default();
+        let last = Last {
+            cut: entry.map_or(&whole, |entry| &entry.cut),
+            sent: entry.and_then(|entry| entry.sent),
+        };
+        let Planned { window, cut } = match plan(&composer, last, ask) {
             // A smaller model may have no room for it. The turns said now matter more.
             Err(CoreError::CurrentTurnTooLarge { .. }) if block.is_some() => {
-                let mut planned = plan(turns, None, cut, sent, ask)?;
+                let without = Composer {
+                    block: None,
+                    ..composer
+                };
+                let mut planned = plan(&without, last, ask)?;
                 planned.window.report.degraded = true;
                 let note = "there is no room for the summary of the oldest turns";
                 planned.window.report.notes.push(note.to_owned());
@@ -196,12 +205,9 @@ impl Windows {
 
     /// The summary, encoded and weighed once.
     fn block(&mut self, summary: &Arc<Summary>, ask: &Ask<'_>) -> Arc<Block> {
-        if let Some(known) = self
-            .blocks
-            .iter()
-            .find(|block| block.is(summary, ask.scale))
-        {
-            return Arc::clone(known);
+        let mut known = self.blocks.iter();
+        if let Some(block) = known.find(|block| block.is(summary, ask.scale)) {
+            return Arc::clone(block);
         }
         let known = self
             .weighed
@@ -227,11 +233,6 @@ impl Windows {
             // What is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();
         }
-        let sent = Some(Sent {
-            last_seq,
-            fixed_digest: ask.fixed_digest,
-        });
-        let uncharged = Some(window.counted);
         let key = match index {
             Some(index) => self.cuts.remove(index).key,
             None => CutKey {
@@ -243,8 +244,11 @@ impl Windows {
         self.cuts.push(Entry {
             key,
             cut,
-            sent,
-            uncharged,
+            sent: Some(Sent {
+                last_seq,
+                fixed_digest: ask.fixed_digest,
+            }),
+            uncharged: Some(window.counted),
         });
     }
 
@@ -256,11 +260,8 @@ impl Windows {
 
     /// Notes the tokens of a window that is not kept, for what the provider will charge.
     pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
-        if let Some(entry) = self
-            .cuts
-            .iter_mut()
-            .find(|entry| entry.key.is(model, policy))
-        {
+        let mut entries = self.cuts.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.key.is(model, policy)) {
             entry.uncharged = Some(counted);
         }
     }

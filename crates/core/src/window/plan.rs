@@ -7,8 +7,7 @@ use crate::history::View;
 use crate::turn::Turn;
 
 use super::block::Block;
-use super::counts::Counts;
-use super::cut::Cut;
+use super::cut::{Cut, Reduced};
 use super::items::{Composed, Composer, Item, Kind, Overheads};
 use super::report::{Blocks, Omission, OmissionReason, Report};
 use super::{Ask, Policy, block, choose, content, words};
@@ -83,65 +82,77 @@ pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
     }
 }
 
-/// Plans a window after one that was decided to be `last`.
+/// The window before.
+#[derive(Clone, Copy)]
+pub(super) struct Last<'a> {
+    /// What it was decided to be.
+    pub(super) cut: &'a Cut,
+    /// `None` where it was not sent.
+    pub(super) sent: Option<Sent>,
+}
+
+/// What a window shall be.
+struct Decided<'a> {
+    cut: Cut,
+    composed: Composed<'a>,
+    /// True where it may show what was sent in other words.
+    is_other: bool,
+}
+
+/// Plans a window after another one.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn plan(
-    (view, counts): (&View<'_>, &Counts),
-    block: Option<&Block>,
-    last: &Cut,
-    sent: Option<Sent>,
+    composer: &Composer<'_>,
+    last: Last<'_>,
     ask: &Ask<'_>,
 ) -> Result<Planned, CoreError> {
-    let with_anchor = !matches!(ask.policy, Policy::SlidingWindow { .. });
-    let (overheads, open) = (ask.overheads, ask.codec.open);
-    let composer = Composer {
-        view,
-        counts,
-        overheads,
-        open,
-        with_anchor,
-        block,
+    let decided = decide(composer, last.cut, ask)?;
+    Ok(finish(composer, decided, last, ask))
+}
+
+fn decide<'a>(
+    composer: &Composer<'a>,
+    last: &Cut,
+    ask: &Ask<'_>,
+) -> Result<Decided<'a>, CoreError> {
+    let anew = |cut: Cut| Decided {
+        composed: composer.compose(&cut),
+        cut,
+        is_other: true,
     };
-    let mut start = last.clone();
+    let mut cut = last.clone();
     // Much more room than the last cut had: what it left out may come back.
-    let is_roomy = start.budget > 0 && ask.budget >= start.budget.saturating_add(start.budget / 4);
-    if is_roomy || start.summary != block.map_or(0, |block| block.summary.number) {
-        start = block::fresh(&composer);
+    let is_roomy = cut.budget > 0 && ask.budget >= cut.budget.saturating_add(cut.budget / 4);
+    if is_roomy || cut.summary != composer.block.map_or(0, |block| block.summary.number) {
+        cut = block::fresh(composer);
     }
-    content::remake(&composer, &mut start, ask);
+    content::remake(composer, &mut cut, ask);
     if let Policy::SlidingWindow { turns } = ask.policy {
-        let cut = choose::slide(&composer, turns, ask)?;
-        let composed = composer.compose(&cut);
-        return Ok(finish(&composer, cut, &composed, (last, sent, true), ask));
+        return choose::slide(composer, turns, ask).map(anew);
     }
-    let mut composed = composer.compose(&start);
+    let mut composed = composer.compose(&cut);
     let is_soft = |(mark, _): &(u64, u64)| ask.fixed + composed.tokens >= *mark;
     if let Some((_, floor)) = ask.soft().filter(is_soft)
-        && !start.was_not_enough
+        && !cut.was_not_enough
     {
-        match choose::reword(&composer, &start, floor, ask) {
+        match choose::reword(composer, &cut, floor, ask) {
             Some(made) => {
-                start = made;
-                composed = composer.compose(&start);
+                cut = made;
+                composed = composer.compose(&cut);
             }
-            None => start.was_not_enough = true,
+            None => cut.was_not_enough = true,
         }
     }
-    if holds(view, &start, &composed, ask) {
-        let is_other = (start.made_at, start.summary) != (last.made_at, last.summary);
-        return Ok(finish(
-            &composer,
-            start,
-            &composed,
-            (last, sent, is_other),
-            ask,
-        ));
+    if !holds(composer.view, &cut, &composed, ask) {
+        return choose::cut(composer, &cut, ask).map(anew);
     }
-    let cut = choose::cut(&composer, &start, ask)?;
-    let composed = composer.compose(&cut);
-    Ok(finish(&composer, cut, &composed, (last, sent, true), ask))
+    Ok(Decided {
+        is_other: (cut.made_at, cut.summary) != (last.made_at, last.summary),
+        cut,
+        composed,
+    })
 }
 
 /// True when no cut has to be made.
@@ -157,22 +168,16 @@ fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, ask: &Ask<'_>) -> 
         && cut.kept.iter().all(|&seq| view.record(seq).is_some())
 }
 
-/// Fetches the contents and says why. A cut that `is_other` than the one before may show
-/// what was sent in other words.
-fn finish(
-    composer: &Composer<'_>,
-    cut: Cut,
-    composed: &Composed<'_>,
-    (before, sent, is_other): (&Cut, Option<Sent>, bool),
-    ask: &Ask<'_>,
-) -> Planned {
-    let has_new_cut = is_other && !matches!(ask.policy, Policy::SlidingWindow { .. });
-    let stable = stable_items(composer, composed, (before, &cut, is_other), sent);
-    let laid = Laid::out(composer, &cut, composed, stable, ask);
+/// Fetches the contents and says why.
+fn finish(composer: &Composer<'_>, decided: Decided<'_>, last: Last<'_>, ask: &Ask<'_>) -> Planned {
+    let stable = stable_items(composer, &decided, last);
+    let laid = Laid::out(composer, &decided, stable, ask);
     // Who only looks does not know the bot's prompts.
     let has_other_prompts = |sent: Sent| ask.keep && sent.fixed_digest != ask.fixed_digest;
-    let is_first = sent.is_none_or(has_other_prompts);
+    let is_first = last.sent.is_none_or(has_other_prompts);
+    let Decided { cut, composed, .. } = &decided;
     let included = composed.turns;
+    let results = |reduced: &Reduced| reduced.results.len() as u64;
     let mut report = Report {
         model: ask.model.to_owned(),
         budget: ask.model_budget,
@@ -180,40 +185,33 @@ fn finish(
         blocks: laid.blocks,
         turns_included: small(included),
         turns_omitted: small(composer.view.turns().saturating_sub(included)),
-        results_trimmed: small(
-            cut.reduced
-                .values()
-                .map(|reduced| reduced.results.len() as u64)
-                .sum(),
-        ),
+        results_trimmed: small(cut.reduced.values().map(results).sum()),
         stable_prefix_tokens: if is_first { 0 } else { laid.stable_tokens },
         token_factor: ask.factor,
         token_margin: ask.margin,
         policy: ask.policy,
         degraded: false,
         notes: Vec::new(),
-        omissions: omissions(composer, &cut, composed),
+        omissions: omissions(composer, cut, composed),
         summary: composer.block.map(|block| Arc::clone(&block.summary)),
     };
-    report.explain(&cut, ask.shown(ask.budget));
+    report.explain(cut, ask.shown(ask.budget));
     let sent_tokens = laid.counted - (ask.fixed - ask.memories);
-    let newly_reduced = cut
-        .reduced
-        .iter()
-        .filter(|(seq, _)| !before.reduced.contains_key(seq));
-    let newly_reduced = newly_reduced
-        .map(|(_, reduced)| reduced.results.len() as u64)
-        .sum();
+    let newly = cut.reduced.iter();
+    let newly = newly.filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
     let window = Window {
         cache_breakpoints: laid.breakpoints(),
         turns: laid.turns,
         report,
-        has_new_cut,
-        newly_reduced,
+        has_new_cut: decided.is_other && !matches!(ask.policy, Policy::SlidingWindow { .. }),
+        newly_reduced: newly.map(|(_, reduced)| results(reduced)).sum(),
         tokens_saved: composer.view.tokens().saturating_sub(sent_tokens),
         counted: laid.counted,
     };
-    Planned { window, cut }
+    Planned {
+        window,
+        cut: decided.cut,
+    }
 }
 
 /// The turns of a window with their contents, and what they amount to.
@@ -233,13 +231,8 @@ struct Laid {
 impl Laid {
     /// Fetches the contents; of the items so many, and what stands before them, were sent
     /// before.
-    fn out(
-        composer: &Composer<'_>,
-        cut: &Cut,
-        composed: &Composed<'_>,
-        stable: Stable,
-        ask: &Ask<'_>,
-    ) -> Self {
+    fn out(composer: &Composer<'_>, decided: &Decided<'_>, stable: Stable, ask: &Ask<'_>) -> Self {
+        let Decided { cut, composed, .. } = decided;
         let anchor = composer.view.anchor().map(|anchor| anchor.seq);
         let counted = ask.fixed - ask.memories;
         let total = ask.shown(counted);
@@ -320,25 +313,18 @@ struct Stable {
     with_block: bool,
 }
 
-fn stable_items(
-    composer: &Composer<'_>,
-    composed: &Composed<'_>,
-    (before, cut, is_other): (&Cut, &Cut, bool),
-    sent: Option<Sent>,
-) -> Stable {
-    let Some(sent) = sent else {
+fn stable_items(composer: &Composer<'_>, decided: &Decided<'_>, last: Last<'_>) -> Stable {
+    let Some(sent) = last.sent else {
         return Stable::default();
     };
+    let Decided { cut, composed, .. } = decided;
+    let before = last.cut;
     let items = &composed.items;
     let was_sent = |item: &&Item<'_>| item.since <= sent.last_seq;
-    if !is_other {
-        let items = items
-            .iter()
-            .take(composed.whole_items())
-            .take_while(was_sent)
-            .count();
+    if !decided.is_other {
+        let whole = items.iter().take(composed.whole_items());
         return Stable {
-            items,
+            items: whole.take_while(was_sent).count(),
             with_block: true,
         };
     }
@@ -355,76 +341,59 @@ fn stable_items(
     let was_whole = old.items.iter().take(old.whole_items());
     let both = items.iter().zip(was_whole.take_while(was_sent));
     let items = both.take_while(is_same).count();
-    match cut.summary == before.summary {
-        true => Stable {
+    if cut.summary == before.summary {
+        return Stable {
             items,
             with_block: items >= composed.block_at,
-        },
-        // Another summary, or none: only what stands before it.
-        false => {
-            let led = |item: &&Item<'_>| item.seq <= before.through_seq;
-            let before_old = match before.summary {
-                0 => usize::MAX,
-                _ => old.items.iter().take_while(led).count(),
-            };
-            let ahead = composed.block_at.min(before_old);
-            Stable {
-                items: items.min(ahead),
-                with_block: false,
-            }
-        }
+        };
+    }
+    // Another summary, or none: only what stands before it.
+    let led = |item: &&Item<'_>| item.seq <= before.through_seq;
+    let before_old = match before.summary {
+        0 => usize::MAX,
+        _ => old.items.iter().take_while(led).count(),
+    };
+    Stable {
+        items: items.min(composed.block_at).min(before_old),
+        with_block: false,
     }
 }
 
 /// What is not there, or not as it was said, in the order of the turns.
 fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec<Omission> {
-    let (front, last) = (composer.view.front_seq(), composer.view.last_seq);
+    let end = composer.view.last_seq + 1;
     let mut all = Vec::new();
     let items = &composed.items;
     let mut shown: Vec<u64> = match composed.has_gaps {
-        true => items
-            .iter()
-            .filter(|item| item.is_stored())
-            .map(|item| item.seq)
-            .collect(),
+        true => {
+            let stored = items.iter().filter(|item| item.is_stored());
+            stored.map(|item| item.seq).collect()
+        }
         false => items.last().map(|item| item.seq).into_iter().collect(),
     };
     shown.sort_unstable();
-    shown.push(last + 1);
-    let mut next = if composed.has_gaps {
-        1
-    } else {
-        shown[0].min(last + 1)
+    shown.push(end);
+    let mut next = match composed.has_gaps {
+        true => 1,
+        false => shown[0].min(end),
     };
     for seq in shown {
         if seq > next {
-            all.extend(gap(composer, cut, front, next, seq - 1));
+            all.extend(gap(composer, cut, next, seq - 1));
         }
         next = next.max(seq + 1);
     }
-    for (&seq, reduced) in &cut.reduced {
-        let is_old = reduced
-            .results
-            .iter()
-            .any(|(_, how)| matches!(how, super::How::Superseded { .. }));
-        let reason = if is_old {
-            OmissionReason::Superseded
-        } else {
-            OmissionReason::Trimmed
-        };
-        all.push(Omission {
-            first_seq: seq,
-            last_seq: seq,
-            reason,
-        });
-    }
+    all.extend(cut.reduced.iter().map(|(&seq, reduced)| {
+        Omission::of(
+            seq,
+            match reduced.is_superseded() {
+                true => OmissionReason::Superseded,
+                false => OmissionReason::Trimmed,
+            },
+        )
+    }));
     if let (Some(_), Some(anchor)) = (&cut.excerpt, composer.view.anchor()) {
-        let (first_seq, last_seq) = (anchor.seq, anchor.seq);
-        all.push(Omission {
-            first_seq,
-            last_seq,
-            reason: OmissionReason::Excerpt,
-        });
+        all.push(Omission::of(anchor.seq, OmissionReason::Excerpt));
     }
     all.sort_by_key(|omission| omission.first_seq);
     all
@@ -434,28 +403,25 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
 fn gap(
     composer: &Composer<'_>,
     cut: &Cut,
-    front: u64,
     first: u64,
     last: u64,
 ) -> impl Iterator<Item = Omission> {
+    use OmissionReason::{Cut as IsCut, Dropped, Salience, Summarized};
+    // Where each reason begins; it goes on up to the next one.
     let summarized = composer.block.map_or(0, Block::through_seq);
-    let kept = first.max(summarized + 1);
-    let parts = [
-        (first, last.min(summarized), OmissionReason::Summarized),
-        (kept, last.min(front - 1), OmissionReason::Dropped),
-        (
-            kept.max(front),
-            last.min(cut.seq.saturating_sub(1)),
-            OmissionReason::Cut,
-        ),
-        (kept.max(front).max(cut.seq), last, OmissionReason::Salience),
+    let front = composer.view.front_seq().max(summarized + 1);
+    let reasons = [
+        (Summarized, 0, summarized + 1),
+        (Dropped, summarized + 1, front),
+        (IsCut, front, cut.seq.max(front)),
+        (Salience, cut.seq.max(front), u64::MAX),
     ];
+    let parts = reasons.map(|(reason, begin, end)| Omission {
+        first_seq: first.max(begin),
+        last_seq: last.min(end - 1),
+        reason,
+    });
     parts
         .into_iter()
-        .filter(|(first, last, _)| first <= last)
-        .map(|(first_seq, last_seq, reason)| Omission {
-            first_seq,
-            last_seq,
-            reason,
-        })
+        .filter(|part| part.first_seq <= part.last_seq)
 }

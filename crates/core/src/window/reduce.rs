@@ -49,11 +49,11 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
         }
     }
     if settings.supersede {
+        let counts = composer.counts;
         let is_small = |seq| {
-            composer
-                .counts
+            counts
                 .get(seq)
-                .is_some_and(|n| n < RESULT_TOKENS_MIN)
+                .is_some_and(|tokens| tokens < RESULT_TOKENS_MIN)
         };
         for (answer, by) in superseded(&turns) {
             if may_change(answer.seq) && !is_small(answer.seq) {
@@ -63,36 +63,24 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
             }
         }
     }
-    for (seq, results) in decided {
+    for (seq, mut results) in decided {
         let Some((record, _)) = turns.iter().find(|(record, _)| record.seq == seq) else {
             continue;
         };
-        let earlier = made
-            .reduced
-            .get(&seq)
-            .map(|reduced| reduced.results.clone());
-        let mut results = results;
-        for (place, how) in earlier.into_iter().flatten() {
-            let is_newly_old = matches!(how, How::Trimmed { .. })
-                && results
-                    .iter()
-                    .any(|(p, how)| *p == place && matches!(how, How::Superseded { .. }));
-            if !is_newly_old {
-                results.retain(|(decided, _)| *decided != place);
-                results.push((place, how));
+        let earlier = made.reduced.get(&seq);
+        for (place, how) in earlier.iter().flat_map(|reduced| &reduced.results) {
+            let now = results.iter().find(|(decided, _)| decided == place);
+            let is_old = now.is_some_and(|(_, how)| matches!(how, How::Superseded { .. }));
+            if !is_old || matches!(how, How::Superseded { .. }) {
+                results.retain(|(decided, _)| decided != place);
+                results.push((*place, how.clone()));
             }
         }
         results.sort_by_key(|(place, _)| *place);
         let shown = show(record, &results, ask);
-        let is_less = |shown: &Shown| shown.tokens < composer.tokens(record);
-        if let Some(shown) = shown.filter(is_less) {
-            made.reduced.insert(
-                seq,
-                Reduced {
-                    results,
-                    shown: Some(shown),
-                },
-            );
+        let shown = shown.filter(|shown| shown.tokens < composer.tokens(record));
+        if shown.is_some() {
+            made.reduced.insert(seq, Reduced { results, shown });
         }
     }
 }
@@ -106,12 +94,8 @@ pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>)
 /// An excerpt of a turn with about so many bytes of its text.
 pub(super) fn excerpt(record: &TurnRecord, bytes: u32, ask: &Ask<'_>) -> Option<Shown> {
     let mut turn = (ask.codec.open)(&record.content)?;
-    let texts = turn
-        .parts
-        .iter()
-        .filter(|part| matches!(part.kind, PartKind::Text(_)))
-        .count();
-    let each = bytes as usize / texts.max(1);
+    let is_text = |part: &&Part| matches!(part.kind, PartKind::Text(_));
+    let each = bytes as usize / turn.parts.iter().filter(is_text).count().max(1);
     for part in &mut turn.parts {
         shorten(part, each * 2 / 3, each / 3);
     }
@@ -178,20 +162,13 @@ fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
 
 /// Arguments as a value with its fields in one order; text that is no JSON as it is.
 fn in_order(json: &str) -> String {
-    fn sorted(value: Value) -> Value {
-        match value {
-            Value::Object(fields) => {
-                let ordered: BTreeMap<String, Value> = fields
-                    .into_iter()
-                    .map(|(name, value)| (name, sorted(value)))
-                    .collect();
-                ordered.into_iter().collect()
-            }
-            Value::Array(items) => items.into_iter().map(sorted).collect(),
-            other => other,
+    match serde_json::from_str::<Value>(json) {
+        Ok(mut value) => {
+            value.sort_all_objects();
+            value.to_string()
         }
+        Err(_) => json.to_owned(),
     }
-    serde_json::from_str(json).map_or_else(|_| json.to_owned(), |value| sorted(value).to_string())
 }
 
 /// The results of a turn that are too long, and what is left of them.
@@ -244,9 +221,8 @@ fn inner_bytes(parts: &[Part]) -> usize {
 
 /// A turn with some of its results in other words.
 fn reworded(mut turn: Turn, results: &[(usize, How)]) -> Turn {
-    let is_old = results
-        .iter()
-        .any(|(_, how)| matches!(how, How::Superseded { .. }));
+    let is_old = |(_, how): &(usize, How)| matches!(how, How::Superseded { .. });
+    let is_old = results.iter().any(is_old);
     let mut place = 0;
     for part in &mut turn.parts {
         let PartKind::ToolResult { content, parts, .. } = &mut part.kind else {
@@ -272,9 +248,9 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How) {
             let (head, tail) = (*head_bytes as usize, *tail_bytes as usize);
             *content = trim::trim(content, head, tail);
             let each = parts.len().max(1);
-            parts
-                .iter_mut()
-                .for_each(|part| shorten(part, head / each, tail / each));
+            for part in parts {
+                shorten(part, head / each, tail / each);
+            }
         }
     }
 }
@@ -282,14 +258,14 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How) {
 /// Text by its head and tail, media by a line; other parts as they are.
 fn shorten(part: &mut Part, head: usize, tail: usize) {
     let is_opaque = !part.extra_json.is_empty();
-    match &mut part.kind {
-        PartKind::Text(text) if text.is_empty() && is_opaque => {
-            *part = PartKind::Text(words::media_left_out("")).into();
+    let media_type = match &mut part.kind {
+        PartKind::Text(text) if text.is_empty() && is_opaque => "",
+        PartKind::Text(text) => {
+            *text = trim::trim(text, head, tail);
+            return;
         }
-        PartKind::Text(text) => *text = trim::trim(text, head, tail),
-        PartKind::Media { media_type, .. } => {
-            *part = PartKind::Text(words::media_left_out(media_type)).into();
-        }
-        _ => {}
-    }
+        PartKind::Media { media_type, .. } => media_type,
+        _ => return,
+    };
+    *part = PartKind::Text(words::media_left_out(media_type)).into();
 }

@@ -57,6 +57,17 @@ pub struct Blocks {
     pub tail: u64,
 }
 
+impl Omission {
+    /// One turn.
+    pub(super) fn of(seq: u64, reason: OmissionReason) -> Self {
+        Self {
+            first_seq: seq,
+            last_seq: seq,
+            reason,
+        }
+    }
+}
+
 /// Turns that a window leaves out, or shows in other words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Omission {

@@ -77,12 +77,10 @@ impl Runs {
     fn new(composer: &Composer<'_>, made: &Cut) -> Self {
         let view = composer.view;
         let is_out = |record: &TurnRecord| made.leaves_out(record.seq) && !view.is_kept(record);
-        let tail = view
-            .tail_from(made.seq)
-            .map(|record| (record.seq, is_out(record)));
-        let tail: Vec<(u64, bool)> = tail.collect();
-        let begins = |index: &usize| tail[*index].1 && (*index == 0 || !tail[index - 1].1);
-        let count = (0..tail.len()).filter(begins).count();
+        let tail = view.tail_from(made.seq);
+        let tail: Vec<_> = tail.map(|record| (record.seq, is_out(record))).collect();
+        let runs = tail.chunk_by(|one, next| one.1 == next.1);
+        let count = runs.filter(|run| run[0].1).count();
         Self { tail, count }
     }
 
@@ -90,14 +88,13 @@ impl Runs {
         let Ok(index) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else {
             return;
         };
-        let is_out = |index: Option<usize>| {
-            index
-                .and_then(|index| self.tail.get(index))
-                .is_some_and(|&(_, is_out)| is_out)
-        };
-        let beside =
-            usize::from(is_out(index.checked_sub(1))) + usize::from(is_out(index.checked_add(1)));
-        self.count = (self.count + 1).saturating_sub(beside);
+        // Those on both sides.
+        let beside = [index.checked_sub(1), Some(index + 1)]
+            .into_iter()
+            .flatten();
+        let beside = beside.filter_map(|index| self.tail.get(index));
+        let runs = beside.filter(|(_, is_out)| *is_out).count();
+        self.count = (self.count + 1).saturating_sub(runs);
         self.tail[index].1 = true;
     }
 }
@@ -140,12 +137,9 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
     // already cannot.
     let is_unit = |unit: &Unit| {
         let turns = unit.seqs.iter().filter_map(|&seq| view.record(seq));
-        let mut beyond = turns
-            .flat_map(TurnRecord::mates)
-            .filter(|mate| !unit.seqs.contains(mate));
-        beyond
-            .next()
-            .map(|mate| current.contains(&mate) || held(mate))
+        let mut mates = turns.flat_map(TurnRecord::mates);
+        let beyond = mates.find(|mate| !unit.seqs.contains(mate))?;
+        Some(current.contains(&beyond) || held(beyond))
     };
     let mut may_leave = Vec::new();
     let mut must_leave = Vec::new();
@@ -183,10 +177,6 @@ fn weight(role: Role, turn: &Turn) -> f32 {
 
 /// Leaves turns out; joins runs until there are few.
 fn leave_out(composer: &Composer<'_>, made: &mut Cut, out: &[u64]) {
-    let mut left_out = made.clone();
-    for &seq in out {
-        left_out.reduced.remove(&seq);
-    }
     let is_out = |seq: u64| out.binary_search(&seq).is_ok() || made.leaves_out(seq);
     let mut holes: Vec<(u64, u64)> = Vec::new();
     let mut is_open = false;
@@ -202,14 +192,12 @@ fn leave_out(composer: &Composer<'_>, made: &mut Cut, out: &[u64]) {
         is_open = true;
     }
     // The oldest runs become one: everything before the run after them leaves.
-    if let Some(spare) = holes
-        .len()
-        .checked_sub(HOLES_MAX)
-        .filter(|spare| *spare > 0)
-    {
+    let spare = holes.len().saturating_sub(HOLES_MAX);
+    if spare > 0 {
         let joined = (holes[0].0, holes[spare].1);
         holes.splice(..=spare, [joined]);
     }
-    left_out.holes = holes;
-    *made = left_out;
+    made.reduced
+        .retain(|seq, _| out.binary_search(seq).is_err());
+    made.holes = holes;
 }

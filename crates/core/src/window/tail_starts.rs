@@ -99,12 +99,7 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
     pub(super) fn next(&mut self) -> Option<TailStart> {
         if std::mem::take(&mut self.may_be_empty) {
             self.at_exchange = true;
-            let (tokens, lines) = (self.tokens, self.lines);
-            return Some(TailStart {
-                seq: self.composer.view.last_seq + 1,
-                tokens,
-                lines,
-            });
+            return Some(self.start(self.composer.view.last_seq + 1));
         }
         loop {
             let record = self.tail.next()?;
@@ -123,13 +118,16 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
             }
             if self.oldest_mate >= record.seq {
                 self.at_exchange = record.role == Role::User && record.answers().is_empty();
-                let (tokens, lines) = (self.tokens, self.lines);
-                return Some(TailStart {
-                    seq: record.seq,
-                    tokens,
-                    lines,
-                });
+                return Some(self.start(record.seq));
             }
+        }
+    }
+
+    fn start(&self, seq: u64) -> TailStart {
+        TailStart {
+            seq,
+            tokens: self.tokens,
+            lines: self.lines,
         }
     }
 }

@@ -206,7 +206,7 @@ impl Chat {
         let weigh = terms.weigh();
         let uncounted = self
             .windows
-            .uncounted(&self.history, self.last_seq, (scale, budget));
+            .uncounted(&self.history, self.last_seq, scale, budget);
         let counted: Vec<(u64, u64)> = uncounted
             .into_iter()
             .map(|record| (record.seq, weigh(&open(&record.content).expect("a turn"))))
@@ -237,8 +237,10 @@ impl Chat {
             keep,
             soft: self.soft,
         };
-        let turns = (&self.history, self.last_seq);
-        let window = self.windows.window(turns, self.summary.as_ref(), &ask)?;
+        let summary = self.summary.as_ref();
+        let window = self
+            .windows
+            .window(&self.history, self.last_seq, summary, &ask)?;
         let turns = window
             .turns
             .iter()

@@ -82,11 +82,9 @@ fn shorten_object(
     short: impl Fn(&Value) -> Value,
 ) -> Map<String, Value> {
     let kept_max = items_max * 8;
-    let mut kept: Map<String, Value> = fields
-        .iter()
-        .take(kept_max)
-        .map(|(name, value)| (name.clone(), short(value)))
-        .collect();
+    let kept = fields.iter().take(kept_max);
+    let kept = kept.map(|(name, value)| (name.clone(), short(value)));
+    let mut kept: Map<String, Value> = kept.collect();
     if fields.len() > kept_max {
         let left_out = words::items_left_out(fields.len() - kept_max);
         kept.insert(words::LABEL.to_owned(), left_out.into());

@@ -12,29 +12,23 @@ pub(super) fn elision(turns: u64) -> Turn {
         1 => "[memoird: 1 turn is left out here]".to_owned(),
         _ => format!("[memoird: {turns} turns are left out here]"),
     };
-    labelled(
-        Turn::new(Role::User, vec![PartKind::Text(text).into()]),
-        "elision",
-    )
+    let turn = Turn::new(Role::User, vec![PartKind::Text(text).into()]);
+    labelled(turn, "elision")
 }
 
 /// The results of calls that were never answered.
 pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>) -> Turn {
     let result = |id: &str| -> Part {
-        let content = "[memoird: no result; the call was abandoned]".to_owned();
-        let (tool_use_id, parts) = (id.to_owned(), Vec::new());
-        PartKind::ToolResult {
-            tool_use_id,
-            content,
-            parts,
+        let result = PartKind::ToolResult {
+            tool_use_id: id.to_owned(),
+            content: "[memoird: no result; the call was abandoned]".to_owned(),
+            parts: Vec::new(),
             is_error: true,
-        }
-        .into()
+        };
+        result.into()
     };
-    labelled(
-        Turn::new(Role::Tool, ids.map(result).collect()),
-        "abandoned",
-    )
+    let turn = Turn::new(Role::Tool, ids.map(result).collect());
+    labelled(turn, "abandoned")
 }
 
 /// What stands for a result that a later call has made old.

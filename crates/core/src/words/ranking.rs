@@ -70,9 +70,9 @@ impl Query {
         let mut is_behind_apostrophe = false;
         while let Some(token) = words.next() {
             let end = token.place + token.word.len();
-            let is_before_apostrophe = words
-                .peek()
-                .is_some_and(|next| is_apostrophe(&text[end..next.place]));
+            let next = words.peek();
+            let is_before_apostrophe =
+                next.is_some_and(|next| is_apostrophe(&text[end..next.place]));
             let folded = token.folded();
             let says_nothing = is_stop_word(&folded)
                 || is_before_apostrophe && is_begun(&folded)
@@ -137,19 +137,13 @@ impl<'a> Scorer<'a> {
             (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p()
         };
         let weights = (0..query.terms.len()).map(weight).collect();
-        let firsts = query
-            .terms
-            .iter()
-            .filter_map(|term| term.stem.bytes().next());
-        let firsts = firsts.fold(0, |firsts, first| firsts | bit(first));
+        let mut firsts = 0;
         let mut unstemmed = Found::default();
-        for (term, _) in query
-            .terms
-            .iter()
-            .enumerate()
-            .filter(|(_, term)| !term.word.is_ascii())
-        {
-            unstemmed.insert(term);
+        for (index, term) in query.terms.iter().enumerate() {
+            firsts |= term.stem.bytes().next().map_or(0, bit);
+            if !term.word.is_ascii() {
+                unstemmed.insert(index);
+            }
         }
         Self {
             terms: &query.terms,
@@ -163,10 +157,8 @@ impl<'a> Scorer<'a> {
     /// counts once. Good for choosing candidates; the best [`CANDIDATES_MAX`] are enough.
     pub fn coverage(&self, found: Found) -> f64 {
         let weights = self.weights.iter().enumerate();
-        weights
-            .filter(|(term, _)| found.contains(*term))
-            .map(|(_, weight)| weight)
-            .sum()
+        let found = weights.filter(|(term, _)| found.contains(*term));
+        found.map(|(_, weight)| weight).sum()
     }
 
     /// How well a memory answers the query: what it [covers](Self::coverage) of it, plus
@@ -216,15 +208,12 @@ impl<'a> Scorer<'a> {
         if self.firsts & bit(first) == 0 {
             return !word.is_ascii();
         }
-        let has_y = word_bytes
-            .get(1)
-            .is_some_and(|b| b.eq_ignore_ascii_case(&b'y'));
+        let has_y = matches!(word_bytes.get(1), Some(b'y' | b'Y'));
         let begins = |term: &Term| {
             let stem = term.stem.as_bytes();
             let begin = &stem[..stem.len().saturating_sub(2).max(2).min(stem.len())];
-            word_bytes
-                .get(..begin.len())
-                .is_some_and(|b| b.eq_ignore_ascii_case(begin))
+            let same = word_bytes.get(..begin.len());
+            same.is_some_and(|same| same.eq_ignore_ascii_case(begin))
         };
         has_y || self.terms.iter().any(begins) || !word.is_ascii()
     }
@@ -240,11 +229,8 @@ impl<'a> Scorer<'a> {
     fn bm25(&self, counts: &[u32], length: f64) -> f64 {
         let damping = K1 * (1.0 - B + B * length);
         let gain = |count: u32| f64::from(count) * (K1 + 1.0) / (f64::from(count) + damping);
-        counts
-            .iter()
-            .zip(&self.weights)
-            .map(|(count, weight)| weight * gain(*count))
-            .sum()
+        let counts = counts.iter().zip(&self.weights);
+        counts.map(|(count, weight)| weight * gain(*count)).sum()
     }
 
     fn best_passage(&self, hits: &[(usize, usize)], words: usize) -> f64 {

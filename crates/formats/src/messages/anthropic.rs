@@ -22,11 +22,8 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
         unknown => return Err(message.path("role").unknown(unknown, "user or assistant")),
     };
     // The API itself answers with an empty list when the model has nothing to say.
-    let parts = at_least_one(
-        message
-            .take_content_required("content", block)?
-            .into_parts(),
-    );
+    let content = message.take_content_required("content", block)?;
+    let parts = at_least_one(content.into_parts());
     Ok(message.into_turn(MessageFormat::Anthropic, role, parts))
 }
 
@@ -69,11 +66,9 @@ fn tool_use(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
         None => return Err(block.path("input").expected("an object", None)),
     };
     block.remove("input");
-    let id = block.take_text("id")?;
-    let name = block.take_text("name")?;
     Ok(PartKind::ToolUse {
-        id,
-        name,
+        id: block.take_text("id")?,
+        name: block.take_text("name")?,
         input_json,
     })
 }

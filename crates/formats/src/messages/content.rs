@@ -75,16 +75,11 @@ pub(super) fn at_least_one(mut parts: Vec<Part>) -> Vec<Part> {
 
 /// A media part's fields; labels that it does not take are left to the extra.
 pub(super) fn media(media_type: &str, source: MediaSource, name: Option<&Value>) -> PartKind {
-    let name = fit(
-        name.and_then(Value::as_str).unwrap_or_default(),
-        NAME_BYTES_MAX,
-    )
-    .to_owned();
-    let media_type = fit(media_type, MEDIA_TYPE_BYTES_MAX).to_owned();
+    let name = name.and_then(Value::as_str).unwrap_or_default();
     PartKind::Media {
-        media_type,
+        media_type: fit(media_type, MEDIA_TYPE_BYTES_MAX).to_owned(),
         source,
-        name,
+        name: fit(name, NAME_BYTES_MAX).to_owned(),
     }
 }
 

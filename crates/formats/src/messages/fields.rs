@@ -183,9 +183,10 @@ impl<'a> Fields<'a> {
         read: ReadPart,
     ) -> Result<Content, CoreError> {
         match self.take_content(name, read)? {
-            Content::Absent | Content::Null => Err(self
-                .path(name)
-                .expected("a string or a list", self.get(name))),
+            Content::Absent | Content::Null => {
+                let path = self.path(name);
+                Err(path.expected("a string or a list", self.get(name)))
+            }
             content => Ok(content),
         }
     }

@@ -67,27 +67,19 @@ fn some_items(message: &Fields<'_>, content: Content) -> Result<Content, CoreErr
 fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
     let id = call.take_text("id")?;
     // Servers that speak this protocol often leave the type out.
-    let custom = match call.get("type") {
+    let custom = match call.get("type").map(|_| call.text("type")).transpose()? {
         None => {
             call.leave_absent("type");
             false
         }
-        Some(_) => match call.text("type")? {
-            "function" => {
-                call.remove("type");
-                false
-            }
-            "custom" => true,
-            unknown => {
-                return Err(call.path("type").unknown(unknown, "function or custom"));
-            }
-        },
+        Some("function") => {
+            call.remove("type");
+            false
+        }
+        Some("custom") => true,
+        Some(unknown) => return Err(call.path("type").unknown(unknown, "function or custom")),
     };
-    let (inner, input) = if custom {
-        ("custom", "input")
-    } else {
-        ("function", "arguments")
-    };
+    let (inner, input) = called_fields(custom);
     let mut called = call.inside(inner)?;
     let name = called.take_text("name")?;
     let input_json = called.take_text(input)?;
@@ -99,6 +91,14 @@ fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
         name,
         input_json,
     }))
+}
+
+/// Where a call has what is called, and in it the arguments.
+pub(super) fn called_fields(is_custom: bool) -> (&'static str, &'static str) {
+    match is_custom {
+        true => ("custom", "input"),
+        false => ("function", "arguments"),
+    }
 }
 
 fn part(mut part: Fields<'_>) -> Result<Part, CoreError> {
@@ -150,9 +150,7 @@ pub(super) fn by_field(
 /// Media whose type is known where the URI is a `data:` URL.
 fn by_uri(uri: String, name: Option<&Value>) -> PartKind {
     let data = uri.strip_prefix("data:").unwrap_or_default();
-    let media_type = data
-        .find([';', ','])
-        .map_or("", |end| &data[..end])
-        .to_owned();
+    let end = data.find([';', ',']).unwrap_or(0);
+    let media_type = data[..end].to_owned();
     media(&media_type, MediaSource::Uri(uri), name)
 }

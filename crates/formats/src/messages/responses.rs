@@ -8,7 +8,7 @@ use memoird_core::error::CoreError;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
-use super::content::{ReadPart, at_least_one};
+use super::content::{Content, ReadPart, at_least_one};
 use super::fields::{Fields, JsonPath, OURS, extra};
 use super::openai::{audio, by_field};
 
@@ -53,10 +53,8 @@ pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
     let mut turns = Vec::new();
     let mut run = Run::default();
     for (index, mut value) in items.into_iter().enumerate() {
-        match item(Fields::of_item(
-            JsonPath::Item(&JsonPath::Messages, index),
-            &mut value,
-        )?)? {
+        let path = JsonPath::Item(&JsonPath::Messages, index);
+        match item(Fields::of_item(path, &mut value)?)? {
             Item::Turn(turn) => {
                 turns.extend(run.end());
                 turns.push(turn);
@@ -76,13 +74,8 @@ pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
 impl Run {
     /// Reasoning is never parted from what follows it, nor a call from its parallel ones.
     fn is_long_before(&self, item: &Item) -> bool {
-        let reasons = matches!(
-            item,
-            Item::Part(Part {
-                kind: PartKind::Thinking { .. },
-                ..
-            })
-        );
+        let Item::Part(part) = item else { return false };
+        let reasons = matches!(part.kind, PartKind::Thinking { .. });
         reasons && !self.calls && self.parts.len() >= RUN_PARTS_MAX
     }
 
@@ -110,24 +103,15 @@ impl Run {
             return None;
         }
         let extra_json = if run.is_plain() {
-            run.items
-                .iter()
-                .flatten()
-                .next()
-                .map(|(_, rest)| extra(rest))
-                .unwrap_or_default()
+            let message = run.items.iter().flatten().next();
+            message.map_or(String::new(), |(_, rest)| extra(rest))
         } else {
-            let items = run
-                .items
-                .into_iter()
-                .map(|message| message.map_or(Value::Null, |m| json!(m)));
-            json!({ OURS: { "items": items.collect::<Value>() } }).to_string()
+            json!({ OURS: { "items": run.items } }).to_string()
         };
-        let parts = at_least_one(run.parts);
         Some(Turn {
             extra_json,
             format: Some(FORMAT),
-            ..Turn::new(Role::Assistant, parts)
+            ..Turn::new(Role::Assistant, at_least_one(run.parts))
         })
     }
 
@@ -217,27 +201,16 @@ fn other(mut item: Fields<'_>, kind: &str) -> Item {
         && let Ok(id) = item.hollow_text("call_id")
     {
         return if answer.is_some() {
-            let (content, parts) = (String::new(), Vec::new());
-            let result = PartKind::ToolResult {
-                tool_use_id: id,
-                content,
-                parts,
-                is_error: false,
-            };
+            let result = Content::Absent.into_result(id, false);
             Item::Turn(tool_turn(item.into_part(result)))
         } else {
-            let input = INPUTS
-                .iter()
-                .find(|name| item.get(name).is_some_and(|it| !it.is_null()));
-            let input_json = match input.and_then(|name| item.replace(name, "")) {
-                Some(input) => input.to_string(),
-                None => String::new(),
-            };
-            let name = kind.to_owned();
+            let mut inputs = INPUTS.iter();
+            let input = inputs.find(|name| item.get(name).is_some_and(|it| !it.is_null()));
+            let input = input.and_then(|name| item.replace(name, ""));
             Item::Part(item.into_part(PartKind::ToolUse {
                 id,
-                name,
-                input_json,
+                name: kind.to_owned(),
+                input_json: input.map_or(String::new(), |input| input.to_string()),
             }))
         };
     }
@@ -272,23 +245,20 @@ fn reasoning(item: &mut Fields<'_>) -> PartKind {
         }
     }
     let sealed = item.hollow_text("encrypted_content");
-    match (bytes.len(), sealed) {
-        (0, Ok(data)) => PartKind::Thinking {
+    if bytes.len() > 1 {
+        item.leave_ours("bytes", json!(bytes));
+    }
+    match (bytes.is_empty(), sealed) {
+        (true, Ok(data)) => PartKind::Thinking {
             text: data,
             signature: String::new(),
             redacted: true,
         },
-        (pieces, sealed) => {
-            if pieces > 1 {
-                item.leave_ours("bytes", json!(bytes));
-            }
-            let signature = sealed.unwrap_or_default();
-            PartKind::Thinking {
-                text,
-                signature,
-                redacted: false,
-            }
-        }
+        (_, sealed) => PartKind::Thinking {
+            text,
+            signature: sealed.unwrap_or_default(),
+            redacted: false,
+        },
     }
 }
 

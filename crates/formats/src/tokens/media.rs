@@ -62,22 +62,17 @@ impl Media<'_> {
         let provider = scale.provider();
         match self.kind(&content, &object) {
             Kind::Image => {
-                let size = content
-                    .head(HEAD_BYTES_MAX)
-                    .and_then(|head| image::size(&head));
+                let head = content.head(HEAD_BYTES_MAX);
+                let size = head.and_then(|head| image::size(&head));
                 image::tokens(provider, size, image::Detail::of(&object))
             }
             Kind::Pdf => {
-                let pages = content
-                    .whole()
-                    .map_or(PAGES_ELSEWHERE, |pdf| document::pages(&pdf));
-                document::tokens(provider, pages)
+                let pages = content.whole().map(|pdf| document::pages(&pdf));
+                document::tokens(provider, pages.unwrap_or(PAGES_ELSEWHERE))
             }
             Kind::Document => {
-                let pages = content
-                    .len()
-                    .map_or(PAGES_ELSEWHERE, document::pages_by_size);
-                document::tokens(provider, pages)
+                let pages = content.len().map(document::pages_by_size);
+                document::tokens(provider, pages.unwrap_or(PAGES_ELSEWHERE))
             }
             Kind::Audio => {
                 let seconds = self.seconds(&content, AUDIO_SECONDS_ELSEWHERE);
@@ -92,21 +87,17 @@ impl Media<'_> {
             }),
             // The larger of an image and a document of that size, within reason.
             Kind::Unknown => {
-                let pages = content
-                    .len()
-                    .map_or(0, document::pages_by_size)
-                    .min(PAGES_ELSEWHERE);
+                let pages = content.len().map_or(0, document::pages_by_size);
                 let image = image::tokens(provider, None, image::Detail::Auto);
-                image.max(document::tokens(provider, pages))
+                image.max(document::tokens(provider, pages.min(PAGES_ELSEWHERE)))
             }
         }
     }
 
     fn seconds(self, content: &Content<'_>, elsewhere: u64) -> u64 {
         let media_type = self.media_type_of(content);
-        content
-            .whole()
-            .map_or(elsewhere, |bytes| length::seconds(&media_type, &bytes))
+        let bytes = content.whole();
+        bytes.map_or(elsewhere, |bytes| length::seconds(&media_type, &bytes))
     }
 
     fn object(self) -> Value {
@@ -128,26 +119,23 @@ impl Media<'_> {
     /// What is stated, else what the bytes or a URL's ending say, else what the provider's
     /// object says.
     fn kind(self, content: &Content<'_>, object: &Value) -> Kind {
-        Kind::of_media_type(&self.media_type_of(content))
-            .or_else(|| {
-                content
-                    .head(64)
-                    .map_or(Kind::Unknown, |head| Kind::of_head(&head))
-            })
-            .or_else(|| {
-                content
-                    .extension()
-                    .map_or(Kind::Unknown, Kind::of_extension)
-            })
-            .or_else(|| Kind::of_object(object))
+        let known = |kind: &Kind| *kind != Kind::Unknown;
+        let by_head = || {
+            content
+                .head(64)
+                .map(|head| Kind::of_head(&head))
+                .filter(known)
+        };
+        let by_extension = || content.extension().map(Kind::of_extension).filter(known);
+        Some(Kind::of_media_type(&self.media_type_of(content)))
+            .filter(known)
+            .or_else(by_head)
+            .or_else(by_extension)
+            .unwrap_or_else(|| Kind::of_object(object))
     }
 }
 
 impl Kind {
-    fn or_else(self, guess: impl FnOnce() -> Self) -> Self {
-        if self == Self::Unknown { guess() } else { self }
-    }
-
     fn of_media_type(media_type: &str) -> Self {
         let (family, format) = media_type.split_once('/').unwrap_or((media_type, ""));
         let format = format.split(';').next().unwrap_or_default().trim();
@@ -172,28 +160,20 @@ impl Kind {
     }
 
     fn of_head(head: &[u8]) -> Self {
-        match head {
-            [b'%', b'P', b'D', b'F', ..] => Self::Pdf,
-            [b'P', b'K', 3, 4, ..] => Self::Document,
-            [b'I', b'D', b'3', ..] | [b'O', b'g', b'g', b'S', ..] => Self::Audio,
-            [
-                b'R',
-                b'I',
-                b'F',
-                b'F',
-                _,
-                _,
-                _,
-                _,
-                b'W',
-                b'A',
-                b'V',
-                b'E',
-                ..,
-            ] => Self::Audio,
-            _ if imagesize::image_type(head).is_ok() => Self::Image,
-            [_, _, _, _, b'f', b't', b'y', b'p', ..] => Self::Video,
-            _ => Self::Unknown,
+        let has =
+            |at: usize, mark: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(mark));
+        if has(0, b"%PDF") {
+            Self::Pdf
+        } else if has(0, b"PK\x03\x04") {
+            Self::Document
+        } else if has(0, b"ID3") || has(0, b"OggS") || (has(0, b"RIFF") && has(8, b"WAVE")) {
+            Self::Audio
+        } else if imagesize::image_type(head).is_ok() {
+            Self::Image
+        } else if has(4, b"ftyp") {
+            Self::Video
+        } else {
+            Self::Unknown
         }
     }
 
@@ -211,14 +191,10 @@ impl Kind {
 
     /// By the `type` of the provider's part.
     fn of_object(object: &Value) -> Self {
-        match object
-            .get("type")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-        {
-            "image_url" | "image" | "input_image" => Self::Image,
-            "input_audio" => Self::Audio,
-            "document" | "file" | "input_file" => Self::Pdf,
+        match object.get("type").and_then(Value::as_str) {
+            Some("image_url" | "image" | "input_image") => Self::Image,
+            Some("input_audio") => Self::Audio,
+            Some("document" | "file" | "input_file") => Self::Pdf,
             _ => Self::Unknown,
         }
     }

@@ -56,9 +56,9 @@ impl Scale {
     pub fn turn(&self, turn: &Turn) -> u64 {
         let between = self.overheads.part * turn.parts.len().saturating_sub(1) as u64;
         let parts = turn.parts.iter().map(|part| self.part(part));
-        let around =
-            (self.overheads.message + between).saturating_add(self.extra(&turn.extra_json));
-        parts.fold(around, u64::saturating_add).max(1)
+        let all = parts.chain([self.extra(&turn.extra_json)]);
+        let around = self.overheads.message + between;
+        all.fold(around, u64::saturating_add).max(1)
     }
 
     /// Tokens of a system prompt as a message; 0 for an empty one.
@@ -103,10 +103,8 @@ impl Scale {
                 is_error: _,
             } => {
                 let said = self.text(content) + self.id(tool_use_id) + self.overheads.result;
-                parts
-                    .iter()
-                    .map(|part| self.part(part))
-                    .fold(said, u64::saturating_add)
+                let inner = parts.iter().map(|part| self.part(part));
+                inner.fold(said, u64::saturating_add)
             }
             PartKind::Media {
                 media_type,

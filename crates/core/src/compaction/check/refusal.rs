@@ -4,58 +4,8 @@
 /// A longer text says something, however it begins; in bytes.
 const REFUSAL_BYTES_MAX: usize = 400;
 
-/// How they begin, in small letters and with a plain apostrophe.
-const BEGINNINGS: &[&str] = &[
-    "i'm sorry",
-    "i am sorry",
-    "sorry,",
-    "sorry but",
-    "i apologize",
-    "i apologise",
-    "apologies",
-    "my apologies",
-    "i can't",
-    "i cannot",
-    "i can not",
-    "i'm unable",
-    "i am unable",
-    "i'm not able",
-    "i am not able",
-    "i won't",
-    "i will not",
-    "i must decline",
-    "i must refuse",
-    "i don't feel comfortable",
-    "i'm afraid",
-    "as an ai",
-    "as a language model",
-    "unfortunately, i can",
-    "unfortunately, i'm",
-    "unfortunately, i am",
-    "unable to summarize",
-    "unable to comply",
-    "cannot summarize",
-    "error:",
-    "error ",
-    "[error",
-    "an error occurred",
-    "internal server error",
-    "service unavailable",
-    "bad gateway",
-    "too many requests",
-    "rate limit",
-    "request timed out",
-    "timeout:",
-    "upstream ",
-    "traceback (most recent call last)",
-    "exception:",
-    "http 4",
-    "http 5",
-    "<html",
-    "<!doctype",
-    "context_length_exceeded",
-    "this model's maximum context length",
-];
+/// How they begin, each in a line and in quotes, in small letters and with a plain apostrophe.
+const BEGINNINGS: &str = include_str!("refusals.txt");
 
 /// True when all of a text is a refusal, an apology or an error. A conversation may be about
 /// errors, so only a short text that begins as such is one: a summary begins with what the
@@ -69,8 +19,8 @@ pub fn is_refusal(text: &str) -> bool {
     }
     let text = text.replace('’', "'").to_lowercase();
     BEGINNINGS
-        .iter()
-        .any(|beginning| text.starts_with(beginning))
+        .lines()
+        .any(|begin| text.starts_with(begin.trim_matches('"')))
         && !goes_on(&text)
 }
 

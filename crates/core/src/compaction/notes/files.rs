@@ -11,21 +11,8 @@ const VALUES_MAX: usize = 256;
 const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Keys whose value is a file or a folder.
-const KEYS: &[&str] = &[
-    "path",
-    "file",
-    "filename",
-    "filepath",
-    "dir",
-    "directory",
-    "folder",
-    "paths",
-    "files",
-    "target",
-    "source",
-    "destination",
-    "notebook",
-];
+const KEYS: &str = "path file filename filepath dir directory folder paths files target source \
+    destination notebook";
 
 /// The files in a call's arguments, in their order: values that look like paths, and values
 /// of keys such as `path` and `file_name` that may be one.
@@ -71,7 +58,7 @@ fn is_file(text: &str, key: &str) -> bool {
 fn names_file(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     let words = key.split(['_', '-']);
-    KEYS.contains(&key.as_str())
+    KEYS.split(' ').any(|known| known == key)
         || words
             .clone()
             .any(|word| matches!(word, "path" | "file" | "filename" | "filepath"))

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::turn::Role;
+
 use super::*;
 use crate::compaction::check::Rejection;
 use crate::time::Timestamp;

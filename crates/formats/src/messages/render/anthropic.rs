@@ -9,12 +9,12 @@ use std::mem;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
-use super::extra::{add, object};
+use super::extra::with;
 use super::ids::Ids;
 use super::media::{Kind, Media, Source};
 use super::pieces::{Piece, Pieces, ToolResult};
 use super::{Parts, RenderOptions};
-use conversation::{Content, Conversation, Message};
+use conversation::{Content, Conversation, Message, text_block};
 
 const FORMAT: MessageFormat = MessageFormat::Anthropic;
 
@@ -23,16 +23,12 @@ const CACHE_MARKS_MAX: usize = 4;
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
-    let leading = turns
-        .iter()
-        .take_while(|turn| turn.role == Role::System)
-        .count();
+    let is_system = |turn: &&Turn| turn.role == Role::System;
+    let leading = turns.iter().take_while(is_system).count();
     let (head, rest) = turns.split_at(leading);
     let own = (!options.system.is_empty()).then(|| options.system.to_owned());
-    let texts: Vec<String> = own
-        .into_iter()
-        .chain(head.iter().flat_map(|t| texts(t, &ids)))
-        .collect();
+    let said = head.iter().flat_map(|turn| texts(turn, &ids));
+    let texts: Vec<String> = own.into_iter().chain(said).collect();
     let marks = cache_marks(turns, leading, options.cache_after);
 
     let mut conversation = Conversation::default();
@@ -62,9 +58,8 @@ fn cache_marks(turns: &[Turn], leading: usize, cache_after: &[usize]) -> Vec<usi
     if marks.is_empty() {
         return marks;
     }
-    let ours = turns
-        .iter()
-        .filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
+    let ours = turns.iter();
+    let ours = ours.filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
     let is_marked = |json: &str| json.contains("\"cache_control\"");
     let count = |part: &Part| {
         let inner = match &part.kind {
@@ -109,8 +104,11 @@ fn translate(turn: &Turn, ids: &Ids<'_>) -> Option<Message> {
     if turn.role == Role::System {
         let text = texts(turn, ids).join("\n\n");
         let text = (!text.is_empty()).then(|| format!("[system] {text}"))?;
-        let block = conversation::text_block(text).into();
-        return Some(Message::translated("user", vec![block], Map::new()));
+        return Some(Message::translated(
+            "user",
+            vec![text_block(text)],
+            Map::new(),
+        ));
     }
     let Pieces {
         fields,
@@ -138,47 +136,37 @@ fn trim_end(piece: &mut Piece<'_>) {
 }
 
 fn block(piece: Piece<'_>) -> Value {
-    let (mut block, fields) = match piece {
-        Piece::Text(text, fields) => (conversation::text_block(text.into_owned()), fields),
-        Piece::Media(media, fields) => (
-            media_block(&media).unwrap_or_else(|| conversation::text_block(media.label())),
-            fields,
-        ),
-        Piece::ToolUse(call, fields) => {
-            let input = call.input();
-            let block = object([
-                ("type", "tool_use".into()),
-                ("id", call.id.into()),
-                ("name", call.name.into()),
-                ("input", input),
-            ]);
-            (block, fields)
+    match piece {
+        Piece::Text(text, fields) => with(text_block(text.into_owned()), fields),
+        Piece::Media(media, fields) => {
+            let block = media_block(&media).unwrap_or_else(|| text_block(media.label()));
+            with(block, fields)
         }
-        Piece::Thinking(thinking, fields) => (thinking_block(thinking), fields),
-        Piece::Whole(block) => (block, Map::new()),
-    };
-    add(&mut block, fields);
-    block.into()
+        Piece::ToolUse(call, fields) => {
+            let mut block = json!({ "type": "tool_use", "id": call.id, "name": call.name });
+            block["input"] = call.input();
+            with(block, fields)
+        }
+        Piece::Thinking(thinking, fields) => with(thinking_block(thinking), fields),
+        Piece::Whole(block) => block.into(),
+    }
 }
 
-fn thinking_block(thinking: &PartKind) -> Map<String, Value> {
+fn thinking_block(thinking: &PartKind) -> Value {
     match thinking {
         PartKind::Thinking {
             text,
             redacted: true,
             ..
-        } => object([
-            ("type", "redacted_thinking".into()),
-            ("data", text.as_str().into()),
-        ]),
+        } => {
+            json!({ "type": "redacted_thinking", "data": text })
+        }
         PartKind::Thinking {
             text, signature, ..
-        } => object([
-            ("type", "thinking".into()),
-            ("thinking", text.as_str().into()),
-            ("signature", signature.as_str().into()),
-        ]),
-        _ => Map::new(),
+        } => {
+            json!({ "type": "thinking", "thinking": text, "signature": signature })
+        }
+        _ => json!({}),
     }
 }
 
@@ -188,20 +176,16 @@ fn result(result: ToolResult<'_>) -> Value {
         [Piece::Text(text, fields)] if fields.is_empty() => mem::take(text).into(),
         _ => content.into_iter().map(block).collect(),
     };
-    let mut block = object([
-        ("type", "tool_result".into()),
-        ("tool_use_id", result.id.into()),
-        ("content", content),
-    ]);
+    let mut block = json!({ "type": "tool_result", "tool_use_id": result.id });
+    block["content"] = content;
     if result.is_error {
-        block.insert("is_error".to_owned(), true.into());
+        block["is_error"] = true.into();
     }
-    add(&mut block, result.fields);
-    block.into()
+    with(block, result.fields)
 }
 
 /// What this provider takes of media; `None` where it takes nothing.
-fn media_block(media: &Media<'_>) -> Option<Map<String, Value>> {
+fn media_block(media: &Media<'_>) -> Option<Value> {
     let source = match (&media.source, media.kind, media.media_type) {
         (_, Kind::Audio, _) | (Source::Elsewhere, ..) => return None,
         (
@@ -220,11 +204,11 @@ fn media_block(media: &Media<'_>) -> Option<Map<String, Value>> {
         (Source::File(id), ..) => json!({ "type": "file", "file_id": id }),
     };
     if media.kind == Kind::Image {
-        return Some(object([("type", "image".into()), ("source", source)]));
+        return Some(json!({ "type": "image", "source": source }));
     }
-    let mut block = object([("type", "document".into()), ("source", source)]);
+    let mut block = json!({ "type": "document", "source": source });
     if !media.name.is_empty() {
-        block.insert("title".to_owned(), media.name.into());
+        block["title"] = media.name.into();
     }
     Some(block)
 }

@@ -1,6 +1,6 @@
 //! An extra while it is rendered: what is the provider's, and what memoird says in it.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::messages::fields::OURS;
 
@@ -81,16 +81,24 @@ pub(super) fn fill(hole: &mut Value, content: &str) -> Option<()> {
     Some(())
 }
 
-/// An object of these fields.
-pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
-    let mut object = Map::with_capacity(N + 1);
-    object.extend(fields.map(|(name, value)| (name.to_owned(), value)));
-    object
-}
-
 /// Adds the fields that are not there yet.
 pub(super) fn add(object: &mut Map<String, Value>, more: Map<String, Value>) {
     for (name, value) in more {
         object.entry(name).or_insert(value);
     }
+}
+
+/// An object with these fields too, where they are not there yet.
+pub(super) fn with(mut object: Value, more: Map<String, Value>) -> Value {
+    if let Value::Object(object) = &mut object {
+        add(object, more);
+    }
+    object
+}
+
+/// An object of one of the provider's types, with its text in this field. The text is moved.
+pub(super) fn typed(kind: &str, field: &str, text: String) -> Value {
+    let mut object = json!({ "type": kind });
+    object[field] = text.into();
+    object
 }

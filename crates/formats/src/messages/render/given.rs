@@ -5,7 +5,7 @@
 use memoird_core::turn::{MediaSource, Part, PartKind};
 use serde_json::Value;
 
-use super::extra::{Extra, add, object};
+use super::extra::{Extra, typed, with};
 
 /// Writes one part of a content list.
 pub(super) type WritePart = fn(&Part, Extra) -> Option<Value>;
@@ -18,13 +18,9 @@ pub(super) fn content(
 ) -> Option<Option<Value>> {
     match mark {
         None => {
-            if let [
-                Part {
-                    kind: PartKind::Text(text),
-                    extra_json,
-                },
-            ] = parts
-                && extra_json.is_empty()
+            if let [part] = parts
+                && let PartKind::Text(text) = &part.kind
+                && part.extra_json.is_empty()
             {
                 return Some(Some(text.as_str().into()));
             }
@@ -136,9 +132,7 @@ pub(super) fn part(
     });
     match &part.kind {
         PartKind::Text(text) if extra.kind().is_none() => {
-            let mut part = object([("type", text_type.into()), ("text", text.as_str().into())]);
-            add(&mut part, extra.rest);
-            return Some(part.into());
+            return Some(with(typed(text_type, "text", text.clone()), extra.rest));
         }
         PartKind::Text(text) => match hollow {
             Some(hollow) => hollow.fill(&mut extra, text)?,

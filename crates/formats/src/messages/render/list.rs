@@ -1,9 +1,9 @@
 //! Content lists as both of OpenAI's formats have them; they differ in the name of a text
 //! and in what they take of media.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::extra::{add, object};
+use super::extra::{typed, with};
 use super::media::Media;
 use super::pieces::Piece;
 
@@ -12,7 +12,7 @@ pub(super) struct ListFormat {
     /// The type of a text.
     pub(super) text_type: &'static str,
     /// What it takes of media; `None` where it takes nothing.
-    pub(super) media_part: fn(&Media<'_>) -> Option<Map<String, Value>>,
+    pub(super) media_part: fn(&Media<'_>) -> Option<Value>,
 }
 
 impl ListFormat {
@@ -26,9 +26,9 @@ impl ListFormat {
         if parts.is_empty() {
             return None;
         }
-        let mut message = object([("role", role.into()), ("content", self.content(parts))]);
-        add(&mut message, fields);
-        Some(message.into())
+        let mut message = json!({ "role": role });
+        message["content"] = self.content(parts);
+        Some(with(message, fields))
     }
 
     /// A list of parts; a lone text needs none.
@@ -45,24 +45,21 @@ impl ListFormat {
 
     /// The texts and media of these pieces.
     pub(super) fn parts(&self, pieces: Vec<Piece<'_>>) -> Vec<Value> {
-        let part = |piece| {
-            let (mut part, fields) = match piece {
-                Piece::Text(text, fields) => (self.text(text.into_owned()), fields),
-                Piece::Media(media, fields) => {
-                    let part = (self.media_part)(&media);
-                    (part.unwrap_or_else(|| self.text(media.label())), fields)
-                }
-                Piece::Whole(part) => (part, Map::new()),
-                Piece::ToolUse(..) | Piece::Thinking(..) => return None,
-            };
-            add(&mut part, fields);
-            Some(part.into())
+        let part = |piece| match piece {
+            Piece::Text(text, fields) => Some(with(self.text(text.into_owned()), fields)),
+            Piece::Media(media, fields) => {
+                let part = (self.media_part)(&media);
+                let part = part.unwrap_or_else(|| self.text(media.label()));
+                Some(with(part, fields))
+            }
+            Piece::Whole(part) => Some(part.into()),
+            Piece::ToolUse(..) | Piece::Thinking(..) => None,
         };
         pieces.into_iter().filter_map(part).collect()
     }
 
     /// A text as a part.
-    pub(super) fn text(&self, text: String) -> Map<String, Value> {
-        object([("type", self.text_type.into()), ("text", text.into())])
+    pub(super) fn text(&self, text: String) -> Value {
+        typed(self.text_type, "text", text)
     }
 }

@@ -7,6 +7,7 @@ use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind};
 use serde_json::Value;
 
 use super::extra::Extra;
+use super::given::uri;
 use crate::base64;
 
 /// What a line says of media that has no name: this much of its URL.
@@ -54,13 +55,13 @@ impl<'a> Media<'a> {
     ) -> Option<Self> {
         let PartKind::Media {
             media_type,
-            source,
+            source: given,
             name,
         } = &part.kind
         else {
             return None;
         };
-        let (source, told) = match source {
+        let (source, told) = match given {
             MediaSource::Data(data) => (Source::Base64(base64::encode(data).into()), ""),
             MediaSource::Uri(uri) => match data_url(uri) {
                 Some((told, data)) => (Source::Base64(data.into()), told),
@@ -71,26 +72,22 @@ impl<'a> Media<'a> {
                 None => (Source::Elsewhere, ""),
             },
         };
-        let media_type = if media_type.is_empty() {
-            told
-        } else {
-            media_type.as_str()
+        let media_type = match media_type.as_str() {
+            "" => told,
+            stated => stated,
         };
-        // The name that many programs give it, and that no provider takes.
-        let media_type = if media_type == "image/jpg" {
-            "image/jpeg"
-        } else {
-            media_type
-        };
-        let kind = kind(media_type, extra, &part.kind);
-        let source = match source {
-            Source::Base64(data) if data.is_empty() => Source::Elsewhere,
-            source => source,
+        let media_type = match media_type {
+            // The name that many programs give it, and that no provider takes.
+            "image/jpg" => "image/jpeg",
+            media_type => media_type,
         };
         Some(Self {
-            kind,
+            kind: kind(media_type, extra, given),
             media_type,
-            source,
+            source: match source {
+                Source::Base64(data) if data.is_empty() => Source::Elsewhere,
+                source => source,
+            },
             name,
         })
     }
@@ -158,12 +155,9 @@ fn is_web(uri: &str) -> bool {
 
 /// True for OpenAI's files whose data has no head that says what it is.
 fn holds_raw_base64(extra: &Extra) -> bool {
-    let inner = extra
-        .rest
-        .get("file")
-        .and_then(Value::as_object)
-        .unwrap_or(&extra.rest);
-    inner.get("file_data").is_some_and(Value::is_string)
+    let inner = extra.rest.get("file").and_then(Value::as_object);
+    let data = inner.unwrap_or(&extra.rest).get("file_data");
+    data.is_some_and(Value::is_string)
 }
 
 /// True when an id of a file means the same to both.
@@ -172,34 +166,23 @@ fn shares_files(from: Option<MessageFormat>, to: MessageFormat) -> bool {
     from.is_none_or(|from| is_anthropic(from) == is_anthropic(to))
 }
 
-fn kind(media_type: &str, extra: &Extra, part: &PartKind) -> Kind {
+fn kind(media_type: &str, extra: &Extra, source: &MediaSource) -> Kind {
     let of_web = |uri: &str| {
         let path = uri.split(['?', '#']).next().unwrap_or_default();
-        let ending = path
-            .rsplit('.')
-            .next()
-            .unwrap_or_default()
-            .to_ascii_lowercase();
-        match ending.as_str() {
+        let ending = path.rsplit('.').next().unwrap_or_default();
+        match ending.to_ascii_lowercase().as_str() {
             "png" | "jpg" | "jpeg" | "gif" | "webp" => Kind::Image,
             "mp3" | "wav" | "ogg" | "m4a" => Kind::Audio,
             _ => Kind::Document,
         }
     };
-    match (media_type.split('/').next(), extra.kind(), part) {
-        (_, Some("image_url" | "input_image" | "image"), _) => Kind::Image,
-        (_, Some("input_audio"), _) => Kind::Audio,
-        (_, Some("file" | "input_file" | "document"), _) => Kind::Document,
-        (Some("image"), ..) => Kind::Image,
-        (Some("audio"), ..) => Kind::Audio,
-        (
-            Some(""),
-            _,
-            PartKind::Media {
-                source: MediaSource::Uri(uri),
-                ..
-            },
-        ) => of_web(uri),
+    match (media_type.split('/').next(), extra.kind()) {
+        (_, Some("image_url" | "input_image" | "image")) => Kind::Image,
+        (_, Some("input_audio")) => Kind::Audio,
+        (_, Some("file" | "input_file" | "document")) => Kind::Document,
+        (Some("image"), _) => Kind::Image,
+        (Some("audio"), _) => Kind::Audio,
+        (Some(""), _) => uri(source).map_or(Kind::Document, of_web),
         _ => Kind::Document,
     }
 }

@@ -6,7 +6,7 @@ mod given;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
-use super::extra::{add, object};
+use super::extra::{add, with};
 use super::ids::Ids;
 use super::list::ListFormat;
 use super::media::{Kind, Media, Source};
@@ -122,15 +122,9 @@ fn assistant(pieces: Pieces<'_>) -> Option<Value> {
     for piece in pieces.rest {
         match piece {
             Piece::ToolUse(call, fields) => {
-                let arguments = call.arguments();
-                let function = json!({ "name": call.name, "arguments": arguments });
-                let mut call = object([
-                    ("id", call.id.into()),
-                    ("type", "function".into()),
-                    ("function", function),
-                ]);
-                add(&mut call, fields);
-                calls.push(Value::from(call));
+                let function = json!({ "name": call.name, "arguments": call.arguments() });
+                let call = json!({ "id": call.id, "type": "function", "function": function });
+                calls.push(with(call, fields));
             }
             other => said.push(other),
         }
@@ -139,17 +133,14 @@ fn assistant(pieces: Pieces<'_>) -> Option<Value> {
     if said.is_empty() && calls.is_empty() {
         return None;
     }
-    let content = if said.is_empty() {
-        Value::Null
-    } else {
-        LIST.content(said)
-    };
-    let mut message = object([("role", "assistant".into()), ("content", content)]);
-    if !calls.is_empty() {
-        message.insert("tool_calls".to_owned(), calls.into());
+    let mut message = json!({ "role": "assistant", "content": null });
+    if !said.is_empty() {
+        message["content"] = LIST.content(said);
     }
-    add(&mut message, pieces.fields);
-    Some(message.into())
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    Some(with(message, pieces.fields))
 }
 
 /// A tool's message; media of its result are put to what is shown after it.
@@ -157,50 +148,41 @@ fn tool(mut result: ToolResult<'_>, fields: &Map<String, Value>, shown: &mut Vec
     let mut texts = Vec::new();
     for piece in result.take_content_with_error() {
         if let Piece::Media(media, fields) = &piece
-            && let Some(mut part) = media_part(media)
-            && !part.contains_key("text")
+            && let Some(part) = media_part(media)
+            && part.get("text").is_none()
         {
-            texts.push(LIST.text(media.label()).into());
-            add(&mut part, fields.clone());
-            shown.push(part.into());
+            texts.push(LIST.text(media.label()));
+            shown.push(with(part, fields.clone()));
         } else {
             texts.extend(LIST.parts(vec![piece]));
         }
     }
-    let mut message = object([
-        ("role", "tool".into()),
-        ("tool_call_id", result.id.into()),
-        ("content", LIST.content(texts)),
-    ]);
-    add(&mut message, result.fields);
-    add(&mut message, fields.clone());
-    message.into()
+    let mut message = json!({ "role": "tool", "tool_call_id": result.id });
+    message["content"] = LIST.content(texts);
+    with(with(message, result.fields), fields.clone())
 }
 
 /// What this provider takes of media; `None` where it takes nothing.
-fn media_part(media: &Media<'_>) -> Option<Map<String, Value>> {
-    let (kind, inner) = match (media.kind, &media.source) {
-        (Kind::Image, _) => ("image_url", json!({ "url": media.url()? })),
+fn media_part(media: &Media<'_>) -> Option<Value> {
+    Some(match (media.kind, &media.source) {
+        (Kind::Image, _) => json!({ "type": "image_url", "image_url": { "url": media.url()? } }),
         (Kind::Audio, Source::Base64(data)) => {
             let format = match media.media_type {
                 "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
                 "audio/mpeg" | "audio/mp3" => "mp3",
                 _ => return None,
             };
-            ("input_audio", json!({ "data": data, "format": format }))
+            json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } })
         }
-        (Kind::Document, Source::Base64(data)) => {
-            if let Some(text) = media.text() {
-                return Some(LIST.text(format!("{}\n\n{text}", media.label())));
+        (Kind::Document, Source::Base64(data)) => match media.text() {
+            Some(text) => LIST.text(format!("{}\n\n{text}", media.label())),
+            None => {
+                let data = media.url().unwrap_or_else(|| data.to_string());
+                let file = json!({ "filename": media.file_name(), "file_data": data });
+                json!({ "type": "file", "file": file })
             }
-            let data = media.url().unwrap_or_else(|| data.to_string());
-            (
-                "file",
-                json!({ "filename": media.file_name(), "file_data": data }),
-            )
-        }
-        (Kind::Document, Source::File(id)) => ("file", json!({ "file_id": id })),
+        },
+        (Kind::Document, Source::File(id)) => json!({ "type": "file", "file": { "file_id": id } }),
         _ => return None,
-    };
-    Some(object([("type", kind.into()), (kind, inner)]))
+    })
 }

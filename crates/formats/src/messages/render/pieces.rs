@@ -184,12 +184,10 @@ impl<'a> Reader<'a, '_> {
                 redacted,
                 ..
             } => {
-                let signed = *redacted || !signature.is_empty();
-                let shown = signed
-                    && self.to == MessageFormat::Anthropic
-                    && self.role == Role::Assistant
-                    && self.is_ours();
-                shown.then(|| Piece::Thinking(&part.kind, self.fields(extra)))
+                let is_signed = *redacted || !signature.is_empty();
+                let takes_it = self.to == MessageFormat::Anthropic && self.is_ours();
+                (is_signed && takes_it && self.role == Role::Assistant)
+                    .then(|| Piece::Thinking(&part.kind, self.fields(extra)))
             }
             PartKind::ToolUse { .. } | PartKind::ToolResult { .. } => None,
         }

@@ -5,9 +5,9 @@ mod given;
 use std::collections::HashSet;
 
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::extra::{add, object};
+use super::extra::{add, with};
 use super::ids::Ids;
 use super::list::ListFormat;
 use super::media::{Kind, Media, Source};
@@ -71,29 +71,20 @@ fn translate(mut pieces: Pieces<'_>, custom: &HashSet<&str>, items: &mut Vec<Val
 /// provider gives.
 fn assistant(pieces: Pieces<'_>, items: &mut Vec<Value>) {
     for piece in pieces.rest {
-        let (mut item, fields) = match piece {
+        items.push(match piece {
             Piece::Text(text, mut fields) => {
                 add(&mut fields, pieces.fields.clone());
-                (
-                    object([("role", "assistant".into()), ("content", text.into())]),
-                    fields,
-                )
+                with(json!({ "role": "assistant", "content": text }), fields)
             }
             Piece::ToolUse(call, fields) => {
-                let arguments = call.arguments();
-                let item = object([
-                    ("type", "function_call".into()),
-                    ("call_id", call.id.into()),
-                    ("name", call.name.into()),
-                    ("arguments", arguments.into()),
-                ]);
-                (item, fields)
+                let (id, name, arguments) = (&call.id, call.name, call.arguments());
+                let mut item = json!({ "type": "function_call", "call_id": id, "name": name });
+                item["arguments"] = arguments.into();
+                with(item, fields)
             }
-            Piece::Whole(item) => (item, Map::new()),
+            Piece::Whole(item) => item.into(),
             Piece::Media(..) | Piece::Thinking(..) => continue,
-        };
-        add(&mut item, fields);
-        items.push(item.into());
+        });
     }
 }
 
@@ -103,45 +94,29 @@ fn output(mut result: ToolResult<'_>, custom: &HashSet<&str>) -> Value {
         true => "custom_tool_call_output",
         false => "function_call_output",
     };
-    let mut item = object([
-        ("type", kind.into()),
-        ("call_id", result.id.into()),
-        ("output", content),
-    ]);
-    add(&mut item, result.fields);
-    item.into()
+    let mut item = json!({ "type": kind, "call_id": result.id });
+    item["output"] = content;
+    with(item, result.fields)
 }
 
 /// What this provider takes of media; `None` where it takes nothing.
-fn media_part(media: &Media<'_>) -> Option<Map<String, Value>> {
+fn media_part(media: &Media<'_>) -> Option<Value> {
     Some(match (media.kind, &media.source) {
-        (Kind::Image, Source::File(id)) => object([
-            ("type", "input_image".into()),
-            ("detail", "auto".into()),
-            ("file_id", json!(id)),
-        ]),
-        (Kind::Image, _) => object([
-            ("type", "input_image".into()),
-            ("detail", "auto".into()),
-            ("image_url", media.url()?.into()),
-        ]),
-        (Kind::Document, Source::Base64(data)) => {
-            if let Some(text) = media.text() {
-                return Some(LIST.text(format!("{}\n\n{text}", media.label())));
+        (Kind::Image, Source::File(id)) => {
+            json!({ "type": "input_image", "detail": "auto", "file_id": id })
+        }
+        (Kind::Image, _) => {
+            json!({ "type": "input_image", "detail": "auto", "image_url": media.url()? })
+        }
+        (Kind::Document, Source::Base64(data)) => match media.text() {
+            Some(text) => LIST.text(format!("{}\n\n{text}", media.label())),
+            None => {
+                let data = media.url().unwrap_or_else(|| data.to_string());
+                json!({ "type": "input_file", "filename": media.file_name(), "file_data": data })
             }
-            let data = media.url().unwrap_or_else(|| data.to_string());
-            object([
-                ("type", "input_file".into()),
-                ("filename", media.file_name().into()),
-                ("file_data", data.into()),
-            ])
-        }
-        (Kind::Document, Source::Url(url)) => {
-            object([("type", "input_file".into()), ("file_url", json!(url))])
-        }
-        (Kind::Document, Source::File(id)) => {
-            object([("type", "input_file".into()), ("file_id", json!(id))])
-        }
+        },
+        (Kind::Document, Source::Url(url)) => json!({ "type": "input_file", "file_url": url }),
+        (Kind::Document, Source::File(id)) => json!({ "type": "input_file", "file_id": id }),
         _ => return None,
     })
 }

@@ -30,18 +30,18 @@ impl<'a> Content<'a> {
     }
 
     fn of_data_uri(uri: &'a str) -> Option<Self> {
-        let scheme = uri
-            .get(..5)
-            .filter(|scheme| scheme.eq_ignore_ascii_case("data:"))?;
-        let comma = uri
+        let (scheme, rest) = uri.split_at_checked("data:".len())?;
+        let comma = rest
             .bytes()
             .take(PREFIX_BYTES_MAX)
             .position(|byte| byte == b',')?;
-        let (prefix, data) = (uri.get(scheme.len()..comma)?, uri.get(comma + 1..)?);
-        let media_type = prefix.split(';').next().unwrap_or_default();
-        let is_base64 = prefix
-            .split(';')
-            .any(|word| word.trim().eq_ignore_ascii_case("base64"));
+        if !scheme.eq_ignore_ascii_case("data:") {
+            return None;
+        }
+        let (prefix, data) = (&rest[..comma], &rest[comma + 1..]);
+        let mut words = prefix.split(';');
+        let media_type = words.clone().next().unwrap_or_default();
+        let is_base64 = words.any(|word| word.trim().eq_ignore_ascii_case("base64"));
         Some(match is_base64 {
             true => Self::Base64 { media_type, data },
             false => Self::Plain { media_type, data },

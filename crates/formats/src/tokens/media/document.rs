@@ -52,12 +52,8 @@ fn pages_seen(pdf: &[u8]) -> u64 {
             rest = &rest[1..];
             continue;
         };
-        let value = value.trim_ascii_start();
-        let is_page = value.strip_prefix(b"/Page").is_some_and(|after| {
-            after
-                .first()
-                .is_none_or(|byte| !byte.is_ascii_alphanumeric())
-        });
+        let name = value.trim_ascii_start().strip_prefix(b"/Page");
+        let is_page = name.is_some_and(|rest| !rest.first().is_some_and(u8::is_ascii_alphanumeric));
         pages += u64::from(is_page);
         rest = &rest[TYPE.len()..];
     }

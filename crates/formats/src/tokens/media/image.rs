@@ -27,13 +27,10 @@ const SIDE_PX_MAX: u64 = 65_535;
 impl Detail {
     /// As an OpenAI part says it, in chat completions or in responses.
     pub(super) fn of(object: &Value) -> Self {
-        let inner = object
-            .get("image_url")
-            .and_then(|image| image.get("detail"));
-        match inner
-            .or_else(|| object.get("detail"))
-            .and_then(Value::as_str)
-        {
+        let detail = object
+            .pointer("/image_url/detail")
+            .or_else(|| object.get("detail"));
+        match detail.and_then(Value::as_str) {
             Some("low") => Self::Low,
             Some("high") => Self::High,
             Some("original") => Self::Original,

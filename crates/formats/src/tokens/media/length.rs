@@ -15,14 +15,10 @@ pub(super) fn seconds(media_type: &str, bytes: &[u8]) -> u64 {
 /// sounds 4 kB, films 64 kB.
 fn by_size(media_type: &str, bytes: usize) -> u64 {
     let (family, format) = media_type.split_once('/').unwrap_or((media_type, ""));
+    let mut speech = ["ogg", "opus", "webm", "amr"].into_iter();
     let second_bytes = match family {
         "video" => 64_000,
-        _ if ["ogg", "opus", "webm", "amr"]
-            .iter()
-            .any(|name| format.contains(name)) =>
-        {
-            2_000
-        }
+        _ if speech.any(|name| format.contains(name)) => 2_000,
         _ => 4_000,
     };
     (bytes as u64).div_ceil(second_bytes)
@@ -44,12 +40,11 @@ fn movie(bytes: &[u8]) -> Option<u64> {
     let fields = bytes.get(header + 4..)?;
     let long = *fields.first()? == 1;
     let number = |at: usize| Some(u32::from_be_bytes(fields.get(at..at + 4)?.try_into().ok()?));
-    let (ticks_per_second, ticks) = match long {
-        true => (
-            number(20)?,
-            u64::from(number(24)?) << 32 | u64::from(number(28)?),
-        ),
-        false => (number(12)?, u64::from(number(16)?)),
+    let (ticks_per_second, ticks) = if long {
+        let high = u64::from(number(24)?);
+        (number(20)?, high << 32 | u64::from(number(28)?))
+    } else {
+        (number(12)?, u64::from(number(16)?))
     };
     // A file that is still written states no length, or the largest.
     let is_known = ticks_per_second > 0 && ticks > 0 && ticks < u64::from(u32::MAX);

@@ -5,9 +5,9 @@
 
 use std::mem;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::messages::render::extra::{add, object};
+use crate::messages::render::extra::{add, typed, with};
 
 /// Said in the user's stead where the model began.
 const LEAD_IN: &str = "(The conversation begins with the assistant.)";
@@ -49,15 +49,15 @@ impl Content {
     fn into_blocks(self) -> Vec<Value> {
         match self {
             Self::Text(text) if text.is_empty() => Vec::new(),
-            Self::Text(text) => vec![text_block(text).into()],
+            Self::Text(text) => vec![text_block(text)],
             Self::Blocks(blocks) => blocks,
         }
     }
 }
 
 /// A text as a block.
-pub(super) fn text_block(text: String) -> Map<String, Value> {
-    object([("type", "text".into()), ("text", text.into())])
+pub(super) fn text_block(text: String) -> Value {
+    typed("text", "text", text)
 }
 
 impl Message {
@@ -133,12 +133,12 @@ impl Message {
             Content::Text(text) => {
                 let mut block = text_block(mem::take(text));
                 mark(&mut block);
-                self.content = Content::Blocks(vec![block.into()]);
+                self.content = Content::Blocks(vec![block]);
                 true
             }
             Content::Blocks(blocks) => {
                 let block = blocks.iter_mut().rev().find(|block| takes_mark(block));
-                block.and_then(Value::as_object_mut).map(mark).is_some()
+                block.map(mark).is_some()
             }
         }
     }
@@ -148,9 +148,9 @@ impl Message {
             Content::Text(text) => text.into(),
             Content::Blocks(blocks) => blocks.into(),
         };
-        let mut message = object([("role", self.role.into()), ("content", content)]);
-        add(&mut message, self.fields);
-        message.into()
+        let mut message = json!({ "role": self.role });
+        message["content"] = content;
+        with(message, self.fields)
     }
 }
 
@@ -164,12 +164,13 @@ fn is_thinking(block: &Value) -> bool {
 
 fn takes_mark(block: &Value) -> bool {
     let text = block.get("text").and_then(Value::as_str);
-    !is_thinking(block) && text.is_none_or(|text| !text.trim().is_empty())
+    block.is_object() && !is_thinking(block) && text.is_none_or(|text| !text.trim().is_empty())
 }
 
-fn mark(block: &mut Map<String, Value>) {
-    let ephemeral = object([("type", "ephemeral".into())]);
-    block.entry("cache_control").or_insert(ephemeral.into());
+fn mark(block: &mut Value) {
+    if block.get("cache_control").is_none() {
+        block["cache_control"] = json!({ "type": "ephemeral" });
+    }
 }
 
 impl Conversation {
@@ -185,10 +186,8 @@ impl Conversation {
         };
         if cache_after && !marked {
             // What could be marked is further up.
-            self.messages
-                .iter_mut()
-                .rev()
-                .find_map(|message| message.mark().then_some(()));
+            let mut above = self.messages.iter_mut().rev();
+            above.any(Message::mark);
         }
         self.ends.push(self.messages.len());
     }
@@ -227,8 +226,7 @@ impl Conversation {
             .first()
             .is_some_and(|first| first["role"] == "assistant")
         {
-            let lead_in =
-                Message::translated("user", vec![text_block(LEAD_IN.into()).into()], Map::new());
+            let lead_in = Message::translated("user", vec![text_block(LEAD_IN.into())], Map::new());
             messages.insert(0, lead_in.into_value());
             for end in self.ends.iter_mut().filter(|end| **end > 0) {
                 *end += 1;

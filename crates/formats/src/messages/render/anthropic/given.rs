@@ -1,9 +1,10 @@
 //! A message of Anthropic's, given back.
 
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::messages::render::extra::{Extra, add, object};
+use super::thinking_block;
+use crate::messages::render::extra::{Extra, with};
 use crate::messages::render::given::{self, base64, content, result_content, uri};
 
 /// The content of the message that gave this turn, and what is left of it.
@@ -19,36 +20,22 @@ pub(super) fn message(turn: &Turn) -> Option<(Value, Map<String, Value>)> {
 }
 
 fn block(part: &Part, extra: Extra) -> Option<Value> {
-    let mut block = match &part.kind {
+    let block = match &part.kind {
         PartKind::Text(_) => return given::part(part, extra, "text", &[]),
         PartKind::ToolUse {
             id,
             name,
             input_json,
-        } => object([
-            ("type", "tool_use".into()),
-            ("id", id.as_str().into()),
-            ("name", name.as_str().into()),
-            ("input", serde_json::from_str(input_json).ok()?),
-        ]),
-        PartKind::ToolResult { .. } => return result(part, extra),
-        PartKind::Thinking {
-            text,
-            redacted: true,
-            ..
-        } => object([
-            ("type", "redacted_thinking".into()),
-            ("data", text.as_str().into()),
-        ]),
-        PartKind::Thinking {
-            text, signature, ..
         } => {
-            let mut block = object([
-                ("type", "thinking".into()),
-                ("thinking", text.as_str().into()),
-            ]);
-            if !extra.lacks("signature") {
-                block.insert("signature".to_owned(), signature.as_str().into());
+            let mut block = json!({ "type": "tool_use", "id": id, "name": name });
+            block["input"] = serde_json::from_str(input_json).ok()?;
+            block
+        }
+        PartKind::ToolResult { .. } => return result(part, extra),
+        PartKind::Thinking { .. } => {
+            let mut block = thinking_block(&part.kind);
+            if extra.lacks("signature") {
+                block.as_object_mut()?.shift_remove("signature");
             }
             block
         }
@@ -56,8 +43,7 @@ fn block(part: &Part, extra: Extra) -> Option<Value> {
             media_type, source, ..
         } => return media(extra, media_type, source),
     };
-    add(&mut block, extra.rest);
-    Some(block.into())
+    Some(with(block, extra.rest))
 }
 
 fn result(part: &Part, mut extra: Extra) -> Option<Value> {
@@ -70,20 +56,15 @@ fn result(part: &Part, mut extra: Extra) -> Option<Value> {
     else {
         return None;
     };
-    let mut block = object([
-        ("type", "tool_result".into()),
-        ("tool_use_id", tool_use_id.as_str().into()),
-    ]);
+    let mut block = json!({ "type": "tool_result", "tool_use_id": tool_use_id });
     let mark = extra.rest.shift_remove("content");
     if !(extra.lacks("content") && content.is_empty() && parts.is_empty()) {
-        let content = result_content(mark.as_ref(), content, parts, inner_block)?;
-        block.insert("content".to_owned(), content);
+        block["content"] = result_content(mark.as_ref(), content, parts, inner_block)?;
     }
     if *is_error {
-        block.insert("is_error".to_owned(), true.into());
+        block["is_error"] = true.into();
     }
-    add(&mut block, extra.rest);
-    Some(block.into())
+    Some(with(block, extra.rest))
 }
 
 fn inner_block(part: &Part, extra: Extra) -> Option<Value> {
@@ -94,23 +75,15 @@ fn inner_block(part: &Part, extra: Extra) -> Option<Value> {
 }
 
 fn media(mut extra: Extra, media_type: &str, source: &MediaSource) -> Option<Value> {
-    let kind = extra
-        .rest
-        .get("source")
-        .and_then(|source| source.get("type"));
-    match kind.and_then(Value::as_str)? {
-        "base64" => {
-            // The part's label is empty where the object's own was too long for it.
-            extra.fill(&["source", "data"], base64(media_type, source)?)?;
-        }
-        "text" => {
-            let MediaSource::Data(data) = source else {
-                return None;
-            };
-            extra.fill(&["source", "data"], str::from_utf8(data).ok()?)?;
-        }
-        "url" => extra.fill(&["source", "url"], uri(source)?)?,
-        _ => extra.fill(&["source", "file_id"], uri(source)?)?,
-    }
+    let kind = extra.rest.get("source")?.get("type")?.as_str()?;
+    let (field, content) = match (kind, source) {
+        // The part's label is empty where the object's own was too long for it.
+        ("base64", _) => ("data", base64(media_type, source)?),
+        ("text", MediaSource::Data(data)) => ("data", str::from_utf8(data).ok()?),
+        ("text", MediaSource::Uri(_)) => return None,
+        ("url", _) => ("url", uri(source)?),
+        _ => ("file_id", uri(source)?),
+    };
+    extra.fill(&["source", field], content)?;
     Some(extra.rest.into())
 }

@@ -1,9 +1,10 @@
 //! A message of OpenAI's chat completions, given back.
 
 use memoird_core::turn::{Part, PartKind, Role, Turn};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::messages::render::extra::{Extra, add, object};
+use crate::messages::openai::called_fields;
+use crate::messages::render::extra::{Extra, add, with};
 use crate::messages::render::given::{self, Hollow, content, result_content};
 
 const HOLLOWS: &[Hollow] = &[
@@ -16,14 +17,12 @@ const HOLLOWS: &[Hollow] = &[
 /// The message that gave this turn.
 pub(super) fn message(turn: &Turn) -> Option<Value> {
     let mut rest = Extra::read(&turn.extra_json).rest;
-    let role = match turn.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::System => "system",
-    };
-    let role = rest.shift_remove("role").unwrap_or_else(|| role.into());
-    let mut message = object([("role", role)]);
+    let role = rest.shift_remove("role");
+    let mut message = Map::new();
+    message.insert(
+        "role".to_owned(),
+        role.unwrap_or_else(|| turn.role.name().into()),
+    );
     let mark = rest.shift_remove("content");
     let mut calls = Vec::new();
     if turn.role == Role::Tool {
@@ -52,25 +51,20 @@ pub(super) fn message(turn: &Turn) -> Option<Value> {
 }
 
 fn result<'a>(turn: &'a Turn, mark: Option<&Value>) -> Option<(&'a str, Value)> {
-    let [
-        Part {
-            kind:
-                PartKind::ToolResult {
-                    tool_use_id,
-                    content,
-                    parts,
-                    is_error,
-                },
-            extra_json,
-        },
-    ] = &turn.parts[..]
-    else {
+    let [answer] = &turn.parts[..] else {
         return None;
     };
-    if *is_error || !extra_json.is_empty() {
-        return None;
+    match &answer.kind {
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error: false,
+        } if answer.extra_json.is_empty() => {
+            Some((tool_use_id, result_content(mark, content, parts, part)?))
+        }
+        _ => None,
     }
-    Some((tool_use_id, result_content(mark, content, parts, part)?))
 }
 
 fn call(part: &Part) -> Option<Value> {
@@ -83,31 +77,20 @@ fn call(part: &Part) -> Option<Value> {
         return None;
     };
     let mut extra = Extra::read(&part.extra_json);
-    let mut call = object([("id", id.as_str().into())]);
-    let kind = match (extra.lacks("type"), extra.rest.shift_remove("type")) {
-        (true, None) => None,
-        (_, kind) => Some(kind.unwrap_or_else(|| "function".into())),
-    };
-    let custom = kind.as_ref().is_some_and(|kind| kind == "custom");
-    call.extend(kind.map(|kind| ("type".to_owned(), kind)));
-    let (inner, input) = if custom {
-        ("custom", "input")
-    } else {
-        ("function", "arguments")
-    };
+    let mut call = json!({ "id": id });
+    match (extra.lacks("type"), extra.rest.shift_remove("type")) {
+        (true, None) => {}
+        (_, kind) => call["type"] = kind.unwrap_or_else(|| "function".into()),
+    }
+    let is_custom = call.get("type").is_some_and(|kind| kind == "custom");
+    let (inner, input) = called_fields(is_custom);
     let left = match extra.rest.shift_remove(inner) {
         None => Map::new(),
         Some(Value::Object(left)) => left,
         Some(_) => return None,
     };
-    let mut called = object([
-        ("name", name.as_str().into()),
-        (input, input_json.as_str().into()),
-    ]);
-    add(&mut called, left);
-    call.insert(inner.to_owned(), called.into());
-    add(&mut call, extra.rest);
-    Some(call.into())
+    call[inner] = with(json!({ "name": name, input: input_json }), left);
+    Some(with(call, extra.rest))
 }
 
 fn part(part: &Part, extra: Extra) -> Option<Value> {

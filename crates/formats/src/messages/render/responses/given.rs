@@ -1,9 +1,9 @@
 //! Items of OpenAI's responses, given back.
 
 use memoird_core::turn::{Part, PartKind, Role, Turn};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::messages::render::extra::{Extra, add, fill, object};
+use crate::messages::render::extra::{Extra, fill, with};
 use crate::messages::render::given::{self, Hollow, WritePart, content, result_content};
 use crate::messages::responses::INPUTS;
 
@@ -39,11 +39,8 @@ fn plain(rest: Map<String, Value>, parts: &[Part]) -> Option<Vec<Value>> {
     let mut items = Vec::new();
     for run in parts.chunk_by(|one, next| is_said(one) && is_said(next)) {
         if is_said(&run[0]) {
-            items.push(message(
-                Role::Assistant,
-                rest.take()?,
-                &run.iter().collect::<Vec<_>>(),
-            )?);
+            let said: Vec<&Part> = run.iter().collect();
+            items.push(message(Role::Assistant, rest.take()?, &said)?);
         } else {
             items.push(single(&run[0])?);
         }
@@ -72,35 +69,33 @@ fn by_items(role: Role, told: Vec<Value>, mut parts: &[Part]) -> Option<Vec<Valu
         };
         let (said, more) = parts.split_at_checked(count)?;
         parts = more;
-        items.push(message(
-            role,
-            Extra::of(rest).rest,
-            &said.iter().collect::<Vec<_>>(),
-        )?);
+        let said: Vec<&Part> = said.iter().collect();
+        items.push(message(role, Extra::of(rest).rest, &said)?);
     }
     let is_placeholder = |part: &Part| Extra::read(&part.extra_json).is_placeholder();
     parts.iter().all(is_placeholder).then_some(items)
 }
 
 fn message(role: Role, mut rest: Map<String, Value>, parts: &[&Part]) -> Option<Value> {
-    let (role, write): (_, WritePart) = match role {
-        Role::User => ("user", input_part),
-        Role::System => ("system", input_part),
-        Role::Assistant => ("assistant", output_part),
+    let write: WritePart = match role {
+        Role::User | Role::System => input_part,
+        Role::Assistant => output_part,
         Role::Tool => return None,
     };
-    let role = rest.shift_remove("role").unwrap_or_else(|| role.into());
+    let role = rest
+        .shift_remove("role")
+        .unwrap_or_else(|| role.name().into());
     let content = content(rest.shift_remove("content").as_ref(), parts, write)??;
     if content.is_null() {
         return None;
     }
     let mut message = match rest.shift_remove("type") {
-        Some(kind) => object([("type", kind)]),
-        None => Map::new(),
+        Some(kind) => json!({ "type": kind }),
+        None => json!({}),
     };
-    message.extend([("role".to_owned(), role), ("content".to_owned(), content)]);
-    add(&mut message, rest);
-    Some(message.into())
+    message["role"] = role;
+    message["content"] = content;
+    Some(with(message, rest))
 }
 
 /// An item that is one part.
@@ -108,7 +103,7 @@ fn single(part: &Part) -> Option<Value> {
     let mut extra = Extra::read(&part.extra_json);
     let kind = extra.rest.get("type").cloned();
     let kind = kind.as_ref().and_then(Value::as_str);
-    let mut item = match &part.kind {
+    let item = match &part.kind {
         PartKind::ToolUse {
             id,
             name,
@@ -119,12 +114,7 @@ fn single(part: &Part) -> Option<Value> {
                 Some("custom_tool_call") => ("custom_tool_call", "input"),
                 Some(_) => return other_call(extra, id, input_json),
             };
-            object([
-                ("type", kind.into()),
-                ("call_id", id.as_str().into()),
-                ("name", name.as_str().into()),
-                (input, input_json.as_str().into()),
-            ])
+            json!({ "type": kind, "call_id": id, "name": name, input: input_json })
         }
         PartKind::ToolResult { is_error: true, .. } => return None,
         PartKind::ToolResult {
@@ -143,12 +133,9 @@ fn single(part: &Part) -> Option<Value> {
                 }
             };
             let mark = extra.rest.shift_remove("output");
-            let output = result_content(mark.as_ref(), content, parts, input_part)?;
-            object([
-                ("type", kind.into()),
-                ("call_id", tool_use_id.as_str().into()),
-                ("output", output),
-            ])
+            let mut item = json!({ "type": kind, "call_id": tool_use_id });
+            item["output"] = result_content(mark.as_ref(), content, parts, input_part)?;
+            item
         }
         PartKind::Thinking {
             text,
@@ -160,8 +147,7 @@ fn single(part: &Part) -> Option<Value> {
         }
         PartKind::Text(_) | PartKind::Media { .. } => return None,
     };
-    add(&mut item, extra.rest);
-    Some(item.into())
+    Some(with(item, extra.rest))
 }
 
 /// A call of another kind that the bot itself answers.
@@ -185,14 +171,11 @@ fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> O
     let mut bytes = bytes.into_iter().flatten().filter_map(Value::as_u64);
     for list in ["summary", "content"] {
         let pieces = extra.rest.get_mut(list).and_then(Value::as_array_mut);
-        for hole in pieces
+        let texts = pieces
             .into_iter()
             .flatten()
-            .filter_map(|piece| piece.get_mut("text"))
-        {
-            if !hole.is_string() {
-                continue;
-            }
+            .filter_map(|piece| piece.get_mut("text"));
+        for hole in texts.filter(|text| text.is_string()) {
             let end = match bytes.next() {
                 Some(bytes) => usize::try_from(bytes).ok()?,
                 None => left.len(),
@@ -205,11 +188,7 @@ fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> O
     if !left.is_empty() {
         return None;
     }
-    if extra
-        .rest
-        .get("encrypted_content")
-        .is_some_and(Value::is_string)
-    {
+    if extra.has_text(&["encrypted_content"]) {
         extra.fill(&["encrypted_content"], sealed)?;
     } else if !sealed.is_empty() {
         return None;
