@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use candle_transformers::models::bert::Config;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::bert::Shape;
-use super::settings::{Pooling, Prompts, pooling, pooling_place, shape};
+use super::settings::{Pooling, Prompts, bert_config, pooling, pooling_place};
 use crate::error::{ModelError, TOKENIZER_BYTES_MAX};
 
 /// Twice the largest of the family. Opening takes that memory twice.
@@ -22,7 +22,7 @@ const TOKENS_LEAST: usize = 8;
 
 /// All that is known of a model before it computes.
 pub(super) struct Folder {
-    pub(super) shape: Shape,
+    pub(super) config: Config,
     pub(super) pooling: Pooling,
     pub(super) prompts: Prompts,
     /// Tokens of a text, the special ones included.
@@ -54,7 +54,7 @@ impl Folder {
             digest: Sha256::new(),
         };
         let config = reader.needed("config.json", JSON_BYTES_MAX)?;
-        let shape = shape(&reader.parsed("config.json", &config)?)?;
+        let config = bert_config(&reader.parsed("config.json", &config)?)?;
         let place = match reader.json("modules.json")? {
             Some(modules) => pooling_place(&modules)?,
             None => "1_Pooling".to_owned(),
@@ -72,9 +72,10 @@ impl Folder {
             Some(config) => Prompts::read(&config)?,
             None => Prompts::default(),
         };
+        let positions = config.max_position_embeddings;
         let weights = reader.needed("model.safetensors", WEIGHTS_BYTES_MAX)?;
         let tokenizer = reader.needed("tokenizer.json", TOKENIZER_BYTES_MAX)?;
-        let tokens_max = own.unwrap_or(shape.positions).min(shape.positions);
+        let tokens_max = own.unwrap_or(positions).min(positions);
         let digest = reader.digest.finalize();
         let digest = digest
             .iter()
@@ -82,7 +83,7 @@ impl Folder {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         Ok(Self {
-            shape,
+            config,
             pooling,
             prompts,
             tokens_max,
