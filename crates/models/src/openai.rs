@@ -4,7 +4,6 @@
 mod answer;
 mod config;
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
@@ -13,7 +12,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, Provider, Request, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request, TimeLimit, Tries};
 pub use config::OpenAiEmbedderConfig;
 use config::TEXT_BYTES_LEAST;
 
@@ -22,6 +21,7 @@ use config::TEXT_BYTES_LEAST;
 /// A batch that the provider refuses is sent again in halves, and a text that it refuses
 /// alone is cut to a quarter until 256 bytes are left: no API tells how many tokens a model
 /// reads, or how many texts a server takes.
+#[derive(Debug)]
 pub struct OpenAiEmbedder {
     provider: Provider,
     config: OpenAiEmbedderConfig,
@@ -114,13 +114,11 @@ impl OpenAiEmbedder {
         while let Some(batch) = waiting.pop() {
             match self.request(&batch).await {
                 Ok(vectors) => done.extend(vectors),
-                Err(Fault::Refused { problem } | Fault::TooLong { problem }) => {
-                    match batch.smaller() {
-                        Some(smaller) => waiting.extend(smaller),
-                        None => return Err(self.blame(problem).await),
-                    }
-                }
-                Err(error) => return Err(error),
+                Err(fault) if !fault.is_refusal() => return Err(fault),
+                Err(fault) => match batch.smaller() {
+                    Some(smaller) => waiting.extend(smaller),
+                    None => return Err(self.blame(fault.problem).await),
+                },
             }
         }
         Ok(())
@@ -135,13 +133,12 @@ impl OpenAiEmbedder {
             text_bytes_max: TEXT_BYTES_LEAST,
         };
         match self.request(&batch).await {
-            Ok(_) => Fault::Refused { problem },
-            Err(Fault::Refused { .. } | Fault::TooLong { .. }) => Fault::Misconfigured {
-                problem: format!(
-                    "{problem}, also for a harmless word; check model, dimensions and api_key"
-                ),
-            },
-            Err(error) => error,
+            Ok(_) => Fault::new(FaultKind::Refused, problem),
+            Err(fault) if fault.is_refusal() => {
+                let hint = "also for a harmless word; check model, dimensions and api_key";
+                Fault::new(FaultKind::Misconfigured, format!("{problem}, {hint}"))
+            }
+            Err(fault) => fault,
         }
     }
 
@@ -175,11 +172,7 @@ impl OpenAiEmbedder {
     }
 
     fn check_dimensions(&self, found: usize) -> Result<(), Fault> {
-        let asked = self
-            .config
-            .dimensions
-            .and_then(|asked| usize::try_from(asked).ok());
-        let problem = match asked {
+        let problem = match self.config.dimensions.map(|asked| asked as usize) {
             Some(asked) if asked != found => format!(
                 "the model makes {found} dimensions where {asked} are asked for; leave dimensions out"
             ),
@@ -191,7 +184,7 @@ impl OpenAiEmbedder {
                 ),
             },
         };
-        Err(Fault::Misconfigured { problem })
+        Err(Fault::new(FaultKind::Misconfigured, problem))
     }
 }
 
@@ -206,14 +199,6 @@ impl Embedder for OpenAiEmbedder {
 
     fn embed(&self, purpose: Purpose, texts: Vec<String>) -> Embeddings<'_> {
         Box::pin(async move { Ok(self.vectors(purpose, texts).await?) })
-    }
-}
-
-impl fmt::Debug for OpenAiEmbedder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiEmbedder")
-            .field("model", &self.model)
-            .finish_non_exhaustive()
     }
 }
 
@@ -266,14 +251,15 @@ fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
 
 impl From<Fault> for EmbedError {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Later { problem, after } => Self::Later { problem, after },
-            Fault::Strange { problem } => Self::Later {
-                problem,
-                after: None,
-            },
-            Fault::Misconfigured { problem } => Self::Misconfigured { problem },
-            Fault::TooLong { problem } | Fault::Refused { problem } => Self::Refused { problem },
+        let Fault {
+            kind,
+            problem,
+            after,
+        } = fault;
+        match kind {
+            FaultKind::Later | FaultKind::Strange => Self::Later { problem, after },
+            FaultKind::Misconfigured => Self::Misconfigured { problem },
+            FaultKind::TooLong | FaultKind::Refused => Self::Refused { problem },
         }
     }
 }

@@ -27,7 +27,7 @@ use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
 use super::Protocol;
-use crate::http::Fault;
+use crate::http::{Fault, FaultKind};
 
 /// The contract above.
 #[derive(Debug)]
@@ -54,9 +54,8 @@ impl Protocol for Webhook {
 
     /// The text of the answer: it is parsed and checked like that of a model.
     fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
-        let text = str::from_utf8(body).map_err(|_| Fault::Strange {
-            problem: "the answer is no text; it takes JSON".to_owned(),
-        })?;
+        let text = str::from_utf8(body)
+            .map_err(|_| Fault::new(FaultKind::Strange, "the answer is no text; it takes JSON"))?;
         Ok(SummarizerAnswer::Text {
             text: text.to_owned(),
             end: TextEnd::Complete,
