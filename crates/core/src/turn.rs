@@ -23,6 +23,18 @@ pub enum Role {
     System,
 }
 
+impl Role {
+    /// It in one word, as most providers name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+            Self::System => "system",
+        }
+    }
+}
+
 /// The shape of a provider's message array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageFormat {

@@ -85,13 +85,12 @@ impl RemoteCounter {
             api_key,
             tries: http::all_tries(1, config.timeout),
         };
-        let model = config.model.clone().unwrap_or_default();
-        Ok(Self {
-            provider: Provider::new(endpoint)?,
-            name: format!("anthropic:{model}"),
-            model,
-            api: Api::Anthropic,
-        })
+        Self::new(
+            endpoint,
+            "anthropic",
+            config.model.as_deref(),
+            Api::Anthropic,
+        )
     }
 
     /// A model of OpenAI or vLLM. Nothing is sent yet.
@@ -118,10 +117,19 @@ impl RemoteCounter {
             api_key,
             tries: http::all_tries(1, config.timeout),
         };
-        let model = config.model.clone().unwrap_or_default();
+        Self::new(endpoint, "openai", config.model.as_deref(), api)
+    }
+
+    fn new(
+        endpoint: Endpoint<'_>,
+        provider: &str,
+        model: Option<&str>,
+        api: Api,
+    ) -> Result<Self, ModelError> {
+        let model = model.unwrap_or_default().to_owned();
         Ok(Self {
             provider: Provider::new(endpoint)?,
-            name: format!("openai:{model}"),
+            name: format!("{provider}:{model}"),
             model,
             api,
         })

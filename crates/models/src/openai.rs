@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
 use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request, TimeLimit, Tries};
+use crate::vector::hex_digits;
 pub use config::OpenAiEmbedderConfig;
 use config::TEXT_BYTES_LEAST;
 
@@ -211,12 +212,11 @@ impl<'a> Batch<'a> {
             text_bytes_max,
         };
         match self.texts {
-            [text] if text.len() > TEXT_BYTES_LEAST && text_bytes_max > TEXT_BYTES_LEAST => {
-                let text_bytes_max = text.len().min(text_bytes_max) / 4;
-                let text_bytes_max = text_bytes_max.max(TEXT_BYTES_LEAST);
+            [text] if text.len().min(text_bytes_max) > TEXT_BYTES_LEAST => {
+                let quarter = text.len().min(text_bytes_max) / 4;
                 Some(vec![Batch {
                     texts: self.texts,
-                    text_bytes_max,
+                    text_bytes_max: quarter.max(TEXT_BYTES_LEAST),
                 }])
             }
             [] | [_] => None,
@@ -237,16 +237,11 @@ fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
     if config.query_prefix.is_empty() && config.memory_prefix.is_empty() {
         return name;
     }
-    let digest = Sha256::new().chain_update(config.query_prefix.len().to_le_bytes());
-    let digest = digest
+    let digest = Sha256::new()
+        .chain_update(config.query_prefix.len().to_le_bytes())
         .chain_update(&config.query_prefix)
         .chain_update(&config.memory_prefix);
-    let digest = digest.finalize();
-    let hex = digest
-        .iter()
-        .take(DIGEST_BYTES)
-        .map(|byte| format!("{byte:02x}"));
-    format!("{name}:{}", hex.collect::<String>())
+    format!("{name}:{}", hex_digits(digest, DIGEST_BYTES))
 }
 
 impl From<Fault> for EmbedError {

@@ -1,8 +1,7 @@
 //! The folder of a model as sentence-transformers writes it: the files that count, each
 //! within its size.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use candle_transformers::models::bert::Config;
@@ -10,7 +9,9 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::settings::{Pooling, Prompts, bert_config, pooling, pooling_place};
-use crate::error::{ModelError, TOKENIZER_BYTES_MAX};
+use crate::error::ModelError;
+use crate::tokenizer::{TOKENIZER_BYTES_MAX, read_file};
+use crate::vector::hex_digits;
 
 /// Twice the largest of the family. Opening takes that memory twice.
 const WEIGHTS_BYTES_MAX: u64 = 3 * 1024 * 1024 * 1024;
@@ -76,12 +77,7 @@ impl Folder {
         let weights = reader.needed("model.safetensors", WEIGHTS_BYTES_MAX)?;
         let tokenizer = reader.needed("tokenizer.json", TOKENIZER_BYTES_MAX)?;
         let tokens_max = own.unwrap_or(positions).min(positions);
-        let digest = reader.digest.finalize();
-        let digest = digest
-            .iter()
-            .take(DIGEST_BYTES)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = hex_digits(reader.digest, DIGEST_BYTES);
         Ok(Self {
             config,
             pooling,
@@ -113,27 +109,14 @@ impl Json {
 impl Reader<'_> {
     /// A file; nothing where there is none.
     fn file(&mut self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ModelError> {
-        let path = self.dir.join(name);
-        let unreadable = |error| ModelError::ModelUnreadable {
-            path: path.clone(),
-            error,
+        let content = match read_file(&self.dir.join(name), bytes_max) {
+            Err(ModelError::FileUnreadable { error, .. })
+                if error.kind() == ErrorKind::NotFound =>
+            {
+                return Ok(None);
+            }
+            content => content?,
         };
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(unreadable)?,
-        };
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        if bytes > bytes_max {
-            return Err(ModelError::ModelTooLarge {
-                path,
-                bytes,
-                bytes_max,
-            });
-        }
-        let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
-        file.take(bytes_max)
-            .read_to_end(&mut content)
-            .map_err(unreadable)?;
         self.digest.update(name);
         self.digest.update(content.len().to_le_bytes());
         self.digest.update(&content);

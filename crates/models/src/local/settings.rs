@@ -4,7 +4,7 @@
 
 use std::ops::RangeInclusive;
 
-use candle_transformers::models::bert::{Config, HiddenAct, PositionEmbeddingType};
+use candle_transformers::models::bert::{Config, HiddenAct};
 use serde_json::Value;
 
 use super::folder::Json;
@@ -65,15 +65,8 @@ pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
         max_position_embeddings: number("max_position_embeddings", 8..=8_192)?,
         type_vocab_size: number("type_vocab_size", 1..=16)?,
         layer_norm_eps: config.value["layer_norm_eps"].as_f64().unwrap_or(1e-12),
-        position_embedding_type: PositionEmbeddingType::Absolute,
-        // Where the weights of a model for another task lie: `bert.embeddings` and so on.
-        model_type: Some(family.to_owned()),
-        // What only training uses.
-        hidden_dropout_prob: 0.0,
-        initializer_range: 0.0,
-        pad_token_id: 0,
-        use_cache: false,
-        classifier_dropout: None,
+        // The rest is for training, and says that weights may lie below `bert`.
+        ..Config::default()
     };
     match bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
         true => Ok(bert),

@@ -19,10 +19,8 @@
 //! pieces. 429 and 5xx are tried again, `Retry-After` is heeded; 400 and 422 refuse the
 //! turns.
 
-use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::TranscriptTurn;
-use memoird_core::compaction::{Body, Summary, prompt};
-use memoird_core::turn::Role;
+use memoird_core::compaction::{Summary, prompt};
 use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
@@ -43,9 +41,9 @@ impl Protocol for Webhook {
             "session_id": ask.session.as_str(),
             "generation": ask.generation.to_string(),
             "previous": ask.previous.as_deref().map(previous),
-            "pieces": ask.chunks.iter().map(fields).collect::<Vec<_>>(),
+            "pieces": ask.chunks,
             "turns": ask.turns.iter().map(turn).collect::<Vec<_>>(),
-            "notes": notes(&ask.notes),
+            "notes": ask.notes,
             "tokens_max": ask.tokens_max,
             "system": prompt::system(),
             "prompt": prompt,
@@ -64,38 +62,11 @@ impl Protocol for Webhook {
 }
 
 fn previous(summary: &Summary) -> Value {
-    let mut previous = fields(&summary.body);
+    let mut previous = json!(summary.body);
     previous["text"] = json!(&*summary.text);
     previous
 }
 
-fn fields(body: &Body) -> Value {
-    json!({
-        "session_intent": body.session_intent,
-        "files_touched": body.files_touched,
-        "decisions": body.decisions,
-        "pending_questions": body.pending_questions,
-        "next_steps": body.next_steps,
-        "narrative": body.narrative,
-        "identifiers": body.identifiers,
-    })
-}
-
 fn turn(turn: &TranscriptTurn) -> Value {
-    let role = match turn.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::System => "system",
-    };
-    json!({"seq": turn.seq, "role": role, "text": turn.text})
-}
-
-fn notes(notes: &Notes) -> Value {
-    json!({
-        "files": notes.files,
-        "last_error": notes.last_error,
-        "decisions": notes.decisions,
-        "pending_questions": notes.pending_questions,
-    })
+    json!({"seq": turn.seq, "role": turn.role.name(), "text": turn.text})
 }
