@@ -26,6 +26,28 @@ pub enum EndReason {
     Shutdown,
 }
 
+impl EndReason {
+    /// Every reason.
+    pub const ALL: [Self; 5] = [
+        Self::Expired,
+        Self::Evicted,
+        Self::Ended,
+        Self::Reset,
+        Self::Shutdown,
+    ];
+
+    /// It in one word, as configurations name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Evicted => "evicted",
+            Self::Ended => "ended",
+            Self::Reset => "reset",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
 /// All that one command changes; written whole or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeSet {

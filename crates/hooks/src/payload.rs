@@ -52,12 +52,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use memoird_core::change::EndReason;
 use memoird_core::compaction::Summary;
 use memoird_core::ids::Subject;
-use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
+use memoird_core::turn::{MediaSource, Part, PartKind, Turn};
 use memoird_engine::{HookCall, HookError};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::time::rfc3339_exact;
 
@@ -96,25 +95,22 @@ pub(crate) async fn payload_aside<T: Send + 'static>(
 
 /// A turn, whole.
 pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
-    let mut object = Map::new();
-    object.insert("seq".to_owned(), seq.into());
-    object.insert("role".to_owned(), role_name(turn.role).into());
-    object.insert(
-        "timestamp".to_owned(),
-        json!(turn.timestamp.map(rfc3339_exact)),
-    );
-    object.insert("parts".to_owned(), turn.parts.iter().map(part).collect());
+    let mut object = json!({
+        "seq": seq,
+        "role": format!("ROLE_{}", turn.role.name().to_uppercase()),
+        "timestamp": turn.timestamp.map(rfc3339_exact),
+        "parts": turn.parts.iter().map(part).collect::<Vec<_>>(),
+    });
     if let Some(salience) = turn.salience {
-        object.insert("salience".to_owned(), salience.into());
+        object["salience"] = salience.into();
     }
     if turn.pinned {
-        object.insert("pinned".to_owned(), true.into());
+        object["pinned"] = true.into();
     }
     if !turn.metadata.is_empty() {
-        object.insert("metadata".to_owned(), json!(turn.metadata));
+        object["metadata"] = json!(turn.metadata);
     }
-    put_text(&mut object, "extra_json", &turn.extra_json);
-    Value::Object(object)
+    with_extra(object, &turn.extra_json)
 }
 
 /// A summary, without what was noted beside it: its text says that as well.
@@ -137,17 +133,6 @@ pub(crate) fn summary(summary: &Summary) -> Value {
     })
 }
 
-/// Why a generation ended, in one word.
-pub(crate) fn reason_name(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Expired => "expired",
-        EndReason::Evicted => "evicted",
-        EndReason::Ended => "ended",
-        EndReason::Reset => "reset",
-        EndReason::Shutdown => "shutdown",
-    }
-}
-
 /// All but the turns.
 fn head(call: &HookCall) -> Value {
     let ended = &call.content;
@@ -163,7 +148,7 @@ fn head(call: &HookCall) -> Value {
         "session_id": ended.session.as_str(),
         "generation": ended.generation.to_string(),
         "subject": ended.subject.as_ref().map(Subject::as_str),
-        "reason": reason_name(ended.reason),
+        "reason": ended.reason.name(),
         "created_at": rfc3339_exact(ended.created_at),
         "ended_at": rfc3339_exact(ended.ended_at),
         "last_seq": ended.turns.last().map_or(0, |(seq, _)| *seq),
@@ -172,15 +157,6 @@ fn head(call: &HookCall) -> Value {
         "summary": ended.summary.as_deref().map(summary),
         "turns_omitted": ended.turns_omitted,
     })
-}
-
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::User => "ROLE_USER",
-        Role::Assistant => "ROLE_ASSISTANT",
-        Role::Tool => "ROLE_TOOL",
-        Role::System => "ROLE_SYSTEM",
-    }
 }
 
 fn part(part: &Part) -> Value {
@@ -231,14 +207,13 @@ fn part(part: &Part) -> Value {
             json!({"text": text, "signature": signature, "redacted": redacted}),
         ),
     };
-    let mut object = Map::new();
-    object.insert(field.to_owned(), content);
-    put_text(&mut object, "extra_json", &part.extra_json);
-    Value::Object(object)
+    with_extra(json!({field: content}), &part.extra_json)
 }
 
-fn put_text(object: &mut Map<String, Value>, field: &str, text: &str) {
-    if !text.is_empty() {
-        object.insert(field.to_owned(), text.into());
+/// The object, and what the provider had beside it, where there is any.
+fn with_extra(mut object: Value, extra_json: &str) -> Value {
+    if !extra_json.is_empty() {
+        object["extra_json"] = extra_json.into();
     }
+    object
 }

@@ -47,13 +47,7 @@ pub struct HookSpec {
 }
 
 fn every_end() -> Vec<EndReason> {
-    vec![
-        EndReason::Expired,
-        EndReason::Evicted,
-        EndReason::Ended,
-        EndReason::Reset,
-        EndReason::Shutdown,
-    ]
+    EndReason::ALL.to_vec()
 }
 
 fn timeout() -> Duration {

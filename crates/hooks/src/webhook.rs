@@ -47,7 +47,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use memoird_core::config::{AsText, Environment, SecretRef, Span};
 use memoird_engine::{Hook, HookCall, HookError, HookFuture};
-use memoird_http::{TlsUnavailable, is_private_host, root_cause};
+use memoird_http::{TlsUnavailable, UrlInvalid, is_private_host, parse_url, root_cause};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use serde::{Deserialize, Serialize};
@@ -88,21 +88,9 @@ fn connect_timeout() -> Duration {
 /// A configuration that cannot work.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WebhookError {
-    /// It is no URL.
-    #[error("the URL of the webhook is none: {problem}")]
-    UrlInvalid {
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// It is not of the web.
-    #[error("the URL of the webhook begins with {scheme}; it takes http and https")]
-    SchemeUnsupported {
-        /// How it begins.
-        scheme: String,
-    },
-    /// A name or a password stands in it.
-    #[error("the URL of the webhook has a user or a password; use an authorization header")]
-    CredentialsInUrl,
+    /// Nothing can be sent there.
+    #[error("the URL of the webhook {0}")]
+    UrlInvalid(#[from] UrlInvalid),
     /// It leads into the house.
     #[error("{host} is a private address; set allow_private: true if that is meant")]
     AddressPrivate {
@@ -153,24 +141,11 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 impl WebhookConfig {
-    /// This address, and for the rest the defaults.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            secret: None,
-            headers: BTreeMap::new(),
-            secret_headers: BTreeMap::new(),
-            allow_private: false,
-            connect_timeout: connect_timeout(),
-        }
-    }
-
     fn secret(&self, environment: &dyn Environment) -> Result<Option<WebhookSecret>, WebhookError> {
         let Some(place) = &self.secret else {
             return Ok(None);
         };
-        let text = place.read(environment);
-        let text = text.map_err(|problem| unreadable("secret", problem))?;
+        let text = read("secret", place, environment)?;
         WebhookSecret::parse(&text).map(Some)
     }
 
@@ -179,23 +154,26 @@ impl WebhookConfig {
         &self,
         environment: &dyn Environment,
     ) -> Result<Vec<(String, String)>, WebhookError> {
-        let headers = self.headers.clone();
-        let mut headers: Vec<(String, String)> = headers.into_iter().collect();
+        let mut headers = Vec::from_iter(self.headers.clone());
         for (name, place) in &self.secret_headers {
-            let value = place.read(environment);
-            let value =
-                value.map_err(|problem| unreadable(&format!("secret_headers.{name}"), problem))?;
-            headers.push((name.clone(), value));
+            let key = format!("secret_headers.{name}");
+            headers.push((name.clone(), read(&key, place, environment)?));
         }
         Ok(headers)
     }
 }
 
-fn unreadable(key: &str, problem: String) -> WebhookError {
-    WebhookError::SecretUnreadable {
+/// Reads the secret that stands under this key of the configuration.
+fn read(
+    key: &str,
+    place: &SecretRef,
+    environment: &dyn Environment,
+) -> Result<String, WebhookError> {
+    let unreadable = |problem| WebhookError::SecretUnreadable {
         key: key.to_owned(),
         problem,
-    }
+    };
+    place.read(environment).map_err(unreadable)
 }
 
 impl WebhookHook {
@@ -207,17 +185,7 @@ impl WebhookHook {
         config: &WebhookConfig,
         environment: &dyn Environment,
     ) -> Result<Self, WebhookError> {
-        let url = Url::parse(&config.url).map_err(|error| WebhookError::UrlInvalid {
-            problem: error.to_string(),
-        })?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(WebhookError::SchemeUnsupported {
-                scheme: url.scheme().to_owned(),
-            });
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(WebhookError::CredentialsInUrl);
-        }
+        let url = parse_url(&config.url)?;
         let host = url.host_str().unwrap_or_default();
         if !config.allow_private && is_private_host(host) {
             return Err(WebhookError::AddressPrivate {
@@ -254,10 +222,8 @@ impl WebhookHook {
         for _ in 0..=REDIRECTS_MAX {
             let request = self.client.post(url.clone());
             let request = request.headers(headers.clone()).body(body.clone());
-            let answer = request
-                .send()
-                .await
-                .map_err(|error| unreachable(&url, error))?;
+            let answer = request.send().await;
+            let answer = answer.map_err(|error| unreachable(&url, error))?;
             match redirect(&url, &answer)? {
                 Some(next) => url = next,
                 None => return answer::judge(answer, call.at).await,
@@ -292,15 +258,10 @@ impl fmt::Debug for WebhookHook {
 impl fmt::Debug for WebhookConfig {
     /// Without what may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = Url::parse(&self.url).map(|url| shown(&url));
         let names: Vec<&String> = self.headers.keys().collect();
         f.debug_struct("WebhookConfig")
-            .field(
-                "url",
-                &Url::parse(&self.url)
-                    .as_ref()
-                    .map(shown)
-                    .unwrap_or_default(),
-            )
+            .field("url", &url.unwrap_or_default())
             .field("secret", &self.secret)
             .field("headers", &names)
             .field("secret_headers", &self.secret_headers)
@@ -327,7 +288,7 @@ mod tests {
             "http://localhost:{}/a?token=b",
             listener.local_addr().unwrap().port()
         );
-        let config = WebhookConfig::new(&url);
+        let config = serde_json::from_value(serde_json::json!({"url": url})).unwrap();
         let client = client::build(&config, &[], false).unwrap();
         let sent = tokio::select! {
             sent = client.post(&url).send() => sent,

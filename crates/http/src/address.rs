@@ -1,9 +1,10 @@
-//! Which addresses may be connected to. A URL comes from the configuration, but the addresses
+//! Which addresses may be written down, and which may be connected to. A URL comes from the configuration, but the addresses
 //! of its host come from somebody else's DNS, and may belong to a private network.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 
@@ -14,6 +15,35 @@ const ADDRESSES_MAX: usize = 64;
 /// checked, so a DNS answer that changes afterwards has no effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublicResolver;
+
+/// A URL that nothing can be sent to.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum UrlInvalid {
+    /// It has no form of a URL.
+    #[error("is none: {0}")]
+    Malformed(String),
+    /// It is not of the web.
+    #[error("begins with {0}; it takes http and https")]
+    SchemeUnsupported(String),
+    /// Its credentials would be shown with it.
+    #[error("has a user or a password; configure a key or a header instead")]
+    HasCredentials,
+}
+
+/// Parses the URL of a web service from a configuration.
+///
+/// # Errors
+/// [`UrlInvalid`], as the end of a sentence that begins with what the URL is of.
+pub fn parse_url(text: &str) -> Result<Url, UrlInvalid> {
+    let url = Url::parse(text).map_err(|error| UrlInvalid::Malformed(error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(UrlInvalid::SchemeUnsupported(url.scheme().to_owned()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(UrlInvalid::HasCredentials);
+    }
+    Ok(url)
+}
 
 /// A name whose addresses are all private.
 #[derive(Debug, Error)]

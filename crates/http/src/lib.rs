@@ -6,6 +6,6 @@ mod address;
 mod client;
 mod response;
 
-pub use address::{is_private_host, is_public};
+pub use address::{UrlInvalid, is_private_host, is_public, parse_url};
 pub use client::{ClientConfig, TlsUnavailable};
 pub use response::{excerpt, retry_after, root_cause, status_text};

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, Provider, Request};
+use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request};
 pub use config::{AnthropicCounterConfig, CountEndpoint, CounterSpec, OpenAiCounterConfig};
 
 /// Requests counts from Anthropic, OpenAI or vLLM. Chat completions have no endpoint that
@@ -85,13 +85,12 @@ impl RemoteCounter {
             api_key,
             tries: http::all_tries(1, config.timeout),
         };
-        let model = config.model.clone().unwrap_or_default();
-        Ok(Self {
-            provider: Provider::new(endpoint)?,
-            name: format!("anthropic:{model}"),
-            model,
-            api: Api::Anthropic,
-        })
+        Self::new(
+            endpoint,
+            "anthropic",
+            config.model.as_deref(),
+            Api::Anthropic,
+        )
     }
 
     /// A model of OpenAI or vLLM. Nothing is sent yet.
@@ -118,10 +117,19 @@ impl RemoteCounter {
             api_key,
             tries: http::all_tries(1, config.timeout),
         };
-        let model = config.model.clone().unwrap_or_default();
+        Self::new(endpoint, "openai", config.model.as_deref(), api)
+    }
+
+    fn new(
+        endpoint: Endpoint<'_>,
+        provider: &str,
+        model: Option<&str>,
+        api: Api,
+    ) -> Result<Self, ModelError> {
+        let model = model.unwrap_or_default().to_owned();
         Ok(Self {
             provider: Provider::new(endpoint)?,
-            name: format!("openai:{model}"),
+            name: format!("{provider}:{model}"),
             model,
             api,
         })
@@ -173,8 +181,9 @@ impl RemoteCounter {
             ),
         };
         let number = number.and_then(|number| serde_json::from_str(number.get()).ok());
-        number.ok_or_else(|| Fault::Strange {
-            problem: format!("the answer has no number named {name}; check base_url"),
+        number.ok_or_else(|| {
+            let problem = format!("the answer has no number named {name}; check base_url");
+            Fault::new(FaultKind::Strange, problem)
         })
     }
 
@@ -240,19 +249,14 @@ fn raw(name: &str, json: String) -> Result<Box<RawValue>, Fault> {
 }
 
 fn malformed(what: &str) -> Fault {
-    Fault::Refused {
-        problem: format!("{what}: malformed JSON"),
-    }
+    Fault::new(FaultKind::Refused, format!("{what}: malformed JSON"))
 }
 
 impl From<Fault> for CountError {
     fn from(fault: Fault) -> Self {
-        let (Fault::Later { problem, .. }
-        | Fault::Strange { problem }
-        | Fault::Misconfigured { problem }
-        | Fault::TooLong { problem }
-        | Fault::Refused { problem }) = fault;
-        Self { problem }
+        Self {
+            problem: fault.problem,
+        }
     }
 }
 

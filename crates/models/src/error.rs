@@ -3,9 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Bytes of a `tokenizer.json`. The largest that are published have a third of it.
-pub(crate) const TOKENIZER_BYTES_MAX: u64 = 128 * 1024 * 1024;
-
 /// What can go wrong with models and their files.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -19,24 +16,26 @@ pub enum ModelError {
         /// The file.
         path: PathBuf,
     },
-    /// A tokenizer's file cannot be read.
-    #[error("cannot read the tokenizer {}: {error}; check the path and its permissions", path.display())]
-    TokenizerUnreadable {
+    /// The file of a tokenizer or a model cannot be read.
+    #[error("cannot read {}: {error}; check the path and its permissions", path.display())]
+    FileUnreadable {
         /// The file.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// A tokenizer's file is larger than any tokenizer's.
+    /// The file of a tokenizer or a model is larger than any that is known.
     #[error(
-        "the tokenizer {} has {bytes} bytes and may have {TOKENIZER_BYTES_MAX}; is it the model's tokenizer.json?",
+        "{} has {bytes} bytes and may have {bytes_max}; check the path, or take a smaller model",
         path.display()
     )]
-    TokenizerTooLarge {
+    FileTooLarge {
         /// The file.
         path: PathBuf,
         /// How large it is.
         bytes: u64,
+        /// How large it may be.
+        bytes_max: u64,
     },
     /// A tokenizer's file says nothing that can be used.
     #[error(
@@ -49,7 +48,7 @@ pub enum ModelError {
         problem: String,
     },
     /// The address of a provider cannot be one.
-    #[error("base_url is no address of a provider: {problem}")]
+    #[error("base_url {problem}")]
     BaseUrlInvalid {
         /// Why.
         problem: String,
@@ -87,24 +86,6 @@ pub enum ModelError {
     ModelIncomplete {
         /// The file.
         path: PathBuf,
-    },
-    /// A file of a model cannot be read.
-    #[error("cannot read {} of the model: {error}; check the path and its permissions", path.display())]
-    ModelUnreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// A file of a model is larger than any of its family.
-    #[error("{} has {bytes} bytes and may have {bytes_max}; take a smaller model", path.display())]
-    ModelTooLarge {
-        /// The file.
-        path: PathBuf,
-        /// How large it is.
-        bytes: u64,
-        /// How large it may be.
-        bytes_max: u64,
     },
     /// A file of a model says nothing that can be used.
     #[error("{} is none of a model: {problem}; take it from the model's repository again", path.display())]

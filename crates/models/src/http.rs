@@ -21,7 +21,7 @@ pub use key::ApiKey;
 pub(crate) use key::Hunter2;
 pub(crate) use key::with_key;
 use problem::refusal;
-pub(crate) use problem::{Fault, refusal_inside};
+pub(crate) use problem::{Fault, FaultKind, refusal_inside};
 pub use settings::BaseUrl;
 pub(crate) use settings::{check, model, timeout_limit, tries_limit};
 pub(crate) use tries::{TimeLimit, Tries};
@@ -104,7 +104,10 @@ impl Provider {
             .tries
             .make(|| async { read(&self.exchange(request).await?) })
             .await;
-        answer.map_err(|fault| fault.map(|problem| format!("{}: {problem}", self.name)))
+        answer.map_err(|fault| Fault {
+            problem: format!("{}: {}", self.name, fault.problem),
+            ..fault
+        })
     }
 
     async fn exchange(&self, request: &Request<'_>) -> Result<Vec<u8>, Fault> {
@@ -161,7 +164,7 @@ async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, Fault> 
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
         if bytes.len() + chunk.len() > bytes_max {
             let problem = format!("the answer has more than {bytes_max} bytes");
-            return Err(Fault::Strange { problem });
+            return Err(Fault::new(FaultKind::Strange, problem));
         }
         bytes.extend_from_slice(&chunk);
     }
@@ -169,8 +172,8 @@ async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, Fault> 
 }
 
 fn broken(error: reqwest::Error) -> Fault {
-    Fault::Later {
-        problem: format!("no answer: {}", root_cause(error)),
-        after: None,
-    }
+    Fault::new(
+        FaultKind::Later,
+        format!("no answer: {}", root_cause(error)),
+    )
 }

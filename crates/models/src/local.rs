@@ -1,7 +1,6 @@
 //! Embeddings in this process, on the CPU: no provider, no network, and what a user says
 //! stays here.
 
-mod bert;
 mod folder;
 mod model;
 mod settings;

@@ -4,7 +4,6 @@
 mod answer;
 mod config;
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
@@ -13,7 +12,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, Provider, Request, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request, TimeLimit, Tries};
+use crate::vector::hex_digits;
 pub use config::OpenAiEmbedderConfig;
 use config::TEXT_BYTES_LEAST;
 
@@ -22,6 +22,7 @@ use config::TEXT_BYTES_LEAST;
 /// A batch that the provider refuses is sent again in halves, and a text that it refuses
 /// alone is cut to a quarter until 256 bytes are left: no API tells how many tokens a model
 /// reads, or how many texts a server takes.
+#[derive(Debug)]
 pub struct OpenAiEmbedder {
     provider: Provider,
     config: OpenAiEmbedderConfig,
@@ -114,13 +115,11 @@ impl OpenAiEmbedder {
         while let Some(batch) = waiting.pop() {
             match self.request(&batch).await {
                 Ok(vectors) => done.extend(vectors),
-                Err(Fault::Refused { problem } | Fault::TooLong { problem }) => {
-                    match batch.smaller() {
-                        Some(smaller) => waiting.extend(smaller),
-                        None => return Err(self.blame(problem).await),
-                    }
-                }
-                Err(error) => return Err(error),
+                Err(fault) if !fault.is_refusal() => return Err(fault),
+                Err(fault) => match batch.smaller() {
+                    Some(smaller) => waiting.extend(smaller),
+                    None => return Err(self.blame(fault.problem).await),
+                },
             }
         }
         Ok(())
@@ -135,13 +134,12 @@ impl OpenAiEmbedder {
             text_bytes_max: TEXT_BYTES_LEAST,
         };
         match self.request(&batch).await {
-            Ok(_) => Fault::Refused { problem },
-            Err(Fault::Refused { .. } | Fault::TooLong { .. }) => Fault::Misconfigured {
-                problem: format!(
-                    "{problem}, also for a harmless word; check model, dimensions and api_key"
-                ),
-            },
-            Err(error) => error,
+            Ok(_) => Fault::new(FaultKind::Refused, problem),
+            Err(fault) if fault.is_refusal() => {
+                let hint = "also for a harmless word; check model, dimensions and api_key";
+                Fault::new(FaultKind::Misconfigured, format!("{problem}, {hint}"))
+            }
+            Err(fault) => fault,
         }
     }
 
@@ -175,11 +173,7 @@ impl OpenAiEmbedder {
     }
 
     fn check_dimensions(&self, found: usize) -> Result<(), Fault> {
-        let asked = self
-            .config
-            .dimensions
-            .and_then(|asked| usize::try_from(asked).ok());
-        let problem = match asked {
+        let problem = match self.config.dimensions.map(|asked| asked as usize) {
             Some(asked) if asked != found => format!(
                 "the model makes {found} dimensions where {asked} are asked for; leave dimensions out"
             ),
@@ -191,7 +185,7 @@ impl OpenAiEmbedder {
                 ),
             },
         };
-        Err(Fault::Misconfigured { problem })
+        Err(Fault::new(FaultKind::Misconfigured, problem))
     }
 }
 
@@ -209,14 +203,6 @@ impl Embedder for OpenAiEmbedder {
     }
 }
 
-impl fmt::Debug for OpenAiEmbedder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiEmbedder")
-            .field("model", &self.model)
-            .finish_non_exhaustive()
-    }
-}
-
 impl<'a> Batch<'a> {
     /// The same in smaller pieces, the last first; nothing if it is small enough.
     fn smaller(&self) -> Option<Vec<Batch<'a>>> {
@@ -226,12 +212,11 @@ impl<'a> Batch<'a> {
             text_bytes_max,
         };
         match self.texts {
-            [text] if text.len() > TEXT_BYTES_LEAST && text_bytes_max > TEXT_BYTES_LEAST => {
-                let text_bytes_max = text.len().min(text_bytes_max) / 4;
-                let text_bytes_max = text_bytes_max.max(TEXT_BYTES_LEAST);
+            [text] if text.len().min(text_bytes_max) > TEXT_BYTES_LEAST => {
+                let quarter = text.len().min(text_bytes_max) / 4;
                 Some(vec![Batch {
                     texts: self.texts,
-                    text_bytes_max,
+                    text_bytes_max: quarter.max(TEXT_BYTES_LEAST),
                 }])
             }
             [] | [_] => None,
@@ -252,28 +237,24 @@ fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
     if config.query_prefix.is_empty() && config.memory_prefix.is_empty() {
         return name;
     }
-    let digest = Sha256::new().chain_update(config.query_prefix.len().to_le_bytes());
-    let digest = digest
+    let digest = Sha256::new()
+        .chain_update(config.query_prefix.len().to_le_bytes())
         .chain_update(&config.query_prefix)
         .chain_update(&config.memory_prefix);
-    let digest = digest.finalize();
-    let hex = digest
-        .iter()
-        .take(DIGEST_BYTES)
-        .map(|byte| format!("{byte:02x}"));
-    format!("{name}:{}", hex.collect::<String>())
+    format!("{name}:{}", hex_digits(digest, DIGEST_BYTES))
 }
 
 impl From<Fault> for EmbedError {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Later { problem, after } => Self::Later { problem, after },
-            Fault::Strange { problem } => Self::Later {
-                problem,
-                after: None,
-            },
-            Fault::Misconfigured { problem } => Self::Misconfigured { problem },
-            Fault::TooLong { problem } | Fault::Refused { problem } => Self::Refused { problem },
+        let Fault {
+            kind,
+            problem,
+            after,
+        } = fault;
+        match kind {
+            FaultKind::Later | FaultKind::Strange => Self::Later { problem, after },
+            FaultKind::Misconfigured => Self::Misconfigured { problem },
+            FaultKind::TooLong | FaultKind::Refused => Self::Refused { problem },
         }
     }
 }

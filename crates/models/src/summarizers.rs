@@ -16,7 +16,7 @@ use memoird_engine::{
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, Provider, Request};
+use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request};
 pub use config::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, SummarizerSpec, TokenLimit,
     WebhookSummarizerConfig,
@@ -190,9 +190,8 @@ fn object(body: &[u8], api: &str) -> Result<Value, Fault> {
 
 /// An answer that the API does not allow.
 fn unexpected(what: &str, api: &str) -> Fault {
-    Fault::Strange {
-        problem: format!("the answer {what}; is base_url the one of {api}?"),
-    }
+    let problem = format!("the answer {what}; is base_url the one of {api}?");
+    Fault::new(FaultKind::Strange, problem)
 }
 
 /// The texts of a content, which is a text or a list of parts.
@@ -206,15 +205,16 @@ fn texts(content: &Value) -> String {
 
 impl From<Fault> for SummarizeError {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Later { problem, after } => Self::Later { problem, after },
-            Fault::Strange { problem } => Self::Later {
-                problem,
-                after: None,
-            },
-            Fault::Misconfigured { problem } => Self::Misconfigured { problem },
-            Fault::TooLong { problem } => Self::TooLong { problem },
-            Fault::Refused { problem } => Self::Refused { problem },
+        let Fault {
+            kind,
+            problem,
+            after,
+        } = fault;
+        match kind {
+            FaultKind::Later | FaultKind::Strange => Self::Later { problem, after },
+            FaultKind::Misconfigured => Self::Misconfigured { problem },
+            FaultKind::TooLong => Self::TooLong { problem },
+            FaultKind::Refused => Self::Refused { problem },
         }
     }
 }

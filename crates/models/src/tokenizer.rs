@@ -8,8 +8,12 @@ use std::path::Path;
 
 use memoird_formats::model::Provider;
 use memoird_formats::tokens::{Estimate, Tokenizer};
+use tokenizers::TruncationParams;
 
-use crate::error::{ModelError, TOKENIZER_BYTES_MAX};
+use crate::error::ModelError;
+
+/// Bytes of a `tokenizer.json`. The largest that are published have a third of it.
+pub(crate) const TOKENIZER_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// Longer text is counted in pieces of so many bytes: the library keeps some hundred
 /// bytes for each token, and takes more than linear time for text without blanks.
@@ -20,7 +24,7 @@ const PIECE_BYTES_MAX: usize = 16 * 1024;
 const MARGIN: f64 = 0.02;
 
 /// Something that every tokenizer can encode.
-const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs.";
+pub(crate) const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs.";
 
 /// Counts as a `tokenizer.json` says.
 pub struct HfTokenizer {
@@ -42,26 +46,11 @@ impl HfTokenizer {
     /// blocking is allowed.
     ///
     /// # Errors
-    /// [`ModelError::TokenizerUnreadable`], [`ModelError::TokenizerTooLarge`],
+    /// [`ModelError::FileUnreadable`], [`ModelError::FileTooLarge`],
     /// [`ModelError::TokenizerInvalid`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
-        let unreadable = |error| ModelError::TokenizerUnreadable {
-            path: path.to_owned(),
-            error,
-        };
-        let file = File::open(path).map_err(unreadable)?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        if bytes > TOKENIZER_BYTES_MAX {
-            return Err(ModelError::TokenizerTooLarge {
-                path: path.to_owned(),
-                bytes,
-            });
-        }
-        let mut content = Vec::new();
-        file.take(TOKENIZER_BYTES_MAX)
-            .read_to_end(&mut content)
-            .map_err(unreadable)?;
+        let content = read_file(path, TOKENIZER_BYTES_MAX)?;
         Self::read(&content, &path.display().to_string())
     }
 
@@ -70,15 +59,7 @@ impl HfTokenizer {
             let origin = origin.to_owned();
             ModelError::TokenizerInvalid { origin, problem }
         };
-        let mut inner =
-            tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
-        // A file often has the truncation and the padding of its model's training.
-        inner
-            .with_truncation(None)
-            .map_err(|error| invalid(error.to_string()))?;
-        inner.with_padding(None);
-        // What a user writes is text, also where it looks like a mark of the template.
-        inner.set_encode_special_tokens(true);
+        let inner = parse(bytes, None).map_err(|error| invalid(error.to_string()))?;
         match inner.encode_fast(PROBE, false) {
             Ok(encoding) if !encoding.is_empty() => {}
             Ok(_) => return Err(invalid("it makes no tokens of words".to_owned())),
@@ -115,6 +96,44 @@ impl fmt::Debug for HfTokenizer {
             .field("vocabulary", &vocabulary)
             .finish_non_exhaustive()
     }
+}
+
+/// Reads a tokenizer from the content of its file. It cuts as said here, and never pads: a
+/// file often has the truncation and the padding of its model's training.
+pub(crate) fn parse(
+    content: &[u8],
+    truncation: Option<TruncationParams>,
+) -> tokenizers::Result<tokenizers::Tokenizer> {
+    let mut tokenizer = tokenizers::Tokenizer::from_bytes(content)?;
+    tokenizer.with_truncation(truncation)?;
+    tokenizer.with_padding(None);
+    // What a user writes is text, also where it looks like a mark of the template.
+    tokenizer.set_encode_special_tokens(true);
+    Ok(tokenizer)
+}
+
+/// The content of a file of at most `bytes_max` bytes.
+///
+/// # Errors
+/// [`ModelError::FileUnreadable`], [`ModelError::FileTooLarge`].
+pub(crate) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, ModelError> {
+    let unreadable = |error| ModelError::FileUnreadable {
+        path: path.to_owned(),
+        error,
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let bytes = file.metadata().map_err(unreadable)?.len();
+    if bytes > bytes_max {
+        return Err(ModelError::FileTooLarge {
+            path: path.to_owned(),
+            bytes,
+            bytes_max,
+        });
+    }
+    let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+    let read = file.take(bytes_max).read_to_end(&mut content);
+    read.map_err(unreadable)?;
+    Ok(content)
 }
 
 /// Text in pieces that end before a blank, where there is one in the second half.

@@ -166,7 +166,7 @@ fn files_that_are_no_tokenizers_are_refused_and_say_what_to_do() {
     let path = dir.path().join("tokenizer.json");
     let missing = HfTokenizer::from_file(&path).expect_err("no file");
     assert!(
-        matches!(missing, ModelError::TokenizerUnreadable { .. }),
+        matches!(missing, ModelError::FileUnreadable { .. }),
         "{missing}"
     );
     std::fs::write(&path, "{").expect("a file");
@@ -181,10 +181,7 @@ fn files_that_are_no_tokenizers_are_refused_and_say_what_to_do() {
         .and_then(|file| file.set_len(TOKENIZER_BYTES_MAX + 1))
         .expect("a file");
     let large = HfTokenizer::from_file(&path).expect_err("too large");
-    assert!(
-        matches!(large, ModelError::TokenizerTooLarge { .. }),
-        "{large}"
-    );
+    assert!(matches!(large, ModelError::FileTooLarge { .. }), "{large}");
     std::fs::write(&path, WORDS).expect("a file");
     assert_eq!(
         HfTokenizer::from_file(&path)

@@ -5,6 +5,8 @@ mod files;
 #[cfg(test)]
 mod tests;
 
+use serde::Serialize;
+
 use crate::turn::Role;
 
 use super::identifiers::{Identifier, identifiers};
@@ -20,9 +22,10 @@ pub const QUESTIONS_MAX: usize = 16;
 pub const NOTE_BYTES_MAX: usize = 300;
 
 /// What was noted of a conversation. Bounded, newest last.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Notes {
     /// The last turn that was noted.
+    #[serde(skip)]
     pub through_seq: u64,
     /// Files that calls named, each once, to the letter.
     pub files: Vec<String>,

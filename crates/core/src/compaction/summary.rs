@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::notes::Notes;
 use super::transcript::SUMMARY;
 use crate::time::Timestamp;
@@ -32,7 +34,7 @@ pub struct Summary {
 }
 
 /// What a summary says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Body {
     /// What the user wants of the whole conversation.
     pub session_intent: String,

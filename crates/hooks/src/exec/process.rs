@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
@@ -30,13 +30,6 @@ const READ_BYTES: usize = 64 * 1_024;
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
-}
-
-/// Its three pipes.
-struct Pipes {
-    stdin: Option<ChildStdin>,
-    stdout: Option<ChildStdout>,
-    stderr: Option<ChildStderr>,
 }
 
 impl Process {
@@ -68,9 +61,20 @@ impl Process {
     /// What the system says when a child cannot be waited for.
     pub(super) async fn finish(mut self, input: &[u8]) -> io::Result<(ExitStatus, Excerpt)> {
         let mut said = Excerpt::default();
-        let pipes = self.pipes();
+        let stdin = self.child.stdin.take();
+        let stdout = self.child.stdout.take();
+        let stderr = self.child.stderr.take();
         {
-            let mut talk = pin!(pipes.talk(input, &mut said));
+            // All three at once: who waits for one of them while the child waits for another
+            // waits for ever.
+            let talk = async {
+                tokio::join!(
+                    feed(stdin, input),
+                    drain(stdout, |_| {}),
+                    drain(stderr, |bytes| said.put(bytes))
+                )
+            };
+            let mut talk = pin!(talk);
             let mut ended = pin!(self.ended());
             tokio::select! {
                 ended = &mut ended => {
@@ -78,20 +82,11 @@ impl Process {
                     // Somebody to whom it passed a pipe on may hold it for ever.
                     let _ = timeout(PIPES_PAUSE, talk).await;
                 }
-                () = &mut talk => ended.await?,
+                _ = &mut talk => ended.await?,
             }
         }
         self.kill_group();
         Ok((self.child.wait().await?, said))
-    }
-
-    fn pipes(&mut self) -> Pipes {
-        let child = &mut self.child;
-        Pipes {
-            stdin: child.stdin.take(),
-            stdout: child.stdout.take(),
-            stderr: child.stderr.take(),
-        }
     }
 
     /// Waits until the child has ended, and leaves it unreaped.
@@ -130,22 +125,11 @@ impl Drop for Process {
     }
 }
 
-impl Pipes {
-    /// All three at once: who waits for one of them while the child waits for another
-    /// waits for ever.
-    async fn talk(self, input: &[u8], said: &mut Excerpt) {
-        let stdin = self.stdin;
-        let feed = async move {
-            if let Some(mut stdin) = stdin {
-                // It need not read its input: a pipe that it closed is no failure.
-                let _ = stdin.write_all(input).await;
-            }
-        };
-        tokio::join!(
-            feed,
-            drain(self.stdout, |_| {}),
-            drain(self.stderr, |bytes| said.put(bytes))
-        );
+/// Writes all of the input, as far as the program reads it.
+async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin {
+        // It need not read its input: a pipe that it closed is no failure.
+        let _ = stdin.write_all(input).await;
     }
 }
 

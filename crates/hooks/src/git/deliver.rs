@@ -217,15 +217,10 @@ impl Delivery<'_> {
     /// Notes the move in the log of the branch, where there is one: bare repositories have
     /// none unless somebody wants it.
     fn log(&self, tip: Option<Oid>, commit: Oid) {
-        let GitConfig {
-            author_name,
-            author_email,
-            ..
-        } = self.config;
-        let (old, at) = (tip.unwrap_or(Oid::ZERO_SHA1), self.at.seconds());
-        let line = format!(
-            "{old} {commit} {author_name} <{author_email}> {at} +0000\tcommit: checkpoints\n"
-        );
+        let old = tip.unwrap_or(Oid::ZERO_SHA1);
+        let at = self.at.seconds();
+        let who = message::committer(self.config);
+        let line = format!("{old} {commit} {who} {at} +0000\tcommit: checkpoints\n");
         let path = self.repo.git_dir.join("logs").join(self.repo.ref_name());
         let file = OpenOptions::new().append(true).open(&path);
         match file.and_then(|mut file| file.write_all(line.as_bytes())) {

@@ -50,12 +50,6 @@ pub(super) struct PackEntry {
     pub(super) range: Range<usize>,
 }
 
-impl PackEntry {
-    fn bytes(&self) -> usize {
-        self.range.end.saturating_sub(self.range.start)
-    }
-}
-
 /// What an entry of a pack holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
@@ -177,9 +171,9 @@ impl ExistingPack {
         let mut reader = reader(file, &entries).doing("read", &path)?;
         for entry in &mut entries {
             let mut head = [0; HEAD_BYTES_MAX];
-            let head = &mut head[..entry.bytes().min(HEAD_BYTES_MAX)];
+            let head = &mut head[..entry.range.len().min(HEAD_BYTES_MAX)];
             reader.read_exact(head).doing("read", &path)?;
-            let rest = entry.bytes() - head.len();
+            let rest = entry.range.len() - head.len();
             let skipped = reader.seek_relative(i64::try_from(rest).unwrap_or(i64::MAX));
             skipped.doing("read", &path)?;
             match content(head) {
@@ -202,7 +196,7 @@ impl ExistingPack {
         let mut bytes = Vec::new();
         for entry in &self.entries {
             stop.check()?;
-            bytes.resize(entry.bytes(), 0);
+            bytes.resize(entry.range.len(), 0);
             reader.read_exact(&mut bytes).doing("read", path)?;
             if crc32fast::hash(&bytes) != entry.crc32 {
                 let problem = format!("{} has changed", entry.id);

@@ -88,7 +88,7 @@ impl OwnLock {
     /// Takes git's lock of `path`, waiting for whoever holds it. The lock's content is what
     /// the file will hold.
     pub(super) fn take(&self, path: &Path, content: &str) -> Result<GitLock, GitError> {
-        let lock_path = with_ending(path, ".lock");
+        let lock_path = path.with_added_extension("lock");
         if let Some(folder) = lock_path.parent() {
             fs::create_dir_all(folder).doing("create", folder)?;
         }
@@ -123,7 +123,7 @@ impl OwnLock {
         if let Ok(pending) = fs::read(&self.pending) {
             // Older versions locked the index of a work tree as well.
             for file in [repo.branch_file(), repo.git_dir.join("index")] {
-                let lock_path = with_ending(&file, ".lock");
+                let lock_path = file.with_added_extension("lock");
                 if fs::read(&lock_path).is_ok_and(|content| content == pending) {
                     tracing::warn!(path = %lock_path.display(), "removing the lock of a crash");
                     fs::remove_file(&lock_path).doing("remove", &lock_path)?;
@@ -246,11 +246,4 @@ fn clear_packs(pack_dir: &Path) -> Result<(), GitError> {
         fs::remove_file(entry.path()).doing("remove", &entry.path())?;
     }
     Ok(())
-}
-
-/// The path with something after its name.
-pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(ending);
-    path.into()
 }

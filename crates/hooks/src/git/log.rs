@@ -1,6 +1,5 @@
 //! The history of a repository of checkpoints, as `git log --stat` shows it.
 
-use git2::Tree;
 use memoird_core::time::Timestamp;
 
 use super::error::GitError;
@@ -42,12 +41,10 @@ impl Checkpoints {
             let commit = repo.commit(id)?;
             next = commit.parent_ids().next();
             let before = next.map(|parent| repo.commit(parent)).transpose()?;
-            let tree = |commit: &git2::Commit<'_>| -> Result<Tree<'_>, GitError> {
-                let tree = repo.git.find_tree(commit.tree_id());
-                tree.map_err(|error| repo.damaged(&commit.tree_id(), error))
-            };
-            let before = before.as_ref().map(tree).transpose()?;
-            let after = tree(&commit)?;
+            let before = before
+                .map(|commit| self.tree(commit.tree_id()))
+                .transpose()?;
+            let after = self.tree(commit.tree_id())?;
             let changes = repo
                 .git
                 .diff_tree_to_tree(before.as_ref(), Some(&after), None)

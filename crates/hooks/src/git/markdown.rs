@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use memoird_core::compaction::Summary;
-use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
+use memoird_core::turn::{MediaSource, Part, PartKind, Turn};
 use memoird_engine::SessionContent;
 use serde_json::Value;
 
 use super::message::turns;
-use crate::payload::reason_name;
 use crate::time;
 
 /// The whole document.
@@ -18,22 +17,13 @@ pub(super) fn document(ended: &SessionContent) -> String {
     let mut text = String::new();
     front_matter(&mut text, ended);
     let _ = write!(text, "\n# {}\n", inline(ended.session.as_str()));
-    let (count, took) = (
-        ended.turns.len() as u64,
-        time::between(ended.created_at, ended.ended_at),
-    );
-    let _ = write!(
-        text,
-        "\n{} in {took}, {}.\n",
-        turns(count),
-        reason_name(ended.reason)
-    );
-    if ended.turns_omitted > 0 {
-        let _ = write!(
-            text,
-            "\n*{} more are not kept here.*\n",
-            ended.turns_omitted
-        );
+    let count = turns(ended.turns.len() as u64);
+    let took = time::between(ended.created_at, ended.ended_at);
+    let reason = ended.reason.name();
+    let _ = write!(text, "\n{count} in {took}, {reason}.\n");
+    let omitted = ended.turns_omitted;
+    if omitted > 0 {
+        let _ = write!(text, "\n*{omitted} more are not kept here.*\n");
     }
     if let Some(summary) = &ended.summary {
         put_summary(&mut text, summary);
@@ -71,17 +61,15 @@ fn front_matter(text: &mut String, ended: &SessionContent) {
     if let Some(subject) = &ended.subject {
         put("subject", string(subject.as_str()));
     }
-    put("reason", string(reason_name(ended.reason)));
+    put("reason", string(ended.reason.name()));
     put("created_at", string(&time::rfc3339(ended.created_at)));
     put("ended_at", string(&time::rfc3339(ended.ended_at)));
     put("turns", ended.turns.len().to_string());
     if ended.turns_omitted > 0 {
         put("turns_omitted", ended.turns_omitted.to_string());
     }
-    put(
-        "last_seq",
-        ended.turns.last().map_or(0, |(seq, _)| *seq).to_string(),
-    );
+    let last_seq = ended.turns.last().map_or(0, |(seq, _)| *seq);
+    put("last_seq", last_seq.to_string());
     put("state_version", ended.state.version.to_string());
     text.push_str("---\n");
 }
@@ -100,12 +88,7 @@ fn string(value: &str) -> String {
 }
 
 fn section<'a>(text: &mut String, seq: u64, turn: &'a Turn, tools: &mut HashMap<&'a str, &'a str>) {
-    let role = match turn.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::System => "system",
-    };
+    let role = turn.role.name();
     let _ = write!(text, "\n## {seq} · {role}");
     if let Some(timestamp) = turn.timestamp {
         let _ = write!(text, " · {}", time::readable(timestamp));
@@ -150,16 +133,8 @@ fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, 
             }
             // Text and media only: no deeper.
             for part in parts {
-                match &part.kind {
-                    PartKind::Text(said) => quoted(text, said),
-                    PartKind::Media {
-                        media_type,
-                        source,
-                        name,
-                    } => {
-                        media(text, media_type, source, name);
-                    }
-                    _ => {}
+                if matches!(part.kind, PartKind::Text(_) | PartKind::Media { .. }) {
+                    put_part(text, part, tools);
                 }
             }
         }
@@ -177,26 +152,18 @@ fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, 
 }
 
 fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) {
-    let kind = if media_type.is_empty() {
+    let kind = inline(if media_type.is_empty() {
         "media"
     } else {
         media_type
-    };
-    let name = if name.is_empty() {
-        String::new()
-    } else {
-        format!(" {}", inline(name))
-    };
+    });
+    let gap = if name.is_empty() { "" } else { " " };
+    let name = inline(name);
     let _ = match source {
         MediaSource::Data(data) => {
-            write!(
-                text,
-                "\n\\[{}, {}\\]{name}\n",
-                inline(kind),
-                size(data.len())
-            )
+            write!(text, "\n\\[{kind}, {}\\]{gap}{name}\n", size(data.len()))
         }
-        MediaSource::Uri(uri) => write!(text, "\n[{}](<{}>){name}\n", inline(kind), target(uri)),
+        MediaSource::Uri(uri) => write!(text, "\n[{kind}](<{}>){gap}{name}\n", target(uri)),
     };
 }
 
@@ -217,24 +184,24 @@ fn fenced(text: &mut String, kind: &str, content: &str) {
     let content = visible(content);
     let longest = content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
-    let end = if content.ends_with('\n') || content.is_empty() {
-        ""
-    } else {
-        "\n"
-    };
+    let is_whole = content.ends_with('\n') || content.is_empty();
+    let end = if is_whole { "" } else { "\n" };
     let _ = write!(text, "\n{fence}{kind}\n{content}{end}{fence}\n");
 }
 
 /// The text with line ends that end lines only, and nothing that a terminal obeys.
 fn visible(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    text.chars().map(picture).collect()
+    let shown = |char| match char {
+        '\n' | '\t' => char,
+        _ => picture(char),
+    };
+    text.chars().map(shown).collect()
 }
 
 /// Unicode has a picture for every control character of ASCII.
 fn picture(char: char) -> char {
     match char {
-        '\n' | '\t' => char,
         '\0'..'\x20' => char::from_u32(0x2400 + u32::from(char)).unwrap_or('\u{fffd}'),
         '\x7f' => '\u{2421}',
         '\u{80}'..'\u{a0}' => '\u{fffd}',
@@ -246,22 +213,12 @@ fn picture(char: char) -> char {
 fn inline(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for char in text.chars() {
-        if matches!(
-            char,
-            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '&' | '~' | '|'
-        ) {
+        if "\\`*_[]<>#&~|".contains(char) {
             line.push('\\');
         }
-        line.push(match char {
-            '\n' | '\r' | '\t' => picture_of_space(char),
-            _ => picture(char),
-        });
+        line.push(picture(char));
     }
     line
-}
-
-fn picture_of_space(char: char) -> char {
-    char::from_u32(0x2400 + u32::from(char)).unwrap_or(' ')
 }
 
 /// A link's target within `<>`.
@@ -272,6 +229,7 @@ fn target(uri: &str) -> String {
         '\\' => "%5C".chars().collect(),
         '\n' => "%0A".chars().collect(),
         '\r' => "%0D".chars().collect(),
+        '\t' => vec![char],
         _ => vec![picture(char)],
     });
     escaped.collect()

@@ -9,7 +9,6 @@ use memoird_core::time::Timestamp;
 use memoird_engine::SessionContent;
 
 use super::GitConfig;
-use crate::payload::reason_name;
 use crate::time;
 
 /// Sessions that a message names; the others are counted.
@@ -27,7 +26,7 @@ pub(super) fn commit(
     new: &[&SessionContent],
     at: Timestamp,
 ) -> String {
-    let who = format!("{} <{}>", config.author_name, config.author_email);
+    let who = committer(config);
     let ended_at = new.iter().map(|ended| ended.ended_at).max().unwrap_or(at);
     let mut content = format!("tree {tree}\n");
     if let Some(parent) = parent {
@@ -39,6 +38,11 @@ pub(super) fn commit(
     ));
     content.push_str(&format!("\n{}", text(new)));
     content
+}
+
+/// Who commits, as git writes it.
+pub(super) fn committer(config: &GitConfig) -> String {
+    format!("{} <{}>", config.author_name, config.author_email)
 }
 
 /// How many turns, in words.
@@ -56,7 +60,7 @@ pub(super) fn turn_count(ended: &SessionContent) -> u64 {
 
 fn text(new: &[&SessionContent]) -> String {
     if let [ended] = new {
-        let (session, reason) = (shortened(&ended.session), reason_name(ended.reason));
+        let (session, reason) = (shortened(&ended.session), ended.reason.name());
         let count = turns(turn_count(ended));
         let took = time::between(ended.created_at, ended.ended_at);
         let created_at = time::readable(ended.created_at);
@@ -66,7 +70,7 @@ fn text(new: &[&SessionContent]) -> String {
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for ended in new {
-        *counts.entry(reason_name(ended.reason)).or_default() += 1;
+        *counts.entry(ended.reason.name()).or_default() += 1;
     }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -80,7 +84,7 @@ fn text(new: &[&SessionContent]) -> String {
         counts.join(", ")
     );
     for ended in new.iter().take(LINES_MAX) {
-        let (session, reason) = (shortened(&ended.session), reason_name(ended.reason));
+        let (session, reason) = (shortened(&ended.session), ended.reason.name());
         let count = turns(turn_count(ended));
         let took = time::between(ended.created_at, ended.ended_at);
         // Writing to a String does not fail.

@@ -2,6 +2,7 @@
 //! at what lies behind.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use git2::{ObjectType, Oid, Tree};
 use memoird_core::ids::{Generation, SessionId, TenantId};
@@ -174,7 +175,7 @@ impl Checkpoints {
         Ok(folders)
     }
 
-    fn tree(&self, id: Oid) -> Result<Tree<'_>, GitError> {
+    pub(super) fn tree(&self, id: Oid) -> Result<Tree<'_>, GitError> {
         let found = self.repo.git.find_tree(id);
         found.map_err(|error| self.repo.damaged(&id, error))
     }
@@ -223,20 +224,14 @@ fn day_of(generation: Generation) -> String {
 fn entry(path: &str, text: &str, session: Option<&SessionId>) -> Option<CheckpointEntry> {
     let mut lines = text.lines();
     lines.next().filter(|line| *line == "---")?;
-    let fields: Vec<(&str, Value)> = lines
+    let fields: HashMap<&str, Value> = lines
         .take_while(|line| *line != "---")
         .filter_map(|line| {
             let (name, value) = line.split_once(": ")?;
             Some((name, serde_json::from_str(value).ok()?))
         })
         .collect();
-    let field = |name| {
-        fields
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| value)
-    };
-    let string = |name| field(name).and_then(Value::as_str);
+    let string = |name| fields.get(name).and_then(Value::as_str);
     let its = string("session")?;
     if session.is_some_and(|session| session.as_str() != its) {
         return None;
@@ -249,6 +244,6 @@ fn entry(path: &str, text: &str, session: Option<&SessionId>) -> Option<Checkpoi
         reason: string("reason").unwrap_or_default().to_owned(),
         created_at: string("created_at").and_then(time::parse),
         ended_at: string("ended_at").and_then(time::parse),
-        turns: field("turns").and_then(Value::as_u64).unwrap_or(0),
+        turns: fields.get("turns").and_then(Value::as_u64).unwrap_or(0),
     })
 }

@@ -3,7 +3,7 @@
 use memoird_engine::HookError;
 use memoird_http::status_text;
 use reqwest::header::LOCATION;
-use reqwest::{Response, StatusCode, Url};
+use reqwest::{Response, Url};
 
 use super::CHARS_MAX;
 use crate::text::line;
@@ -11,18 +11,11 @@ use crate::text::line;
 /// Where an answer sends us on, if that is where the request may go.
 pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, HookError> {
     let status = answer.status();
-    let keeps_method = matches!(
-        status,
-        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
-    );
-    let is_redirect = keeps_method
-        || matches!(
-            status,
-            StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER
-        );
-    if !is_redirect {
-        return Ok(None);
-    }
+    let keeps_method = match status.as_u16() {
+        307 | 308 => true,
+        301..=303 => false,
+        _ => return Ok(None),
+    };
     let title = status_text(status);
     let location = answer
         .headers()

@@ -110,42 +110,24 @@ fn timeout() -> Duration {
 }
 
 impl AnthropicCounterConfig {
-    /// This model at Anthropic.
-    pub fn new(model: impl Into<String>) -> Self {
-        Self {
-            base_url: BaseUrl::anthropic(),
-            model: Some(model.into()),
-            api_key: None,
-            timeout: timeout(),
-        }
-    }
-
     /// # Errors
     /// [`ModelError::SettingOutOfRange`] for the first setting that is.
     pub(super) fn check(&self) -> Result<(), ModelError> {
-        let model = self.model.as_deref().unwrap_or_default();
-        http::check([http::model(model), http::timeout_limit(self.timeout)])
+        check(self.model.as_deref(), self.timeout)
     }
 }
 
 impl OpenAiCounterConfig {
-    /// This model, there.
-    pub fn new(base_url: impl Into<BaseUrl>, model: impl Into<String>) -> Self {
-        Self {
-            base_url: base_url.into(),
-            model: Some(model.into()),
-            api_key: None,
-            timeout: timeout(),
-            endpoint: CountEndpoint::Auto,
-        }
-    }
-
     /// # Errors
     /// [`ModelError::SettingOutOfRange`] for the first setting that is.
     pub(super) fn check(&self) -> Result<(), ModelError> {
-        let model = self.model.as_deref().unwrap_or_default();
-        http::check([http::model(model), http::timeout_limit(self.timeout)])
+        check(self.model.as_deref(), self.timeout)
     }
+}
+
+fn check(model: Option<&str>, timeout: Duration) -> Result<(), ModelError> {
+    let model = http::model(model.unwrap_or_default());
+    http::check([model, http::timeout_limit(timeout)])
 }
 
 #[cfg(test)]
@@ -158,8 +140,8 @@ mod tests {
     #[test]
     fn every_setting_has_its_range() {
         let short = Duration::from_millis(9);
-        let one = AnthropicCounterConfig::new("m");
-        let two = OpenAiCounterConfig::new("http://a.example", "m");
+        let one: AnthropicCounterConfig = from_value(json!({"model": "m"})).expect("one");
+        let two: OpenAiCounterConfig = from_value(json!({"model": "m"})).expect("one");
         assert!(one.check().is_ok() && two.check().is_ok());
         for outcome in [
             AnthropicCounterConfig {

@@ -60,11 +60,8 @@ impl<'a> Room<'a> {
                 &mut body.files_touched,
                 &mut body.decisions,
             ];
-            match lists
-                .into_iter()
-                .max_by_key(|list| list.len())
-                .filter(|list| !list.is_empty())
-            {
+            let longest = lists.into_iter().max_by_key(|list| list.len());
+            match longest.filter(|list| !list.is_empty()) {
                 Some(longest) => drop(longest.drain(..longest.len().div_ceil(4))),
                 None if body.session_intent.is_empty() => break,
                 None => body.session_intent = shorter(&body.session_intent),
@@ -101,9 +98,8 @@ impl<'a> Room<'a> {
         let mut lines = Vec::new();
         for place in ranked {
             let line = &sentences[*place];
-            let tokens = self
-                .counter
-                .count(&format!("\n  {}{}", line.who, line.text));
+            let text = format!("\n  {}{}", line.who, line.text);
+            let tokens = self.counter.count(&text);
             if tokens <= left {
                 left -= tokens;
                 lines.push(*place);

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::{Kind, identifiers};
+use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::{TranscriptTurn, sentences};
 use memoird_core::turn::Role;
 use memoird_engine::SummaryRequest;
@@ -69,32 +70,17 @@ impl Material {
     pub(super) fn of(ask: &SummaryRequest) -> Self {
         let mut gather = Gather::default();
         let previous = ask.previous.as_deref();
-        for body in previous
-            .map(|summary| &summary.body)
-            .into_iter()
-            .chain(&ask.chunks)
-        {
+        let summarized = previous.map(|summary| &summary.body);
+        for body in summarized.into_iter().chain(&ask.chunks) {
             gather.body(body);
         }
         if let Some(previous) = previous {
-            gather
-                .material
-                .files
-                .extend(previous.notes.files.iter().cloned());
-            gather
-                .material
-                .decisions
-                .extend(previous.notes.decisions.iter().cloned());
+            gather.notes(&previous.notes);
         }
-        ask.turns.iter().for_each(|turn| gather.turn(turn));
-        gather
-            .material
-            .files
-            .extend(ask.notes.files.iter().cloned());
-        gather
-            .material
-            .decisions
-            .extend(ask.notes.decisions.iter().cloned());
+        for turn in ask.turns.iter() {
+            gather.turn(turn);
+        }
+        gather.notes(&ask.notes);
         gather.finish(&ask.turns)
     }
 
@@ -111,10 +97,8 @@ impl Material {
     /// These identifiers, oldest first.
     pub(super) fn in_order(&self, taken: &[&str]) -> Vec<String> {
         let taken: HashSet<&str> = taken.iter().copied().collect();
-        let found = self
-            .identifiers
-            .iter()
-            .filter(|found| taken.contains(&*found.text));
+        let found = self.identifiers.iter();
+        let found = found.filter(|found| taken.contains(&*found.text));
         found.map(|found| found.text.clone()).collect()
     }
 }
@@ -124,10 +108,8 @@ pub(super) fn narrative(sentences: &[Sentence], taken: &[usize]) -> String {
     let mut places = taken.to_vec();
     places.sort_unstable();
     let lines = places.into_iter().filter_map(|place| sentences.get(place));
-    lines
-        .map(|line| format!("{}{}", line.who, line.text))
-        .collect::<Vec<_>>()
-        .join("\n")
+    let lines = lines.map(|line| format!("{}{}", line.who, line.text));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[derive(Default)]
@@ -139,6 +121,12 @@ struct Gather {
 }
 
 impl Gather {
+    /// What was noted beside turns.
+    fn notes(&mut self, notes: &Notes) {
+        self.material.files.extend_from_slice(&notes.files);
+        self.material.decisions.extend_from_slice(&notes.decisions);
+    }
+
     /// A summary. Its list of identifiers is in the order of their last use.
     fn body(&mut self, body: &Body) {
         if !body.session_intent.trim().is_empty() && self.material.intent.is_empty() {
@@ -150,51 +138,42 @@ impl Gather {
             &body.pending_questions,
             &body.next_steps,
         ];
-        lists
-            .into_iter()
-            .flatten()
-            .for_each(|line| self.identifiers(line));
-        self.identifiers(&body.session_intent);
-        self.material
-            .files
-            .extend(body.files_touched.iter().cloned());
-        self.material
-            .decisions
-            .extend(body.decisions.iter().cloned());
-        self.material.next_steps.clone_from(&body.next_steps);
-        body.narrative.lines().for_each(|line| self.line(line));
-        body.identifiers
-            .iter()
-            .for_each(|listed| self.listed(listed));
+        for line in lists.into_iter().flatten().chain([&body.session_intent]) {
+            self.identifiers(line);
+        }
+        let material = &mut self.material;
+        material.files.extend_from_slice(&body.files_touched);
+        material.decisions.extend_from_slice(&body.decisions);
+        material.next_steps.clone_from(&body.next_steps);
+        for line in body.narrative.lines() {
+            self.line(line);
+        }
+        for listed in &body.identifiers {
+            self.listed(listed);
+        }
     }
 
     /// An identifier of a list, without what stood around it: a bare number was an amount,
     /// capitals alone an id.
     fn listed(&mut self, text: &str) {
         let found = identifiers(text);
-        let kind = found
-            .first()
-            .filter(|found| found.text == text)
-            .map(|found| found.kind);
+        let kind = found.first().filter(|found| found.text == text);
+        let kind = kind.map(|found| found.kind);
         let is_code = text.len() >= 5 && text.bytes().all(|b| b.is_ascii_uppercase());
-        self.found(
-            text,
-            match kind {
-                Some(Kind::Name) | None if is_code => Kind::Id,
-                Some(kind) => kind,
-                None if text.starts_with(|c: char| c.is_ascii_digit()) => Kind::Amount,
-                None => Kind::Name,
-            },
-        );
+        let kind = match kind {
+            Some(Kind::Name) | None if is_code => Kind::Id,
+            Some(kind) => kind,
+            None if text.starts_with(|c: char| c.is_ascii_digit()) => Kind::Amount,
+            None => Kind::Name,
+        };
+        self.found(text, kind);
     }
 
     /// A line of a narrative.
     fn line(&mut self, line: &str) {
         let line = line.trim();
-        let who = WHO
-            .into_iter()
-            .find(|who| line.starts_with(who))
-            .unwrap_or("");
+        let known = WHO.into_iter().find(|who| line.starts_with(who));
+        let who = known.unwrap_or_default();
         for text in sentences(&line[who.len()..]) {
             self.sentence(who, text);
         }
@@ -207,18 +186,12 @@ impl Gather {
             Role::Assistant => WHO[1],
             Role::Tool | Role::System => return self.identifiers(&turn.text),
         };
-        let is_call = |line: &str| {
-            turn.calls.iter().any(|(name, _)| {
-                line.strip_prefix(name.as_str())
-                    .is_some_and(|rest| rest.starts_with('('))
-            })
-        };
+        let calls = turn.calls.iter().map(|(name, _)| format!("{name}("));
+        let calls: Vec<String> = calls.collect();
+        let is_call = |line: &str| calls.iter().any(|call| line.starts_with(call.as_str()));
         let is_data = |line: &str| line.starts_with(['{', '[']) || line.starts_with("failed: ");
-        for line in turn
-            .text
-            .lines()
-            .filter(|line| !is_call(line) && !is_data(line))
-        {
+        let lines = turn.text.lines();
+        for line in lines.filter(|line| !is_call(line) && !is_data(line)) {
             sentences(line).for_each(|text| self.sentence(who, text));
         }
         self.identifiers(&turn.text);
@@ -226,16 +199,15 @@ impl Gather {
 
     fn sentence(&mut self, who: &'static str, text: &str) {
         // Marks of lists and emphasis say nothing here.
-        let text = text
-            .trim_start_matches(['-', '*', '•', '#', ' '])
-            .replace("**", "");
+        let text = text.trim_start_matches(['-', '*', '•', '#', ' ']);
+        let text = text.replace("**", "");
         self.material.sentences.push(Sentence { who, text });
     }
 
     fn identifiers(&mut self, text: &str) {
-        identifiers(text)
-            .into_iter()
-            .for_each(|found| self.found(found.text, found.kind));
+        for found in identifiers(text) {
+            self.found(found.text, found.kind);
+        }
     }
 
     fn found(&mut self, text: &str, kind: Kind) {
@@ -256,12 +228,9 @@ impl Gather {
     fn finish(self, turns: &[TranscriptTurn]) -> Material {
         let mut material = self.material;
         material.intent = intent(&material.intent, turns);
-        let lists = [
-            &mut material.files,
-            &mut material.decisions,
-            &mut material.next_steps,
-        ];
-        lists.into_iter().for_each(newest_once);
+        newest_once(&mut material.files);
+        newest_once(&mut material.decisions);
+        newest_once(&mut material.next_steps);
         material.identifiers = ordered(self.last);
         material
     }
@@ -281,16 +250,16 @@ fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
             *of_whole = (*of_whole).max(of_part);
         }
     }
-    let wholes: HashSet<String> = last
+    let parts: HashSet<String> = last
         .keys()
-        .filter_map(|whole| part(whole))
+        .filter_map(|it| part(it))
         .map(str::to_owned)
         .collect();
-    last.retain(|text, _| !wholes.contains(text));
+    last.retain(|text, _| !parts.contains(text));
     let mut found: Vec<_> = last.into_iter().collect();
     found.sort_unstable_by(|(a, (_, a_last)), (b, (_, b_last))| (a_last, a).cmp(&(b_last, b)));
+    let found = found.into_iter();
     found
-        .into_iter()
         .map(|(text, (kind, _))| Found { text, kind })
         .collect()
 }
@@ -317,10 +286,10 @@ fn newest_once(list: &mut Vec<String>) {
 
 /// What the user wants: what the conversation began with, and what they asked for last.
 fn intent(previous: &str, turns: &[TranscriptTurn]) -> String {
-    let wishes = turns
-        .iter()
-        .filter(|turn| turn.role == Role::User && !turn.text.is_empty());
-    let wishes = wishes.filter(|turn| !turn.text.starts_with(['{', '[']));
+    let is_data = |text: &str| text.starts_with(['{', '[']);
+    let users = turns.iter().filter(|turn| turn.role == Role::User);
+    let texts = users.map(|turn| turn.text.as_str());
+    let texts = texts.filter(|text| !text.is_empty() && !is_data(text));
     let is_long = |text: &str| text.len() >= INTENT_BYTES_MIN;
     let (mut first, mut lately) = match previous.split_once(LATELY) {
         Some((first, lately)) => (first.trim().to_owned(), lately.to_owned()),
@@ -330,18 +299,11 @@ fn intent(previous: &str, turns: &[TranscriptTurn]) -> String {
         first.clear();
     }
     if first.is_empty() {
-        let mut texts = wishes.clone().map(|turn| turn.text.as_str());
-        let text = texts
-            .clone()
-            .find(|text| is_long(text))
-            .or_else(|| texts.next());
+        let long = texts.clone().find(|text| is_long(text));
+        let text = long.or_else(|| texts.clone().next());
         first = text.map(beginning).unwrap_or_default();
     }
-    if let Some(last) = wishes
-        .rev()
-        .map(|turn| beginning(&turn.text))
-        .find(|text| is_long(text))
-    {
+    if let Some(last) = texts.rev().map(beginning).find(|text| is_long(text)) {
         lately = last;
     }
     if first.is_empty() && !turns.is_empty() {

@@ -85,27 +85,19 @@ fn candidates(sentences: &[Sentence]) -> (Vec<Candidate>, Vec<f64>) {
 /// The most probable word that is left; of equal ones the one that was said last.
 fn most_probable(probabilities: &[f64], uses: &[u32]) -> Option<usize> {
     let left = (0..probabilities.len()).filter(|word| uses[*word] > 0);
-    left.max_by(|a, b| {
-        probabilities[*a]
-            .total_cmp(&probabilities[*b])
-            .then(b.cmp(a))
-    })
+    let by_probability = |a: &usize, b: &usize| probabilities[*a].total_cmp(&probabilities[*b]);
+    left.max_by(|a, b| by_probability(a, b).then(b.cmp(a)))
 }
 
 /// Of the sentences with a word the one that is worth most; of equal ones the newest.
 fn best(left: &[Candidate], word: usize, probabilities: &[f64]) -> Option<usize> {
     let worth = |candidate: &Candidate| {
-        let sum: f64 = candidate
-            .words
-            .iter()
-            .map(|word| probabilities[*word])
-            .sum();
+        let words = candidate.words.iter();
+        let sum: f64 = words.map(|word| probabilities[*word]).sum();
         sum / candidate.words.len() as f64 * candidate.recency
     };
-    let having = left
-        .iter()
-        .enumerate()
-        .filter(|(_, one)| one.words.contains(&word));
+    let left = left.iter().enumerate();
+    let having = left.filter(|(_, one)| one.words.contains(&word));
     let best =
         having.max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b)).then(a.place.cmp(&b.place)));
     best.map(|(at, _)| at)

@@ -1,5 +1,6 @@
 //! The addresses of providers.
 
+use memoird_http::parse_url;
 use reqwest::Url;
 
 use crate::error::ModelError;
@@ -16,20 +17,9 @@ const OPENAI_HOSTS: [&str; 2] = ["api.openai.com", ".openai.azure.com"];
 pub(crate) fn base(base_url: &str) -> Result<Url, ModelError> {
     let invalid = |problem: String| ModelError::BaseUrlInvalid { problem };
     if base_url.len() > URL_BYTES_MAX {
-        return Err(invalid(format!("it has more than {URL_BYTES_MAX} bytes")));
+        return Err(invalid(format!("has more than {URL_BYTES_MAX} bytes")));
     }
-    let mut url = Url::parse(base_url).map_err(|error| invalid(error.to_string()))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(invalid(format!(
-            "it begins with {}; it takes http and https",
-            url.scheme()
-        )));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(invalid(
-            "it has a user or a password; use api_key".to_owned(),
-        ));
-    }
+    let mut url = parse_url(base_url).map_err(|error| invalid(error.to_string()))?;
     url.set_fragment(None);
     Ok(url)
 }

@@ -8,24 +8,29 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-/// Why there is no answer, in words for an operator: without secrets, and without what was
-/// sent.
+/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    /// In words for an operator: without secrets, and without what was sent.
+    pub(crate) problem: String,
+    /// The pause that the provider asked for, where trying again may help.
+    pub(crate) after: Option<Duration>,
+}
+
+/// What can be done about a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
     /// Trying again may help.
-    Later {
-        problem: String,
-        /// The pause that the provider asked for.
-        after: Option<Duration>,
-    },
+    Later,
     /// An answer, but none that can be used. Another one may be better, at its price.
-    Strange { problem: String },
+    Strange,
     /// It will not help before the configuration changes.
-    Misconfigured { problem: String },
+    Misconfigured,
     /// More than the provider takes.
-    TooLong { problem: String },
+    TooLong,
     /// The provider refuses what was sent, and would again.
-    Refused { problem: String },
+    Refused,
 }
 
 /// A longer `Retry-After` is cut to this.
@@ -72,34 +77,18 @@ const WRONG_CODES: [&str; 7] = [
 const WRONG_WORDS: &str = "credit balance is too low";
 
 impl Fault {
-    /// The pause that the provider asked for.
-    pub(crate) fn after(&self) -> Option<Duration> {
-        match self {
-            Self::Later { after, .. } => *after,
-            _ => None,
+    /// A fault without a pause.
+    pub(crate) fn new(kind: FaultKind, problem: impl Into<String>) -> Self {
+        Self {
+            kind,
+            problem: problem.into(),
+            after: None,
         }
     }
 
-    /// The same with another problem.
-    pub(crate) fn map(self, change: impl FnOnce(String) -> String) -> Self {
-        match self {
-            Self::Later { problem, after } => Self::Later {
-                problem: change(problem),
-                after,
-            },
-            Self::Strange { problem } => Self::Strange {
-                problem: change(problem),
-            },
-            Self::Misconfigured { problem } => Self::Misconfigured {
-                problem: change(problem),
-            },
-            Self::TooLong { problem } => Self::TooLong {
-                problem: change(problem),
-            },
-            Self::Refused { problem } => Self::Refused {
-                problem: change(problem),
-            },
-        }
+    /// Whether the provider does not take what was sent.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self.kind, FaultKind::Refused | FaultKind::TooLong)
     }
 }
 
@@ -118,13 +107,16 @@ pub(crate) fn refusal<'a>(
         problem = format!("{problem} ({codes})");
     }
     match status.as_u16() {
-        400 | 413 | 422 | 429 | 500 if refusal.is_too_long() => Fault::TooLong { problem },
-        408 | 409 | 425 | 429 | 500..=599 => Fault::Later {
+        400 | 413 | 422 | 429 | 500 if refusal.is_too_long() => {
+            Fault::new(FaultKind::TooLong, problem)
+        }
+        408 | 409 | 425 | 429 | 500..=599 => Fault {
+            kind: FaultKind::Later,
             problem,
             after: retry_after(headers, None).map(|pause| pause.min(AFTER_MAX)),
         },
-        413 => Fault::TooLong { problem },
-        400 | 422 if !refusal.is_wrong() => Fault::Refused { problem },
+        413 => Fault::new(FaultKind::TooLong, problem),
+        400 | 422 if !refusal.is_wrong() => Fault::new(FaultKind::Refused, problem),
         number => {
             let hint = match number {
                 401 | 403 => "check api_key, and whether it may use the model",
@@ -133,20 +125,18 @@ pub(crate) fn refusal<'a>(
                 400 | 422 => "check model, api_key, the account and what is asked of the model",
                 _ => "check base_url, model and api_key",
             };
-            Fault::Misconfigured {
-                problem: format!("{problem}; {hint}"),
-            }
+            Fault::new(FaultKind::Misconfigured, format!("{problem}; {hint}"))
         }
     }
 }
 
 /// What an error in the body of a response with status 200 means; some gateways send these.
 pub(crate) fn refusal_inside(body: &[u8]) -> Fault {
-    let problem = "the answer is an error".to_owned();
-    match Refusal::read(body).is_too_long() {
-        true => Fault::TooLong { problem },
-        false => Fault::Strange { problem },
-    }
+    let kind = match Refusal::read(body).is_too_long() {
+        true => FaultKind::TooLong,
+        false => FaultKind::Strange,
+    };
+    Fault::new(kind, "the answer is an error")
 }
 
 /// The error that a provider describes.
@@ -192,19 +182,18 @@ impl Refusal {
     }
 
     fn is_too_long(&self) -> bool {
-        self.codes
-            .iter()
-            .any(|code| TOO_LONG_CODES.contains(&code.as_str()))
-            || TOO_LONG_WORDS
-                .iter()
-                .any(|words| self.message.contains(words))
+        self.has(&TOO_LONG_CODES, &TOO_LONG_WORDS)
     }
 
     fn is_wrong(&self) -> bool {
-        self.codes
-            .iter()
-            .any(|code| WRONG_CODES.contains(&code.as_str()))
-            || self.message.contains(WRONG_WORDS)
+        self.has(&WRONG_CODES, &[WRONG_WORDS])
+    }
+
+    /// Whether it has one of these codes, or its message some of these words.
+    fn has(&self, codes: &[&str], words: &[&str]) -> bool {
+        let is_known = |code: &String| codes.contains(&code.as_str());
+        let stands = |words: &&str| self.message.contains(*words);
+        self.codes.iter().any(is_known) || words.iter().any(stands)
     }
 }
 
@@ -231,7 +220,7 @@ mod tests {
             let headers = headers.into_iter().collect();
             let none = std::iter::empty();
             let fault = refusal(StatusCode::TOO_MANY_REQUESTS, &headers, b"", &none);
-            assert_eq!(fault.after(), Some(Duration::from_secs(seconds)));
+            assert_eq!(fault.after, Some(Duration::from_secs(seconds)));
         }
     }
 
@@ -246,12 +235,12 @@ mod tests {
     }
 
     fn kind(fault: &Fault) -> &'static str {
-        match fault {
-            Fault::Later { .. } => "later",
-            Fault::Strange { .. } => "strange",
-            Fault::Misconfigured { .. } => "misconfigured",
-            Fault::TooLong { .. } => "too long",
-            Fault::Refused { .. } => "refused",
+        match fault.kind {
+            FaultKind::Later => "later",
+            FaultKind::Strange => "strange",
+            FaultKind::Misconfigured => "misconfigured",
+            FaultKind::TooLong => "too long",
+            FaultKind::Refused => "refused",
         }
     }
 
@@ -343,11 +332,11 @@ mod tests {
 
     #[test]
     fn an_error_within_a_good_answer_is_an_error() {
-        let problem = || "the answer is an error".to_owned();
+        let problem = "the answer is an error";
         let busy = refusal_inside(br#"{"error":{"type":"rate_limited"}}"#);
-        assert_eq!(busy, Fault::Strange { problem: problem() });
+        assert_eq!(busy, Fault::new(FaultKind::Strange, problem));
         let long = refusal_inside(br#"{"error":{"message":"prompt is too long"}}"#);
-        assert_eq!(long, Fault::TooLong { problem: problem() });
+        assert_eq!(long, Fault::new(FaultKind::TooLong, problem));
     }
 
     #[test]

@@ -26,18 +26,12 @@ const TRIES_MOST: u32 = 10;
 impl BaseUrl {
     /// Anthropic itself.
     pub(crate) fn anthropic() -> Self {
-        "https://api.anthropic.com".into()
+        Self("https://api.anthropic.com".to_owned())
     }
 
     /// OpenAI itself.
     pub(crate) fn openai() -> Self {
-        "https://api.openai.com/v1".into()
-    }
-}
-
-impl<T: Into<String>> From<T> for BaseUrl {
-    fn from(url: T) -> Self {
-        Self(url.into())
+        Self("https://api.openai.com/v1".to_owned())
     }
 }
 

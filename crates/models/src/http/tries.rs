@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::Fault;
+use super::{Fault, FaultKind};
 
 /// How often something is tried, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +65,10 @@ impl Tries {
         let mut pause = PAUSE_FIRST;
         for _ in 1..self.max {
             let fault = match attempt().await {
-                Err(fault @ Fault::Later { .. }) => fault,
+                Err(fault) if fault.kind == FaultKind::Later => fault,
                 outcome => return outcome,
             };
-            let asked = fault.after();
+            let asked = fault.after;
             let wait = sleep(asked.unwrap_or(pause));
             let fits = match end {
                 Some(end) => wait.deadline() < end,
@@ -85,10 +85,7 @@ impl Tries {
 }
 
 fn late(limit: Duration) -> Fault {
-    Fault::Later {
-        problem: format!("no answer within {limit:?}"),
-        after: None,
-    }
+    Fault::new(FaultKind::Later, format!("no answer within {limit:?}"))
 }
 
 #[cfg(test)]
@@ -103,9 +100,9 @@ mod tests {
 
     fn later(after_ms: Option<u64>) -> Outcome {
         let after = after_ms.map(Duration::from_millis);
-        Err(Fault::Later {
-            problem: "busy".to_owned(),
+        Err(Fault {
             after,
+            ..Fault::new(FaultKind::Later, "busy")
         })
     }
 
@@ -172,10 +169,7 @@ mod tests {
         ] {
             let start = Instant::now();
             let outcome: Outcome = tries.make(std::future::pending).await;
-            let late = Fault::Later {
-                problem: problem.to_owned(),
-                after: None,
-            };
+            let late = Fault::new(FaultKind::Later, problem);
             assert_eq!(
                 (outcome, start.elapsed().as_millis()),
                 (Err(late), waited_ms)
@@ -185,13 +179,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_will_not_help_is_not_tried_again() {
-        let problem = || "no".to_owned();
-        for fault in [
-            Fault::Refused { problem: problem() },
-            Fault::Strange { problem: problem() },
-            Fault::TooLong { problem: problem() },
-            Fault::Misconfigured { problem: problem() },
+        for kind in [
+            FaultKind::Refused,
+            FaultKind::Strange,
+            FaultKind::TooLong,
+            FaultKind::Misconfigured,
         ] {
+            let fault = Fault::new(kind, "no");
             let (times, outcome) = run(each(3), &[Err(fault.clone()), Ok(())]).await;
             assert_eq!((times, outcome), (vec![0], Err(fault)));
         }

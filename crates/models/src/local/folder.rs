@@ -1,16 +1,17 @@
 //! The folder of a model as sentence-transformers writes it: the files that count, each
 //! within its size.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use candle_transformers::models::bert::Config;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::bert::Shape;
-use super::settings::{Pooling, Prompts, pooling, pooling_place, shape};
-use crate::error::{ModelError, TOKENIZER_BYTES_MAX};
+use super::settings::{Pooling, Prompts, bert_config, pooling, pooling_place};
+use crate::error::ModelError;
+use crate::tokenizer::{TOKENIZER_BYTES_MAX, read_file};
+use crate::vector::hex_digits;
 
 /// Twice the largest of the family. Opening takes that memory twice.
 const WEIGHTS_BYTES_MAX: u64 = 3 * 1024 * 1024 * 1024;
@@ -22,7 +23,7 @@ const TOKENS_LEAST: usize = 8;
 
 /// All that is known of a model before it computes.
 pub(super) struct Folder {
-    pub(super) shape: Shape,
+    pub(super) config: Config,
     pub(super) pooling: Pooling,
     pub(super) prompts: Prompts,
     /// Tokens of a text, the special ones included.
@@ -54,7 +55,7 @@ impl Folder {
             digest: Sha256::new(),
         };
         let config = reader.needed("config.json", JSON_BYTES_MAX)?;
-        let shape = shape(&reader.parsed("config.json", &config)?)?;
+        let config = bert_config(&reader.parsed("config.json", &config)?)?;
         let place = match reader.json("modules.json")? {
             Some(modules) => pooling_place(&modules)?,
             None => "1_Pooling".to_owned(),
@@ -72,17 +73,13 @@ impl Folder {
             Some(config) => Prompts::read(&config)?,
             None => Prompts::default(),
         };
+        let positions = config.max_position_embeddings;
         let weights = reader.needed("model.safetensors", WEIGHTS_BYTES_MAX)?;
         let tokenizer = reader.needed("tokenizer.json", TOKENIZER_BYTES_MAX)?;
-        let tokens_max = own.unwrap_or(shape.positions).min(shape.positions);
-        let digest = reader.digest.finalize();
-        let digest = digest
-            .iter()
-            .take(DIGEST_BYTES)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let tokens_max = own.unwrap_or(positions).min(positions);
+        let digest = hex_digits(reader.digest, DIGEST_BYTES);
         Ok(Self {
-            shape,
+            config,
             pooling,
             prompts,
             tokens_max,
@@ -112,27 +109,14 @@ impl Json {
 impl Reader<'_> {
     /// A file; nothing where there is none.
     fn file(&mut self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ModelError> {
-        let path = self.dir.join(name);
-        let unreadable = |error| ModelError::ModelUnreadable {
-            path: path.clone(),
-            error,
+        let content = match read_file(&self.dir.join(name), bytes_max) {
+            Err(ModelError::FileUnreadable { error, .. })
+                if error.kind() == ErrorKind::NotFound =>
+            {
+                return Ok(None);
+            }
+            content => content?,
         };
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(unreadable)?,
-        };
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        if bytes > bytes_max {
-            return Err(ModelError::ModelTooLarge {
-                path,
-                bytes,
-                bytes_max,
-            });
-        }
-        let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
-        file.take(bytes_max)
-            .read_to_end(&mut content)
-            .map_err(unreadable)?;
         self.digest.update(name);
         self.digest.update(content.len().to_le_bytes());
         self.digest.update(&content);

@@ -1,13 +1,15 @@
 //! Texts to tokens, tokens to vectors; all of it blocks.
 
-use candle_core::{Device, Result as CandleResult, Tensor};
+use candle_core::{DType, Device, Result as CandleResult, Tensor};
+use candle_nn::VarBuilder;
+use candle_transformers::models::bert::BertModel;
 use memoird_memories::{EmbedError, Purpose};
 use tokenizers::{Tokenizer, TruncationParams};
 
-use super::bert::Bert;
 use super::folder::Folder;
 use super::settings::{Pooling, Prompts};
 use crate::error::ModelError;
+use crate::tokenizer::{PROBE, parse};
 use crate::vector::unit;
 
 /// Bytes of a text that are looked at, for each token that the model reads: words have
@@ -16,15 +18,10 @@ const TOKEN_BYTES_MAX: usize = 64;
 /// Tokens that are computed at once, padding included, if there is more than one text. A
 /// query waits for that long behind memories.
 const PASS_TOKENS_MAX: usize = 1_024;
-/// Added to what looks at padding.
-const UNSEEN: f32 = f32::MIN;
-/// Something that every tokenizer can encode.
-const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs.";
-
 /// A model that can compute.
 pub(super) struct Model {
     tokenizer: Tokenizer,
-    bert: Bert,
+    bert: BertModel,
     pooling: Pooling,
     prompts: Prompts,
     tokens_max: usize,
@@ -43,20 +40,16 @@ impl Model {
     /// [`ModelError`] when the files do not fit each other, or compute nothing.
     pub(super) fn new(folder: Folder) -> Result<Self, ModelError> {
         let tokenizer = tokenizer(&folder)?;
-        let bert = Bert::load(&folder.weights, &folder.shape)
+        let weights = VarBuilder::from_slice_safetensors(&folder.weights, DType::F32, &Device::Cpu);
+        let bert = weights
+            .and_then(|weights| BertModel::load(weights, &folder.config))
             .map_err(|error| unusable(format!("its weights: {error}")))?;
-        let Folder {
-            pooling,
-            prompts,
-            tokens_max,
-            ..
-        } = folder;
         let model = Self {
             tokenizer,
             bert,
-            pooling,
-            prompts,
-            tokens_max,
+            pooling: folder.pooling,
+            prompts: folder.prompts,
+            tokens_max: folder.tokens_max,
         };
         let probe = model.passes(Purpose::Query, &[PROBE.to_owned()]);
         let probe = probe.and_then(|passes| {
@@ -126,62 +119,49 @@ impl Model {
 
     fn pooled(&self, pass: &Pass) -> CandleResult<Vec<Vec<f32>>> {
         let texts = pass.texts.len();
-        let longest = pass
-            .texts
-            .iter()
-            .map(|(_, tokens)| tokens.len())
-            .max()
-            .unwrap_or(0);
-        let rest = |tokens: &Vec<u32>| longest - tokens.len();
+        let lengths = pass.texts.iter().map(|(_, tokens)| tokens.len());
+        let longest = lengths.max().unwrap_or(0);
         let mut ids = Vec::with_capacity(texts * longest);
         let mut seen: Vec<f32> = Vec::with_capacity(texts * longest);
         for (_, tokens) in &pass.texts {
             ids.extend(tokens);
+            seen.resize(ids.len(), 1.0);
             // Any token does: nothing looks at it.
-            ids.extend(std::iter::repeat_n(0, rest(tokens)));
-            seen.extend(std::iter::repeat_n(1.0, tokens.len()));
-            seen.extend(std::iter::repeat_n(0.0, rest(tokens)));
+            ids.resize(ids.len() + longest - tokens.len(), 0);
+            seen.resize(ids.len(), 0.0);
         }
-        let bias = seen.iter().map(|seen| (1.0 - seen) * UNSEEN).collect();
-        let bias = Tensor::from_vec(bias, (texts, 1, 1, longest), &Device::Cpu)?;
-        let is_padded = pass.texts.iter().any(|(_, tokens)| rest(tokens) > 0);
         let ids = Tensor::from_vec(ids, (texts, longest), &Device::Cpu)?;
-        let hidden = self.bert.forward(&ids, is_padded.then_some(&bias))?;
+        // Every token is of the first sentence.
+        let kinds = ids.zeros_like()?;
+        let seen = Tensor::from_vec(seen, (texts, longest), &Device::Cpu)?;
+        let hidden = self.bert.forward(&ids, &kinds, Some(&seen))?;
         match self.pooling {
             Pooling::Cls => hidden.narrow(1, 0, 1)?.squeeze(1)?.to_vec2(),
             // The sum has the direction of the mean, and its length is made 1 anyway.
             Pooling::Mean => {
-                let seen = Tensor::from_vec(seen, (texts, longest, 1), &Device::Cpu)?;
+                let seen = seen.unsqueeze(2)?;
                 hidden.broadcast_mul(&seen)?.sum(1)?.to_vec2()
             }
         }
     }
 }
 
-/// The tokenizer of the folder, which cuts where the model ends and never pads: a file
-/// often has the truncation and the padding of its model's training.
+/// The tokenizer of the folder, which cuts where the model ends.
 fn tokenizer(folder: &Folder) -> Result<Tokenizer, ModelError> {
-    let invalid = |problem: String| unusable(format!("its tokenizer: {problem}"));
-    let mut tokenizer =
-        Tokenizer::from_bytes(&folder.tokenizer).map_err(|error| invalid(error.to_string()))?;
-    let last = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
-    if usize::try_from(last).is_ok_and(|last| last >= folder.shape.vocabulary) {
-        return Err(invalid(format!(
-            "it has a token {last}, the model {}",
-            folder.shape.vocabulary
-        )));
-    }
     let cut = TruncationParams {
         max_length: folder.tokens_max,
         ..TruncationParams::default()
     };
-    tokenizer
-        .with_truncation(Some(cut))
-        .map_err(|error| invalid(error.to_string()))?;
-    tokenizer.with_padding(None);
-    // What a user writes is text, also where it looks like a mark of the model.
-    tokenizer.set_encode_special_tokens(true);
-    Ok(tokenizer)
+    let tokenizer = parse(&folder.tokenizer, Some(cut));
+    let tokenizer = tokenizer.map_err(|error| unusable(format!("its tokenizer: {error}")))?;
+    let last = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
+    let known = folder.config.vocab_size;
+    match usize::try_from(last).is_ok_and(|last| last >= known) {
+        true => Err(unusable(format!(
+            "its tokenizer: it has a token {last}, the model {known}"
+        ))),
+        false => Ok(tokenizer),
+    }
 }
 
 fn unusable(problem: String) -> ModelError {

@@ -4,9 +4,9 @@
 
 use std::ops::RangeInclusive;
 
+use candle_transformers::models::bert::{Config, HiddenAct};
 use serde_json::Value;
 
-use super::bert::{Activation, Shape};
 use super::folder::Json;
 use crate::error::ModelError;
 
@@ -29,8 +29,8 @@ pub(super) struct Prompts {
     pub(super) memory: String,
 }
 
-/// What `config.json` says.
-pub(super) fn shape(config: &Json) -> Result<Shape, ModelError> {
+/// The shape of the model, from its `config.json`.
+pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
     let said = |name: &str| config.value[name].as_str();
     let family = said("model_type").unwrap_or("nothing");
     if family != "bert" {
@@ -39,10 +39,10 @@ pub(super) fn shape(config: &Json) -> Result<Shape, ModelError> {
     if let Some(kind) = said("position_embedding_type").filter(|kind| *kind != "absolute") {
         return Err(config.unsupported(format!("position_embedding_type is {kind}")));
     }
-    let activation = match said("hidden_act").unwrap_or("gelu") {
-        "gelu" => Activation::Gelu,
-        "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluOfTanh,
-        "relu" => Activation::Relu,
+    let hidden_act = match said("hidden_act").unwrap_or("gelu") {
+        "gelu" => HiddenAct::Gelu,
+        "gelu_new" | "gelu_pytorch_tanh" => HiddenAct::GeluApproximate,
+        "relu" => HiddenAct::Relu,
         other => return Err(config.unsupported(format!("hidden_act is {other}"))),
     };
     let number = |name: &str, range: RangeInclusive<usize>| {
@@ -55,19 +55,21 @@ pub(super) fn shape(config: &Json) -> Result<Shape, ModelError> {
             .filter(|number| range.contains(number))
             .ok_or_else(outside)
     };
-    let shape = Shape {
-        activation,
-        vocabulary: number("vocab_size", 1..=10_000_000)?,
-        hidden: number("hidden_size", 1..=8_192)?,
-        layers: number("num_hidden_layers", 1..=64)?,
-        heads: number("num_attention_heads", 1..=256)?,
-        intermediate: number("intermediate_size", 1..=65_536)?,
-        positions: number("max_position_embeddings", 8..=8_192)?,
-        types: number("type_vocab_size", 1..=16)?,
-        norm_epsilon: config.value["layer_norm_eps"].as_f64().unwrap_or(1e-12),
+    let bert = Config {
+        vocab_size: number("vocab_size", 1..=10_000_000)?,
+        hidden_size: number("hidden_size", 1..=8_192)?,
+        num_hidden_layers: number("num_hidden_layers", 1..=64)?,
+        num_attention_heads: number("num_attention_heads", 1..=256)?,
+        intermediate_size: number("intermediate_size", 1..=65_536)?,
+        hidden_act,
+        max_position_embeddings: number("max_position_embeddings", 8..=8_192)?,
+        type_vocab_size: number("type_vocab_size", 1..=16)?,
+        layer_norm_eps: config.value["layer_norm_eps"].as_f64().unwrap_or(1e-12),
+        // The rest is for training, and says that weights may lie below `bert`.
+        ..Config::default()
     };
-    match shape.hidden.is_multiple_of(shape.heads) {
-        true => Ok(shape),
+    match bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
+        true => Ok(bert),
         false => Err(config.invalid("num_attention_heads does not divide hidden_size".to_owned())),
     }
 }

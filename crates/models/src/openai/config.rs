@@ -9,7 +9,8 @@ use super::answer::DIMENSIONS_MAX;
 use crate::error::ModelError;
 use crate::http::{self, BaseUrl};
 
-/// An OpenAI-compatible provider of embeddings.
+/// An OpenAI-compatible provider of embeddings. The defaults suit OpenAI: models that read
+/// 8,000 tokens, and 300,000 tokens a request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAiEmbedderConfig {
@@ -77,24 +78,6 @@ fn tries() -> u32 {
 }
 
 impl OpenAiEmbedderConfig {
-    /// This model, and for the rest what suits OpenAI: models that read 8,000 tokens, and
-    /// 300,000 tokens a request.
-    pub fn new(base_url: impl Into<BaseUrl>, model: impl Into<String>) -> Self {
-        Self {
-            base_url: base_url.into(),
-            model: model.into(),
-            api_key: None,
-            dimensions: None,
-            batch: batch(),
-            batch_bytes: batch_bytes(),
-            text_bytes_max: text_bytes_max(),
-            timeout: timeout(),
-            tries_max: tries(),
-            query_prefix: String::new(),
-            memory_prefix: String::new(),
-        }
-    }
-
     /// # Errors
     /// [`ModelError::SettingOutOfRange`] for the first setting that is.
     pub(super) fn check(&self) -> Result<(), ModelError> {
@@ -150,7 +133,8 @@ mod tests {
                 c.memory_prefix = "x".repeat(4_097);
             }),
         ];
-        let good = OpenAiEmbedderConfig::new("http://a.example", "m");
+        let good = serde_json::json!({"base_url": "http://a.example", "model": "m"});
+        let good: OpenAiEmbedderConfig = serde_json::from_value(good).expect("a good one");
         assert!(good.check().is_ok());
         for (name, change) in changes {
             let mut config = good.clone();

@@ -60,7 +60,8 @@ impl SummarizerSpec {
     }
 }
 
-/// A model of Anthropic, or of whoever speaks its Messages API.
+/// A model of Anthropic, or of whoever speaks its Messages API. The defaults suit a context of
+/// 200,000 tokens.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnthropicSummarizerConfig {
@@ -180,18 +181,6 @@ fn webhook_input_tokens() -> u64 {
 }
 
 impl AnthropicSummarizerConfig {
-    /// This model at Anthropic, and for the rest what suits a context of 200,000 tokens.
-    pub fn new(model: impl Into<String>) -> Self {
-        Self {
-            base_url: BaseUrl::anthropic(),
-            model: model.into(),
-            api_key: None,
-            timeout: timeout(),
-            tries_max: tries(),
-            input_tokens_max: anthropic_input_tokens(),
-        }
-    }
-
     pub(super) fn check(&self) -> Result<(), ModelError> {
         check(self.timeout, self.tries_max, self.input_tokens_max)?;
         http::check([http::model(&self.model)])
@@ -199,21 +188,6 @@ impl AnthropicSummarizerConfig {
 }
 
 impl OpenAiSummarizerConfig {
-    /// This model, and for the rest what suits most servers.
-    pub fn new(base_url: impl Into<BaseUrl>, model: impl Into<String>) -> Self {
-        Self {
-            base_url: base_url.into(),
-            model: model.into(),
-            api_key: None,
-            timeout: timeout(),
-            tries_max: tries(),
-            input_tokens_max: openai_input_tokens(),
-            token_limit: TokenLimit::Auto,
-            thinking_tokens: 0,
-            json_object: false,
-        }
-    }
-
     pub(super) fn check(&self) -> Result<(), ModelError> {
         check(self.timeout, self.tries_max, self.input_tokens_max)?;
         let thinking = self.thinking_tokens <= THINKING_TOKENS_MAX;
@@ -225,17 +199,6 @@ impl OpenAiSummarizerConfig {
 }
 
 impl WebhookSummarizerConfig {
-    /// This service, and for the rest what suits a model behind it.
-    pub fn new(url: impl Into<BaseUrl>) -> Self {
-        Self {
-            url: url.into(),
-            api_key: None,
-            timeout: timeout(),
-            tries_max: tries(),
-            input_tokens_max: webhook_input_tokens(),
-        }
-    }
-
     pub(super) fn check(&self) -> Result<(), ModelError> {
         check(self.timeout, self.tries_max, self.input_tokens_max)
     }
@@ -259,6 +222,10 @@ mod tests {
     use super::*;
     use crate::http::Hunter2;
 
+    fn config<T: serde::de::DeserializeOwned>(text: serde_json::Value) -> T {
+        from_value(text).expect("a configuration")
+    }
+
     #[track_caller]
     fn is_out_of_range(outcome: Result<(), ModelError>, name: &str) {
         match outcome {
@@ -281,28 +248,29 @@ mod tests {
             ("input_tokens_max", |c| c.input_tokens_max = 10_000_001),
             ("thinking_tokens", |c| c.thinking_tokens = 1_000_001),
         ];
-        let good = OpenAiSummarizerConfig::new("http://a.example", "m");
+        let good: OpenAiSummarizerConfig = config(json!({"model": "m"}));
         assert!(good.check().is_ok());
         for (name, change) in changes {
-            let mut config = good.clone();
-            change(&mut config);
-            is_out_of_range(config.check(), name);
+            let mut bad = good.clone();
+            change(&mut bad);
+            is_out_of_range(bad.check(), name);
         }
-        let good = AnthropicSummarizerConfig::new("m");
+        let good: AnthropicSummarizerConfig = config(json!({"model": "m"}));
         assert!(good.check().is_ok());
-        is_out_of_range(AnthropicSummarizerConfig::new("").check(), "model");
-        let config = AnthropicSummarizerConfig {
+        let nameless: AnthropicSummarizerConfig = config(json!({"model": ""}));
+        is_out_of_range(nameless.check(), "model");
+        let never = AnthropicSummarizerConfig {
             tries_max: 0,
             ..good
         };
-        is_out_of_range(config.check(), "tries_max");
-        let good = WebhookSummarizerConfig::new("http://a.example");
+        is_out_of_range(never.check(), "tries_max");
+        let good: WebhookSummarizerConfig = config(json!({"url": "http://a.example"}));
         assert!(good.check().is_ok());
-        let config = WebhookSummarizerConfig {
+        let nothing = WebhookSummarizerConfig {
             input_tokens_max: 0,
             ..good
         };
-        is_out_of_range(config.check(), "input_tokens_max");
+        is_out_of_range(nothing.check(), "input_tokens_max");
     }
 
     fn read(spec: serde_json::Value) -> SummarizerSpec {
@@ -341,27 +309,6 @@ mod tests {
             assert_eq!(summarizer.input_tokens_max(), tokens, "{summarizer:?}");
         }
         assert!(name(json!({"openai": {"model": "qwen3:8b"}})).contains("qwen3:8b"));
-    }
-
-    #[test]
-    fn what_is_left_out_is_as_in_a_new_one() {
-        let pairs = [
-            (
-                json!({"anthropic": {"model": "m"}}),
-                SummarizerSpec::Anthropic(AnthropicSummarizerConfig::new("m")),
-            ),
-            (
-                json!({"openai": {"model": "m"}}),
-                SummarizerSpec::OpenAi(OpenAiSummarizerConfig::new(BaseUrl::openai(), "m")),
-            ),
-            (
-                json!({"webhook": {"url": "u"}}),
-                SummarizerSpec::Webhook(WebhookSummarizerConfig::new("u")),
-            ),
-        ];
-        for (spec, expected) in pairs {
-            assert_eq!(format!("{:?}", read(spec)), format!("{expected:?}"));
-        }
     }
 
     #[test]

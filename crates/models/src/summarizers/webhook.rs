@@ -19,15 +19,13 @@
 //! pieces. 429 and 5xx are tried again, `Retry-After` is heeded; 400 and 422 refuse the
 //! turns.
 
-use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::TranscriptTurn;
-use memoird_core::compaction::{Body, Summary, prompt};
-use memoird_core::turn::Role;
+use memoird_core::compaction::{Summary, prompt};
 use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
 use super::Protocol;
-use crate::http::Fault;
+use crate::http::{Fault, FaultKind};
 
 /// The contract above.
 #[derive(Debug)]
@@ -43,9 +41,9 @@ impl Protocol for Webhook {
             "session_id": ask.session.as_str(),
             "generation": ask.generation.to_string(),
             "previous": ask.previous.as_deref().map(previous),
-            "pieces": ask.chunks.iter().map(fields).collect::<Vec<_>>(),
+            "pieces": ask.chunks,
             "turns": ask.turns.iter().map(turn).collect::<Vec<_>>(),
-            "notes": notes(&ask.notes),
+            "notes": ask.notes,
             "tokens_max": ask.tokens_max,
             "system": prompt::system(),
             "prompt": prompt,
@@ -54,9 +52,8 @@ impl Protocol for Webhook {
 
     /// The text of the answer: it is parsed and checked like that of a model.
     fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
-        let text = str::from_utf8(body).map_err(|_| Fault::Strange {
-            problem: "the answer is no text; it takes JSON".to_owned(),
-        })?;
+        let text = str::from_utf8(body)
+            .map_err(|_| Fault::new(FaultKind::Strange, "the answer is no text; it takes JSON"))?;
         Ok(SummarizerAnswer::Text {
             text: text.to_owned(),
             end: TextEnd::Complete,
@@ -65,38 +62,11 @@ impl Protocol for Webhook {
 }
 
 fn previous(summary: &Summary) -> Value {
-    let mut previous = fields(&summary.body);
+    let mut previous = json!(summary.body);
     previous["text"] = json!(&*summary.text);
     previous
 }
 
-fn fields(body: &Body) -> Value {
-    json!({
-        "session_intent": body.session_intent,
-        "files_touched": body.files_touched,
-        "decisions": body.decisions,
-        "pending_questions": body.pending_questions,
-        "next_steps": body.next_steps,
-        "narrative": body.narrative,
-        "identifiers": body.identifiers,
-    })
-}
-
 fn turn(turn: &TranscriptTurn) -> Value {
-    let role = match turn.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::System => "system",
-    };
-    json!({"seq": turn.seq, "role": role, "text": turn.text})
-}
-
-fn notes(notes: &Notes) -> Value {
-    json!({
-        "files": notes.files,
-        "last_error": notes.last_error,
-        "decisions": notes.decisions,
-        "pending_questions": notes.pending_questions,
-    })
+    json!({"seq": turn.seq, "role": turn.role.name(), "text": turn.text})
 }

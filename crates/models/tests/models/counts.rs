@@ -9,7 +9,7 @@ use memoird_engine::{CountError, CountRequest, TokenCounter};
 use memoird_models::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig, RemoteCounter};
 use serde_json::json;
 
-use crate::kit::{key, now, while_ticking};
+use crate::kit::{configured, key, now, while_ticking};
 use crate::service::{Request, Service};
 
 const MESSAGES: &str = r#"[{"role":"user","content":"my_password_is_swordfish 🦀"}]"#;
@@ -28,17 +28,15 @@ fn ask() -> CountRequest {
 }
 
 fn anthropic(service: &Service) -> Arc<dyn TokenCounter> {
-    let config = AnthropicCounterConfig {
-        base_url: service.url().into(),
-        ..AnthropicCounterConfig::new("small")
-    };
+    let config: AnthropicCounterConfig =
+        configured(json!({"base_url": service.url(), "model": "small"}));
     Arc::new(RemoteCounter::anthropic(&config, key()).expect("a good configuration"))
 }
 
 fn openai(service: &Service, endpoint: CountEndpoint) -> Arc<dyn TokenCounter> {
     let config = OpenAiCounterConfig {
         endpoint,
-        ..OpenAiCounterConfig::new(service.url(), "small")
+        ..configured(json!({"base_url": service.url(), "model": "small"}))
     };
     Arc::new(RemoteCounter::openai(&config, key()).expect("a good configuration"))
 }

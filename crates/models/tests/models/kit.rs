@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use memoird_memories::{EmbedError, Embedder, Purpose};
 use memoird_models::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, from_value, json};
 use tokio::time::{Instant, sleep};
 
 /// What must never be seen in an error.
@@ -11,8 +13,14 @@ pub(crate) const SECRET: &str = "sk-hunter2";
 
 pub(crate) type Outcome = Result<Vec<Vec<f32>>, EmbedError>;
 
-pub(crate) fn config(url: String) -> OpenAiEmbedderConfig {
-    OpenAiEmbedderConfig::new(url, "small")
+/// A configuration as a file has it.
+pub(crate) fn configured<T: DeserializeOwned>(config: Value) -> T {
+    from_value(config).expect("a configuration")
+}
+
+pub(crate) fn config(url: impl Into<String>) -> OpenAiEmbedderConfig {
+    let url: String = url.into();
+    configured(json!({"base_url": url, "model": "small"}))
 }
 
 /// The key that is sent to providers.

@@ -22,7 +22,7 @@ fn each_file_has_to_be_there_and_of_a_size() {
         let file = File::options().write(true).open(&path).expect("a file");
         file.set_len(u64::from(u32::MAX)).expect("a hole");
         let large = refused(dir.path());
-        assert!(matches!(large, ModelError::ModelTooLarge { .. }), "{large}");
+        assert!(matches!(large, ModelError::FileTooLarge { .. }), "{large}");
         fs::remove_file(&path).expect("a file");
         let missing = refused(dir.path());
         assert!(
@@ -36,7 +36,7 @@ fn each_file_has_to_be_there_and_of_a_size() {
         fs::create_dir(&path).expect("a directory");
         let unreadable = refused(dir.path());
         assert!(
-            matches!(unreadable, ModelError::ModelUnreadable { .. }),
+            matches!(unreadable, ModelError::FileUnreadable { .. }),
             "{unreadable}"
         );
     }

@@ -57,7 +57,7 @@ async fn a_server_without_keys_gets_none_and_dimensions_are_asked_for() {
     let service = Service::bind().await;
     let config = OpenAiEmbedderConfig {
         dimensions: Some(2),
-        ..OpenAiEmbedderConfig::new(format!("{}/", service.url()), "small")
+        ..config(format!("{}/", service.url()))
     };
     let embedder = OpenAiEmbedder::new(&config, None).expect("a good configuration");
     let (vectors, got) = exchange(&embedder, &["tea"], service.good()).await;

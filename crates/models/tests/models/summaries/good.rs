@@ -14,6 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 
 use super::{MODELS, Outcome, TEXT, WIRES, Wire, ask, exchange};
+use crate::kit::configured;
 use crate::service::{Request, Service};
 
 const GOOD: &str = r#"{"session_intent":"tea","narrative":"They want tea. Größe: 2 🦀"}"#;
@@ -79,10 +80,10 @@ async fn anthropic_gets_a_message_with_a_system_prompt_and_a_limit() {
         "messages": [{"role": "user", "content": the_prompt()}],
     });
     assert_eq!(got.body, expected);
-    let config = AnthropicSummarizerConfig {
-        base_url: service.url().trim_end_matches("/v1").into(),
-        ..AnthropicSummarizerConfig::new("small")
-    };
+    let url = service.url();
+    let base_url = url.trim_end_matches("/v1");
+    let config: AnthropicSummarizerConfig =
+        configured(json!({"base_url": base_url, "model": "small"}));
     let summarizer = RemoteSummarizer::anthropic(&config, None).expect("a good configuration");
     let got = asked(Arc::new(summarizer), &service, Wire::Anthropic).await;
     assert_eq!(got.line, "POST /v1/messages");
@@ -117,7 +118,7 @@ async fn chat_completions_get_two_messages_and_the_fields_that_are_configured() 
         token_limit: TokenLimit::MaxCompletionTokens,
         thinking_tokens: 500,
         json_object: true,
-        ..OpenAiSummarizerConfig::new(service.url(), "small")
+        ..configured(json!({"base_url": service.url(), "model": "small"}))
     };
     let summarizer = RemoteSummarizer::openai(&config, None).expect("a good configuration");
     let got = asked(Arc::new(summarizer), &service, Wire::OpenAi).await;
@@ -132,7 +133,8 @@ async fn chat_completions_get_two_messages_and_the_fields_that_are_configured() 
 #[tokio::test(start_paused = true)]
 async fn a_service_of_the_bot_s_gets_all_that_is_known() {
     let service = Service::bind().await;
-    let config = WebhookSummarizerConfig::new(format!("{}/summarize?a=b", service.url()));
+    let url = format!("{}/summarize?a=b", service.url());
+    let config: WebhookSummarizerConfig = configured(json!({"url": url}));
     let plain = RemoteSummarizer::webhook(&config, None).expect("a good configuration");
     let got = asked(Arc::new(plain), &service, Wire::Webhook).await;
     assert_eq!(got.line, "POST /v1/summarize?a=b");

@@ -21,7 +21,7 @@ use memoird_models::{
 };
 use serde_json::json;
 
-use crate::kit::{SECRET, while_ticking};
+use crate::kit::{SECRET, configured, while_ticking};
 use crate::service::Service;
 
 /// What must never be seen in a problem either.
@@ -55,9 +55,8 @@ impl Wire {
         match self {
             Self::Anthropic => {
                 let config = AnthropicSummarizerConfig {
-                    base_url: url.into(),
                     timeout: LIMIT,
-                    ..AnthropicSummarizerConfig::new("small")
+                    ..configured(json!({"base_url": url, "model": "small"}))
                 };
                 Arc::new(
                     RemoteSummarizer::anthropic(&config, api_key).expect("a good configuration"),
@@ -66,14 +65,14 @@ impl Wire {
             Self::OpenAi => {
                 let config = OpenAiSummarizerConfig {
                     timeout: LIMIT,
-                    ..OpenAiSummarizerConfig::new(url, "small")
+                    ..configured(json!({"base_url": url, "model": "small"}))
                 };
                 Arc::new(RemoteSummarizer::openai(&config, api_key).expect("a good configuration"))
             }
             Self::Webhook => {
                 let config = WebhookSummarizerConfig {
                     timeout: LIMIT,
-                    ..WebhookSummarizerConfig::new(url)
+                    ..configured(json!({"url": url}))
                 };
                 Arc::new(RemoteSummarizer::webhook(&config, api_key).expect("a good configuration"))
             }
