@@ -151,10 +151,7 @@ pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError>
 }
 
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
-    let text = std::fs::read_to_string(path).map_err(|source| CliError::NoInput {
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = std::fs::read_to_string(path).map_err(CliError::no_input(path))?;
     parse(&text).map_err(|problem| CliError::Config {
         problem: format!("{}: {problem}", path.display()),
     })

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tokio::sync::mpsc::Sender;
 
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 use super::progress::Progress;
 
 /// Where lines come from.
@@ -38,10 +38,7 @@ impl Lines {
                 line_bytes_max,
             ));
         }
-        let file = File::open(path).map_err(|source| CliError::NoInput {
-            path: path.to_owned(),
-            source,
-        })?;
+        let file = File::open(path).map_err(CliError::no_input(path))?;
         let bytes = file
             .metadata()
             .ok()
@@ -118,7 +115,7 @@ impl Lines {
                 .map_err(CliError::io(format!("cannot read {}", self.name)))?;
             if read as u64 > self.line_bytes_max {
                 let limit = self.line_bytes_max >> 20;
-                return Err(self.bad(self.line, format!("the line is longer than {limit} MiB")));
+                return Err(self.bad(self.line, &format!("the line is longer than {limit} MiB")));
             }
             match read {
                 0 => return Ok(None),
@@ -129,11 +126,8 @@ impl Lines {
     }
 
     /// What is wrong with a line.
-    pub(crate) fn bad(&self, line: usize, problem: String) -> CliError {
-        CliError::Data {
-            place: format!("{}, line {line}", self.name),
-            problem,
-        }
+    pub(crate) fn bad(&self, line: usize, problem: &str) -> CliError {
+        CliError::failed(Exit::Data, format!("{}, line {line}: {problem}", self.name))
     }
 
     /// What the parser said of a line; its own line number would be 1, always.
@@ -141,8 +135,8 @@ impl Lines {
         let text = error.to_string();
         let problem = text.split(" at line ").next().unwrap_or(&text);
         match error.column() {
-            0 => self.bad(line, problem.to_owned()),
-            column => self.bad(line, format!("{problem} at column {column}")),
+            0 => self.bad(line, problem),
+            column => self.bad(line, &format!("{problem} at column {column}")),
         }
     }
 }

@@ -31,10 +31,7 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
         let page = page(&program, &[]).map_err(CliError::of_output)?;
         return output::print(&page);
     };
-    fs::create_dir_all(dir).map_err(|source| CliError::CannotCreate {
-        path: dir.to_owned(),
-        source,
-    })?;
+    fs::create_dir_all(dir).map_err(CliError::cannot_create(dir))?;
     write_pages(&program, &[], dir)
 }
 

@@ -13,7 +13,7 @@ use memoird_proto::v1::{
 };
 
 use super::choice::{Choices, number, one_of};
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 
 /// Which window to look at.
@@ -89,11 +89,8 @@ pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), Cli
 
 /// As indented JSON, with the system prompt where it is apart.
 fn print_messages(window: &GetContextResponse) -> Result<(), CliError> {
-    let messages: serde_json::Value =
-        serde_json::from_str(&window.messages_json).map_err(|error| CliError::Refused {
-            message: error.to_string(),
-            reason: None,
-        })?;
+    let messages: serde_json::Value = serde_json::from_str(&window.messages_json)
+        .map_err(|error| CliError::failed(Exit::Refused, error.to_string()))?;
     output::print("")?;
     output::print_json(&messages)
 }

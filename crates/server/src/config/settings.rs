@@ -33,35 +33,6 @@ const AT_START: [&str; 12] = [
     "server.max_streams_per_connection",
 ];
 
-/// Settings that apply as soon as they are read again.
-#[cfg(test)]
-const AT_ONCE: [&str; 24] = [
-    "compaction.",
-    "context.",
-    "hooks",
-    "journal.flush_interval",
-    "journal.queue_wait",
-    "journal.retention",
-    "limits.",
-    "log.filter",
-    "long_term.content_bytes",
-    "long_term.dream.",
-    "long_term.expired_kept",
-    "long_term.extraction_lease",
-    "long_term.half_lives.",
-    "long_term.max_memories",
-    "long_term.near_duplicate_cosine",
-    "long_term.query_wait",
-    "long_term.recall_events",
-    "long_term.recall_limit",
-    "long_term.secrets",
-    "long_term.window_tokens",
-    "server.shutdown_grace",
-    "short_term.",
-    "tenants",
-    "version",
-];
-
 /// What a new file changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
@@ -82,12 +53,6 @@ impl Settings {
             &mut settings,
         );
         Self(settings)
-    }
-
-    /// The paths of all settings.
-    #[cfg(test)]
-    pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
-        self.0.keys()
     }
 
     /// What `newer` changes.
@@ -149,6 +114,41 @@ fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) 
 mod tests {
     use super::super::file::File;
     use super::*;
+
+    /// Settings that apply as soon as they are read again.
+    const AT_ONCE: [&str; 24] = [
+        "compaction.",
+        "context.",
+        "hooks",
+        "journal.flush_interval",
+        "journal.queue_wait",
+        "journal.retention",
+        "limits.",
+        "log.filter",
+        "long_term.content_bytes",
+        "long_term.dream.",
+        "long_term.expired_kept",
+        "long_term.extraction_lease",
+        "long_term.half_lives.",
+        "long_term.max_memories",
+        "long_term.near_duplicate_cosine",
+        "long_term.query_wait",
+        "long_term.recall_events",
+        "long_term.recall_limit",
+        "long_term.secrets",
+        "long_term.window_tokens",
+        "server.shutdown_grace",
+        "short_term.",
+        "tenants",
+        "version",
+    ];
+
+    impl Settings {
+        /// The paths of all settings.
+        pub(in crate::config) fn paths(&self) -> impl Iterator<Item = &String> {
+            self.0.keys()
+        }
+    }
 
     fn settings(text: &str) -> Settings {
         Settings::of(&File::parse(text).unwrap())

@@ -1,5 +1,7 @@
 //! What a client sent, made into what the engine takes, or refused.
 
+use std::str::FromStr;
+
 use memoird_core::CoreError;
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
 use memoird_core::ids::{
@@ -33,19 +35,24 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
 
 /// A tenant's id; `None` for all of them.
 pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
+    optional(text, TenantId::parse)
+}
+
+/// A value that may be left out: an empty text.
+pub(super) fn optional<T>(
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, CoreError>,
+) -> Result<Option<T>, Status> {
     match text {
         "" => Ok(None),
-        text => TenantId::parse(text).map(Some).map_err(refused),
+        text => parse(text).map(Some).map_err(refused),
     }
 }
 
 /// An append: its turns are checked and encoded here, once.
 pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
     let expected_generation = generation(&request.expected_generation)?;
-    let subject = match &*request.subject {
-        "" => None,
-        subject => Some(Subject::parse(subject).map_err(refused)?),
-    };
+    let subject = optional(&request.subject, Subject::parse)?;
     if let Some(usage) = &request.usage {
         check_length("usage.model", &usage.model)?;
     }
@@ -91,7 +98,7 @@ fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
 
 /// What the core refuses.
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn refused(error: CoreError) -> Status {
+pub(super) fn refused(error: CoreError) -> Status {
     status::core(&error)
 }
 
@@ -152,10 +159,7 @@ pub(crate) fn deliveries(
     request: &v1::ListHookDeliveriesRequest,
     tenant: Option<TenantId>,
 ) -> Result<(DeliveryFilter, Option<DeliveryId>, usize), Status> {
-    let hook = match &*request.hook {
-        "" => None,
-        name => Some(HookName::parse(name).map_err(refused)?),
-    };
+    let hook = optional(&request.hook, HookName::parse)?;
     let state = match v1::DeliveryState::try_from(request.state) {
         Ok(v1::DeliveryState::Unspecified) => None,
         Ok(v1::DeliveryState::Pending) => Some(DeliveryState::Pending),
@@ -166,10 +170,7 @@ pub(crate) fn deliveries(
             return Err(status::invalid("STATE_UNKNOWN", problem));
         }
     };
-    let after = match &*request.page_token {
-        "" => None,
-        token => Some(token.parse().map_err(|_| page_token_invalid())?),
-    };
+    let after = page_token(&request.page_token)?;
     let size = page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX);
     Ok((
         DeliveryFilter {
@@ -187,7 +188,15 @@ pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Status> {
     text.parse().map_err(refused)
 }
 
-pub(super) fn page_token_invalid() -> Status {
+/// Where a page begins; `None` at the beginning of the list.
+pub(super) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Status> {
+    match token {
+        "" => Ok(None),
+        token => token.parse().map(Some).map_err(|_| page_token_invalid()),
+    }
+}
+
+fn page_token_invalid() -> Status {
     let problem = "page_token is none that next_page_token gave; start again without it";
     status::invalid("PAGE_TOKEN_INVALID", problem.to_owned())
 }
@@ -195,10 +204,9 @@ pub(super) fn page_token_invalid() -> Status {
 fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> {
     check_count(turns.len(), limits)?;
     let read = |(index, turn)| {
-        let problem = |malformed: encoding::Malformed| malformed.to_string();
         encoding::from_proto(turn).map_err(|malformed| CoreError::TurnInvalid {
             index,
-            problem: problem(malformed),
+            problem: malformed.to_string(),
         })
     };
     turns.into_iter().enumerate().map(read).collect()
@@ -235,10 +243,7 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
 }
 
 pub(super) fn generation(text: &str) -> Result<Option<Generation>, Status> {
-    match text {
-        "" => Ok(None),
-        text => text.parse().map(Some).map_err(refused),
-    }
+    optional(text, str::parse)
 }
 
 pub(super) fn page_size(asked: u32, default: usize, max: usize) -> usize {
@@ -252,9 +257,6 @@ pub(super) fn page_size(asked: u32, default: usize, max: usize) -> usize {
 /// its labels in another order.
 fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerprint {
     let subject = subject.map_or(&[][..], |subject| subject.as_str().as_bytes());
-    fingerprint(
-        [subject]
-            .into_iter()
-            .chain(turns.iter().map(|turn| &turn.body[..])),
-    )
+    let bodies = turns.iter().map(|turn| &turn.body[..]);
+    fingerprint([subject].into_iter().chain(bodies))
 }

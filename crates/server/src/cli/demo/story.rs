@@ -9,12 +9,12 @@ use memoird_proto::v1::{Event, ReloadConfigRequest, SessionInfo};
 use tokio::time::timeout;
 
 use super::DemoArgs;
-use super::bot::{self, Bot};
+use super::bot::{self, Bot, Chats};
 use super::feed::{Feed, SHOWN, in_time};
 use super::history;
 use super::stage::Stage;
 use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 use crate::cli::private::{self, Daemon};
 use crate::cli::{clock, output, reload, transcript};
 
@@ -40,6 +40,7 @@ struct Story<'a> {
     dir: &'a Path,
     target: Target,
     bot: Bot,
+    chats: Chats,
     feed: Feed,
     /// Generations that ended so far.
     ended: Vec<String>,
@@ -71,7 +72,7 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
          a hook\ncommits to git what ends."
     ))?;
     stage.pause(2.0).await;
-    let feed = Feed::open(target.clone()).await?;
+    let feed = Feed::open(target.clone(), stage).await?;
     let bot = Bot::new(target.clone());
     let dir = daemon.dir().to_owned();
     let mut story = Story {
@@ -79,6 +80,7 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
         dir: &dir,
         target,
         bot,
+        chats: Chats::read(),
         feed,
         ended: Vec::new(),
     };
@@ -93,12 +95,14 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
 impl Story<'_> {
     /// A history slides.
     async fn slide(&mut self) -> Result<(), CliError> {
-        let Self { stage, bot, .. } = self;
+        let Self {
+            stage, bot, chats, ..
+        } = self;
         stage.heading("2  A chat with tool calls: its history slides, first in, first out")?;
         stage.say("[1] is its first user turn, which stays; 2─3 is a call with its result.")?;
         stage.show(&format!("{:<20}{:<20}{}", "appended", "history", "left"))?;
         let mut before = Vec::new();
-        for said in bot::trip() {
+        for said in chats.trip.clone() {
             let reply = bot.say(TRIP, said).await?;
             let after = bot.history(TRIP).await?;
             let new = after.iter().filter(|turn| turn.seq >= reply.first_seq);
@@ -119,27 +123,30 @@ impl Story<'_> {
     /// A fourth chat takes the place of the longest idle one.
     async fn evict(&mut self) -> Result<(), CliError> {
         let Self {
-            stage, bot, feed, ..
+            stage,
+            bot,
+            chats,
+            feed,
+            ..
         } = self;
         stage.heading("3  One chat too many: the longest idle one is evicted")?;
-        bot.say(DEPLOY, bot::deploy()).await?;
-        bot.say(SHOP, bot::shipping()).await?;
-        let reply = bot.say(TRIP, bot::thanks()).await?;
+        bot.say(DEPLOY, chats.deploy.clone()).await?;
+        bot.say(SHOP, chats.shipping.clone()).await?;
+        let reply = bot.say(TRIP, chats.thanks.clone()).await?;
         let generation = reply.session.unwrap_or_default().generation;
-        feed.catch_up(stage, &generation, reply.last_seq).await?;
+        feed.catch_up(&generation, reply.last_seq).await?;
         stage.say(&format!(
             "live, most recently used first: {}",
             names(&bot.sessions().await?)
         ))?;
         stage.say(&format!("{NEWCOMER} says its first words:"))?;
         stage.pause(1.0).await;
-        let reply = bot.say(NEWCOMER, bot::greeting()).await?;
+        let reply = bot.say(NEWCOMER, chats.greeting.clone()).await?;
         let generation = reply.session.unwrap_or_default().generation;
-        feed.until(stage, "created", &generation).await?;
+        feed.until("created", &generation).await?;
         let is_evicted = |event: &Event| event.kind == "evicted";
-        let evicted = in_time("an eviction", feed.seek(stage, &SHOWN, is_evicted)).await?;
-        feed.until(stage, "hook_delivered", &evicted.generation)
-            .await?;
+        let evicted = in_time("an eviction", feed.seek(&SHOWN, is_evicted)).await?;
+        feed.until("hook_delivered", &evicted.generation).await?;
         stage.say(&format!("live: {}", names(&bot.sessions().await?)))?;
         self.ended.push(evicted.generation);
         self.stage.pause(2.0).await;
@@ -156,8 +163,7 @@ impl Story<'_> {
             "The configuration is given `session_ttl: {SHORT_TTL}`, and read again:"
         ))?;
         for session in [TRIP, NEWCOMER, SHOP] {
-            bot.say(session, vec![bot::user("One moment, please.")])
-                .await?;
+            bot.say(session, bot::user("One moment, please.")).await?;
         }
         reload(&self.target, stage, self.dir, SHORT_TTL).await?;
         let live = bot.sessions().await?;
@@ -171,11 +177,11 @@ impl Story<'_> {
         let is_it = |it: &Event| it.kind == "expired" && it.generation == silent.generation;
         let waiting = async {
             loop {
-                match timeout(TALK_EVERY, feed.seek(stage, &SHOWN, is_it)).await {
+                match timeout(TALK_EVERY, feed.seek(&SHOWN, is_it)).await {
                     Ok(found) => return found,
                     Err(_) => {
-                        bot.say(TRIP, vec![bot::user("Still there.")]).await?;
-                        bot.say(NEWCOMER, vec![bot::user("Still there.")]).await?;
+                        bot.say(TRIP, bot::user("Still there.")).await?;
+                        bot.say(NEWCOMER, bot::user("Still there.")).await?;
                     }
                 }
             }
@@ -188,8 +194,7 @@ impl Story<'_> {
         ))?;
         // At once: the others must not expire while somebody reads.
         reload(&self.target, stage, self.dir, LONG_TTL).await?;
-        feed.until(stage, "hook_delivered", &expired.generation)
-            .await?;
+        feed.until("hook_delivered", &expired.generation).await?;
         self.ended.push(expired.generation);
         self.stage.pause(2.0).await;
         Ok(())
@@ -202,12 +207,12 @@ impl Story<'_> {
         } = self;
         stage.heading("5  What ended is in git")?;
         stage.say(&format!("The bot ends {TRIP}:"))?;
-        bot.say(TRIP, vec![bot::user("That is all, bye.")]).await?;
+        bot.say(TRIP, bot::user("That is all, bye.")).await?;
         let ended = bot.end(TRIP).await?;
-        feed.until(stage, "ended", &ended.generation).await?;
+        feed.until("ended", &ended.generation).await?;
         self.ended.push(ended.generation.clone());
         for generation in &self.ended {
-            feed.until(stage, "hook_delivered", generation).await?;
+            feed.until("hook_delivered", generation).await?;
         }
         stage.pause(1.0).await;
         let git = GitConfig {
@@ -226,7 +231,7 @@ impl Story<'_> {
         let markdown = checkpoints.show(&id(TRIP)?, None).map_err(unreadable)?;
         let (Some(entry), Some(markdown)) = (found.first(), markdown) else {
             let problem = format!("the checkpoint of {TRIP} is not in {}", git.dir.display());
-            return Err(CliError::NoCheckpoint { problem });
+            return Err(CliError::failed(Exit::NoInput, problem));
         };
         stage.say(&format!("{}:", entry.path))?;
         stage.show(&beginning(&markdown))?;

@@ -13,7 +13,8 @@ use prost::Message;
 use tonic::Status;
 
 use super::whole::{kind, memory_id, polarity, taken, time, visibility};
-use crate::wire::{from, status};
+use crate::wire::from::{self, optional, refused};
+use crate::wire::status;
 
 /// Memories of one page.
 const PAGE_MAX: usize = 1_000;
@@ -32,7 +33,7 @@ pub(crate) type LeaseTarget = (SessionId, Option<Generation>, Option<Subject>);
 pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
     let key = idempotency(&request)?;
     Ok(RememberRequest {
-        subject: subject_if_any(&request.subject)?,
+        subject: optional(&request.subject, Subject::parse)?,
         kind: kind(request.kind)?,
         visibility: visibility(request.visibility)?.unwrap_or_default(),
         polarity: polarity(request.polarity)?,
@@ -42,7 +43,7 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
         source: request.source.map(source).transpose()?,
         observed_at: time("observed_at", request.observed_at)?,
         expires_at: time("expires_at", request.expires_at)?,
-        supersedes: supersedes(&request.supersedes_id)?,
+        supersedes: optional(&request.supersedes_id, str::parse)?,
         pinned: request.pinned,
         near_duplicate: near_duplicate(request.near_duplicate)?,
         key,
@@ -51,17 +52,11 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
 
 /// What is looked for.
 pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
-    let session = match &*request.session_id {
-        "" => None,
-        id => Some(from::session_id(id)?),
-    };
+    let session = optional(&request.session_id, SessionId::parse)?;
+    let subjects = request.subjects.iter().map(|id| subject(id));
     Ok(RecallRequest {
         query: request.query,
-        subjects: request
-            .subjects
-            .iter()
-            .map(|id| subject(id))
-            .collect::<Result<_, _>>()?,
+        subjects: subjects.collect::<Result<_, _>>()?,
         kinds: kinds(&request.kinds)?,
         tags: request.tags,
         after: time("after", request.after)?,
@@ -75,21 +70,21 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
 
 /// One memory, and by whom it must be seen.
 pub(crate) fn get(request: &v1::GetMemoryRequest) -> Result<(MemoryId, Option<Subject>), Status> {
-    Ok((memory_id(&request.id)?, subject_if_any(&request.subject)?))
+    Ok((
+        memory_id(&request.id)?,
+        optional(&request.subject, Subject::parse)?,
+    ))
 }
 
 /// Which memories to list.
 pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Status> {
-    let after = match &*request.page_token {
-        "" => None,
-        token => Some(token.parse().map_err(|_| from::page_token_invalid())?),
-    };
+    let after = from::page_token(&request.page_token)?;
     let kind = match v1::MemoryKind::try_from(request.kind) {
         Ok(v1::MemoryKind::Unspecified) => None,
         _ => Some(kind(request.kind)?),
     };
     Ok(ListRequest {
-        subject: subject_if_any(&request.subject)?,
+        subject: optional(&request.subject, Subject::parse)?,
         kind,
         tag: (!request.tag.is_empty()).then_some(request.tag),
         include_history: request.include_history,
@@ -104,7 +99,7 @@ pub(crate) fn update(
 ) -> Result<(MemoryId, Option<Subject>, Patch), Status> {
     let memory = request.memory.unwrap_or_default();
     let id = memory_id(&memory.id)?;
-    let subject = subject_if_any(&memory.subject)?;
+    let subject = optional(&memory.subject, Subject::parse)?;
     let paths = request
         .update_mask
         .map(|mask| mask.paths)
@@ -150,29 +145,31 @@ pub(crate) fn manifest(
 pub(crate) fn lease(request: &v1::LeaseExtractionRequest) -> Result<LeaseTarget, Status> {
     let session = from::session_id(&request.session_id)?;
     let generation = from::generation(&request.generation)?;
-    Ok((session, generation, subject_if_any(&request.subject)?))
+    Ok((
+        session,
+        generation,
+        optional(&request.subject, Subject::parse)?,
+    ))
 }
 
 /// A lease, and what was found in its turns.
 pub(crate) fn commit(
     request: v1::CommitExtractionRequest,
 ) -> Result<(LeaseId, Vec<ExtractedFact>), Status> {
-    let lease = request
-        .lease
-        .parse()
-        .map_err(|error: CoreError| status::core(&error))?;
-    let facts = request.memories.into_iter().enumerate();
-    let facts = facts.map(|(place, fact)| {
-        extracted(fact).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
-    });
-    Ok((lease, facts.collect::<Result<_, _>>()?))
+    let lease = request.lease.parse().map_err(refused)?;
+    Ok((lease, each(request.memories, extracted)?))
 }
 
 /// Memories to be stored as they are.
 pub(crate) fn import(request: v1::ImportMemoriesRequest) -> Result<Vec<Memory>, Status> {
-    let memories = request.memories.into_iter().enumerate();
+    each(request.memories, taken)
+}
+
+/// What is made of each of `memories`. A refusal says first of which.
+fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<T>, Status> {
+    let memories = memories.into_iter().enumerate();
     let memories = memories.map(|(place, memory)| {
-        taken(memory).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
+        read(memory).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
     });
     memories.collect()
 }
@@ -192,7 +189,7 @@ fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, 
                 content: fingerprint([&rest.encode_to_vec()[..]]),
             }))
         }
-        bytes => Err(status::core(&CoreError::IdInvalid {
+        bytes => Err(refused(CoreError::IdInvalid {
             field: "idempotency_key",
             bytes,
         })),
@@ -209,7 +206,7 @@ fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
         importance: fact.importance,
         observed_at: time("observed_at", fact.observed_at)?,
         expires_at: time("expires_at", fact.expires_at)?,
-        supersedes: supersedes(&fact.supersedes_id)?,
+        supersedes: optional(&fact.supersedes_id, str::parse)?,
         seqs: fact.seqs,
     })
 }
@@ -228,7 +225,7 @@ fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
         return Err(status::invalid("FILTER_EMPTY", problem.to_owned()));
     }
     Ok(MemoryFilter {
-        subject: subject_if_any(&filter.subject)?,
+        subject: optional(&filter.subject, Subject::parse)?,
         kinds: kinds(&filter.kinds)?,
         tags: filter.tags,
         after: time("filter.after", filter.after)?,
@@ -296,29 +293,13 @@ fn mode(number: i32) -> Result<RecallMode, Status> {
 }
 
 fn kinds(numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
-    let mut kinds: Vec<MemoryKind> = numbers
-        .iter()
-        .map(|number| kind(*number))
-        .collect::<Result<_, _>>()?;
+    let kinds = numbers.iter().map(|number| kind(*number));
+    let mut kinds = kinds.collect::<Result<Vec<_>, _>>()?;
     kinds.sort_unstable();
     kinds.dedup();
     Ok(kinds)
 }
 
 fn subject(text: &str) -> Result<Subject, Status> {
-    Subject::parse(text).map_err(|error| status::core(&error))
-}
-
-fn subject_if_any(text: &str) -> Result<Option<Subject>, Status> {
-    match text {
-        "" => Ok(None),
-        text => subject(text).map(Some),
-    }
-}
-
-fn supersedes(text: &str) -> Result<Option<MemoryId>, Status> {
-    match text {
-        "" => Ok(None),
-        text => memory_id(text).map(Some),
-    }
+    Subject::parse(text).map_err(refused)
 }

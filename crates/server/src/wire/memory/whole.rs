@@ -45,10 +45,7 @@ pub(crate) fn told(memory: &Memory) -> v1::Memory {
 pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
     let id = memory_id(&memory.id)?;
     let created_at = time("created_at", memory.created_at)?.unwrap_or_else(|| made_at(id));
-    let superseded_by = match &*memory.superseded_by {
-        "" => None,
-        id => Some(memory_id(id)?),
-    };
+    let superseded_by = from::optional(&memory.superseded_by, str::parse)?;
     let source = match memory.source {
         None => None,
         Some(source) => Some(Source {
@@ -59,7 +56,7 @@ pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
     };
     Ok(Memory {
         id,
-        subject: Subject::parse(&memory.subject).map_err(|error| status::core(&error))?,
+        subject: Subject::parse(&memory.subject).map_err(from::refused)?,
         kind: kind(memory.kind)?,
         visibility: visibility(memory.visibility)?.unwrap_or_default(),
         polarity: polarity(memory.polarity)?,
@@ -86,7 +83,7 @@ pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
 
 /// A memory's id.
 pub(super) fn memory_id(text: &str) -> Result<MemoryId, Status> {
-    text.parse().map_err(|error| status::core(&error))
+    text.parse().map_err(from::refused)
 }
 
 /// One of the four kinds.
