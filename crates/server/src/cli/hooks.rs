@@ -190,10 +190,8 @@ async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(),
 }
 
 async fn retry(target: &Target, id: String) -> Result<HookDelivery, Status> {
-    let reply = target
-        .admin()
-        .retry_hook_delivery(RetryHookDeliveryRequest { id })
-        .await?;
+    let request = RetryHookDeliveryRequest { id };
+    let reply = target.admin().retry_hook_delivery(request).await?;
     Ok(reply.into_inner().delivery.unwrap_or_default())
 }
 

@@ -32,18 +32,12 @@ impl Lines {
     /// Opens a file, or stdin for `-`.
     pub(crate) fn open(path: &Path, line_bytes_max: u64) -> Result<Self, CliError> {
         if path == Path::new("-") {
-            return Ok(Self::of(
-                "stdin",
-                BufReader::new(io::stdin()),
-                line_bytes_max,
-            ));
+            let stdin = BufReader::new(io::stdin());
+            return Ok(Self::of("stdin", stdin, line_bytes_max));
         }
         let file = File::open(path).map_err(CliError::no_input(path))?;
-        let bytes = file
-            .metadata()
-            .ok()
-            .filter(Metadata::is_file)
-            .map(|data| data.len());
+        let metadata = file.metadata().ok().filter(Metadata::is_file);
+        let bytes = metadata.map(|data| data.len());
         let name = path.display().to_string();
         Ok(Self {
             bytes,
@@ -57,11 +51,10 @@ impl Lines {
         reader: impl BufRead + Send + 'static,
         line_bytes_max: u64,
     ) -> Self {
-        let reader = Box::new(reader);
         Self {
             name: name.to_owned(),
             bytes: None,
-            reader,
+            reader: Box::new(reader),
             line_bytes_max,
             line: 0,
         }
@@ -88,13 +81,10 @@ impl Lines {
         loop {
             let item = match self.next(&mut text) {
                 Ok(None) => return,
-                Ok(Some(number)) => parse(
-                    &self,
-                    &Line {
-                        number,
-                        text: &text,
-                    },
-                ),
+                Ok(Some(number)) => {
+                    let text = &text;
+                    parse(&self, &Line { number, text })
+                }
                 Err(error) => Err(error),
             };
             let is_last = item.is_err();

@@ -98,14 +98,12 @@ fn see_also(above: &[&str]) -> Roff {
 
 /// Without what the help hides, which completions would offer all the same.
 fn visible(command: &Command) -> Command {
-    let arguments = command
-        .get_arguments()
-        .filter(|argument| !argument.is_hide_set())
-        .cloned();
+    let arguments = command.get_arguments();
+    let arguments = arguments.filter(|argument| !argument.is_hide_set());
     Command::new(command.get_name().to_owned())
         .about(command.get_about().cloned().unwrap_or_default())
         .version(command.get_version().unwrap_or_default().to_owned())
-        .args(arguments)
+        .args(arguments.cloned())
         .subcommands(shown(command).map(visible))
 }
 

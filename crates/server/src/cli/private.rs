@@ -134,10 +134,8 @@ pub(crate) fn quoted(path: &Path) -> String {
 
 /// A directory for a daemon of our own, which goes with the value.
 pub(crate) fn temp_dir(prefix: &str, parent: &Path) -> Result<TempDir, CliError> {
-    tempfile::Builder::new()
-        .prefix(prefix)
-        .tempdir_in(parent)
-        .map_err(CliError::cannot_create(&parent.join(format!("{prefix}…"))))
+    let dir = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    dir.map_err(CliError::cannot_create(&parent.join(format!("{prefix}…"))))
 }
 
 fn spawn(dir: &Path) -> io::Result<Child> {

@@ -60,7 +60,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
     check_length("idempotency_key", &key)?;
     let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
         (false, false) => {
-            let problem = "send turns or messages_json, not both".to_owned();
+            let problem = "send turns or messages_json, not both";
             return Err(status::invalid("TURNS_AMBIGUOUS", problem));
         }
         (true, false) => {
@@ -198,7 +198,7 @@ pub(super) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Status> {
 
 fn page_token_invalid() -> Status {
     let problem = "page_token is none that next_page_token gave; start again without it";
-    status::invalid("PAGE_TOKEN_INVALID", problem.to_owned())
+    status::invalid("PAGE_TOKEN_INVALID", problem)
 }
 
 fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> {

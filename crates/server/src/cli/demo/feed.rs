@@ -57,18 +57,12 @@ impl Feed {
             return Ok(event.clone());
         }
         loop {
-            let told = self
-                .stream
-                .message()
-                .await
-                .map_err(|e| self.target.explain(e))?;
+            let told = self.stream.message().await;
+            let told = told.map_err(|status| self.target.explain(status))?;
             let problem = "the daemon ended the stream of events";
             let told = told.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
-            let is_shown = told
-                .event
-                .as_ref()
-                .is_none_or(|event| kinds.contains(&&*event.kind));
-            if is_shown {
+            let is_wanted = |event: &Event| kinds.contains(&&*event.kind);
+            if told.event.as_ref().is_none_or(is_wanted) {
                 self.stage.show(&events::line(&told, Columns::default()))?;
             }
             if let Some(event) = told.event {
@@ -92,9 +86,8 @@ impl Feed {
             let detail: Value = serde_json::from_str(&event.detail_json).unwrap_or_default();
             event.generation == generation && detail["last_seq"] == seq
         };
-        in_time("the word of an append", self.seek(&[], is_it))
-            .await
-            .map(drop)
+        let append = in_time("the word of an append", self.seek(&[], is_it));
+        append.await.map(drop)
     }
 }
 

@@ -9,10 +9,8 @@ use crate::cli::json::short_name;
 
 /// `[1] 4 5 6─7 8`: the seqs of the turns, oldest first.
 pub(super) fn drawn(turns: &[Turn]) -> String {
-    let anchor = turns
-        .iter()
-        .find(|turn| turn.role() == Role::User)
-        .map(|turn| turn.seq);
+    let anchor = turns.iter().find(|turn| turn.role() == Role::User);
+    let anchor = anchor.map(|turn| turn.seq);
     let mut calls = HashMap::new();
     let mut line = String::new();
     for turn in turns {

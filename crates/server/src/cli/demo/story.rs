@@ -167,10 +167,8 @@ impl Story<'_> {
         }
         reload(&self.target, stage, self.dir, SHORT_TTL).await?;
         let live = bot.sessions().await?;
-        let silent = live
-            .into_iter()
-            .find(|info| info.session_id == SHOP)
-            .unwrap_or_default();
+        let silent = live.into_iter().find(|info| info.session_id == SHOP);
+        let silent = silent.unwrap_or_default();
         stage.say(&format!(
             "{SHOP} says nothing more, the two others go on talking:"
         ))?;

@@ -102,10 +102,8 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
 
 fn stdin() -> Result<String, CliError> {
     let mut text = String::new();
-    let read = io::stdin()
-        .lock()
-        .take(TEXT_BYTES_MAX + 1)
-        .read_to_string(&mut text);
+    let mut stdin = io::stdin().lock().take(TEXT_BYTES_MAX + 1);
+    let read = stdin.read_to_string(&mut text);
     let read = read.map_err(CliError::io("cannot read stdin"))?;
     if read as u64 > TEXT_BYTES_MAX {
         let problem = "stdin: is longer than 1 MiB, and no fact";

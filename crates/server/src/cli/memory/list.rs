@@ -110,10 +110,8 @@ pub(super) async fn export(target: &Target, args: ExportArgs) -> Result<(), CliE
     };
     let mut pages = Pages::of(listing(target, request));
     while let Some(page) = pages.next(PAGE_MAX).await? {
-        let lines: String = page
-            .iter()
-            .map(|it| format!("{}\n", json::of(it)))
-            .collect();
+        let lines = page.iter().map(|memory| format!("{}\n", json::of(memory)));
+        let lines: String = lines.collect();
         if !lines.is_empty() {
             output::print(&lines)?;
         }

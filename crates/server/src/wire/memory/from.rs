@@ -123,7 +123,7 @@ pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<Forge
         Some(Target::Subject(id)) => Ok(ForgetRequest::Subject(subject(&id)?)),
         Some(Target::Filter(filter)) => Ok(ForgetRequest::Filter(self::filter(filter)?)),
         None => {
-            let problem = "say what: set one of id, subject, filter".to_owned();
+            let problem = "say what: set one of id, subject, filter";
             Err(status::invalid("FORGET_TARGET_MISSING", problem))
         }
     }
@@ -222,7 +222,7 @@ fn source(source: v1::MemorySource) -> Result<SourceRequest, Status> {
 fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     if filter == v1::MemoryFilter::default() {
         let problem = "filter is empty, and would fit everything; set at least one field of it";
-        return Err(status::invalid("FILTER_EMPTY", problem.to_owned()));
+        return Err(status::invalid("FILTER_EMPTY", problem));
     }
     Ok(MemoryFilter {
         subject: optional(&filter.subject, Subject::parse)?,
@@ -245,7 +245,7 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
         "observed_at" => {
             let observed = time("observed_at", memory.observed_at)?;
             let missing = || {
-                let problem = "observed_at is in update_mask and has no value".to_owned();
+                let problem = "observed_at is in update_mask and has no value";
                 status::invalid("TIMESTAMP_INVALID", problem)
             };
             patch.observed_at = Some(observed.ok_or_else(missing)?);

@@ -8,7 +8,7 @@ use memoird_proto::v1;
 use memoird_store::encoding::timestamp_to_proto;
 use tonic::Status;
 
-use crate::wire::{from, status};
+use crate::wire::{from, status, text_or_empty};
 
 /// A memory as it is told.
 pub(crate) fn told(memory: &Memory) -> v1::Memory {
@@ -27,10 +27,7 @@ pub(crate) fn told(memory: &Memory) -> v1::Memory {
         created_at: time(memory.created_at),
         updated_at: time(memory.updated_at),
         expires_at: memory.expires_at.and_then(time),
-        superseded_by: memory
-            .superseded_by
-            .map(|id| id.to_string())
-            .unwrap_or_default(),
+        superseded_by: text_or_empty(memory.superseded_by),
         reinforced: memory.reinforced,
         recall_count: memory.recalls,
         last_recalled_at: memory.recalled_at.and_then(time),
@@ -170,10 +167,7 @@ fn made_at(id: MemoryId) -> Timestamp {
 fn told_source(source: &Source) -> v1::MemorySource {
     v1::MemorySource {
         session_id: source.session.to_string(),
-        generation: source
-            .generation
-            .map(|life| life.to_string())
-            .unwrap_or_default(),
+        generation: text_or_empty(source.generation),
         seqs: source.seqs.clone(),
     }
 }
