@@ -171,12 +171,9 @@ const fn total<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -
 
 /// One that goes up and down.
 const fn level<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -> TenantMetric<T> {
-    let kind = MetricType::Gauge;
     TenantMetric {
-        name,
-        help,
-        kind,
-        read,
+        kind: MetricType::Gauge,
+        ..total(name, help, read)
     }
 }
 
@@ -248,33 +245,23 @@ impl Collector for Sources {
         let encoder = &mut encoder;
         let stats = self.engine.stats();
         for metric in &BY_TENANT {
-            metric.encode(
-                encoder,
-                stats.tenants.iter().map(|tenant| (&tenant.id, tenant)),
-            )?;
+            let tenants = stats.tenants.iter().map(|tenant| (&tenant.id, tenant));
+            metric.encode(encoder, tenants)?;
         }
         let summarizer = self.engine.compaction.summarizer_state();
         compactions::encode(encoder, &stats.tenants, summarizer)?;
         let tenants = stats.tenants.iter().map(|tenant| &tenant.id);
         memories::encode(encoder, &self.memories, tenants)?;
         counter(encoder, "commits", "Journal transactions", stats.commits)?;
-        counter(
-            encoder,
-            "commit_sets",
-            "Change sets in them",
-            stats.commit_sets,
-        )?;
+        let help = "Change sets in them";
+        counter(encoder, "commit_sets", help, stats.commit_sets)?;
         let help = "Change sets not written";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
         self.encode_by_name(encoder)?;
         self.encode_hooks(encoder)?;
         let watchers = self.watching.count() as u64;
-        gauge(
-            encoder,
-            "events_watchers",
-            "Streams of WatchEvents",
-            watchers,
-        )?;
+        let help = "Streams of WatchEvents";
+        gauge(encoder, "events_watchers", help, watchers)?;
         let counts = &self.reloader.counts;
         let outcomes = [("applied", &counts.applied), ("refused", &counts.refused)]
             .map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed)));
@@ -313,13 +300,8 @@ impl Sources {
             let failures = method.failures.load(Ordering::Relaxed);
             ([("method", method.name.as_str())], failures)
         });
-        family(
-            encoder,
-            kind,
-            "call_failures",
-            "Calls that failed",
-            failures,
-        )?;
+        let help = "Calls that failed";
+        family(encoder, kind, "call_failures", help, failures)?;
         let workers = self.engine.workers();
         let failures = workers
             .iter()

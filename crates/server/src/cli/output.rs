@@ -78,32 +78,34 @@ pub(crate) fn print_table(table: &Table) -> Result<(), CliError> {
 }
 
 /// A table as wide as its content, whose first column is text and the rest numbers.
-pub(crate) fn table(header: &[&str]) -> Table {
-    let mut table = plain_table();
-    table.set_header(header.to_vec());
+pub(crate) fn number_table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Table {
+    let mut table = text_table(Some(header), rows);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    flush_left(&mut table);
     table
 }
 
 /// Names and values, one a line.
 pub(crate) fn rows<N: Into<String>>(rows: impl IntoIterator<Item = (N, String)>) -> Table {
-    let mut table = plain_table();
-    for (name, value) in rows {
-        table.add_row([name.into(), value]);
-    }
-    flush_left(&mut table);
-    table
+    text_table(
+        None,
+        rows.into_iter().map(|(name, value)| [name.into(), value]),
+    )
 }
 
-/// A table of text, a line for each row.
+/// A table of text without lines, which pipes and eyes both read well; a line for each row.
 pub(crate) fn text_table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> Table {
-    let mut table = plain_table();
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     if let Some(header) = header {
         table.set_header(header);
     }
@@ -112,7 +114,10 @@ pub(crate) fn text_table<const N: usize>(
         row.max_height(1);
         table.add_row(row);
     }
-    flush_left(&mut table);
+    // Lines start at the margin.
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
     table
 }
 
@@ -150,22 +155,6 @@ pub(crate) fn terminal_width() -> Option<u16> {
 pub(crate) fn align_right(table: &mut Table, column: usize) {
     if let Some(column) = table.column_mut(column) {
         column.set_cell_alignment(CellAlignment::Right);
-    }
-}
-
-/// A table without lines, which pipes and eyes both read well.
-fn plain_table() -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table
-}
-
-/// Takes the padding of the first column away, so that lines start at the margin.
-fn flush_left(table: &mut Table) {
-    if let Some(first) = table.column_mut(0) {
-        first.set_padding((0, 1));
     }
 }
 
@@ -290,8 +279,8 @@ mod tests {
 
     #[test]
     fn tables_have_no_blank_ends() {
-        let mut table = table(&["NAME", "TURNS"]);
-        table.add_row(["a", "1"]);
+        let row = ["a", "1"].map(str::to_owned);
+        let table = number_table(["NAME", "TURNS"], [row]);
         assert_eq!(table.trim_fmt(), "NAME  TURNS\na         1");
     }
 }

@@ -12,7 +12,7 @@ use memoird_proto::v1::{
     SlidingWindow, TokenBudget, WindowPolicy,
 };
 
-use super::choice::{Choices, number, one_of};
+use super::choice::{FORMATS, number, one_of};
 use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 
@@ -52,25 +52,6 @@ enum PolicyName {
     /// The same, but the least important turns of the middle leave first
     Salience,
 }
-
-/// Whose messages to print.
-const FORMATS: Choices<MessageFormat> = &[
-    (
-        "openai",
-        MessageFormat::Openai,
-        "Chat completions: the `messages` array",
-    ),
-    (
-        "openai-responses",
-        MessageFormat::OpenaiResponses,
-        "Responses: the `input` array",
-    ),
-    (
-        "anthropic",
-        MessageFormat::Anthropic,
-        "Messages: the `messages` array",
-    ),
-];
 
 /// Asks and prints.
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {

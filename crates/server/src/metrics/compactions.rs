@@ -81,11 +81,6 @@ pub(super) fn encode(
     };
     let help = "Who writes summaries: 0 is asked, 1 on trial, 2 left alone";
     let values = [([("summarizer", name.as_str())], state)];
-    family(
-        encoder,
-        MetricType::Gauge,
-        "summarizer_breaker",
-        help,
-        values,
-    )
+    let kind = MetricType::Gauge;
+    family(encoder, kind, "summarizer_breaker", help, values)
 }

@@ -64,13 +64,8 @@ pub(super) fn encode<'a>(
             (mode("vector"), m.recalls_vector),
         ]
     });
-    family(
-        encoder,
-        kind,
-        "recalls",
-        "Recalls by how they searched",
-        recalls,
-    )?;
+    let help = "Recalls by how they searched";
+    family(encoder, kind, "recalls", help, recalls)?;
     for metric in &BY_TENANT {
         metric.encode(encoder, tenants.iter().map(|(id, counts)| (*id, counts)))?;
     }

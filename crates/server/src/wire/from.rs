@@ -15,7 +15,8 @@ use memoird_core::turn::MessageFormat;
 use memoird_core::turn::{NewTurn, Turn};
 use memoird_engine::{HistoryQuery, HistoryScope};
 use memoird_formats::messages;
-use memoird_proto::v1;
+use memoird_proto::prost_reflect::EnumDescriptor;
+use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, v1};
 use memoird_store::{DeliveryFilter, encoding};
 use tonic::Status;
 
@@ -102,15 +103,22 @@ pub(super) fn refused(error: CoreError) -> Status {
     status::core(&error)
 }
 
+/// A number that is none of an enum's, in this field. The refusal names those that are.
+pub(super) fn unknown(reason: &'static str, field: &str, number: i32, of: &str) -> Status {
+    let values = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
+    let values = values.iter().flat_map(EnumDescriptor::values);
+    let names: Vec<String> = values
+        .skip(1)
+        .map(|value| value.name().to_owned())
+        .collect();
+    let names = names.join(" or ");
+    status::invalid(reason, format!("{field} is {number}; it takes {names}"))
+}
+
 /// The format of a provider's messages.
 pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
-    encoding::format_from_proto(format).ok_or_else(|| {
-        let problem = format!(
-            "format is {format}; it takes MESSAGE_FORMAT_OPENAI, MESSAGE_FORMAT_OPENAI_RESPONSES \
-             or MESSAGE_FORMAT_ANTHROPIC"
-        );
-        status::invalid("FORMAT_INVALID", problem)
-    })
+    encoding::format_from_proto(format)
+        .ok_or_else(|| unknown("FORMAT_INVALID", "format", format, "MessageFormat"))
 }
 
 /// Which turns to read.
@@ -119,11 +127,8 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
         Ok(v1::HistoryScope::Unspecified | v1::HistoryScope::Live) => HistoryScope::Live,
         Ok(v1::HistoryScope::Journal) => HistoryScope::Journal,
         Err(_) => {
-            let problem = format!(
-                "scope is {}; it takes HISTORY_SCOPE_LIVE or HISTORY_SCOPE_JOURNAL",
-                request.scope
-            );
-            return Err(status::invalid("SCOPE_INVALID", problem));
+            let scope = request.scope;
+            return Err(unknown("SCOPE_INVALID", "scope", scope, "HistoryScope"));
         }
     };
     Ok(HistoryQuery {
@@ -166,8 +171,8 @@ pub(crate) fn deliveries(
         Ok(v1::DeliveryState::Done) => Some(DeliveryState::Done),
         Ok(v1::DeliveryState::Dead) => Some(DeliveryState::Dead),
         Err(_) => {
-            let problem = format!("state is {}; it takes a DELIVERY_STATE", request.state);
-            return Err(status::invalid("STATE_UNKNOWN", problem));
+            let state = request.state;
+            return Err(unknown("STATE_UNKNOWN", "state", state, "DeliveryState"));
         }
     };
     let after = page_token(&request.page_token)?;

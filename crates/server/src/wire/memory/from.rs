@@ -13,7 +13,7 @@ use prost::Message;
 use tonic::Status;
 
 use super::whole::{kind, memory_id, polarity, taken, time, visibility};
-use crate::wire::from::{self, optional, refused};
+use crate::wire::from::{self, optional, refused, unknown};
 use crate::wire::status;
 
 /// Memories of one page.
@@ -267,11 +267,8 @@ fn near_duplicate(number: i32) -> Result<NearDuplicate, Status> {
         Ok(v1::NearDuplicate::Refuse) => Ok(NearDuplicate::Refuse),
         Ok(v1::NearDuplicate::Keep) => Ok(NearDuplicate::Keep),
         Err(_) => {
-            let problem = format!(
-                "near_duplicate is {number}; it takes NEAR_DUPLICATE_MERGE, \
-                 NEAR_DUPLICATE_REFUSE or NEAR_DUPLICATE_KEEP"
-            );
-            Err(status::invalid("NEAR_DUPLICATE_INVALID", problem))
+            let reason = "NEAR_DUPLICATE_INVALID";
+            Err(unknown(reason, "near_duplicate", number, "NearDuplicate"))
         }
     }
 }
@@ -282,13 +279,7 @@ fn mode(number: i32) -> Result<RecallMode, Status> {
         Ok(v1::RecallMode::Hybrid) => Ok(RecallMode::Hybrid),
         Ok(v1::RecallMode::Lexical) => Ok(RecallMode::Lexical),
         Ok(v1::RecallMode::Vector) => Ok(RecallMode::Vector),
-        Err(_) => {
-            let problem = format!(
-                "mode is {number}; it takes RECALL_MODE_HYBRID, RECALL_MODE_LEXICAL or \
-                 RECALL_MODE_VECTOR"
-            );
-            Err(status::invalid("RECALL_MODE_INVALID", problem))
-        }
+        Err(_) => Err(unknown("RECALL_MODE_INVALID", "mode", number, "RecallMode")),
     }
 }
 

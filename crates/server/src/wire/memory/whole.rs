@@ -90,13 +90,12 @@ pub(super) fn kind(kind: i32) -> Result<MemoryKind, Status> {
         Ok(v1::MemoryKind::Feedback) => Ok(MemoryKind::Feedback),
         Ok(v1::MemoryKind::Project) => Ok(MemoryKind::Project),
         Ok(v1::MemoryKind::Reference) => Ok(MemoryKind::Reference),
-        Ok(v1::MemoryKind::Unspecified) | Err(_) => {
-            let problem = format!(
-                "kind is {kind}; it takes MEMORY_KIND_USER, MEMORY_KIND_FEEDBACK, \
-                 MEMORY_KIND_PROJECT or MEMORY_KIND_REFERENCE"
-            );
-            Err(status::invalid("MEMORY_KIND_INVALID", problem))
-        }
+        Ok(v1::MemoryKind::Unspecified) | Err(_) => Err(from::unknown(
+            "MEMORY_KIND_INVALID",
+            "kind",
+            kind,
+            "MemoryKind",
+        )),
     }
 }
 
@@ -106,12 +105,12 @@ pub(super) fn visibility(visibility: i32) -> Result<Option<Visibility>, Status> 
         Ok(v1::Visibility::Unspecified) => Ok(None),
         Ok(v1::Visibility::Private) => Ok(Some(Visibility::Private)),
         Ok(v1::Visibility::Team) => Ok(Some(Visibility::Team)),
-        Err(_) => {
-            let problem = format!(
-                "visibility is {visibility}; it takes VISIBILITY_PRIVATE or VISIBILITY_TEAM"
-            );
-            Err(status::invalid("VISIBILITY_INVALID", problem))
-        }
+        Err(_) => Err(from::unknown(
+            "VISIBILITY_INVALID",
+            "visibility",
+            visibility,
+            "Visibility",
+        )),
     }
 }
 
@@ -121,12 +120,12 @@ pub(super) fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
         Ok(v1::Polarity::Unspecified) => Ok(None),
         Ok(v1::Polarity::Correction) => Ok(Some(Polarity::Correction)),
         Ok(v1::Polarity::Confirmation) => Ok(Some(Polarity::Confirmation)),
-        Err(_) => {
-            let problem = format!(
-                "polarity is {polarity}; it takes POLARITY_CORRECTION or POLARITY_CONFIRMATION"
-            );
-            Err(status::invalid("POLARITY_INVALID", problem))
-        }
+        Err(_) => Err(from::unknown(
+            "POLARITY_INVALID",
+            "polarity",
+            polarity,
+            "Polarity",
+        )),
     }
 }
 
