@@ -173,11 +173,8 @@ fn check(file: File) -> Result<Config, String> {
     let settings = Settings::of(&file);
     let environment = ProcessEnvironment::default();
     let mut problems = Problems::default();
-    problems.unless(
-        file.version == VERSION,
-        "version",
-        "this memoird reads version 1",
-    );
+    let is_known = file.version == VERSION;
+    problems.unless(is_known, "version", "this memoird reads version 1");
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error);
     }
@@ -337,10 +334,8 @@ fn hooks(
     for (index, spec) in specs.iter().enumerate() {
         let section = format!("hooks[{index}]");
         if let Some(first) = names.insert(&spec.name, index) {
-            problems.add(
-                format!("{section}.name"),
-                format!("is that of hooks[{first}]"),
-            );
+            let problem = format!("is that of hooks[{first}]");
+            problems.add(format!("{section}.name"), problem);
         }
         hooks.extend(problems.within(&section, |problems| spec.build(environment, problems)));
     }

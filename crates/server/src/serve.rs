@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use memoird_store::StoreError;
-use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
@@ -11,7 +10,7 @@ use crate::app::{App, StartError};
 use crate::cli::exit::{CliError, Exit};
 use crate::notify::Notifier;
 use crate::reload::Reloader;
-use crate::{config, logging};
+use crate::{cli, config, logging};
 
 /// Runs the daemon until it is told to stop.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
@@ -24,11 +23,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         tracing::warn!("{warning}");
     }
     let notifier = Notifier::from_environment();
-    let runtime = Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(CliError::io("cannot start the runtime"))?;
-    runtime.block_on(async {
+    cli::runtime()?.block_on(async {
         let mut told = Told::listen()?;
         notifier.status("opens the journal");
         let app = App::bind(loaded, file, log).await.map_err(start_error)?;

@@ -34,10 +34,8 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 pub(crate) async fn reader_gone() {
     loop {
         // Asked for nothing, poll still tells of errors: of a pipe, that its reader is gone.
-        let mut stdout = [PollFd::from_borrowed_fd(
-            rustix::stdio::stdout(),
-            PollFlags::empty(),
-        )];
+        let stdout = rustix::stdio::stdout();
+        let mut stdout = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
         let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
         if told.is_ok() && stdout[0].revents().contains(PollFlags::ERR) {
             return;
@@ -212,10 +210,8 @@ pub(crate) fn printable(text: &str) -> String {
 /// Text on one line: blanks of any kind become one blank. Looks no further than
 /// `chars_max`, because a text may have a megabyte.
 pub(crate) fn flat(text: &str, chars_max: usize) -> String {
-    let end = text
-        .char_indices()
-        .nth(chars_max)
-        .map_or(text.len(), |(end, _)| end);
+    let end = text.char_indices().nth(chars_max);
+    let end = end.map_or(text.len(), |(end, _)| end);
     let words: Vec<&str> = text[..end].split_whitespace().collect();
     printable(&words.join(" "))
 }
@@ -224,11 +220,10 @@ pub(crate) fn flat(text: &str, chars_max: usize) -> String {
 pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_owned(),
-        Some(_) => text
-            .chars()
-            .take(chars_max.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
+        Some(_) => {
+            let kept = text.chars().take(chars_max.saturating_sub(1));
+            kept.chain(['…']).collect()
+        }
     }
 }
 

@@ -58,7 +58,6 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
         check_length("usage.model", &usage.model)?;
     }
     let key = request.idempotency_key;
-    check_length("idempotency_key", &key)?;
     let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
         (false, false) => {
             let problem = "send turns or messages_json, not both";
@@ -71,10 +70,8 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
         (_, true) => turns(request.turns, limits).map_err(refused)?,
     };
     let turns = encoded(turns, limits).map_err(refused)?;
-    let idempotency = (!key.is_empty()).then(|| IdempotencyKey {
-        key: fingerprint([key.as_bytes()]),
-        content: content_fingerprint(subject.as_ref(), &turns),
-    });
+    let content = || content_fingerprint(subject.as_ref(), &turns);
+    let idempotency = idempotency(&key, content)?;
     Ok(AppendCommand {
         turns,
         subject,
@@ -88,6 +85,18 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
             output_tokens: usage.output_tokens,
         }),
     })
+}
+
+/// An idempotency key and what it stands for; `None` where there is no key.
+pub(super) fn idempotency(
+    key: &str,
+    content: impl FnOnce() -> Fingerprint,
+) -> Result<Option<IdempotencyKey>, Status> {
+    check_length("idempotency_key", key)?;
+    Ok((!key.is_empty()).then(|| IdempotencyKey {
+        key: fingerprint([key.as_bytes()]),
+        content: content(),
+    }))
 }
 
 fn check_length(field: &'static str, text: &str) -> Result<(), Status> {

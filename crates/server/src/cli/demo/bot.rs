@@ -2,7 +2,7 @@
 
 use memoird_proto::v1::{
     AppendRequest, AppendResponse, EndSessionRequest, GetHistoryRequest, ListSessionsRequest,
-    MessageFormat, SessionInfo, Turn,
+    MessageFormat, ReloadConfigRequest, ReloadConfigResponse, SessionInfo, Turn,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -67,6 +67,13 @@ impl Bot {
         let mut sessions = self.target.sessions();
         let reply = self.target.done(sessions.list_sessions(request).await)?;
         Ok(reply.sessions)
+    }
+
+    /// Lets the daemon read its configuration again, as an operator does.
+    pub(super) async fn reload_config(&self) -> Result<ReloadConfigResponse, CliError> {
+        let mut admin = self.target.admin();
+        self.target
+            .done(admin.reload_config(ReloadConfigRequest {}).await)
     }
 
     /// Ends a session.

@@ -175,22 +175,16 @@ fn named(ranges: &[(u64, u64)]) -> String {
 /// What else the report says.
 fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     let share = report.stable_prefix_tokens as f64 * 100.0 / report.tokens_total.max(1) as f64;
+    let included = output::count(report.turns_included.into());
+    let omitted = output::count(report.turns_omitted.into());
+    let stable = output::count(report.stable_prefix_tokens);
+    let total = output::count(report.tokens_total);
+    let factor = output::figure(report.token_factor, 3);
+    let margin = output::figure(report.token_margin * 100.0, 0);
     let mut facts = vec![
-        format!(
-            "turns          {} in the window, {} not",
-            output::count(report.turns_included.into()),
-            output::count(report.turns_omitted.into())
-        ),
-        format!(
-            "stable prefix  {} of {} tokens ({share:.0} %)",
-            output::count(report.stable_prefix_tokens),
-            output::count(report.tokens_total)
-        ),
-        format!(
-            "counts         times {}, may be off by {} %",
-            output::figure(report.token_factor, 3),
-            output::figure(report.token_margin * 100.0, 0)
-        ),
+        format!("turns          {included} in the window, {omitted} not"),
+        format!("stable prefix  {stable} of {total} tokens ({share:.0} %)"),
+        format!("counts         times {factor}, may be off by {margin} %"),
     ];
     if !report.cache_breakpoints.is_empty() {
         facts.push(format!("cache          {}", breakpoints(window, report)));

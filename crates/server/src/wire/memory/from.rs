@@ -1,8 +1,7 @@
 //! What a bot asks of memories, made into what the engine takes, or refused.
 
-use memoird_core::CoreError;
 use memoird_core::idempotency::{IdempotencyKey, fingerprint};
-use memoird_core::ids::{Generation, ID_BYTES_MAX, LeaseId, MemoryId, SessionId, Subject};
+use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Patch};
 use memoird_memories::{
     ExtractedFact, ForgetRequest, ListRequest, MemoryFilter, RecallMode, RecallRequest,
@@ -100,10 +99,8 @@ pub(crate) fn update(
     let memory = request.memory.unwrap_or_default();
     let id = memory_id(&memory.id)?;
     let subject = optional(&memory.subject, Subject::parse)?;
-    let paths = request
-        .update_mask
-        .map(|mask| mask.paths)
-        .unwrap_or_default();
+    let mask = request.update_mask.unwrap_or_default();
+    let paths = mask.paths;
     if paths.is_empty() {
         let problem = format!("update_mask names no field; it takes {UPDATABLE}");
         return Err(status::invalid("UPDATE_MASK_INVALID", problem));
@@ -176,24 +173,13 @@ fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<
 
 /// The key of a fact. What it stands for is the whole request without it.
 fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, Status> {
-    let key = &request.idempotency_key;
-    match key.len() {
-        0 => Ok(None),
-        1..=ID_BYTES_MAX => {
-            let rest = v1::RememberRequest {
-                idempotency_key: String::new(),
-                ..request.clone()
-            };
-            Ok(Some(IdempotencyKey {
-                key: fingerprint([key.as_bytes()]),
-                content: fingerprint([&rest.encode_to_vec()[..]]),
-            }))
-        }
-        bytes => Err(refused(CoreError::IdInvalid {
-            field: "idempotency_key",
-            bytes,
-        })),
-    }
+    from::idempotency(&request.idempotency_key, || {
+        let rest = v1::RememberRequest {
+            idempotency_key: String::new(),
+            ..request.clone()
+        };
+        fingerprint([&rest.encode_to_vec()[..]])
+    })
 }
 
 fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
