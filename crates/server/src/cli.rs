@@ -17,7 +17,7 @@ mod json;
 mod lines;
 mod manual;
 mod memory;
-mod output;
+pub(crate) mod output;
 mod pages;
 mod private;
 mod progress;

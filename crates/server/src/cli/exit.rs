@@ -283,9 +283,7 @@ fn say(error: &CliError) -> io::Result<()> {
 }
 
 fn in_parentheses(reason: Option<&str>) -> String {
-    reason
-        .map(|reason| format!(" ({reason})"))
-        .unwrap_or_default()
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
 /// The transport's own words and their innermost cause, which is the one that helps.

@@ -123,7 +123,6 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
 
 /// `memoird-sessions-list`, once the command is built.
 fn name_of(command: &Command) -> &str {
-    command
-        .get_display_name()
-        .unwrap_or_else(|| command.get_name())
+    let name = command.get_display_name();
+    name.unwrap_or(command.get_name())
 }

@@ -59,9 +59,8 @@ pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), Cli
     let target = client.connect.target()?;
     let window = target.done(target.sessions().get_context(request).await)?;
     let has_colours = std::io::stdout().is_terminal();
-    output::show(client.json, &window, |window| {
-        draw::window(window, has_colours)
-    })?;
+    let drawn = |window: &GetContextResponse| draw::window(window, has_colours);
+    output::show(client.json, &window, drawn)?;
     match args.format {
         Some(_) if !client.json => print_messages(&window),
         _ => Ok(()),
@@ -100,14 +99,12 @@ impl WindowArgs {
         let turns = self.turns;
         let policy = match (name, turns) {
             (PolicyName::SlidingWindow, None | Some(0)) => {
-                return Err(CliError::usage(
-                    "--policy sliding_window takes --turns, at least 1",
-                ));
+                let problem = "--policy sliding_window takes --turns, at least 1";
+                return Err(CliError::usage(problem));
             }
             (PolicyName::TokenBudget | PolicyName::Salience, Some(_)) => {
-                return Err(CliError::usage(
-                    "--turns belongs to --policy sliding_window or head_tail",
-                ));
+                let problem = "--turns belongs to --policy sliding_window or head_tail";
+                return Err(CliError::usage(problem));
             }
             (PolicyName::SlidingWindow, Some(turns)) => {
                 Policy::SlidingWindow(SlidingWindow { turns })
@@ -118,9 +115,8 @@ impl WindowArgs {
             (PolicyName::TokenBudget, None) => Policy::TokenBudget(TokenBudget {}),
             (PolicyName::Salience, None) => Policy::Salience(Salience {}),
         };
-        Ok(Some(WindowPolicy {
-            policy: Some(policy),
-        }))
+        let policy = Some(policy);
+        Ok(Some(WindowPolicy { policy }))
     }
 }
 

@@ -47,22 +47,16 @@ impl Settings {
     pub(super) fn of(file: &impl Serialize) -> Self {
         let mut settings = BTreeMap::new();
         // Plain fields are always a JSON value.
-        flatten(
-            String::new(),
-            serde_json::to_value(file).unwrap_or_default(),
-            &mut settings,
-        );
+        let value = serde_json::to_value(file).unwrap_or_default();
+        flatten(String::new(), value, &mut settings);
         Self(settings)
     }
 
     /// What `newer` changes.
     pub(crate) fn difference(&self, newer: &Self) -> Difference {
         let mut difference = Difference::default();
-        let paths = newer
-            .0
-            .keys()
-            .chain(self.0.keys().filter(|path| !newer.0.contains_key(*path)));
-        for path in paths {
+        let gone = self.0.keys().filter(|path| !newer.0.contains_key(*path));
+        for path in newer.0.keys().chain(gone) {
             let (was, is) = (self.0.get(path), newer.0.get(path));
             if was == is {
                 continue;

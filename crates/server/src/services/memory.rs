@@ -28,10 +28,8 @@ impl MemoryService for MemoryApi {
         request: Request<v1::RememberRequest>,
     ) -> Answer<v1::RememberResponse> {
         let (tenant, request) = split(request)?;
-        let outcome = self
-            .memories
-            .remember(&tenant, from::remember(request)?)
-            .await;
+        let fact = from::remember(request)?;
+        let outcome = self.memories.remember(&tenant, fact).await;
         answer(outcome, |outcome| to::remembered(&outcome))
     }
 

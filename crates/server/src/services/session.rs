@@ -109,10 +109,8 @@ impl SessionService for SessionApi {
         let session = from::session_id(&request.session_id)?;
         let (patch, version) = (&request.merge_patch_json, request.expected_version);
         let commands = &self.engine.commands;
-        let state = commands
-            .patch_state(&tenant, &session, patch, version)
-            .await;
-        answer(state, |state| to::state(&state))
+        let state = commands.patch_state(&tenant, &session, patch, version);
+        answer(state.await, |state| to::state(&state))
     }
 
     async fn reset_session(
@@ -122,10 +120,8 @@ impl SessionService for SessionApi {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let commands = &self.engine.commands;
-        let reset = commands
-            .reset_session(&tenant, &session, request.run_hooks)
-            .await;
-        answer(reset, |(view, ended)| v1::ResetSessionResponse {
+        let reset = commands.reset_session(&tenant, &session, request.run_hooks);
+        answer(reset.await, |(view, ended)| v1::ResetSessionResponse {
             session: Some(to::session_info(&view)),
             ended_generation: ended.to_string(),
         })

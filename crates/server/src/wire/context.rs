@@ -67,13 +67,12 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         Ok(v1::MessageFormat::Unspecified) => None,
         _ => Some(from::format(request.format)?),
     };
+    let session_id = &request.session_id;
     let memories = request.memories;
-    let memories = memories
-        .map(|asked| memories::asked(asked, &request.session_id))
-        .transpose()?;
-    let append = append
-        .map(|append| from::append(append, limits))
-        .transpose()?;
+    let memories = memories.map(|asked| memories::asked(asked, session_id));
+    let memories = memories.transpose()?;
+    let append = append.map(|append| from::append(append, limits));
+    let append = append.transpose()?;
     let wanted = Wanted {
         format,
         system: request.system.clone(),

@@ -216,6 +216,7 @@ pub(crate) fn event(seen: WatchItem) -> v1::WatchEventsResponse {
 fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json::Value>) {
     let none = v1::EndReason::Unspecified;
     let delivery = |hook: &HookName| format!("{}/{hook}", event.generation);
+    let compaction = compaction::told(&event.kind);
     match &event.kind {
         EventKind::Created => ("created", none, None),
         EventKind::Appended {
@@ -236,13 +237,9 @@ fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json:
             };
             (kind, end_reason(*reason), None)
         }
-        EventKind::Compacted { .. } => ("compacted", none, compaction::told(&event.kind)),
-        EventKind::CompactionFailed { .. } => {
-            ("compaction_failed", none, compaction::told(&event.kind))
-        }
-        EventKind::CompactionUndone { .. } => {
-            ("compaction_undone", none, compaction::told(&event.kind))
-        }
+        EventKind::Compacted { .. } => ("compacted", none, compaction),
+        EventKind::CompactionFailed { .. } => ("compaction_failed", none, compaction),
+        EventKind::CompactionUndone { .. } => ("compaction_undone", none, compaction),
         EventKind::HookDelivered { hook, tries } => {
             let detail = json!({
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
