@@ -91,10 +91,8 @@ impl Keyring {
         let mut by_prefix: HashMap<[u8; 8], Vec<_>> = HashMap::new();
         for key in keys {
             let entry = (key.digest, caller(&key.tenant, key.role)?);
-            by_prefix
-                .entry(prefix(&key.digest))
-                .or_default()
-                .push(entry);
+            let same_prefix = by_prefix.entry(prefix(&key.digest)).or_default();
+            same_prefix.push(entry);
         }
         Some(Self::Keys(by_prefix))
     }
@@ -118,12 +116,8 @@ impl Keyring {
         };
         let key = authorization.and_then(bearer).ok_or(Denied::NoKey)?;
         let presented = digest(key);
-        let candidates = by_prefix
-            .get(&prefix(&presented))
-            .map_or(&[][..], Vec::as_slice);
-        let found = candidates
-            .iter()
-            .find(|(known, _)| known.ct_eq(&presented).into());
+        let mut candidates = by_prefix.get(&prefix(&presented)).into_iter().flatten();
+        let found = candidates.find(|(known, _)| known.ct_eq(&presented).into());
         found.map(|(_, caller)| caller).ok_or(Denied::WrongKey)
     }
 }

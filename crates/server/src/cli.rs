@@ -17,7 +17,7 @@ mod json;
 mod lines;
 mod manual;
 mod memory;
-mod output;
+pub(crate) mod output;
 mod pages;
 mod private;
 mod progress;
@@ -36,7 +36,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use checkpoints::CheckpointsCommand;
@@ -193,10 +193,7 @@ fn read(matches: &ArgMatches) -> Result<Cli, clap::Error> {
 /// Runs a client to its end, or to a signal: dropping it stops the daemons that it
 /// started and removes their directories.
 fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
-    let runtime = Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(CliError::io("cannot start the runtime"))?;
+    let runtime = runtime()?;
     let result = runtime.block_on(async {
         tokio::select! {
             result = client => result,
@@ -206,6 +203,12 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
     // A thread may still wait for a line of stdin that nobody needs any more.
     runtime.shutdown_background();
     result
+}
+
+/// What runs tasks: a thread for each processor.
+pub(crate) fn runtime() -> Result<Runtime, CliError> {
+    let runtime = Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(CliError::io("cannot start the runtime"))
 }
 
 /// Ctrl-C, or the signal of whoever starts and stops processes.

@@ -151,10 +151,7 @@ pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError>
 }
 
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
-    let text = std::fs::read_to_string(path).map_err(|source| CliError::NoInput {
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = std::fs::read_to_string(path).map_err(CliError::no_input(path))?;
     parse(&text).map_err(|problem| CliError::Config {
         problem: format!("{}: {problem}", path.display()),
     })
@@ -176,11 +173,8 @@ fn check(file: File) -> Result<Config, String> {
     let settings = Settings::of(&file);
     let environment = ProcessEnvironment::default();
     let mut problems = Problems::default();
-    problems.unless(
-        file.version == VERSION,
-        "version",
-        "this memoird reads version 1",
-    );
+    let is_known = file.version == VERSION;
+    problems.unless(is_known, "version", "this memoird reads version 1");
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error);
     }
@@ -340,10 +334,8 @@ fn hooks(
     for (index, spec) in specs.iter().enumerate() {
         let section = format!("hooks[{index}]");
         if let Some(first) = names.insert(&spec.name, index) {
-            problems.add(
-                format!("{section}.name"),
-                format!("is that of hooks[{first}]"),
-            );
+            let problem = format!("is that of hooks[{first}]");
+            problems.add(format!("{section}.name"), problem);
         }
         hooks.extend(problems.within(&section, |problems| spec.build(environment, problems)));
     }

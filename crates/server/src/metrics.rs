@@ -9,99 +9,77 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Response;
+use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
 use memoird_engine::{Engine, TenantSnapshot};
 use memoird_memories::Memories;
+use memoird_proto::{DESCRIPTORS, PACKAGE};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use prost::Message;
+use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 use tonic::body::Body;
 
 use crate::process;
 use crate::reload::Reloader;
 use crate::services::Watching;
 
-/// The methods that are counted apart; any other path counts as `other`.
-const METHODS: [&str; 31] = [
-    "/memoird.v1.SessionService/Append",
-    "/memoird.v1.SessionService/GetContext",
-    "/memoird.v1.SessionService/GetHistory",
-    "/memoird.v1.SessionService/GetSession",
-    "/memoird.v1.SessionService/ListSessions",
-    "/memoird.v1.SessionService/PatchState",
-    "/memoird.v1.SessionService/CompactSession",
-    "/memoird.v1.SessionService/UndoCompaction",
-    "/memoird.v1.SessionService/ResetSession",
-    "/memoird.v1.SessionService/EndSession",
-    "/memoird.v1.SessionService/WatchEvents",
-    "/memoird.v1.MemoryService/Remember",
-    "/memoird.v1.MemoryService/Recall",
-    "/memoird.v1.MemoryService/GetMemory",
-    "/memoird.v1.MemoryService/ListMemories",
-    "/memoird.v1.MemoryService/UpdateMemory",
-    "/memoird.v1.MemoryService/Forget",
-    "/memoird.v1.MemoryService/GetManifest",
-    "/memoird.v1.MemoryService/LeaseExtraction",
-    "/memoird.v1.MemoryService/CommitExtraction",
-    "/memoird.v1.MemoryService/ImportMemories",
-    "/memoird.v1.MemoryService/GetMemoryStats",
-    "/memoird.v1.MemoryService/ReindexMemories",
-    "/memoird.v1.AdminService/GetStats",
-    "/memoird.v1.AdminService/ListTenants",
-    "/memoird.v1.AdminService/SweepNow",
-    "/memoird.v1.AdminService/RunDream",
-    "/memoird.v1.AdminService/ListHookDeliveries",
-    "/memoird.v1.AdminService/RetryHookDelivery",
-    "/memoird.v1.AdminService/DropHookDelivery",
-    "/memoird.v1.AdminService/ReloadConfig",
-];
-
 /// Calls by method: how many, how many failed, how long they took.
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
-    methods: Arc<[Method]>,
+    /// The methods of the contract by their paths.
+    methods: Arc<BTreeMap<String, Arc<Method>>>,
+    /// Any other path.
+    other: Arc<Method>,
     /// The histograms of the methods, as one family.
     seconds: Family<MethodLabel, Histogram, fn() -> Histogram>,
 }
 
 #[derive(Debug)]
 struct Method {
-    name: &'static str,
+    name: String,
     failures: AtomicU64,
     seconds: Histogram,
 }
 
 /// The labels of a method's histogram.
-type MethodLabel = [(&'static str, &'static str); 1];
+type MethodLabel = [(&'static str, String); 1];
 
 /// A call under way.
 pub(crate) struct CallTimer {
-    methods: Arc<[Method]>,
-    method: usize,
+    method: Arc<Method>,
     started: std::time::Instant,
 }
 
 impl CallMetrics {
     pub(crate) fn new() -> Self {
-        let name = |path: &&'static str| path.rsplit('/').next().unwrap_or(path);
         let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_05, 2.0, 16));
         let seconds = Family::new_with_constructor(buckets);
-        let methods = METHODS
-            .iter()
-            .map(name)
-            .chain(["other"])
-            .map(|name| Method {
-                name,
+        let method = |name: &str| {
+            Arc::new(Method {
+                name: name.to_owned(),
                 failures: AtomicU64::new(0),
-                seconds: Histogram::clone(&seconds.get_or_create(&[("method", name)])),
-            });
+                seconds: Histogram::clone(&seconds.get_or_create(&[("method", name.to_owned())])),
+            })
+        };
+        let contract = FileDescriptorSet::decode(DESCRIPTORS).unwrap_or_default();
+        let services = contract.file.iter().flat_map(|file| &file.service);
+        let methods = services.flat_map(|service| {
+            let method = |method_of: &MethodDescriptorProto| {
+                let path = format!("/{PACKAGE}.{}/{}", service.name(), method_of.name());
+                (path, method(method_of.name()))
+            };
+            service.method.iter().map(method).collect::<Vec<_>>()
+        });
         Self {
-            methods: methods.collect(),
+            methods: Arc::new(methods.collect()),
+            other: method("other"),
             seconds,
         }
     }
@@ -109,15 +87,10 @@ impl CallMetrics {
     /// A call of this path begins.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn start(&self, path: &str) -> CallTimer {
-        let method = METHODS
-            .iter()
-            .position(|known| *known == path)
-            .unwrap_or(METHODS.len());
-        let started = std::time::Instant::now();
+        let method = self.methods.get(path).unwrap_or(&self.other);
         CallTimer {
-            methods: Arc::clone(&self.methods),
-            method,
-            started,
+            method: Arc::clone(method),
+            started: std::time::Instant::now(),
         }
     }
 }
@@ -125,7 +98,7 @@ impl CallMetrics {
 impl CallTimer {
     /// The call has its answer.
     pub(crate) fn stop(self, answer: Option<&Response<Body>>) {
-        let method = &self.methods[self.method];
+        let method = self.method;
         method.seconds.observe(self.started.elapsed().as_secs_f64());
         let status = answer.and_then(|answer| answer.headers().get("grpc-status"));
         if status.is_some_and(|status| status != "0") {
@@ -142,26 +115,17 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     registry.register("commit_seconds", help, commits.commit_seconds.clone());
     let help = "Change sets of a journal transaction";
     registry.register("commit_batch_sets", help, commits.commit_batch.clone());
-    registry.register(
-        "call_seconds",
-        "How long a call takes",
-        sources.calls.seconds.clone(),
-    );
+    let help = "How long a call takes";
+    registry.register("call_seconds", help, sources.calls.seconds.clone());
     let help = "Hook deliveries by what became of them";
     registry.register("hook_deliveries", help, commits.hooks.deliveries.clone());
-    registry.register(
-        "hook_seconds",
-        "How long a hook takes",
-        commits.hooks.seconds.clone(),
-    );
+    let help = "How long a hook takes";
+    registry.register("hook_seconds", help, commits.hooks.seconds.clone());
     let help = "How long a recall takes, with the embedding of its query";
     registry.register("recall_seconds", help, sources.memories.recall_seconds());
     let help = "How long a summary takes, from the snapshot to the answer";
-    registry.register(
-        "compaction_seconds",
-        help,
-        commits.compaction_seconds.clone(),
-    );
+    let summaries = commits.compaction_seconds.clone();
+    registry.register("compaction_seconds", help, summaries);
     registry.register_collector(Box::new(sources));
     registry
 }
@@ -186,110 +150,93 @@ impl fmt::Debug for Sources {
     }
 }
 
-/// A metric by tenant: its name, what it says, where it is read, whether it only grows.
-type ByTenant = (
-    &'static str,
-    &'static str,
-    fn(&TenantSnapshot) -> u64,
-    MetricType,
-);
+/// A metric that every tenant has.
+struct TenantMetric<T> {
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+    read: fn(&T) -> u64,
+}
 
-const BY_TENANT: [ByTenant; 16] = [
-    (
-        "sessions_live",
-        "Sessions alive",
-        |t| t.sessions_live,
-        MetricType::Gauge,
-    ),
-    (
-        "turns_live",
-        "Turns in their histories",
-        |t| t.turns_live,
-        MetricType::Gauge,
-    ),
-    (
-        "bytes_live",
-        "Encoded bytes of those turns",
-        |t| t.bytes_live,
-        MetricType::Gauge,
-    ),
-    (
-        "sessions_created",
-        "Generations started",
-        |t| t.sessions_created,
-        MetricType::Counter,
-    ),
-    (
-        "sessions_expired",
-        "Generations ended by their TTL",
-        |t| t.expired,
-        MetricType::Counter,
-    ),
-    (
-        "sessions_evicted",
-        "Generations ended by a cap",
-        |t| t.evicted,
-        MetricType::Counter,
-    ),
-    (
-        "sessions_ended",
-        "Generations ended by their bot",
-        |t| t.ended,
-        MetricType::Counter,
-    ),
-    (
-        "turns_appended",
-        "Turns appended",
-        |t| t.turns_appended,
-        MetricType::Counter,
-    ),
-    (
-        "turns_dropped",
-        "Turns that left to make room",
-        |t| t.turns_dropped,
-        MetricType::Counter,
-    ),
-    (
-        "windows_built",
-        "Windows built",
-        |t| t.windows.built,
-        MetricType::Counter,
-    ),
-    (
-        "windows_refused",
-        "Windows that could not fit",
-        |t| t.windows.refused,
-        MetricType::Counter,
-    ),
-    (
-        "window_tokens",
-        "Tokens of the windows",
-        |t| t.windows.tokens,
-        MetricType::Counter,
-    ),
-    (
+/// One that only grows.
+const fn total<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -> TenantMetric<T> {
+    let kind = MetricType::Counter;
+    TenantMetric {
+        name,
+        help,
+        kind,
+        read,
+    }
+}
+
+/// One that goes up and down.
+const fn level<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -> TenantMetric<T> {
+    TenantMetric {
+        kind: MetricType::Gauge,
+        ..total(name, help, read)
+    }
+}
+
+impl<T> TenantMetric<T> {
+    /// Writes the value of each tenant.
+    fn encode<'a>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        tenants: impl IntoIterator<Item = (&'a TenantId, &'a T)>,
+    ) -> fmt::Result
+    where
+        T: 'a,
+    {
+        let tenants = tenants.into_iter();
+        let values = tenants.map(|(id, counts)| ([("tenant", id.as_str())], (self.read)(counts)));
+        family(encoder, self.kind, self.name, self.help, values)
+    }
+}
+
+const BY_TENANT: [TenantMetric<TenantSnapshot>; 16] = [
+    level("sessions_live", "Sessions alive", |t| t.sessions_live),
+    level("turns_live", "Turns in their histories", |t| t.turns_live),
+    level("bytes_live", "Encoded bytes of those turns", |t| {
+        t.bytes_live
+    }),
+    total("sessions_created", "Generations started", |t| {
+        t.sessions_created
+    }),
+    total("sessions_expired", "Generations ended by their TTL", |t| {
+        t.expired
+    }),
+    total("sessions_evicted", "Generations ended by a cap", |t| {
+        t.evicted
+    }),
+    total("sessions_ended", "Generations ended by their bot", |t| {
+        t.ended
+    }),
+    total("turns_appended", "Turns appended", |t| t.turns_appended),
+    total("turns_dropped", "Turns that left to make room", |t| {
+        t.turns_dropped
+    }),
+    total("windows_built", "Windows built", |t| t.windows.built),
+    total("windows_refused", "Windows that could not fit", |t| {
+        t.windows.refused
+    }),
+    total("window_tokens", "Tokens of the windows", |t| {
+        t.windows.tokens
+    }),
+    total(
         "window_tokens_saved",
         "Tokens of kept turns that windows did not send",
         |t| t.windows.tokens_saved,
-        MetricType::Counter,
     ),
-    (
+    total(
         "window_prefix_tokens",
         "Tokens of the windows in a prefix sent before",
         |t| t.windows.prefix_tokens,
-        MetricType::Counter,
     ),
-    (
-        "window_cuts",
-        "Cuts made",
-        |t| t.windows.cuts,
-        MetricType::Counter,
-    ),
-    (
+    total("window_cuts", "Cuts made", |t| t.windows.cuts),
+    total(
         "window_results_trimmed",
         "Tool results that cuts trimmed or replaced",
         |t| t.windows.results_trimmed,
-        MetricType::Counter,
     ),
 ];
 
@@ -297,50 +244,31 @@ impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
         let stats = self.engine.stats();
-        for (name, help, read, kind) in BY_TENANT {
-            let values = stats
-                .tenants
-                .iter()
-                .map(|tenant| ([label(tenant)], read(tenant)));
-            family(encoder, kind, name, help, values)?;
+        for metric in &BY_TENANT {
+            let tenants = stats.tenants.iter().map(|tenant| (&tenant.id, tenant));
+            metric.encode(encoder, tenants)?;
         }
-        compactions::encode(
-            encoder,
-            &stats.tenants,
-            self.engine.compaction.summarizer_state(),
-        )?;
+        let summarizer = self.engine.compaction.summarizer_state();
+        compactions::encode(encoder, &stats.tenants, summarizer)?;
         let tenants = stats.tenants.iter().map(|tenant| &tenant.id);
         memories::encode(encoder, &self.memories, tenants)?;
-        let counts = [
-            ("commits", "Journal transactions", stats.commits),
-            ("commit_sets", "Change sets in them", stats.commit_sets),
-            (
-                "commit_failures",
-                "Change sets not written",
-                stats.commit_failures,
-            ),
-        ];
-        for (name, help, value) in counts {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(value).encode(metric)?;
-        }
+        counter(encoder, "commits", "Journal transactions", stats.commits)?;
+        let help = "Change sets in them";
+        counter(encoder, "commit_sets", help, stats.commit_sets)?;
+        let help = "Change sets not written";
+        counter(encoder, "commit_failures", help, stats.commit_failures)?;
         self.encode_by_name(encoder)?;
         self.encode_hooks(encoder)?;
-        gauge(
-            encoder,
-            "events_watchers",
-            "Streams of WatchEvents",
-            self.watching.count() as u64,
-        )?;
+        let watchers = self.watching.count() as u64;
+        let help = "Streams of WatchEvents";
+        gauge(encoder, "events_watchers", help, watchers)?;
         let counts = &self.reloader.counts;
-        let outcomes = [("applied", &counts.applied), ("refused", &counts.refused)];
-        let outcomes = outcomes
+        let outcomes = [("applied", &counts.applied), ("refused", &counts.refused)]
             .map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed)));
         let help = "How often the configuration was read again";
         family(encoder, MetricType::Counter, "reloads", help, outcomes)?;
         let usage = process::usage();
-        let metric = encoder.encode_descriptor("cpu_seconds", "CPU", None, MetricType::Counter)?;
-        ConstCounter::new(usage.cpu_seconds).encode(metric)?;
+        counter(encoder, "cpu_seconds", "CPU", usage.cpu_seconds)?;
         gauge(encoder, "rss_bytes", "Resident memory", usage.rss_bytes)
     }
 }
@@ -348,63 +276,41 @@ impl Collector for Sources {
 impl Sources {
     /// As they were counted for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (counts, names) = (
-            self.engine.hooks.last_delivery_counts(),
-            self.engine.hooks.hook_names(),
-        );
-        let states = [
-            (
-                "hooks_pending",
-                "Hook deliveries that are owed",
-                DeliveryState::Pending,
-            ),
-            (
-                "hooks_dead",
-                "Hook deliveries that were given up",
-                DeliveryState::Dead,
-            ),
-        ];
-        for (name, help, state) in states {
+        let counts = self.engine.hooks.last_delivery_counts();
+        let names = self.engine.hooks.hook_names();
+        let mut of_state = |name, help, state| {
             let mut sums: BTreeMap<&str, u64> =
                 names.iter().map(|hook| (hook.as_str(), 0)).collect();
             for of_hook in counts.iter().filter(|of_hook| of_hook.state == state) {
                 *sums.entry(of_hook.hook.as_str()).or_default() += of_hook.count;
             }
             let sums = sums.into_iter().map(|(hook, sum)| ([("hook", hook)], sum));
-            family(encoder, MetricType::Gauge, name, help, sums)?;
-        }
-        Ok(())
+            family(encoder, MetricType::Gauge, name, help, sums)
+        };
+        let help = "Hook deliveries that are owed";
+        of_state("hooks_pending", help, DeliveryState::Pending)?;
+        let help = "Hook deliveries that were given up";
+        of_state("hooks_dead", help, DeliveryState::Dead)
     }
 
     fn encode_by_name(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let counter = MetricType::Counter;
-        let methods = self.calls.methods.iter().map(|method| {
+        let kind = MetricType::Counter;
+        let methods = self.calls.methods.values().chain([&self.calls.other]);
+        let failures = methods.map(|method| {
             let failures = method.failures.load(Ordering::Relaxed);
-            ([("method", method.name)], failures)
+            ([("method", method.name.as_str())], failures)
         });
-        family(
-            encoder,
-            counter,
-            "call_failures",
-            "Calls that failed",
-            methods,
-        )?;
+        let help = "Calls that failed";
+        family(encoder, kind, "call_failures", help, failures)?;
         let workers = self.engine.workers();
         let failures = workers
             .iter()
-            .map(|worker| ([("worker", worker.name)], worker.failures()));
+            .map(|it| ([("worker", it.name)], it.failures()));
         let help = "Background steps that failed";
-        family(encoder, counter, "worker_failures", help, failures)?;
-        let steps = workers
-            .iter()
-            .map(|worker| ([("worker", worker.name)], worker.steps()));
-        family(
-            encoder,
-            counter,
-            "worker_steps",
-            "Background steps done",
-            steps,
-        )
+        family(encoder, kind, "worker_failures", help, failures)?;
+        let steps = workers.iter().map(|it| ([("worker", it.name)], it.steps()));
+        let help = "Background steps done";
+        family(encoder, kind, "worker_steps", help, steps)
     }
 }
 
@@ -432,6 +338,17 @@ fn family<'a, const N: usize>(
         }
     }
     Ok(())
+}
+
+/// Writes a metric that only grows and has no labels.
+fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: impl EncodeCounterValue,
+) -> fmt::Result {
+    let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    ConstCounter::new(value).encode(metric)
 }
 
 /// Writes a metric that goes up and down and has no labels.

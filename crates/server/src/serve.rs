@@ -3,15 +3,14 @@
 use std::path::Path;
 
 use memoird_store::StoreError;
-use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
 use crate::app::{App, StartError};
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 use crate::notify::Notifier;
 use crate::reload::Reloader;
-use crate::{config, logging};
+use crate::{cli, config, logging};
 
 /// Runs the daemon until it is told to stop.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
@@ -24,14 +23,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         tracing::warn!("{warning}");
     }
     let notifier = Notifier::from_environment();
-    let runtime = Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|source| CliError::Io {
-            what: "cannot start the runtime".to_owned(),
-            source,
-        })?;
-    runtime.block_on(async {
+    cli::runtime()?.block_on(async {
         let mut told = Told::listen()?;
         notifier.status("opens the journal");
         let app = App::bind(loaded, file, log).await.map_err(start_error)?;
@@ -73,11 +65,8 @@ struct Told {
 
 impl Told {
     fn listen() -> Result<Self, CliError> {
-        let failed = |source| CliError::Io {
-            what: "cannot listen to signals".to_owned(),
-            source,
-        };
-        let listen = |kind| signal(kind).map_err(failed);
+        let failed = CliError::io("cannot listen to signals");
+        let listen = |kind| signal(kind).map_err(&failed);
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
@@ -104,15 +93,12 @@ impl Told {
 
 fn start_error(error: StartError) -> CliError {
     match error {
-        StartError::Store(error @ StoreError::DirUnusable { .. }) => CliError::DataDir {
-            problem: error.to_string(),
-        },
-        StartError::Bind { what, addr, source } => CliError::Io {
-            what: format!("cannot listen on {addr} ({what})"),
-            source,
-        },
-        other => CliError::NotStarted {
-            problem: other.to_string(),
-        },
+        StartError::Store(error @ StoreError::DirUnusable { .. }) => {
+            CliError::failed(Exit::CannotCreate, error.to_string())
+        }
+        StartError::Bind { what, addr, source } => {
+            CliError::io(format!("cannot listen on {addr} ({what})"))(source)
+        }
+        other => CliError::failed(Exit::Unavailable, other.to_string()),
     }
 }

@@ -5,7 +5,9 @@ mod memory;
 mod session;
 mod watch;
 
-use memoird_engine::EngineError;
+use std::sync::Arc;
+
+use memoird_engine::{EngineError, Tenant};
 use memoird_memories::MemoryError;
 use tonic::{Request, Response, Status};
 
@@ -45,8 +47,13 @@ fn answer<T, R>(outcome: Result<T, impl Refusal>, reply: impl FnOnce(T) -> R) ->
     }
 }
 
-/// A request's message and who sent it.
-fn split<T>(request: Request<T>) -> Result<(Caller, T), Status> {
+/// A request's tenant and its message.
+fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
+    caller(request).map(|(caller, message)| (caller.tenant, message))
+}
+
+/// A request's caller and its message.
+fn caller<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let (_, mut extensions, message) = request.into_parts();
     let caller = extensions
         .remove::<Caller>()

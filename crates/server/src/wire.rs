@@ -7,3 +7,8 @@ pub(crate) mod from;
 pub(crate) mod memory;
 pub(crate) mod status;
 pub(crate) mod to;
+
+/// A value as text; empty where there is none, as the contract has it.
+fn text_or_empty(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}

@@ -1,15 +1,17 @@
 //! `memoird checkpoints`: what a git hook wrote, read from the disk. Needs no daemon.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use comfy_table::Table;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_hooks::git::{CheckpointEntry, Checkpoints, GitConfig};
+use memoird_store::encoding::timestamp_to_proto;
 use serde_json::{Value, json};
 
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 use super::pages::all_if_zero;
 use super::transcript::TO_THE_SECOND;
 use super::{clock, output};
@@ -34,7 +36,7 @@ pub(crate) struct Place {
     #[arg(long, value_name = "FILE", conflicts_with = "dir")]
     config: Option<PathBuf>,
     /// Whose sessions
-    #[arg(long, value_name = "ID", default_value = "default", value_parser = tenant)]
+    #[arg(long, value_name = "ID", default_value = "default", value_parser = TenantId::parse)]
     tenant: TenantId,
 }
 
@@ -42,7 +44,7 @@ pub(crate) struct Place {
 #[derive(Args)]
 pub(crate) struct ListArgs {
     /// Only of this session [default: all]
-    #[arg(value_parser = session)]
+    #[arg(value_parser = SessionId::parse)]
     session: Option<SessionId>,
     /// At most so many; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -55,10 +57,10 @@ pub(crate) struct ListArgs {
 #[derive(Args)]
 pub(crate) struct ShowArgs {
     /// The bot's own chat id
-    #[arg(value_parser = session)]
+    #[arg(value_parser = SessionId::parse)]
     session: SessionId,
     /// Which life of the session [default: the newest]
-    #[arg(long, value_name = "ULID", value_parser = generation)]
+    #[arg(long, value_name = "ULID", value_parser = Generation::from_str)]
     generation: Option<Generation>,
     #[command(flatten)]
     place: Place,
@@ -92,16 +94,11 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let found = checkpoints
         .show(&args.session, args.generation)
         .map_err(CliError::Checkpoints)?;
-    let markdown = found.ok_or_else(|| CliError::NoCheckpoint {
-        problem: match args.generation {
-            None => format!("there is no checkpoint of {}", args.session),
-            Some(generation) => {
-                format!(
-                    "there is no checkpoint of {}, generation {generation}",
-                    args.session
-                )
-            }
-        },
+    let markdown = found.ok_or_else(|| {
+        let life = args.generation.map(|life| format!(", generation {life}"));
+        let life = life.unwrap_or_default();
+        let problem = format!("there is no checkpoint of {}{life}", args.session);
+        CliError::failed(Exit::NoInput, problem)
     })?;
     match json {
         true => output::print_json(&json!({
@@ -115,7 +112,7 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
 /// The checkpoints as a table.
 fn table(found: &[CheckpointEntry]) -> Table {
     let row = |entry: &CheckpointEntry| {
-        let ended_at = entry.ended_at.map(moment);
+        let ended_at = entry.ended_at.map(timestamp_to_proto);
         [
             ended_at.map_or("-".to_owned(), |at| {
                 clock::written(Some(&at), TO_THE_SECOND)
@@ -141,9 +138,8 @@ impl Place {
             },
             Some(path) => {
                 let git = config::first_git_hook(path)?;
-                git.ok_or_else(|| CliError::NoCheckpoint {
-                    problem: format!("{} has no git hook", path.display()),
-                })?
+                let problem = format!("{} has no git hook", path.display());
+                git.ok_or_else(|| CliError::failed(Exit::NoInput, problem))?
             }
         };
         Checkpoints::open(&git, &self.tenant).map_err(CliError::Checkpoints)
@@ -151,7 +147,7 @@ impl Place {
 }
 
 fn entry(entry: &CheckpointEntry) -> Value {
-    let time = |at: Option<Timestamp>| at.map(|at| moment(at).to_string());
+    let time = |at: Option<Timestamp>| at.map(|at| timestamp_to_proto(at).to_string());
     json!({
         "session_id": entry.session,
         "generation": entry.generation.to_string(),
@@ -162,25 +158,4 @@ fn entry(entry: &CheckpointEntry) -> Value {
         "turns": entry.turns,
         "path": entry.path,
     })
-}
-
-/// The same as the contract has it.
-fn moment(at: Timestamp) -> prost_types::Timestamp {
-    prost_types::Timestamp {
-        seconds: at.seconds(),
-        nanos: i32::try_from(at.nanos()).unwrap_or_default(),
-    }
-}
-
-fn tenant(text: &str) -> Result<TenantId, String> {
-    TenantId::parse(text).map_err(|error| error.to_string())
-}
-
-fn session(text: &str) -> Result<SessionId, String> {
-    SessionId::parse(text).map_err(|error| error.to_string())
-}
-
-fn generation(text: &str) -> Result<Generation, String> {
-    text.parse()
-        .map_err(|error: memoird_core::CoreError| error.to_string())
 }

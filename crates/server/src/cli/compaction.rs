@@ -77,10 +77,8 @@ pub(super) fn health(info: &CompactionInfo) -> Option<String> {
         words.push("one is being made".to_owned());
     }
     if info.breaker != "closed" && !info.breaker.is_empty() {
-        words.push(format!(
-            "breaker {}",
-            output::printable(&info.breaker).replace('_', " ")
-        ));
+        let breaker = output::printable(&info.breaker).replace('_', " ");
+        words.push(format!("breaker {breaker}"));
     }
     match info.consecutive_failures {
         0 => {}

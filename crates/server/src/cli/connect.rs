@@ -91,14 +91,7 @@ impl ConnectArgs {
     /// The key that was given: that of the file before that of the environment.
     pub(crate) fn auth(&self) -> Result<Auth, CliError> {
         let key = match &self.key_file {
-            Some(path) => {
-                Some(
-                    std::fs::read_to_string(path).map_err(|source| CliError::NoInput {
-                        path: path.clone(),
-                        source,
-                    })?,
-                )
-            }
+            Some(path) => Some(std::fs::read_to_string(path).map_err(CliError::no_input(path))?),
             None => self.key.clone(),
         };
         let key = key.as_deref().map(str::trim).filter(|key| !key.is_empty());

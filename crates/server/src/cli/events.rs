@@ -39,11 +39,8 @@ fn event_line(event: &Event, columns: Columns) -> String {
         let _ = write!(line, "  {:<10}", output::printable(&event.tenant));
     }
     let kind = output::printable(&event.kind);
-    let _ = write!(
-        line,
-        "  {kind:<14}  {}",
-        output::printable(&event.session_id)
-    );
+    let session = output::printable(&event.session_id);
+    let _ = write!(line, "  {kind:<14}  {session}");
     match detail(event, columns.whole) {
         detail if detail.is_empty() => {}
         detail => line.extend(["  ", &detail]),
@@ -66,11 +63,10 @@ fn detail(event: &Event, whole: bool) -> String {
     let number = |name: &str| detail[name].as_u64().unwrap_or(0);
     match &*event.kind {
         "created" if whole => format!("generation {}", output::printable(&event.generation)),
-        "appended" => appended(
-            number("first_seq"),
-            number("last_seq"),
-            number("dropped_turns"),
-        ),
+        "appended" => {
+            let dropped = number("dropped_turns");
+            appended(number("first_seq"), number("last_seq"), dropped)
+        }
         "created" | "expired" | "evicted" => String::new(),
         "ended" if event.reason() == EndReason::Ended => "by command".to_owned(),
         "ended" => format!("by {}", short_name("EndReason", event.reason)),

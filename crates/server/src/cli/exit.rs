@@ -4,9 +4,8 @@
 
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use memoird_hooks::git::GitError;
 use thiserror::Error;
@@ -64,33 +63,29 @@ Exit codes:
 /// Why a command did not do what it was asked.
 #[derive(Debug, Error)]
 pub(crate) enum CliError {
-    /// Flags that parse and make no sense together.
+    /// What cannot be done, and the code that says of which kind this is.
     #[error("{problem}")]
-    Usage {
-        /// What is wrong.
+    Failed {
+        /// The code to end with.
+        exit: Exit,
+        /// What is wrong, and where.
         problem: String,
+    },
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// The code to end with.
+        exit: Exit,
+        /// What was being done.
+        what: String,
+        /// What went wrong.
+        source: io::Error,
     },
     /// A configuration that cannot be used. May have several lines.
     #[error("{problem}")]
     Config {
         /// All that is wrong with it.
         problem: String,
-    },
-    /// Input that cannot be used.
-    #[error("{place}: {problem}")]
-    Data {
-        /// The file and its line.
-        place: String,
-        /// What is wrong there.
-        problem: String,
-    },
-    /// Input that is not there.
-    #[error("cannot open {}: {source}", path.display())]
-    NoInput {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
     },
     /// No daemon answered.
     #[error("memoird at {addr} does not answer: {problem}")]
@@ -100,68 +95,14 @@ pub(crate) enum CliError {
         /// What the transport said.
         problem: String,
     },
-    /// A daemon that starts or stops.
-    #[error("memoird at {addr} takes no calls")]
-    NotServing {
-        /// Where it is.
-        addr: String,
-    },
-    /// A daemon of our own that ended before it served.
-    #[error("{problem}")]
-    NotStarted {
-        /// What it said last.
-        problem: String,
-    },
-    /// Something that was to be seen and was not.
-    #[error("{what} did not happen within {} s", within.as_secs())]
-    TooLate {
-        /// What was waited for.
-        what: String,
-        /// How long.
-        within: Duration,
-    },
     /// Checkpoints that cannot be read.
     #[error("{0}")]
     Checkpoints(GitError),
-    /// A checkpoint, or a hook that writes them, that is not there.
-    #[error("{problem}")]
-    NoCheckpoint {
-        /// What was looked for, and where.
-        problem: String,
-    },
-    /// A directory that cannot be made.
-    #[error("cannot create {}: {source}", path.display())]
-    CannotCreate {
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A data directory that cannot be used.
-    #[error("{problem}")]
-    DataDir {
-        /// Why not, and what to do.
-        problem: String,
-    },
-    /// Reading or writing failed.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was being done.
-        what: String,
-        /// What went wrong.
-        source: io::Error,
-    },
-    /// The key is not enough.
-    #[error("{message}{}", in_parentheses(reason.as_deref()))]
-    NoPermission {
-        /// What the daemon said.
-        message: String,
-        /// Its stable reason.
-        reason: Option<String>,
-    },
-    /// Any other error of the daemon.
+    /// The daemon answered, and refused.
     #[error("{message}{}", in_parentheses(reason.as_deref()))]
     Refused {
+        /// Its status code.
+        code: Code,
         /// What the daemon said.
         message: String,
         /// Its stable reason.
@@ -182,54 +123,66 @@ impl CliError {
     /// What a failed call means to the person who made it.
     pub(crate) fn of_call(addr: &str, status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
-        if is_transport(status) || (status.code() == Code::Unavailable && reason.is_none()) {
+        let code = status.code();
+        if is_transport(status) || (code == Code::Unavailable && reason.is_none()) {
             return Self::Unavailable {
                 addr: addr.to_owned(),
                 problem: transport_problem(status),
             };
         }
         let message = match status.message() {
-            "" => status.code().description().to_owned(),
+            "" => code.description().to_owned(),
             message => message.to_owned(),
         };
-        match status.code() {
-            Code::Unauthenticated | Code::PermissionDenied => {
-                Self::NoPermission { message, reason }
-            }
-            _ => Self::Refused { message, reason },
+        Self::Refused {
+            code,
+            message,
+            reason,
         }
     }
 
     /// The same error, saying first where it happened.
-    pub(crate) fn at(self, place: &str) -> Self {
-        match self {
-            Self::Unavailable { addr, problem } => Self::Unavailable {
-                addr,
-                problem: format!("{problem} ({place})"),
-            },
-            Self::NoPermission { message, reason } => Self::NoPermission {
-                message: format!("{place}: {message}"),
-                reason,
-            },
-            Self::Refused { message, reason } => Self::Refused {
-                message: format!("{place}: {message}"),
-                reason,
-            },
-            other => other,
+    pub(crate) fn at(mut self, place: &str) -> Self {
+        match &mut self {
+            Self::Unavailable { problem, .. } => *problem = format!("{problem} ({place})"),
+            Self::Refused { message, .. } => *message = format!("{place}: {message}"),
+            _ => {}
+        }
+        self
+    }
+
+    /// A failure with its code.
+    pub(crate) fn failed(exit: Exit, problem: impl Into<String>) -> Self {
+        Self::Failed {
+            exit,
+            problem: problem.into(),
         }
     }
 
     /// Arguments that parse and make no sense together.
     pub(crate) fn usage(problem: impl Into<String>) -> Self {
-        Self::Usage {
-            problem: problem.into(),
-        }
+        Self::failed(Exit::Usage, problem)
     }
 
     /// What a failure to read or write means, and what was being done.
     pub(crate) fn io(what: impl Into<String>) -> impl Fn(io::Error) -> Self {
-        let what = what.into();
+        Self::io_with(Exit::Io, what.into())
+    }
+
+    /// What a failure to open a file for reading means.
+    pub(crate) fn no_input(path: &Path) -> impl Fn(io::Error) -> Self {
+        Self::io_with(Exit::NoInput, format!("cannot open {}", path.display()))
+    }
+
+    /// What a failure to make a directory means.
+    pub(crate) fn cannot_create(path: &Path) -> impl Fn(io::Error) -> Self {
+        let what = format!("cannot create {}", path.display());
+        Self::io_with(Exit::CannotCreate, what)
+    }
+
+    fn io_with(exit: Exit, what: String) -> impl Fn(io::Error) -> Self {
         move |source| Self::Io {
+            exit,
             what: what.clone(),
             source,
         }
@@ -239,30 +192,21 @@ impl CliError {
     pub(crate) fn of_output(source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Io {
-                what: "cannot write the output".to_owned(),
-                source,
-            },
+            _ => Self::io("cannot write the output")(source),
         }
     }
 
     /// The code that the process ends with.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Usage { .. } => Exit::Usage,
+            Self::Failed { exit, .. } | Self::Io { exit, .. } => *exit,
             Self::Config { .. } => Exit::Config,
-            Self::Data { .. } => Exit::Data,
-            Self::NoInput { .. } => Exit::NoInput,
             Self::Checkpoints(error) => of_git(error),
-            Self::NoCheckpoint { .. } => Exit::NoInput,
-            Self::Unavailable { .. }
-            | Self::NotServing { .. }
-            | Self::NotStarted { .. }
-            | Self::TooLate { .. } => Exit::Unavailable,
-            Self::CannotCreate { .. } | Self::DataDir { .. } => Exit::CannotCreate,
-            Self::Io { .. } => Exit::Io,
-            Self::NoPermission { .. } => Exit::NoPermission,
-            Self::Refused { .. } => Exit::Refused,
+            Self::Unavailable { .. } => Exit::Unavailable,
+            Self::Refused { code, .. } => match code {
+                Code::Unauthenticated | Code::PermissionDenied => Exit::NoPermission,
+                _ => Exit::Refused,
+            },
             Self::Broken => Exit::Internal,
             Self::Interrupted => Exit::Interrupted,
             Self::OutputClosed => Exit::Ok,
@@ -275,7 +219,7 @@ impl CliError {
             Self::Unavailable { .. } => {
                 Some("start it with `memoird serve`, or say where it is with --addr")
             }
-            Self::NoPermission { .. } => Some(
+            Self::Refused { .. } if self.exit() == Exit::NoPermission => Some(
                 "give a key in MEMOIRD_KEY or --key-file; what `memoird --help` says so of needs \
                  the role admin",
             ),
@@ -339,9 +283,7 @@ fn say(error: &CliError) -> io::Result<()> {
 }
 
 fn in_parentheses(reason: Option<&str>) -> String {
-    reason
-        .map(|reason| format!(" ({reason})"))
-        .unwrap_or_default()
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
 /// The transport's own words and their innermost cause, which is the one that helps.

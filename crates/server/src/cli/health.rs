@@ -7,7 +7,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 
 /// The empty name would ask whether there is a server at all; that one is told to serve
@@ -37,8 +37,9 @@ pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
     }
     match status {
         ServingStatus::Serving => Ok(()),
-        _ => Err(CliError::NotServing {
-            addr: addr.to_string(),
-        }),
+        _ => {
+            let problem = format!("memoird at {addr} takes no calls");
+            Err(CliError::failed(Exit::Unavailable, problem))
+        }
     }
 }

@@ -108,14 +108,7 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
         let problem = "--hook and --tenant go with --all-dead, not with ids";
         return Err(CliError::usage(problem));
     }
-    let mut errors = Errors::default();
-    let mut retried = Vec::new();
-    for id in args.ids {
-        match retry(target, id.clone()).await {
-            Ok(delivery) => retried.push(delivery),
-            Err(status) => errors.note(target.explain(status).at(&id)),
-        }
-    }
+    let (retried, failed) = each(target, args.ids, |id| retry(target, id)).await;
     match json {
         true if retried.is_empty() => {}
         true => print_json(&retried)?,
@@ -123,7 +116,30 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
             output::print(&format!("due now  {}", output::printable(&delivery.id)))
         })?,
     }
-    errors.into_result()
+    failed
+}
+
+/// Does something with each of the deliveries that are named. Of many failures all but the last
+/// are said at once; the last one decides what the command ends with.
+async fn each<T>(
+    target: &Target,
+    ids: Vec<String>,
+    call: impl AsyncFn(String) -> Result<T, Status>,
+) -> (Vec<T>, Result<(), CliError>) {
+    let mut done = Vec::new();
+    let mut failed = Ok(());
+    for id in ids {
+        match call(id.clone()).await {
+            Ok(one) => done.push(one),
+            Err(status) => {
+                let error = target.explain(status).at(&id);
+                if let Err(before) = std::mem::replace(&mut failed, Err(error)) {
+                    output::note(&format!("error: {before}"));
+                }
+            }
+        }
+    }
+    (done, failed)
 }
 
 /// Retries page by page: of an outage, there may be more than fit into memory.
@@ -157,15 +173,12 @@ async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), C
 }
 
 async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(), CliError> {
-    let mut errors = Errors::default();
-    let mut dropped = Vec::new();
-    for id in ids {
+    let (dropped, failed) = each(target, ids, async |id: String| {
         let request = DropHookDeliveryRequest { id: id.clone() };
-        match target.admin().drop_hook_delivery(request).await {
-            Ok(_) => dropped.push(id),
-            Err(status) => errors.note(target.explain(status).at(&id)),
-        }
-    }
+        target.admin().drop_hook_delivery(request).await?;
+        Ok(id)
+    })
+    .await;
     match json {
         true if dropped.is_empty() => {}
         true => output::print_json(&json!({ "dropped": dropped }))?,
@@ -173,32 +186,13 @@ async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(),
             .iter()
             .try_for_each(|id| output::print(&format!("dropped  {}", output::printable(id))))?,
     }
-    errors.into_result()
+    failed
 }
 
 async fn retry(target: &Target, id: String) -> Result<HookDelivery, Status> {
-    let reply = target
-        .admin()
-        .retry_hook_delivery(RetryHookDeliveryRequest { id })
-        .await?;
+    let request = RetryHookDeliveryRequest { id };
+    let reply = target.admin().retry_hook_delivery(request).await?;
     Ok(reply.into_inner().delivery.unwrap_or_default())
-}
-
-/// What went wrong with some of many: all but the last is said at once, the last decides
-/// what the command ends with.
-#[derive(Default)]
-struct Errors(Option<CliError>);
-
-impl Errors {
-    fn note(&mut self, error: CliError) {
-        if let Some(before) = self.0.replace(error) {
-            output::note(&format!("error: {before}"));
-        }
-    }
-
-    fn into_result(self) -> Result<(), CliError> {
-        self.0.map_or(Ok(()), Err)
-    }
 }
 
 /// The call that gives a page of deliveries, ordered by id.

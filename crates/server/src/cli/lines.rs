@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tokio::sync::mpsc::Sender;
 
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 use super::progress::Progress;
 
 /// Where lines come from.
@@ -32,21 +32,12 @@ impl Lines {
     /// Opens a file, or stdin for `-`.
     pub(crate) fn open(path: &Path, line_bytes_max: u64) -> Result<Self, CliError> {
         if path == Path::new("-") {
-            return Ok(Self::of(
-                "stdin",
-                BufReader::new(io::stdin()),
-                line_bytes_max,
-            ));
+            let stdin = BufReader::new(io::stdin());
+            return Ok(Self::of("stdin", stdin, line_bytes_max));
         }
-        let file = File::open(path).map_err(|source| CliError::NoInput {
-            path: path.to_owned(),
-            source,
-        })?;
-        let bytes = file
-            .metadata()
-            .ok()
-            .filter(Metadata::is_file)
-            .map(|data| data.len());
+        let file = File::open(path).map_err(CliError::no_input(path))?;
+        let metadata = file.metadata().ok().filter(Metadata::is_file);
+        let bytes = metadata.map(|data| data.len());
         let name = path.display().to_string();
         Ok(Self {
             bytes,
@@ -60,11 +51,10 @@ impl Lines {
         reader: impl BufRead + Send + 'static,
         line_bytes_max: u64,
     ) -> Self {
-        let reader = Box::new(reader);
         Self {
             name: name.to_owned(),
             bytes: None,
-            reader,
+            reader: Box::new(reader),
             line_bytes_max,
             line: 0,
         }
@@ -91,13 +81,10 @@ impl Lines {
         loop {
             let item = match self.next(&mut text) {
                 Ok(None) => return,
-                Ok(Some(number)) => parse(
-                    &self,
-                    &Line {
-                        number,
-                        text: &text,
-                    },
-                ),
+                Ok(Some(number)) => {
+                    let text = &text;
+                    parse(&self, &Line { number, text })
+                }
                 Err(error) => Err(error),
             };
             let is_last = item.is_err();
@@ -118,7 +105,7 @@ impl Lines {
                 .map_err(CliError::io(format!("cannot read {}", self.name)))?;
             if read as u64 > self.line_bytes_max {
                 let limit = self.line_bytes_max >> 20;
-                return Err(self.bad(self.line, format!("the line is longer than {limit} MiB")));
+                return Err(self.bad(self.line, &format!("the line is longer than {limit} MiB")));
             }
             match read {
                 0 => return Ok(None),
@@ -129,11 +116,8 @@ impl Lines {
     }
 
     /// What is wrong with a line.
-    pub(crate) fn bad(&self, line: usize, problem: String) -> CliError {
-        CliError::Data {
-            place: format!("{}, line {line}", self.name),
-            problem,
-        }
+    pub(crate) fn bad(&self, line: usize, problem: &str) -> CliError {
+        CliError::failed(Exit::Data, format!("{}, line {line}: {problem}", self.name))
     }
 
     /// What the parser said of a line; its own line number would be 1, always.
@@ -141,8 +125,8 @@ impl Lines {
         let text = error.to_string();
         let problem = text.split(" at line ").next().unwrap_or(&text);
         match error.column() {
-            0 => self.bad(line, problem.to_owned()),
-            column => self.bad(line, format!("{problem} at column {column}")),
+            0 => self.bad(line, problem),
+            column => self.bad(line, &format!("{problem} at column {column}")),
         }
     }
 }

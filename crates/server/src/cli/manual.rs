@@ -31,10 +31,7 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
         let page = page(&program, &[]).map_err(CliError::of_output)?;
         return output::print(&page);
     };
-    fs::create_dir_all(dir).map_err(|source| CliError::CannotCreate {
-        path: dir.to_owned(),
-        source,
-    })?;
+    fs::create_dir_all(dir).map_err(CliError::cannot_create(dir))?;
     write_pages(&program, &[], dir)
 }
 
@@ -101,14 +98,12 @@ fn see_also(above: &[&str]) -> Roff {
 
 /// Without what the help hides, which completions would offer all the same.
 fn visible(command: &Command) -> Command {
-    let arguments = command
-        .get_arguments()
-        .filter(|argument| !argument.is_hide_set())
-        .cloned();
+    let arguments = command.get_arguments();
+    let arguments = arguments.filter(|argument| !argument.is_hide_set());
     Command::new(command.get_name().to_owned())
         .about(command.get_about().cloned().unwrap_or_default())
         .version(command.get_version().unwrap_or_default().to_owned())
-        .args(arguments)
+        .args(arguments.cloned())
         .subcommands(shown(command).map(visible))
 }
 
@@ -128,7 +123,6 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
 
 /// `memoird-sessions-list`, once the command is built.
 fn name_of(command: &Command) -> &str {
-    command
-        .get_display_name()
-        .unwrap_or_else(|| command.get_name())
+    let name = command.get_display_name();
+    name.unwrap_or(command.get_name())
 }

@@ -34,10 +34,8 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 pub(crate) async fn reader_gone() {
     loop {
         // Asked for nothing, poll still tells of errors: of a pipe, that its reader is gone.
-        let mut stdout = [PollFd::from_borrowed_fd(
-            rustix::stdio::stdout(),
-            PollFlags::empty(),
-        )];
+        let stdout = rustix::stdio::stdout();
+        let mut stdout = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
         let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
         if told.is_ok() && stdout[0].revents().contains(PollFlags::ERR) {
             return;
@@ -78,32 +76,34 @@ pub(crate) fn print_table(table: &Table) -> Result<(), CliError> {
 }
 
 /// A table as wide as its content, whose first column is text and the rest numbers.
-pub(crate) fn table(header: &[&str]) -> Table {
-    let mut table = plain_table();
-    table.set_header(header.to_vec());
+pub(crate) fn number_table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Table {
+    let mut table = text_table(Some(header), rows);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    flush_left(&mut table);
     table
 }
 
 /// Names and values, one a line.
 pub(crate) fn rows<N: Into<String>>(rows: impl IntoIterator<Item = (N, String)>) -> Table {
-    let mut table = plain_table();
-    for (name, value) in rows {
-        table.add_row([name.into(), value]);
-    }
-    flush_left(&mut table);
-    table
+    text_table(
+        None,
+        rows.into_iter().map(|(name, value)| [name.into(), value]),
+    )
 }
 
-/// A table of text, a line for each row.
+/// A table of text without lines, which pipes and eyes both read well; a line for each row.
 pub(crate) fn text_table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> Table {
-    let mut table = plain_table();
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     if let Some(header) = header {
         table.set_header(header);
     }
@@ -112,7 +112,10 @@ pub(crate) fn text_table<const N: usize>(
         row.max_height(1);
         table.add_row(row);
     }
-    flush_left(&mut table);
+    // Lines start at the margin.
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
     table
 }
 
@@ -150,22 +153,6 @@ pub(crate) fn terminal_width() -> Option<u16> {
 pub(crate) fn align_right(table: &mut Table, column: usize) {
     if let Some(column) = table.column_mut(column) {
         column.set_cell_alignment(CellAlignment::Right);
-    }
-}
-
-/// A table without lines, which pipes and eyes both read well.
-fn plain_table() -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table
-}
-
-/// Takes the padding of the first column away, so that lines start at the margin.
-fn flush_left(table: &mut Table) {
-    if let Some(first) = table.column_mut(0) {
-        first.set_padding((0, 1));
     }
 }
 
@@ -223,10 +210,8 @@ pub(crate) fn printable(text: &str) -> String {
 /// Text on one line: blanks of any kind become one blank. Looks no further than
 /// `chars_max`, because a text may have a megabyte.
 pub(crate) fn flat(text: &str, chars_max: usize) -> String {
-    let end = text
-        .char_indices()
-        .nth(chars_max)
-        .map_or(text.len(), |(end, _)| end);
+    let end = text.char_indices().nth(chars_max);
+    let end = end.map_or(text.len(), |(end, _)| end);
     let words: Vec<&str> = text[..end].split_whitespace().collect();
     printable(&words.join(" "))
 }
@@ -235,11 +220,10 @@ pub(crate) fn flat(text: &str, chars_max: usize) -> String {
 pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_owned(),
-        Some(_) => text
-            .chars()
-            .take(chars_max.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
+        Some(_) => {
+            let kept = text.chars().take(chars_max.saturating_sub(1));
+            kept.chain(['…']).collect()
+        }
     }
 }
 
@@ -290,8 +274,8 @@ mod tests {
 
     #[test]
     fn tables_have_no_blank_ends() {
-        let mut table = table(&["NAME", "TURNS"]);
-        table.add_row(["a", "1"]);
+        let row = ["a", "1"].map(str::to_owned);
+        let table = number_table(["NAME", "TURNS"], [row]);
         assert_eq!(table.trim_fmt(), "NAME  TURNS\na         1");
     }
 }

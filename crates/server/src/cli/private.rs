@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::clock;
 use super::connect::{Address, Auth, Target};
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 
 const POLL_EVERY: Duration = Duration::from_millis(2);
 /// Longer than a daemon takes to drain: its `shutdown_grace` is 10 s, three times.
@@ -45,9 +45,8 @@ impl Daemon {
         while daemon.endpoints().is_none() {
             if let Some(status) = daemon.child.try_wait().ok().flatten() {
                 let problem = format!("the daemon ended before it served ({status})");
-                return Err(CliError::NotStarted {
-                    problem: format!("{problem}{}", daemon.last_words()),
-                });
+                let problem = format!("{problem}{}", daemon.last_words());
+                return Err(CliError::failed(Exit::Unavailable, problem));
             }
             sleep(POLL_EVERY).await;
         }
@@ -56,13 +55,10 @@ impl Daemon {
 
     /// Where it serves.
     pub(crate) fn target(&self) -> Result<Target, CliError> {
-        let found = self.endpoints().ok_or_else(|| CliError::NotStarted {
-            problem: "the daemon has taken its endpoints away".to_owned(),
-        })?;
-        let addr: Address = found
-            .grpc
-            .parse()
-            .map_err(|problem| CliError::NotStarted { problem })?;
+        let failed = |problem: String| CliError::failed(Exit::Unavailable, problem);
+        let problem = || "the daemon has taken its endpoints away".to_owned();
+        let found = self.endpoints().ok_or_else(|| failed(problem()))?;
+        let addr: Address = found.grpc.parse().map_err(failed)?;
         Target::new(addr, Auth::none())
     }
 
@@ -76,9 +72,8 @@ impl Daemon {
         let asked = clock::monotonic();
         while self.child.try_wait().map_err(&failed)?.is_none() {
             if clock::since(asked) > STOP_TIME_MAX {
-                return Err(CliError::NotStarted {
-                    problem: "the daemon does not stop".into(),
-                });
+                let problem = "the daemon does not stop";
+                return Err(CliError::failed(Exit::Unavailable, problem));
             }
             sleep(POLL_EVERY).await;
         }
@@ -139,13 +134,8 @@ pub(crate) fn quoted(path: &Path) -> String {
 
 /// A directory for a daemon of our own, which goes with the value.
 pub(crate) fn temp_dir(prefix: &str, parent: &Path) -> Result<TempDir, CliError> {
-    tempfile::Builder::new()
-        .prefix(prefix)
-        .tempdir_in(parent)
-        .map_err(|source| CliError::CannotCreate {
-            path: parent.join(format!("{prefix}…")),
-            source,
-        })
+    let dir = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    dir.map_err(CliError::cannot_create(&parent.join(format!("{prefix}…"))))
 }
 
 fn spawn(dir: &Path) -> io::Result<Child> {

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use super::choice::{Choices, one_of};
+use super::choice::{FORMATS, one_of};
 use super::exit::CliError;
 use super::{ClientArgs, clock, output};
 use input::Conversation;
@@ -30,7 +30,8 @@ pub(crate) struct ReplayArgs {
     /// JSON lines of the form {"id", "messages"}; `-` reads stdin
     file: PathBuf,
     /// The provider whose message format the file has
-    #[arg(long, value_parser = one_of(FORMATS))]
+    // Responses have items in their array, not messages that stand alone.
+    #[arg(long, value_parser = one_of(&FORMATS[..2]))]
     format: MessageFormat,
     /// Put before each conversation's id to make the session's id
     #[arg(long, value_name = "PREFIX", default_value = "")]
@@ -44,20 +45,6 @@ pub(crate) struct ReplayArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
 }
-
-/// The formats that a file may have.
-const FORMATS: Choices<MessageFormat> = &[
-    (
-        "openai",
-        MessageFormat::Openai,
-        "Chat completions: the `messages` array",
-    ),
-    (
-        "anthropic",
-        MessageFormat::Anthropic,
-        "Messages: the `messages` array",
-    ),
-];
 
 /// Plays all of it and prints what happened.
 pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> {

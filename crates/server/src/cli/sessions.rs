@@ -98,9 +98,8 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
         "IDLE",
         "EXPIRES IN",
     ];
-    let mut table = output::table(&header);
-    for info in &sessions {
-        table.add_row([
+    let row = |info: &SessionInfo| {
+        [
             output::printable(&info.session_id),
             output::count(info.history_turns),
             output::size(info.history_bytes),
@@ -108,9 +107,9 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
             output::count(info.last_seq),
             clock::age(info.last_access.as_ref(), now),
             clock::left(info.expires_at.as_ref(), now),
-        ]);
-    }
-    output::print_table(&table)
+        ]
+    };
+    output::print_table(&output::number_table(header, sessions.iter().map(row)))
 }
 
 async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {

@@ -62,9 +62,8 @@ fn tenants(tenants: &[TenantStats]) -> Table {
     let header = [
         "TENANT", "SESSIONS", "TURNS", "SIZE", "CREATED", "EXPIRED", "EVICTED", "ENDED", "APPENDED",
     ];
-    let mut table = output::table(&header);
-    for tenant in tenants {
-        table.add_row([
+    let row = |tenant: &TenantStats| {
+        [
             output::printable(&tenant.id),
             output::count(tenant.sessions_live),
             output::count(tenant.turns_live),
@@ -74,9 +73,9 @@ fn tenants(tenants: &[TenantStats]) -> Table {
             output::count(tenant.evicted),
             output::count(tenant.ended),
             output::count(tenant.turns_appended),
-        ]);
-    }
-    table
+        ]
+    };
+    output::number_table(header, tenants.iter().map(row))
 }
 
 #[cfg(test)]

@@ -89,12 +89,7 @@ impl Watch<'_> {
             after_event_id,
             all_tenants: self.all,
         };
-        let events = self
-            .target
-            .sessions()
-            .watch_events(request)
-            .await?
-            .into_inner();
+        let reply = self.target.sessions().watch_events(request).await?;
         self.was_connected = true;
         if self.is_away {
             self.is_away = false;
@@ -104,7 +99,7 @@ impl Watch<'_> {
             };
             output::note(&format!("connected again, {place}"));
         }
-        Ok(events)
+        Ok(reply.into_inner())
     }
 
     /// Prints what comes; gives how the stream ended.

@@ -12,8 +12,8 @@ use memoird_proto::v1::{
     SlidingWindow, TokenBudget, WindowPolicy,
 };
 
-use super::choice::{Choices, number, one_of};
-use super::exit::CliError;
+use super::choice::{FORMATS, number, one_of};
+use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 
 /// Which window to look at.
@@ -53,34 +53,14 @@ enum PolicyName {
     Salience,
 }
 
-/// Whose messages to print.
-const FORMATS: Choices<MessageFormat> = &[
-    (
-        "openai",
-        MessageFormat::Openai,
-        "Chat completions: the `messages` array",
-    ),
-    (
-        "openai-responses",
-        MessageFormat::OpenaiResponses,
-        "Responses: the `input` array",
-    ),
-    (
-        "anthropic",
-        MessageFormat::Anthropic,
-        "Messages: the `messages` array",
-    ),
-];
-
 /// Asks and prints.
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
     let request = args.request()?;
     let target = client.connect.target()?;
     let window = target.done(target.sessions().get_context(request).await)?;
     let has_colours = std::io::stdout().is_terminal();
-    output::show(client.json, &window, |window| {
-        draw::window(window, has_colours)
-    })?;
+    let drawn = |window: &GetContextResponse| draw::window(window, has_colours);
+    output::show(client.json, &window, drawn)?;
     match args.format {
         Some(_) if !client.json => print_messages(&window),
         _ => Ok(()),
@@ -89,11 +69,8 @@ pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), Cli
 
 /// As indented JSON, with the system prompt where it is apart.
 fn print_messages(window: &GetContextResponse) -> Result<(), CliError> {
-    let messages: serde_json::Value =
-        serde_json::from_str(&window.messages_json).map_err(|error| CliError::Refused {
-            message: error.to_string(),
-            reason: None,
-        })?;
+    let messages: serde_json::Value = serde_json::from_str(&window.messages_json)
+        .map_err(|error| CliError::failed(Exit::Refused, error.to_string()))?;
     output::print("")?;
     output::print_json(&messages)
 }
@@ -122,14 +99,12 @@ impl WindowArgs {
         let turns = self.turns;
         let policy = match (name, turns) {
             (PolicyName::SlidingWindow, None | Some(0)) => {
-                return Err(CliError::usage(
-                    "--policy sliding_window takes --turns, at least 1",
-                ));
+                let problem = "--policy sliding_window takes --turns, at least 1";
+                return Err(CliError::usage(problem));
             }
             (PolicyName::TokenBudget | PolicyName::Salience, Some(_)) => {
-                return Err(CliError::usage(
-                    "--turns belongs to --policy sliding_window or head_tail",
-                ));
+                let problem = "--turns belongs to --policy sliding_window or head_tail";
+                return Err(CliError::usage(problem));
             }
             (PolicyName::SlidingWindow, Some(turns)) => {
                 Policy::SlidingWindow(SlidingWindow { turns })
@@ -140,9 +115,8 @@ impl WindowArgs {
             (PolicyName::TokenBudget, None) => Policy::TokenBudget(TokenBudget {}),
             (PolicyName::Salience, None) => Policy::Salience(Salience {}),
         };
-        Ok(Some(WindowPolicy {
-            policy: Some(policy),
-        }))
+        let policy = Some(policy);
+        Ok(Some(WindowPolicy { policy }))
     }
 }
 

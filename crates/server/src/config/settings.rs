@@ -33,35 +33,6 @@ const AT_START: [&str; 12] = [
     "server.max_streams_per_connection",
 ];
 
-/// Settings that apply as soon as they are read again.
-#[cfg(test)]
-const AT_ONCE: [&str; 24] = [
-    "compaction.",
-    "context.",
-    "hooks",
-    "journal.flush_interval",
-    "journal.queue_wait",
-    "journal.retention",
-    "limits.",
-    "log.filter",
-    "long_term.content_bytes",
-    "long_term.dream.",
-    "long_term.expired_kept",
-    "long_term.extraction_lease",
-    "long_term.half_lives.",
-    "long_term.max_memories",
-    "long_term.near_duplicate_cosine",
-    "long_term.query_wait",
-    "long_term.recall_events",
-    "long_term.recall_limit",
-    "long_term.secrets",
-    "long_term.window_tokens",
-    "server.shutdown_grace",
-    "short_term.",
-    "tenants",
-    "version",
-];
-
 /// What a new file changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
@@ -76,28 +47,16 @@ impl Settings {
     pub(super) fn of(file: &impl Serialize) -> Self {
         let mut settings = BTreeMap::new();
         // Plain fields are always a JSON value.
-        flatten(
-            String::new(),
-            serde_json::to_value(file).unwrap_or_default(),
-            &mut settings,
-        );
+        let value = serde_json::to_value(file).unwrap_or_default();
+        flatten(String::new(), value, &mut settings);
         Self(settings)
-    }
-
-    /// The paths of all settings.
-    #[cfg(test)]
-    pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
-        self.0.keys()
     }
 
     /// What `newer` changes.
     pub(crate) fn difference(&self, newer: &Self) -> Difference {
         let mut difference = Difference::default();
-        let paths = newer
-            .0
-            .keys()
-            .chain(self.0.keys().filter(|path| !newer.0.contains_key(*path)));
-        for path in paths {
+        let gone = self.0.keys().filter(|path| !newer.0.contains_key(*path));
+        for path in newer.0.keys().chain(gone) {
             let (was, is) = (self.0.get(path), newer.0.get(path));
             if was == is {
                 continue;
@@ -149,6 +108,41 @@ fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) 
 mod tests {
     use super::super::file::File;
     use super::*;
+
+    /// Settings that apply as soon as they are read again.
+    const AT_ONCE: [&str; 24] = [
+        "compaction.",
+        "context.",
+        "hooks",
+        "journal.flush_interval",
+        "journal.queue_wait",
+        "journal.retention",
+        "limits.",
+        "log.filter",
+        "long_term.content_bytes",
+        "long_term.dream.",
+        "long_term.expired_kept",
+        "long_term.extraction_lease",
+        "long_term.half_lives.",
+        "long_term.max_memories",
+        "long_term.near_duplicate_cosine",
+        "long_term.query_wait",
+        "long_term.recall_events",
+        "long_term.recall_limit",
+        "long_term.secrets",
+        "long_term.window_tokens",
+        "server.shutdown_grace",
+        "short_term.",
+        "tenants",
+        "version",
+    ];
+
+    impl Settings {
+        /// The paths of all settings.
+        pub(in crate::config) fn paths(&self) -> impl Iterator<Item = &String> {
+            self.0.keys()
+        }
+    }
 
     fn settings(text: &str) -> Settings {
         Settings::of(&File::parse(text).unwrap())

@@ -45,10 +45,8 @@ pub(super) fn tenants(specs: &[TenantSpec], problems: &mut Problems) -> Vec<Tena
             limits.check(problems);
         });
         if let Some(first) = ids.insert(&spec.id, index) {
-            problems.add(
-                format!("{section}.id"),
-                format!("is that of tenants[{first}]"),
-            );
+            let problem = format!("is that of tenants[{first}]");
+            problems.add(format!("{section}.id"), problem);
         }
         match TenantId::parse(&spec.id) {
             Ok(id) => tenants.push(TenantConfig {

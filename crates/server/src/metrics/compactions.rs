@@ -7,39 +7,41 @@ use memoird_engine::{CompactionSnapshot, TenantSnapshot};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::{family, label};
+use super::{TenantMetric, family, label, level, total};
 
-/// A counter by tenant: its name, what it says, and where it is read.
-type Counter = (&'static str, &'static str, fn(&CompactionSnapshot) -> u64);
-
-const COUNTERS: [Counter; 6] = [
-    (
+const BY_TENANT: [TenantMetric<CompactionSnapshot>; 7] = [
+    total(
         "compaction_tokens_before",
         "Tokens of what was summarized",
         |c| c.tokens_before,
     ),
-    ("compaction_tokens_after", "Tokens of the summaries", |c| {
+    total("compaction_tokens_after", "Tokens of the summaries", |c| {
         c.tokens_after
     }),
-    (
+    total(
         "compaction_identifiers",
         "Identifiers in what was summarized",
         |c| c.identifiers,
     ),
-    (
+    total(
         "compaction_identifiers_found",
         "Of these, those in summary, notes or tail afterwards",
         |c| c.identifiers_found,
     ),
-    (
+    total(
         "compaction_breakers_opened",
         "Times that a session was left alone",
         |c| c.breakers_opened,
     ),
-    (
+    total(
         "compactions_undone",
         "Summaries that were taken back",
         |c| c.undone,
+    ),
+    level(
+        "compaction_breakers_open",
+        "Live sessions that are left alone now",
+        |c| c.breakers_open,
     ),
 ];
 
@@ -65,23 +67,12 @@ pub(super) fn encode(
     });
     let help = "Compactions by what asked for them and how they ended";
     family(encoder, MetricType::Counter, "compactions", help, outcomes)?;
-    for (name, help, read) in COUNTERS {
+    for metric in &BY_TENANT {
         let values = tenants
             .iter()
-            .map(|tenant| ([label(tenant)], read(&tenant.compaction)));
-        family(encoder, MetricType::Counter, name, help, values)?;
+            .map(|tenant| (&tenant.id, &tenant.compaction));
+        metric.encode(encoder, values)?;
     }
-    let open = tenants
-        .iter()
-        .map(|tenant| ([label(tenant)], tenant.compaction.breakers_open));
-    let help = "Live sessions that are left alone now";
-    family(
-        encoder,
-        MetricType::Gauge,
-        "compaction_breakers_open",
-        help,
-        open,
-    )?;
     let (name, state) = summarizer.unwrap_or((LOCAL.to_owned(), BreakerState::Closed));
     let state = match state {
         BreakerState::Closed => 0,
@@ -90,11 +81,6 @@ pub(super) fn encode(
     };
     let help = "Who writes summaries: 0 is asked, 1 on trial, 2 left alone";
     let values = [([("summarizer", name.as_str())], state)];
-    family(
-        encoder,
-        MetricType::Gauge,
-        "summarizer_breaker",
-        help,
-        values,
-    )
+    let kind = MetricType::Gauge;
+    family(encoder, kind, "summarizer_breaker", help, values)
 }

@@ -27,20 +27,15 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::RememberRequest>,
     ) -> Answer<v1::RememberResponse> {
-        let (caller, request) = split(request)?;
-        let outcome = self
-            .memories
-            .remember(&caller.tenant, from::remember(request)?)
-            .await;
+        let (tenant, request) = split(request)?;
+        let fact = from::remember(request)?;
+        let outcome = self.memories.remember(&tenant, fact).await;
         answer(outcome, |outcome| to::remembered(&outcome))
     }
 
     async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
-        let (caller, request) = split(request)?;
-        let outcome = self
-            .memories
-            .recall(&caller.tenant, from::recall(request)?)
-            .await;
+        let (tenant, request) = split(request)?;
+        let outcome = self.memories.recall(&tenant, from::recall(request)?).await;
         answer(outcome, to::recalled)
     }
 
@@ -48,9 +43,9 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::GetMemoryRequest>,
     ) -> Answer<v1::GetMemoryResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let (id, subject) = from::get(&request)?;
-        let memory = self.memories.memory(&caller.tenant, id, subject).await;
+        let memory = self.memories.memory(&tenant, id, subject).await;
         answer(memory, |memory| v1::GetMemoryResponse {
             memory: Some(to::memory(&memory)),
         })
@@ -60,11 +55,8 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::ListMemoriesRequest>,
     ) -> Answer<v1::ListMemoriesResponse> {
-        let (caller, request) = split(request)?;
-        let page = self
-            .memories
-            .list(&caller.tenant, from::list(request)?)
-            .await;
+        let (tenant, request) = split(request)?;
+        let page = self.memories.list(&tenant, from::list(request)?).await;
         answer(page, |page| to::memories(&page))
     }
 
@@ -72,22 +64,16 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::UpdateMemoryRequest>,
     ) -> Answer<v1::UpdateMemoryResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let (id, subject, patch) = from::update(request)?;
-        let changed = self
-            .memories
-            .update(&caller.tenant, id, subject, patch)
-            .await;
+        let changed = self.memories.update(&tenant, id, subject, patch).await;
         answer(changed, |(memory, redacted)| to::updated(&memory, redacted))
     }
 
     async fn forget(&self, request: Request<v1::ForgetRequest>) -> Answer<v1::ForgetResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let target = from::forget(request.target)?;
-        let outcome = self
-            .memories
-            .forget(&caller.tenant, target, request.dry_run)
-            .await;
+        let outcome = self.memories.forget(&tenant, target, request.dry_run).await;
         answer(outcome, |outcome| to::forgotten(&outcome))
     }
 
@@ -95,12 +81,9 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::GetManifestRequest>,
     ) -> Answer<v1::GetManifestResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let (subject, lines, bytes) = from::manifest(&request)?;
-        let manifest = self
-            .memories
-            .manifest(&caller.tenant, subject, lines, bytes)
-            .await;
+        let manifest = self.memories.manifest(&tenant, subject, lines, bytes).await;
         answer(manifest, |manifest| to::manifest(&manifest))
     }
 
@@ -108,11 +91,11 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::LeaseExtractionRequest>,
     ) -> Answer<spliced::LeaseExtractionResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let (session, generation, subject) = from::lease(&request)?;
         let lease = self
             .memories
-            .lease_extraction(&caller.tenant, &session, generation, subject)
+            .lease_extraction(&tenant, &session, generation, subject)
             .await;
         answer(lease, to::leased)
     }
@@ -121,12 +104,9 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::CommitExtractionRequest>,
     ) -> Answer<v1::CommitExtractionResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let (lease, facts) = from::commit(request)?;
-        let outcome = self
-            .memories
-            .commit_extraction(&caller.tenant, lease, facts)
-            .await;
+        let outcome = self.memories.commit_extraction(&tenant, lease, facts).await;
         answer(outcome, |outcome| to::committed(&outcome))
     }
 
@@ -134,11 +114,8 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::ImportMemoriesRequest>,
     ) -> Answer<v1::ImportMemoriesResponse> {
-        let (caller, request) = split(request)?;
-        let done = self
-            .memories
-            .import(&caller.tenant, from::import(request)?)
-            .await;
+        let (tenant, request) = split(request)?;
+        let done = self.memories.import(&tenant, from::import(request)?).await;
         answer(done, |done| v1::ImportMemoriesResponse {
             imported: done.added,
             skipped: done.skipped,
@@ -149,8 +126,8 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::GetMemoryStatsRequest>,
     ) -> Answer<v1::GetMemoryStatsResponse> {
-        let (caller, _) = split(request)?;
-        let stats = self.memories.stats(&caller.tenant).await;
+        let (tenant, _) = split(request)?;
+        let stats = self.memories.stats(&tenant).await;
         answer(stats, to::stats)
     }
 
@@ -158,8 +135,8 @@ impl MemoryService for MemoryApi {
         &self,
         request: Request<v1::ReindexMemoriesRequest>,
     ) -> Answer<v1::ReindexMemoriesResponse> {
-        let (caller, _) = split(request)?;
-        let queued = self.memories.reindex(&caller.tenant).await;
+        let (tenant, _) = split(request)?;
+        let queued = self.memories.reindex(&tenant).await;
         answer(queued, |queued| v1::ReindexMemoriesResponse { queued })
     }
 

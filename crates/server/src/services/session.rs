@@ -7,7 +7,7 @@ use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
 
 use super::watch::{EventStream, Watching};
-use super::{Answer, answer, split};
+use super::{Answer, answer, caller, split};
 use crate::wire::{compaction, context, from, status, to};
 
 /// The engine as bots see it.
@@ -33,15 +33,12 @@ impl SessionService for SessionApi {
     type WatchEventsStream = EventStream;
 
     async fn append(&self, request: Request<v1::AppendRequest>) -> Answer<v1::AppendResponse> {
-        let (caller, mut request) = split(request)?;
+        let (tenant, mut request) = split(request)?;
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
-        let command = from::append(request, &caller.tenant.policy().limits)?;
-        let outcome = self
-            .engine
-            .commands
-            .append(&caller.tenant, &session, command)
-            .await;
+        let command = from::append(request, &tenant.policy().limits)?;
+        let commands = &self.engine.commands;
+        let outcome = commands.append(&tenant, &session, command).await;
         answer(outcome, |outcome| to::appended(session_id, &outcome))
     }
 
@@ -49,12 +46,12 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::GetContextRequest>,
     ) -> Answer<spliced::GetContextResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let mut asked = context::asked(request, &caller.tenant.policy().limits)?;
+        let mut asked = context::asked(request, &tenant.policy().limits)?;
         let recall = match asked.memories {
             Some(request) => {
-                let recall = self.memories.for_window(&caller.tenant, request);
+                let recall = self.memories.for_window(&tenant, request);
                 Some(recall.map_err(|error| status::memory(&error))?)
             }
             None => None,
@@ -62,11 +59,8 @@ impl SessionService for SessionApi {
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
-        let window = self
-            .engine
-            .commands
-            .context(&caller.tenant, &session, asked.request)
-            .await;
+        let commands = &self.engine.commands;
+        let window = commands.context(&tenant, &session, asked.request).await;
         let window = window.map_err(|error| status::engine(&error))?;
         let answer = context::answered(window, recall.as_deref(), asked.wanted);
         Ok(Response::new(answer.await?))
@@ -76,14 +70,11 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::GetHistoryRequest>,
     ) -> Answer<spliced::GetHistoryResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
-        let page = self
-            .engine
-            .commands
-            .history(&caller.tenant, &session, query)
-            .await;
+        let commands = &self.engine.commands;
+        let page = commands.history(&tenant, &session, query).await;
         answer(page, to::history)
     }
 
@@ -91,13 +82,10 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::GetSessionRequest>,
     ) -> Answer<v1::GetSessionResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let detail = self
-            .engine
-            .compaction
-            .session_detail(&caller.tenant, &session)
-            .await;
+        let compactions = &self.engine.compaction;
+        let detail = compactions.session_detail(&tenant, &session).await;
         answer(detail, compaction::detail)
     }
 
@@ -105,14 +93,11 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Answer<v1::ListSessionsResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let (size, after) = from::page(&request)?;
         let after = after.as_ref().map(|(session, time)| (session, *time));
-        let page = self
-            .engine
-            .commands
-            .sessions(&caller.tenant, after, size)
-            .await;
+        let commands = &self.engine.commands;
+        let page = commands.sessions(&tenant, after, size).await;
         Ok(Response::new(to::sessions(&page)))
     }
 
@@ -120,29 +105,23 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::PatchStateRequest>,
     ) -> Answer<v1::PatchStateResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let (patch, version) = (&request.merge_patch_json, request.expected_version);
-        let state = self
-            .engine
-            .commands
-            .patch_state(&caller.tenant, &session, patch, version)
-            .await;
-        answer(state, |state| to::state(&state))
+        let commands = &self.engine.commands;
+        let state = commands.patch_state(&tenant, &session, patch, version);
+        answer(state.await, |state| to::state(&state))
     }
 
     async fn reset_session(
         &self,
         request: Request<v1::ResetSessionRequest>,
     ) -> Answer<v1::ResetSessionResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let reset = self
-            .engine
-            .commands
-            .reset_session(&caller.tenant, &session, request.run_hooks)
-            .await;
-        answer(reset, |(view, ended)| v1::ResetSessionResponse {
+        let commands = &self.engine.commands;
+        let reset = commands.reset_session(&tenant, &session, request.run_hooks);
+        answer(reset.await, |(view, ended)| v1::ResetSessionResponse {
             session: Some(to::session_info(&view)),
             ended_generation: ended.to_string(),
         })
@@ -152,13 +131,10 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::EndSessionRequest>,
     ) -> Answer<v1::EndSessionResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let view = self
-            .engine
-            .commands
-            .end_session(&caller.tenant, &session)
-            .await;
+        let commands = &self.engine.commands;
+        let view = commands.end_session(&tenant, &session).await;
         answer(view, |view| v1::EndSessionResponse {
             session: Some(to::session_info(&view)),
         })
@@ -168,14 +144,11 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::CompactSessionRequest>,
     ) -> Answer<v1::CompactSessionResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let keep = compaction::keep_exchanges(request.keep_exchanges)?;
-        let outcome = self
-            .engine
-            .compaction
-            .compact_session(&caller.tenant, &session, keep)
-            .await;
+        let compactions = &self.engine.compaction;
+        let outcome = compactions.compact_session(&tenant, &session, keep).await;
         answer(outcome, |outcome| compaction::compacted(&outcome))
     }
 
@@ -183,13 +156,10 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::UndoCompactionRequest>,
     ) -> Answer<v1::UndoCompactionResponse> {
-        let (caller, request) = split(request)?;
+        let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let undone = self
-            .engine
-            .compaction
-            .undo_compaction(&caller.tenant, &session)
-            .await;
+        let compactions = &self.engine.compaction;
+        let undone = compactions.undo_compaction(&tenant, &session).await;
         answer(undone, |(view, restored_turns)| {
             v1::UndoCompactionResponse {
                 session: Some(to::session_info(&view)),
@@ -202,7 +172,7 @@ impl SessionService for SessionApi {
         &self,
         request: Request<v1::WatchEventsRequest>,
     ) -> Answer<Self::WatchEventsStream> {
-        let (caller, request) = split(request)?;
+        let (caller, request) = caller(request)?;
         Ok(Response::new(self.watching.watch(&caller, &request)?))
     }
 }

@@ -134,16 +134,15 @@ async fn pump(
     revoked: &CancellationToken,
 ) -> Option<Status> {
     loop {
-        let seen = tokio::select! {
-            () = stop.cancelled() => return Some(status::stopping()),
-            () = revoked.cancelled() => return Some(status::keys_changed()),
-            () = sender.closed() => return None,
-            seen = watcher.next() => seen,
+        let next = async {
+            let event = to::event(watcher.next().await);
+            sender.send_timeout(event, PATIENCE).await
         };
         let sent = tokio::select! {
             () = stop.cancelled() => return Some(status::stopping()),
             () = revoked.cancelled() => return Some(status::keys_changed()),
-            sent = sender.send_timeout(to::event(seen), PATIENCE) => sent,
+            () = sender.closed() => return None,
+            sent = next => sent,
         };
         match sent {
             Ok(()) => {}

@@ -1,16 +1,16 @@
 //! Compaction on the wire: what is asked of it, what it did, and what stands for the oldest
 //! turns of a session.
 
+use memoird_core::compaction::Summary;
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::compaction::{CompactionStatus, Summary};
 use memoird_engine::{CompactionOutcome, EventKind, SessionDetail, SessionView};
 use memoird_proto::v1;
 use memoird_store::encoding::timestamp_to_proto;
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::{status, to};
+use super::{status, text_or_empty, to};
 
 /// What a call may ask to keep: as many as the configuration may.
 const KEEP_EXCHANGES_MAX: u32 = 1_000;
@@ -35,29 +35,20 @@ pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
             ..Default::default()
         };
     };
-    let CompactionStatus {
-        summaries,
-        through_seq,
-        failures,
-        running,
-        ..
-    } = *status;
     v1::CompactionInfo {
         breaker,
-        consecutive_failures: failures,
+        consecutive_failures: status.failures,
         last_error: status.last_error.to_string(),
-        running,
-        summaries,
-        through_seq,
+        running: status.running,
+        summaries: status.summaries,
+        through_seq: status.through_seq,
     }
 }
 
 /// True when a summary stands for the oldest exchanges.
 pub(super) fn has_summary(view: &SessionView) -> bool {
-    view.head
-        .compaction
-        .as_ref()
-        .is_some_and(|status| status.through_seq > 0)
+    let status = view.head.compaction.as_ref();
+    status.is_some_and(|status| status.through_seq > 0)
 }
 
 /// What a summary stands for.
@@ -78,9 +69,7 @@ pub(crate) fn detail(detail: SessionDetail) -> v1::GetSessionResponse {
     v1::GetSessionResponse {
         session: Some(to::session_info(&detail.session)),
         summary: summary.map(summary_info),
-        summary_text: summary
-            .map(|summary| summary.text.to_string())
-            .unwrap_or_default(),
+        summary_text: text_or_empty(summary.map(|summary| &summary.text)),
         notes: Some(notes(detail.notes)),
     }
 }
@@ -92,9 +81,7 @@ pub(crate) fn compacted(outcome: &CompactionOutcome) -> v1::CompactSessionRespon
         session: Some(to::session_info(&outcome.session)),
         first_seq: summary.map_or(0, |summary| summary.first_seq),
         last_seq: summary.map_or(0, |summary| summary.through_seq),
-        summary: summary
-            .map(|summary| summary.text.to_string())
-            .unwrap_or_default(),
+        summary: text_or_empty(summary.map(|summary| &summary.text)),
         summary_info: summary.map(summary_info),
         tokens_before: outcome.tokens_before,
         tokens_after: outcome.tokens_after,

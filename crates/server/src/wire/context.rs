@@ -67,13 +67,12 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         Ok(v1::MessageFormat::Unspecified) => None,
         _ => Some(from::format(request.format)?),
     };
+    let session_id = &request.session_id;
     let memories = request.memories;
-    let memories = memories
-        .map(|asked| memories::asked(asked, &request.session_id))
-        .transpose()?;
-    let append = append
-        .map(|append| from::append(append, limits))
-        .transpose()?;
+    let memories = memories.map(|asked| memories::asked(asked, session_id));
+    let memories = memories.transpose()?;
+    let append = append.map(|append| from::append(append, limits));
+    let append = append.transpose()?;
     let wanted = Wanted {
         format,
         system: request.system.clone(),
@@ -106,17 +105,12 @@ pub(crate) async fn answered(
 ) -> Result<spliced::GetContextResponse, Status> {
     let session = to::session_info(&outcome.session);
     let mut report = report(outcome.report, &outcome.turns);
+    let turns = outcome.turns.iter().map(|turn| spliced(&turn.content));
+    let recalls = recall.into_iter();
+    let hits = recalls.flat_map(|recall| recall.shown(&outcome.memories));
     let mut response = spliced::GetContextResponse {
-        turns: outcome
-            .turns
-            .iter()
-            .map(|turn| spliced(&turn.content))
-            .collect(),
-        memories: recall
-            .into_iter()
-            .flat_map(|recall| recall.shown(&outcome.memories))
-            .map(memory::to::hit)
-            .collect(),
+        turns: turns.collect(),
+        memories: hits.map(memory::to::hit).collect(),
         memories_text: outcome.memories.text.clone(),
         session: Some(session),
         ..spliced::GetContextResponse::default()
@@ -145,11 +139,11 @@ pub(crate) async fn answered(
 
 fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Result<(), Status> {
     if peek {
-        let problem = "peek only looks; leave append out, or peek".to_owned();
+        let problem = "peek only looks; leave append out, or peek";
         return Err(status::invalid("PEEK_WITH_APPEND", problem));
     }
     if !append.session_id.is_empty() && append.session_id != session_id {
-        let problem = "append.session_id is another one than session_id; leave it empty".to_owned();
+        let problem = "append.session_id is another one than session_id; leave it empty";
         return Err(status::invalid("SESSION_ID_MISMATCH", problem));
     }
     Ok(())
@@ -178,7 +172,7 @@ fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Status> {
     };
     Ok(Some(match policy {
         Proto::SlidingWindow(v1::SlidingWindow { turns: 0 }) => {
-            let problem = "policy.sliding_window takes at least 1 of turns".to_owned();
+            let problem = "policy.sliding_window takes at least 1 of turns";
             return Err(status::invalid("POLICY_INVALID", problem));
         }
         Proto::SlidingWindow(window) => Policy::SlidingWindow {

@@ -1,5 +1,7 @@
 //! What a client sent, made into what the engine takes, or refused.
 
+use std::str::FromStr;
+
 use memoird_core::CoreError;
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
 use memoird_core::ids::{
@@ -13,7 +15,8 @@ use memoird_core::turn::MessageFormat;
 use memoird_core::turn::{NewTurn, Turn};
 use memoird_engine::{HistoryQuery, HistoryScope};
 use memoird_formats::messages;
-use memoird_proto::v1;
+use memoird_proto::prost_reflect::EnumDescriptor;
+use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, v1};
 use memoird_store::{DeliveryFilter, encoding};
 use tonic::Status;
 
@@ -33,27 +36,31 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
 
 /// A tenant's id; `None` for all of them.
 pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
+    optional(text, TenantId::parse)
+}
+
+/// A value that may be left out: an empty text.
+pub(super) fn optional<T>(
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, CoreError>,
+) -> Result<Option<T>, Status> {
     match text {
         "" => Ok(None),
-        text => TenantId::parse(text).map(Some).map_err(refused),
+        text => parse(text).map(Some).map_err(refused),
     }
 }
 
 /// An append: its turns are checked and encoded here, once.
 pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
     let expected_generation = generation(&request.expected_generation)?;
-    let subject = match &*request.subject {
-        "" => None,
-        subject => Some(Subject::parse(subject).map_err(refused)?),
-    };
+    let subject = optional(&request.subject, Subject::parse)?;
     if let Some(usage) = &request.usage {
         check_length("usage.model", &usage.model)?;
     }
     let key = request.idempotency_key;
-    check_length("idempotency_key", &key)?;
     let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
         (false, false) => {
-            let problem = "send turns or messages_json, not both".to_owned();
+            let problem = "send turns or messages_json, not both";
             return Err(status::invalid("TURNS_AMBIGUOUS", problem));
         }
         (true, false) => {
@@ -63,10 +70,8 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
         (_, true) => turns(request.turns, limits).map_err(refused)?,
     };
     let turns = encoded(turns, limits).map_err(refused)?;
-    let idempotency = (!key.is_empty()).then(|| IdempotencyKey {
-        key: fingerprint([key.as_bytes()]),
-        content: content_fingerprint(subject.as_ref(), &turns),
-    });
+    let content = || content_fingerprint(subject.as_ref(), &turns);
+    let idempotency = idempotency(&key, content)?;
     Ok(AppendCommand {
         turns,
         subject,
@@ -82,6 +87,18 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
     })
 }
 
+/// An idempotency key and what it stands for; `None` where there is no key.
+pub(super) fn idempotency(
+    key: &str,
+    content: impl FnOnce() -> Fingerprint,
+) -> Result<Option<IdempotencyKey>, Status> {
+    check_length("idempotency_key", key)?;
+    Ok((!key.is_empty()).then(|| IdempotencyKey {
+        key: fingerprint([key.as_bytes()]),
+        content: content(),
+    }))
+}
+
 fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
     match text.len() {
         0..=ID_BYTES_MAX => Ok(()),
@@ -91,19 +108,26 @@ fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
 
 /// What the core refuses.
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn refused(error: CoreError) -> Status {
+pub(super) fn refused(error: CoreError) -> Status {
     status::core(&error)
+}
+
+/// A number that is none of an enum's, in this field. The refusal names those that are.
+pub(super) fn unknown(reason: &'static str, field: &str, number: i32, of: &str) -> Status {
+    let values = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
+    let values = values.iter().flat_map(EnumDescriptor::values);
+    let names: Vec<String> = values
+        .skip(1)
+        .map(|value| value.name().to_owned())
+        .collect();
+    let names = names.join(" or ");
+    status::invalid(reason, format!("{field} is {number}; it takes {names}"))
 }
 
 /// The format of a provider's messages.
 pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
-    encoding::format_from_proto(format).ok_or_else(|| {
-        let problem = format!(
-            "format is {format}; it takes MESSAGE_FORMAT_OPENAI, MESSAGE_FORMAT_OPENAI_RESPONSES \
-             or MESSAGE_FORMAT_ANTHROPIC"
-        );
-        status::invalid("FORMAT_INVALID", problem)
-    })
+    encoding::format_from_proto(format)
+        .ok_or_else(|| unknown("FORMAT_INVALID", "format", format, "MessageFormat"))
 }
 
 /// Which turns to read.
@@ -112,11 +136,8 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
         Ok(v1::HistoryScope::Unspecified | v1::HistoryScope::Live) => HistoryScope::Live,
         Ok(v1::HistoryScope::Journal) => HistoryScope::Journal,
         Err(_) => {
-            let problem = format!(
-                "scope is {}; it takes HISTORY_SCOPE_LIVE or HISTORY_SCOPE_JOURNAL",
-                request.scope
-            );
-            return Err(status::invalid("SCOPE_INVALID", problem));
+            let scope = request.scope;
+            return Err(unknown("SCOPE_INVALID", "scope", scope, "HistoryScope"));
         }
     };
     Ok(HistoryQuery {
@@ -152,24 +173,18 @@ pub(crate) fn deliveries(
     request: &v1::ListHookDeliveriesRequest,
     tenant: Option<TenantId>,
 ) -> Result<(DeliveryFilter, Option<DeliveryId>, usize), Status> {
-    let hook = match &*request.hook {
-        "" => None,
-        name => Some(HookName::parse(name).map_err(refused)?),
-    };
+    let hook = optional(&request.hook, HookName::parse)?;
     let state = match v1::DeliveryState::try_from(request.state) {
         Ok(v1::DeliveryState::Unspecified) => None,
         Ok(v1::DeliveryState::Pending) => Some(DeliveryState::Pending),
         Ok(v1::DeliveryState::Done) => Some(DeliveryState::Done),
         Ok(v1::DeliveryState::Dead) => Some(DeliveryState::Dead),
         Err(_) => {
-            let problem = format!("state is {}; it takes a DELIVERY_STATE", request.state);
-            return Err(status::invalid("STATE_UNKNOWN", problem));
+            let state = request.state;
+            return Err(unknown("STATE_UNKNOWN", "state", state, "DeliveryState"));
         }
     };
-    let after = match &*request.page_token {
-        "" => None,
-        token => Some(token.parse().map_err(|_| page_token_invalid())?),
-    };
+    let after = page_token(&request.page_token)?;
     let size = page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX);
     Ok((
         DeliveryFilter {
@@ -187,18 +202,25 @@ pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Status> {
     text.parse().map_err(refused)
 }
 
-pub(super) fn page_token_invalid() -> Status {
+/// Where a page begins; `None` at the beginning of the list.
+pub(super) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Status> {
+    match token {
+        "" => Ok(None),
+        token => token.parse().map(Some).map_err(|_| page_token_invalid()),
+    }
+}
+
+fn page_token_invalid() -> Status {
     let problem = "page_token is none that next_page_token gave; start again without it";
-    status::invalid("PAGE_TOKEN_INVALID", problem.to_owned())
+    status::invalid("PAGE_TOKEN_INVALID", problem)
 }
 
 fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> {
     check_count(turns.len(), limits)?;
     let read = |(index, turn)| {
-        let problem = |malformed: encoding::Malformed| malformed.to_string();
         encoding::from_proto(turn).map_err(|malformed| CoreError::TurnInvalid {
             index,
-            problem: problem(malformed),
+            problem: malformed.to_string(),
         })
     };
     turns.into_iter().enumerate().map(read).collect()
@@ -235,10 +257,7 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
 }
 
 pub(super) fn generation(text: &str) -> Result<Option<Generation>, Status> {
-    match text {
-        "" => Ok(None),
-        text => text.parse().map(Some).map_err(refused),
-    }
+    optional(text, str::parse)
 }
 
 pub(super) fn page_size(asked: u32, default: usize, max: usize) -> usize {
@@ -252,9 +271,6 @@ pub(super) fn page_size(asked: u32, default: usize, max: usize) -> usize {
 /// its labels in another order.
 fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerprint {
     let subject = subject.map_or(&[][..], |subject| subject.as_str().as_bytes());
-    fingerprint(
-        [subject]
-            .into_iter()
-            .chain(turns.iter().map(|turn| &turn.body[..])),
-    )
+    let bodies = turns.iter().map(|turn| &turn.body[..]);
+    fingerprint([subject].into_iter().chain(bodies))
 }

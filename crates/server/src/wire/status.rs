@@ -7,6 +7,10 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_engine::EngineError;
 use memoird_memories::MemoryError;
+use tonic::Code::{
+    Aborted, AlreadyExists, DataLoss, FailedPrecondition, Internal, InvalidArgument, NotFound,
+    OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented,
+};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::{error, warn};
@@ -16,44 +20,42 @@ use crate::reload::ReloadError;
 
 const DOMAIN: &str = "memoird";
 /// When to try again what a moment of load refused.
-const RETRY_SOON: Duration = Duration::from_millis(100);
+const SOON: Option<Duration> = Some(Duration::from_millis(100));
 /// When to try again what a disk refused.
-const RETRY_LATER: Duration = Duration::from_secs(1);
+const LATER: Option<Duration> = Some(Duration::from_secs(1));
 
 /// What the engine could not do.
 pub(crate) fn engine(failure: &EngineError) -> Status {
-    use Code::{Aborted, FailedPrecondition, NotFound, ResourceExhausted, Unavailable};
     let (code, reason, retry) = match failure {
         EngineError::Core(refusal) => return core(refusal),
         EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
         EngineError::GenerationNotFound { .. } => (NotFound, "GENERATION_NOT_FOUND", None),
         EngineError::DeliveryNotFound { .. } => (NotFound, "DELIVERY_NOT_FOUND", None),
         EngineError::JournalOff => (FailedPrecondition, "JOURNAL_OFF", None),
-        EngineError::JournalBusy => (ResourceExhausted, "JOURNAL_BUSY", Some(RETRY_SOON)),
-        EngineError::JournalFull => (ResourceExhausted, "JOURNAL_FULL", Some(RETRY_LATER)),
+        EngineError::JournalBusy => (ResourceExhausted, "JOURNAL_BUSY", SOON),
+        EngineError::JournalFull => (ResourceExhausted, "JOURNAL_FULL", LATER),
         EngineError::JournalFailed { detail } => {
             error!(detail, "a call failed at the journal");
-            (Unavailable, "JOURNAL_FAILED", Some(RETRY_LATER))
+            (Unavailable, "JOURNAL_FAILED", LATER)
         }
         EngineError::CallPending => (FailedPrecondition, "CALL_PENDING", None),
-        EngineError::CompactionRunning => (Aborted, "COMPACTION_RUNNING", Some(RETRY_LATER)),
+        EngineError::CompactionRunning => (Aborted, "COMPACTION_RUNNING", LATER),
         EngineError::CompactionFailed { .. } => (Unavailable, "COMPACTION_FAILED", None),
         EngineError::NoSummary { .. } => (FailedPrecondition, "NO_SUMMARY", None),
-        EngineError::SessionReloaded => (Unavailable, "SESSION_RELOADED", Some(RETRY_SOON)),
-        EngineError::NoRoomForSession => (ResourceExhausted, "NO_PLACE", Some(RETRY_SOON)),
-        EngineError::RetriesExhausted => (Aborted, "RETRIES_EXHAUSTED", Some(RETRY_SOON)),
-        EngineError::Stopping => (Unavailable, "STOPPING", Some(RETRY_LATER)),
+        EngineError::SessionReloaded => (Unavailable, "SESSION_RELOADED", SOON),
+        EngineError::NoRoomForSession => (ResourceExhausted, "NO_PLACE", SOON),
+        EngineError::RetriesExhausted => (Aborted, "RETRIES_EXHAUSTED", SOON),
+        EngineError::Stopping => (Unavailable, "STOPPING", LATER),
     };
     let mut facts = HashMap::new();
     if let EngineError::CompactionFailed { reason, .. } = failure {
         facts.insert("cause".to_owned(), (*reason).to_owned());
     }
-    with_facts(code, reason, failure.to_string(), (facts, retry))
+    with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
 /// What the rules refuse.
 pub(crate) fn core(refusal: &CoreError) -> Status {
-    use Code::{Aborted, FailedPrecondition, InvalidArgument};
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
         CoreError::HookNameInvalid { .. } => (InvalidArgument, "HOOK_NAME_INVALID"),
@@ -82,15 +84,11 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         facts.insert("tokens".to_owned(), tokens.to_string());
         facts.insert("budget".to_owned(), budget.to_string());
     }
-    with_facts(code, reason, refusal.to_string(), (facts, None))
+    with_facts(code, reason, refusal.to_string(), facts, None)
 }
 
 /// What could not be done with memories.
 pub(crate) fn memory(failure: &MemoryError) -> Status {
-    use Code::{
-        Aborted, AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted,
-        Unavailable,
-    };
     let mut facts = HashMap::new();
     let (code, reason, retry) = match failure {
         MemoryError::Core(refusal) => return core(refusal),
@@ -109,32 +107,30 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
         MemoryError::Full { .. } => (ResourceExhausted, "MEMORIES_FULL", None),
         MemoryError::SourceNotFound { .. } => (NotFound, "SOURCE_NOT_FOUND", None),
         MemoryError::LeaseHeld { seconds_left } => {
-            let retry = Duration::from_secs(*seconds_left);
-            (Aborted, "LEASE_HELD", Some(retry))
+            let retry = Some(Duration::from_secs(*seconds_left));
+            (Aborted, "LEASE_HELD", retry)
         }
         MemoryError::LeaseLost => (Aborted, "LEASE_LOST", None),
         MemoryError::Off => (FailedPrecondition, "MEMORIES_OFF", None),
-        MemoryError::Busy => (ResourceExhausted, "MEMORIES_BUSY", Some(RETRY_SOON)),
-        MemoryError::DiskFull => (ResourceExhausted, "MEMORIES_DISK_FULL", Some(RETRY_LATER)),
+        MemoryError::Busy => (ResourceExhausted, "MEMORIES_BUSY", SOON),
+        MemoryError::DiskFull => (ResourceExhausted, "MEMORIES_DISK_FULL", LATER),
         MemoryError::Failed { cause } => {
             error!(%cause, "a call failed at a tenant's memories");
-            (Unavailable, "MEMORIES_FAILED", Some(RETRY_LATER))
+            (Unavailable, "MEMORIES_FAILED", LATER)
         }
         MemoryError::NoEmbedder => (FailedPrecondition, "NO_EMBEDDER", None),
         MemoryError::EmbedderFailed { detail } => {
             warn!(detail, "a query could not be embedded");
-            (Unavailable, "EMBEDDER_FAILED", Some(RETRY_LATER))
+            (Unavailable, "EMBEDDER_FAILED", LATER)
         }
-        MemoryError::DimensionMismatch { .. } => {
-            (Unavailable, "EMBEDDER_FAILED", Some(RETRY_LATER))
-        }
+        MemoryError::DimensionMismatch { .. } => (Unavailable, "EMBEDDER_FAILED", LATER),
     };
-    with_facts(code, reason, failure.to_string(), (facts, retry))
+    with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
 /// A request that does not make sense.
-pub(crate) fn invalid(reason: &'static str, problem: String) -> Status {
-    status(Code::InvalidArgument, reason, problem, None)
+pub(crate) fn invalid(reason: &'static str, problem: impl Into<String>) -> Status {
+    status(InvalidArgument, reason, problem, None)
 }
 
 /// The same refusal, saying first of which place of a list it is.
@@ -146,82 +142,66 @@ pub(crate) fn at(place: &str, refusal: &Status) -> Status {
 /// Something of the contract that this daemon does not do.
 pub(crate) fn unimplemented(what: &str) -> Status {
     let problem = format!("{what} is not served by this version");
-    status(Code::Unimplemented, "UNIMPLEMENTED", problem, None)
+    status(Unimplemented, "UNIMPLEMENTED", problem, None)
 }
 
 /// A caller who is not let in.
 pub(crate) fn denied(denied: Denied) -> Status {
-    let (reason, problem) = match denied {
-        Denied::NoKey => (
-            "NO_KEY",
-            "send your key as metadata, `authorization: Bearer <key>`",
-        ),
-        Denied::WrongKey => (
-            "WRONG_KEY",
-            "the key is not known; ask your operator for one",
-        ),
-    };
-    status(Code::Unauthenticated, reason, problem.to_owned(), None)
+    match denied {
+        Denied::NoKey => {
+            let problem = "send your key as metadata, `authorization: Bearer <key>`";
+            status(Unauthenticated, "NO_KEY", problem, None)
+        }
+        Denied::WrongKey => {
+            let problem = "the key is not known; ask your operator for one";
+            status(Unauthenticated, "WRONG_KEY", problem, None)
+        }
+    }
 }
 
 /// A caller whose key may not do this.
 pub(crate) fn role_required() -> Status {
-    let problem = "AdminService takes keys with `role: admin`".to_owned();
-    status(Code::PermissionDenied, "ROLE_REQUIRED", problem, None)
+    let problem = "AdminService takes keys with `role: admin`";
+    status(PermissionDenied, "ROLE_REQUIRED", problem, None)
 }
 
 /// A tenant that an operator named and nobody has.
 pub(crate) fn tenant_not_found() -> Status {
-    let problem = "there is no such tenant; ListTenants names all".to_owned();
-    status(Code::NotFound, "TENANT_NOT_FOUND", problem, None)
+    let problem = "there is no such tenant; ListTenants names all";
+    status(NotFound, "TENANT_NOT_FOUND", problem, None)
 }
 
 /// More calls at once than configured.
 pub(crate) fn too_many_calls() -> Status {
-    let problem = "too many calls at once; try again".to_owned();
-    status(
-        Code::ResourceExhausted,
-        "TOO_MANY_CALLS",
-        problem,
-        Some(RETRY_SOON),
-    )
+    let problem = "too many calls at once; try again";
+    status(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
 }
 
 /// A configuration that was not read again.
 pub(crate) fn reload(error: &ReloadError) -> Status {
     let (code, reason) = match error {
-        ReloadError::NoFile => (Code::FailedPrecondition, "CONFIG_NOT_A_FILE"),
-        ReloadError::Invalid { .. } => (Code::FailedPrecondition, "CONFIG_INVALID"),
+        ReloadError::NoFile => (FailedPrecondition, "CONFIG_NOT_A_FILE"),
+        ReloadError::Invalid { .. } => (FailedPrecondition, "CONFIG_INVALID"),
     };
     status(code, reason, error.to_string(), None)
 }
 
 /// More watchers at once than there are places for.
 pub(crate) fn too_many_watchers() -> Status {
-    let problem = "too many watch this tenant; end another WatchEvents first".to_owned();
-    status(
-        Code::ResourceExhausted,
-        "TOO_MANY_WATCHERS",
-        problem,
-        Some(RETRY_LATER),
-    )
+    let problem = "too many watch this tenant; end another WatchEvents first";
+    status(ResourceExhausted, "TOO_MANY_WATCHERS", problem, LATER)
 }
 
 /// A watcher that took nothing.
 pub(crate) fn watcher_too_slow() -> Status {
-    let problem = "nothing was taken for 30 seconds; watch again with after_event_id".to_owned();
-    status(Code::Aborted, "WATCHER_TOO_SLOW", problem, None)
+    let problem = "nothing was taken for 30 seconds; watch again with after_event_id";
+    status(Aborted, "WATCHER_TOO_SLOW", problem, None)
 }
 
 /// A watcher whose key may be gone.
 pub(crate) fn keys_changed() -> Status {
-    let problem = "other keys apply; watch again with after_event_id".to_owned();
-    status(
-        Code::Unauthenticated,
-        "KEYS_CHANGED",
-        problem,
-        Some(RETRY_SOON),
-    )
+    let problem = "other keys apply; watch again with after_event_id";
+    status(Unauthenticated, "KEYS_CHANGED", problem, SOON)
 }
 
 /// A stream that the stop of the daemon ends.
@@ -234,11 +214,11 @@ pub(crate) fn stopping() -> Status {
 pub(crate) fn transport(refusal: &Status) -> Status {
     let said = refusal.message().to_owned();
     match refusal.code() {
-        Code::OutOfRange => status(Code::ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
+        OutOfRange => status(ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
         // Our own mistakes come with their details: this one is in the bytes.
-        Code::Internal => status(Code::InvalidArgument, "REQUEST_MALFORMED", said, None),
-        Code::Unimplemented if said.is_empty() => unimplemented("this method"),
-        Code::Unimplemented => status(Code::Unimplemented, "UNIMPLEMENTED", said, None),
+        Internal => status(InvalidArgument, "REQUEST_MALFORMED", said, None),
+        Unimplemented if said.is_empty() => unimplemented("this method"),
+        Unimplemented => status(Unimplemented, "UNIMPLEMENTED", said, None),
         code => status(code, "TRANSPORT", said, None),
     }
 }
@@ -246,22 +226,22 @@ pub(crate) fn transport(refusal: &Status) -> Status {
 /// A turn whose bytes cannot be read back.
 pub(crate) fn turn_damaged() -> Status {
     error!("a turn of a window cannot be decoded");
-    let problem = "a turn of the window is damaged; ask without format for the others".to_owned();
-    status(Code::DataLoss, "TURN_DAMAGED", problem, None)
+    let problem = "a turn of the window is damaged; ask without format for the others";
+    status(DataLoss, "TURN_DAMAGED", problem, None)
 }
 
 /// A call that passed the auth layer without a caller: a mistake of ours.
 pub(crate) fn no_caller() -> Status {
-    status(
-        Code::Internal,
-        "NO_CALLER",
-        "the call has no caller".to_owned(),
-        None,
-    )
+    status(Internal, "NO_CALLER", "the call has no caller", None)
 }
 
-fn status(code: Code, reason: &'static str, message: String, retry: Option<Duration>) -> Status {
-    with_facts(code, reason, message, (HashMap::new(), retry))
+fn status(
+    code: Code,
+    reason: &'static str,
+    message: impl Into<String>,
+    retry: Option<Duration>,
+) -> Status {
+    with_facts(code, reason, message.into(), HashMap::new(), retry)
 }
 
 /// The same with what a program may want to know beside the reason.
@@ -269,7 +249,8 @@ fn with_facts(
     code: Code,
     reason: &'static str,
     message: String,
-    (facts, retry): (HashMap<String, String>, Option<Duration>),
+    facts: HashMap<String, String>,
+    retry: Option<Duration>,
 ) -> Status {
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, facts);
     if let Some(retry) = retry {

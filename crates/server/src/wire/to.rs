@@ -15,7 +15,7 @@ use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
 use serde_json::json;
 
-use super::compaction;
+use super::{compaction, text_or_empty};
 use crate::process::Usage;
 
 /// Sessions that an answer about a sweep names.
@@ -27,7 +27,7 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
     v1::SessionInfo {
         session_id: view.session.to_string(),
         generation: view.head.generation.to_string(),
-        subject: view.subject().map(ToString::to_string).unwrap_or_default(),
+        subject: text_or_empty(view.subject()),
         history_turns: view.head.totals.turns,
         history_bytes: view.head.totals.bytes,
         history_tokens: view.head.totals.tokens,
@@ -69,10 +69,8 @@ pub(crate) fn history(page: HistoryPage) -> spliced::GetHistoryResponse {
 
 /// A page of live sessions.
 pub(crate) fn sessions(page: &SessionPage) -> v1::ListSessionsResponse {
-    let next = page
-        .next
-        .as_ref()
-        .map(|(session, time)| format!("{:x}:{session}", time.0));
+    let next = page.next.as_ref();
+    let next = next.map(|(session, time)| format!("{:x}:{session}", time.0));
     v1::ListSessionsResponse {
         sessions: page.sessions.iter().map(session_info).collect(),
         next_page_token: next.unwrap_or_default(),
@@ -161,9 +159,7 @@ pub(crate) fn deliveries(listed: &[DeliveryView], size: usize) -> v1::ListHookDe
     let next = listed.last().filter(|_| listed.len() == size);
     v1::ListHookDeliveriesResponse {
         deliveries: listed.iter().map(delivery).collect(),
-        next_page_token: next
-            .map(|last| last.delivery.id.to_string())
-            .unwrap_or_default(),
+        next_page_token: text_or_empty(next.map(|last| &last.delivery.id)),
     }
 }
 
@@ -207,7 +203,7 @@ pub(crate) fn event(seen: WatchItem) -> v1::WatchEventsResponse {
                 session_id: event.session.to_string(),
                 generation: event.generation.to_string(),
                 reason: reason.into(),
-                detail_json: detail.map(|detail| detail.to_string()).unwrap_or_default(),
+                detail_json: text_or_empty(detail),
             };
             v1::WatchEventsResponse {
                 event: Some(event),
@@ -220,6 +216,7 @@ pub(crate) fn event(seen: WatchItem) -> v1::WatchEventsResponse {
 fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json::Value>) {
     let none = v1::EndReason::Unspecified;
     let delivery = |hook: &HookName| format!("{}/{hook}", event.generation);
+    let compaction = compaction::told(&event.kind);
     match &event.kind {
         EventKind::Created => ("created", none, None),
         EventKind::Appended {
@@ -240,13 +237,9 @@ fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json:
             };
             (kind, end_reason(*reason), None)
         }
-        kind @ EventKind::Compacted { .. } => ("compacted", none, compaction::told(kind)),
-        kind @ EventKind::CompactionFailed { .. } => {
-            ("compaction_failed", none, compaction::told(kind))
-        }
-        kind @ EventKind::CompactionUndone { .. } => {
-            ("compaction_undone", none, compaction::told(kind))
-        }
+        EventKind::Compacted { .. } => ("compacted", none, compaction),
+        EventKind::CompactionFailed { .. } => ("compaction_failed", none, compaction),
+        EventKind::CompactionUndone { .. } => ("compaction_undone", none, compaction),
         EventKind::HookDelivered { hook, tries } => {
             let detail = json!({
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,

@@ -1,10 +1,11 @@
 //! The bots of the demo: what is said in their chats, and how they call the daemon.
 
-use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    AppendRequest, AppendResponse, EndSessionRequest, GetHistoryRequest, ListSessionsRequest, Part,
-    Role, SessionInfo, ToolResult, ToolUse, Turn,
+    AppendRequest, AppendResponse, EndSessionRequest, GetHistoryRequest, ListSessionsRequest,
+    MessageFormat, ReloadConfigRequest, ReloadConfigResponse, SessionInfo, Turn,
 };
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
@@ -14,19 +15,35 @@ pub(super) struct Bot {
     target: Target,
 }
 
-/// What a bot appends at once.
-pub(super) type Said = Vec<Turn>;
+/// What a bot appends at once: messages in OpenAI's format.
+pub(super) type Said = Vec<Value>;
+
+/// What is said in the chats.
+#[derive(Deserialize)]
+pub(super) struct Chats {
+    /// A chat long enough to slide: two calls of tools among ten turns.
+    pub(super) trip: Vec<Said>,
+    /// What ends it, nearly.
+    pub(super) thanks: Said,
+    /// A short one with a call.
+    pub(super) deploy: Said,
+    /// A short one without.
+    pub(super) shipping: Said,
+    /// The one that comes when there is no place left.
+    pub(super) greeting: Said,
+}
 
 impl Bot {
     pub(super) fn new(target: Target) -> Self {
         Self { target }
     }
 
-    /// Appends turns.
-    pub(super) async fn say(&self, session: &str, turns: Said) -> Result<AppendResponse, CliError> {
+    /// Appends messages.
+    pub(super) async fn say(&self, session: &str, said: Said) -> Result<AppendResponse, CliError> {
         let request = AppendRequest {
             session_id: session.to_owned(),
-            turns,
+            messages_json: Value::Array(said).to_string(),
+            format: MessageFormat::Openai.into(),
             ..AppendRequest::default()
         };
         let mut sessions = self.target.sessions();
@@ -52,6 +69,13 @@ impl Bot {
         Ok(reply.sessions)
     }
 
+    /// Lets the daemon read its configuration again, as an operator does.
+    pub(super) async fn reload_config(&self) -> Result<ReloadConfigResponse, CliError> {
+        let mut admin = self.target.admin();
+        self.target
+            .done(admin.reload_config(ReloadConfigRequest {}).await)
+    }
+
     /// Ends a session.
     pub(super) async fn end(&self, session: &str) -> Result<SessionInfo, CliError> {
         let request = EndSessionRequest {
@@ -63,94 +87,24 @@ impl Bot {
     }
 }
 
-/// A chat long enough to slide: two calls of tools among ten turns.
-pub(super) fn trip() -> [Said; 8] {
-    [
-        vec![user("I have to be in Oslo on Friday before noon.")],
-        vec![
-            call("c1", "find_trains", r#"{"to":"Oslo","by":"Fri 12:00"}"#),
-            result("c1", "06:02, arrives 10:47, 2 seats left"),
-        ],
-        vec![assistant(
-            "There is one at 06:02, in Oslo at 10:47. Book it?",
-        )],
-        vec![user("Yes, by the window please.")],
-        vec![
-            call("c2", "book", r#"{"train":"06:02","seat":"window"}"#),
-            result("c2", "car 3, seat 41"),
-        ],
-        vec![assistant("Booked: car 3, seat 41, by the window.")],
-        vec![user("Is there coffee on board?")],
-        vec![assistant("Yes, in car 5, all the way.")],
-    ]
-}
-
-/// A short one with a call.
-pub(super) fn deploy() -> Said {
-    vec![
-        user("Is the shop deployed?"),
-        call("c1", "ci_status", r#"{"job":"shop"}"#),
-        result("c1", "green, 14 minutes ago"),
-        assistant("Yes, 14 minutes ago, and all checks are green."),
-    ]
-}
-
-/// A short one without.
-pub(super) fn shipping() -> Said {
-    vec![
-        user("Do you ship to Iceland?"),
-        assistant("Yes, within five days."),
-    ]
-}
-
-/// The one that comes when there is no place left.
-pub(super) fn greeting() -> Said {
-    vec![
-        user("Hello! Can I change my order?"),
-        assistant("Sure. Which one is it?"),
-    ]
-}
-
-/// What ends it, nearly.
-pub(super) fn thanks() -> Said {
-    vec![user("Thanks!"), assistant("Have a good trip.")]
+impl Chats {
+    /// The chats of the demo, which stand in a file beside this one.
+    pub(super) fn read() -> Self {
+        serde_json::from_str(include_str!("chats.json")).expect("a test reads the file as well")
+    }
 }
 
 /// What a user says.
-pub(super) fn user(text: &str) -> Turn {
-    turn(Role::User, Kind::Text(text.to_owned()))
+pub(super) fn user(text: &str) -> Said {
+    vec![json!({ "role": "user", "content": text })]
 }
 
-fn assistant(text: &str) -> Turn {
-    turn(Role::Assistant, Kind::Text(text.to_owned()))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn call(id: &str, name: &str, input_json: &str) -> Turn {
-    let call = ToolUse {
-        id: id.to_owned(),
-        name: name.to_owned(),
-        input_json: input_json.to_owned(),
-    };
-    turn(Role::Assistant, Kind::ToolUse(call))
-}
-
-fn result(id: &str, content: &str) -> Turn {
-    let result = ToolResult {
-        tool_use_id: id.to_owned(),
-        content: content.to_owned(),
-        ..ToolResult::default()
-    };
-    turn(Role::Tool, Kind::ToolResult(result))
-}
-
-fn turn(role: Role, kind: Kind) -> Turn {
-    let part = Part {
-        part: Some(kind),
-        extra_json: String::new(),
-    };
-    Turn {
-        role: role.into(),
-        parts: vec![part],
-        ..Turn::default()
+    #[test]
+    fn the_chats_can_be_read() {
+        assert_eq!(Chats::read().trip.len(), 8);
     }
 }

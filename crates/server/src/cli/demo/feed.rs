@@ -10,7 +10,7 @@ use tonic::Streaming;
 use super::stage::Stage;
 use crate::cli::connect::Target;
 use crate::cli::events::{self, Columns};
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 
 /// Longer than anything takes on a machine that is busy with other things.
 const STEP_TIME_MAX: Duration = Duration::from_secs(30);
@@ -28,17 +28,19 @@ pub(super) const SHOWN: [&str; 6] = [
 /// The stream of events, and what it told so far: some dozens.
 pub(super) struct Feed {
     target: Target,
+    stage: Stage,
     stream: Streaming<WatchEventsResponse>,
     told: Vec<Event>,
 }
 
 impl Feed {
     /// Watches from now on.
-    pub(super) async fn open(target: Target) -> Result<Self, CliError> {
+    pub(super) async fn open(target: Target, stage: Stage) -> Result<Self, CliError> {
         let request = WatchEventsRequest::default();
         let stream = target.done(target.sessions().watch_events(request).await)?;
         Ok(Self {
             target,
+            stage,
             stream,
             told: Vec::new(),
         })
@@ -48,7 +50,6 @@ impl Feed {
     /// kinds. Losing the wait loses no event.
     pub(super) async fn seek(
         &mut self,
-        stage: &Stage,
         kinds: &[&str],
         is_it: impl Fn(&Event) -> bool,
     ) -> Result<Event, CliError> {
@@ -56,20 +57,13 @@ impl Feed {
             return Ok(event.clone());
         }
         loop {
-            let told = self
-                .stream
-                .message()
-                .await
-                .map_err(|e| self.target.explain(e))?;
-            let told = told.ok_or_else(|| CliError::NotStarted {
-                problem: "the daemon ended the stream of events".to_owned(),
-            })?;
-            let is_shown = told
-                .event
-                .as_ref()
-                .is_none_or(|event| kinds.contains(&&*event.kind));
-            if is_shown {
-                stage.show(&events::line(&told, Columns::default()))?;
+            let told = self.stream.message().await;
+            let told = told.map_err(|status| self.target.explain(status))?;
+            let problem = "the daemon ended the stream of events";
+            let told = told.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
+            let is_wanted = |event: &Event| kinds.contains(&&*event.kind);
+            if told.event.as_ref().is_none_or(is_wanted) {
+                self.stage.show(&events::line(&told, Columns::default()))?;
             }
             if let Some(event) = told.event {
                 self.told.push(event.clone());
@@ -81,30 +75,19 @@ impl Feed {
     }
 
     /// Waits for an event of this kind about this generation.
-    pub(super) async fn until(
-        &mut self,
-        stage: &Stage,
-        kind: &str,
-        generation: &str,
-    ) -> Result<Event, CliError> {
+    pub(super) async fn until(&mut self, kind: &str, generation: &str) -> Result<Event, CliError> {
         let is_it = |event: &Event| event.kind == kind && event.generation == generation;
-        in_time(kind, self.seek(stage, &SHOWN, is_it)).await
+        in_time(kind, self.seek(&SHOWN, is_it)).await
     }
 
     /// Hears, and does not show, all up to the append of this turn.
-    pub(super) async fn catch_up(
-        &mut self,
-        stage: &Stage,
-        generation: &str,
-        seq: u64,
-    ) -> Result<(), CliError> {
+    pub(super) async fn catch_up(&mut self, generation: &str, seq: u64) -> Result<(), CliError> {
         let is_it = |event: &Event| {
             let detail: Value = serde_json::from_str(&event.detail_json).unwrap_or_default();
             event.generation == generation && detail["last_seq"] == seq
         };
-        in_time("the word of an append", self.seek(stage, &[], is_it))
-            .await
-            .map(drop)
+        let append = in_time("the word of an append", self.seek(&[], is_it));
+        append.await.map(drop)
     }
 }
 
@@ -113,9 +96,10 @@ pub(super) async fn in_time<T>(
     what: &str,
     waiting: impl Future<Output = Result<T, CliError>>,
 ) -> Result<T, CliError> {
-    let late = |_| CliError::TooLate {
-        what: what.to_owned(),
-        within: STEP_TIME_MAX,
+    let late = |_| {
+        let within = STEP_TIME_MAX.as_secs();
+        let problem = format!("{what} did not happen within {within} s");
+        CliError::failed(Exit::Unavailable, problem)
     };
     timeout(STEP_TIME_MAX, waiting).await.map_err(late)?
 }

@@ -9,10 +9,8 @@ use crate::cli::json::short_name;
 
 /// `[1] 4 5 6─7 8`: the seqs of the turns, oldest first.
 pub(super) fn drawn(turns: &[Turn]) -> String {
-    let anchor = turns
-        .iter()
-        .find(|turn| turn.role() == Role::User)
-        .map(|turn| turn.seq);
+    let anchor = turns.iter().find(|turn| turn.role() == Role::User);
+    let anchor = anchor.map(|turn| turn.seq);
     let mut calls = HashMap::new();
     let mut line = String::new();
     for turn in turns {
@@ -67,19 +65,56 @@ fn kinds(turn: &Turn) -> impl Iterator<Item = &Kind> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bot;
     use super::*;
+    use memoird_proto::v1::{Part, ToolResult, ToolUse};
 
-    fn numbered(said: impl IntoIterator<Item = Turn>) -> Vec<Turn> {
-        (1..)
-            .zip(said)
-            .map(|(seq, turn)| Turn { seq, ..turn })
-            .collect()
+    fn turn(seq: u64, role: Role, kind: Kind) -> Turn {
+        let part = Part {
+            part: Some(kind),
+            extra_json: String::new(),
+        };
+        Turn {
+            seq,
+            role: role.into(),
+            parts: vec![part],
+            ..Turn::default()
+        }
+    }
+
+    fn says(seq: u64, role: Role) -> Turn {
+        turn(seq, role, Kind::Text("words".into()))
+    }
+
+    fn call(seq: u64, id: &str) -> Turn {
+        let call = ToolUse {
+            id: id.into(),
+            ..ToolUse::default()
+        };
+        turn(seq, Role::Assistant, Kind::ToolUse(call))
+    }
+
+    fn result(seq: u64, id: &str) -> Turn {
+        let result = ToolResult {
+            tool_use_id: id.into(),
+            ..ToolResult::default()
+        };
+        turn(seq, Role::Tool, Kind::ToolResult(result))
     }
 
     #[test]
     fn calls_are_joined_to_their_results() {
-        let turns = numbered(bot::trip().into_iter().flatten());
+        let turns = [
+            says(1, Role::User),
+            call(2, "c1"),
+            result(3, "c1"),
+            says(4, Role::Assistant),
+            says(5, Role::User),
+            call(6, "c2"),
+            result(7, "c2"),
+            says(8, Role::Assistant),
+            says(9, Role::User),
+            says(10, Role::Assistant),
+        ];
         assert_eq!(drawn(&turns), "[1] 2─3 4 5 6─7 8 9 10");
         assert_eq!(named(&turns[..4]), "1 user, 2 call, 3 result, 4 assistant");
         assert_eq!(drawn(&turns[1..3]), "2─3");

@@ -9,6 +9,7 @@ use crate::cli::exit::CliError;
 use crate::cli::output;
 
 /// What the demo is shown on.
+#[derive(Clone, Copy)]
 pub(super) struct Stage {
     has_styles: bool,
     has_pauses: bool,

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use memoird_core::ids::{SessionId, TenantId};
 use memoird_hooks::git::{Checkpoints, GitConfig, LogEntry};
-use memoird_proto::v1::{Event, ReloadConfigRequest, SessionInfo};
+use memoird_proto::v1::{Event, SessionInfo};
 use tokio::time::timeout;
 
 use super::DemoArgs;
-use super::bot::{self, Bot};
+use super::bot::{self, Bot, Chats};
 use super::feed::{Feed, SHOWN, in_time};
 use super::history;
 use super::stage::Stage;
-use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 use crate::cli::private::{self, Daemon};
 use crate::cli::{clock, output, reload, transcript};
 
@@ -38,8 +37,8 @@ const COMMITS_SHOWN: usize = 10;
 struct Story<'a> {
     stage: Stage,
     dir: &'a Path,
-    target: Target,
     bot: Bot,
+    chats: Chats,
     feed: Feed,
     /// Generations that ended so far.
     ended: Vec<String>,
@@ -48,10 +47,8 @@ struct Story<'a> {
 /// Starts a daemon, tells the story on it, and takes the daemon away again.
 pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let stage = Stage::new(args.fast);
-    stage.title(&format!(
-        "memoird {}, on a daemon of its own",
-        env!("CARGO_PKG_VERSION")
-    ))?;
+    let version = env!("CARGO_PKG_VERSION");
+    stage.title(&format!("memoird {version}, on a daemon of its own"))?;
     stage.heading("1  A daemon starts")?;
     let mut dir = private::temp_dir("memoird-demo-", &std::env::temp_dir())?;
     dir.disable_cleanup(args.keep);
@@ -60,26 +57,21 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let mut daemon = in_time("the start of the daemon", Daemon::start(dir)).await?;
     let took = clock::since(started);
     let target = daemon.target()?;
-    stage.say(&format!(
-        "{} serves after {} ms, in the folder",
-        target.addr(),
-        took.as_millis()
-    ))?;
+    let serves = format!("{} serves after {} ms", target.addr(), took.as_millis());
+    stage.say(&format!("{serves}, in the folder"))?;
     stage.show(&daemon.dir().display().to_string())?;
     stage.say(&format!(
         "A chat keeps {HISTORY_TURNS} turns beside its first one, {SESSIONS} chats may live, and \
          a hook\ncommits to git what ends."
     ))?;
     stage.pause(2.0).await;
-    let feed = Feed::open(target.clone()).await?;
-    let bot = Bot::new(target.clone());
     let dir = daemon.dir().to_owned();
     let mut story = Story {
         stage,
         dir: &dir,
-        target,
-        bot,
-        feed,
+        bot: Bot::new(target.clone()),
+        chats: Chats::read(),
+        feed: Feed::open(target, stage).await?,
         ended: Vec::new(),
     };
     story.slide().await?;
@@ -93,12 +85,14 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<(), CliError> {
 impl Story<'_> {
     /// A history slides.
     async fn slide(&mut self) -> Result<(), CliError> {
-        let Self { stage, bot, .. } = self;
+        let Self {
+            stage, bot, chats, ..
+        } = self;
         stage.heading("2  A chat with tool calls: its history slides, first in, first out")?;
         stage.say("[1] is its first user turn, which stays; 2─3 is a call with its result.")?;
         stage.show(&format!("{:<20}{:<20}{}", "appended", "history", "left"))?;
         let mut before = Vec::new();
-        for said in bot::trip() {
+        for said in chats.trip.clone() {
             let reply = bot.say(TRIP, said).await?;
             let after = bot.history(TRIP).await?;
             let new = after.iter().filter(|turn| turn.seq >= reply.first_seq);
@@ -122,24 +116,21 @@ impl Story<'_> {
             stage, bot, feed, ..
         } = self;
         stage.heading("3  One chat too many: the longest idle one is evicted")?;
-        bot.say(DEPLOY, bot::deploy()).await?;
-        bot.say(SHOP, bot::shipping()).await?;
-        let reply = bot.say(TRIP, bot::thanks()).await?;
+        bot.say(DEPLOY, self.chats.deploy.clone()).await?;
+        bot.say(SHOP, self.chats.shipping.clone()).await?;
+        let reply = bot.say(TRIP, self.chats.thanks.clone()).await?;
         let generation = reply.session.unwrap_or_default().generation;
-        feed.catch_up(stage, &generation, reply.last_seq).await?;
-        stage.say(&format!(
-            "live, most recently used first: {}",
-            names(&bot.sessions().await?)
-        ))?;
+        feed.catch_up(&generation, reply.last_seq).await?;
+        let live = names(&bot.sessions().await?);
+        stage.say(&format!("live, most recently used first: {live}"))?;
         stage.say(&format!("{NEWCOMER} says its first words:"))?;
         stage.pause(1.0).await;
-        let reply = bot.say(NEWCOMER, bot::greeting()).await?;
+        let reply = bot.say(NEWCOMER, self.chats.greeting.clone()).await?;
         let generation = reply.session.unwrap_or_default().generation;
-        feed.until(stage, "created", &generation).await?;
+        feed.until("created", &generation).await?;
         let is_evicted = |event: &Event| event.kind == "evicted";
-        let evicted = in_time("an eviction", feed.seek(stage, &SHOWN, is_evicted)).await?;
-        feed.until(stage, "hook_delivered", &evicted.generation)
-            .await?;
+        let evicted = in_time("an eviction", feed.seek(&SHOWN, is_evicted)).await?;
+        feed.until("hook_delivered", &evicted.generation).await?;
         stage.say(&format!("live: {}", names(&bot.sessions().await?)))?;
         self.ended.push(evicted.generation);
         self.stage.pause(2.0).await;
@@ -156,26 +147,23 @@ impl Story<'_> {
             "The configuration is given `session_ttl: {SHORT_TTL}`, and read again:"
         ))?;
         for session in [TRIP, NEWCOMER, SHOP] {
-            bot.say(session, vec![bot::user("One moment, please.")])
-                .await?;
+            bot.say(session, bot::user("One moment, please.")).await?;
         }
-        reload(&self.target, stage, self.dir, SHORT_TTL).await?;
+        reload(bot, stage, self.dir, SHORT_TTL).await?;
         let live = bot.sessions().await?;
-        let silent = live
-            .into_iter()
-            .find(|info| info.session_id == SHOP)
-            .unwrap_or_default();
+        let silent = live.into_iter().find(|info| info.session_id == SHOP);
+        let silent = silent.unwrap_or_default();
         stage.say(&format!(
             "{SHOP} says nothing more, the two others go on talking:"
         ))?;
         let is_it = |it: &Event| it.kind == "expired" && it.generation == silent.generation;
         let waiting = async {
             loop {
-                match timeout(TALK_EVERY, feed.seek(stage, &SHOWN, is_it)).await {
+                match timeout(TALK_EVERY, feed.seek(&SHOWN, is_it)).await {
                     Ok(found) => return found,
                     Err(_) => {
-                        bot.say(TRIP, vec![bot::user("Still there.")]).await?;
-                        bot.say(NEWCOMER, vec![bot::user("Still there.")]).await?;
+                        bot.say(TRIP, bot::user("Still there.")).await?;
+                        bot.say(NEWCOMER, bot::user("Still there.")).await?;
                     }
                 }
             }
@@ -187,9 +175,8 @@ impl Story<'_> {
             "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
         ))?;
         // At once: the others must not expire while somebody reads.
-        reload(&self.target, stage, self.dir, LONG_TTL).await?;
-        feed.until(stage, "hook_delivered", &expired.generation)
-            .await?;
+        reload(bot, stage, self.dir, LONG_TTL).await?;
+        feed.until("hook_delivered", &expired.generation).await?;
         self.ended.push(expired.generation);
         self.stage.pause(2.0).await;
         Ok(())
@@ -202,12 +189,12 @@ impl Story<'_> {
         } = self;
         stage.heading("5  What ended is in git")?;
         stage.say(&format!("The bot ends {TRIP}:"))?;
-        bot.say(TRIP, vec![bot::user("That is all, bye.")]).await?;
+        bot.say(TRIP, bot::user("That is all, bye.")).await?;
         let ended = bot.end(TRIP).await?;
-        feed.until(stage, "ended", &ended.generation).await?;
+        feed.until("ended", &ended.generation).await?;
         self.ended.push(ended.generation.clone());
         for generation in &self.ended {
-            feed.until(stage, "hook_delivered", generation).await?;
+            feed.until("hook_delivered", generation).await?;
         }
         stage.pause(1.0).await;
         let git = GitConfig {
@@ -226,7 +213,7 @@ impl Story<'_> {
         let markdown = checkpoints.show(&id(TRIP)?, None).map_err(unreadable)?;
         let (Some(entry), Some(markdown)) = (found.first(), markdown) else {
             let problem = format!("the checkpoint of {TRIP} is not in {}", git.dir.display());
-            return Err(CliError::NoCheckpoint { problem });
+            return Err(CliError::failed(Exit::NoInput, problem));
         };
         stage.say(&format!("{}:", entry.path))?;
         stage.show(&beginning(&markdown))?;
@@ -244,13 +231,10 @@ impl Story<'_> {
             "memoird config print-default   # every setting, explained".to_owned(),
         ];
         if keep {
-            let checkpoints = checkpoints_in(dir);
-            commands.push(format!(
-                "memoird checkpoints list --dir {}",
-                checkpoints.display()
-            ));
-            let repository = checkpoints.join("default.git");
-            commands.push(format!("git --git-dir {} log --stat", repository.display()));
+            let dir = checkpoints_in(dir);
+            let shown = dir.display();
+            commands.push(format!("memoird checkpoints list --dir {shown}"));
+            commands.push(format!("git --git-dir {shown}/default.git log --stat"));
         } else {
             commands.push(
                 "memoird demo --keep            # keeps the folder: see the log in git".to_owned(),
@@ -261,15 +245,9 @@ impl Story<'_> {
 }
 
 /// Gives the daemon another TTL, as an operator does.
-async fn reload(
-    target: &Target,
-    stage: &Stage,
-    dir: &Path,
-    session_ttl: &str,
-) -> Result<(), CliError> {
-    private::write_config(dir, &yaml(dir, session_ttl))?;
-    let reply = target.done(target.admin().reload_config(ReloadConfigRequest {}).await)?;
-    stage.show(&reload::described(&reply))
+async fn reload(bot: &Bot, stage: &Stage, dir: &Path, ttl: &str) -> Result<(), CliError> {
+    private::write_config(dir, &yaml(dir, ttl))?;
+    stage.show(&reload::described(&bot.reload_config().await?))
 }
 
 /// Nothing is compacted: it is first in, first out that is shown.

@@ -10,7 +10,7 @@ use super::list::described;
 use super::words;
 use crate::cli::choice::{number, one_of};
 use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 use crate::cli::json::short_name;
 use crate::cli::{json, output};
 
@@ -102,17 +102,12 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
 
 fn stdin() -> Result<String, CliError> {
     let mut text = String::new();
-    let read = io::stdin()
-        .lock()
-        .take(TEXT_BYTES_MAX + 1)
-        .read_to_string(&mut text);
+    let mut stdin = io::stdin().lock().take(TEXT_BYTES_MAX + 1);
+    let read = stdin.read_to_string(&mut text);
     let read = read.map_err(CliError::io("cannot read stdin"))?;
     if read as u64 > TEXT_BYTES_MAX {
-        let problem = "is longer than 1 MiB, and no fact".to_owned();
-        return Err(CliError::Data {
-            place: "stdin".to_owned(),
-            problem,
-        });
+        let problem = "stdin: is longer than 1 MiB, and no fact";
+        return Err(CliError::failed(Exit::Data, problem));
     }
     Ok(text)
 }

@@ -110,10 +110,8 @@ pub(super) async fn export(target: &Target, args: ExportArgs) -> Result<(), CliE
     };
     let mut pages = Pages::of(listing(target, request));
     while let Some(page) = pages.next(PAGE_MAX).await? {
-        let lines: String = page
-            .iter()
-            .map(|it| format!("{}\n", json::of(it)))
-            .collect();
+        let lines = page.iter().map(|memory| format!("{}\n", json::of(memory)));
+        let lines: String = lines.collect();
         if !lines.is_empty() {
             output::print(&lines)?;
         }
@@ -155,12 +153,8 @@ pub(super) fn described(memory: &Memory) -> Table {
     rows.push(("importance", memory.importance.to_string()));
     if let Some(from) = &memory.source {
         let seqs: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
-        let source = format!(
-            "{}, {}, turns {}",
-            from.session_id,
-            from.generation,
-            seqs.join(" ")
-        );
+        let seqs = seqs.join(" ");
+        let source = format!("{}, {}, turns {seqs}", from.session_id, from.generation);
         rows.push(("source", output::printable(&source)));
     }
     for (name, at) in [
@@ -169,10 +163,8 @@ pub(super) fn described(memory: &Memory) -> Table {
         ("updated", &memory.updated_at),
     ] {
         let moment = at.as_ref().map_or("-".to_owned(), ToString::to_string);
-        rows.push((
-            name,
-            format!("{moment}, {} ago", clock::age(at.as_ref(), now)),
-        ));
+        let age = clock::age(at.as_ref(), now);
+        rows.push((name, format!("{moment}, {age} ago")));
     }
     if let Some(expires_at) = &memory.expires_at {
         rows.push(("expires in", clock::left(Some(expires_at), now)));

@@ -6,7 +6,7 @@ use memoird_proto::v1::{GetMemoryStatsRequest, GetMemoryStatsResponse, ReindexMe
 use tokio::time::sleep;
 
 use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 use crate::cli::output;
 use crate::cli::progress::Progress;
 
@@ -22,13 +22,11 @@ pub(super) async fn run(target: &Target, json: bool) -> Result<(), CliError> {
     output::show(json, &stats, told)?;
     match stats.embedding_failed {
         0 => Ok(()),
-        failed => Err(CliError::Refused {
-            message: format!(
-                "{} could not be embedded; the daemon's log says why",
-                output::count(failed)
-            ),
-            reason: None,
-        }),
+        failed => {
+            let failed = output::count(failed);
+            let problem = format!("{failed} could not be embedded; the daemon's log says why");
+            Err(CliError::failed(Exit::Refused, problem))
+        }
     }
 }
 

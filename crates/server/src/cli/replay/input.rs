@@ -51,7 +51,7 @@ pub(super) fn read(lines: Lines, to: &Sender<Result<Conversation, CliError>>) {
         if !ids.insert(id.clone()) {
             // Both would have the same session and the same keys.
             let problem = format!("the id {id:?} was there before");
-            return Err(lines.bad(line.number, problem));
+            return Err(lines.bad(line.number, &problem));
         }
         let messages = parsed.messages.iter();
         Ok(Conversation {

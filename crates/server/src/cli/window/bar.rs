@@ -25,36 +25,32 @@ pub(super) fn lines(report: &ContextReport, has_colours: bool) -> Vec<String> {
     let blocks = blocks(report);
     let tokens: Vec<u64> = blocks.iter().map(|block| block.tokens).collect();
     let cells = cells(&tokens);
-    let drawn: String = blocks
-        .iter()
-        .zip(cells)
+    let drawn = blocks.iter().zip(cells);
+    let drawn: String = drawn
         .map(|(block, cells)| block.cells(cells, has_colours))
         .collect();
-    let all = tokens
-        .iter()
-        .fold(0, |all: u64, tokens| all.saturating_add(*tokens));
+    let all = tokens.iter().copied().fold(0, u64::saturating_add);
     let mut lines = vec![format!("[{drawn}]"), String::new()];
-    lines.extend(
-        blocks
-            .iter()
-            .filter(|block| block.tokens > 0 || block.letter == '.')
-            .map(|block| {
-                let share = block.tokens as f64 * 100.0 / all.max(1) as f64;
-                let (mark, tokens) = (block.cells(1, has_colours), output::count(block.tokens));
-                format!("{mark} {:<24}{tokens:>13}{share:>7.1} %", block.name)
-            }),
-    );
-    lines.push(format!(
-        "  {:<24}{:>13}",
-        "context window",
-        output::count(all)
-    ));
+    let is_shown = |block: &&Block| block.tokens > 0 || block.letter == '.';
+    for block in blocks.iter().filter(is_shown) {
+        let share = block.tokens as f64 * 100.0 / all.max(1) as f64;
+        let mark = block.cells(1, has_colours);
+        let tokens = output::count(block.tokens);
+        lines.push(format!(
+            "{mark} {:<24}{tokens:>13}{share:>7.1} %",
+            block.name
+        ));
+    }
+    let all = output::count(all);
+    lines.push(format!("  {:<24}{all:>13}", "context window"));
     lines
 }
 
 fn blocks(report: &ContextReport) -> [Block; 9] {
     let used = report.tokens_by_block.unwrap_or_default();
     let budget = report.budget.unwrap_or_default();
+    let free = report.input_budget.saturating_sub(report.tokens_total);
+    let for_results = budget.tool_result_headroom();
     let block = |letter, colour, name, tokens| Block {
         letter,
         colour,
@@ -67,19 +63,9 @@ fn blocks(report: &ContextReport) -> [Block; 9] {
         block('m', 3, "memories", used.memories),
         block('a', 4, "anchor", used.anchor),
         block('t', 2, "tail", used.tail),
-        block(
-            '.',
-            8,
-            "free",
-            report.input_budget.saturating_sub(report.tokens_total),
-        ),
+        block('.', 8, "free", free),
         block('e', 1, "kept for errors", budget.safety_headroom()),
-        block(
-            'r',
-            9,
-            "kept for tool results",
-            budget.tool_result_headroom(),
-        ),
+        block('r', 9, "kept for tool results", for_results),
         block('R', 7, "kept for the reply", budget.max_reply_tokens()),
     ]
 }

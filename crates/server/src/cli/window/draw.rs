@@ -94,18 +94,13 @@ fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
         return Vec::new();
     };
     // Its tokens stand with those of the other blocks.
-    let head = format!(
-        "summary        {}",
-        compaction::stands_for(info, clock::now())
-    );
+    let stands_for = compaction::stands_for(info, clock::now());
+    let head = format!("summary        {stands_for}");
     let mut lines = vec![output::shorten(&head, WIDTH.into())];
     let is_summary = |turn: &&Turn| turn.metadata.get(MARK).is_some_and(|mark| mark == SUMMARY);
-    let text = window
-        .turns
-        .iter()
-        .find(is_summary)
-        .and_then(|turn| turn.parts.first());
-    if let Some(Kind::Text(text)) = text.and_then(|part| part.part.as_ref()) {
+    let turn = window.turns.iter().find(is_summary);
+    let part = turn.and_then(|turn| turn.parts.first());
+    if let Some(Kind::Text(text)) = part.and_then(|part| part.part.as_ref()) {
         let mut rest = compaction::text_lines(text);
         let shown = rest.by_ref().take(SUMMARY_LINES_MAX);
         lines.extend(shown.map(|line| format!("  {}", output::shorten(&line, LINE_CHARS_MAX))));
@@ -126,15 +121,10 @@ fn omitted(report: &ContextReport) -> Vec<String> {
         }
     }
     let line = |reason: i32| {
-        let of_reason = report
-            .omissions
-            .iter()
-            .filter(|omission| omission.reason == reason);
-        let ranges = merged(of_reason);
-        let turns: u64 = ranges
-            .iter()
-            .map(|(first, last)| last.saturating_add(1).saturating_sub(*first))
-            .sum();
+        let of_reason = report.omissions.iter();
+        let ranges = merged(of_reason.filter(|omission| omission.reason == reason));
+        let length = |(first, last): &(u64, u64)| last.saturating_add(1).saturating_sub(*first);
+        let turns: u64 = ranges.iter().map(length).sum();
         let what = if turns == 1 { "turn" } else { "turns" };
         let why = why(OmissionReason::try_from(reason).unwrap_or_default());
         format!("{} {what} {why}: {}", output::count(turns), named(&ranges))
@@ -157,9 +147,8 @@ fn why(reason: OmissionReason) -> &'static str {
 
 /// Ranges of turns, ascending; those that touch are one.
 fn merged<'a>(omissions: impl Iterator<Item = &'a Omission>) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<(u64, u64)> = omissions
-        .map(|omission| (omission.first_seq, omission.last_seq))
-        .collect();
+    let ranges = omissions.map(|omission| (omission.first_seq, omission.last_seq));
+    let mut ranges: Vec<(u64, u64)> = ranges.collect();
     ranges.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (first, last) in ranges {
@@ -186,22 +175,16 @@ fn named(ranges: &[(u64, u64)]) -> String {
 /// What else the report says.
 fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     let share = report.stable_prefix_tokens as f64 * 100.0 / report.tokens_total.max(1) as f64;
+    let included = output::count(report.turns_included.into());
+    let omitted = output::count(report.turns_omitted.into());
+    let stable = output::count(report.stable_prefix_tokens);
+    let total = output::count(report.tokens_total);
+    let factor = output::figure(report.token_factor, 3);
+    let margin = output::figure(report.token_margin * 100.0, 0);
     let mut facts = vec![
-        format!(
-            "turns          {} in the window, {} not",
-            output::count(report.turns_included.into()),
-            output::count(report.turns_omitted.into())
-        ),
-        format!(
-            "stable prefix  {} of {} tokens ({share:.0} %)",
-            output::count(report.stable_prefix_tokens),
-            output::count(report.tokens_total)
-        ),
-        format!(
-            "counts         times {}, may be off by {} %",
-            output::figure(report.token_factor, 3),
-            output::figure(report.token_margin * 100.0, 0)
-        ),
+        format!("turns          {included} in the window, {omitted} not"),
+        format!("stable prefix  {stable} of {total} tokens ({share:.0} %)"),
+        format!("counts         times {factor}, may be off by {margin} %"),
     ];
     if !report.cache_breakpoints.is_empty() {
         facts.push(format!("cache          {}", breakpoints(window, report)));
@@ -224,14 +207,9 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
 /// Where a provider may cache: by message where there are messages, by turn otherwise.
 fn breakpoints(window: &GetContextResponse, report: &ContextReport) -> String {
     let has_messages = !window.messages_json.is_empty();
-    let name = |place: &u32| {
-        let turn = usize::try_from(*place)
-            .ok()
-            .and_then(|place| window.turns.get(place));
-        match turn {
-            Some(turn) if !has_messages && turn.seq > 0 => turn.seq.to_string(),
-            _ => place.to_string(),
-        }
+    let name = |place: &u32| match window.turns.get(*place as usize) {
+        Some(turn) if !has_messages && turn.seq > 0 => turn.seq.to_string(),
+        _ => place.to_string(),
     };
     let places: Vec<String> = report.cache_breakpoints.iter().map(name).collect();
     let what = if has_messages { "messages" } else { "turns" };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::change::Totals;
-use memoird_core::compaction::{Body, BreakerView};
+use memoird_core::compaction::{Body, BreakerView, CompactionStatus};
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::session::Head;
 use memoird_core::time::{Steady, Timestamp};

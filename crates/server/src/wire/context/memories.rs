@@ -12,8 +12,7 @@ use crate::wire::{memory, status};
 /// The memories that a window of this session asks for.
 pub(super) fn asked(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest, Status> {
     if !request.session_id.is_empty() && request.session_id != session_id {
-        let problem =
-            "memories.session_id is another one than session_id; leave it empty".to_owned();
+        let problem = "memories.session_id is another one than session_id; leave it empty";
         return Err(status::invalid("SESSION_ID_MISMATCH", problem));
     }
     let session_id = session_id.to_owned();
@@ -28,15 +27,10 @@ pub(super) fn asked(request: v1::RecallRequest, session_id: &str) -> Result<Reca
 /// breakpoints stay with the turns that they are of.
 pub(super) fn put(turns: &mut Vec<Turn>, breakpoints: &mut [usize], block: String) -> usize {
     let place = place(turns);
-    turns.insert(
-        place,
-        Turn::new(Role::User, vec![PartKind::Text(block).into()]),
-    );
-    for breakpoint in breakpoints
-        .iter_mut()
-        .filter(|breakpoint| **breakpoint >= place)
-    {
-        *breakpoint += 1;
+    let block = PartKind::Text(block).into();
+    turns.insert(place, Turn::new(Role::User, vec![block]));
+    for breakpoint in breakpoints {
+        *breakpoint += usize::from(*breakpoint >= place);
     }
     place
 }
@@ -45,20 +39,15 @@ pub(super) fn put(turns: &mut Vec<Turn>, breakpoints: &mut [usize], block: Strin
 /// word, and goes on from it, or waits for a result, nothing may follow: then before the
 /// last turn of the user.
 fn place(turns: &[Turn]) -> usize {
-    let is_open = turns
-        .last()
-        .is_some_and(|last| last.role == Role::Assistant)
-        || waits(turns);
-    if !is_open {
+    let is_reply = |last: &Turn| last.role == Role::Assistant;
+    if !turns.last().is_some_and(is_reply) && !waits(turns) {
         return turns.len();
     }
     let is_said_by_user = |turn: &Turn| turn.role == Role::User && turn.links().results.is_empty();
     turns.iter().rposition(is_said_by_user).unwrap_or_else(|| {
         // The system prompt comes first everywhere.
-        turns
-            .iter()
-            .take_while(|turn| turn.role == Role::System)
-            .count()
+        let system = turns.iter().take_while(|turn| turn.role == Role::System);
+        system.count()
     })
 }
 
@@ -66,8 +55,6 @@ fn place(turns: &[Turn]) -> usize {
 fn waits(turns: &[Turn]) -> bool {
     let links: Vec<_> = turns.iter().map(Turn::links).collect();
     let results: HashSet<_> = links.iter().flat_map(|links| &links.results).collect();
-    links
-        .iter()
-        .flat_map(|links| &links.uses)
-        .any(|id| !results.contains(id))
+    let mut uses = links.iter().flat_map(|links| &links.uses);
+    uses.any(|id| !results.contains(id))
 }

@@ -1,8 +1,7 @@
 //! What a bot asks of memories, made into what the engine takes, or refused.
 
-use memoird_core::CoreError;
 use memoird_core::idempotency::{IdempotencyKey, fingerprint};
-use memoird_core::ids::{Generation, ID_BYTES_MAX, LeaseId, MemoryId, SessionId, Subject};
+use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Patch};
 use memoird_memories::{
     ExtractedFact, ForgetRequest, ListRequest, MemoryFilter, RecallMode, RecallRequest,
@@ -13,7 +12,8 @@ use prost::Message;
 use tonic::Status;
 
 use super::whole::{kind, memory_id, polarity, taken, time, visibility};
-use crate::wire::{from, status};
+use crate::wire::from::{self, optional, refused, unknown};
+use crate::wire::status;
 
 /// Memories of one page.
 const PAGE_MAX: usize = 1_000;
@@ -32,7 +32,7 @@ pub(crate) type LeaseTarget = (SessionId, Option<Generation>, Option<Subject>);
 pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
     let key = idempotency(&request)?;
     Ok(RememberRequest {
-        subject: subject_if_any(&request.subject)?,
+        subject: optional(&request.subject, Subject::parse)?,
         kind: kind(request.kind)?,
         visibility: visibility(request.visibility)?.unwrap_or_default(),
         polarity: polarity(request.polarity)?,
@@ -42,7 +42,7 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
         source: request.source.map(source).transpose()?,
         observed_at: time("observed_at", request.observed_at)?,
         expires_at: time("expires_at", request.expires_at)?,
-        supersedes: supersedes(&request.supersedes_id)?,
+        supersedes: optional(&request.supersedes_id, str::parse)?,
         pinned: request.pinned,
         near_duplicate: near_duplicate(request.near_duplicate)?,
         key,
@@ -51,17 +51,11 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
 
 /// What is looked for.
 pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
-    let session = match &*request.session_id {
-        "" => None,
-        id => Some(from::session_id(id)?),
-    };
+    let session = optional(&request.session_id, SessionId::parse)?;
+    let subjects = request.subjects.iter().map(|id| subject(id));
     Ok(RecallRequest {
         query: request.query,
-        subjects: request
-            .subjects
-            .iter()
-            .map(|id| subject(id))
-            .collect::<Result<_, _>>()?,
+        subjects: subjects.collect::<Result<_, _>>()?,
         kinds: kinds(&request.kinds)?,
         tags: request.tags,
         after: time("after", request.after)?,
@@ -75,21 +69,21 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
 
 /// One memory, and by whom it must be seen.
 pub(crate) fn get(request: &v1::GetMemoryRequest) -> Result<(MemoryId, Option<Subject>), Status> {
-    Ok((memory_id(&request.id)?, subject_if_any(&request.subject)?))
+    Ok((
+        memory_id(&request.id)?,
+        optional(&request.subject, Subject::parse)?,
+    ))
 }
 
 /// Which memories to list.
 pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Status> {
-    let after = match &*request.page_token {
-        "" => None,
-        token => Some(token.parse().map_err(|_| from::page_token_invalid())?),
-    };
+    let after = from::page_token(&request.page_token)?;
     let kind = match v1::MemoryKind::try_from(request.kind) {
         Ok(v1::MemoryKind::Unspecified) => None,
         _ => Some(kind(request.kind)?),
     };
     Ok(ListRequest {
-        subject: subject_if_any(&request.subject)?,
+        subject: optional(&request.subject, Subject::parse)?,
         kind,
         tag: (!request.tag.is_empty()).then_some(request.tag),
         include_history: request.include_history,
@@ -104,11 +98,9 @@ pub(crate) fn update(
 ) -> Result<(MemoryId, Option<Subject>, Patch), Status> {
     let memory = request.memory.unwrap_or_default();
     let id = memory_id(&memory.id)?;
-    let subject = subject_if_any(&memory.subject)?;
-    let paths = request
-        .update_mask
-        .map(|mask| mask.paths)
-        .unwrap_or_default();
+    let subject = optional(&memory.subject, Subject::parse)?;
+    let mask = request.update_mask.unwrap_or_default();
+    let paths = mask.paths;
     if paths.is_empty() {
         let problem = format!("update_mask names no field; it takes {UPDATABLE}");
         return Err(status::invalid("UPDATE_MASK_INVALID", problem));
@@ -128,7 +120,7 @@ pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<Forge
         Some(Target::Subject(id)) => Ok(ForgetRequest::Subject(subject(&id)?)),
         Some(Target::Filter(filter)) => Ok(ForgetRequest::Filter(self::filter(filter)?)),
         None => {
-            let problem = "say what: set one of id, subject, filter".to_owned();
+            let problem = "say what: set one of id, subject, filter";
             Err(status::invalid("FORGET_TARGET_MISSING", problem))
         }
     }
@@ -150,53 +142,44 @@ pub(crate) fn manifest(
 pub(crate) fn lease(request: &v1::LeaseExtractionRequest) -> Result<LeaseTarget, Status> {
     let session = from::session_id(&request.session_id)?;
     let generation = from::generation(&request.generation)?;
-    Ok((session, generation, subject_if_any(&request.subject)?))
+    Ok((
+        session,
+        generation,
+        optional(&request.subject, Subject::parse)?,
+    ))
 }
 
 /// A lease, and what was found in its turns.
 pub(crate) fn commit(
     request: v1::CommitExtractionRequest,
 ) -> Result<(LeaseId, Vec<ExtractedFact>), Status> {
-    let lease = request
-        .lease
-        .parse()
-        .map_err(|error: CoreError| status::core(&error))?;
-    let facts = request.memories.into_iter().enumerate();
-    let facts = facts.map(|(place, fact)| {
-        extracted(fact).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
-    });
-    Ok((lease, facts.collect::<Result<_, _>>()?))
+    let lease = request.lease.parse().map_err(refused)?;
+    Ok((lease, each(request.memories, extracted)?))
 }
 
 /// Memories to be stored as they are.
 pub(crate) fn import(request: v1::ImportMemoriesRequest) -> Result<Vec<Memory>, Status> {
-    let memories = request.memories.into_iter().enumerate();
+    each(request.memories, taken)
+}
+
+/// What is made of each of `memories`. A refusal says first of which.
+fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<T>, Status> {
+    let memories = memories.into_iter().enumerate();
     let memories = memories.map(|(place, memory)| {
-        taken(memory).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
+        read(memory).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
     });
     memories.collect()
 }
 
 /// The key of a fact. What it stands for is the whole request without it.
 fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, Status> {
-    let key = &request.idempotency_key;
-    match key.len() {
-        0 => Ok(None),
-        1..=ID_BYTES_MAX => {
-            let rest = v1::RememberRequest {
-                idempotency_key: String::new(),
-                ..request.clone()
-            };
-            Ok(Some(IdempotencyKey {
-                key: fingerprint([key.as_bytes()]),
-                content: fingerprint([&rest.encode_to_vec()[..]]),
-            }))
-        }
-        bytes => Err(status::core(&CoreError::IdInvalid {
-            field: "idempotency_key",
-            bytes,
-        })),
-    }
+    from::idempotency(&request.idempotency_key, || {
+        let rest = v1::RememberRequest {
+            idempotency_key: String::new(),
+            ..request.clone()
+        };
+        fingerprint([&rest.encode_to_vec()[..]])
+    })
 }
 
 fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
@@ -209,7 +192,7 @@ fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
         importance: fact.importance,
         observed_at: time("observed_at", fact.observed_at)?,
         expires_at: time("expires_at", fact.expires_at)?,
-        supersedes: supersedes(&fact.supersedes_id)?,
+        supersedes: optional(&fact.supersedes_id, str::parse)?,
         seqs: fact.seqs,
     })
 }
@@ -225,10 +208,10 @@ fn source(source: v1::MemorySource) -> Result<SourceRequest, Status> {
 fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     if filter == v1::MemoryFilter::default() {
         let problem = "filter is empty, and would fit everything; set at least one field of it";
-        return Err(status::invalid("FILTER_EMPTY", problem.to_owned()));
+        return Err(status::invalid("FILTER_EMPTY", problem));
     }
     Ok(MemoryFilter {
-        subject: subject_if_any(&filter.subject)?,
+        subject: optional(&filter.subject, Subject::parse)?,
         kinds: kinds(&filter.kinds)?,
         tags: filter.tags,
         after: time("filter.after", filter.after)?,
@@ -248,7 +231,7 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
         "observed_at" => {
             let observed = time("observed_at", memory.observed_at)?;
             let missing = || {
-                let problem = "observed_at is in update_mask and has no value".to_owned();
+                let problem = "observed_at is in update_mask and has no value";
                 status::invalid("TIMESTAMP_INVALID", problem)
             };
             patch.observed_at = Some(observed.ok_or_else(missing)?);
@@ -270,11 +253,8 @@ fn near_duplicate(number: i32) -> Result<NearDuplicate, Status> {
         Ok(v1::NearDuplicate::Refuse) => Ok(NearDuplicate::Refuse),
         Ok(v1::NearDuplicate::Keep) => Ok(NearDuplicate::Keep),
         Err(_) => {
-            let problem = format!(
-                "near_duplicate is {number}; it takes NEAR_DUPLICATE_MERGE, \
-                 NEAR_DUPLICATE_REFUSE or NEAR_DUPLICATE_KEEP"
-            );
-            Err(status::invalid("NEAR_DUPLICATE_INVALID", problem))
+            let reason = "NEAR_DUPLICATE_INVALID";
+            Err(unknown(reason, "near_duplicate", number, "NearDuplicate"))
         }
     }
 }
@@ -285,40 +265,18 @@ fn mode(number: i32) -> Result<RecallMode, Status> {
         Ok(v1::RecallMode::Hybrid) => Ok(RecallMode::Hybrid),
         Ok(v1::RecallMode::Lexical) => Ok(RecallMode::Lexical),
         Ok(v1::RecallMode::Vector) => Ok(RecallMode::Vector),
-        Err(_) => {
-            let problem = format!(
-                "mode is {number}; it takes RECALL_MODE_HYBRID, RECALL_MODE_LEXICAL or \
-                 RECALL_MODE_VECTOR"
-            );
-            Err(status::invalid("RECALL_MODE_INVALID", problem))
-        }
+        Err(_) => Err(unknown("RECALL_MODE_INVALID", "mode", number, "RecallMode")),
     }
 }
 
 fn kinds(numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
-    let mut kinds: Vec<MemoryKind> = numbers
-        .iter()
-        .map(|number| kind(*number))
-        .collect::<Result<_, _>>()?;
+    let kinds = numbers.iter().map(|number| kind(*number));
+    let mut kinds = kinds.collect::<Result<Vec<_>, _>>()?;
     kinds.sort_unstable();
     kinds.dedup();
     Ok(kinds)
 }
 
 fn subject(text: &str) -> Result<Subject, Status> {
-    Subject::parse(text).map_err(|error| status::core(&error))
-}
-
-fn subject_if_any(text: &str) -> Result<Option<Subject>, Status> {
-    match text {
-        "" => Ok(None),
-        text => subject(text).map(Some),
-    }
-}
-
-fn supersedes(text: &str) -> Result<Option<MemoryId>, Status> {
-    match text {
-        "" => Ok(None),
-        text => memory_id(text).map(Some),
-    }
+    Subject::parse(text).map_err(refused)
 }

@@ -16,6 +16,7 @@ use prost::Message;
 use serde_json::{Map, Value};
 
 pub(crate) use super::whole::told as memory;
+use crate::wire::text_or_empty;
 
 /// A page ends behind so many encoded bytes: clients take 4 MiB where nobody told them
 /// otherwise.
@@ -70,21 +71,17 @@ pub(crate) fn memories(page: &MemoryPage) -> v1::ListMemoriesResponse {
     for told in page.memories.iter().map(memory) {
         bytes += told.encoded_len();
         if bytes > PAGE_BYTES_MAX && !memories.is_empty() {
-            let next = memories
-                .last()
-                .map(|last| last.id.clone())
-                .unwrap_or_default();
+            let next_page_token = text_or_empty(memories.last().map(|last| &last.id));
             return v1::ListMemoriesResponse {
                 memories,
-                next_page_token: next,
+                next_page_token,
             };
         }
         memories.push(told);
     }
-    let next = page.next.map(|id| id.to_string()).unwrap_or_default();
     v1::ListMemoriesResponse {
         memories,
-        next_page_token: next,
+        next_page_token: text_or_empty(page.next),
     }
 }
 
@@ -127,15 +124,12 @@ pub(crate) fn manifest(manifest: &Manifest) -> v1::GetManifestResponse {
 pub(crate) fn leased(lease: ExtractionLease) -> spliced::LeaseExtractionResponse {
     let expires_at = lease.lease.map(|_| timestamp_to_proto(lease.expires_at));
     spliced::LeaseExtractionResponse {
-        lease: lease.lease.map(|id| id.to_string()).unwrap_or_default(),
+        lease: text_or_empty(lease.lease),
         turns: lease.turns.into_iter().map(Bytes::from_owner).collect(),
         manifest: lease.manifest,
         prompt: lease.prompt,
         expires_at,
-        generation: lease
-            .generation
-            .map(|life| life.to_string())
-            .unwrap_or_default(),
+        generation: text_or_empty(lease.generation),
         cursor_seq: lease.cursor_seq,
     }
 }

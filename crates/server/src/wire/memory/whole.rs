@@ -8,7 +8,7 @@ use memoird_proto::v1;
 use memoird_store::encoding::timestamp_to_proto;
 use tonic::Status;
 
-use crate::wire::{from, status};
+use crate::wire::{from, status, text_or_empty};
 
 /// A memory as it is told.
 pub(crate) fn told(memory: &Memory) -> v1::Memory {
@@ -27,10 +27,7 @@ pub(crate) fn told(memory: &Memory) -> v1::Memory {
         created_at: time(memory.created_at),
         updated_at: time(memory.updated_at),
         expires_at: memory.expires_at.and_then(time),
-        superseded_by: memory
-            .superseded_by
-            .map(|id| id.to_string())
-            .unwrap_or_default(),
+        superseded_by: text_or_empty(memory.superseded_by),
         reinforced: memory.reinforced,
         recall_count: memory.recalls,
         last_recalled_at: memory.recalled_at.and_then(time),
@@ -45,10 +42,7 @@ pub(crate) fn told(memory: &Memory) -> v1::Memory {
 pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
     let id = memory_id(&memory.id)?;
     let created_at = time("created_at", memory.created_at)?.unwrap_or_else(|| made_at(id));
-    let superseded_by = match &*memory.superseded_by {
-        "" => None,
-        id => Some(memory_id(id)?),
-    };
+    let superseded_by = from::optional(&memory.superseded_by, str::parse)?;
     let source = match memory.source {
         None => None,
         Some(source) => Some(Source {
@@ -59,7 +53,7 @@ pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
     };
     Ok(Memory {
         id,
-        subject: Subject::parse(&memory.subject).map_err(|error| status::core(&error))?,
+        subject: Subject::parse(&memory.subject).map_err(from::refused)?,
         kind: kind(memory.kind)?,
         visibility: visibility(memory.visibility)?.unwrap_or_default(),
         polarity: polarity(memory.polarity)?,
@@ -86,7 +80,7 @@ pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
 
 /// A memory's id.
 pub(super) fn memory_id(text: &str) -> Result<MemoryId, Status> {
-    text.parse().map_err(|error| status::core(&error))
+    text.parse().map_err(from::refused)
 }
 
 /// One of the four kinds.
@@ -96,13 +90,12 @@ pub(super) fn kind(kind: i32) -> Result<MemoryKind, Status> {
         Ok(v1::MemoryKind::Feedback) => Ok(MemoryKind::Feedback),
         Ok(v1::MemoryKind::Project) => Ok(MemoryKind::Project),
         Ok(v1::MemoryKind::Reference) => Ok(MemoryKind::Reference),
-        Ok(v1::MemoryKind::Unspecified) | Err(_) => {
-            let problem = format!(
-                "kind is {kind}; it takes MEMORY_KIND_USER, MEMORY_KIND_FEEDBACK, \
-                 MEMORY_KIND_PROJECT or MEMORY_KIND_REFERENCE"
-            );
-            Err(status::invalid("MEMORY_KIND_INVALID", problem))
-        }
+        Ok(v1::MemoryKind::Unspecified) | Err(_) => Err(from::unknown(
+            "MEMORY_KIND_INVALID",
+            "kind",
+            kind,
+            "MemoryKind",
+        )),
     }
 }
 
@@ -112,12 +105,12 @@ pub(super) fn visibility(visibility: i32) -> Result<Option<Visibility>, Status> 
         Ok(v1::Visibility::Unspecified) => Ok(None),
         Ok(v1::Visibility::Private) => Ok(Some(Visibility::Private)),
         Ok(v1::Visibility::Team) => Ok(Some(Visibility::Team)),
-        Err(_) => {
-            let problem = format!(
-                "visibility is {visibility}; it takes VISIBILITY_PRIVATE or VISIBILITY_TEAM"
-            );
-            Err(status::invalid("VISIBILITY_INVALID", problem))
-        }
+        Err(_) => Err(from::unknown(
+            "VISIBILITY_INVALID",
+            "visibility",
+            visibility,
+            "Visibility",
+        )),
     }
 }
 
@@ -127,12 +120,12 @@ pub(super) fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
         Ok(v1::Polarity::Unspecified) => Ok(None),
         Ok(v1::Polarity::Correction) => Ok(Some(Polarity::Correction)),
         Ok(v1::Polarity::Confirmation) => Ok(Some(Polarity::Confirmation)),
-        Err(_) => {
-            let problem = format!(
-                "polarity is {polarity}; it takes POLARITY_CORRECTION or POLARITY_CONFIRMATION"
-            );
-            Err(status::invalid("POLARITY_INVALID", problem))
-        }
+        Err(_) => Err(from::unknown(
+            "POLARITY_INVALID",
+            "polarity",
+            polarity,
+            "Polarity",
+        )),
     }
 }
 
@@ -173,10 +166,7 @@ fn made_at(id: MemoryId) -> Timestamp {
 fn told_source(source: &Source) -> v1::MemorySource {
     v1::MemorySource {
         session_id: source.session.to_string(),
-        generation: source
-            .generation
-            .map(|life| life.to_string())
-            .unwrap_or_default(),
+        generation: text_or_empty(source.generation),
         seqs: source.seqs.clone(),
     }
 }
