@@ -27,8 +27,8 @@ use tracing::{error, info, warn};
 
 use crate::admin::Admin;
 use crate::auth::Keyring;
-use crate::config::{Config, ServerConfig};
 use crate::auth_layer::AuthLayer;
+use crate::config::{Config, ServerConfig};
 use crate::listener::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics, Sources};

@@ -3,9 +3,9 @@
 mod admin;
 mod app;
 mod auth;
+mod auth_layer;
 mod cli;
 mod config;
-mod auth_layer;
 mod listener;
 mod logging;
 mod metrics;

@@ -17,8 +17,8 @@ use memoird_core::time::Steady;
 use tables::{Row, Tables};
 
 use crate::{
-    ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
-    JournalRange, PruneBefore, Refused, DeliveryOutcome, Store, StoreError, encoding, summaries,
+    ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
+    JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError, encoding, summaries,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it

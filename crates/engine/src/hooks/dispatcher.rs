@@ -149,7 +149,12 @@ impl Dispatcher {
         let mut delivery_outcomes = Vec::new();
         for attempt in &self.finished {
             for (delivery, outcome) in &attempt.results {
-                delivery_outcomes.extend(self.delivery_outcome(&attempt.hook, delivery, outcome, now));
+                delivery_outcomes.extend(self.delivery_outcome(
+                    &attempt.hook,
+                    delivery,
+                    outcome,
+                    now,
+                ));
             }
         }
         let outbox = &self.hooks.shared.outbox;

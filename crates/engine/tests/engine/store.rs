@@ -13,8 +13,8 @@ use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
-    ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
-    JournalRange, MemoryStore, PruneBefore, Refused, DeliveryOutcome, Store, StoreError,
+    ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
+    JournalPage, JournalRange, MemoryStore, PruneBefore, Refused, Store, StoreError,
 };
 use tokio::sync::watch;
 

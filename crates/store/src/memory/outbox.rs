@@ -7,7 +7,7 @@ use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 
-use crate::{DeliveryCount, DeliveryFilter, DueDeliveries, DeliveryOutcome};
+use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries};
 
 type Outbox = BTreeMap<DeliveryId, Delivery>;
 

@@ -30,8 +30,8 @@ use write::Writer;
 
 use crate::lock::DirLock;
 use crate::{
-    ClockAnchor, DeliveryCount, DeliveryFilter, DueDeliveries, EndedRecord, JournalPage,
-    JournalRange, PruneBefore, Refused, DeliveryOutcome, Store, StoreError,
+    ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
+    JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError,
 };
 
 /// How the journal is kept.

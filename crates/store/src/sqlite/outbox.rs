@@ -10,7 +10,7 @@ use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 
 use super::row::{GenerationRow, count, damaged, id, reason_name, reason_of, whole};
-use crate::{DeliveryCount, DeliveryFilter, DueDeliveries, DeliveryOutcome, StoreError};
+use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, StoreError};
 
 const COLUMNS: &str = "generation, hook, tenant, session, reason, state, tries, last_error, due";
 

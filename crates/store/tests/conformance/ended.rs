@@ -15,7 +15,7 @@ use memoird_store::{
 use crate::chat::{Chat, begun, command};
 use crate::faults::{copy, open};
 use crate::kit::*;
-use crate::outbox::{hook, id, owing, owing_end, outcome};
+use crate::outbox::{hook, id, outcome, owing, owing_end};
 
 for_every_store!(
     an_ended_generation_is_given_whole_with_what_its_history_dropped,

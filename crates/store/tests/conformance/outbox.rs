@@ -7,7 +7,7 @@ use memoird_core::change::{Change, EndReason};
 use memoird_core::ids::{DeliveryId, Generation, HookName};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
-use memoird_store::{DeliveryCount, DeliveryFilter, PruneBefore, Refused, DeliveryOutcome, Store};
+use memoird_store::{DeliveryCount, DeliveryFilter, DeliveryOutcome, PruneBefore, Refused, Store};
 
 use crate::chat::{Chat, begun};
 use crate::kit::*;
@@ -271,7 +271,9 @@ fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
         .zip([7, 8, 9, 1, 2, i64::MAX as u64])
     {
         let changed = id(chats[0].generation(), "b");
-        store.record_outcomes(&[outcome(&changed, state, due)]).unwrap();
+        store
+            .record_outcomes(&[outcome(&changed, state, due)])
+            .unwrap();
         let delivery = store.delivery(&changed).unwrap().unwrap();
         let Delivery {
             tries, last_error, ..
