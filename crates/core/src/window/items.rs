@@ -305,7 +305,11 @@ impl<'a> Draft<'_, 'a> {
             let is_next = is_all_of_it && self.follows(next, answer);
             let has_rest = !is_next && self.composer.has_more_than_results(result);
             if is_next || (is_all_of_it && !has_rest) {
-                next = if is_next { answer + 1 } else { next };
+                if is_next {
+                    // While another turn stood between them, only a part of it stood here.
+                    self.note_lost(next, answer);
+                    next = answer + 1;
+                }
                 self.push_turn(result);
                 self.ahead.push((answer, false));
                 continue;
@@ -346,15 +350,22 @@ impl<'a> Draft<'_, 'a> {
         // What the summary stands for is not left out.
         let summarized = self.composer.block.map_or(0, Block::through_seq);
         self.gap += end.saturating_sub(first.max(summarized + 1));
+        self.has_lost |= self.note_lost(first, end);
+    }
+
+    /// Notes whether the cut shows any of the turns from `first` up to `end`, none of which is
+    /// there: then they have left the history since.
+    fn note_lost(&mut self, first: u64, end: u64) -> bool {
         let kept = &self.cut.kept;
         let was_kept =
             kept.partition_point(|&seq| seq < first) < kept.partition_point(|&seq| seq < end);
         let first = first.max(self.cut.seq);
         let was_tail = first < end && !self.cut.leaves_out_all(first, end);
-        if was_kept || was_tail {
-            self.has_lost = true;
+        let is_lost = was_kept || was_tail;
+        if is_lost {
             self.out.lost_at.get_or_insert(self.out.items.len());
         }
+        is_lost
     }
 
     /// A line for what was left out so far.

@@ -344,7 +344,8 @@ fn stable_items(composer: &Composer<'_>, decided: &Decided<'_>, last: Last<'_>) 
     if cut.summary == before.summary {
         return Stable {
             items,
-            with_block: items >= composed.block_at,
+            with_block: items >= composed.block_at.max(old.block_at)
+                && !has_lost_leading(composer, before),
         };
     }
     // Another summary, or none: only what stands before it.
@@ -357,6 +358,16 @@ fn stable_items(composer: &Composer<'_>, decided: &Decided<'_>, last: Last<'_>) 
         items: items.min(composed.block_at).min(before_old),
         with_block: false,
     }
+}
+
+/// True when a turn that stood before the summary has left the history since.
+fn has_lost_leading(composer: &Composer<'_>, before: &Cut) -> bool {
+    let anchor = composer.view.anchor().map_or(u64::MAX, |anchor| anchor.seq);
+    let mut leading = before
+        .kept
+        .iter()
+        .take_while(|&&seq| seq <= before.through_seq && seq < anchor);
+    leading.any(|&seq| composer.view.record(seq).is_none())
 }
 
 /// What is not there, or not as it was said, in the order of the turns.

@@ -141,3 +141,47 @@ fn results_in_other_words_come_before_any_summary() {
     let again = small.see(HEAD_TAIL, total * 10 / 8).unwrap();
     assert!(!again.window.has_new_cut);
 }
+
+#[test]
+fn a_summary_is_not_stable_once_a_turn_before_it_has_left() {
+    // Each turn is 8 bytes here: the third turn that the caps count makes the first one leave,
+    // and only one of the two system turns is small enough to be remembered.
+    let mut chat = Chat::new(Limits {
+        max_history_bytes: 20,
+        ..Limits::default()
+    });
+    chat.say(text(Role::System, "be kind"));
+    chat.say(text(Role::System, "be brief"));
+    chat.say(text(Role::Assistant, "hello"));
+    chat.say(text(Role::User, "the task"));
+    assert!(chat.summarize(0));
+    let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
+    assert_eq!(seen.words(), "s1 s2 [summary] [acknowledgement] u4");
+
+    chat.say(text(Role::User, "go on"));
+    let next = chat.see(HEAD_TAIL, 5_000).unwrap();
+    assert_eq!(next.words(), "s1 [summary] [acknowledgement] u4 u5");
+    assert_eq!(
+        next.window.report.stable_prefix_tokens,
+        chat.fixed + weigh(&next.turns[0]),
+        "the summary follows another turn now"
+    );
+}
+
+#[test]
+fn a_summary_is_not_stable_where_another_turn_stands_before_it_now() {
+    let mut chat = Chat::new(Limits::default());
+    chat.say(call(&["x", "y"], "{}"));
+    chat.say(text(Role::System, "be kind"));
+    chat.say(text(Role::User, "the task"));
+    chat.say(text(Role::User, "go on"));
+    assert!(chat.summarize(0));
+    let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
+    assert_eq!(seen.words(), "s2 [summary] [acknowledgement] u3 u4");
+
+    // Its call, which the summary stands for, is shown again, and before the system turn.
+    chat.say(result("x", "late"));
+    let next = chat.see(HEAD_TAIL, 5_000).unwrap();
+    assert!(next.words().starts_with("[summary]"), "{}", next.words());
+    assert_eq!(next.window.report.stable_prefix_tokens, chat.fixed);
+}
