@@ -8,6 +8,7 @@
 //! `journal` ← `sessions` ← `compaction` ← `commands`, and `sessions` ← `hooks`; `engine`
 //! composes them. Only `sessions` knows where a session is.
 
+mod background;
 mod blocking;
 mod commands;
 mod compaction;
@@ -28,6 +29,7 @@ mod watch;
 mod window_memories;
 mod worker;
 
+pub use background::run_in_background;
 pub use blocking::Blocking;
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, HistoryPage, HistoryQuery,

@@ -18,6 +18,7 @@ use super::Compaction;
 use super::attempt::CompactionError;
 use super::summarize::{Material, failed, failure_of};
 use super::summarizer::{SummarizeError, Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
+use crate::background::run_in_background;
 use crate::blocking::Blocking;
 use crate::stats::CompactionResult;
 
@@ -239,24 +240,23 @@ impl SummarizerCalls<'_> {
     }
 
     /// Calls it in a task of its own, so that a panic ends nothing else: `None` for a panic.
-    /// What computes in this process does so off the executor's threads.
+    /// A summarizer that computes here does so in the background.
     async fn in_a_task(
         &self,
         request: Arc<SummaryRequest>,
     ) -> Option<Result<SummarizerAnswer, SummarizeError>> {
         let summarizer = Arc::clone(self.summarizer);
-        let may_hold_up =
-            summarizer.is_remote() || self.compaction.shared.blocking == Blocking::Inline;
+        let blocking = self.compaction.shared.blocking;
         // Dropped with this call, and the task with it.
         let mut task = JoinSet::new();
-        match may_hold_up {
-            true => task.spawn(async move { summarizer.summarize(request).await }),
-            false => {
-                let handle = tokio::runtime::Handle::current();
-                task.spawn_blocking(move || handle.block_on(summarizer.summarize(request)))
-            }
-        };
-        task.join_next().await?.ok()
+        if summarizer.is_remote() || blocking == Blocking::Inline {
+            task.spawn(async move { Some(summarizer.summarize(request).await) });
+        } else {
+            let runtime = tokio::runtime::Handle::current();
+            let summarize = move || runtime.block_on(summarizer.summarize(request));
+            task.spawn(run_in_background(blocking, "summarizer", summarize));
+        }
+        task.join_next().await?.ok()?
     }
 
     fn may_call(&self) -> bool {

@@ -17,8 +17,8 @@ use memoird_store::encoding;
 use super::Compaction;
 use super::attempt::{CompactionError, NewSummary};
 use super::chunks::SummarizerCalls;
+use crate::background::run_in_background;
 use crate::blocking::Blocking;
-use crate::error::EngineError;
 use crate::machine::Stopwatch;
 use crate::sessions::SessionRef;
 use crate::stats::CompactionResult;
@@ -136,8 +136,13 @@ impl Compaction {
                 through_seq,
             }
         };
-        Ok(self.shared.blocking.run(decode).await?)
+        let material = run_in_background(self.shared.blocking, "summarizer", decode).await;
+        material.ok_or_else(panicked)
     }
+}
+
+fn panicked() -> CompactionError {
+    failed("panicked", "a computation ended before its time".to_owned())
 }
 
 /// A failure that is no fault of the answer.
@@ -187,7 +192,7 @@ fn body_of_notes(snapshot: &Snapshot, material: &Material) -> Body {
     body
 }
 
-/// Validates an answer, off the executor's threads.
+/// Validates an answer, in the background.
 #[derive(Clone)]
 struct Validator {
     snapshot: Arc<Snapshot>,
@@ -204,11 +209,12 @@ impl Validator {
         &self,
         body: Body,
         by: &str,
-    ) -> Result<Result<NewSummary, Rejection>, EngineError> {
+    ) -> Result<Result<NewSummary, Rejection>, CompactionError> {
         let validator = self.clone();
         let by = Box::from(by);
         let validate = move || validator.validate_now(body, by);
-        self.blocking.run(validate).await
+        let validated = run_in_background(self.blocking, "summarizer", validate).await;
+        validated.ok_or_else(panicked)
     }
 
     fn validate_now(&self, body: Body, by: Box<str>) -> Result<NewSummary, Rejection> {

@@ -44,29 +44,63 @@ pub(super) fn ranked(sentences: &[Sentence], taken_max: usize) -> Vec<usize> {
     ranked
 }
 
+/// The content words of all sentences: each has a number, and is counted.
+#[derive(Default)]
+struct Vocabulary {
+    /// The number of the stem; `None` for a word without content.
+    by_word: HashMap<String, Option<usize>>,
+    by_stem: HashMap<String, usize>,
+    counts: Vec<f64>,
+}
+
+impl Vocabulary {
+    /// Counts a word; its number, where it has content.
+    fn count(&mut self, folded: &str) -> Option<usize> {
+        let number = match self.by_word.get(folded) {
+            Some(known) => *known,
+            None => self.add(folded),
+        };
+        self.counts[number?] += 1.0;
+        number
+    }
+
+    /// Stemming is most of the work: once for each word.
+    fn add(&mut self, folded: &str) -> Option<usize> {
+        let has_content = !is_stop_word(folded) && folded.len() >= 2;
+        let number = has_content.then(|| {
+            let next = self.counts.len();
+            let number = *self
+                .by_stem
+                .entry(stem(folded).into_owned())
+                .or_insert(next);
+            if number == next {
+                self.counts.push(0.0);
+            }
+            number
+        });
+        self.by_word.insert(folded.to_owned(), number);
+        number
+    }
+
+    /// The probability of each word in all that was counted.
+    fn probabilities(self) -> Vec<f64> {
+        let all = self.counts.iter().sum::<f64>().max(1.0);
+        self.counts.into_iter().map(|count| count / all).collect()
+    }
+}
+
 fn candidates(sentences: &[Sentence]) -> (Vec<Candidate>, Vec<f64>) {
-    let mut numbers: HashMap<String, usize> = HashMap::new();
-    let mut counts: Vec<f64> = Vec::new();
+    let mut vocabulary = Vocabulary::default();
     let skipped = sentences.len().saturating_sub(SENTENCES_MAX);
     let newest = (sentences.len() - skipped).max(2) as f64 - 1.0;
     let mut candidates = Vec::new();
     let mut seen = HashSet::new();
     // Of equal sentences the newest is looked at.
     for (place, sentence) in sentences.iter().enumerate().skip(skipped).rev() {
-        let mut words = Vec::new();
-        for token in tokens(&sentence.text).take(WORDS_MAX + 1) {
-            let folded = token.folded();
-            if is_stop_word(&folded) || folded.len() < 2 {
-                continue;
-            }
-            let next = counts.len();
-            let number = *numbers.entry(stem(&folded).into_owned()).or_insert(next);
-            if number == next {
-                counts.push(0.0);
-            }
-            counts[number] += 1.0;
-            words.push(number);
-        }
+        let tokens = tokens(&sentence.text).take(WORDS_MAX + 1);
+        let words: Vec<usize> = tokens
+            .filter_map(|token| vocabulary.count(&token.folded()))
+            .collect();
         let is_sentence = (WORDS_MIN..=WORDS_MAX).contains(&words.len());
         if is_sentence && seen.insert(&*sentence.text) {
             let recency = 0.5 + 0.5 * (place - skipped) as f64 / newest;
@@ -77,9 +111,7 @@ fn candidates(sentences: &[Sentence]) -> (Vec<Candidate>, Vec<f64>) {
             });
         }
     }
-    let all: f64 = counts.iter().sum();
-    counts.iter_mut().for_each(|count| *count /= all.max(1.0));
-    (candidates, counts)
+    (candidates, vocabulary.probabilities())
 }
 
 /// The most probable word that is left; of equal ones the one that was said last.

@@ -1,0 +1,40 @@
+//! Where long computations run that no call waits for: on threads that give way to calls.
+
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use crate::blocking::Blocking;
+
+/// A call that is ready to run gets nine tenths of a core that it shares with such a thread.
+const NICENESS: i32 = 10;
+
+/// Computes on a thread of its own, called `name` and of low priority; with
+/// [`Blocking::Inline`] on the calling thread. `None` when the computation panicked, or
+/// there was no thread to have.
+pub async fn run_in_background<T: Send + 'static>(
+    blocking: Blocking,
+    name: &'static str,
+    compute: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if blocking == Blocking::Inline {
+        return Some(compute());
+    }
+    let (sender, answer) = oneshot::channel();
+    let spawned = std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            // On Linux this is of the thread alone. Where it is refused, the work is done
+            // all the same.
+            #[cfg(target_os = "linux")]
+            let _ = rustix::process::nice(NICENESS);
+            // The caller may have gone.
+            let _ = sender.send(compute());
+        });
+    match spawned {
+        Ok(_) => answer.await.ok(),
+        Err(error) => {
+            warn!(%error, name, "there is no thread for a computation");
+            None
+        }
+    }
+}
