@@ -17,7 +17,7 @@ pub struct BreakerPolicy {
 pub enum BreakerState {
     /// All.
     Closed,
-    /// Nothing.
+    /// Nothing: while a session's breaker is open, its windows are cut.
     Open,
     /// One trial, which decides.
     HalfOpen,
@@ -39,6 +39,17 @@ impl Default for BreakerPolicy {
         Self {
             failures_max: 3,
             cool_down_ms: 5 * 60 * 1_000,
+        }
+    }
+}
+
+impl BreakerState {
+    /// Its name in the API, metrics and events.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
         }
     }
 }

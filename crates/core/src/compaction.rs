@@ -24,7 +24,7 @@ use crate::config::{AsText, Millis, Percent, Problems};
 
 pub use span::Span;
 pub(crate) use span::{Keep, choose, is_apart, is_waiting};
-pub use status::{BreakerView, CompactionStatus, Failure};
+pub use status::{CompactionStatus, Failure};
 pub use summary::{Body, Summary, acknowledgement};
 
 /// What an operator decides of compaction.

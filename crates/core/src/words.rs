@@ -149,37 +149,23 @@ fn is_apostrophe(between: &str) -> bool {
 /// A list of words.
 type Words = LazyLock<HashSet<&'static str>>;
 
-fn words_of(list: &'static str) -> HashSet<&'static str> {
-    list.split(' ').collect()
+/// The list of this name in `lists.txt`.
+fn words_of(name: &str) -> HashSet<&'static str> {
+    let rows = include_str!("words/lists.txt").lines();
+    let rows = rows.filter_map(|row| row.split_once(' '));
+    rows.filter(|(list, _)| *list == name)
+        .flat_map(|(_, words)| words.split(' '))
+        .collect()
 }
 
-/// What is "not" in one word.
-static SAYS_NOT: Words = LazyLock::new(|| {
-    words_of(
-        "not cannot aint arent cant couldnt didnt doesnt dont hadnt hasnt havent isnt mustnt \
-         shouldnt wasnt werent wont wouldnt",
-    )
-});
+/// "Not" in one word.
+static SAYS_NOT: Words = LazyLock::new(|| words_of("not"));
 
-/// Words that turn a sentence round; beside the English ones the commonest of languages
-/// whose speakers are many. One too many only keeps two memories apart.
-static NEGATIONS: Words = LazyLock::new(|| {
-    words_of(
-        "no never none nobody nothing nowhere neither nor without hardly nicht nie niemals \
-         kein keine keinen keinem keiner keines ohne ne pas jamais sans nunca jamas sin nao \
-         sem non mai senza niet geen nooit zonder не нет никогда без",
-    )
-});
+/// Words that negate a sentence, in several languages.
+static NEGATIONS: Words = LazyLock::new(|| words_of("negation"));
 
 /// Numbers in words.
-static NUMBERS: Words = LazyLock::new(|| {
-    words_of(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen \
-         fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty \
-         seventy eighty ninety hundred thousand million billion half once twice first second \
-         third fourth fifth dozen",
-    )
-});
+static NUMBERS: Words = LazyLock::new(|| words_of("number"));
 
 /// The first place from here on whose character is not of this sort.
 fn skip(text: &str, from: usize, is_of_sort: impl Fn(char) -> bool) -> usize {

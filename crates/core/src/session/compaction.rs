@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Session;
+use crate::breaker::BreakerState;
 use crate::compaction::{
-    BreakerView, CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose,
-    is_apart, is_waiting,
+    CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose, is_apart, is_waiting,
 };
 use crate::history::{TurnRecord, View};
 use crate::ids::Generation;
@@ -186,7 +186,7 @@ impl Session {
         let is_held_back = |status: &CompactionStatus| {
             let is_early = status.at_seq > 0
                 && last_seq < status.at_seq.saturating_add(policy.turns_between_min);
-            let is_open = status.breaker(now, last_seq, policy) == BreakerView::Open;
+            let is_open = status.breaker(now, last_seq, policy) == BreakerState::Open;
             status.running || is_early || is_open
         };
         if self.head.compaction.as_deref().is_some_and(is_held_back) {

@@ -31,15 +31,6 @@ struct Checkpoint<'a> {
     ended: &'a SessionContent,
     folders: [String; 4],
     stem: String,
-    /// The content of its files, once it was needed.
-    blobs: Option<Blobs>,
-}
-
-/// The content of a generation's files.
-#[derive(Clone, Copy)]
-struct Blobs {
-    markdown: Oid,
-    lines: Oid,
 }
 
 impl<'a> Checkpoint<'a> {
@@ -48,7 +39,6 @@ impl<'a> Checkpoint<'a> {
             ended,
             folders: names::folders(ended.ended_at),
             stem: names::stem(&ended.session, ended.generation),
-            blobs: None,
         }
     }
 
@@ -118,8 +108,11 @@ impl Delivery<'_> {
                 return Ok(());
             }
         }
-        let (path, branch) = (self.repo.git_dir.clone(), self.repo.branch.clone());
-        Err(GitError::Moving { path, branch })
+        Err(GitError::contended(format!(
+            "branch {} of {} moves faster than it can be built upon",
+            self.repo.branch,
+            self.repo.git_dir.display()
+        )))
     }
 
     /// Which of the batch, by index, the tree does not have.
@@ -160,15 +153,15 @@ impl Delivery<'_> {
         let mut root = Additions::default();
         for &index in missing {
             self.stop.check()?;
-            let checkpoint = &mut self.batch[index];
-            let blobs = match checkpoint.blobs {
-                Some(blobs) => blobs,
-                None => blobs(checkpoint.ended, &mut self.objects).map_err(refused)?,
-            };
-            checkpoint.blobs = Some(blobs);
-            let folders = &checkpoint.folders;
-            root.put(folders, checkpoint.markdown(), blobs.markdown);
-            root.put(folders, checkpoint.lines(), blobs.lines);
+            let checkpoint = &self.batch[index];
+            let files = [
+                (checkpoint.markdown(), markdown::document(checkpoint.ended)),
+                (checkpoint.lines(), jsonl::lines(checkpoint.ended)),
+            ];
+            for (name, content) in files {
+                let blob = self.objects.add(ObjectType::Blob, content.as_bytes());
+                root.put(&checkpoint.folders, name, blob.map_err(refused)?);
+            }
         }
         let tree = trees.add(base, &root, &mut self.objects)?;
         let new: Vec<&SessionContent> = missing
@@ -230,11 +223,4 @@ impl Delivery<'_> {
             _ => {}
         }
     }
-}
-
-fn blobs(ended: &SessionContent, objects: &mut Objects) -> io::Result<Blobs> {
-    Ok(Blobs {
-        markdown: objects.add(ObjectType::Blob, markdown::document(ended).as_bytes())?,
-        lines: objects.add(ObjectType::Blob, jsonl::lines(ended).as_bytes())?,
-    })
 }

@@ -94,23 +94,24 @@ impl OwnLock {
         }
         self.remove_pending()?;
         write(&self.pending, content.as_bytes())?;
-        let locked = || GitError::Locked {
-            path: lock_path.clone(),
-        };
-        poll(&self.stop, locked, || {
-            let linked = match fs::hard_link(&self.pending, &lock_path) {
-                Err(error) if is_unsupported(&error) => create(&lock_path, content),
-                linked => linked,
-            };
-            match linked {
-                Ok(()) => Ok(Some(())),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    self.remove_stale(&lock_path)?;
-                    Ok(None)
+        poll(
+            &self.stop,
+            || GitError::locked(&lock_path),
+            || {
+                let linked = match fs::hard_link(&self.pending, &lock_path) {
+                    Err(error) if is_unsupported(&error) => create(&lock_path, content),
+                    linked => linked,
+                };
+                match linked {
+                    Ok(()) => Ok(Some(())),
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                        self.remove_stale(&lock_path)?;
+                        Ok(None)
+                    }
+                    Err(error) => Err(error).doing("create", &lock_path),
                 }
-                Err(error) => Err(error).doing("create", &lock_path),
-            }
-        })?;
+            },
+        )?;
         Ok(GitLock {
             path: path.to_owned(),
             lock_path,
@@ -187,9 +188,7 @@ impl Drop for GitLock {
 
 /// Waits for the advisory lock of a file or folder; closing it frees the lock.
 pub(super) fn hold(file: &File, path: &Path, stop: &Stop) -> Result<(), GitError> {
-    let busy = || GitError::Busy {
-        path: path.to_owned(),
-    };
+    let busy = || GitError::contended(format!("{} is held by another memoird", path.display()));
     poll(stop, busy, || match file.try_lock() {
         Ok(()) => Ok(Some(())),
         Err(TryLockError::WouldBlock) => Ok(None),

@@ -56,12 +56,6 @@ pub(super) struct Objects {
     encoder: ZlibEncoder<Vec<u8>>,
 }
 
-/// Which of several entries stands for an object in a pack.
-struct Chosen {
-    source: usize,
-    content: Content,
-}
-
 impl Objects {
     /// None.
     pub(super) fn new() -> Self {
@@ -120,56 +114,50 @@ impl Objects {
         trees: &mut Trees<'_>,
         stop: &Stop,
     ) -> Result<PathBuf, GitError> {
-        let sources = std::iter::once(&self.entries).chain(old.iter().map(|pack| &pack.entries));
-        let chosen = choose(sources.enumerate());
+        let new = self.entries.iter().map(|entry| (None, entry));
+        let old = old.iter().flat_map(|pack| {
+            let entries = pack.entries.iter();
+            entries.map(move |entry| (Some(pack), entry))
+        });
+        let all: Vec<(Option<&ExistingPack>, &PackEntry)> = new.chain(old).collect();
+        // One entry for each object: a whole one, if there is one. A delta leads to a larger
+        // object or to a whole one, so never in a circle.
+        let mut chosen: HashMap<Oid, &PackEntry> = HashMap::new();
+        for &(_, entry) in &all {
+            let known = chosen.entry(entry.id).or_insert(entry);
+            if known.content == Content::Delta {
+                *known = entry;
+            }
+        }
         let deltas = deltas(&chosen, trees, stop)?;
         let mut pack = NewPack::create(pack_dir, chosen.len())?;
-        let mut put = |source: usize, entry: &PackEntry, bytes: &[u8]| {
-            let is_chosen = chosen.get(&entry.id).is_some_and(|it| it.source == source);
-            match deltas.get(&entry.id) {
-                _ if !is_chosen => Ok(()),
-                Some(delta) => pack.put(entry.id, crc32fast::hash(delta), delta),
-                None => pack.put(entry.id, entry.crc32, bytes),
+        for (source, entry) in all {
+            stop.check()?;
+            if !std::ptr::eq(chosen[&entry.id], entry) {
+                continue;
             }
-        };
-        for entry in &self.entries {
-            put(0, entry, &self.body[entry.range.clone()])?;
-        }
-        for (index, pack) in old.iter().enumerate() {
-            pack.for_each(stop, |entry, bytes| put(index + 1, entry, bytes))?;
+            match (deltas.get(&entry.id), source) {
+                (Some(delta), _) => pack.put(entry.id, crc32fast::hash(delta), delta)?,
+                (None, Some(old)) => pack.put(entry.id, entry.crc32, &old.read(entry)?)?,
+                (None, None) => {
+                    pack.put(entry.id, entry.crc32, &self.body[entry.range.clone()])?;
+                }
+            }
         }
         pack.finish()
     }
 }
 
-/// One entry for each object: a whole one, if there is one. A delta leads to a larger object
-/// or to a whole one, so never in a circle.
-fn choose<'a>(sources: impl Iterator<Item = (usize, &'a Vec<PackEntry>)>) -> HashMap<Oid, Chosen> {
-    let mut chosen: HashMap<Oid, Chosen> = HashMap::new();
-    for (source, entries) in sources {
-        for entry in entries {
-            let content = entry.content;
-            let is_better = chosen
-                .get(&entry.id)
-                .is_none_or(|known| known.content == Content::Delta && content != Content::Delta);
-            if is_better {
-                chosen.insert(entry.id, Chosen { source, content });
-            }
-        }
-    }
-    chosen
-}
-
 /// Entries with deltas for folders that are much like a larger one. A folder mostly grows,
 /// so its newest list is the largest, and stays whole: that is the one which is read.
 fn deltas(
-    chosen: &HashMap<Oid, Chosen>,
+    chosen: &HashMap<Oid, &PackEntry>,
     trees: &mut Trees<'_>,
     stop: &Stop,
 ) -> Result<HashMap<Oid, Vec<u8>>, GitError> {
     let mut folders: Vec<(Reverse<u64>, Oid)> = chosen
         .iter()
-        .filter_map(|(id, chosen)| match chosen.content {
+        .filter_map(|(id, entry)| match entry.content {
             Content::Folder(bytes) if DELTA_BYTES.contains(&bytes) => Some((Reverse(bytes), *id)),
             _ => None,
         })

@@ -79,10 +79,7 @@ impl Repo {
         // What is read was checked by zlib; hashing it as well costs as much again. Git
         // does not hash what it reads either.
         SET_UP.call_once(|| git2::opts::strict_hash_verification(false));
-        let problem = |error: git2::Error| GitError::NoRepository {
-            path: location.path.clone(),
-            problem: error.to_string(),
-        };
+        let problem = |error: git2::Error| no_repository(&location.path, &error);
         // As bare: the files of a work tree are never touched.
         let git_dir = match location.has_work_tree {
             true => location.path.join(".git"),
@@ -94,9 +91,10 @@ impl Repo {
             let value = settings.get_string(key);
             value.is_ok_and(|value| value != usual)
         };
-        let unsupported = |feature| GitError::Unsupported {
-            path: location.path.clone(),
-            feature,
+        let unsupported = |feature| {
+            let path = location.path.display();
+            let problem = format!("uses {feature}, which checkpoints do not support; convert it");
+            GitError::unusable(format!("{path} {problem}"))
         };
         if is_other("extensions.objectformat", "sha1") {
             return Err(unsupported("another hash than SHA-1"));
@@ -175,9 +173,9 @@ impl Repo {
             return Ok(());
         }
         match self.git.set_head_detached(tip) {
-            Err(error) if error.code() == ErrorCode::Locked => Err(GitError::Locked {
-                path: self.git_dir.join("HEAD.lock"),
-            }),
+            Err(error) if error.code() == ErrorCode::Locked => {
+                Err(GitError::locked(&self.git_dir.join("HEAD.lock")))
+            }
             detached => detached.map_err(|error| self.damaged(&"HEAD", error)),
         }
     }
@@ -189,11 +187,17 @@ impl Repo {
 
     /// An error about something that is no folder, or no file, where it should be one.
     pub(super) fn in_the_way(&self, name: &str) -> GitError {
-        GitError::InTheWay {
-            name: name.to_owned(),
-            branch: self.branch.clone(),
-        }
+        let branch = &self.branch;
+        let problem = format!("on branch {branch} is not what checkpoints need there; rename it");
+        GitError::unusable(format!("{name} {problem}"))
     }
+}
+
+fn no_repository(path: &Path, problem: &dyn Display) -> GitError {
+    let path = path.display();
+    GitError::unusable(format!(
+        "{path} is no git repository ({problem}); move it away, or repair it"
+    ))
 }
 
 /// True when there is nothing at `path`, or an empty folder.
@@ -202,11 +206,7 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            let problem = "a file has its name".to_owned();
-            Err(GitError::NoRepository {
-                path: path.to_owned(),
-                problem,
-            })
+            Err(no_repository(path, &"a file has its name"))
         }
         Err(error) => Err(error).doing("read", path),
     }

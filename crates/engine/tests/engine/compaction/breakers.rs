@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::breaker::BreakerState;
-use memoird_core::compaction::BreakerView::{Closed, HalfOpen, Open};
+use memoird_core::breaker::BreakerState::{self, Closed, HalfOpen, Open};
 use memoird_core::window::{LABEL, OmissionReason};
 use memoird_engine::{SummarizeError, TenantLimits};
 use tokio::sync::Notify;
