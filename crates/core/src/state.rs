@@ -81,11 +81,9 @@ fn merge(target: &mut Value, patch: Value) {
         *target = patch;
         return;
     };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Some(members) = target.as_object_mut() else {
-        return;
+    let mut members = match target.take() {
+        Value::Object(members) => members,
+        _ => Map::new(),
     };
     for (name, value) in patch {
         if value.is_null() {
@@ -94,6 +92,7 @@ fn merge(target: &mut Value, patch: Value) {
             merge(members.entry(name).or_insert(Value::Null), value);
         }
     }
+    *target = Value::Object(members);
 }
 
 #[cfg(test)]

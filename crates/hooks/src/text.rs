@@ -32,7 +32,7 @@ pub(crate) fn line_of_ends(first: &[u8], last: &[u8], chars_max: usize) -> Strin
 
 /// Trimmed, with control characters, line ends and what turns the direction of writing
 /// (Unicode Technical Report 36, section 3.1) as escapes.
-fn escaped(bytes: &[u8]) -> String {
+pub(crate) fn escaped(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut line = String::with_capacity(text.len());
     for char in text.trim().chars() {

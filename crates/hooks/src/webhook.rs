@@ -100,14 +100,6 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 impl WebhookConfig {
-    fn secret(&self, environment: &dyn Environment) -> Result<Option<WebhookSecret>, String> {
-        let secret = self.secret.as_ref();
-        let text = secret.map(|place| read("secret", place, environment));
-        text.transpose()?
-            .map(|text| WebhookSecret::parse(&text))
-            .transpose()
-    }
-
     /// All headers that it names, with their values.
     fn headers(&self, environment: &dyn Environment) -> Result<Vec<(String, String)>, String> {
         let mut headers = Vec::from_iter(self.headers.clone());
@@ -138,7 +130,10 @@ impl WebhookHook {
             let advice = "set allow_private: true if that is meant";
             return Err(format!("{host} is a private address; {advice}"));
         }
-        let secret = config.secret(environment)?;
+        let secret = config.secret.as_ref();
+        let secret = secret.map(|place| read("secret", place, environment));
+        let secret = secret.transpose()?;
+        let secret = secret.map(|text| WebhookSecret::parse(&text)).transpose()?;
         let headers = config.headers(environment)?;
         let client = client::build(config, &headers, url.scheme() == "https")?;
         Ok(Self {

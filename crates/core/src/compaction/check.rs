@@ -121,7 +121,7 @@ pub fn check(
         return Err(Rejection::OverBudget);
     }
     let last = &facts.span[facts.span.len().saturating_sub(LAST_TURNS)..];
-    let probe = lost_of(last, text);
+    let probe = Probe::of_kinds(last, &[text], |kind| kind != Kind::Name);
     let (of, lost) = (probe.identifiers, probe.identifiers - probe.found);
     let lost_max = u64::from(of) * u64::from(policy.lost_identifiers_percent_max);
     let says_something = lost >= LOST_MIN || (lost == of && of > 1);
@@ -129,11 +129,6 @@ pub fn check(
         return Err(Rejection::IdentifiersLost { lost, of });
     }
     Ok(())
-}
-
-/// The identifiers of these turns that may not be lost, and how many of them are in the text.
-fn lost_of(turns: &[TranscriptTurn], text: &str) -> Probe {
-    Probe::of_kinds(turns, &[text], |kind| kind != Kind::Name)
 }
 
 /// True of a body without a word in it.

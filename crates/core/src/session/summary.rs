@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Session;
-use crate::change::{Change, SummaryChange};
+use crate::change::{Change, ChangeKind, SummaryChange};
 use crate::compaction::{CompactionPolicy, CompactionStatus, Failure, Summary, is_apart};
 use crate::ids::Generation;
 use crate::time::Now;
@@ -109,12 +109,6 @@ impl Session {
     fn compaction_change(&mut self, status: CompactionStatus, summary: SummaryChange) -> Change {
         let status = Arc::new(status);
         self.head.compaction = Some(Arc::clone(&status));
-        self.head.revision += 1;
-        Change::Compact {
-            generation: self.head.generation,
-            expected_revision: self.head.revision - 1,
-            status,
-            summary,
-        }
+        self.head.change(ChangeKind::Compact { status, summary })
     }
 }

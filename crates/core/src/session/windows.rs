@@ -6,7 +6,7 @@ use super::Session;
 use crate::change::Change;
 use crate::error::CoreError;
 use crate::time::{Now, Steady};
-use crate::window::{Ask, Policy, ScaleId, Window, Windows};
+use crate::window::{Ask, ScaleId, Window, Windows};
 
 impl Session {
     /// The turns that were not counted on this scale and that a window of so many tokens may
@@ -21,13 +21,6 @@ impl Session {
             .collect()
     }
 
-    /// Notes the tokens of turns.
-    pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
-        self.windows
-            .get_or_insert_default()
-            .note_counts(scale, counted);
-    }
-
     /// Builds the window for a model call.
     ///
     /// # Errors
@@ -39,14 +32,7 @@ impl Session {
         windows.window(&self.history, self.head.last_seq, summary, ask)
     }
 
-    /// Notes the tokens of a window that was not kept.
-    pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
-        if let Some(windows) = &mut self.windows {
-            windows.note_sent(model, policy, counted);
-        }
-    }
-
-    /// What it remembers of its windows.
+    /// What it remembers of its windows; `None` before the first.
     pub fn windows_mut(&mut self) -> Option<&mut Windows> {
         self.windows.as_deref_mut()
     }

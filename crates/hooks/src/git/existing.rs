@@ -14,10 +14,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use git2::{ObjectType, Oid};
+use git2::Oid;
 
 use super::error::{Doing, GitError};
-use super::pack::{INDEX_HEAD, OFFSET_END, OFS_DELTA, REF_DELTA, TEMPORARY, type_number};
+use super::pack::{INDEX_HEAD, OFFSET_END, OFS_DELTA, REF_DELTA, TEMPORARY, TREE};
 
 /// Objects up to which a pack always goes into the next one: some sixty commits of one
 /// session. As many deltas may stand between the oldest list of a day's files and the
@@ -37,9 +37,6 @@ const TABLES_OFFSET: usize = 8 + 256 * 4;
 /// Bytes of an object in these tables: its id, its checksum and its offset.
 const ROW_BYTES: usize = HASH_BYTES + 4 + 4;
 
-/// Bytes that tell the type and the size of an entry, at most.
-const HEAD_BYTES_MAX: usize = 10;
-
 /// An entry of a pack.
 pub(super) struct PackEntry {
     /// Which object.
@@ -55,8 +52,8 @@ pub(super) struct PackEntry {
 /// What an entry of a pack holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// A folder of so many bytes.
-    Folder(u64),
+    /// A folder, whole.
+    Folder,
     /// Another object, whole.
     Other,
     /// What makes an object of another one.
@@ -151,7 +148,7 @@ pub(super) fn remove(packs: &[ExistingPack], merged: &Path) {
 }
 
 impl ExistingPack {
-    /// Reads the index of a pack and the heads of its entries; `None` for a pack that memoird
+    /// Reads the index of a pack and the types of its entries; `None` for a pack that memoird
     /// did not write.
     fn open(path: PathBuf) -> Result<Option<Self>, GitError> {
         let index_path = path.with_extension("idx");
@@ -166,14 +163,15 @@ impl ExistingPack {
         for entry in entries.iter_mut().rev() {
             entry.range.end = end;
             end = entry.range.start;
-            let mut head = [0; HEAD_BYTES_MAX];
-            let head = &mut head[..entry.range.len().min(HEAD_BYTES_MAX)];
-            let read = file.read_exact_at(head, entry.range.start as u64);
+            let mut first = [0];
+            let read = file.read_exact_at(&mut first, entry.range.start as u64);
             read.doing("read", &path)?;
-            match content(head) {
-                Some(content) => entry.content = content,
-                None => return Ok(None),
-            }
+            entry.content = match first[0] >> 4 & 7 {
+                OFS_DELTA => return Ok(None),
+                REF_DELTA => Content::Delta,
+                TREE => Content::Folder,
+                _ => Content::Other,
+            };
         }
         Ok(Some(Self {
             path,
@@ -230,29 +228,4 @@ fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
         })
     };
     (0..count).map(entry).collect()
-}
-
-/// What an entry holds that begins so; `None` when memoird writes no such entry.
-fn content(head: &[u8]) -> Option<Content> {
-    let first = *head.first()?;
-    let number = first >> 4 & 7;
-    if number == REF_DELTA {
-        return Some(Content::Delta);
-    }
-    if number == OFS_DELTA {
-        return None;
-    }
-    if number != type_number(ObjectType::Tree) {
-        return Some(Content::Other);
-    }
-    let mut bytes = u64::from(first & 15);
-    let mut is_last = first & 128 == 0;
-    for (byte, shift) in head[1..].iter().zip((4..60).step_by(7)) {
-        if is_last {
-            break;
-        }
-        bytes |= u64::from(byte & 127) << shift;
-        is_last = byte & 128 == 0;
-    }
-    is_last.then_some(Content::Folder(bytes))
 }

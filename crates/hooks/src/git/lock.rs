@@ -9,8 +9,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -25,21 +24,23 @@ const PAUSES_MAX: u32 = 200;
 /// No git holds a lock that long: whoever made it is gone.
 const STALE: Duration = Duration::from_secs(10 * 60);
 
-/// Tells work on a thread that nobody waits for it any more.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stop(Arc<AtomicBool>);
+/// Tells work on a thread to stop when the future that waits for it was dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Stop(Weak<()>);
 
 impl Stop {
-    /// Nobody waits any more.
-    pub(super) fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// Stops the work when the first value is dropped.
+    pub(super) fn on_drop() -> (Arc<()>, Self) {
+        let waiting = Arc::new(());
+        let stop = Self(Arc::downgrade(&waiting));
+        (waiting, stop)
     }
 
-    /// An error when nobody waits any more.
+    /// An error when the work has to stop.
     pub(super) fn check(&self) -> Result<(), GitError> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Err(GitError::Stopped),
-            false => Ok(()),
+        match self.0.strong_count() {
+            0 => Err(GitError::Stopped),
+            _ => Ok(()),
         }
     }
 }
@@ -103,10 +104,10 @@ impl OwnLock {
                     linked => linked,
                 };
                 match linked {
-                    Ok(()) => Ok(Some(())),
+                    Ok(()) => Ok(true),
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                         self.remove_stale(&lock_path)?;
-                        Ok(None)
+                        Ok(false)
                     }
                     Err(error) => Err(error).doing("create", &lock_path),
                 }
@@ -190,22 +191,22 @@ impl Drop for GitLock {
 pub(super) fn hold(file: &File, path: &Path, stop: &Stop) -> Result<(), GitError> {
     let busy = || GitError::contended(format!("{} is held by another memoird", path.display()));
     poll(stop, busy, || match file.try_lock() {
-        Ok(()) => Ok(Some(())),
-        Err(TryLockError::WouldBlock) => Ok(None),
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error).doing("lock", path),
     })
 }
 
 /// Tries until it succeeds, for ten seconds at most.
-fn poll<T>(
+fn poll(
     stop: &Stop,
     timeout: impl Fn() -> GitError,
-    attempt: impl Fn() -> Result<Option<T>, GitError>,
-) -> Result<T, GitError> {
+    attempt: impl Fn() -> Result<bool, GitError>,
+) -> Result<(), GitError> {
     for _ in 0..PAUSES_MAX {
         stop.check()?;
-        if let Some(done) = attempt()? {
-            return Ok(done);
+        if attempt()? {
+            return Ok(());
         }
         thread::sleep(PAUSE);
     }

@@ -75,14 +75,13 @@ impl GitHook {
     ) -> Result<(), HookError> {
         let guard = self.busy_of(&tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
-        let stop = StopOnDrop::default();
-        let stopped = stop.0.clone();
+        let (_waiting, stop) = Stop::on_drop();
         let work = aside(move || {
             // The repository is free again when this thread is done with it, not when
             // somebody stops waiting for the thread.
             let _guard = guard;
             let batch: Vec<&SessionContent> = batch.iter().map(|ended| &**ended).collect();
-            deliver::deliver(&config, &tenant, &batch, at, &stopped)
+            deliver::deliver(&config, &tenant, &batch, at, &stop)
         });
         match work.await {
             Some(result) => result.map_err(HookError::from),
@@ -134,15 +133,5 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
             tracing::warn!(%error, "there is no thread for a commit");
             None
         }
-    }
-}
-
-/// Stops the work when nobody waits for it any more.
-#[derive(Default)]
-struct StopOnDrop(Stop);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }

@@ -30,6 +30,8 @@ pub(super) const TEMPORARY: &str = "tmp_memoird_";
 /// How an index of version 2 begins.
 pub(super) const INDEX_HEAD: &[u8] = b"\xfftOc\0\0\0\x02";
 
+/// The type of an entry that is a whole folder.
+pub(super) const TREE: u8 = 2;
 /// The type of an entry that is a delta and says how far back its base is.
 pub(super) const OFS_DELTA: u8 = 6;
 /// The type of an entry that is a delta and names its base.
@@ -43,7 +45,7 @@ pub(super) const OFFSET_END: u32 = 1 << 31;
 const STORED_BYTES_MIN: usize = 256 << 10;
 
 /// Folders that are worth a delta, and those that are not worth the memory.
-const DELTA_BYTES: RangeInclusive<u64> = 1 << 10..=64 << 20;
+const DELTA_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
 
 /// Folders that a smaller one is compared with.
 const BASES_MAX: usize = 4;
@@ -97,7 +99,7 @@ impl Objects {
             id,
             crc32: crc32fast::hash(&self.body[start..]),
             content: match kind {
-                ObjectType::Tree => Content::Folder(content.len() as u64),
+                ObjectType::Tree => Content::Folder,
                 _ => Content::Other,
             },
             range: start..self.body.len(),
@@ -155,19 +157,20 @@ fn deltas(
     trees: &mut Trees<'_>,
     stop: &Stop,
 ) -> Result<HashMap<Oid, Vec<u8>>, GitError> {
-    let mut folders: Vec<(Reverse<u64>, Oid)> = chosen
-        .iter()
-        .filter_map(|(id, entry)| match entry.content {
-            Content::Folder(bytes) if DELTA_BYTES.contains(&bytes) => Some((Reverse(bytes), *id)),
-            _ => None,
-        })
-        .collect();
+    let mut folders = Vec::new();
+    for (id, entry) in chosen {
+        if entry.content == Content::Folder {
+            stop.check()?;
+            trees.load(*id)?;
+            folders.push((Reverse(trees.bytes(*id).len()), *id));
+        }
+    }
+    folders.retain(|(Reverse(bytes), _)| DELTA_BYTES.contains(bytes));
     folders.sort_unstable();
     let mut deltas = HashMap::new();
     let mut bases: VecDeque<Oid> = VecDeque::new();
     for (_, id) in folders {
         stop.check()?;
-        trees.load(id)?;
         let folder = trees.bytes(id);
         let found = bases
             .iter()
@@ -299,10 +302,10 @@ fn delta_entry(base: Oid, delta: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// The type of an entry with a whole object.
-pub(super) fn type_number(kind: ObjectType) -> u8 {
+fn type_number(kind: ObjectType) -> u8 {
     match kind {
         ObjectType::Commit => 1,
-        ObjectType::Tree => 2,
+        ObjectType::Tree => TREE,
         ObjectType::Blob => 3,
         _ => 4,
     }

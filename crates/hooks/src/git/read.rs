@@ -179,14 +179,6 @@ impl Checkpoints {
     }
 }
 
-impl std::fmt::Debug for Checkpoints {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Checkpoints")
-            .field("git_dir", &self.repo.git_dir)
-            .finish_non_exhaustive()
-    }
-}
-
 fn day_of(generation: Generation) -> String {
     let ms = generation.to_bytes()[..6]
         .iter()

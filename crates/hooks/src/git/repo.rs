@@ -29,24 +29,14 @@ pub(super) struct Repo {
     pub(super) git: Repository,
 }
 
-/// Where a repository is, or belongs.
-struct Location {
-    path: PathBuf,
-    has_work_tree: bool,
-}
-
-impl Location {
-    /// That of a bare repository, or of one with a work tree where there is only that.
-    fn of(config: &GitConfig, tenant: &TenantId) -> Self {
-        let name = names::tenant(tenant);
-        let bare = config.dir.join(format!("{name}.git"));
-        let work_tree = config.dir.join(name);
-        let has_work_tree = !bare.exists() && work_tree.join(".git").exists();
-        Self {
-            path: if has_work_tree { work_tree } else { bare },
-            has_work_tree,
-        }
-    }
+/// Where git keeps the data of a tenant's repository: a bare one, unless there is only one with
+/// a work tree.
+fn git_dir(config: &GitConfig, tenant: &TenantId) -> PathBuf {
+    let name = names::tenant(tenant);
+    let bare = config.dir.join(format!("{name}.git"));
+    let inner = config.dir.join(name).join(".git");
+    let has_only_inner = !bare.exists() && inner.exists();
+    if has_only_inner { inner } else { bare }
 }
 
 impl Repo {
@@ -56,56 +46,50 @@ impl Repo {
         tenant: &TenantId,
         stop: &Stop,
     ) -> Result<Self, GitError> {
-        let location = Location::of(config, tenant);
-        if is_vacant(&location.path)? {
-            create(config, &location.path, stop)?;
+        let git_dir = git_dir(config, tenant);
+        if is_vacant(&git_dir)? {
+            create(config, &git_dir, stop)?;
         }
-        Self::open_at(config, &location)
+        Self::open_at(config, &git_dir)
     }
 
     /// Opens the repository of a tenant.
     pub(super) fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
-        let location = Location::of(config, tenant);
-        if is_vacant(&location.path)? {
-            return Err(GitError::Missing {
-                what: location.path.display().to_string(),
-            });
+        let git_dir = git_dir(config, tenant);
+        if is_vacant(&git_dir)? {
+            let what = git_dir.display().to_string();
+            return Err(GitError::Missing { what });
         }
-        Self::open_at(config, &location)
+        Self::open_at(config, &git_dir)
     }
 
-    fn open_at(config: &GitConfig, location: &Location) -> Result<Self, GitError> {
+    fn open_at(config: &GitConfig, git_dir: &Path) -> Result<Self, GitError> {
         static SET_UP: Once = Once::new();
         // What is read was checked by zlib; hashing it as well costs as much again. Git
         // does not hash what it reads either.
         SET_UP.call_once(|| git2::opts::strict_hash_verification(false));
-        let problem = |error: git2::Error| no_repository(&location.path, &error);
+        let problem = |error: git2::Error| no_repository(git_dir, &error);
         // As bare: the files of a work tree are never touched.
-        let git_dir = match location.has_work_tree {
-            true => location.path.join(".git"),
-            false => location.path.clone(),
-        };
-        let git = Repository::open_bare(&git_dir).map_err(problem)?;
+        let git = Repository::open_bare(git_dir).map_err(problem)?;
         let settings = Config::open(&git_dir.join("config")).map_err(problem)?;
-        let is_other = |key: &str, usual: &str| {
-            let value = settings.get_string(key);
-            value.is_ok_and(|value| value != usual)
-        };
-        let unsupported = |feature| {
-            let path = location.path.display();
-            let problem = format!("uses {feature}, which checkpoints do not support; convert it");
-            GitError::unusable(format!("{path} {problem}"))
-        };
-        if is_other("extensions.objectformat", "sha1") {
-            return Err(unsupported("another hash than SHA-1"));
-        }
-        if is_other("extensions.refstorage", "files") {
-            return Err(unsupported("another storage of refs than files"));
+        for (key, usual, other) in [
+            ("extensions.objectformat", "sha1", "another hash than SHA-1"),
+            (
+                "extensions.refstorage",
+                "files",
+                "another storage of refs than files",
+            ),
+        ] {
+            if settings.get_string(key).is_ok_and(|value| value != usual) {
+                let path = git_dir.display();
+                let problem = format!("uses {other}, which checkpoints do not support; convert it");
+                return Err(GitError::unusable(format!("{path} {problem}")));
+            }
         }
         Ok(Self {
             git_dir: git.commondir().to_owned(),
             branch: config.branch.clone(),
-            has_work_tree: location.has_work_tree,
+            has_work_tree: git_dir.ends_with(".git"),
             git,
         })
     }
