@@ -1,5 +1,5 @@
 //! A breaker: work that fails again and again is left alone for a while, and then tried
-//! again. Each session has one of its own, so that one that fails stops nobody else.
+//! again. Each session has its own, so that a session that fails stops no other one.
 
 use crate::time::Steady;
 

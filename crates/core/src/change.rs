@@ -36,7 +36,7 @@ impl EndReason {
         Self::Shutdown,
     ];
 
-    /// It in one word, as configurations name it.
+    /// Its name in configurations, events and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -81,7 +81,7 @@ pub enum ChangeKind {
     Begin {
         /// Whose it is.
         key: SessionKey,
-        /// When it started.
+        /// When it started, on the wall clock.
         created_at: Timestamp,
         /// The same moment, for measuring idle times.
         last_access: Steady,
@@ -127,7 +127,7 @@ pub enum ChangeKind {
 pub enum SummaryChange {
     /// It stays: a compaction failed.
     Stays,
-    /// This one takes its place; the last one is kept, for whoever undoes it.
+    /// This one replaces it; the store keeps the last one for an undo.
     Made(Arc<Summary>),
     /// The one of this number is forgotten, and the one before it stands again.
     Undone(u32),
@@ -140,9 +140,9 @@ pub struct Appended {
     pub key: SessionKey,
     /// The turns with their seqs, which follow each other.
     pub turns: Vec<(u64, Arc<[u8]>)>,
-    /// What the history keeps after them.
+    /// The turns that the history keeps after them.
     pub kept: LiveSet,
-    /// What that amounts to.
+    /// Number and size of those turns.
     pub totals: Totals,
     /// The subject, where the bot names one.
     pub subject: Option<Subject>,
@@ -152,7 +152,7 @@ pub struct Appended {
     pub last_access: Steady,
     /// The name of this append, and what to answer when it comes again.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
-    /// What its windows were decided to be, where that changed.
+    /// The cuts of its windows, where they changed.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
@@ -175,7 +175,7 @@ pub struct LiveSet {
     pub departed_overflow: bool,
 }
 
-/// What a history amounts to, the anchor included.
+/// Number and size of the turns of a history, the anchor included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Turns.

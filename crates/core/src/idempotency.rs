@@ -27,7 +27,7 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint
     std::array::from_fn(|place| digest[place])
 }
 
-/// A key with what it stands for, as a command carries it.
+/// The idempotency key of a command, and the digest of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
     /// Digest of the key.

@@ -237,7 +237,7 @@ ulid!(
     MemoryIdInvalid
 );
 ulid!(
-    /// One lease of turns for an extraction: a ULID that only its holder was told.
+    /// One lease of turns for an extraction: a ULID that only its holder knows.
     LeaseId,
     LeaseInvalid
 );

@@ -1,4 +1,4 @@
-//! A session: what a command does to it, and what of that a store must write.
+//! A session: how commands change it, and the changes that a store must write.
 
 mod compaction;
 mod summary;
@@ -35,12 +35,12 @@ pub struct Session {
     compacting: Option<Box<Compacting>>,
 }
 
-/// What is known of a session without its turns.
+/// The data of a session without its turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// This life of the session.
     pub generation: Generation,
-    /// Whose memories its facts become.
+    /// The subject that its memories belong to.
     pub subject: Option<Subject>,
     /// When it started.
     pub created_at: Timestamp,
@@ -52,11 +52,11 @@ pub struct Head {
     pub revision: u64,
     /// How often its JSON changed.
     pub state_version: u64,
-    /// What its history amounts to.
+    /// Number and size of the turns of its history.
     pub totals: Totals,
     /// True while a reply is still streaming.
     pub partial: bool,
-    /// How its compaction does; `None` as long as nothing happened there.
+    /// The status of its compaction; `None` before the first one.
     pub compaction: Option<Arc<CompactionStatus>>,
 }
 
@@ -76,9 +76,9 @@ pub struct SavedSession {
     pub state: Option<State>,
     /// Its idempotency keys.
     pub keys: Keys,
-    /// What its windows were decided to be.
+    /// The cuts of its windows.
     pub cuts: Vec<SavedCut>,
-    /// What stands for its oldest exchanges.
+    /// The summary of its oldest exchanges.
     pub summary: Option<Arc<Summary>>,
 }
 
@@ -182,7 +182,7 @@ impl Session {
         self.state.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Its idempotency keys; `None` as long as nobody looked which the store knows.
+    /// Its idempotency keys; `None` until they were loaded.
     pub fn keys(&self) -> Option<&Keys> {
         self.keys.as_deref()
     }

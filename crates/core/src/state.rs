@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-/// The parser itself refuses what is nested deeper than 128 levels.
+/// The parser itself refuses JSON that is nested deeper than 128 levels.
 fn parse_object(text: &str) -> Result<Map<String, Value>, CoreError> {
     let invalid = |problem: String| CoreError::StateInvalid { problem };
     match serde_json::from_str(text) {

@@ -283,7 +283,7 @@ fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), St
     }
 }
 
-/// The parser itself refuses what is nested deeper than 128 levels.
+/// The parser itself refuses JSON that is nested deeper than 128 levels.
 fn check_extra(json: &str) -> Result<(), String> {
     if json.is_empty() {
         return Ok(());
@@ -316,7 +316,7 @@ pub struct NewTurn {
     pub body: Vec<u8>,
     /// Who contributed it.
     pub role: Role,
-    /// When it was said, where the bot told.
+    /// When it was said, where the bot gave a time.
     pub timestamp: Option<Timestamp>,
     /// Keep it whatever is dropped.
     pub pinned: bool,

@@ -35,7 +35,7 @@ impl<'a> Token<'a> {
         fold(self.word)
     }
 
-    /// What is left of the word without its ending.
+    /// The word without its ending.
     pub fn stem(&self) -> Cow<'a, str> {
         match self.folded() {
             Cow::Borrowed(folded) => stem(folded),
@@ -66,8 +66,8 @@ pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
 
 /// The word without its English ending, by the algorithm that is called English or Porter 2
 /// (M. F. Porter, "Snowball: A language for stemming algorithms", 2001). FTS5 has its
-/// predecessor; this one also finds "week" in "weekly". What is no word of the letters a to
-/// z stays as it is. The word has to be [folded](Token::folded).
+/// predecessor; this one also finds "week" in "weekly". A word with other
+/// characters than a to z stays as it is. The word has to be [folded](Token::folded).
 pub fn stem(folded: &str) -> Cow<'_, str> {
     let has_stem = (STEM_LETTERS_MIN..=STEM_LETTERS_MAX).contains(&folded.len())
         && folded.bytes().all(|b| b.is_ascii_lowercase());

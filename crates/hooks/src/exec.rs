@@ -19,7 +19,8 @@
 //! the daemon stops, **what is left in its process group is killed**. Something that shall
 //! stay longer is started with `setsid`. A program that did its work and is killed before
 //! that was recorded, or whose daemon was, is called again with the same `delivery`. The
-//! input of a program whose daemon is killed ends early: what is no whole JSON is nothing.
+//! input of a program whose daemon is killed ends early: a program must ignore JSON that is not
+//! complete.
 
 mod excerpt;
 mod process;

@@ -78,7 +78,8 @@ pub fn payload(call: &HookCall) -> String {
     text
 }
 
-/// The same, and what is to be done with it, where a long computation holds nobody up.
+/// Makes the payload and passes it to `then`, on a thread where a long computation blocks no
+/// other task.
 ///
 /// # Errors
 /// [`HookError`], to be tried again, when the runtime is stopping.
@@ -114,7 +115,7 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     object
 }
 
-/// A summary, without what was noted beside it: its text says that as well.
+/// A summary, without its notes: its text has them.
 pub(crate) fn summary(summary: &Summary) -> Value {
     let body = &summary.body;
     json!({

@@ -1,4 +1,4 @@
-//! A hook as a configuration names it: what it is, and when it is called.
+//! A hook in the configuration: its kind, and when it is called.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,16 +1,16 @@
-//! The probe: after a compaction, what of the span's identifiers can still be found.
+//! The probe: how many of a span's identifiers can still be found after its compaction.
 
 use std::collections::{HashMap, HashSet};
 
 use super::identifiers::{Kind, identifiers};
 use super::transcript::TranscriptTurn;
 
-/// What was found.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probe {
     /// Different identifiers of the span.
     pub identifiers: u32,
-    /// Of these, how many stand in what is left.
+    /// Of these, how many the remaining texts contain.
     pub found: u32,
 }
 

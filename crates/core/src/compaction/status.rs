@@ -1,12 +1,11 @@
-//! How the compaction of a session does: small, part of a session's head, and the same
-//! after a restart.
+//! The status of a session's compaction: a small part of its head that survives a restart.
 
 use crate::breaker::BreakerState;
 use crate::time::Steady;
 
 use super::CompactionPolicy;
 
-/// How the compaction of a session does.
+/// The status of a session's compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStatus {
     /// Summaries that were made so far; the next one's number is one more.
@@ -25,7 +24,7 @@ pub struct CompactionStatus {
     pub running: bool,
 }
 
-/// What went wrong with a compaction.
+/// Why a compaction failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Its name in metrics and events.

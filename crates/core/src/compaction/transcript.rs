@@ -29,14 +29,14 @@ pub struct TranscriptTurn {
     pub errors: Vec<String>,
     /// What the bot marked as decided, by the metadata label [`DECISION`].
     pub decisions: Vec<String>,
-    /// Encoded bytes of the turn, for what it may be weighed by.
+    /// Encoded bytes of the turn: an estimate of its size.
     pub bytes: usize,
 }
 
 /// The metadata label by which a bot marks what a turn decided.
 pub const DECISION: &str = "memoird.decision";
 
-/// Values of the label [`LABEL`] of what nobody said in this conversation.
+/// Values of the label [`LABEL`] that mark content which is no part of the conversation.
 const NOT_SAID: &[&str] = &[
     "acknowledgement",
     "elision",

@@ -80,7 +80,7 @@ fn value<'de, T: Section, M: MapAccess<'de>>(
     let key_left = Some(key);
     let part = T::deserialize(MapAccessDeserializer::new(OneEntry { key_left, map }))?;
     let mut fields = serde_json::to_value(part).map_err(de::Error::custom)?;
-    // A key that is left out of what is written has the value null.
+    // A key with `skip_serializing_if` may be missing here: its value is null.
     Ok(fields.get_mut(key).map(Value::take).unwrap_or_default())
 }
 
@@ -138,10 +138,10 @@ impl Visitor<'_> for KnownKey<'_> {
     }
 }
 
-/// The keys of a struct, which its derived `Deserialize` tells to any deserializer.
+/// The keys of a struct, which its derived `Deserialize` passes to every deserializer.
 fn keys_of<T: DeserializeOwned>() -> Keys {
     let mut keys: Keys = &[];
-    // It fails always, after it was told the keys.
+    // It always fails, after it received the keys.
     let _ = T::deserialize(KeysOnly(&mut keys));
     keys
 }

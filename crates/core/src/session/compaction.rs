@@ -13,7 +13,7 @@ use crate::limits::Limits;
 use crate::time::Steady;
 use crate::window::{Omission, OmissionReason, Policy, ScaleId, Window, percent};
 
-/// A summary says less in fewer tokens than it is worth.
+/// A smaller summary would say too little.
 const SUMMARY_TOKENS_MIN: u64 = 256;
 
 /// What a session knows of its compaction beside its status.
@@ -37,7 +37,7 @@ impl Compacting {
     }
 }
 
-/// What a window may hold, as it is counted here.
+/// The token budget of a window, on one scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowTokens {
     /// What turns are counted on.
@@ -165,7 +165,7 @@ impl Session {
             let cap = cap as u64;
             used.saturating_add((cap / 10).max(1)) > cap
         };
-        // What is covered leaves first, and makes room.
+        // Turns that the summary covers leave first, and make room.
         let left = totals.turns.saturating_sub(covered);
         near(left, limits.max_history_turns)
             || (covered == 0 && near(totals.bytes, limits.max_history_bytes))
@@ -224,7 +224,7 @@ impl Session {
         self.head.partial || is_waiting(&self.history.view(self.head.last_seq))
     }
 
-    /// Starts a compaction. `exchanges` is what a call asks to keep.
+    /// Starts a compaction. `exchanges`: how many of them the call wants to keep.
     ///
     /// # Errors
     /// [`CompactionBlocked`].
@@ -325,7 +325,7 @@ impl Session {
         };
         let share = |cap: usize| percent(cap as u64, policy.floor_percent);
         match (trigger, limits) {
-            // The budget is not what is scarce: no more leaves than has to.
+            // The history is full, not the budget: no more turns leave than necessary.
             (Trigger::History, Some(limits)) => Keep {
                 exchanges: u32::MAX,
                 turns: share(limits.max_history_turns).max(1),

@@ -1,5 +1,5 @@
-//! The English words that a query has because it is a sentence: they say nothing about
-//! what is asked for.
+//! English words that a query has because it is a sentence. They say nothing about its
+//! subject.
 
 use std::sync::LazyLock;
 
@@ -11,17 +11,17 @@ static STOP_WORDS: Words = LazyLock::new(|| words_of("stop"));
 /// What stands before the apostrophe of "won't" and "let's"; alone these are words.
 static BEFORE_APOSTROPHE: Words = LazyLock::new(|| words_of("before_apostrophe"));
 
-/// True of a word that says nothing about what is asked for. It has to be folded.
+/// True of a stop word. The word must be folded.
 pub fn is_stop_word(folded: &str) -> bool {
     STOP_WORDS.contains(folded)
 }
 
-/// True of what stands before an apostrophe and is nothing without it.
+/// True of a beginning that only has a meaning before an apostrophe, such as `don`.
 pub(super) fn is_begun(folded: &str) -> bool {
     BEFORE_APOSTROPHE.contains(folded)
 }
 
-/// True of what stands behind an apostrophe: the possessive, a shortened verb or "not".
+/// True of an ending behind an apostrophe: the possessive, a shortened verb or "not".
 pub(super) fn is_ending(folded: &str) -> bool {
     matches!(folded, "d" | "ll" | "m" | "re" | "s" | "t" | "ve")
 }

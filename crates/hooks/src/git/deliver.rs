@@ -1,8 +1,8 @@
 //! One batch of ended sessions becomes one commit of one repository, exactly once in
 //! effect: what the branch already has is not committed again.
 //!
-//! Until the branch moves, all that happens is a pack that nobody refers to; a crash
-//! leaves that behind at most, and the next delivery starts from the branch again.
+//! Until the branch moves, a delivery only writes a pack that no ref points to. A crash leaves
+//! at most that pack behind, and the next delivery starts from the branch again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -53,7 +53,7 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Commits what of this the tenant's branch does not have yet.
+/// Commits the sessions of the batch that the tenant's branch does not have yet.
 pub(super) fn deliver(
     config: &GitConfig,
     tenant: &TenantId,
@@ -68,13 +68,12 @@ pub(super) fn deliver(
         .iter()
         .map(|ended| (ended.generation, *ended))
         .collect();
-    let mut delivery = Delivery {
+    let delivery = Delivery {
         config,
         repo: &repo,
         lock: &lock,
         stop,
         at,
-        objects: Objects::new(),
         batch: batch.into_values().map(Checkpoint::new).collect(),
     };
     delivery.commit()
@@ -86,12 +85,12 @@ struct Delivery<'a> {
     lock: &'a OwnLock,
     stop: &'a Stop,
     at: Timestamp,
-    objects: Objects,
     batch: Vec<Checkpoint<'a>>,
 }
 
 impl Delivery<'_> {
-    fn commit(&mut self) -> Result<(), GitError> {
+    fn commit(&self) -> Result<(), GitError> {
+        let mut objects = Objects::new();
         for _ in 0..ATTEMPTS_MAX {
             let tip = self.repo.tip()?;
             let base = tip.map(|tip| self.repo.commit(tip)).transpose()?;
@@ -101,8 +100,8 @@ impl Delivery<'_> {
             if missing.is_empty() {
                 return Ok(());
             }
-            let commit = self.build(tip, base, &missing, &mut trees)?;
-            let pack = self.write_pack(&mut trees)?;
+            let commit = self.build(tip, base, &missing, &mut trees, &mut objects)?;
+            let pack = self.write_pack(&objects, &mut trees)?;
             self.stop.check()?;
             if self.advance(tip, commit, &pack)? {
                 return Ok(());
@@ -115,70 +114,65 @@ impl Delivery<'_> {
         )))
     }
 
-    /// Which of the batch, by index, the tree does not have.
-    fn missing(&self, base: Option<Oid>, trees: &mut Trees<'_>) -> Result<Vec<usize>, GitError> {
+    /// The checkpoints of the batch that the tree does not have.
+    fn missing(
+        &self,
+        base: Option<Oid>,
+        trees: &mut Trees<'_>,
+    ) -> Result<Vec<&Checkpoint<'_>>, GitError> {
+        let mut missing: Vec<&Checkpoint<'_>> = self.batch.iter().collect();
         let Some(base) = base else {
-            return Ok((0..self.batch.len()).collect());
+            return Ok(missing);
         };
-        let mut days: BTreeMap<&[String; 4], Vec<(usize, String)>> = BTreeMap::new();
-        for (index, checkpoint) in self.batch.iter().enumerate() {
-            let day = days.entry(&checkpoint.folders).or_default();
-            day.push((index, checkpoint.markdown()));
-        }
-        let mut missing = Vec::new();
-        for (folders, files) in days {
-            let names: BTreeSet<&[u8]> = files.iter().map(|(_, name)| name.as_bytes()).collect();
-            let present = match trees.folder(base, folders)? {
-                None => BTreeSet::new(),
-                Some(day) => trees.present(day, &names)?,
+        let days: BTreeSet<&[String; 4]> = self.batch.iter().map(|it| &it.folders).collect();
+        for folders in days {
+            let Some(day) = trees.folder(base, folders)? else {
+                continue;
             };
-            let absent = files
-                .iter()
-                .filter(|(_, name)| !present.contains(name.as_bytes()));
-            missing.extend(absent.map(|(index, _)| *index));
+            let ended_then = missing.iter().filter(|it| it.folders == *folders);
+            let mut absent = ended_then.map(|it| it.markdown().into_bytes()).collect();
+            trees.remove_present(day, &mut absent)?;
+            missing
+                .retain(|it| it.folders != *folders || absent.contains(it.markdown().as_bytes()));
         }
-        missing.sort_unstable();
         Ok(missing)
     }
 
     /// Makes the objects of a commit upon `tip`.
     fn build(
-        &mut self,
+        &self,
         tip: Option<Oid>,
         base: Option<Oid>,
-        missing: &[usize],
+        missing: &[&Checkpoint<'_>],
         trees: &mut Trees<'_>,
+        objects: &mut Objects,
     ) -> Result<Oid, GitError> {
         let refused = |error: io::Error| self.repo.damaged(&"a new object", error);
         let mut root = Additions::default();
-        for &index in missing {
+        for checkpoint in missing {
             self.stop.check()?;
-            let checkpoint = &self.batch[index];
             let files = [
                 (checkpoint.markdown(), markdown::document(checkpoint.ended)),
                 (checkpoint.lines(), jsonl::lines(checkpoint.ended)),
             ];
             for (name, content) in files {
-                let blob = self.objects.add(ObjectType::Blob, content.as_bytes());
+                let blob = objects.add(ObjectType::Blob, content.as_bytes());
                 root.put(&checkpoint.folders, name, blob.map_err(refused)?);
             }
         }
-        let tree = trees.add(base, &root, &mut self.objects)?;
-        let new: Vec<&SessionContent> = missing
-            .iter()
-            .map(|&index| self.batch[index].ended)
-            .collect();
+        let tree = trees.add(base, &root, objects)?;
+        let new: Vec<&SessionContent> = missing.iter().map(|it| it.ended).collect();
         let commit = message::commit(self.config, tree, tip, &new, self.at);
-        let added = self.objects.add(ObjectType::Commit, commit.as_bytes());
+        let added = objects.add(ObjectType::Commit, commit.as_bytes());
         added.map_err(refused)
     }
 
     /// Writes all objects as one pack, together with small packs that are there. Where these
     /// cannot be read, or there is no room for a copy of them, they stay.
-    fn write_pack(&self, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
+    fn write_pack(&self, objects: &Objects, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
         let pack_dir = self.repo.pack_dir();
-        let merged = packs_to_merge(&pack_dir, self.objects.count()).and_then(|old| {
-            let pack = self.objects.write(&pack_dir, &old, trees, self.stop)?;
+        let merged = packs_to_merge(&pack_dir, objects.count()).and_then(|old| {
+            let pack = objects.write(&pack_dir, &old, trees, self.stop)?;
             existing::remove(&old, &pack);
             Ok(pack)
         });
@@ -186,7 +180,7 @@ impl Delivery<'_> {
             Err(GitError::Stopped) => Err(GitError::Stopped),
             Err(error) => {
                 tracing::warn!(%error, "packs were not merged");
-                self.objects.write(&pack_dir, &[], trees, self.stop)
+                objects.write(&pack_dir, &[], trees, self.stop)
             }
             merged => merged,
         }
@@ -208,7 +202,7 @@ impl Delivery<'_> {
     }
 
     /// Notes the move in the log of the branch, where there is one: bare repositories have
-    /// none unless somebody wants it.
+    /// none unless a person created it.
     fn log(&self, tip: Option<Oid>, commit: Oid) {
         let old = tip.unwrap_or(Oid::ZERO_SHA1);
         let at = self.at.seconds();

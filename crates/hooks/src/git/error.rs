@@ -13,9 +13,9 @@ pub enum GitError {
     /// The operating system refused something.
     #[error("cannot {doing} {}: {}", path.display(), describe(source))]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
         /// Why it was refused.
         source: io::Error,
@@ -78,7 +78,7 @@ impl From<GitError> for HookError {
     }
 }
 
-/// Says what was done to which path.
+/// Adds the operation and the path to an error.
 pub(super) trait Doing<T> {
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, GitError>;
 }

@@ -2,8 +2,8 @@
 //! a repository that gets a commit at a time must not get slower with each, and git looks
 //! into every pack.
 //!
-//! A small pack always goes into the next one; larger ones when what is gathered has half
-//! their objects, as `git repack --geometric=2` does it. So there are few packs, and an
+//! A small pack always goes into the next one; a larger one if the packs before it have at least
+//! half of its objects, as `git repack --geometric=2` does it. So there are few packs, and an
 //! object is copied a number of times that grows with the logarithm of all objects. Packs
 //! that git made are left alone: they have deltas of another kind, or files beside them.
 
@@ -76,7 +76,7 @@ struct Found {
     path: PathBuf,
 }
 
-/// The packs that are to be written again together with so many new objects.
+/// The packs to write again together with this number of new objects.
 pub(super) fn packs_to_merge(
     pack_dir: &Path,
     new_objects: usize,

@@ -17,11 +17,11 @@ use super::error::{Doing, GitError};
 use super::pack::TEMPORARY;
 use super::repo::{Repo, write};
 
-/// How long to wait for somebody else's lock, in steps of this pause.
+/// The pause between two tries to get a lock, and the number of tries.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSES_MAX: u32 = 200;
 
-/// No git holds a lock that long: whoever made it is gone.
+/// No git holds a lock that long: its process has ended.
 const STALE: Duration = Duration::from_secs(10 * 60);
 
 /// Tells work on a thread to stop when the future that waits for it was dropped.
@@ -86,8 +86,8 @@ impl OwnLock {
         Ok(lock)
     }
 
-    /// Takes git's lock of `path`, waiting for whoever holds it. The lock's content is what
-    /// the file will hold.
+    /// Takes git's lock of `path`, and waits while another process holds it. The content of the
+    /// lock is the new content of the file.
     pub(super) fn take(&self, path: &Path, content: &str) -> Result<GitLock, GitError> {
         let lock_path = path.with_added_extension("lock");
         if let Some(folder) = lock_path.parent() {
@@ -171,7 +171,7 @@ pub(super) struct GitLock {
 }
 
 impl GitLock {
-    /// Makes the content of the lock the content of what it locked.
+    /// Replaces the locked file by the lock.
     pub(super) fn commit(mut self) -> Result<(), GitError> {
         fs::rename(&self.lock_path, &self.path).doing("write", &self.path)?;
         self.is_held = false;

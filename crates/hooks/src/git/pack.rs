@@ -40,11 +40,12 @@ pub(super) const REF_DELTA: u8 = 7;
 /// Offsets from here on are in a table of their own, in packs larger than those written here.
 pub(super) const OFFSET_END: u32 = 1 << 31;
 
-/// Bytes from which on a folder is not compressed: the next commit to it makes a delta of
-/// it, and compressing it would be half of what that commit costs.
+/// Folders of at least this size, in bytes, are not compressed: the next commit replaces them
+/// by deltas, and compressing them would take half of the CPU time of a commit.
 const STORED_BYTES_MIN: usize = 256 << 10;
 
-/// Folders that are worth a delta, and those that are not worth the memory.
+/// Sizes of folders that become deltas, in bytes: smaller ones gain nothing, larger ones take
+/// too much memory.
 const DELTA_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
 
 /// Folders that a smaller one is compared with.
@@ -187,7 +188,7 @@ fn deltas(
     Ok(deltas)
 }
 
-/// A pack that is being written, under a name that nobody reads.
+/// A pack that is being written, under a name that git does not read.
 struct NewPack {
     pack_dir: PathBuf,
     temporary: Temporary,
@@ -205,7 +206,7 @@ struct Written {
 }
 
 impl NewPack {
-    /// Begins a pack of so many objects.
+    /// Begins a pack with this number of objects.
     fn create(pack_dir: &Path, objects: usize) -> Result<Self, GitError> {
         let temporary = Temporary(pack_dir.join(format!("{TEMPORARY}pack")));
         let file = create_read_only(&temporary.0)?;

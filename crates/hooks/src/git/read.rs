@@ -1,5 +1,5 @@
-//! Reading checkpoints: as many as are asked for, from the newest day on, without looking
-//! at what lies behind.
+//! Reading checkpoints, from the newest day on. Older days are not loaded once the limit is
+//! reached.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -65,8 +65,8 @@ impl Repo {
 
     fn open_at(config: &GitConfig, git_dir: &Path) -> Result<Self, GitError> {
         static SET_UP: Once = Once::new();
-        // What is read was checked by zlib; hashing it as well costs as much again. Git
-        // does not hash what it reads either.
+        // Zlib checks objects when they are read; hashing them costs as much again, and git
+        // does not do it either.
         SET_UP.call_once(|| git2::opts::strict_hash_verification(false));
         let problem = |error: git2::Error| no_repository(git_dir, &error);
         // As bare: the files of a work tree are never touched.
@@ -145,8 +145,8 @@ impl Repo {
     }
 
     /// Leaves a work tree at the commit that it shows, when the branch is about to move
-    /// away from it. Otherwise git would take all that is new for files that somebody
-    /// deleted, and the next commit there would delete them.
+    /// away from it. Otherwise git would take all new files for deleted ones,
+    /// and the next commit in the work tree would delete them.
     pub(super) fn detach_work_tree(&self, tip: Option<Oid>) -> Result<(), GitError> {
         let Some(tip) = tip.filter(|_| self.has_work_tree) else {
             return Ok(());
@@ -200,7 +200,7 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
 fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
     let mut private = fs::DirBuilder::new();
     private.recursive(true);
-    // Conversations are for nobody else on the machine, unless somebody opens the folder.
+    // Other users of the machine must not read conversations.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
     private.create(&config.dir).doing("create", &config.dir)?;

@@ -56,7 +56,7 @@ impl Entry<'_> {
     }
 }
 
-/// The entries of a folder, in git's order. What is no entry ends them.
+/// The entries of a folder, in git's order, up to the first bytes that are no entry.
 pub(super) struct Entries<'a> {
     folder: &'a [u8],
     offset: usize,
@@ -101,7 +101,7 @@ pub(super) struct Trees<'a> {
     known: HashMap<Oid, Vec<u8>>,
 }
 
-/// What is added to a folder.
+/// Files and folders to add to a folder.
 #[derive(Debug, Default)]
 pub(super) struct Additions {
     files: BTreeMap<String, Oid>,
@@ -166,24 +166,19 @@ impl<'a> Trees<'a> {
         Ok(Some(id))
     }
 
-    /// Which of these files are in a folder.
-    pub(super) fn present<'n>(
+    /// Removes from `names` the files that are in a folder.
+    pub(super) fn remove_present(
         &mut self,
         folder: Oid,
-        names: &BTreeSet<&'n [u8]>,
-    ) -> Result<BTreeSet<&'n [u8]>, GitError> {
+        names: &mut BTreeSet<Vec<u8>>,
+    ) -> Result<(), GitError> {
         self.load(folder)?;
-        let mut present = BTreeSet::new();
         for entry in Entries::of(self.bytes(folder)) {
-            let Some(name) = names.get(entry.name) else {
-                continue;
-            };
-            if !entry.is_file() {
-                return Err(self.repo.in_the_way(&String::from_utf8_lossy(name)));
+            if names.remove(entry.name) && !entry.is_file() {
+                return Err(self.repo.in_the_way(&String::from_utf8_lossy(entry.name)));
             }
-            present.insert(*name);
         }
-        Ok(present)
+        Ok(())
     }
 
     /// Writes the folder that has what `base` has, and the additions.

@@ -16,7 +16,7 @@ pub struct WebhookSecret(Vec<u8>);
 const PREFIX: &str = "whsec_";
 
 impl WebhookSecret {
-    /// Takes what stands in the secret's file or variable: `whsec_` and the key in base64,
+    /// Takes the content of the secret's file or variable: `whsec_` and the key in base64,
     /// as Standard Webhooks writes it, or any other text, whose bytes then are the key.
     ///
     /// # Errors
