@@ -24,7 +24,7 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint
         hasher.update(text);
     }
     let digest: [u8; 32] = hasher.finalize().into();
-    std::array::from_fn(|place| digest[place])
+    std::array::from_fn(|index| digest[index])
 }
 
 /// The idempotency key of a command, and the digest of its content.

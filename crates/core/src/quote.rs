@@ -52,9 +52,9 @@ fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> Strin
 pub fn within(text: &str, tags: &[&str]) -> String {
     let mut quoted = String::with_capacity(text.len());
     let text = text.trim();
-    for (place, c) in text.char_indices() {
+    for (offset, c) in text.char_indices() {
         match c {
-            '<' if names_tag(&text[place + 1..], tags) => quoted.push_str("&lt;"),
+            '<' if names_tag(&text[offset + 1..], tags) => quoted.push_str("&lt;"),
             '\n' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
                 quoted.push_str("\n  ");
             }

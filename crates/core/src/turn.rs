@@ -214,9 +214,9 @@ impl Turn {
         let metadata = self.metadata.iter();
         let bytes = metadata.map(|(name, value)| name.len() + value.len()).sum();
         at_most("metadata bytes", bytes, limits.metadata_bytes)?;
-        for (place, part) in self.parts.iter().enumerate() {
+        for (position, part) in self.parts.iter().enumerate() {
             let problem = part.check(self.role);
-            problem.map_err(|problem| invalid(format!("parts[{place}]: {problem}")))?;
+            problem.map_err(|problem| invalid(format!("parts[{position}]: {problem}")))?;
         }
         Ok(())
     }
@@ -247,9 +247,10 @@ impl Part {
                 if !matches!(role, Role::Tool | Role::User) {
                     return Err("a tool result; only ROLE_TOOL and ROLE_USER bring one".into());
                 }
-                if let Some(place) = parts.iter().position(|part| !part.may_stand_in_a_result()) {
+                if let Some(position) = parts.iter().position(|part| !part.may_stand_in_a_result())
+                {
                     let problem = "is neither text nor media";
-                    return Err(format!("tool_result.parts[{place}] {problem}"));
+                    return Err(format!("tool_result.parts[{position}] {problem}"));
                 }
                 let mut extras = parts.iter().map(|part| &part.extra_json);
                 extras.try_for_each(|extra| check_extra(extra))?;

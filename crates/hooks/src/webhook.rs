@@ -103,17 +103,17 @@ impl WebhookConfig {
     /// All headers that it names, with their values.
     fn headers(&self, environment: &dyn Environment) -> Result<Vec<(String, String)>, String> {
         let mut headers = Vec::from_iter(self.headers.clone());
-        for (name, place) in &self.secret_headers {
+        for (name, reference) in &self.secret_headers {
             let key = format!("secret_headers.{name}");
-            headers.push((name.clone(), read(&key, place, environment)?));
+            headers.push((name.clone(), read(&key, reference, environment)?));
         }
         Ok(headers)
     }
 }
 
 /// Reads the secret that the configuration names under this key.
-fn read(key: &str, place: &SecretRef, environment: &dyn Environment) -> Result<String, String> {
-    let secret = place.read(environment);
+fn read(key: &str, reference: &SecretRef, environment: &dyn Environment) -> Result<String, String> {
+    let secret = reference.read(environment);
     secret.map_err(|problem| format!("{key}: {problem}"))
 }
 
@@ -131,7 +131,7 @@ impl WebhookHook {
             return Err(format!("{host} is a private address; {advice}"));
         }
         let secret = config.secret.as_ref();
-        let secret = secret.map(|place| read("secret", place, environment));
+        let secret = secret.map(|reference| read("secret", reference, environment));
         let secret = secret.transpose()?;
         let secret = secret.map(|text| WebhookSecret::parse(&text)).transpose()?;
         let headers = config.headers(environment)?;

@@ -166,8 +166,8 @@ fn add(notes: &mut Vec<String>, note: String, max: usize) {
     if note.is_empty() {
         return;
     }
-    if let Some(place) = notes.iter().position(|known| *known == note) {
-        notes.remove(place);
+    if let Some(index) = notes.iter().position(|known| *known == note) {
+        notes.remove(index);
     } else if notes.len() >= max {
         notes.remove(0);
     }

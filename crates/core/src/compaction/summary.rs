@@ -112,9 +112,9 @@ fn section(text: &mut String, title: &str, lines: &[String], known: &[String]) {
         } else if line.starts_with(['#', '[']) {
             text.push_str("  ");
         }
-        let pieces = line.lines().map(str::trim);
-        let pieces: Vec<&str> = pieces.filter(|piece| !piece.is_empty()).collect();
-        text.push_str(&pieces.join("\n  "));
+        let parts = line.lines().map(str::trim);
+        let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+        text.push_str(&parts.join("\n  "));
         text.push('\n');
     }
 }

@@ -69,10 +69,10 @@ impl Query {
         let mut words = tokens(text).peekable();
         let mut is_behind_apostrophe = false;
         while let Some(token) = words.next() {
-            let end = token.place + token.word.len();
+            let end = token.start + token.word.len();
             let next = words.peek();
             let is_before_apostrophe =
-                next.is_some_and(|next| is_apostrophe(&text[end..next.place]));
+                next.is_some_and(|next| is_apostrophe(&text[end..next.start]));
             let folded = token.folded();
             let says_nothing = is_stop_word(&folded)
                 || is_before_apostrophe && is_begun(&folded)
@@ -238,8 +238,9 @@ impl<'a> Scorer<'a> {
         let mut best = 0.0_f64;
         let mut counts = vec![0_u32; self.terms.len()];
         let mut end = 0;
-        for (start, (place, first)) in hits.iter().enumerate() {
-            while let Some((_, term)) = hits.get(end).filter(|hit| hit.0 < place + PASSAGE_WORDS) {
+        for (start, (position, first)) in hits.iter().enumerate() {
+            while let Some((_, term)) = hits.get(end).filter(|hit| hit.0 < position + PASSAGE_WORDS)
+            {
                 counts[*term] += 1;
                 end += 1;
             }

@@ -132,7 +132,7 @@ impl Record {
             }
             ChangeKind::Compact { .. } => {}
             ChangeKind::Touch { last_access, .. } => {
-                self.life(generation).last_access = *last_access
+                self.life(generation).last_access = *last_access;
             }
             ChangeKind::End {
                 reason, at, owed, ..

@@ -20,7 +20,7 @@ use super::existing::{self, packs_to_merge};
 use super::lock::{OwnLock, Stop};
 use super::pack::Objects;
 use super::repo::{Repo, sync_dir};
-use super::tree::{Additions, Trees};
+use super::tree::Trees;
 use super::{jsonl, markdown, message, names};
 
 /// How often a branch may move while a commit is built upon it.
@@ -148,20 +148,26 @@ impl Delivery<'_> {
         objects: &mut Objects,
     ) -> Result<Oid, GitError> {
         let refused = |error: io::Error| self.repo.damaged(&"a new object", error);
-        let mut root = Additions::default();
+        let mut days: BTreeMap<&[String; 4], BTreeMap<String, Oid>> = BTreeMap::new();
         for checkpoint in missing {
             self.stop.check()?;
+            let day = days.entry(&checkpoint.folders).or_default();
             let files = [
                 (checkpoint.markdown(), markdown::document(checkpoint.ended)),
                 (checkpoint.lines(), jsonl::lines(checkpoint.ended)),
             ];
             for (name, content) in files {
                 let blob = objects.add(ObjectType::Blob, content.as_bytes());
-                root.put(&checkpoint.folders, name, blob.map_err(refused)?);
+                day.insert(name, blob.map_err(refused)?);
             }
         }
-        let tree = trees.add(base, &root, objects)?;
+        let mut tree = base;
+        for (folders, files) in days {
+            tree = Some(trees.add(tree, folders, &files, objects)?);
+        }
         let new: Vec<&SessionContent> = missing.iter().map(|it| it.ended).collect();
+        // A commit has at least one session, and so a tree.
+        let tree = tree.unwrap_or(Oid::ZERO_SHA1);
         let commit = message::commit(self.config, tree, tip, &new, self.at);
         let added = objects.add(ObjectType::Commit, commit.as_bytes());
         added.map_err(refused)
