@@ -127,7 +127,10 @@ impl Chat {
             .into_iter()
             .map(|(seq, _)| (seq, TOKENS));
         let counted: Vec<_> = counted.collect();
-        chat.session.note_counts(SCALE, counted);
+        chat.session
+            .windows_mut()
+            .expect("windows")
+            .note_counts(SCALE, counted);
         chat
     }
 

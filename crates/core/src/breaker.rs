@@ -1,5 +1,5 @@
 //! A breaker: work that fails again and again is left alone for a while, and then tried
-//! again. Each session has one of its own, so that one that fails stops nobody else.
+//! again. Each session has its own, so that a session that fails stops no other one.
 
 use crate::time::Steady;
 
@@ -17,7 +17,7 @@ pub struct BreakerPolicy {
 pub enum BreakerState {
     /// All.
     Closed,
-    /// Nothing.
+    /// Nothing: while a session's breaker is open, its windows are cut.
     Open,
     /// One trial, which decides.
     HalfOpen,
@@ -39,6 +39,17 @@ impl Default for BreakerPolicy {
         Self {
             failures_max: 3,
             cool_down_ms: 5 * 60 * 1_000,
+        }
+    }
+}
+
+impl BreakerState {
+    /// Its name in the API, metrics and events.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
         }
     }
 }

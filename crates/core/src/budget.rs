@@ -17,7 +17,7 @@ pub struct Budget {
     pub tool_result_headroom: u64,
 }
 
-/// What a call says of a budget; `None` as the profile has it.
+/// The fields of a budget that a call overrides; `None`: as in the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetOverride {
@@ -39,9 +39,9 @@ pub struct BudgetOverride {
 const ATTEMPT_MAX: u32 = 64;
 
 impl Budget {
-    /// What is kept free of a window of so many tokens. A model of a large window thinks
+    /// The usual budget of a context window of this size. A model with a large window thinks
     /// before it answers, and that is a part of its reply; in a small window the usual
-    /// 4,096, 2,048 and 8,192 would leave no room. What is kept free is at most seven
+    /// 4,096, 2,048 and 8,192 would leave no room. The reserves are at most seven
     /// sixteenths of the window.
     #[must_use]
     pub fn of_window(context_window: u64) -> Self {
@@ -70,7 +70,7 @@ impl Budget {
         }
     }
 
-    /// What a window may use, in tokens: the context window without what is kept free.
+    /// Tokens that a window may use: the context window without the reserves.
     /// Each attempt after the first (0) takes a tenth off.
     ///
     /// # Errors

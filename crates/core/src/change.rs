@@ -36,7 +36,7 @@ impl EndReason {
         Self::Shutdown,
     ];
 
-    /// It in one word, as configurations name it.
+    /// Its name in configurations, events and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -62,17 +62,26 @@ impl ChangeSet {
     }
 }
 
-/// One change of one generation. `expected_revision` counts the changes the
-/// generation has seen: a store refuses a change that was built on anything else.
+/// One change of one generation.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub struct Change {
+    /// Which generation.
+    pub generation: Generation,
+    /// How many changes the generation has seen: a store refuses a change that was built on
+    /// anything else. 0 for a start.
+    pub expected_revision: u64,
+    /// What changes.
+    pub kind: ChangeKind,
+}
+
+/// What changes.
+#[derive(Clone, Debug)]
+pub enum ChangeKind {
     /// A generation starts; refused while another one of the session is live.
     Begin {
         /// Whose it is.
         key: SessionKey,
-        /// Its name.
-        generation: Generation,
-        /// When it started.
+        /// When it started, on the wall clock.
         created_at: Timestamp,
         /// The same moment, for measuring idle times.
         last_access: Steady,
@@ -81,10 +90,6 @@ pub enum Change {
     Append(Box<Appended>),
     /// The session's JSON changes.
     PatchState {
-        /// Of which generation.
-        generation: Generation,
-        /// What it was built on.
-        expected_revision: u64,
         /// The whole new JSON.
         state_json: Arc<str>,
         /// Its version.
@@ -94,32 +99,20 @@ pub enum Change {
     },
     /// The session was used, and nothing else changed.
     Touch {
-        /// Of which generation.
-        generation: Generation,
-        /// What it was built on.
-        expected_revision: u64,
         /// When.
         last_access: Steady,
-        /// What its windows were decided to be, where that changed.
+        /// The cuts of its windows, where they changed.
         cuts: Option<Arc<[SavedCut]>>,
     },
-    /// Its compaction did something; the turns stay as they are, and so does its last access.
+    /// Its compaction succeeded, failed or was undone; the turns and the last access stay.
     Compact {
-        /// Of which generation.
-        generation: Generation,
-        /// What it was built on.
-        expected_revision: u64,
-        /// How its compaction does now.
+        /// The status of its compaction from now on.
         status: Arc<CompactionStatus>,
         /// What becomes of its summary.
         summary: SummaryChange,
     },
     /// The generation ends.
     End {
-        /// Which one.
-        generation: Generation,
-        /// What it was built on.
-        expected_revision: u64,
         /// Why.
         reason: EndReason,
         /// When.
@@ -134,7 +127,7 @@ pub enum Change {
 pub enum SummaryChange {
     /// It stays: a compaction failed.
     Stays,
-    /// This one takes its place; the last one is kept, for whoever undoes it.
+    /// This one replaces it; the store keeps the last one for an undo.
     Made(Arc<Summary>),
     /// The one of this number is forgotten, and the one before it stands again.
     Undone(u32),
@@ -145,15 +138,11 @@ pub enum SummaryChange {
 pub struct Appended {
     /// Whose it is; idempotency keys outlive a generation.
     pub key: SessionKey,
-    /// To which generation.
-    pub generation: Generation,
-    /// What it was built on.
-    pub expected_revision: u64,
     /// The turns with their seqs, which follow each other.
     pub turns: Vec<(u64, Arc<[u8]>)>,
-    /// What the history keeps after them.
+    /// The turns that the history keeps after them.
     pub kept: LiveSet,
-    /// What that amounts to.
+    /// Number and size of those turns.
     pub totals: Totals,
     /// The subject, where the bot names one.
     pub subject: Option<Subject>,
@@ -163,7 +152,7 @@ pub struct Appended {
     pub last_access: Steady,
     /// The name of this append, and what to answer when it comes again.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
-    /// What its windows were decided to be, where that changed.
+    /// The cuts of its windows, where they changed.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
@@ -186,7 +175,7 @@ pub struct LiveSet {
     pub departed_overflow: bool,
 }
 
-/// What a history amounts to, the anchor included.
+/// Number and size of the turns of a history, the anchor included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Turns.
@@ -220,56 +209,25 @@ impl Totals {
 }
 
 impl Change {
-    /// The generation it changes.
-    pub fn generation(&self) -> Generation {
-        match self {
-            Self::Append(appended) => appended.generation,
-            Self::Begin { generation, .. }
-            | Self::PatchState { generation, .. }
-            | Self::Touch { generation, .. }
-            | Self::Compact { generation, .. }
-            | Self::End { generation, .. } => *generation,
-        }
-    }
-
-    /// The revision that the generation must have; a start expects nothing.
-    pub fn expected_revision(&self) -> Option<u64> {
-        match self {
-            Self::Begin { .. } => None,
-            Self::Append(appended) => Some(appended.expected_revision),
-            Self::PatchState {
-                expected_revision, ..
-            }
-            | Self::Touch {
-                expected_revision, ..
-            }
-            | Self::Compact {
-                expected_revision, ..
-            }
-            | Self::End {
-                expected_revision, ..
-            } => Some(*expected_revision),
-        }
-    }
-
     /// True when hooks are owed something once it is written.
     pub fn owes(&self) -> bool {
-        matches!(self, Self::End { owed, .. } if !owed.is_empty())
+        matches!(&self.kind, ChangeKind::End { owed, .. } if !owed.is_empty())
     }
 
     fn weight_bytes(&self) -> usize {
         const ROW: usize = 256;
-        ROW + match self {
-            Self::Append(appended) => {
+        let content = match &self.kind {
+            ChangeKind::Append(appended) => {
                 let turns = appended.turns.iter();
                 turns.map(|(_, content)| content.len()).sum()
             }
-            Self::PatchState { state_json, .. } => state_json.len(),
-            Self::Compact {
+            ChangeKind::PatchState { state_json, .. } => state_json.len(),
+            ChangeKind::Compact {
                 summary: SummaryChange::Made(summary),
                 ..
             } => 2 * summary.text.len(),
-            Self::Begin { .. } | Self::Touch { .. } | Self::Compact { .. } | Self::End { .. } => 0,
-        }
+            _ => 0,
+        };
+        ROW + content
     }
 }

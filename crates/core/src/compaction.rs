@@ -1,5 +1,5 @@
 //! Compaction: when the oldest exchanges of a session become a summary, which of them, and
-//! whether a summary may be believed.
+//! whether a summary is valid.
 //!
 //! A summary stands for all turns up to `through_seq` that windows do not show apart. The
 //! turns themselves stay where they are: in the history as long as first in, first out keeps
@@ -24,10 +24,10 @@ use crate::config::{AsText, Millis, Percent, Problems};
 
 pub use span::Span;
 pub(crate) use span::{Keep, choose, is_apart, is_waiting};
-pub use status::{BreakerView, CompactionStatus, Failure};
+pub use status::{CompactionStatus, Failure};
 pub use summary::{Body, Summary, acknowledgement};
 
-/// What an operator decides of compaction.
+/// The settings of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionPolicy {
@@ -66,10 +66,10 @@ pub struct SessionBreaker {
     /// Failures in a row that open the breaker. At least 1.
     #[serde(rename = "failures")]
     pub failures_max: u32,
-    /// It stays open for so many turns,
+    /// It stays open for this number of turns,
     #[serde(rename = "turns")]
     pub open_turns: u64,
-    /// or for so many milliseconds, whichever passes first.
+    /// or for this time in milliseconds, whichever ends first.
     #[serde(rename = "cool_down", with = "AsText::<Millis>")]
     pub open_ms: u64,
 }
@@ -102,7 +102,7 @@ impl Default for SessionBreaker {
 }
 
 impl CompactionPolicy {
-    /// Adds what is wrong with it.
+    /// Adds its problems.
     pub fn check(&self, problems: &mut Problems) {
         let (soft, hard) = (self.soft_watermark_percent, self.hard_watermark_percent);
         let floor = self.floor_percent;

@@ -19,31 +19,31 @@ pub enum CoreError {
     /// A generation is not a ULID.
     #[error("generation {text:?} is not a ULID; send the one that SessionInfo gave")]
     GenerationInvalid {
-        /// What was sent, at most 64 characters of it.
+        /// The text that was sent, at most 64 characters of it.
         text: String,
     },
     /// A memory's id is not a ULID.
     #[error("memory id {text:?} is not a ULID; send one that Remember or a list gave")]
     MemoryIdInvalid {
-        /// What was sent, at most 64 characters of it.
+        /// The text that was sent, at most 64 characters of it.
         text: String,
     },
     /// A lease's id is not a ULID.
     #[error("lease {text:?} is not one that LeaseExtraction gave")]
     LeaseInvalid {
-        /// What was sent, at most 64 characters of it.
+        /// The text that was sent, at most 64 characters of it.
         text: String,
     },
     /// A hook's name has other characters, or too many.
     #[error("hook name {text:?} takes 1 to {HOOK_NAME_BYTES_MAX} of a-z, 0-9, - and _")]
     HookNameInvalid {
-        /// What was given, at most 80 characters of it.
+        /// The name that was given, at most 80 characters of it.
         text: String,
     },
     /// The id of a delivery is not `generation/hook`.
     #[error("delivery id {text:?} is not generation/hook; send one that a list gave")]
     DeliveryIdInvalid {
-        /// What was sent, at most 120 characters of it.
+        /// The text that was sent, at most 120 characters of it.
         text: String,
     },
     /// A turn breaks a rule by itself.
@@ -113,9 +113,9 @@ pub enum CoreError {
     /// The caller's `expected_seq` is not the newest turn.
     #[error("expected_seq is {expected}, but the newest turn is {actual}; read the history again")]
     StaleSeq {
-        /// What the caller expected.
+        /// The value that the caller expected.
         expected: u64,
-        /// What is.
+        /// The value of the session.
         actual: u64,
     },
     /// The caller's `expected_generation` is not the live one.
@@ -132,9 +132,9 @@ pub enum CoreError {
     /// The caller's `expected_version` is not the state's.
     #[error("expected_version is {expected}, but the state has {actual}; read it again")]
     StaleStateVersion {
-        /// What the caller expected.
+        /// The value that the caller expected.
         expected: u64,
-        /// What is.
+        /// The value of the session.
         actual: u64,
     },
     /// A merge patch, or the state after it, is not acceptable.
@@ -176,19 +176,19 @@ pub enum CoreError {
     CurrentTurnTooLarge {
         /// Tokens the window may use.
         budget: u64,
-        /// Tokens of what it may not leave out.
+        /// Tokens of the parts that it may not leave out.
         tokens: u64,
         /// Of these, the system prompt, the tool schemas and what the bot adds.
         system: u64,
         /// Of these, the first turn or its shortest excerpt, system turns and pinned turns.
         pinned: u64,
-        /// Of these, the current turn with what it must travel with.
+        /// Of these, the current turn with the other turns of its unit.
         turn: u64,
     },
     /// No profile has this name.
     #[error("model {model:?} is not known; known are {}", known.join(", "))]
     UnknownModel {
-        /// What was asked for, at most 256 bytes of it.
+        /// The name that was asked for, at most 256 bytes of it.
         model: String,
         /// The names that are known.
         known: Vec<String>,

@@ -24,10 +24,10 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint
         hasher.update(text);
     }
     let digest: [u8; 32] = hasher.finalize().into();
-    std::array::from_fn(|place| digest[place])
+    std::array::from_fn(|index| digest[index])
 }
 
-/// A key with what it stands for, as a command carries it.
+/// The idempotency key of a command, and the digest of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
     /// Digest of the key.

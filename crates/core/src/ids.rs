@@ -237,7 +237,7 @@ ulid!(
     MemoryIdInvalid
 );
 ulid!(
-    /// One lease of turns for an extraction: a ULID that only its holder was told.
+    /// One lease of turns for an extraction: a ULID that only its holder knows.
     LeaseId,
     LeaseInvalid
 );
@@ -245,8 +245,8 @@ ulid!(
 fn ulid_text(number: u128) -> [u8; ULID_LEN] {
     let mut text = [0_u8; ULID_LEN];
     let mut rest = number;
-    for place in text.iter_mut().rev() {
-        *place = ALPHABET[(rest & 31) as usize];
+    for digit in text.iter_mut().rev() {
+        *digit = ALPHABET[(rest & 31) as usize];
         rest >>= 5;
     }
     text

@@ -1,4 +1,4 @@
-//! The rules of memoird, decidable on paper.
+//! The rules of memoird, as pure functions of state, command, time and limits.
 //!
 //! What a session is, which turns its history keeps, when an append is a repetition,
 //! how its JSON changes. Time, randomness and limits are arguments; there is no

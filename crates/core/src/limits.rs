@@ -68,7 +68,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Adds what is wrong with the limits that have a key.
+    /// Adds the problems of the limits that have a key.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("turn_bytes", self.turn_bytes);
         problems.at_least_one("turns_per_append", self.turns_per_append);

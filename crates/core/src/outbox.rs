@@ -15,7 +15,7 @@ pub enum DeliveryState {
     Pending,
     /// Made.
     Done,
-    /// Given up; its content stays until somebody retries or drops it.
+    /// Given up; its content stays until an operator retries or drops it.
     Dead,
 }
 
@@ -86,7 +86,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// How long to wait after so many tries; `None`: no more. Exponential with "equal
+    /// How long to wait after this number of tries; `None`: give up. Exponential with "equal
     /// jitter" (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,
     /// 2015): half of the pause is fixed, and `random` decides the other half. A receiver
     /// that asks for a longer pause gets it, up to the longest.

@@ -1,9 +1,8 @@
-//! Text of others inside text that a model reads: what it says stays what it is, and it
-//! cannot pass for anything around it.
+//! Text of clients inside a prompt: it keeps its meaning, and cannot be taken for the structure
+//! around it.
 
-/// The text in one line of at most so many characters: blanks and control characters become
-/// single spaces, and what is too long is cut after a word and ends with an ellipsis, which
-/// counts.
+/// The text in one line of at most `chars_max` characters. Blanks and control characters become
+/// single spaces. A longer text is cut after a word; its ellipsis counts.
 pub fn one_line(text: &str, chars_max: usize) -> String {
     let is_gap = |c: char| c.is_whitespace() || c.is_control();
     let mut line = String::new();
@@ -28,8 +27,8 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
     line
 }
 
-/// What is shown when `word` does not fit: the words before it, or its beginning where
-/// there are none.
+/// The line when `word` does not fit: the words before it, or its beginning where there are
+/// none.
 fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> String {
     if word_end == 0 {
         let begun = if line.is_empty() {
@@ -53,9 +52,9 @@ fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> Strin
 pub fn within(text: &str, tags: &[&str]) -> String {
     let mut quoted = String::with_capacity(text.len());
     let text = text.trim();
-    for (place, c) in text.char_indices() {
+    for (offset, c) in text.char_indices() {
         match c {
-            '<' if names_tag(&text[place + 1..], tags) => quoted.push_str("&lt;"),
+            '<' if names_tag(&text[offset + 1..], tags) => quoted.push_str("&lt;"),
             '\n' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
                 quoted.push_str("\n  ");
             }
@@ -67,7 +66,7 @@ pub fn within(text: &str, tags: &[&str]) -> String {
     quoted
 }
 
-/// Looks at a bounded piece only: the text is somebody else's.
+/// Looks at a bounded piece only, because clients choose the text.
 fn names_tag(after: &str, tags: &[&str]) -> bool {
     const GAP_BYTES_MAX: usize = 32;
     let is_gap = |byte: &u8| !byte.is_ascii_graphic() || matches!(byte, b'/' | b'\\');

@@ -1,4 +1,4 @@
-//! A session: what a command does to it, and what of that a store must write.
+//! A session: how commands change it, and the changes that a store must write.
 
 mod compaction;
 mod summary;
@@ -6,7 +6,7 @@ mod windows;
 
 use std::sync::Arc;
 
-use crate::change::{Appended, Change, EndReason, LiveSet, Totals};
+use crate::change::{Appended, Change, ChangeKind, EndReason, LiveSet, Totals};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::error::CoreError;
 use crate::history::{Arrival, History, TurnRecord};
@@ -19,7 +19,7 @@ use crate::turn::NewTurn;
 use crate::window::{SavedCut, Windows};
 
 use compaction::Compacting;
-pub use compaction::{CompactionBlocked, Goal, Snapshot};
+pub use compaction::{CompactionBlocked, Snapshot, WindowTokens};
 
 /// Finishes the encoding of a turn that now has its seq and its time.
 pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
@@ -35,12 +35,12 @@ pub struct Session {
     compacting: Option<Box<Compacting>>,
 }
 
-/// What is known of a session without its turns.
+/// The data of a session without its turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// This life of the session.
     pub generation: Generation,
-    /// Whose memories its facts become.
+    /// The subject that its memories belong to.
     pub subject: Option<Subject>,
     /// When it started.
     pub created_at: Timestamp,
@@ -52,11 +52,11 @@ pub struct Head {
     pub revision: u64,
     /// How often its JSON changed.
     pub state_version: u64,
-    /// What its history amounts to.
+    /// Number and size of the turns of its history.
     pub totals: Totals,
     /// True while a reply is still streaming.
     pub partial: bool,
-    /// How its compaction does; `None` as long as nothing happened there.
+    /// The status of its compaction; `None` before the first one.
     pub compaction: Option<Arc<CompactionStatus>>,
 }
 
@@ -76,9 +76,9 @@ pub struct SavedSession {
     pub state: Option<State>,
     /// Its idempotency keys.
     pub keys: Keys,
-    /// What its windows were decided to be.
+    /// The cuts of its windows.
     pub cuts: Vec<SavedCut>,
-    /// What stands for its oldest exchanges.
+    /// The summary of its oldest exchanges.
     pub summary: Option<Arc<Summary>>,
 }
 
@@ -114,30 +114,26 @@ pub struct ModelUsage {
 
 /// What an append did.
 #[derive(Clone, Debug)]
-pub enum Decision {
-    /// The turns were added.
-    Done {
-        /// What to answer, now and to a repetition.
-        record: KeyRecord,
-        /// What to write.
-        change: Change,
-    },
-    /// It was done before; nothing was added.
-    Repeated {
-        /// What to answer.
-        record: KeyRecord,
-    },
+pub struct AppendDecision {
+    /// What to answer, now and to a repetition.
+    pub record: KeyRecord,
+    /// What to write; `None` for a repetition, which adds nothing.
+    pub change: Option<Change>,
 }
 
 impl Session {
     /// Starts a generation; the change that says so is the first of its set.
     pub fn begin(key: &SessionKey, generation: Generation, now: Now) -> (Self, Change) {
         let head = Head::begin(generation, now.wall, now.steady);
-        let change = Change::Begin {
+        let begin = ChangeKind::Begin {
             key: key.clone(),
-            generation,
             created_at: now.wall,
             last_access: now.steady,
+        };
+        let change = Change {
+            generation,
+            expected_revision: 0,
+            kind: begin,
         };
         let session = Self {
             head,
@@ -186,7 +182,7 @@ impl Session {
         self.state.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Its idempotency keys; `None` as long as nobody looked which the store knows.
+    /// Its idempotency keys; `None` until they were loaded.
     pub fn keys(&self) -> Option<&Keys> {
         self.keys.as_deref()
     }
@@ -201,11 +197,6 @@ impl Session {
         self.keys.take().map(|keys| *keys)
     }
 
-    /// True once nothing touched it for `ttl_ms`.
-    pub fn is_expired(&self, now: Steady, ttl_ms: u64) -> bool {
-        self.head.is_expired(now, ttl_ms)
-    }
-
     /// Adds turns, all of them or none.
     ///
     /// # Errors
@@ -217,10 +208,13 @@ impl Session {
         limits: &Limits,
         now: Now,
         seal: Seal,
-    ) -> Result<Decision, CoreError> {
-        if let Some(record) = self.repeated(command, limits, now.steady)? {
+    ) -> Result<AppendDecision, CoreError> {
+        if let (Some(named), Some(keys)) = (command.idempotency, &self.keys)
+            && let Some(record) = keys.find(named, limits, now.steady)?
+        {
             self.head.last_access = now.steady;
-            return Ok(Decision::Repeated { record });
+            let change = None;
+            return Ok(AppendDecision { record, change });
         }
         check_expectations(command, Some(&self.head))?;
 
@@ -234,7 +228,7 @@ impl Session {
         }
         let dropped_turns = self.history.append(arrivals, limits)?;
 
-        let expected_revision = self.change_at(now.steady);
+        self.head.last_access = now.steady;
         self.head.last_seq += turns.len() as u64;
         self.head.totals = self.history.totals();
         self.head.partial = command.partial;
@@ -254,10 +248,8 @@ impl Session {
             let keys = self.keys.get_or_insert_default();
             keys.remember(key, record, limits);
         }
-        let change = Change::Append(Box::new(Appended {
+        let appended = ChangeKind::Append(Box::new(Appended {
             key: key.clone(),
-            generation: self.head.generation,
-            expected_revision,
             turns,
             kept: self.history.live_set(self.head.last_seq),
             totals: self.head.totals,
@@ -267,7 +259,8 @@ impl Session {
             idempotency,
             cuts: self.take_changed_cuts(),
         }));
-        Ok(Decision::Done { record, change })
+        let change = Some(self.head.change(appended));
+        Ok(AppendDecision { record, change })
     }
 
     /// Changes its JSON.
@@ -282,28 +275,25 @@ impl Session {
         now: Now,
     ) -> Result<(State, Change), CoreError> {
         let state = self.state().patched(patch, expected_version, limits)?;
-        let expected_revision = self.change_at(now.steady);
+        self.head.last_access = now.steady;
         self.head.state_version = state.version;
         self.state = Some(Box::new(state.clone()));
-        let change = Change::PatchState {
-            generation: self.head.generation,
-            expected_revision,
+        let patch = ChangeKind::PatchState {
             state_json: Arc::clone(&state.json),
             version: state.version,
             last_access: self.written_access(now.steady),
         };
-        Ok((state, change))
+        Ok((state, self.head.change(patch)))
     }
 
     /// Notes that it was used, for a store.
     pub fn touch(&mut self, now: Now) -> Change {
-        let expected_revision = self.change_at(now.steady);
-        Change::Touch {
-            generation: self.head.generation,
-            expected_revision,
+        self.head.last_access = now.steady;
+        let touch = ChangeKind::Touch {
             last_access: self.written_access(now.steady),
             cuts: self.take_changed_cuts(),
-        }
+        };
+        self.head.change(touch)
     }
 
     /// The cuts to be written, where a store does not know them.
@@ -319,25 +309,6 @@ impl Session {
         }
         self.head.totals = self.history.totals();
         dropped
-    }
-
-    fn repeated(
-        &self,
-        command: &AppendCommand,
-        limits: &Limits,
-        now: Steady,
-    ) -> Result<Option<KeyRecord>, CoreError> {
-        match (command.idempotency, &self.keys) {
-            (Some(named), Some(keys)) => keys.find(named, limits, now),
-            _ => Ok(None),
-        }
-    }
-
-    /// Counts a change; gives the revision it was built on.
-    fn change_at(&mut self, now: Steady) -> u64 {
-        self.head.last_access = now;
-        self.head.revision += 1;
-        self.head.revision - 1
     }
 }
 
@@ -365,12 +336,20 @@ impl Head {
 
     /// The end of this generation, for which these hooks are owed a delivery.
     pub fn end(&self, reason: EndReason, at: Now, owed: Arc<[HookName]>) -> Change {
-        Change::End {
+        Change {
             generation: self.generation,
             expected_revision: self.revision,
-            reason,
-            at,
-            owed,
+            kind: ChangeKind::End { reason, at, owed },
+        }
+    }
+
+    /// Counts a change, which is built on the revision before.
+    fn change(&mut self, kind: ChangeKind) -> Change {
+        self.revision += 1;
+        Change {
+            generation: self.generation,
+            expected_revision: self.revision - 1,
+            kind,
         }
     }
 }

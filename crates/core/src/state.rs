@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-/// The parser itself refuses what is nested deeper than 128 levels.
+/// The parser itself refuses JSON that is nested deeper than 128 levels.
 fn parse_object(text: &str) -> Result<Map<String, Value>, CoreError> {
     let invalid = |problem: String| CoreError::StateInvalid { problem };
     match serde_json::from_str(text) {
@@ -81,11 +81,9 @@ fn merge(target: &mut Value, patch: Value) {
         *target = patch;
         return;
     };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Some(members) = target.as_object_mut() else {
-        return;
+    let mut members = match target.take() {
+        Value::Object(members) => members,
+        _ => Map::new(),
     };
     for (name, value) in patch {
         if value.is_null() {
@@ -94,6 +92,7 @@ fn merge(target: &mut Value, patch: Value) {
             merge(members.entry(name).or_insert(Value::Null), value);
         }
     }
+    *target = Value::Object(members);
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Time as an argument. The rules never look at a clock: they are told.
+//! Time as an argument: the rules never read a clock.
 
 /// A moment on the wall clock (UTC). People read it; no rule depends on it, because
 /// wall clocks step.

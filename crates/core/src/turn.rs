@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::error::CoreError;
@@ -67,17 +70,20 @@ pub struct Turn {
     pub format: Option<MessageFormat>,
 }
 
-/// A piece of a turn.
-#[derive(Clone, Debug, PartialEq)]
+/// A piece of a turn. Hooks get it as JSON by this serialization, which is a contract.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
     /// What it is.
+    #[serde(flatten)]
     pub kind: PartKind,
     /// The provider's fields that memoird has no use for: a JSON object or empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub extra_json: String,
 }
 
 /// What a part is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PartKind {
     /// Plain text, possibly empty.
     Text(String),
@@ -105,10 +111,11 @@ pub enum PartKind {
     Media {
         /// The IANA media type, or empty.
         media_type: String,
-        /// Where the content is.
-        source: MediaSource,
         /// A name for people.
         name: String,
+        /// Where the content is.
+        #[serde(flatten)]
+        source: MediaSource,
     },
     /// The model's reasoning.
     Thinking {
@@ -122,12 +129,17 @@ pub enum PartKind {
 }
 
 /// Where the content of a media part is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MediaSource {
     /// Here.
-    Data(Vec<u8>),
+    Data(#[serde(serialize_with = "as_base64")] Vec<u8>),
     /// Where the provider finds it.
     Uri(String),
+}
+
+fn as_base64<S: Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(data))
 }
 
 impl From<PartKind> for Part {
@@ -202,9 +214,9 @@ impl Turn {
         let metadata = self.metadata.iter();
         let bytes = metadata.map(|(name, value)| name.len() + value.len()).sum();
         at_most("metadata bytes", bytes, limits.metadata_bytes)?;
-        for (place, part) in self.parts.iter().enumerate() {
+        for (position, part) in self.parts.iter().enumerate() {
             let problem = part.check(self.role);
-            problem.map_err(|problem| invalid(format!("parts[{place}]: {problem}")))?;
+            problem.map_err(|problem| invalid(format!("parts[{position}]: {problem}")))?;
         }
         Ok(())
     }
@@ -235,9 +247,10 @@ impl Part {
                 if !matches!(role, Role::Tool | Role::User) {
                     return Err("a tool result; only ROLE_TOOL and ROLE_USER bring one".into());
                 }
-                if let Some(place) = parts.iter().position(|part| !part.may_stand_in_a_result()) {
+                if let Some(position) = parts.iter().position(|part| !part.may_stand_in_a_result())
+                {
                     let problem = "is neither text nor media";
-                    return Err(format!("tool_result.parts[{place}] {problem}"));
+                    return Err(format!("tool_result.parts[{position}] {problem}"));
                 }
                 let mut extras = parts.iter().map(|part| &part.extra_json);
                 extras.try_for_each(|extra| check_extra(extra))?;
@@ -271,7 +284,7 @@ fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), St
     }
 }
 
-/// The parser itself refuses what is nested deeper than 128 levels.
+/// The parser itself refuses JSON that is nested deeper than 128 levels.
 fn check_extra(json: &str) -> Result<(), String> {
     if json.is_empty() {
         return Ok(());
@@ -304,7 +317,7 @@ pub struct NewTurn {
     pub body: Vec<u8>,
     /// Who contributed it.
     pub role: Role,
-    /// When it was said, where the bot told.
+    /// When it was said, where the bot gave a time.
     pub timestamp: Option<Timestamp>,
     /// Keep it whatever is dropped.
     pub pinned: bool,

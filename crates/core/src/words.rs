@@ -26,7 +26,7 @@ pub struct Token<'a> {
     /// The word as it is written. The index folds and stems it itself.
     pub word: &'a str,
     /// Where it begins in the text, in bytes.
-    pub place: usize,
+    pub start: usize,
 }
 
 impl<'a> Token<'a> {
@@ -35,7 +35,7 @@ impl<'a> Token<'a> {
         fold(self.word)
     }
 
-    /// What is left of the word without its ending.
+    /// The word without its ending.
     pub fn stem(&self) -> Cow<'a, str> {
         match self.folded() {
             Cow::Borrowed(folded) => stem(folded),
@@ -45,7 +45,7 @@ impl<'a> Token<'a> {
 
     /// Where the text goes on behind it, in bytes.
     fn end(&self) -> usize {
-        self.place + self.word.len()
+        self.start + self.word.len()
     }
 }
 
@@ -53,11 +53,11 @@ impl<'a> Token<'a> {
 pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
     let mut rest = 0;
     let words = std::iter::from_fn(move || {
-        let place = skip(text, rest, |c| !c.is_alphanumeric());
-        rest = skip(text, place, is_inside_word);
-        (place < rest).then(|| Token {
-            word: &text[place..rest],
-            place,
+        let start = skip(text, rest, |c| !c.is_alphanumeric());
+        rest = skip(text, start, is_inside_word);
+        (start < rest).then(|| Token {
+            word: &text[start..rest],
+            start,
         })
     });
     // Some marks count as letters; where nothing else stands, no word does.
@@ -66,8 +66,8 @@ pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
 
 /// The word without its English ending, by the algorithm that is called English or Porter 2
 /// (M. F. Porter, "Snowball: A language for stemming algorithms", 2001). FTS5 has its
-/// predecessor; this one also finds "week" in "weekly". What is no word of the letters a to
-/// z stays as it is. The word has to be [folded](Token::folded).
+/// predecessor; this one also finds "week" in "weekly". A word with other
+/// characters than a to z stays as it is. The word has to be [folded](Token::folded).
 pub fn stem(folded: &str) -> Cow<'_, str> {
     let has_stem = (STEM_LETTERS_MIN..=STEM_LETTERS_MAX).contains(&folded.len())
         && folded.bytes().all(|b| b.is_ascii_lowercase());
@@ -103,14 +103,14 @@ pub fn numbers_and_negations(text: &str) -> Vec<String> {
     for token in tokens(text) {
         let folded = token.folded();
         let is_number = folded.starts_with(|c: char| c.is_numeric());
-        if is_number && number_end.is_some_and(|end| continues_number(&text[end..token.place])) {
+        if is_number && number_end.is_some_and(|end| continues_number(&text[end..token.start])) {
             if let (Some(number), Some(end)) = (found.last_mut(), number_end) {
                 let number: &mut String = number;
-                number.push_str(&text[end..token.place]);
+                number.push_str(&text[end..token.start]);
                 number.push_str(&folded);
             }
         } else if folded.contains(char::is_numeric) {
-            let is_negative = text[..token.place]
+            let is_negative = text[..token.start]
                 .strip_suffix(['-', '−'])
                 .is_some_and(|rest| {
                     !rest.ends_with(|c: char| c.is_alphanumeric() || c == '-' || c == '−')
@@ -135,7 +135,7 @@ fn continues_number(between: &str) -> bool {
 /// True of the `t` of "don't".
 fn is_short_not(text: &str, before: Option<Token<'_>>, token: &Token<'_>) -> bool {
     let Some(before) = before else { return false };
-    let between = &text[before.end()..token.place];
+    let between = &text[before.end()..token.start];
     token.word.eq_ignore_ascii_case("t")
         && before.word.ends_with(['n', 'N'])
         && is_apostrophe(between)
@@ -149,55 +149,41 @@ fn is_apostrophe(between: &str) -> bool {
 /// A list of words.
 type Words = LazyLock<HashSet<&'static str>>;
 
-fn words_of(list: &'static str) -> HashSet<&'static str> {
-    list.split(' ').collect()
+/// The list of this name in `lists.txt`.
+fn words_of(name: &str) -> HashSet<&'static str> {
+    let rows = include_str!("words/lists.txt").lines();
+    let rows = rows.filter_map(|row| row.split_once(' '));
+    rows.filter(|(list, _)| *list == name)
+        .flat_map(|(_, words)| words.split(' '))
+        .collect()
 }
 
-/// What is "not" in one word.
-static SAYS_NOT: Words = LazyLock::new(|| {
-    words_of(
-        "not cannot aint arent cant couldnt didnt doesnt dont hadnt hasnt havent isnt mustnt \
-         shouldnt wasnt werent wont wouldnt",
-    )
-});
+/// "Not" in one word.
+static SAYS_NOT: Words = LazyLock::new(|| words_of("not"));
 
-/// Words that turn a sentence round; beside the English ones the commonest of languages
-/// whose speakers are many. One too many only keeps two memories apart.
-static NEGATIONS: Words = LazyLock::new(|| {
-    words_of(
-        "no never none nobody nothing nowhere neither nor without hardly nicht nie niemals \
-         kein keine keinen keinem keiner keines ohne ne pas jamais sans nunca jamas sin nao \
-         sem non mai senza niet geen nooit zonder не нет никогда без",
-    )
-});
+/// Words that negate a sentence, in several languages.
+static NEGATIONS: Words = LazyLock::new(|| words_of("negation"));
 
 /// Numbers in words.
-static NUMBERS: Words = LazyLock::new(|| {
-    words_of(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen \
-         fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty \
-         seventy eighty ninety hundred thousand million billion half once twice first second \
-         third fourth fifth dozen",
-    )
-});
+static NUMBERS: Words = LazyLock::new(|| words_of("number"));
 
-/// The first place from here on whose character is not of this sort.
+/// The first index, from this one on, with a character of another sort.
 fn skip(text: &str, from: usize, is_of_sort: impl Fn(char) -> bool) -> usize {
     let bytes = text.as_bytes();
-    let mut place = from;
+    let mut index = from;
     // Nearly all of most texts is ASCII, of which a byte is a character.
     while bytes
-        .get(place)
+        .get(index)
         .is_some_and(|b| b.is_ascii() && is_of_sort(char::from(*b)))
     {
-        place += 1;
+        index += 1;
     }
-    match bytes.get(place) {
+    match bytes.get(index) {
         Some(b) if !b.is_ascii() => {
-            let length = text[place..].find(|c| !is_of_sort(c));
-            length.map_or(text.len(), |length| place + length)
+            let length = text[index..].find(|c| !is_of_sort(c));
+            length.map_or(text.len(), |length| index + length)
         }
-        _ => place,
+        _ => index,
     }
 }
 
@@ -264,7 +250,7 @@ mod tests {
     fn a_word_stands_where_its_token_says() {
         let text = "Ça va, «Zoë»?";
         for token in tokens(text) {
-            assert!(text[token.place..].starts_with(token.word));
+            assert!(text[token.start..].starts_with(token.word));
         }
         let words: Vec<_> = tokens(text).map(|token| token.word).collect();
         assert_eq!(words, ["Ça", "va", "Zoë"]);

@@ -19,7 +19,8 @@
 //! the daemon stops, **what is left in its process group is killed**. Something that shall
 //! stay longer is started with `setsid`. A program that did its work and is killed before
 //! that was recorded, or whose daemon was, is called again with the same `delivery`. The
-//! input of a program whose daemon is killed ends early: what is no whole JSON is nothing.
+//! input of a program whose daemon is killed ends early: a program must ignore JSON that is not
+//! complete.
 
 mod excerpt;
 mod process;
@@ -34,7 +35,6 @@ use std::process::ExitStatus;
 use memoird_core::config::Environment;
 use memoird_engine::{Hook, HookCall, HookError, HookFuture};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::payload::payload_aside;
 use crate::text::line;
@@ -63,20 +63,6 @@ fn path_only() -> Vec<String> {
     vec!["PATH".to_owned()]
 }
 
-/// A configuration that cannot work.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ExecError {
-    /// There is no program.
-    #[error("argv is empty; its first item is the program to start")]
-    ArgvEmpty,
-    /// A name that no environment can hold.
-    #[error("{name:?} cannot be the name of a variable")]
-    VariableInvalid {
-        /// The name.
-        name: OsString,
-    },
-}
-
 /// Starts a program for each call.
 pub struct ExecHook {
     config: ExecConfig,
@@ -92,11 +78,11 @@ impl ExecHook {
     /// Takes the variables of [`ExecConfig::env`] as they are now.
     ///
     /// # Errors
-    /// [`ExecError`] for a configuration that cannot work. Whether the program is there is
-    /// seen at each delivery: it may be installed later.
-    pub fn new(config: ExecConfig, environment: &dyn Environment) -> Result<Self, ExecError> {
+    /// A sentence for the operator about a configuration that cannot work. Whether the program
+    /// is there is seen at each delivery: it may be installed later.
+    pub fn new(config: ExecConfig, environment: &dyn Environment) -> Result<Self, String> {
         if config.argv.first().is_none_or(String::is_empty) {
-            return Err(ExecError::ArgvEmpty);
+            return Err("argv is empty; its first item is the program to start".to_owned());
         }
         let is_bad = |name: &OsString| {
             let bytes = name.as_encoded_bytes();
@@ -105,7 +91,7 @@ impl ExecHook {
         let named = |name: &String| Some((name.into(), environment.variable(name)?));
         let env: Vec<Variable> = config.env.iter().filter_map(named).collect();
         match env.iter().find(|(name, _)| is_bad(name)) {
-            Some((name, _)) => Err(ExecError::VariableInvalid { name: name.clone() }),
+            Some((name, _)) => Err(format!("{name:?} cannot be the name of a variable")),
             None => Ok(Self { config, env }),
         }
     }

@@ -1,4 +1,4 @@
-//! What is done when a session ends: checkpoints in git, programs, web services. Each
+//! Hooks that run when a session ends: checkpoints in git, programs, web services. Each
 //! implements the engine's port [`Hook`](memoird_engine::Hook).
 
 pub mod exec;

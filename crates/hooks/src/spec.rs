@@ -1,4 +1,4 @@
-//! A hook as a configuration names it: what it is, and when it is called.
+//! A hook in the configuration: its kind, and when it is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,15 +104,17 @@ impl HookSpec {
                 Some(problem) => Err(Problem::new("git", problem)),
                 None => Ok(Arc::new(GitHook::new(git.clone()))),
             },
-            (None, Some(exec), None) => match ExecHook::new(exec.clone(), environment) {
-                Ok(hook) => Ok(Arc::new(hook)),
-                Err(error) => Err(Problem::new("exec", error)),
-            },
-            (None, None, Some(webhook)) => match WebhookHook::new(webhook, environment) {
-                Ok(hook) => Ok(Arc::new(hook)),
-                Err(error) => Err(Problem::new("webhook", error)),
-            },
+            (None, Some(exec), None) => shared("exec", ExecHook::new(exec.clone(), environment)),
+            (None, None, Some(web)) => shared("webhook", WebhookHook::new(web, environment)),
             _ => Err(Problem::new("", "takes one of git, exec, webhook")),
         }
+    }
+}
+
+/// The hook as others hold it, or the problem under the key of its kind.
+fn shared<H: Hook + 'static>(key: &str, hook: Result<H, String>) -> Result<Arc<dyn Hook>, Problem> {
+    match hook {
+        Ok(hook) => Ok(Arc::new(hook)),
+        Err(problem) => Err(Problem::new(key, problem)),
     }
 }

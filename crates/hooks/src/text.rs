@@ -1,11 +1,10 @@
-//! What a program or a service said, made fit for a record that people read on a terminal:
-//! one short line, in which nothing can move the cursor.
+//! Output of programs and services as one short line, without control characters, for records
+//! that people read on a terminal.
 
 /// Where something was left out.
 const GAP: &str = " … ";
 
-/// These bytes as one line of at most `chars_max` characters; of what is longer the
-/// beginning.
+/// These bytes as one line of at most `chars_max` characters; a longer text is cut at its end.
 pub(crate) fn line(bytes: &[u8], chars_max: usize) -> String {
     let text = escaped(bytes);
     match text.char_indices().nth(chars_max) {
@@ -17,8 +16,8 @@ pub(crate) fn line(bytes: &[u8], chars_max: usize) -> String {
     }
 }
 
-/// The beginning and the end of something, with what is between them left out, as one
-/// line of at most `chars_max` characters: a third of it for the beginning.
+/// The beginning and the end of an output, with a gap between them, as one line of at most
+/// `chars_max` characters: a third of it for the beginning.
 pub(crate) fn line_of_ends(first: &[u8], last: &[u8], chars_max: usize) -> String {
     let (first, last) = (escaped(first), escaped(last));
     let head_max = chars_max / 3;
@@ -32,7 +31,7 @@ pub(crate) fn line_of_ends(first: &[u8], last: &[u8], chars_max: usize) -> Strin
 
 /// Trimmed, with control characters, line ends and what turns the direction of writing
 /// (Unicode Technical Report 36, section 3.1) as escapes.
-fn escaped(bytes: &[u8]) -> String {
+pub(crate) fn escaped(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut line = String::with_capacity(text.len());
     for char in text.trim().chars() {

@@ -47,11 +47,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use memoird_core::config::{AsText, Environment, SecretRef, Span};
 use memoird_engine::{Hook, HookCall, HookError, HookFuture};
-use memoird_http::{TlsUnavailable, UrlInvalid, is_private_host, parse_url, root_cause};
+use memoird_http::{is_private_host, parse_url, root_cause};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::payload::payload_aside;
 use crate::text::line;
@@ -85,46 +84,6 @@ fn connect_timeout() -> Duration {
     Duration::from_secs(5)
 }
 
-/// A configuration that cannot work.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum WebhookError {
-    /// Nothing can be sent there.
-    #[error("the URL of the webhook {0}")]
-    UrlInvalid(#[from] UrlInvalid),
-    /// It leads into the house.
-    #[error("{host} is a private address; set allow_private: true if that is meant")]
-    AddressPrivate {
-        /// The host of the URL.
-        host: String,
-    },
-    /// No header can be this.
-    #[error("the name or the value of the header {name:?} has characters that none can have")]
-    HeaderInvalid {
-        /// Its name.
-        name: String,
-    },
-    /// It is one that memoird sets.
-    #[error("the header {name} is set by memoird; leave it out")]
-    HeaderReserved {
-        /// Its name.
-        name: String,
-    },
-    /// One of its secrets is not there.
-    #[error("{key}: {problem}")]
-    SecretUnreadable {
-        /// The key that names it.
-        key: String,
-        /// Why not.
-        problem: String,
-    },
-    /// It cannot be a key.
-    #[error("the secret of the webhook is empty, or not base64 after whsec_")]
-    SecretInvalid,
-    /// The machine lacks something.
-    #[error(transparent)]
-    TlsUnavailable(#[from] TlsUnavailable),
-}
-
 /// Sends each call to a web service.
 pub struct WebhookHook {
     url: Url,
@@ -141,58 +100,40 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 impl WebhookConfig {
-    fn secret(&self, environment: &dyn Environment) -> Result<Option<WebhookSecret>, WebhookError> {
-        let Some(place) = &self.secret else {
-            return Ok(None);
-        };
-        let text = read("secret", place, environment)?;
-        WebhookSecret::parse(&text).map(Some)
-    }
-
     /// All headers that it names, with their values.
-    fn headers(
-        &self,
-        environment: &dyn Environment,
-    ) -> Result<Vec<(String, String)>, WebhookError> {
+    fn headers(&self, environment: &dyn Environment) -> Result<Vec<(String, String)>, String> {
         let mut headers = Vec::from_iter(self.headers.clone());
-        for (name, place) in &self.secret_headers {
+        for (name, reference) in &self.secret_headers {
             let key = format!("secret_headers.{name}");
-            headers.push((name.clone(), read(&key, place, environment)?));
+            headers.push((name.clone(), read(&key, reference, environment)?));
         }
         Ok(headers)
     }
 }
 
-/// Reads the secret that stands under this key of the configuration.
-fn read(
-    key: &str,
-    place: &SecretRef,
-    environment: &dyn Environment,
-) -> Result<String, WebhookError> {
-    let unreadable = |problem| WebhookError::SecretUnreadable {
-        key: key.to_owned(),
-        problem,
-    };
-    place.read(environment).map_err(unreadable)
+/// Reads the secret that the configuration names under this key.
+fn read(key: &str, reference: &SecretRef, environment: &dyn Environment) -> Result<String, String> {
+    let secret = reference.read(environment);
+    secret.map_err(|problem| format!("{key}: {problem}"))
 }
 
 impl WebhookHook {
     /// Reads the secrets that the configuration names. Nothing is sent yet.
     ///
     /// # Errors
-    /// [`WebhookError`] for a configuration that cannot work.
-    pub fn new(
-        config: &WebhookConfig,
-        environment: &dyn Environment,
-    ) -> Result<Self, WebhookError> {
-        let url = parse_url(&config.url)?;
+    /// A sentence for the operator about a configuration that cannot work.
+    pub fn new(config: &WebhookConfig, environment: &dyn Environment) -> Result<Self, String> {
+        let url = parse_url(&config.url);
+        let url = url.map_err(|problem| format!("the URL of the webhook {problem}"))?;
         let host = url.host_str().unwrap_or_default();
         if !config.allow_private && is_private_host(host) {
-            return Err(WebhookError::AddressPrivate {
-                host: host.to_owned(),
-            });
+            let advice = "set allow_private: true if that is meant";
+            return Err(format!("{host} is a private address; {advice}"));
         }
-        let secret = config.secret(environment)?;
+        let secret = config.secret.as_ref();
+        let secret = secret.map(|reference| read("secret", reference, environment));
+        let secret = secret.transpose()?;
+        let secret = secret.map(|text| WebhookSecret::parse(&text)).transpose()?;
         let headers = config.headers(environment)?;
         let client = client::build(config, &headers, url.scheme() == "https")?;
         Ok(Self {

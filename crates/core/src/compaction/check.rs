@@ -1,5 +1,5 @@
-//! Distrust: whether a summarizer's answer may stand for what was said. Nothing that fails
-//! here ever becomes a summary.
+//! Validation: whether a summarizer's answer may replace turns. An answer that fails here never
+//! becomes a summary.
 
 mod refusal;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use super::transcript::TranscriptTurn;
 
 pub use refusal::is_refusal;
 
-/// What an answer is held against.
+/// The facts that an answer is compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The turns that it is to stand for, beside what the last summary stands for.
@@ -28,7 +28,7 @@ pub struct Facts<'a> {
     pub room: u64,
 }
 
-/// Why an answer is not believed.
+/// Why an answer is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// It says nothing.
@@ -37,7 +37,7 @@ pub enum Rejection {
     CutOff,
     /// It is not the structure that was asked for.
     NotTheStructure {
-        /// What is wrong with it.
+        /// The problem, for an operator.
         problem: String,
     },
     /// A field without which it is of no use is empty.
@@ -45,7 +45,7 @@ pub enum Rejection {
         /// Which one.
         field: &'static str,
     },
-    /// It is longer than what it replaces.
+    /// It is longer than the turns that it replaces.
     LongerThanTheSpan,
     /// It does not fit beside the rest of the window.
     OverBudget,
@@ -76,7 +76,7 @@ impl Rejection {
     }
 }
 
-/// More turns than these cannot be summarized without saying what was wanted and what was done.
+/// The summary of more turns than these needs an intent and a narrative.
 const TURNS_FEW: usize = 20;
 /// Of the span, the turns whose identifiers must not be lost.
 const LAST_TURNS: usize = 6;
@@ -121,7 +121,7 @@ pub fn check(
         return Err(Rejection::OverBudget);
     }
     let last = &facts.span[facts.span.len().saturating_sub(LAST_TURNS)..];
-    let probe = lost_of(last, text);
+    let probe = Probe::of_kinds(last, &[text], |kind| kind != Kind::Name);
     let (of, lost) = (probe.identifiers, probe.identifiers - probe.found);
     let lost_max = u64::from(of) * u64::from(policy.lost_identifiers_percent_max);
     let says_something = lost >= LOST_MIN || (lost == of && of > 1);
@@ -129,11 +129,6 @@ pub fn check(
         return Err(Rejection::IdentifiersLost { lost, of });
     }
     Ok(())
-}
-
-/// The identifiers of these turns that may not be lost, and how many of them are in the text.
-fn lost_of(turns: &[TranscriptTurn], text: &str) -> Probe {
-    Probe::of_kinds(turns, &[text], |kind| kind != Kind::Name)
 }
 
 /// True of a body without a word in it.

@@ -164,8 +164,8 @@ impl<'a> Scan<'a> {
         self.is_money.last() == Some(&true)
     }
 
-    /// The key of a JSON object, which labels its value. A key with a long number is the id
-    /// of what it stands for, and capitalised words are its name.
+    /// The key of a JSON object, which labels its value. A key with a long number is itself an
+    /// id, and a key of capitalised words is a name.
     fn key(&mut self, index: usize) {
         let range = &self.tokens[index].range;
         let key = self.text[range.clone()].trim_matches(['\\', '"', '\'', ' ', ':', '=']);

@@ -21,7 +21,7 @@ pub const QUESTIONS_MAX: usize = 16;
 /// Bytes of each note; a longer one is cut and marked.
 pub const NOTE_BYTES_MAX: usize = 300;
 
-/// What was noted of a conversation. Bounded, newest last.
+/// The notes of a conversation. Bounded, newest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Notes {
     /// The last turn that was noted.
@@ -33,14 +33,14 @@ pub struct Notes {
     pub last_error: String,
     /// What the bot marked as decided.
     pub decisions: Vec<String>,
-    /// Questions of the user that nobody answered yet, and of the assistant. Each begins with
+    /// Questions of the user and of the assistant without an answer. Each begins with
     /// who asked: `user: ` or `assistant: `.
     pub pending_questions: Vec<String>,
 }
 
 const USER: &str = "user: ";
 const ASSISTANT: &str = "assistant: ";
-/// What is cut off a note that is too long.
+/// Marks the end of a note that was cut.
 const CUT: &str = "…";
 
 impl Notes {
@@ -166,8 +166,8 @@ fn add(notes: &mut Vec<String>, note: String, max: usize) {
     if note.is_empty() {
         return;
     }
-    if let Some(place) = notes.iter().position(|known| *known == note) {
-        notes.remove(place);
+    if let Some(index) = notes.iter().position(|known| *known == note) {
+        notes.remove(index);
     } else if notes.len() >= max {
         notes.remove(0);
     }

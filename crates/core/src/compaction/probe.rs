@@ -1,16 +1,16 @@
-//! The probe: after a compaction, what of the span's identifiers can still be found.
+//! The probe: how many of a span's identifiers can still be found after its compaction.
 
 use std::collections::{HashMap, HashSet};
 
 use super::identifiers::{Kind, identifiers};
 use super::transcript::TranscriptTurn;
 
-/// What was found.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probe {
     /// Different identifiers of the span.
     pub identifiers: u32,
-    /// Of these, how many stand in what is left.
+    /// Of these, how many the remaining texts contain.
     pub found: u32,
 }
 
@@ -59,33 +59,33 @@ impl Probe {
 /// only where the rarest of its words stands.
 pub(super) struct Left<'a> {
     texts: &'a [&'a str],
-    /// For each word the texts and places where it stands.
-    places: HashMap<&'a str, Vec<(usize, usize)>>,
+    /// For each word the texts and offsets where it stands.
+    offsets: HashMap<&'a str, Vec<(usize, usize)>>,
 }
 
 impl<'a> Left<'a> {
     pub(super) fn new(texts: &'a [&'a str]) -> Self {
-        let mut places: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+        let mut offsets: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
         for (number, text) in texts.iter().enumerate() {
-            for (place, word) in words(text) {
-                places.entry(word).or_default().push((number, place));
+            for (offset, word) in words(text) {
+                offsets.entry(word).or_default().push((number, offset));
             }
         }
-        Self { texts, places }
+        Self { texts, offsets }
     }
 
     /// True when it stands there to the letter, and not as a piece of a longer word: `152` is
     /// not in `1524`.
     pub(super) fn holds(&self, identifier: &str) -> bool {
-        let places = |(within, word)| self.places.get(word).map(|places| (places, within));
+        let offsets = |(within, word)| self.offsets.get(word).map(|offsets| (offsets, within));
         // Without one of its words it stands nowhere.
-        let Some(places) = words(identifier).map(places).collect::<Option<Vec<_>>>() else {
+        let Some(offsets) = words(identifier).map(offsets).collect::<Option<Vec<_>>>() else {
             return false;
         };
-        let rarest = places.into_iter().min_by_key(|(places, _)| places.len());
-        rarest.is_some_and(|(places, within)| {
-            places.iter().any(|(number, place)| {
-                let start = place.checked_sub(within);
+        let rarest = offsets.into_iter().min_by_key(|(offsets, _)| offsets.len());
+        rarest.is_some_and(|(offsets, within)| {
+            offsets.iter().any(|(number, offset)| {
+                let start = offset.checked_sub(within);
                 start.is_some_and(|start| stands_at(self.texts[*number], start, identifier))
             })
         })
@@ -94,10 +94,10 @@ impl<'a> Left<'a> {
 
 /// The runs of letters and digits of a text, and where they begin.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let place = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
+    let offset = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
     text.split(is_between)
         .filter(|word| !word.is_empty())
-        .map(move |word| (place(word), word))
+        .map(move |word| (offset(word), word))
 }
 
 fn is_between(c: char) -> bool {

@@ -1,4 +1,4 @@
-//! The prompt for a model that summarizes, and what it answers.
+//! The prompt for a model that summarizes, and its answer.
 
 mod answer;
 #[cfg(test)]
@@ -20,7 +20,7 @@ pub struct Ask<'a> {
     pub pieces: &'a [Body],
     /// The turns, oldest first; none where only pieces are to become one.
     pub turns: &'a [TranscriptTurn],
-    /// What was noted of them.
+    /// Notes of these turns.
     pub notes: &'a Notes,
     /// Tokens that the answer may have.
     pub tokens_max: u64,
@@ -36,8 +36,8 @@ pub fn system() -> &'static str {
     SYSTEM
 }
 
-/// The prompt. Its length is that of what it is given and a few thousand bytes; the same
-/// arguments give the same bytes.
+/// The prompt. It is a few thousand bytes longer than its parts; the same arguments give the
+/// same bytes.
 pub fn prompt(ask: &Ask<'_>) -> String {
     let mut prompt = String::new();
     if let Some(previous) = ask.previous {

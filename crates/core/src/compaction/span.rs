@@ -16,12 +16,12 @@ pub struct Span {
     pub tail_tokens: u64,
 }
 
-/// What a span is chosen for: how much may stay as it was said.
+/// How much may stay as it was said.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keep {
     /// Exchanges, at most; 0: none.
     pub(crate) exchanges: u32,
-    /// True where exactly so many are meant, whatever they weigh.
+    /// True where exactly this number of exchanges stays, whatever their size.
     pub(crate) is_exact: bool,
     /// Tokens.
     pub(crate) tokens: u64,
@@ -82,7 +82,7 @@ pub(crate) fn choose(
     chosen.filter(|span| has_something(view, span))
 }
 
-/// The newest turn that nobody has to answer any more: what the model is to answer next is
+/// The newest turn that needs no answer any more: the turns that the model answers next are
 /// never summarized.
 fn answered_through(view: &View<'_>) -> u64 {
     let Some(newest) = view.tail_from(0).next_back() else {
@@ -94,8 +94,9 @@ fn answered_through(view: &View<'_>) -> u64 {
     }
 }
 
-/// Where the tail begins, and its tokens: with so many exchanges, or fewer that fit, at least
-/// the newest. Where that alone is too much, as many of its units as fit.
+/// Where the tail begins, and its tokens. The tail has `keep.exchanges` exchanges, or fewer if
+/// they do not fit, and at least the newest one. If that one alone is too large, the tail has
+/// those of its units that fit.
 fn boundary(
     view: &View<'_>,
     after_seq: u64,

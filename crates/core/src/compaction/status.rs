@@ -1,11 +1,11 @@
-//! How the compaction of a session does: small, part of a session's head, and the same
-//! after a restart.
+//! The status of a session's compaction: a small part of its head that survives a restart.
 
+use crate::breaker::BreakerState;
 use crate::time::Steady;
 
 use super::CompactionPolicy;
 
-/// How the compaction of a session does.
+/// The status of a session's compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStatus {
     /// Summaries that were made so far; the next one's number is one more.
@@ -24,18 +24,7 @@ pub struct CompactionStatus {
     pub running: bool,
 }
 
-/// What a session's breaker lets through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerView {
-    /// All.
-    Closed,
-    /// Nothing: windows are cut.
-    Open,
-    /// One trial, which decides.
-    HalfOpen,
-}
-
-/// What went wrong with a compaction.
+/// Why a compaction failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Its name in metrics and events.
@@ -47,29 +36,18 @@ pub struct Failure {
 /// Bytes of `last_error`.
 const ERROR_BYTES_MAX: usize = 512;
 
-impl BreakerView {
-    /// Its name in the API, metrics and events.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-            Self::HalfOpen => "half_open",
-        }
-    }
-}
-
 impl CompactionStatus {
     /// What its breaker lets through: after some turns or some time one trial.
-    pub fn breaker(&self, now: Steady, last_seq: u64, policy: &CompactionPolicy) -> BreakerView {
+    pub fn breaker(&self, now: Steady, last_seq: u64, policy: &CompactionPolicy) -> BreakerState {
         match self.opened {
-            None => BreakerView::Closed,
+            None => BreakerState::Closed,
             Some((since, seq))
                 if last_seq >= seq.saturating_add(policy.breaker.open_turns)
                     || now.since(since) >= policy.breaker.open_ms =>
             {
-                BreakerView::HalfOpen
+                BreakerState::HalfOpen
             }
-            Some(_) => BreakerView::Open,
+            Some(_) => BreakerState::Open,
         }
     }
 

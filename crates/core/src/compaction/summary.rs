@@ -27,7 +27,7 @@ pub struct Summary {
     pub by: Box<str>,
     /// What it says, as data.
     pub body: Body,
-    /// What was noted of the turns that it stands for.
+    /// Notes of the turns that it stands for.
     pub notes: Notes,
     /// What it says, as the model reads it: to the byte the same as long as it stands.
     pub text: Arc<str>,
@@ -42,7 +42,7 @@ pub struct Body {
     pub files_touched: Vec<String>,
     /// What was decided, and why.
     pub decisions: Vec<String>,
-    /// What was asked and is not answered.
+    /// Questions without an answer.
     pub pending_questions: Vec<String>,
     /// What is to be done next.
     pub next_steps: Vec<String>,
@@ -74,9 +74,8 @@ impl Body {
         *self == Self::default()
     }
 
-    /// As the model reads it, with a first line that says what it is and how many turns it
-    /// stands for. What the notes say is not said twice. The same arguments give the same
-    /// bytes.
+    /// The text for the model. Its first line says that it is a summary, and of how many turns.
+    /// Lines that the notes have as well are left out. The same arguments give the same bytes.
     pub fn text(&self, turns: u64, notes: &Notes) -> String {
         let mut text = format!(
             "{SUMMARY}{turns} oldest turns of this conversation, which are not shown. It is a \
@@ -113,9 +112,9 @@ fn section(text: &mut String, title: &str, lines: &[String], known: &[String]) {
         } else if line.starts_with(['#', '[']) {
             text.push_str("  ");
         }
-        let pieces = line.lines().map(str::trim);
-        let pieces: Vec<&str> = pieces.filter(|piece| !piece.is_empty()).collect();
-        text.push_str(&pieces.join("\n  "));
+        let parts = line.lines().map(str::trim);
+        let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+        text.push_str(&parts.join("\n  "));
         text.push('\n');
     }
 }

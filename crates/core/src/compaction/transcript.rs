@@ -29,14 +29,14 @@ pub struct TranscriptTurn {
     pub errors: Vec<String>,
     /// What the bot marked as decided, by the metadata label [`DECISION`].
     pub decisions: Vec<String>,
-    /// Encoded bytes of the turn, for what it may be weighed by.
+    /// Encoded bytes of the turn: an estimate of its size.
     pub bytes: usize,
 }
 
 /// The metadata label by which a bot marks what a turn decided.
 pub const DECISION: &str = "memoird.decision";
 
-/// Values of the label [`LABEL`] of what nobody said in this conversation.
+/// Values of the label [`LABEL`] that mark content which is no part of the conversation.
 const NOT_SAID: &[&str] = &[
     "acknowledgement",
     "elision",
@@ -70,13 +70,13 @@ pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     };
     if !NOT_SAID.contains(&label(LABEL)) {
         let said = turn.parts.iter().filter(|part| was_said(part));
-        said.for_each(|part| transcribed.hear(part));
+        said.for_each(|part| transcribed.add_part(part));
     }
     transcribed
 }
 
 impl TranscriptTurn {
-    fn hear(&mut self, part: &Part) {
+    fn add_part(&mut self, part: &Part) {
         match &part.kind {
             PartKind::Text(text) => self.push(&without_memories(text)),
             PartKind::ToolUse {
@@ -91,13 +91,13 @@ impl TranscriptTurn {
                 is_error,
                 ..
             } => {
-                let pieces = parts.iter().map(|part| match &part.kind {
+                let texts = parts.iter().map(|part| match &part.kind {
                     PartKind::Text(text) => compact(text).into_owned(),
                     kind => media(kind),
                 });
-                let pieces = std::iter::once(compact(content).into_owned()).chain(pieces);
-                let pieces: Vec<String> = pieces.filter(|piece| !piece.is_empty()).collect();
-                let text = pieces.join("\n");
+                let texts = std::iter::once(compact(content).into_owned()).chain(texts);
+                let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+                let text = texts.join("\n");
                 if *is_error {
                     self.push(&format!("failed: {text}"));
                 } else {
@@ -112,12 +112,12 @@ impl TranscriptTurn {
         }
     }
 
-    fn push(&mut self, piece: &str) {
-        let piece = piece.trim();
-        if !self.text.is_empty() && !piece.is_empty() {
+    fn push(&mut self, text: &str) {
+        let text = text.trim();
+        if !self.text.is_empty() && !text.is_empty() {
             self.text.push('\n');
         }
-        self.text.push_str(piece);
+        self.text.push_str(text);
     }
 }
 

@@ -32,12 +32,12 @@ pub struct Nothing {}
 
 type Keys = &'static [&'static str];
 
-impl<'de, A, B, C> Deserialize<'de> for Flat<A, B, C>
-where
-    A: DeserializeOwned + Serialize,
-    B: DeserializeOwned + Serialize,
-    C: DeserializeOwned + Serialize,
-{
+/// A struct of settings, each with a default.
+trait Section: DeserializeOwned + Serialize {}
+
+impl<T: DeserializeOwned + Serialize> Section for T {}
+
+impl<'de, A: Section, B: Section, C: Section> Deserialize<'de> for Flat<A, B, C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(FlatVisitor(PhantomData))
     }
@@ -45,12 +45,7 @@ where
 
 struct FlatVisitor<T>(PhantomData<T>);
 
-impl<'de, A, B, C> Visitor<'de> for FlatVisitor<Flat<A, B, C>>
-where
-    A: DeserializeOwned + Serialize,
-    B: DeserializeOwned + Serialize,
-    C: DeserializeOwned + Serialize,
-{
+impl<'de, A: Section, B: Section, C: Section> Visitor<'de> for FlatVisitor<Flat<A, B, C>> {
     type Value = Flat<A, B, C>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,15 +73,14 @@ where
 }
 
 /// Reads the value of one key as its struct reads it.
-fn value<'de, T, M>(key: &'static str, map: &mut M) -> Result<Value, M::Error>
-where
-    T: DeserializeOwned + Serialize,
-    M: MapAccess<'de>,
-{
+fn value<'de, T: Section, M: MapAccess<'de>>(
+    key: &'static str,
+    map: &mut M,
+) -> Result<Value, M::Error> {
     let key_left = Some(key);
     let part = T::deserialize(MapAccessDeserializer::new(OneEntry { key_left, map }))?;
     let mut fields = serde_json::to_value(part).map_err(de::Error::custom)?;
-    // A key that is left out of what is written has the value null.
+    // A key with `skip_serializing_if` may be missing here: its value is null.
     Ok(fields.get_mut(key).map(Value::take).unwrap_or_default())
 }
 
@@ -144,10 +138,10 @@ impl Visitor<'_> for KnownKey<'_> {
     }
 }
 
-/// The keys of a struct, which its derived `Deserialize` tells to any deserializer.
+/// The keys of a struct, which its derived `Deserialize` passes to every deserializer.
 fn keys_of<T: DeserializeOwned>() -> Keys {
     let mut keys: Keys = &[];
-    // It fails always, after it was told the keys.
+    // It always fails, after it received the keys.
     let _ = T::deserialize(KeysOnly(&mut keys));
     keys
 }

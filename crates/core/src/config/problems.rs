@@ -1,5 +1,5 @@
-//! What is wrong with a configuration that has the right shape. All of it is collected, so
-//! that it is reported at once.
+//! Problems of a configuration that was read without an error. They are collected, and reported
+//! together.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Problem {
     /// The key; empty for the whole section.
     pub key: String,
-    /// What is wrong, for the operator. Never a secret.
+    /// The problem, as text for the operator. It contains no secret.
     pub problem: String,
 }
 

@@ -36,7 +36,7 @@ impl SecretRef {
     /// # Errors
     /// A sentence for the operator when there is none, or when not exactly one place is named.
     pub fn read(&self, environment: &dyn Environment) -> Result<String, String> {
-        let (text, place) = match (&self.env, &self.file) {
+        let (text, source) = match (&self.env, &self.file) {
             (Some(name), None) => {
                 let text = environment.variable(name);
                 let text = text.and_then(|text| text.into_string().ok());
@@ -51,7 +51,7 @@ impl SecretRef {
             _ => return Err("takes one of env, file".to_owned()),
         };
         match text.trim() {
-            "" => Err(format!("{place} is empty")),
+            "" => Err(format!("{source} is empty")),
             secret => Ok(secret.to_owned()),
         }
     }

@@ -12,7 +12,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How values of type `T` are written.
 pub trait Unit<T> {
-    /// What is expected, for whoever wrote something else.
+    /// The expected form, for the error message.
     const EXPECTED: &'static str;
 
     /// Reads a value; `None` when the text is none.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Session;
+use crate::breaker::BreakerState;
 use crate::compaction::{
-    BreakerView, CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose,
-    is_apart, is_waiting,
+    CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose, is_apart, is_waiting,
 };
 use crate::history::{TurnRecord, View};
 use crate::ids::Generation;
@@ -13,7 +13,7 @@ use crate::limits::Limits;
 use crate::time::Steady;
 use crate::window::{Omission, OmissionReason, Policy, ScaleId, Window, percent};
 
-/// A summary says less in fewer tokens than it is worth.
+/// A smaller summary would say too little.
 const SUMMARY_TOKENS_MIN: u64 = 256;
 
 /// What a session knows of its compaction beside its status.
@@ -25,7 +25,7 @@ pub(super) struct Compacting {
     /// Since when one is wanted that has to wait for a result, or for the end of a reply.
     wanted_since: Option<Steady>,
     /// What the last window was built for.
-    goal: Option<Goal>,
+    target: Option<WindowTokens>,
 }
 
 impl Compacting {
@@ -37,9 +37,9 @@ impl Compacting {
     }
 }
 
-/// What a window may hold, as it is counted here.
+/// The token budget of a window, on one scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Goal {
+pub struct WindowTokens {
     /// What turns are counted on.
     pub scale: ScaleId,
     /// Tokens it may use.
@@ -93,8 +93,8 @@ impl Session {
     }
 
     /// What its last window was built for.
-    fn goal(&self) -> Option<Goal> {
-        self.compacting.as_ref()?.goal
+    fn target(&self) -> Option<WindowTokens> {
+        self.compacting.as_ref()?.target
     }
 
     /// How its compaction does.
@@ -108,7 +108,7 @@ impl Session {
     pub fn consider_window(
         &mut self,
         window: &Window,
-        goal: Goal,
+        target: WindowTokens,
         now: Steady,
         policy: &CompactionPolicy,
         is_sure: bool,
@@ -116,12 +116,12 @@ impl Session {
         if matches!(window.report.policy, Policy::SlidingWindow { .. }) {
             return None;
         }
-        self.compacting.get_or_insert_default().goal = Some(goal);
+        self.compacting.get_or_insert_default().target = Some(target);
         let is_left_out = |omission: &Omission| {
             use OmissionReason::{Cut, Dropped, Salience};
             matches!(omission.reason, Dropped | Cut | Salience)
         };
-        let soft = percent(goal.budget, policy.soft_watermark_percent);
+        let soft = percent(target.budget, policy.soft_watermark_percent);
         let trigger = match window.report.omissions.iter().any(is_left_out) {
             true => Some(Trigger::Reactive),
             false => (window.counted >= soft).then_some(Trigger::Preemptive),
@@ -142,7 +142,7 @@ impl Session {
     ) -> Option<Trigger> {
         let compacting = self.compacting.as_deref()?;
         let was_wanted = compacting.wanted_since.is_some();
-        compacting.goal?;
+        compacting.target?;
         let is_full = self.is_about_to_drop(limits);
         let trigger = match (is_full, was_wanted) {
             (true, _) => Some(Trigger::History),
@@ -165,7 +165,7 @@ impl Session {
             let cap = cap as u64;
             used.saturating_add((cap / 10).max(1)) > cap
         };
-        // What is covered leaves first, and makes room.
+        // Turns that the summary covers leave first, and make room.
         let left = totals.turns.saturating_sub(covered);
         near(left, limits.max_history_turns)
             || (covered == 0 && near(totals.bytes, limits.max_history_bytes))
@@ -186,7 +186,7 @@ impl Session {
         let is_held_back = |status: &CompactionStatus| {
             let is_early = status.at_seq > 0
                 && last_seq < status.at_seq.saturating_add(policy.turns_between_min);
-            let is_open = status.breaker(now, last_seq, policy) == BreakerView::Open;
+            let is_open = status.breaker(now, last_seq, policy) == BreakerState::Open;
             status.running || is_early || is_open
         };
         if self.head.compaction.as_deref().is_some_and(is_held_back) {
@@ -224,7 +224,7 @@ impl Session {
         self.head.partial || is_waiting(&self.history.view(self.head.last_seq))
     }
 
-    /// Starts a compaction. `exchanges` is what a call asks to keep.
+    /// Starts a compaction. `exchanges`: how many of them the call wants to keep.
     ///
     /// # Errors
     /// [`CompactionBlocked`].
@@ -278,12 +278,12 @@ impl Session {
         let turns = older().filter(|record| !is_apart(&view, record));
         let shown = apart.iter().filter_map(|&seq| view.record(seq));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
-        let goal = self.goal();
+        let target = self.target();
         let others = span.tail_tokens + self.apart_tokens(&view);
         let left = |share: u8| {
-            let used = |goal: Goal| goal.fixed.saturating_add(others);
-            goal.map_or(u64::MAX, |goal| {
-                percent(goal.budget, share).saturating_sub(used(goal))
+            let used = |target: WindowTokens| target.fixed.saturating_add(others);
+            target.map_or(u64::MAX, |target| {
+                percent(target.budget, share).saturating_sub(used(target))
             })
         };
         Snapshot {
@@ -301,17 +301,17 @@ impl Session {
                 .min(policy.summary_tokens_max)
                 .max(SUMMARY_TOKENS_MIN),
             room: left(100).max(SUMMARY_TOKENS_MIN),
-            scale: goal.map(|goal| goal.scale),
+            scale: target.map(|target| target.scale),
         }
     }
 
     /// What may stay as it was said.
     fn keep(&self, trigger: Trigger, policy: &CompactionPolicy, limits: Option<&Limits>) -> Keep {
         let view = self.history.view(self.head.last_seq);
-        let goal = self.goal();
-        let tokens = goal.map_or(u64::MAX, |goal| {
-            let floor = percent(goal.budget, policy.floor_percent);
-            let others = goal.fixed + self.apart_tokens(&view);
+        let target = self.target();
+        let tokens = target.map_or(u64::MAX, |target| {
+            let floor = percent(target.budget, policy.floor_percent);
+            let others = target.fixed + self.apart_tokens(&view);
             // The summary gets its share of what may stay, and never all of it.
             let left = floor.saturating_sub(others);
             left - policy.summary_tokens_max.min(left / 2)
@@ -325,7 +325,7 @@ impl Session {
         };
         let share = |cap: usize| percent(cap as u64, policy.floor_percent);
         match (trigger, limits) {
-            // The budget is not what is scarce: no more leaves than has to.
+            // The history is full, not the budget: no more turns leave than necessary.
             (Trigger::History, Some(limits)) => Keep {
                 exchanges: u32::MAX,
                 turns: share(limits.max_history_turns).max(1),
@@ -350,9 +350,10 @@ impl Session {
     }
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {
-        let goal = self.goal();
-        let counted = goal.zip(self.windows.as_ref());
-        let counted = counted.and_then(|(goal, windows)| windows.tokens(goal.scale, record.seq));
+        let target = self.target();
+        let counted = target.zip(self.windows.as_ref());
+        let counted =
+            counted.and_then(|(target, windows)| windows.tokens(target.scale, record.seq));
         counted.unwrap_or(record.tokens).into()
     }
 }

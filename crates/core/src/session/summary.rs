@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Session;
-use crate::change::{Change, SummaryChange};
+use crate::change::{Change, ChangeKind, SummaryChange};
 use crate::compaction::{CompactionPolicy, CompactionStatus, Failure, Summary, is_apart};
 use crate::ids::Generation;
 use crate::time::Now;
@@ -13,8 +13,9 @@ use crate::window::ScaleId;
 const EARLIER_MAX: usize = 4;
 
 impl Session {
-    /// Puts a summary in its place. `None` where the session is not any more what it was:
-    /// then nothing changes. `remembers` the one before where no store does.
+    /// Sets the summary. `None`, and no change, where the session is no longer in the state that
+    /// the summary was made of. `remembers`: keep the summary before it in memory, because no
+    /// store does.
     pub fn compact(
         &mut self,
         generation: Generation,
@@ -83,8 +84,8 @@ impl Session {
     }
 
     /// Takes the last summary back. Gives the change, and how many turns windows show again;
-    /// `None` where there is no summary, or nobody remembers the one before it. Where a store
-    /// does, the session has to be loaded anew.
+    /// `None` where there is no summary, or the one before it is lost. Where a store has that
+    /// one, the session must be loaded again.
     pub fn undo_compaction(&mut self, is_stored: bool) -> Option<(Change, u64)> {
         let summary = Arc::clone(self.summary()?);
         let compacting = self.compacting.as_mut()?;
@@ -105,16 +106,10 @@ impl Session {
         Some((change, restored))
     }
 
-    /// Its last access stays: nobody used it.
+    /// Its last access stays: a compaction is no use of the session.
     fn compaction_change(&mut self, status: CompactionStatus, summary: SummaryChange) -> Change {
         let status = Arc::new(status);
         self.head.compaction = Some(Arc::clone(&status));
-        self.head.revision += 1;
-        Change::Compact {
-            generation: self.head.generation,
-            expected_revision: self.head.revision - 1,
-            status,
-            summary,
-        }
+        self.head.change(ChangeKind::Compact { status, summary })
     }
 }

@@ -6,11 +6,11 @@ use super::Session;
 use crate::change::Change;
 use crate::error::CoreError;
 use crate::time::{Now, Steady};
-use crate::window::{Ask, Policy, ScaleId, Window, Windows};
+use crate::window::{Ask, ScaleId, Window, Windows};
 
 impl Session {
-    /// The turns that were not counted on this scale and that a window of so many tokens may
-    /// look at, with their content: to be counted before it is asked for.
+    /// The turns, with their content, that a window of this budget may need and that have no
+    /// count on this scale yet. They must be counted before the window is built.
     pub fn uncounted(&mut self, scale: ScaleId, budget: u64) -> Vec<(u64, Arc<[u8]>)> {
         let last_seq = self.head.last_seq;
         let windows = self.windows.get_or_insert_default();
@@ -19,13 +19,6 @@ impl Session {
         turns
             .map(|record| (record.seq, Arc::clone(&record.content)))
             .collect()
-    }
-
-    /// Notes the tokens of turns.
-    pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
-        self.windows
-            .get_or_insert_default()
-            .note_counts(scale, counted);
     }
 
     /// Builds the window for a model call.
@@ -39,14 +32,7 @@ impl Session {
         windows.window(&self.history, self.head.last_seq, summary, ask)
     }
 
-    /// Notes the tokens of a window that was not kept.
-    pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
-        if let Some(windows) = &mut self.windows {
-            windows.note_sent(model, policy, counted);
-        }
-    }
-
-    /// What it remembers of its windows.
+    /// What it remembers of its windows; `None` before the first.
     pub fn windows_mut(&mut self) -> Option<&mut Windows> {
         self.windows.as_deref_mut()
     }
@@ -62,12 +48,12 @@ impl Session {
         (may_write && !is_known).then(|| self.touch(now))
     }
 
-    /// A store may have been told of a use that lies ahead; it was at this moment at most.
+    /// Corrects the last access: a store may have one that lies ahead of the last use.
     pub fn used_at_most(&mut self, moment: Steady) {
         self.head.last_access = self.head.last_access.min(moment);
     }
 
-    /// What a store is told of a use at this moment.
+    /// The last access that a store gets for a use at this moment.
     pub(super) fn written_access(&mut self, now: Steady) -> Steady {
         self.windows
             .as_mut()

@@ -6,7 +6,7 @@ use super::{Token, is_apostrophe, tokens};
 
 /// Terms of one query; further words of it are not looked for.
 pub const TERMS_MAX: usize = 32;
-/// Candidates whose text is worth a look: so many suffice, and are quickly read.
+/// Candidates whose text is read: more would cost time and improve nothing.
 pub const CANDIDATES_MAX: usize = 256;
 
 /// Words in which an answer is looked for: about two English sentences.
@@ -27,7 +27,7 @@ pub struct Term {
     stem: String,
 }
 
-/// What is looked for: the words of a query, each once however it ends.
+/// The words of a query, each stem once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     terms: Vec<Term>,
@@ -56,7 +56,7 @@ pub struct Scorer<'a> {
     weights: Vec<f64>,
     /// The first bytes of all terms, a bit for each of ASCII.
     firsts: u128,
-    /// Terms of which the index knows as much as we do, or more.
+    /// Terms with letters outside of ASCII: the index finds at least as many forms of them.
     unstemmed: Found,
 }
 
@@ -69,10 +69,10 @@ impl Query {
         let mut words = tokens(text).peekable();
         let mut is_behind_apostrophe = false;
         while let Some(token) = words.next() {
-            let end = token.place + token.word.len();
+            let end = token.start + token.word.len();
             let next = words.peek();
             let is_before_apostrophe =
-                next.is_some_and(|next| is_apostrophe(&text[end..next.place]));
+                next.is_some_and(|next| is_apostrophe(&text[end..next.start]));
             let folded = token.folded();
             let says_nothing = is_stop_word(&folded)
                 || is_before_apostrophe && is_begun(&folded)
@@ -225,7 +225,7 @@ impl<'a> Scorer<'a> {
         self.bm25(&counts, words as f64 / PASSAGE_WORDS as f64)
     }
 
-    /// BM25 of these counts in a text that is so many passages long.
+    /// BM25 of these counts in a text of this length, in passages.
     fn bm25(&self, counts: &[u32], length: f64) -> f64 {
         let damping = K1 * (1.0 - B + B * length);
         let gain = |count: u32| f64::from(count) * (K1 + 1.0) / (f64::from(count) + damping);
@@ -238,8 +238,9 @@ impl<'a> Scorer<'a> {
         let mut best = 0.0_f64;
         let mut counts = vec![0_u32; self.terms.len()];
         let mut end = 0;
-        for (start, (place, first)) in hits.iter().enumerate() {
-            while let Some((_, term)) = hits.get(end).filter(|hit| hit.0 < place + PASSAGE_WORDS) {
+        for (start, (position, first)) in hits.iter().enumerate() {
+            while let Some((_, term)) = hits.get(end).filter(|hit| hit.0 < position + PASSAGE_WORDS)
+            {
                 counts[*term] += 1;
                 end += 1;
             }

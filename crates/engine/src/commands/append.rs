@@ -5,7 +5,7 @@ use std::sync::Arc;
 use memoird_core::CoreError;
 use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::SessionId;
-use memoird_core::session::{AppendCommand, Decision as Append, ModelUsage, Session};
+use memoird_core::session::{AppendCommand, ModelUsage, Session};
 use memoird_store::encoding;
 
 use super::Commands;
@@ -79,25 +79,20 @@ impl Commands {
                 }
                 other => other,
             })?;
-        let (record, change, duplicate) = match appended {
-            Append::Done { record, change } => (record, Some(change), false),
+        let record = appended.record;
+        let duplicate = appended.change.is_none();
+        if duplicate && update.is_new {
             // Its generation has ended.
-            Append::Repeated { record } if update.is_new => {
-                return Ok(Decision::unused(
-                    AppendOutcome {
-                        session: None,
-                        record,
-                        duplicate: true,
-                    },
-                    None,
-                ));
-            }
-            // Submitted behind what the first one still waits for.
-            Append::Repeated { record } => {
-                let note = update.may_note_use.then(|| update.session.touch(now));
-                (record, note, true)
-            }
-        };
+            let outcome = AppendOutcome {
+                session: None,
+                record,
+                duplicate,
+            };
+            return Ok(Decision::unused(outcome, None));
+        }
+        // A note of a repetition is submitted behind the append that it repeats.
+        let note_use = || update.may_note_use.then(|| update.session.touch(now));
+        let change = appended.change.or_else(note_use);
         if let (Some(usage), false) = (&command.usage, duplicate) {
             self.calibrate(update.tenant, update.session, usage);
         }

@@ -223,7 +223,9 @@ impl Commands {
                     let counts = counts.await?;
                     // It may have been reset, or discarded, while its turns were counted.
                     self.shared.sessions.annotate(session, version, |session| {
-                        session.note_counts(plan.model.scale_id, counts);
+                        if let Some(windows) = session.windows_mut() {
+                            windows.note_counts(plan.model.scale_id, counts);
+                        }
                     });
                 }
             }
@@ -340,9 +342,10 @@ impl Plan {
 
     /// Notes that the session was used for a window; gives what of that has to be written.
     fn note_use(&self, update: &mut Update<'_>, window: &Window) -> Option<Effect> {
-        if !self.keep {
-            let model = &self.model.profile.name;
-            update.session.note_sent(model, self.policy, window.counted);
+        if !self.keep
+            && let Some(windows) = update.session.windows_mut()
+        {
+            windows.note_sent(&self.model.profile.name, self.policy, window.counted);
         }
         let grain_ms = (update.policy.ttl_ms / 64).clamp(1, GRAIN_MS_MAX);
         let change = update

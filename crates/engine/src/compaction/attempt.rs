@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use memoird_core::breaker::BreakerState;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::compaction::{BreakerView, Failure, Summary};
+use memoird_core::compaction::{Failure, Summary};
 use memoird_core::ids::Generation;
 use memoird_core::session::{CompactionBlocked, Session, Snapshot};
 use tokio::sync::oneshot;
@@ -286,7 +287,7 @@ impl Compaction {
                 let now = update.now.steady;
                 let is = status.breaker(now, session.head().last_seq, policy);
                 if change.is_some() {
-                    let opens = !was_open && is != BreakerView::Closed;
+                    let opens = !was_open && is != BreakerState::Closed;
                     breaker = Some((is, opens));
                 }
                 let effect = change.map(Effect::change);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::change::{Change, ChangeSet, EndReason};
+use memoird_core::change::{ChangeKind, ChangeSet, EndReason};
 use memoird_core::ids::Generation;
 use memoird_core::time::Timestamp;
 use tracing::warn;
@@ -48,23 +48,20 @@ impl Tally {
     pub(super) fn of(set: &ChangeSet, dropped_turns: u64) -> Self {
         let mut tally = Self::default();
         for change in &set.changes {
-            match change {
-                Change::Begin { generation, .. } => tally.created = Some(*generation),
-                Change::Append(appended) => {
+            let generation = change.generation;
+            match &change.kind {
+                ChangeKind::Begin { .. } => tally.created = Some(generation),
+                ChangeKind::Append(appended) => {
                     let (first, last) = (appended.turns.first(), appended.turns.last());
                     tally.appended = first.zip(last).map(|(first, last)| NewTurns {
-                        generation: appended.generation,
+                        generation,
                         first_seq: first.0,
                         last_seq: last.0,
                         dropped: dropped_turns,
                     });
                 }
-                Change::End {
-                    generation, reason, ..
-                } => {
-                    tally.ended = Some((*generation, *reason));
-                }
-                Change::PatchState { .. } | Change::Touch { .. } | Change::Compact { .. } => {}
+                ChangeKind::End { reason, .. } => tally.ended = Some((generation, *reason)),
+                _ => {}
             }
         }
         tally

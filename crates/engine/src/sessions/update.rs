@@ -356,7 +356,7 @@ impl Sessions {
             SlotState::Ended => return Ok(Attempt::HasEnded),
         };
         let now = self.now();
-        if session.is_expired(now.steady, slot.tenant.ttl_ms()) {
+        if session.head().is_expired(now.steady, slot.tenant.ttl_ms()) {
             return Ok(Attempt::IsExpired);
         }
         if options.needs_keys && session.keys().is_none() {

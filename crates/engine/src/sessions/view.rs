@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::compaction::BreakerView;
+use memoird_core::breaker::BreakerState;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
@@ -26,7 +26,7 @@ pub struct SessionView {
     /// When it expires if nothing touches it.
     pub expires_at: Timestamp,
     /// What the breaker of its compaction lets through.
-    pub breaker: BreakerView,
+    pub breaker: BreakerState,
 }
 
 /// A page of live sessions, most recently used first.
@@ -44,7 +44,7 @@ impl SessionView {
         let breaker = head
             .compaction
             .as_ref()
-            .map_or(BreakerView::Closed, |status| {
+            .map_or(BreakerState::Closed, |status| {
                 status.breaker(now.steady, head.last_seq, &tenant.policy().compaction)
             });
         Self {

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use memoird_core::change::{Change, ChangeSet};
+use memoird_core::change::{Change, ChangeKind, ChangeSet};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Timestamp;
@@ -229,14 +229,17 @@ async fn the_engine_closes_also_in_the_middle_of_a_sweep() {
     config.tenants = vec![capped(ACME, 0)];
     let world = World::with_pool(config);
     let now = world.machine.now();
-    let begin = |id: u64| Change::Begin {
-        key: SessionKey {
-            tenant: tenant_id(ACME),
-            session: session_id(&id.to_string()),
-        },
+    let begin = |id: u64| Change {
         generation: Generation::new(1, id.into()),
-        created_at: Timestamp::default(),
-        last_access: now.steady,
+        expected_revision: 0,
+        kind: ChangeKind::Begin {
+            key: SessionKey {
+                tenant: tenant_id(ACME),
+                session: session_id(&id.to_string()),
+            },
+            created_at: Timestamp::default(),
+            last_access: now.steady,
+        },
     };
     let sets: Vec<_> = (0..3_000)
         .map(|id| ChangeSet {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use memoird_core::change::{Appended, Change, ChangeSet, EndReason};
+use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, HookName, SessionKey, TenantId};
 use memoird_core::time::Steady;
 
@@ -84,8 +84,8 @@ impl Record {
 
     pub(crate) fn note(&mut self, set: &ChangeSet) {
         self.set_sizes.push(set.changes.len());
-        let newcomer = set.changes.iter().find_map(|change| match change {
-            Change::Begin { key, .. } => Some(key.tenant.clone()),
+        let newcomer = set.changes.iter().find_map(|change| match &change.kind {
+            ChangeKind::Begin { key, .. } => Some(key.tenant.clone()),
             _ => None,
         });
         for change in &set.changes {
@@ -103,9 +103,9 @@ impl Record {
     }
 
     fn note_change(&mut self, change: &Change, newcomer: Option<&TenantId>) {
-        let generation = change.generation();
-        match change {
-            Change::Begin {
+        let generation = change.generation;
+        match &change.kind {
+            ChangeKind::Begin {
                 key, last_access, ..
             } => {
                 let life = Life {
@@ -121,8 +121,8 @@ impl Record {
                 self.lives.insert(generation, life);
                 self.live.insert(key.clone(), generation);
             }
-            Change::Append(appended) => self.note_append(appended),
-            Change::PatchState {
+            ChangeKind::Append(appended) => self.note_append(generation, appended),
+            ChangeKind::PatchState {
                 version,
                 last_access,
                 ..
@@ -130,9 +130,11 @@ impl Record {
                 let life = self.life(generation);
                 (life.state_version, life.last_access) = (*version, *last_access);
             }
-            Change::Compact { .. } => {}
-            Change::Touch { last_access, .. } => self.life(generation).last_access = *last_access,
-            Change::End {
+            ChangeKind::Compact { .. } => {}
+            ChangeKind::Touch { last_access, .. } => {
+                self.life(generation).last_access = *last_access;
+            }
+            ChangeKind::End {
                 reason, at, owed, ..
             } => {
                 self.check_end(generation, *reason, at.steady, newcomer);
@@ -151,8 +153,8 @@ impl Record {
         }
     }
 
-    fn note_append(&mut self, appended: &Appended) {
-        let life = self.life(appended.generation);
+    fn note_append(&mut self, generation: Generation, appended: &Appended) {
+        let life = self.life(generation);
         life.last_access = appended.last_access;
         for (seq, content) in &appended.turns {
             life.texts.push(text_of(content));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use memoird_core::change::{Change, ChangeSet, SummaryChange};
+use memoird_core::change::{Change, ChangeKind, ChangeSet, SummaryChange};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
 use memoird_core::outbox::Delivery;
@@ -197,8 +197,8 @@ impl Store for FaultyStore {
         self.commits.pass();
         let is_summary = |change: &Change| {
             matches!(
-                change,
-                Change::Compact {
+                change.kind,
+                ChangeKind::Compact {
                     summary: SummaryChange::Made(_),
                     ..
                 }

@@ -7,7 +7,7 @@ const FIRST_BYTES: usize = 512;
 /// Bytes kept of the end. More of it: what went wrong usually stands there.
 const LAST_BYTES: usize = 1_024;
 
-/// The beginning and the end of what was put in.
+/// The beginning and the end of an output.
 #[derive(Debug, Default)]
 pub(super) struct Excerpt {
     first: Vec<u8>,
@@ -28,7 +28,7 @@ impl Excerpt {
         self.is_cut |= excess > 0 || fits < rest.len();
     }
 
-    /// As one line of at most so many characters.
+    /// As one line of at most `chars_max` characters.
     pub(super) fn line(&self, chars_max: usize) -> String {
         if self.is_cut {
             return line_of_ends(&self.first, &self.last, chars_max);

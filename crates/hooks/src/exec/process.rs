@@ -1,4 +1,5 @@
-//! One run of a program: it is fed, listened to, waited for, and nothing of it is left.
+//! One run of a program: it gets its input, its output is read, its end is awaited, and its
+//! process group is killed.
 //!
 //! Why a signal to its group never meets a stranger: the number of a group is the number
 //! of the process that leads it, our child. The system gives that number to nobody else
@@ -23,7 +24,7 @@ use super::{ExecConfig, Variable};
 
 /// How long the pipes of a program that ended may stay open in other hands.
 const PIPES_PAUSE: Duration = Duration::from_secs(1);
-/// The length of a pipe on Linux; what is read at once.
+/// Bytes of one read: the size of a pipe on Linux.
 const READ_BYTES: usize = 64 * 1_024;
 
 /// A program that runs. Dropping it kills all that is in its process group.
@@ -55,7 +56,7 @@ impl Process {
         })
     }
 
-    /// Feeds it, and waits for its end. Gives what it printed on standard error, too.
+    /// Feeds it, and waits for its end. Also returns what it printed on standard error.
     ///
     /// # Errors
     /// What the system says when a child cannot be waited for.
@@ -113,7 +114,7 @@ impl Process {
 
     fn kill_group(&self) {
         if let Some(pid) = self.pid() {
-            // It fails when all of them are dead already, which is what is wanted.
+            // It fails when all of them have ended already.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }

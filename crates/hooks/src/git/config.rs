@@ -1,4 +1,4 @@
-//! What an operator decides about checkpoints.
+//! The settings of checkpoints.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Default for GitConfig {
 }
 
 impl GitConfig {
-    /// What is wrong with it, for the one who wrote it.
+    /// The first problem of the configuration, for the operator.
     pub fn problem(&self) -> Option<String> {
         if self.worktree {
             let what = "is no longer supported; set it to false, and `git clone` the repository";

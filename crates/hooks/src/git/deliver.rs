@@ -1,8 +1,8 @@
 //! One batch of ended sessions becomes one commit of one repository, exactly once in
 //! effect: what the branch already has is not committed again.
 //!
-//! Until the branch moves, all that happens is a pack that nobody refers to; a crash
-//! leaves that behind at most, and the next delivery starts from the branch again.
+//! Until the branch moves, a delivery only writes a pack that no ref points to. A crash leaves
+//! at most that pack behind, and the next delivery starts from the branch again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -20,7 +20,7 @@ use super::existing::{self, packs_to_merge};
 use super::lock::{OwnLock, Stop};
 use super::pack::Objects;
 use super::repo::{Repo, sync_dir};
-use super::tree::{Additions, Trees};
+use super::tree::Trees;
 use super::{jsonl, markdown, message, names};
 
 /// How often a branch may move while a commit is built upon it.
@@ -31,15 +31,6 @@ struct Checkpoint<'a> {
     ended: &'a SessionContent,
     folders: [String; 4],
     stem: String,
-    /// The content of its files, once it was needed.
-    blobs: Option<Blobs>,
-}
-
-/// The content of a generation's files.
-#[derive(Clone, Copy)]
-struct Blobs {
-    markdown: Oid,
-    lines: Oid,
 }
 
 impl<'a> Checkpoint<'a> {
@@ -48,7 +39,6 @@ impl<'a> Checkpoint<'a> {
             ended,
             folders: names::folders(ended.ended_at),
             stem: names::stem(&ended.session, ended.generation),
-            blobs: None,
         }
     }
 
@@ -63,7 +53,7 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Commits what of this the tenant's branch does not have yet.
+/// Commits the sessions of the batch that the tenant's branch does not have yet.
 pub(super) fn deliver(
     config: &GitConfig,
     tenant: &TenantId,
@@ -78,13 +68,12 @@ pub(super) fn deliver(
         .iter()
         .map(|ended| (ended.generation, *ended))
         .collect();
-    let mut delivery = Delivery {
+    let delivery = Delivery {
         config,
         repo: &repo,
         lock: &lock,
         stop,
         at,
-        objects: Objects::new(),
         batch: batch.into_values().map(Checkpoint::new).collect(),
     };
     delivery.commit()
@@ -96,12 +85,12 @@ struct Delivery<'a> {
     lock: &'a OwnLock,
     stop: &'a Stop,
     at: Timestamp,
-    objects: Objects,
     batch: Vec<Checkpoint<'a>>,
 }
 
 impl Delivery<'_> {
-    fn commit(&mut self) -> Result<(), GitError> {
+    fn commit(&self) -> Result<(), GitError> {
+        let mut objects = Objects::new();
         for _ in 0..ATTEMPTS_MAX {
             let tip = self.repo.tip()?;
             let base = tip.map(|tip| self.repo.commit(tip)).transpose()?;
@@ -111,81 +100,85 @@ impl Delivery<'_> {
             if missing.is_empty() {
                 return Ok(());
             }
-            let commit = self.build(tip, base, &missing, &mut trees)?;
-            let pack = self.write_pack(&mut trees)?;
+            let commit = self.build(tip, base, &missing, &mut trees, &mut objects)?;
+            let pack = self.write_pack(&objects, &mut trees)?;
             self.stop.check()?;
             if self.advance(tip, commit, &pack)? {
                 return Ok(());
             }
         }
-        let (path, branch) = (self.repo.git_dir.clone(), self.repo.branch.clone());
-        Err(GitError::Moving { path, branch })
+        Err(GitError::contended(format!(
+            "branch {} of {} moves faster than it can be built upon",
+            self.repo.branch,
+            self.repo.git_dir.display()
+        )))
     }
 
-    /// Which of the batch, by index, the tree does not have.
-    fn missing(&self, base: Option<Oid>, trees: &mut Trees<'_>) -> Result<Vec<usize>, GitError> {
+    /// The checkpoints of the batch that the tree does not have.
+    fn missing(
+        &self,
+        base: Option<Oid>,
+        trees: &mut Trees<'_>,
+    ) -> Result<Vec<&Checkpoint<'_>>, GitError> {
+        let mut missing: Vec<&Checkpoint<'_>> = self.batch.iter().collect();
         let Some(base) = base else {
-            return Ok((0..self.batch.len()).collect());
+            return Ok(missing);
         };
-        let mut days: BTreeMap<&[String; 4], Vec<(usize, String)>> = BTreeMap::new();
-        for (index, checkpoint) in self.batch.iter().enumerate() {
-            let day = days.entry(&checkpoint.folders).or_default();
-            day.push((index, checkpoint.markdown()));
-        }
-        let mut missing = Vec::new();
-        for (folders, files) in days {
-            let names: BTreeSet<&[u8]> = files.iter().map(|(_, name)| name.as_bytes()).collect();
-            let present = match trees.folder(base, folders)? {
-                None => BTreeSet::new(),
-                Some(day) => trees.present(day, &names)?,
+        let days: BTreeSet<&[String; 4]> = self.batch.iter().map(|it| &it.folders).collect();
+        for folders in days {
+            let Some(day) = trees.folder(base, folders)? else {
+                continue;
             };
-            let absent = files
-                .iter()
-                .filter(|(_, name)| !present.contains(name.as_bytes()));
-            missing.extend(absent.map(|(index, _)| *index));
+            let ended_then = missing.iter().filter(|it| it.folders == *folders);
+            let mut absent = ended_then.map(|it| it.markdown().into_bytes()).collect();
+            trees.remove_present(day, &mut absent)?;
+            missing
+                .retain(|it| it.folders != *folders || absent.contains(it.markdown().as_bytes()));
         }
-        missing.sort_unstable();
         Ok(missing)
     }
 
     /// Makes the objects of a commit upon `tip`.
     fn build(
-        &mut self,
+        &self,
         tip: Option<Oid>,
         base: Option<Oid>,
-        missing: &[usize],
+        missing: &[&Checkpoint<'_>],
         trees: &mut Trees<'_>,
+        objects: &mut Objects,
     ) -> Result<Oid, GitError> {
         let refused = |error: io::Error| self.repo.damaged(&"a new object", error);
-        let mut root = Additions::default();
-        for &index in missing {
+        let mut days: BTreeMap<&[String; 4], BTreeMap<String, Oid>> = BTreeMap::new();
+        for checkpoint in missing {
             self.stop.check()?;
-            let checkpoint = &mut self.batch[index];
-            let blobs = match checkpoint.blobs {
-                Some(blobs) => blobs,
-                None => blobs(checkpoint.ended, &mut self.objects).map_err(refused)?,
-            };
-            checkpoint.blobs = Some(blobs);
-            let folders = &checkpoint.folders;
-            root.put(folders, checkpoint.markdown(), blobs.markdown);
-            root.put(folders, checkpoint.lines(), blobs.lines);
+            let day = days.entry(&checkpoint.folders).or_default();
+            let files = [
+                (checkpoint.markdown(), markdown::document(checkpoint.ended)),
+                (checkpoint.lines(), jsonl::lines(checkpoint.ended)),
+            ];
+            for (name, content) in files {
+                let blob = objects.add(ObjectType::Blob, content.as_bytes());
+                day.insert(name, blob.map_err(refused)?);
+            }
         }
-        let tree = trees.add(base, &root, &mut self.objects)?;
-        let new: Vec<&SessionContent> = missing
-            .iter()
-            .map(|&index| self.batch[index].ended)
-            .collect();
+        let mut tree = base;
+        for (folders, files) in days {
+            tree = Some(trees.add(tree, folders, &files, objects)?);
+        }
+        let new: Vec<&SessionContent> = missing.iter().map(|it| it.ended).collect();
+        // A commit has at least one session, and so a tree.
+        let tree = tree.unwrap_or(Oid::ZERO_SHA1);
         let commit = message::commit(self.config, tree, tip, &new, self.at);
-        let added = self.objects.add(ObjectType::Commit, commit.as_bytes());
+        let added = objects.add(ObjectType::Commit, commit.as_bytes());
         added.map_err(refused)
     }
 
     /// Writes all objects as one pack, together with small packs that are there. Where these
     /// cannot be read, or there is no room for a copy of them, they stay.
-    fn write_pack(&self, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
+    fn write_pack(&self, objects: &Objects, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
         let pack_dir = self.repo.pack_dir();
-        let merged = packs_to_merge(&pack_dir, self.objects.count()).and_then(|old| {
-            let pack = self.objects.write(&pack_dir, &old, trees, self.stop)?;
+        let merged = packs_to_merge(&pack_dir, objects.count()).and_then(|old| {
+            let pack = objects.write(&pack_dir, &old, trees, self.stop)?;
             existing::remove(&old, &pack);
             Ok(pack)
         });
@@ -193,7 +186,7 @@ impl Delivery<'_> {
             Err(GitError::Stopped) => Err(GitError::Stopped),
             Err(error) => {
                 tracing::warn!(%error, "packs were not merged");
-                self.objects.write(&pack_dir, &[], trees, self.stop)
+                objects.write(&pack_dir, &[], trees, self.stop)
             }
             merged => merged,
         }
@@ -215,7 +208,7 @@ impl Delivery<'_> {
     }
 
     /// Notes the move in the log of the branch, where there is one: bare repositories have
-    /// none unless somebody wants it.
+    /// none unless a person created it.
     fn log(&self, tip: Option<Oid>, commit: Oid) {
         let old = tip.unwrap_or(Oid::ZERO_SHA1);
         let at = self.at.seconds();
@@ -230,11 +223,4 @@ impl Delivery<'_> {
             _ => {}
         }
     }
-}
-
-fn blobs(ended: &SessionContent, objects: &mut Objects) -> io::Result<Blobs> {
-    Ok(Blobs {
-        markdown: objects.add(ObjectType::Blob, markdown::document(ended).as_bytes())?,
-        lines: objects.add(ObjectType::Blob, jsonl::lines(ended).as_bytes())?,
-    })
 }

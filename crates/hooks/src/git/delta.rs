@@ -75,17 +75,10 @@ impl Delta {
     fn flush(&mut self) {
         while !self.copied.is_empty() {
             let size = self.copied.len().min(COPY_MAX);
-            let mut operation = vec![128];
-            for (bits, number) in [(0..4, self.copied.start), (4..7, size)] {
-                for (shift, bit) in bits.enumerate() {
-                    let byte = low_byte(number >> (8 * shift));
-                    if byte != 0 {
-                        operation[0] |= 1 << bit;
-                        operation.push(byte);
-                    }
-                }
-            }
-            self.bytes.extend_from_slice(&operation);
+            // A copy whose offset has all of its four bytes, and whose size all of its three.
+            self.bytes.push(0xff);
+            self.bytes.extend(&self.copied.start.to_le_bytes()[..4]);
+            self.bytes.extend(&size.to_le_bytes()[..3]);
             self.copied.start += size;
         }
         for part in std::mem::take(&mut self.inserted).chunks(INSERT_MAX) {

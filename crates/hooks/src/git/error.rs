@@ -13,64 +13,25 @@ pub enum GitError {
     /// The operating system refused something.
     #[error("cannot {doing} {}: {}", path.display(), describe(source))]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
         /// Why it was refused.
         source: io::Error,
     },
-    /// Something else stands where the repository should be.
-    #[error("{} is no git repository ({problem}); move it away, or repair it", path.display())]
-    NoRepository {
-        /// Where the repository should be.
-        path: PathBuf,
-        /// What was found.
+    /// The repository is not one that memoird can write to: it is damaged, of another kind, or
+    /// has something else where checkpoints belong. Somebody has to change it.
+    #[error("{problem}")]
+    Unusable {
+        /// What is wrong, and what to do about it.
         problem: String,
     },
-    /// The repository keeps its data in a way that memoird does not write.
-    #[error("{} uses {feature}, which checkpoints do not support; convert it", path.display())]
-    Unsupported {
-        /// The repository.
-        path: PathBuf,
-        /// What it uses.
-        feature: &'static str,
-    },
-    /// The repository has a part that cannot be read.
-    #[error("{} is damaged ({problem}); see `git fsck`, or move it away", path.display())]
-    Damaged {
-        /// The repository.
-        path: PathBuf,
-        /// What cannot be read.
+    /// Another process holds a lock, or moves the branch. It may be over at the next attempt.
+    #[error("{problem}")]
+    Contended {
+        /// What is held, and by whom.
         problem: String,
-    },
-    /// Somebody committed something else where checkpoints have their place.
-    #[error("{name} on branch {branch} is not what checkpoints need there; rename it")]
-    InTheWay {
-        /// The path within the branch.
-        name: String,
-        /// The branch.
-        branch: String,
-    },
-    /// A person's git holds a lock.
-    #[error("{} is locked by another git; remove it if no git runs", path.display())]
-    Locked {
-        /// The lock.
-        path: PathBuf,
-    },
-    /// Another memoird writes to the repository.
-    #[error("{} is held by another memoird", path.display())]
-    Busy {
-        /// The lock.
-        path: PathBuf,
-    },
-    /// The branch moved each time a commit was ready.
-    #[error("branch {branch} of {} moves faster than it can be built upon", path.display())]
-    Moving {
-        /// The repository.
-        path: PathBuf,
-        /// The branch.
-        branch: String,
     },
     /// The time limit of the delivery was reached.
     #[error("stopped at the time limit")]
@@ -84,11 +45,29 @@ pub enum GitError {
 }
 
 impl GitError {
+    /// A part of the repository at `path` cannot be read.
     pub(super) fn damaged(path: &Path, problem: impl Display) -> Self {
-        Self::Damaged {
-            path: path.to_owned(),
-            problem: problem.to_string(),
-        }
+        let advice = "see `git fsck`, or move it away";
+        Self::unusable(format!(
+            "{} is damaged ({problem}); {advice}",
+            path.display()
+        ))
+    }
+
+    pub(super) fn unusable(problem: String) -> Self {
+        Self::Unusable { problem }
+    }
+
+    pub(super) fn contended(problem: String) -> Self {
+        Self::Contended { problem }
+    }
+
+    /// A lock file that a git process of somebody else holds.
+    pub(super) fn locked(path: &Path) -> Self {
+        let path = path.display();
+        Self::contended(format!(
+            "{path} is locked by another git; remove it if no git runs"
+        ))
     }
 }
 
@@ -99,7 +78,7 @@ impl From<GitError> for HookError {
     }
 }
 
-/// Says what was done to which path.
+/// Adds the operation and the path to an error.
 pub(super) trait Doing<T> {
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, GitError>;
 }

@@ -2,22 +2,22 @@
 //! a repository that gets a commit at a time must not get slower with each, and git looks
 //! into every pack.
 //!
-//! A small pack always goes into the next one; larger ones when what is gathered has half
-//! their objects, as `git repack --geometric=2` does it. So there are few packs, and an
+//! A small pack always goes into the next one; a larger one if the packs before it have at least
+//! half of its objects, as `git repack --geometric=2` does it. So there are few packs, and an
 //! object is copied a number of times that grows with the logarithm of all objects. Packs
 //! that git made are left alone: they have deltas of another kind, or files beside them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use git2::{ObjectType, Oid};
+use git2::Oid;
 
 use super::error::{Doing, GitError};
-use super::lock::Stop;
-use super::pack::{INDEX_HEAD, OFFSET_END, OFS_DELTA, REF_DELTA, TEMPORARY, type_number};
+use super::pack::{INDEX_HEAD, OFFSET_END, OFS_DELTA, REF_DELTA, TEMPORARY, TREE};
 
 /// Objects up to which a pack always goes into the next one: some sixty commits of one
 /// session. As many deltas may stand between the oldest list of a day's files and the
@@ -27,16 +27,15 @@ const SMALL_OBJECTS: u64 = 512;
 /// Bytes of packs that are written again at once: one delivery has no time for more.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// Where the tables of an index of version 2 begin: after eight bytes of head and the
-/// numbers of ids that begin with each byte or a smaller one.
-const COUNT_OFFSET: usize = 8 + 255 * 4;
-const TABLES_OFFSET: usize = COUNT_OFFSET + 4;
+/// Bytes of the SHA-1 of an object, and of a whole file at its end.
+const HASH_BYTES: usize = 20;
 
-/// Bytes at the end of a pack that are no entry.
-const CHECKSUM_BYTES: usize = 20;
+/// Where the tables of an index of version 2 begin: after eight bytes of head and 256 counts
+/// of four bytes, of which the last is that of all objects.
+const TABLES_OFFSET: usize = 8 + 256 * 4;
 
-/// Bytes that tell the type and the size of an entry, at most.
-const HEAD_BYTES_MAX: usize = 10;
+/// Bytes of an object in these tables: its id, its checksum and its offset.
+const ROW_BYTES: usize = HASH_BYTES + 4 + 4;
 
 /// An entry of a pack.
 pub(super) struct PackEntry {
@@ -53,8 +52,8 @@ pub(super) struct PackEntry {
 /// What an entry of a pack holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// A folder of so many bytes.
-    Folder(u64),
+    /// A folder, whole.
+    Folder,
     /// Another object, whole.
     Other,
     /// What makes an object of another one.
@@ -64,6 +63,7 @@ pub(super) enum Content {
 /// A pack of memoird's: of whole objects, and of deltas that name their base.
 pub(super) struct ExistingPack {
     path: PathBuf,
+    file: File,
     /// Its entries, in the order of the pack.
     pub(super) entries: Vec<PackEntry>,
 }
@@ -76,7 +76,7 @@ struct Found {
     path: PathBuf,
 }
 
-/// The packs that are to be written again together with so many new objects.
+/// The packs to write again together with this number of new objects.
 pub(super) fn packs_to_merge(
     pack_dir: &Path,
     new_objects: usize,
@@ -99,28 +99,31 @@ pub(super) fn packs_to_merge(
 
 /// The packs that have nothing beside them but their index, the smallest first.
 fn packs_by_size(pack_dir: &Path) -> Result<Vec<Found>, GitError> {
-    let mut endings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for entry in fs::read_dir(pack_dir).doing("read", pack_dir)? {
-        let name = entry.doing("read", pack_dir)?.file_name();
-        let name = name.to_string_lossy();
-        // One index for many packs would miss what is not there any more.
-        if name.starts_with("multi-pack-index") {
-            return Ok(Vec::new());
-        }
-        if let Some((stem, ending)) = name.split_once('.').filter(|_| name.starts_with("pack-")) {
-            let endings = endings.entry(stem.to_owned()).or_default();
-            endings.insert(ending.to_owned());
-        }
+    let entries = fs::read_dir(pack_dir).doing("read", pack_dir)?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let names: io::Result<BTreeSet<String>> = names.collect();
+    let names = names.doing("read", pack_dir)?;
+    // One index for many packs would list objects of packs that were merged away.
+    if names
+        .iter()
+        .any(|name| name.starts_with("multi-pack-index"))
+    {
+        return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    for (stem, endings) in endings {
-        if endings.iter().map(String::as_str).eq(["idx", "pack"]) {
-            let path = pack_dir.join(format!("{stem}.pack"));
-            let bytes = fs::metadata(&path).doing("read", &path)?.len();
-            let objects = count(&path.with_extension("idx"))?;
+    for name in names.iter().filter(|name| name.starts_with("pack-")) {
+        let Some(stem) = name.strip_suffix("pack") else {
+            continue;
+        };
+        let files = names.range(stem.to_owned()..);
+        let files = files.take_while(|file| file.starts_with(stem)).count();
+        if files == 2 && names.contains(&format!("{stem}idx")) {
+            let path = pack_dir.join(name);
+            let index_bytes = length(&path.with_extension("idx"))?;
+            let tables = index_bytes.saturating_sub((TABLES_OFFSET + 2 * HASH_BYTES) as u64);
             found.push(Found {
-                objects,
-                bytes,
+                objects: tables / ROW_BYTES as u64,
+                bytes: length(&path)?,
                 path,
             });
         }
@@ -129,14 +132,9 @@ fn packs_by_size(pack_dir: &Path) -> Result<Vec<Found>, GitError> {
     Ok(found)
 }
 
-fn count(index: &Path) -> Result<u64, GitError> {
-    let mut count = [0; 4];
-    let read = File::open(index).and_then(|mut file| {
-        file.seek(SeekFrom::Start(COUNT_OFFSET as u64))?;
-        file.read_exact(&mut count)
-    });
-    read.doing("read", index)?;
-    Ok(u32::from_be_bytes(count).into())
+fn length(path: &Path) -> Result<u64, GitError> {
+    let metadata = fs::metadata(path).doing("read", path)?;
+    Ok(metadata.len())
 }
 
 /// Removes packs whose objects are all in the pack `merged`. What cannot be removed costs
@@ -150,8 +148,8 @@ pub(super) fn remove(packs: &[ExistingPack], merged: &Path) {
 }
 
 impl ExistingPack {
-    /// Reads the index of a pack and the heads of its entries; `None` when it is not
-    /// memoird's.
+    /// Reads the index of a pack and the types of its entries; `None` for a pack that memoird
+    /// did not write.
     fn open(path: PathBuf) -> Result<Option<Self>, GitError> {
         let index_path = path.with_extension("idx");
         let index = fs::read(&index_path).doing("read", &index_path)?;
@@ -159,52 +157,43 @@ impl ExistingPack {
             return Ok(None);
         };
         entries.sort_unstable_by_key(|entry| entry.range.start);
-        let mut file = File::open(&path).doing("read", &path)?;
-        let length = file.seek(SeekFrom::End(0)).doing("read", &path)?;
-        // The checksum of the pack is at its end.
-        let end = usize::try_from(length).unwrap_or(usize::MAX);
-        let mut end = end.saturating_sub(CHECKSUM_BYTES);
+        let file = File::open(&path).doing("read", &path)?;
+        let mut end = usize::try_from(length(&path)?).unwrap_or(usize::MAX);
+        end = end.saturating_sub(HASH_BYTES);
         for entry in entries.iter_mut().rev() {
             entry.range.end = end;
             end = entry.range.start;
+            let mut first = [0];
+            let read = file.read_exact_at(&mut first, entry.range.start as u64);
+            read.doing("read", &path)?;
+            entry.content = match first[0] >> 4 & 7 {
+                OFS_DELTA => return Ok(None),
+                REF_DELTA => Content::Delta,
+                TREE => Content::Folder,
+                _ => Content::Other,
+            };
         }
-        let mut reader = reader(file, &entries).doing("read", &path)?;
-        for entry in &mut entries {
-            let mut head = [0; HEAD_BYTES_MAX];
-            let head = &mut head[..entry.range.len().min(HEAD_BYTES_MAX)];
-            reader.read_exact(head).doing("read", &path)?;
-            let rest = entry.range.len() - head.len();
-            let skipped = reader.seek_relative(i64::try_from(rest).unwrap_or(i64::MAX));
-            skipped.doing("read", &path)?;
-            match content(head) {
-                Some(content) => entry.content = content,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(Self { path, entries }))
+        Ok(Some(Self {
+            path,
+            file,
+            entries,
+        }))
     }
 
-    /// Calls `take` with each entry and its bytes.
-    pub(super) fn for_each(
-        &self,
-        stop: &Stop,
-        mut take: impl FnMut(&PackEntry, &[u8]) -> Result<(), GitError>,
-    ) -> Result<(), GitError> {
-        let path = &self.path;
-        let file = File::open(path).and_then(|file| reader(file, &self.entries));
-        let mut reader = file.doing("read", path)?;
-        let mut bytes = Vec::new();
-        for entry in &self.entries {
-            stop.check()?;
-            bytes.resize(entry.range.len(), 0);
-            reader.read_exact(&mut bytes).doing("read", path)?;
-            if crc32fast::hash(&bytes) != entry.crc32 {
-                let problem = format!("{} has changed", entry.id);
-                return Err(GitError::damaged(path, problem));
-            }
-            take(entry, &bytes)?;
+    /// The bytes of an entry, checked.
+    pub(super) fn read(&self, entry: &PackEntry) -> Result<Vec<u8>, GitError> {
+        let mut bytes = vec![0; entry.range.len()];
+        let read = self
+            .file
+            .read_exact_at(&mut bytes, entry.range.start as u64);
+        read.doing("read", &self.path)?;
+        match crc32fast::hash(&bytes) == entry.crc32 {
+            true => Ok(bytes),
+            false => Err(GitError::damaged(
+                &self.path,
+                format!("{} has changed", entry.id),
+            )),
         }
-        Ok(())
     }
 
     /// Without its index a pack does not exist; under its new name the index tells, should
@@ -225,51 +214,18 @@ fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
     if !index.starts_with(INDEX_HEAD) {
         return None;
     }
-    let count = number(COUNT_OFFSET)? as usize;
-    let crcs = TABLES_OFFSET + count * 20;
+    let count = number(TABLES_OFFSET - 4)? as usize;
+    let crcs = TABLES_OFFSET + count * HASH_BYTES;
     let offsets = crcs + count * 4;
     let entry = |row: usize| {
-        let id = TABLES_OFFSET + row * 20;
+        let id = TABLES_OFFSET + row * HASH_BYTES;
         let offset = number(offsets + row * 4).filter(|offset| *offset < OFFSET_END)? as usize;
         Some(PackEntry {
-            id: Oid::from_bytes(index.get(id..id + 20)?).ok()?,
+            id: Oid::from_bytes(index.get(id..id + HASH_BYTES)?).ok()?,
             crc32: number(crcs + row * 4)?,
             content: Content::Other,
             range: offset..offset,
         })
     };
     (0..count).map(entry).collect()
-}
-
-/// Reads a pack from its first entry on.
-fn reader(file: File, entries: &[PackEntry]) -> io::Result<BufReader<File>> {
-    let mut reader = BufReader::with_capacity(1 << 16, file);
-    let start = entries.first().map_or(0, |entry| entry.range.start);
-    reader.seek(SeekFrom::Start(start as u64))?;
-    Ok(reader)
-}
-
-/// What an entry holds that begins so; `None` when memoird writes no such entry.
-fn content(head: &[u8]) -> Option<Content> {
-    let first = *head.first()?;
-    let number = first >> 4 & 7;
-    if number == REF_DELTA {
-        return Some(Content::Delta);
-    }
-    if number == OFS_DELTA {
-        return None;
-    }
-    if number != type_number(ObjectType::Tree) {
-        return Some(Content::Other);
-    }
-    let mut bytes = u64::from(first & 15);
-    let mut is_last = first & 128 == 0;
-    for (byte, shift) in head[1..].iter().zip((4..60).step_by(7)) {
-        if is_last {
-            break;
-        }
-        bytes |= u64::from(byte & 127) << shift;
-        is_last = byte & 128 == 0;
-    }
-    is_last.then_some(Content::Folder(bytes))
 }

@@ -9,8 +9,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -18,28 +17,30 @@ use super::error::{Doing, GitError};
 use super::pack::TEMPORARY;
 use super::repo::{Repo, write};
 
-/// How long to wait for somebody else's lock, in steps of this pause.
+/// The pause between two tries to get a lock, and the number of tries.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSES_MAX: u32 = 200;
 
-/// No git holds a lock that long: whoever made it is gone.
+/// No git holds a lock that long: its process has ended.
 const STALE: Duration = Duration::from_secs(10 * 60);
 
-/// Tells work on a thread that nobody waits for it any more.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stop(Arc<AtomicBool>);
+/// Tells work on a thread to stop when the future that waits for it was dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Stop(Weak<()>);
 
 impl Stop {
-    /// Nobody waits any more.
-    pub(super) fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// Stops the work when the first value is dropped.
+    pub(super) fn on_drop() -> (Arc<()>, Self) {
+        let waiting = Arc::new(());
+        let stop = Self(Arc::downgrade(&waiting));
+        (waiting, stop)
     }
 
-    /// An error when nobody waits any more.
+    /// An error when the work has to stop.
     pub(super) fn check(&self) -> Result<(), GitError> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Err(GitError::Stopped),
-            false => Ok(()),
+        match self.0.strong_count() {
+            0 => Err(GitError::Stopped),
+            _ => Ok(()),
         }
     }
 }
@@ -85,8 +86,8 @@ impl OwnLock {
         Ok(lock)
     }
 
-    /// Takes git's lock of `path`, waiting for whoever holds it. The lock's content is what
-    /// the file will hold.
+    /// Takes git's lock of `path`, and waits while another process holds it. The content of the
+    /// lock is the new content of the file.
     pub(super) fn take(&self, path: &Path, content: &str) -> Result<GitLock, GitError> {
         let lock_path = path.with_added_extension("lock");
         if let Some(folder) = lock_path.parent() {
@@ -94,23 +95,24 @@ impl OwnLock {
         }
         self.remove_pending()?;
         write(&self.pending, content.as_bytes())?;
-        let locked = || GitError::Locked {
-            path: lock_path.clone(),
-        };
-        poll(&self.stop, locked, || {
-            let linked = match fs::hard_link(&self.pending, &lock_path) {
-                Err(error) if is_unsupported(&error) => create(&lock_path, content),
-                linked => linked,
-            };
-            match linked {
-                Ok(()) => Ok(Some(())),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    self.remove_stale(&lock_path)?;
-                    Ok(None)
+        poll(
+            &self.stop,
+            || GitError::locked(&lock_path),
+            || {
+                let linked = match fs::hard_link(&self.pending, &lock_path) {
+                    Err(error) if is_unsupported(&error) => create(&lock_path, content),
+                    linked => linked,
+                };
+                match linked {
+                    Ok(()) => Ok(true),
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                        self.remove_stale(&lock_path)?;
+                        Ok(false)
+                    }
+                    Err(error) => Err(error).doing("create", &lock_path),
                 }
-                Err(error) => Err(error).doing("create", &lock_path),
-            }
-        })?;
+            },
+        )?;
         Ok(GitLock {
             path: path.to_owned(),
             lock_path,
@@ -169,7 +171,7 @@ pub(super) struct GitLock {
 }
 
 impl GitLock {
-    /// Makes the content of the lock the content of what it locked.
+    /// Replaces the locked file by the lock.
     pub(super) fn commit(mut self) -> Result<(), GitError> {
         fs::rename(&self.lock_path, &self.path).doing("write", &self.path)?;
         self.is_held = false;
@@ -187,26 +189,24 @@ impl Drop for GitLock {
 
 /// Waits for the advisory lock of a file or folder; closing it frees the lock.
 pub(super) fn hold(file: &File, path: &Path, stop: &Stop) -> Result<(), GitError> {
-    let busy = || GitError::Busy {
-        path: path.to_owned(),
-    };
+    let busy = || GitError::contended(format!("{} is held by another memoird", path.display()));
     poll(stop, busy, || match file.try_lock() {
-        Ok(()) => Ok(Some(())),
-        Err(TryLockError::WouldBlock) => Ok(None),
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error).doing("lock", path),
     })
 }
 
 /// Tries until it succeeds, for ten seconds at most.
-fn poll<T>(
+fn poll(
     stop: &Stop,
     timeout: impl Fn() -> GitError,
-    attempt: impl Fn() -> Result<Option<T>, GitError>,
-) -> Result<T, GitError> {
+    attempt: impl Fn() -> Result<bool, GitError>,
+) -> Result<(), GitError> {
     for _ in 0..PAUSES_MAX {
         stop.check()?;
-        if let Some(done) = attempt()? {
-            return Ok(done);
+        if attempt()? {
+            return Ok(());
         }
         thread::sleep(PAUSE);
     }

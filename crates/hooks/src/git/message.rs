@@ -9,6 +9,7 @@ use memoird_core::time::Timestamp;
 use memoird_engine::SessionContent;
 
 use super::GitConfig;
+use crate::text::escaped;
 use crate::time;
 
 /// Sessions that a message names; the others are counted.
@@ -98,20 +99,13 @@ fn text(new: &[&SessionContent]) -> String {
 
 /// An id on one line, control characters escaped, its middle left out when it is long.
 fn shortened(id: &SessionId) -> String {
-    let chars: Vec<char> = id.as_str().chars().flat_map(escaped).collect();
+    let line = escaped(id.as_str().as_bytes());
+    let chars: Vec<char> = line.chars().collect();
     if chars.len() <= ID_CHARS_MAX {
-        return chars.into_iter().collect();
+        return line;
     }
     let half = ID_CHARS_MAX / 2;
     let [head, tail] =
         [&chars[..half], &chars[chars.len() - half..]].map(|part| part.iter().collect::<String>());
     format!("{head}…{tail}")
-}
-
-/// The characters that stand for one of an id.
-pub(super) fn escaped(char: char) -> Vec<char> {
-    match char.is_control() {
-        true => char.escape_default().collect(),
-        false => vec![char],
-    }
 }

@@ -38,12 +38,12 @@ pub use read::{CheckpointEntry, Checkpoints};
 #[derive(Debug)]
 pub struct GitHook {
     config: Arc<GitConfig>,
-    /// One delivery at a time for each repository; as many as there are tenants.
+    /// A lock for each tenant: one delivery at a time for each repository.
     busy: Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl GitHook {
-    /// A hook that is to be set up as [`GitConfig::problem`] finds no fault with.
+    /// A hook with a configuration in which [`GitConfig::problem`] finds nothing.
     pub fn new(config: GitConfig) -> Self {
         Self {
             config: Arc::new(config),
@@ -75,14 +75,13 @@ impl GitHook {
     ) -> Result<(), HookError> {
         let guard = self.busy_of(&tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
-        let stop = StopOnDrop::default();
-        let stopped = stop.0.clone();
+        let (_waiting, stop) = Stop::on_drop();
         let work = aside(move || {
-            // The repository is free again when this thread is done with it, not when
-            // somebody stops waiting for the thread.
+            // The thread holds the lock, so that a delivery that was given up keeps it until
+            // the thread has ended.
             let _guard = guard;
             let batch: Vec<&SessionContent> = batch.iter().map(|ended| &**ended).collect();
-            deliver::deliver(&config, &tenant, &batch, at, &stopped)
+            deliver::deliver(&config, &tenant, &batch, at, &stop)
         });
         match work.await {
             Some(result) => result.map_err(HookError::from),
@@ -112,12 +111,11 @@ impl Hook for GitHook {
     }
 }
 
-/// Behind those who wait for an answer: the work of a thousand ends takes half a second of
-/// a core, and nobody misses it.
+/// Commits run with a lower priority than calls: a thousand ends take half a second of CPU.
 const NICENESS: i32 = 10;
 
-/// Does it on a thread of its own that gives way to others. `None` when it panicked, or
-/// there was no thread to have.
+/// Does the work on its own thread of lower priority. `None` when it panicked, or no thread
+/// could be started.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, answer) = tokio::sync::oneshot::channel();
     let named = std::thread::Builder::new().name("git hook".to_owned());
@@ -125,7 +123,7 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
         // Of this thread only, on Linux; where it is refused, the work is done all the same.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::nice(NICENESS);
-        // Whoever asked may have gone.
+        // The receiver may be dropped.
         let _ = sender.send(work());
     });
     match spawned {
@@ -134,15 +132,5 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
             tracing::warn!(%error, "there is no thread for a commit");
             None
         }
-    }
-}
-
-/// Stops the work when nobody waits for it any more.
-#[derive(Default)]
-struct StopOnDrop(Stop);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }

@@ -24,7 +24,7 @@ pub(super) const LINES: &str = ".jsonl";
 ///
 /// Bytes other than `a-z0-9._@+=-`, and a leading `.` or `-`, are percent-encoded:
 /// capital letters too, so that no two tenants meet on a file system that ignores case.
-/// What is longer than 120 bytes is cut and gets `~` and a hash of the whole.
+/// A name longer than 120 bytes is cut, and gets `~` and a hash of the whole.
 pub(super) fn tenant(tenant: &TenantId) -> String {
     let name = encoded(tenant.as_str(), |byte| !byte.is_ascii_uppercase());
     if name.len() <= BYTES_MAX {
@@ -38,7 +38,7 @@ pub(super) fn tenant(tenant: &TenantId) -> String {
 }
 
 /// A session as it stands in file names: bytes other than `A-Za-z0-9._@+=-`, and a
-/// leading `.` or `-`, are percent-encoded, and what is longer than 120 bytes is cut. The
+/// leading `.` or `-`, are percent-encoded, and a name longer than 120 bytes is cut. The
 /// generation beside it keeps names apart; the file holds the whole id.
 pub(super) fn session(session: &SessionId) -> String {
     cut(&encoded(session.as_str(), |_| true)).to_owned()

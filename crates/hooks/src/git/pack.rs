@@ -30,6 +30,8 @@ pub(super) const TEMPORARY: &str = "tmp_memoird_";
 /// How an index of version 2 begins.
 pub(super) const INDEX_HEAD: &[u8] = b"\xfftOc\0\0\0\x02";
 
+/// The type of an entry that is a whole folder.
+pub(super) const TREE: u8 = 2;
 /// The type of an entry that is a delta and says how far back its base is.
 pub(super) const OFS_DELTA: u8 = 6;
 /// The type of an entry that is a delta and names its base.
@@ -38,12 +40,13 @@ pub(super) const REF_DELTA: u8 = 7;
 /// Offsets from here on are in a table of their own, in packs larger than those written here.
 pub(super) const OFFSET_END: u32 = 1 << 31;
 
-/// Bytes from which on a folder is not compressed: the next commit to it makes a delta of
-/// it, and compressing it would be half of what that commit costs.
+/// Folders of at least this size, in bytes, are not compressed: the next commit replaces them
+/// by deltas, and compressing them would take half of the CPU time of a commit.
 const STORED_BYTES_MIN: usize = 256 << 10;
 
-/// Folders that are worth a delta, and those that are not worth the memory.
-const DELTA_BYTES: RangeInclusive<u64> = 1 << 10..=64 << 20;
+/// Sizes of folders that become deltas, in bytes: smaller ones gain nothing, larger ones take
+/// too much memory.
+const DELTA_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
 
 /// Folders that a smaller one is compared with.
 const BASES_MAX: usize = 4;
@@ -54,12 +57,6 @@ pub(super) struct Objects {
     entries: Vec<PackEntry>,
     body: Vec<u8>,
     encoder: ZlibEncoder<Vec<u8>>,
-}
-
-/// Which of several entries stands for an object in a pack.
-struct Chosen {
-    source: usize,
-    content: Content,
 }
 
 impl Objects {
@@ -103,7 +100,7 @@ impl Objects {
             id,
             crc32: crc32fast::hash(&self.body[start..]),
             content: match kind {
-                ObjectType::Tree => Content::Folder(content.len() as u64),
+                ObjectType::Tree => Content::Folder,
                 _ => Content::Other,
             },
             range: start..self.body.len(),
@@ -120,66 +117,61 @@ impl Objects {
         trees: &mut Trees<'_>,
         stop: &Stop,
     ) -> Result<PathBuf, GitError> {
-        let sources = std::iter::once(&self.entries).chain(old.iter().map(|pack| &pack.entries));
-        let chosen = choose(sources.enumerate());
+        let new = self.entries.iter().map(|entry| (None, entry));
+        let old = old.iter().flat_map(|pack| {
+            let entries = pack.entries.iter();
+            entries.map(move |entry| (Some(pack), entry))
+        });
+        let all: Vec<(Option<&ExistingPack>, &PackEntry)> = new.chain(old).collect();
+        // One entry for each object: a whole one, if there is one. A delta leads to a larger
+        // object or to a whole one, so never in a circle.
+        let mut chosen: HashMap<Oid, &PackEntry> = HashMap::new();
+        for &(_, entry) in &all {
+            let known = chosen.entry(entry.id).or_insert(entry);
+            if known.content == Content::Delta {
+                *known = entry;
+            }
+        }
         let deltas = deltas(&chosen, trees, stop)?;
         let mut pack = NewPack::create(pack_dir, chosen.len())?;
-        let mut put = |source: usize, entry: &PackEntry, bytes: &[u8]| {
-            let is_chosen = chosen.get(&entry.id).is_some_and(|it| it.source == source);
-            match deltas.get(&entry.id) {
-                _ if !is_chosen => Ok(()),
-                Some(delta) => pack.put(entry.id, crc32fast::hash(delta), delta),
-                None => pack.put(entry.id, entry.crc32, bytes),
+        for (source, entry) in all {
+            stop.check()?;
+            if !std::ptr::eq(chosen[&entry.id], entry) {
+                continue;
             }
-        };
-        for entry in &self.entries {
-            put(0, entry, &self.body[entry.range.clone()])?;
-        }
-        for (index, pack) in old.iter().enumerate() {
-            pack.for_each(stop, |entry, bytes| put(index + 1, entry, bytes))?;
+            match (deltas.get(&entry.id), source) {
+                (Some(delta), _) => pack.put(entry.id, crc32fast::hash(delta), delta)?,
+                (None, Some(old)) => pack.put(entry.id, entry.crc32, &old.read(entry)?)?,
+                (None, None) => {
+                    pack.put(entry.id, entry.crc32, &self.body[entry.range.clone()])?;
+                }
+            }
         }
         pack.finish()
     }
 }
 
-/// One entry for each object: a whole one, if there is one. A delta leads to a larger object
-/// or to a whole one, so never in a circle.
-fn choose<'a>(sources: impl Iterator<Item = (usize, &'a Vec<PackEntry>)>) -> HashMap<Oid, Chosen> {
-    let mut chosen: HashMap<Oid, Chosen> = HashMap::new();
-    for (source, entries) in sources {
-        for entry in entries {
-            let content = entry.content;
-            let is_better = chosen
-                .get(&entry.id)
-                .is_none_or(|known| known.content == Content::Delta && content != Content::Delta);
-            if is_better {
-                chosen.insert(entry.id, Chosen { source, content });
-            }
-        }
-    }
-    chosen
-}
-
 /// Entries with deltas for folders that are much like a larger one. A folder mostly grows,
 /// so its newest list is the largest, and stays whole: that is the one which is read.
 fn deltas(
-    chosen: &HashMap<Oid, Chosen>,
+    chosen: &HashMap<Oid, &PackEntry>,
     trees: &mut Trees<'_>,
     stop: &Stop,
 ) -> Result<HashMap<Oid, Vec<u8>>, GitError> {
-    let mut folders: Vec<(Reverse<u64>, Oid)> = chosen
-        .iter()
-        .filter_map(|(id, chosen)| match chosen.content {
-            Content::Folder(bytes) if DELTA_BYTES.contains(&bytes) => Some((Reverse(bytes), *id)),
-            _ => None,
-        })
-        .collect();
+    let mut folders = Vec::new();
+    for (id, entry) in chosen {
+        if entry.content == Content::Folder {
+            stop.check()?;
+            trees.load(*id)?;
+            folders.push((Reverse(trees.bytes(*id).len()), *id));
+        }
+    }
+    folders.retain(|(Reverse(bytes), _)| DELTA_BYTES.contains(bytes));
     folders.sort_unstable();
     let mut deltas = HashMap::new();
     let mut bases: VecDeque<Oid> = VecDeque::new();
     for (_, id) in folders {
         stop.check()?;
-        trees.load(id)?;
         let folder = trees.bytes(id);
         let found = bases
             .iter()
@@ -196,7 +188,7 @@ fn deltas(
     Ok(deltas)
 }
 
-/// A pack that is being written, under a name that nobody reads.
+/// A pack that is being written, under a name that git does not read.
 struct NewPack {
     pack_dir: PathBuf,
     temporary: Temporary,
@@ -214,7 +206,7 @@ struct Written {
 }
 
 impl NewPack {
-    /// Begins a pack of so many objects.
+    /// Begins a pack with this number of objects.
     fn create(pack_dir: &Path, objects: usize) -> Result<Self, GitError> {
         let temporary = Temporary(pack_dir.join(format!("{TEMPORARY}pack")));
         let file = create_read_only(&temporary.0)?;
@@ -311,10 +303,10 @@ fn delta_entry(base: Oid, delta: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// The type of an entry with a whole object.
-pub(super) fn type_number(kind: ObjectType) -> u8 {
+fn type_number(kind: ObjectType) -> u8 {
     match kind {
         ObjectType::Commit => 1,
-        ObjectType::Tree => 2,
+        ObjectType::Tree => TREE,
         ObjectType::Blob => 3,
         _ => 4,
     }

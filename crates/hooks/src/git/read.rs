@@ -1,10 +1,10 @@
-//! Reading checkpoints: as many as are asked for, from the newest day on, without looking
-//! at what lies behind.
+//! Reading checkpoints, from the newest day on. Older days are not loaded once the limit is
+//! reached.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use git2::{ObjectType, Oid, Tree};
+use git2::{ObjectType, Oid, Tree, TreeWalkMode, TreeWalkResult};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use serde_json::Value;
@@ -44,16 +44,9 @@ pub struct CheckpointEntry {
     pub turns: u64,
 }
 
-/// A folder of the branch: a year, a month, a day.
-struct Folder<'a> {
+/// The folder of a day.
+struct Day {
     path: String,
-    tree: Tree<'a>,
-}
-
-/// A Markdown file in a day's folder.
-struct Document {
-    name: String,
-    generation: Generation,
     id: Oid,
 }
 
@@ -113,23 +106,30 @@ impl Checkpoints {
         generation: Option<Generation>,
         mut look: impl FnMut(&str, &str) -> bool,
     ) -> Result<(), GitError> {
-        let name = session.map(names::session);
+        let session = session.map(names::session);
         let mut days = self.days()?;
         if let Some(generation) = generation {
             // It ended on the day it started, or soon after.
             let started = day_of(generation);
-            days.sort_by_key(|day| match day.path >= started {
-                true => (0, Ok(day.path.clone())),
-                false => (1, Err(Reverse(day.path.clone()))),
-            });
+            let before = days.split_off(days.partition_point(|day| day.path >= started));
+            days.reverse();
+            days.extend(before);
         }
         for day in days.into_iter().take(DAYS_MAX) {
-            for document in documents(&day, name.as_deref()) {
-                if generation.is_some_and(|wanted| wanted != document.generation) {
-                    continue;
-                }
-                let content = self.repo.read(document.id, ObjectType::Blob)?;
-                let path = format!("{}/{}", day.path, document.name);
+            let tree = self.tree(day.id)?;
+            let documents = tree.iter().filter_map(|entry| {
+                let name = str::from_utf8(entry.name_bytes()).ok()?;
+                let (of, its) = names::parse(name)?;
+                let is_wanted = session.as_ref().is_none_or(|session| session == of)
+                    && generation.is_none_or(|generation| generation == its)
+                    && entry.kind() == Some(ObjectType::Blob);
+                is_wanted.then(|| (Reverse(its), name.to_owned(), entry.id()))
+            });
+            let mut documents: Vec<_> = documents.collect();
+            documents.sort_unstable();
+            for (_, name, id) in documents {
+                let content = self.repo.read(id, ObjectType::Blob)?;
+                let path = format!("{}/{name}", day.path);
                 if !look(&path, &String::from_utf8_lossy(&content)) {
                     return Ok(());
                 }
@@ -138,8 +138,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// All folders of days, the newest first.
-    fn days(&self) -> Result<Vec<Folder<'_>>, GitError> {
+    /// The folders of all days, the newest first.
+    fn days(&self) -> Result<Vec<Day>, GitError> {
         let Some(tip) = self.repo.tip()? else {
             return Ok(Vec::new());
         };
@@ -150,65 +150,32 @@ impl Checkpoints {
         if sessions.kind() != Some(ObjectType::Tree) {
             return Err(self.repo.in_the_way(names::ROOT));
         }
-        let mut folders = vec![Folder {
-            path: names::ROOT.to_owned(),
-            tree: self.tree(sessions.id())?,
-        }];
-        for digits in [4, 2, 2] {
-            let mut inner = Vec::new();
-            for folder in folders {
-                for entry in &folder.tree {
-                    let name = entry.name_bytes();
-                    let is_number = name.len() == digits && name.iter().all(u8::is_ascii_digit);
-                    if is_number && entry.kind() == Some(ObjectType::Tree) {
-                        let name = String::from_utf8_lossy(name);
-                        inner.push(Folder {
-                            path: format!("{}/{name}", folder.path),
-                            tree: self.tree(entry.id())?,
-                        });
-                    }
-                }
+        let mut days = Vec::new();
+        let years = self.tree(sessions.id())?;
+        let walked = years.walk(TreeWalkMode::PreOrder, |above, entry| {
+            let name = entry.name_bytes();
+            let digits = if above.is_empty() { 4 } else { 2 };
+            let is_number = name.len() == digits && name.iter().all(u8::is_ascii_digit);
+            if !is_number || entry.kind() != Some(ObjectType::Tree) {
+                return TreeWalkResult::Skip;
             }
-            folders = inner;
-        }
-        folders.reverse();
-        Ok(folders)
+            if above.len() < "2026/11/".len() {
+                return TreeWalkResult::Ok;
+            }
+            days.push(Day {
+                path: format!("{}/{above}{}", names::ROOT, String::from_utf8_lossy(name)),
+                id: entry.id(),
+            });
+            TreeWalkResult::Skip
+        });
+        walked.map_err(|error| self.repo.damaged(&sessions.id(), error))?;
+        days.reverse();
+        Ok(days)
     }
 
     pub(super) fn tree(&self, id: Oid) -> Result<Tree<'_>, GitError> {
         let found = self.repo.git.find_tree(id);
         found.map_err(|error| self.repo.damaged(&id, error))
-    }
-}
-
-/// The documents of a day, of sessions with this name or of all.
-fn documents(day: &Folder<'_>, session: Option<&str>) -> Vec<Document> {
-    let mut documents = Vec::new();
-    for entry in &day.tree {
-        let Ok(name) = str::from_utf8(entry.name_bytes()) else {
-            continue;
-        };
-        let Some((of, generation)) = names::parse(name) else {
-            continue;
-        };
-        let is_file = entry.kind() == Some(ObjectType::Blob);
-        if is_file && session.is_none_or(|session| session == of) {
-            documents.push(Document {
-                name: name.to_owned(),
-                generation,
-                id: entry.id(),
-            });
-        }
-    }
-    documents.sort_unstable_by_key(|document| Reverse(document.generation));
-    documents
-}
-
-impl std::fmt::Debug for Checkpoints {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Checkpoints")
-            .field("git_dir", &self.repo.git_dir)
-            .finish_non_exhaustive()
     }
 }
 

@@ -29,24 +29,14 @@ pub(super) struct Repo {
     pub(super) git: Repository,
 }
 
-/// Where a repository is, or belongs.
-struct Location {
-    path: PathBuf,
-    has_work_tree: bool,
-}
-
-impl Location {
-    /// That of a bare repository, or of one with a work tree where there is only that.
-    fn of(config: &GitConfig, tenant: &TenantId) -> Self {
-        let name = names::tenant(tenant);
-        let bare = config.dir.join(format!("{name}.git"));
-        let work_tree = config.dir.join(name);
-        let has_work_tree = !bare.exists() && work_tree.join(".git").exists();
-        Self {
-            path: if has_work_tree { work_tree } else { bare },
-            has_work_tree,
-        }
-    }
+/// Where git keeps the data of a tenant's repository: a bare one, unless there is only one with
+/// a work tree.
+fn git_dir(config: &GitConfig, tenant: &TenantId) -> PathBuf {
+    let name = names::tenant(tenant);
+    let bare = config.dir.join(format!("{name}.git"));
+    let inner = config.dir.join(name).join(".git");
+    let has_only_inner = !bare.exists() && inner.exists();
+    if has_only_inner { inner } else { bare }
 }
 
 impl Repo {
@@ -56,58 +46,50 @@ impl Repo {
         tenant: &TenantId,
         stop: &Stop,
     ) -> Result<Self, GitError> {
-        let location = Location::of(config, tenant);
-        if is_vacant(&location.path)? {
-            create(config, &location.path, stop)?;
+        let git_dir = git_dir(config, tenant);
+        if is_vacant(&git_dir)? {
+            create(config, &git_dir, stop)?;
         }
-        Self::open_at(config, &location)
+        Self::open_at(config, &git_dir)
     }
 
     /// Opens the repository of a tenant.
     pub(super) fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
-        let location = Location::of(config, tenant);
-        if is_vacant(&location.path)? {
-            return Err(GitError::Missing {
-                what: location.path.display().to_string(),
-            });
+        let git_dir = git_dir(config, tenant);
+        if is_vacant(&git_dir)? {
+            let what = git_dir.display().to_string();
+            return Err(GitError::Missing { what });
         }
-        Self::open_at(config, &location)
+        Self::open_at(config, &git_dir)
     }
 
-    fn open_at(config: &GitConfig, location: &Location) -> Result<Self, GitError> {
+    fn open_at(config: &GitConfig, git_dir: &Path) -> Result<Self, GitError> {
         static SET_UP: Once = Once::new();
-        // What is read was checked by zlib; hashing it as well costs as much again. Git
-        // does not hash what it reads either.
+        // Zlib checks objects when they are read; hashing them costs as much again, and git
+        // does not do it either.
         SET_UP.call_once(|| git2::opts::strict_hash_verification(false));
-        let problem = |error: git2::Error| GitError::NoRepository {
-            path: location.path.clone(),
-            problem: error.to_string(),
-        };
+        let problem = |error: git2::Error| no_repository(git_dir, &error);
         // As bare: the files of a work tree are never touched.
-        let git_dir = match location.has_work_tree {
-            true => location.path.join(".git"),
-            false => location.path.clone(),
-        };
-        let git = Repository::open_bare(&git_dir).map_err(problem)?;
+        let git = Repository::open_bare(git_dir).map_err(problem)?;
         let settings = Config::open(&git_dir.join("config")).map_err(problem)?;
-        let is_other = |key: &str, usual: &str| {
-            let value = settings.get_string(key);
-            value.is_ok_and(|value| value != usual)
-        };
-        let unsupported = |feature| GitError::Unsupported {
-            path: location.path.clone(),
-            feature,
-        };
-        if is_other("extensions.objectformat", "sha1") {
-            return Err(unsupported("another hash than SHA-1"));
-        }
-        if is_other("extensions.refstorage", "files") {
-            return Err(unsupported("another storage of refs than files"));
+        for (key, usual, other) in [
+            ("extensions.objectformat", "sha1", "another hash than SHA-1"),
+            (
+                "extensions.refstorage",
+                "files",
+                "another storage of refs than files",
+            ),
+        ] {
+            if settings.get_string(key).is_ok_and(|value| value != usual) {
+                let path = git_dir.display();
+                let problem = format!("uses {other}, which checkpoints do not support; convert it");
+                return Err(GitError::unusable(format!("{path} {problem}")));
+            }
         }
         Ok(Self {
             git_dir: git.commondir().to_owned(),
             branch: config.branch.clone(),
-            has_work_tree: location.has_work_tree,
+            has_work_tree: git_dir.ends_with(".git"),
             git,
         })
     }
@@ -163,8 +145,8 @@ impl Repo {
     }
 
     /// Leaves a work tree at the commit that it shows, when the branch is about to move
-    /// away from it. Otherwise git would take all that is new for files that somebody
-    /// deleted, and the next commit there would delete them.
+    /// away from it. Otherwise git would take all new files for deleted ones,
+    /// and the next commit in the work tree would delete them.
     pub(super) fn detach_work_tree(&self, tip: Option<Oid>) -> Result<(), GitError> {
         let Some(tip) = tip.filter(|_| self.has_work_tree) else {
             return Ok(());
@@ -175,9 +157,9 @@ impl Repo {
             return Ok(());
         }
         match self.git.set_head_detached(tip) {
-            Err(error) if error.code() == ErrorCode::Locked => Err(GitError::Locked {
-                path: self.git_dir.join("HEAD.lock"),
-            }),
+            Err(error) if error.code() == ErrorCode::Locked => {
+                Err(GitError::locked(&self.git_dir.join("HEAD.lock")))
+            }
             detached => detached.map_err(|error| self.damaged(&"HEAD", error)),
         }
     }
@@ -189,11 +171,17 @@ impl Repo {
 
     /// An error about something that is no folder, or no file, where it should be one.
     pub(super) fn in_the_way(&self, name: &str) -> GitError {
-        GitError::InTheWay {
-            name: name.to_owned(),
-            branch: self.branch.clone(),
-        }
+        let branch = &self.branch;
+        let problem = format!("on branch {branch} is not what checkpoints need there; rename it");
+        GitError::unusable(format!("{name} {problem}"))
     }
+}
+
+fn no_repository(path: &Path, problem: &dyn Display) -> GitError {
+    let path = path.display();
+    GitError::unusable(format!(
+        "{path} is no git repository ({problem}); move it away, or repair it"
+    ))
 }
 
 /// True when there is nothing at `path`, or an empty folder.
@@ -202,11 +190,7 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            let problem = "a file has its name".to_owned();
-            Err(GitError::NoRepository {
-                path: path.to_owned(),
-                problem,
-            })
+            Err(no_repository(path, &"a file has its name"))
         }
         Err(error) => Err(error).doing("read", path),
     }
@@ -216,7 +200,7 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
 fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
     let mut private = fs::DirBuilder::new();
     private.recursive(true);
-    // Conversations are for nobody else on the machine, unless somebody opens the folder.
+    // Other users of the machine must not read conversations.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
     private.create(&config.dir).doing("create", &config.dir)?;

@@ -29,7 +29,17 @@ pub(super) struct Entry<'a> {
     pub(super) range: Range<usize>,
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    /// A new entry.
+    fn new(mode: &'a [u8], name: &'a str, id: &'a Oid) -> Self {
+        Self {
+            mode,
+            name: name.as_bytes(),
+            id: id.as_bytes(),
+            range: 0..0,
+        }
+    }
+
     fn is_folder(&self) -> bool {
         self.mode == MODE_FOLDER
     }
@@ -56,7 +66,7 @@ impl Entry<'_> {
     }
 }
 
-/// The entries of a folder, in git's order. What is no entry ends them.
+/// The entries of a folder, in git's order, up to the first bytes that are no entry.
 pub(super) struct Entries<'a> {
     folder: &'a [u8],
     offset: usize,
@@ -99,24 +109,6 @@ impl<'a> Iterator for Entries<'a> {
 pub(super) struct Trees<'a> {
     repo: &'a Repo,
     known: HashMap<Oid, Vec<u8>>,
-}
-
-/// What is added to a folder.
-#[derive(Debug, Default)]
-pub(super) struct Additions {
-    files: BTreeMap<String, Oid>,
-    folders: BTreeMap<String, Additions>,
-}
-
-impl Additions {
-    /// Adds a file to a folder below this one.
-    pub(super) fn put(&mut self, folders: &[String], name: String, id: Oid) {
-        let mut folder = self;
-        for name in folders {
-            folder = folder.folders.entry(name.clone()).or_default();
-        }
-        folder.files.insert(name, id);
-    }
 }
 
 impl<'a> Trees<'a> {
@@ -166,61 +158,57 @@ impl<'a> Trees<'a> {
         Ok(Some(id))
     }
 
-    /// Which of these files are in a folder.
-    pub(super) fn present<'n>(
+    /// Removes from `names` the files that are in a folder.
+    pub(super) fn remove_present(
         &mut self,
         folder: Oid,
-        names: &BTreeSet<&'n [u8]>,
-    ) -> Result<BTreeSet<&'n [u8]>, GitError> {
+        names: &mut BTreeSet<Vec<u8>>,
+    ) -> Result<(), GitError> {
         self.load(folder)?;
-        let mut present = BTreeSet::new();
         for entry in Entries::of(self.bytes(folder)) {
-            let Some(name) = names.get(entry.name) else {
-                continue;
-            };
-            if !entry.is_file() {
-                return Err(self.repo.in_the_way(&String::from_utf8_lossy(name)));
+            if names.remove(entry.name) && !entry.is_file() {
+                return Err(self.repo.in_the_way(&String::from_utf8_lossy(entry.name)));
             }
-            present.insert(*name);
         }
-        Ok(present)
+        Ok(())
     }
 
-    /// Writes the folder that has what `base` has, and the additions.
+    /// Writes the folder that has the entries of `base`, and these files in a folder below it.
+    /// Returns its id.
     pub(super) fn add(
         &mut self,
         base: Option<Oid>,
-        additions: &Additions,
+        folders: &[String],
+        files: &BTreeMap<String, Oid>,
         objects: &mut Objects,
     ) -> Result<Oid, GitError> {
-        let mut ids = Vec::with_capacity(additions.files.len() + additions.folders.len());
-        for (name, inner) in &additions.folders {
-            let inner_base = match base {
-                None => None,
-                Some(base) => self.folder(base, std::slice::from_ref(name))?,
-            };
-            ids.push((MODE_FOLDER, name, self.add(inner_base, inner, objects)?));
-        }
-        let files = additions.files.iter();
-        ids.extend(files.map(|(name, id)| (MODE_FILE, name, *id)));
-        let mut new: Vec<Entry<'_>> = ids
-            .iter()
-            .map(|(mode, name, id)| Entry {
-                mode,
-                name: name.as_bytes(),
-                id: id.as_bytes(),
-                range: 0..0,
-            })
-            .collect();
-        new.sort_unstable_by(Entry::order);
-        let old = match base {
-            None => &[],
-            Some(base) => {
-                self.load(base)?;
-                self.bytes(base)
-            }
+        let Some((name, rest)) = folders.split_first() else {
+            // They are in git's order: it sorts files by the bytes of their names.
+            let new = files
+                .iter()
+                .map(|(name, id)| Entry::new(MODE_FILE, name, id));
+            return self.write(base, &new.collect::<Vec<_>>(), objects);
         };
-        let merged = merge(old, &new);
+        let inner = match base {
+            None => None,
+            Some(base) => self.folder(base, std::slice::from_ref(name))?,
+        };
+        let inner = self.add(inner, rest, files, objects)?;
+        self.write(base, &[Entry::new(MODE_FOLDER, name, &inner)], objects)
+    }
+
+    /// Writes the folder that has the entries of `base` and the new ones, which are in git's
+    /// order.
+    fn write(
+        &mut self,
+        base: Option<Oid>,
+        new: &[Entry<'_>],
+        objects: &mut Objects,
+    ) -> Result<Oid, GitError> {
+        if let Some(base) = base {
+            self.load(base)?;
+        }
+        let merged = merge(base.map_or(&[][..], |base| self.bytes(base)), new);
         let added = objects.add(ObjectType::Tree, &merged);
         let id = added.map_err(|error| self.repo.damaged(&"a new tree", error))?;
         self.known.insert(id, merged);
@@ -261,18 +249,10 @@ mod tests {
     fn folder(entries: &[(&[u8], &str, u8)]) -> Vec<u8> {
         let mut folder = Vec::new();
         for (mode, name, id) in entries {
-            entry(mode, name, &[*id; ID_BYTES]).write(&mut folder);
+            let id = Oid::from_bytes(&[*id; ID_BYTES]).unwrap();
+            Entry::new(mode, name, &id).write(&mut folder);
         }
         folder
-    }
-
-    fn entry<'a>(mode: &'a [u8], name: &'a str, id: &'a [u8]) -> Entry<'a> {
-        Entry {
-            mode,
-            name: name.as_bytes(),
-            id,
-            range: 0..0,
-        }
     }
 
     #[test]
@@ -283,13 +263,13 @@ mod tests {
             (MODE_FILE, "b", 3),
             (MODE_FILE, "d", 4),
         ];
-        let id = [9; ID_BYTES];
+        let id = Oid::from_bytes(&[9; ID_BYTES]).unwrap();
         let new = [
-            entry(MODE_FILE, "A", &id),
-            entry(MODE_FOLDER, "a", &id),
-            entry(MODE_FILE, "a0", &id),
-            entry(MODE_FILE, "c", &id),
-            entry(MODE_FILE, "e", &id),
+            Entry::new(MODE_FILE, "A", &id),
+            Entry::new(MODE_FOLDER, "a", &id),
+            Entry::new(MODE_FILE, "a0", &id),
+            Entry::new(MODE_FILE, "c", &id),
+            Entry::new(MODE_FILE, "e", &id),
         ];
         let expected = [
             (MODE_FILE, "A", 9),

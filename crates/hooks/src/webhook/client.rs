@@ -7,15 +7,15 @@ use reqwest::header::{
     TRANSFER_ENCODING,
 };
 
-use super::{ID, SIGNATURE, TIMESTAMP, WebhookConfig, WebhookError};
+use super::{ID, SIGNATURE, TIMESTAMP, WebhookConfig};
 
 /// # Errors
-/// [`WebhookError`] for a header that cannot be sent, and without TLS.
+/// A sentence for the operator about a header that cannot be sent, or where TLS cannot start.
 pub(super) fn build(
     config: &WebhookConfig,
     more_headers: &[(String, String)],
     is_https: bool,
-) -> Result<Client, WebhookError> {
+) -> Result<Client, String> {
     let client = ClientConfig {
         headers: headers(more_headers)?,
         connect_timeout: config.connect_timeout,
@@ -23,10 +23,10 @@ pub(super) fn build(
         is_https,
         allow_private: config.allow_private,
     };
-    Ok(client.build()?)
+    client.build().map_err(|error| error.to_string())
 }
 
-fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, WebhookError> {
+fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, String> {
     let ours = [
         ID,
         TIMESTAMP,
@@ -39,11 +39,14 @@ fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, WebhookError> {
     ];
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
-        let invalid = || WebhookError::HeaderInvalid { name: name.clone() };
+        let invalid = || {
+            let what = "has characters that none can have";
+            format!("the name or the value of the header {name:?} {what}")
+        };
         let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
         let mut value = HeaderValue::from_str(value).map_err(|_| invalid())?;
         if ours.contains(&header) {
-            return Err(WebhookError::HeaderReserved { name: name.clone() });
+            return Err(format!("the header {name} is set by memoird; leave it out"));
         }
         value.set_sensitive(true);
         headers.insert(header, value);

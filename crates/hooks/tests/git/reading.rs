@@ -385,7 +385,8 @@ async fn the_log_tells_of_everybodys_commits() {
 #[test]
 fn where_nothing_was_committed_nothing_is_found() {
     let house = House::new();
-    let error = Checkpoints::open(&house.config, &TenantId::parse("acme").unwrap()).unwrap_err();
+    let opened = Checkpoints::open(&house.config, &TenantId::parse("acme").unwrap());
+    let error = opened.err().unwrap();
     assert!(matches!(error, GitError::Missing { .. }), "{error}");
     assert!(
         error.to_string().contains("acme.git does not exist"),

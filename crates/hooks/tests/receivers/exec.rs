@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memoird_engine::{HookCall, HookError, Retry};
-use memoird_hooks::exec::{ExecConfig, ExecError, ExecHook};
+use memoird_hooks::exec::{ExecConfig, ExecHook};
 use memoird_hooks::payload::payload;
 use tempfile::tempdir;
 
@@ -198,10 +198,12 @@ fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
         ]);
         ExecHook::new(config, &SECRETS)
     };
-    assert_eq!(new(&[], "A").unwrap_err(), ExecError::ArgvEmpty);
-    assert_eq!(new(&[""], "A").unwrap_err(), ExecError::ArgvEmpty);
+    for argv in [&[][..], &[""]] {
+        let problem = new(argv, "A").unwrap_err();
+        assert!(problem.starts_with("argv is empty"), "{problem}");
+    }
     for name in ["", "A=B", "A\0"] {
-        let refused = ExecError::VariableInvalid { name: name.into() };
+        let refused = format!("{name:?} cannot be the name of a variable");
         assert_eq!(new(&["true"], name).unwrap_err(), refused);
     }
     let shown = format!(

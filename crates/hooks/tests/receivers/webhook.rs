@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use memoird_engine::{HookCall, HookError, Retry};
 use memoird_hooks::payload::payload;
-use memoird_hooks::webhook::{WebhookConfig, WebhookError, WebhookHook};
+use memoird_hooks::webhook::{WebhookConfig, WebhookHook};
 use serde_json::json;
 use sha2::Sha256;
 
@@ -20,7 +20,7 @@ pub(crate) fn config(url: impl Into<String>) -> WebhookConfig {
     serde_json::from_value(config).expect("a configuration")
 }
 
-pub(crate) fn new(config: &WebhookConfig) -> Result<WebhookHook, WebhookError> {
+pub(crate) fn new(config: &WebhookConfig) -> Result<WebhookHook, String> {
     WebhookHook::new(
         config,
         &Variables(&[("SESAME", "open sesame"), ("TOKEN", "hunter2")]),
@@ -248,8 +248,7 @@ fn a_configuration_that_cannot_work_is_refused() {
         ),
     ] {
         let error = new(url).expect_err(url);
-        assert!(matches!(error, WebhookError::UrlInvalid(_)), "{error:?}");
-        assert!(error.to_string().starts_with(problem), "{error}");
+        assert!(error.starts_with(problem), "{error}");
     }
     assert_eq!(new("http://127.0.0.1:1/"), Ok(()));
     let with = |name: &str, value: &str| {
@@ -261,9 +260,9 @@ fn a_configuration_that_cannot_work_is_refused() {
         .map(|_| ())
     };
     let invalid = |name: &str| {
-        Err(WebhookError::HeaderInvalid {
-            name: name.to_owned(),
-        })
+        Err(format!(
+            "the name or the value of the header {name:?} has characters that none can have"
+        ))
     };
     assert_eq!(with("X-A", "b"), Ok(()));
     assert_eq!(with("X A", "b"), invalid("X A"));
@@ -271,9 +270,7 @@ fn a_configuration_that_cannot_work_is_refused() {
     for name in ["Webhook-Signature", "Content-Length", "host"] {
         assert_eq!(
             with(name, "b"),
-            Err(WebhookError::HeaderReserved {
-                name: name.to_owned()
-            })
+            Err(format!("the header {name} is set by memoird; leave it out"))
         );
     }
 }
@@ -301,7 +298,7 @@ fn a_private_address_in_the_url_is_refused_unless_it_is_meant() {
         };
         let refused = new(&closed).expect_err(host);
         assert!(
-            matches!(refused, WebhookError::AddressPrivate { .. }),
+            refused.ends_with("is a private address; set allow_private: true if that is meant"),
             "{host}: {refused}"
         );
         new(&open).expect(host);

@@ -234,15 +234,8 @@ impl CliError {
 fn of_git(error: &GitError) -> Exit {
     match error {
         GitError::Missing { .. } => Exit::NoInput,
-        GitError::NoRepository { .. }
-        | GitError::Unsupported { .. }
-        | GitError::Damaged { .. }
-        | GitError::InTheWay { .. } => Exit::Data,
-        GitError::Io { .. }
-        | GitError::Locked { .. }
-        | GitError::Busy { .. }
-        | GitError::Moving { .. }
-        | GitError::Stopped => Exit::Io,
+        GitError::Unusable { .. } => Exit::Data,
+        GitError::Io { .. } | GitError::Contended { .. } | GitError::Stopped => Exit::Io,
     }
 }
 

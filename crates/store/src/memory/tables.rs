@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use memoird_core::change::{Change, EndReason, LiveSet, SummaryChange};
+use memoird_core::change::{Change, ChangeKind, EndReason, LiveSet, SummaryChange};
 use memoird_core::compaction::{CompactionStatus, Summary};
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
 use memoird_core::ids::{DeliveryId, Generation, SessionKey};
@@ -91,11 +91,12 @@ impl Row {
 
 impl Tables {
     /// The live row that a change expects.
-    fn expected(&mut self, change: &Change, revision: u64) -> Result<&mut Row, Refused> {
-        let generation = change.generation();
+    fn expected(&mut self, change: &Change) -> Result<&mut Row, Refused> {
+        let generation = change.generation;
+        let revision = change.expected_revision;
         let row = self.generations.get_mut(&generation);
-        let first = match change {
-            Change::Append(appended) => appended.turns.first().map(|(seq, _)| *seq),
+        let first = match &change.kind {
+            ChangeKind::Append(appended) => appended.turns.first().map(|(seq, _)| *seq),
             _ => None,
         };
         let row = row.filter(|row| row.ended.is_none() && row.head.revision == revision);
@@ -107,25 +108,23 @@ impl Tables {
 
     /// Makes a change, or leaves all as it was.
     pub(super) fn apply(&mut self, change: &Change) -> Result<(), Refused> {
-        match change {
-            Change::Begin {
+        let generation = change.generation;
+        match &change.kind {
+            ChangeKind::Begin {
                 key,
-                generation,
                 created_at,
                 last_access,
             } => {
-                if self.live.contains_key(key) || self.generations.contains_key(generation) {
-                    return Err(Refused {
-                        generation: *generation,
-                    });
+                if self.live.contains_key(key) || self.generations.contains_key(&generation) {
+                    return Err(Refused { generation });
                 }
-                let head = Head::begin(*generation, *created_at, *last_access);
+                let head = Head::begin(generation, *created_at, *last_access);
                 let row = Row::begin(key.clone(), head);
-                self.live.insert(key.clone(), *generation);
-                self.generations.insert(*generation, row);
+                self.live.insert(key.clone(), generation);
+                self.generations.insert(generation, row);
             }
-            Change::Append(appended) => {
-                let row = self.expected(change, appended.expected_revision)?;
+            ChangeKind::Append(appended) => {
+                let row = self.expected(change)?;
                 row.turns.extend(appended.turns.iter().cloned());
                 row.kept = appended.kept.clone();
                 row.take_cuts(appended.cuts.as_deref());
@@ -144,14 +143,12 @@ impl Tables {
                         .insert(name, record);
                 }
             }
-            Change::PatchState {
-                expected_revision,
+            ChangeKind::PatchState {
                 state_json,
                 version,
                 last_access,
-                ..
             } => {
-                let row = self.expected(change, *expected_revision)?;
+                let row = self.expected(change)?;
                 row.state = Some(State {
                     json: Arc::clone(state_json),
                     version: *version,
@@ -159,38 +156,21 @@ impl Tables {
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
             }
-            Change::Touch {
-                expected_revision,
-                last_access,
-                cuts,
-                ..
-            } => {
-                let row = self.expected(change, *expected_revision)?;
+            ChangeKind::Touch { last_access, cuts } => {
+                let row = self.expected(change)?;
                 row.head.last_access = *last_access;
                 row.take_cuts(cuts.as_deref());
             }
-            Change::Compact {
-                expected_revision,
-                status,
-                summary,
-                ..
-            } => {
-                self.expected(change, *expected_revision)?
-                    .take_summary(status, summary);
+            ChangeKind::Compact { status, summary } => {
+                self.expected(change)?.take_summary(status, summary);
             }
-            Change::End {
-                generation,
-                expected_revision,
-                reason,
-                at,
-                owed,
-            } => {
-                let row = self.expected(change, *expected_revision)?;
+            ChangeKind::End { reason, at, owed } => {
+                let row = self.expected(change)?;
                 row.ended = Some((*at, *reason));
                 let key = row.key.clone();
                 self.live.remove(&key);
                 for hook in owed.iter() {
-                    let delivery = outbox::owed(*generation, hook, &key, *reason, at.steady);
+                    let delivery = outbox::owed(generation, hook, &key, *reason, at.steady);
                     self.outbox.entry(delivery.id.clone()).or_insert(delivery);
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use memoird_core::change::{Appended, Change, ChangeSet, LiveSet};
+use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, LiveSet};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
 use memoird_core::window::SavedCut;
@@ -190,17 +190,10 @@ impl Decider<'_> {
 
     /// Writes what an end owes to hooks.
     fn owe(&self, change: &Change) -> Result<(), StoreError> {
-        let Change::End {
-            generation,
-            reason,
-            at,
-            owed,
-            ..
-        } = change
-        else {
+        let ChangeKind::End { reason, at, owed } = &change.kind else {
             return Ok(());
         };
-        match self.taken.row(*generation) {
+        match self.taken.row(change.generation) {
             Some(row) => outbox::owe(self.transaction, row, *reason, at.steady, owed),
             None => Ok(()),
         }
@@ -208,14 +201,13 @@ impl Decider<'_> {
 
     /// The row of a generation after a change.
     fn changed(&self, draft: &Draft, change: &Change) -> Result<GenerationRow, Fault> {
-        let generation = change.generation();
+        let generation = change.generation;
         let refused = || Fault::Refused(Refused { generation });
-        if let Change::Begin {
+        if let ChangeKind::Begin {
             key,
             created_at,
             last_access,
-            ..
-        } = change
+        } = &change.kind
         {
             let is_free = self.live(draft, key)?.is_none();
             let is_new = self.row(draft, generation)?.is_none();
@@ -230,14 +222,14 @@ impl Decider<'_> {
         }
         let row = self.row(draft, generation)?;
         let mut row = row.filter(|row| row.ended.is_none()).ok_or_else(refused)?;
-        if change.expected_revision() != Some(row.head.revision) {
+        if change.expected_revision != row.head.revision {
             return Err(refused());
         }
         row.head.revision += 1;
-        match change {
-            Change::Begin { .. } => {}
-            Change::Append(appended) => take_turns(&mut row, appended).ok_or_else(refused)?,
-            Change::PatchState {
+        match &change.kind {
+            ChangeKind::Begin { .. } => {}
+            ChangeKind::Append(appended) => take_turns(&mut row, appended).ok_or_else(refused)?,
+            ChangeKind::PatchState {
                 version,
                 last_access,
                 ..
@@ -245,11 +237,11 @@ impl Decider<'_> {
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
             }
-            Change::Touch { last_access, .. } => row.head.last_access = *last_access,
-            Change::Compact { status, .. } => {
+            ChangeKind::Touch { last_access, .. } => row.head.last_access = *last_access,
+            ChangeKind::Compact { status, .. } => {
                 row.head.compaction = Some(summaries::kept_status(status));
             }
-            Change::End { reason, at, .. } => row.ended = Some((*at, *reason)),
+            ChangeKind::End { reason, at, .. } => row.ended = Some((*at, *reason)),
         }
         Ok(row)
     }
@@ -299,31 +291,23 @@ fn write_content(
     next_turn: &mut i64,
     taken: &mut Intake,
 ) -> Result<(), StoreError> {
-    match change {
-        Change::Append(appended) => {
-            write_cuts(transaction, appended.generation, appended.cuts.as_deref())?;
-            write_turns(transaction, appended, next_turn, taken)
+    let generation = change.generation;
+    match &change.kind {
+        ChangeKind::Append(appended) => {
+            write_cuts(transaction, generation, appended.cuts.as_deref())?;
+            write_turns(transaction, generation, appended, next_turn, taken)
         }
-        Change::Touch {
-            generation, cuts, ..
-        } => write_cuts(transaction, *generation, cuts.as_deref()),
-        Change::PatchState {
-            generation,
-            state_json,
-            ..
-        } => {
+        ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
+        ChangeKind::PatchState { state_json, .. } => {
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
                 .execute(params![generation.to_bytes(), &**state_json])?;
             Ok(())
         }
-        Change::Compact {
-            generation,
-            status,
-            summary,
-            ..
-        } => compaction::write(transaction, *generation, status, summary),
-        Change::Begin { .. } | Change::End { .. } => Ok(()),
+        ChangeKind::Compact { status, summary } => {
+            compaction::write(transaction, generation, status, summary)
+        }
+        ChangeKind::Begin { .. } | ChangeKind::End { .. } => Ok(()),
     }
 }
 
@@ -341,16 +325,17 @@ fn write_cuts(
 
 fn write_turns(
     transaction: &Transaction<'_>,
+    generation: Generation,
     appended: &Appended,
     next_turn: &mut i64,
     taken: &mut Intake,
 ) -> Result<(), StoreError> {
-    let generation = appended.generation.to_bytes();
+    let id_bytes = generation.to_bytes();
     let mut insert = transaction
         .prepare_cached("INSERT INTO turns (id, generation, seq, content) VALUES (?, ?, ?, ?)")?;
     for (seq, content) in &appended.turns {
-        insert.execute(params![*next_turn, generation, whole(*seq), &**content])?;
-        taken.put_turn(appended.generation, *next_turn);
+        insert.execute(params![*next_turn, id_bytes, whole(*seq), &**content])?;
+        taken.put_turn(generation, *next_turn);
         *next_turn += 1;
     }
     let Some((key, record)) = &appended.idempotency else {

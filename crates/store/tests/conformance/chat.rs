@@ -9,7 +9,7 @@ use memoird_core::change::{Change, EndReason};
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::limits::Limits;
-use memoird_core::session::{AppendCommand, Decision, Session};
+use memoird_core::session::{AppendCommand, AppendDecision, Session};
 use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
 use memoird_store::{Store, encoding};
 
@@ -51,7 +51,7 @@ impl Chat {
         &mut self,
         command: &AppendCommand,
         at: u64,
-    ) -> Result<Decision, CoreError> {
+    ) -> Result<AppendDecision, CoreError> {
         self.session
             .append(&self.key, command, &self.limits, now(at), encoding::seal)
     }
@@ -62,10 +62,8 @@ impl Chat {
     }
 
     pub(crate) fn append_command(&mut self, command: &AppendCommand, at: u64) -> Change {
-        match self.decide(command, at) {
-            Ok(Decision::Done { change, .. }) => change,
-            other => panic!("an append was expected: {other:?}"),
-        }
+        let decision = self.decide(command, at).unwrap();
+        decision.change.expect("an append")
     }
 
     pub(crate) fn patch(&mut self, patch: &str, at: u64) -> Change {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::change::{Change, SummaryChange};
+use memoird_core::change::{Change, ChangeKind, SummaryChange};
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::{Body, CompactionStatus, Summary};
 use memoird_core::ids::Generation;
@@ -27,11 +27,13 @@ for_every_store!(
 
 /// A change of the chat as it is; the chat itself has to be loaded again to know of it.
 pub(crate) fn compact(chat: &Chat, status: CompactionStatus, summary: SummaryChange) -> Change {
-    Change::Compact {
+    Change {
         generation: chat.generation(),
         expected_revision: chat.session.head().revision,
-        status: Arc::new(status),
-        summary,
+        kind: ChangeKind::Compact {
+            status: Arc::new(status),
+            summary,
+        },
     }
 }
 
@@ -238,12 +240,7 @@ fn what_is_undone_gives_the_summary_before_back(store: &dyn Store) {
     let status = || status_of(5);
     let make = compact(&chat, status(), made(5));
     let mut undo = compact(&chat, status(), SummaryChange::Undone(4));
-    if let Change::Compact {
-        expected_revision, ..
-    } = &mut undo
-    {
-        *expected_revision += 1;
-    }
+    undo.expected_revision += 1;
     must_write(store, [make, undo]);
     assert_eq!(saved(store, &chat), Some(summary_of(5)));
     chat = chat.reloaded(store);

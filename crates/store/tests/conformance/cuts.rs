@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::change::Change;
+use memoird_core::change::{Change, ChangeKind};
 use memoird_core::time::Steady;
 use memoird_core::window::{Cut, CutKey, Excerpt, How, Policy, Reduced, SavedCut, Shown};
 use memoird_store::{PruneBefore, Store};
@@ -22,9 +22,9 @@ for_every_store!(
 
 /// The same change with these cuts.
 pub(crate) fn with_cuts(mut change: Change, new: Option<Vec<SavedCut>>) -> Change {
-    match &mut change {
-        Change::Touch { cuts, .. } => *cuts = new.map(Into::into),
-        Change::Append(appended) => appended.cuts = new.map(Into::into),
+    match &mut change.kind {
+        ChangeKind::Touch { cuts, .. } => *cuts = new.map(Into::into),
+        ChangeKind::Append(appended) => appended.cuts = new.map(Into::into),
         other => panic!("it carries no cuts: {other:?}"),
     }
     change

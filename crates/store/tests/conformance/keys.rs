@@ -147,8 +147,8 @@ fn keys_of_one_moment_are_in_the_order_of_their_turns(store: &dyn Store) {
     must_write(store, [chat.end(5), begin]);
     for name in [6, 4] {
         let change = second.append_command(&named("u", name, 1), 5);
-        let (key, record) = match &change {
-            memoird_core::change::Change::Append(appended) => appended.idempotency.unwrap(),
+        let (key, record) = match &change.kind {
+            memoird_core::change::ChangeKind::Append(appended) => appended.idempotency.unwrap(),
             other => panic!("an append was expected: {other:?}"),
         };
         expected.remember(key, record, &second.limits);

@@ -94,7 +94,7 @@ pub(crate) fn must_write(store: &dyn Store, changes: impl IntoIterator<Item = Ch
 /// Writes one set of one change, which must be refused.
 pub(crate) fn must_refuse(store: &dyn Store, change: Change) {
     let refused = Refused {
-        generation: change.generation(),
+        generation: change.generation,
     };
     assert_eq!(write(store, &[set([change])]), [Err(refused)]);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use memoird_core::change::{Change, ChangeSet, EndReason, SummaryChange};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, SessionKey, Subject};
-use memoird_core::session::{Decision, Session};
+use memoird_core::session::Session;
 use memoird_core::time::Steady;
 use memoird_store::{JournalRange, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store};
 
@@ -248,12 +248,12 @@ impl Walk {
             append.subject = Subject::parse(words[0]).ok();
         }
         let chat = self.live.get_mut(key)?;
-        match chat.decide(&append, self.at).ok()? {
-            Decision::Done { change, .. } => {
+        match chat.decide(&append, self.at).ok()?.change {
+            Some(change) => {
                 let cuts = self.at.is_multiple_of(3).then(|| cuts_of(self.at % 4));
                 Some(with_cuts(change, cuts))
             }
-            Decision::Repeated { .. } => Some(chat.touch(self.at)),
+            None => Some(chat.touch(self.at)),
         }
     }
 

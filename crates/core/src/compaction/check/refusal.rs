@@ -1,5 +1,4 @@
-//! Whether a text is a refusal, an apology or the report of an error instead of what was asked
-//! for.
+//! Whether a text is a refusal, an apology or the report of an error instead of an answer.
 
 /// A longer text says something, however it begins; in bytes.
 const REFUSAL_BYTES_MAX: usize = 400;
@@ -24,7 +23,8 @@ pub fn is_refusal(text: &str) -> bool {
         && !goes_on(&text)
 }
 
-/// True where a summary begins with an error's name and then says what was done about it.
+/// True of a summary that begins with the name of an error and goes on with what the user or
+/// the assistant did.
 fn goes_on(text: &str) -> bool {
     ["the user", "the assistant", "user:", "assistant:"]
         .iter()

@@ -27,7 +27,7 @@ pub(super) enum TokenKind {
     Open,
     /// `}` or `]`.
     Close,
-    /// `"` and its like.
+    /// `"` and other quotation marks.
     Quote,
     /// A backquote.
     Backquote,
@@ -57,7 +57,7 @@ pub(super) enum Label {
     Other,
 }
 
-/// The tables, and the parts of which their patterns are made.
+/// The tables, and the parts that their patterns consist of.
 const PATTERNS: &str = include_str!("patterns.txt");
 
 /// One automaton of a table's patterns.
@@ -178,8 +178,7 @@ pub(super) fn label(label: &str) -> Label {
         .map_or(Label::Other, |(label, _)| label)
 }
 
-/// The tokens of a text, without what is blank. Each byte is looked at a bounded number of
-/// times.
+/// The tokens of a text, without white space. Linear in the text.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let bytes = text.as_bytes();
     let mut tokens: Vec<Token> = Vec::with_capacity(text.len() / 4);

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::NOTE_BYTES_MAX;
 use crate::compaction::identifiers::is_path;
 
-/// Values of a call that are looked at.
+/// Values of a call that are searched.
 const VALUES_MAX: usize = 256;
-/// Arguments that are longer are looked at as far as their file keys go: nowhere. In bytes.
+/// Longer arguments are not searched; in bytes.
 const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Keys whose value is a file or a folder.
@@ -27,7 +27,7 @@ pub(super) fn of(arguments: &str) -> impl Iterator<Item = String> {
     found.into_iter()
 }
 
-/// The parser refuses what is nested deeper than 128 levels.
+/// The recursion is bounded: the parser refuses more than 128 levels.
 fn look(value: &Value, key: &str, left: &mut usize, found: &mut Vec<String>) {
     if *left == 0 {
         return;

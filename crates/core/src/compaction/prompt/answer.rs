@@ -100,10 +100,10 @@ fn list(fields: &Map<String, Value>, name: &str) -> Result<Vec<String>, Rejectio
     if entries.len() > ENTRIES_MAX {
         return Err(wrong(format!("{name} has {} entries", entries.len())));
     }
-    let entry = |(place, entry): (usize, &Value)| match entry {
+    let entry = |(index, entry): (usize, &Value)| match entry {
         Value::String(text) if text.len() <= ENTRY_BYTES_MAX => Ok(text.trim().to_owned()),
-        Value::String(text) => Err(wrong(format!("{name}[{place}] has {} bytes", text.len()))),
-        _ => Err(wrong(format!("{name}[{place}] is no text"))),
+        Value::String(text) => Err(wrong(format!("{name}[{index}] has {} bytes", text.len()))),
+        _ => Err(wrong(format!("{name}[{index}] is no text"))),
     };
     let entries = entries.iter().enumerate().map(entry);
     entries

@@ -1,5 +1,4 @@
-//! JSON as a summarizer reads it: the same tokens to the letter, without what stands between
-//! them for the eye.
+//! JSON as a summarizer reads it: the same tokens, without the white space between them.
 
 use std::borrow::Cow;
 

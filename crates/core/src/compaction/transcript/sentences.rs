@@ -24,21 +24,21 @@ pub fn sentences(text: &str) -> impl Iterator<Item = &str> {
 fn end(line: &str) -> usize {
     let mut blank = 0;
     let mut chars = line.char_indices().peekable();
-    while let Some((place, c)) = chars.next() {
-        if place >= SENTENCE_BYTES_MAX {
-            return if blank > 0 { blank } else { place };
+    while let Some((offset, c)) = chars.next() {
+        if offset >= SENTENCE_BYTES_MAX {
+            return if blank > 0 { blank } else { offset };
         }
         if c.is_whitespace() {
-            blank = place;
+            blank = offset;
         }
-        let behind = place + c.len_utf8();
+        let behind = offset + c.len_utf8();
         let is_end = match c {
             '。' | '！' | '？' => true,
             '.' | '!' | '?' | '…' => chars.peek().is_none_or(|(_, next)| next.is_whitespace()),
             _ => false,
         };
         // "1." begins a list, "e.g." and "Dr." go on.
-        if is_end && !(c == '.' && is_short(&line[..place])) {
+        if is_end && !(c == '.' && is_short(&line[..offset])) {
             return behind;
         }
     }

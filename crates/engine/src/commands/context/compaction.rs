@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::compaction::{CompactionPolicy, Trigger};
-use memoird_core::session::{Goal, Session};
+use memoird_core::session::{Session, WindowTokens};
 use memoird_core::window::{Omission, OmissionReason, Policy, SoftMark, Window, WindowSettings};
 
 use super::Plan;
@@ -73,7 +73,7 @@ impl Plan {
         window: &Window,
         budget: u64,
     ) -> Option<CompactionRequest> {
-        let goal = Goal {
+        let target = WindowTokens {
             scale: self.model.scale_id,
             budget,
             fixed: self.fixed,
@@ -84,7 +84,7 @@ impl Plan {
         let Some((system, tools_json)) = &self.counted_by_provider else {
             let trigger = update
                 .session
-                .consider_window(window, goal, now, policy, true)?;
+                .consider_window(window, target, now, policy, true)?;
             return Some(CompactionRequest::new(session.clone(), trigger));
         };
         // Near the limit the provider's own count decides.
@@ -95,7 +95,7 @@ impl Plan {
         };
         let trigger = update
             .session
-            .consider_window(window, goal, now, &nearly, false)?;
+            .consider_window(window, target, now, &nearly, false)?;
         let mut request = CompactionRequest::new(session.clone(), trigger);
         if trigger == Trigger::Preemptive {
             request.near_limit = Some(NearLimit {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::compaction::BreakerView;
+use memoird_core::breaker::BreakerState;
 use memoird_core::turn::Role;
 use memoird_engine::{EngineError, SummarizeError};
 
@@ -95,7 +95,7 @@ async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_o
                 "{does:?}"
             );
         }
-        assert_eq!(talk.breaker().await, (BreakerView::Closed, 1), "{does:?}");
+        assert_eq!(talk.breaker().await, (BreakerState::Closed, 1), "{does:?}");
         assert!(
             talk.status().await.last_error.starts_with(reason),
             "{:?}",
@@ -107,7 +107,7 @@ async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_o
         let done = talk.compact(Some(2)).await.expect("the next one is good");
         assert!(done.is_new);
         assert!(talk.window().await.report.summary.is_some());
-        assert_eq!(talk.breaker().await, (BreakerView::Closed, 0), "{does:?}");
+        assert_eq!(talk.breaker().await, (BreakerState::Closed, 0), "{does:?}");
         assert!(talk.status().await.last_error.is_empty());
         talk.exchange_with_tools(2).await;
         talk.window().await;
@@ -132,7 +132,7 @@ async fn a_summarizer_that_is_never_any_good_never_makes_a_window_wrong() {
             tokio::time::sleep(std::time::Duration::from_secs(20)).await;
         }
         assert!(most > 0, "a cut was made");
-        assert_ne!(talk.breaker().await.0, BreakerView::Closed, "{does:?}");
+        assert_ne!(talk.breaker().await.0, BreakerState::Closed, "{does:?}");
         talk.check_journal().await;
         assert!(
             script.times() < 25,

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::breaker::BreakerState;
-use memoird_core::compaction::BreakerView::{Closed, HalfOpen, Open};
+use memoird_core::breaker::BreakerState::{Closed, HalfOpen, Open};
 use memoird_core::window::{LABEL, OmissionReason};
 use memoird_engine::{SummarizeError, TenantLimits};
 use tokio::sync::Notify;
@@ -176,7 +175,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
     assert_eq!(script.times(), 3);
     assert_eq!(
         acme.engine.compaction.summarizer_state(),
-        Some(("script".to_owned(), BreakerState::Open))
+        Some(("script".to_owned(), Open))
     );
     // Nobody asks any more, and nobody's session is blamed.
     let mut innocent = Talk::of(&other, "a");
@@ -192,7 +191,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
     script.will_now(Does::Waits(allowed.clone()));
     sleep(Duration::from_secs(60)).await;
     let state = acme.engine.compaction.summarizer_state().unwrap().1;
-    assert_eq!(state, BreakerState::HalfOpen);
+    assert_eq!(state, HalfOpen);
     let trial = talks[0].clone();
     let mut trial = Box::pin(trial.compact(Some(2)));
     assert!(begun(&mut trial).await.is_none());

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::compaction::BreakerView;
+use memoird_core::breaker::BreakerState;
 use memoird_core::turn::Role;
 use memoird_engine::{CompactionResult, EngineError, Machine};
 use tokio::sync::Notify;
@@ -54,7 +54,7 @@ async fn a_summary_that_cannot_be_written_is_not_paid_for_again_and_again() {
     assert!(windows > 20, "{windows}");
     // Three times, and then once in five turns.
     assert!(script.times() <= 22, "{} times", script.times());
-    assert_ne!(talk.breaker().await.0, BreakerView::Closed);
+    assert_ne!(talk.breaker().await.0, BreakerState::Closed);
     assert!(
         talk.status().await.last_error.starts_with("not_written"),
         "{:?}",
@@ -66,7 +66,7 @@ async fn a_summary_that_cannot_be_written_is_not_paid_for_again_and_again() {
         talk.window().await;
         settle().await;
     }
-    assert_eq!(talk.breaker().await, (BreakerView::Closed, 0));
+    assert_eq!(talk.breaker().await, (BreakerState::Closed, 0));
     assert!(talk.window().await.report.summary.is_some());
     talk.check_journal().await;
 }

@@ -17,7 +17,7 @@ mod undo;
 
 use std::sync::Arc;
 
-use memoird_core::compaction::BreakerView;
+use memoird_core::breaker::BreakerState;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
     CompactionOutcome, ContextRequest, EngineConfig, EngineError, SummarizeError,
@@ -91,7 +91,7 @@ impl Bot {
         status.map_or(0, |status| status.through_seq)
     }
 
-    async fn breaker(&self, session: &str) -> (BreakerView, u32) {
+    async fn breaker(&self, session: &str) -> (BreakerState, u32) {
         let view = self.view(session).await.unwrap();
         (
             view.breaker,
@@ -263,11 +263,19 @@ async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
         };
         assert_eq!(*told, reason, "{does:?}: {failure}");
         assert_eq!(bot.window("a").await.unwrap(), before, "{does:?}");
-        assert_eq!(bot.breaker("a").await, (BreakerView::Closed, 1), "{does:?}");
+        assert_eq!(
+            bot.breaker("a").await,
+            (BreakerState::Closed, 1),
+            "{does:?}"
+        );
         bot.compact("a", Some(2))
             .await
             .expect("the next one is good");
-        assert_eq!(bot.breaker("a").await, (BreakerView::Closed, 0), "{does:?}");
+        assert_eq!(
+            bot.breaker("a").await,
+            (BreakerState::Closed, 0),
+            "{does:?}"
+        );
     }
 }
 

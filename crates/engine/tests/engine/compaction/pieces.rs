@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use memoird_core::compaction::BreakerView;
+use memoird_core::breaker::BreakerState;
 use memoird_core::turn::Role;
 use memoird_engine::SummaryRequest;
 
@@ -155,7 +155,7 @@ async fn a_summarizer_that_takes_less_than_it_says_is_asked_in_halves() {
             summary.text
         );
     }
-    assert_eq!(talk.breaker().await, (BreakerView::Closed, 0));
+    assert_eq!(talk.breaker().await, (BreakerState::Closed, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use memoird_core::compaction::{BreakerView, CompactionStatus};
+use memoird_core::breaker::BreakerState;
+use memoird_core::compaction::CompactionStatus;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_core::window::{OmissionReason, Policy};
@@ -189,7 +190,7 @@ impl Talk {
         view.head.compaction.as_deref().cloned().unwrap_or_default()
     }
 
-    pub(crate) async fn breaker(&self) -> (BreakerView, u32) {
+    pub(crate) async fn breaker(&self) -> (BreakerState, u32) {
         let view = self.bot.view(&self.session).await.unwrap();
         (
             view.breaker,

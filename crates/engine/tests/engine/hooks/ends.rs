@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::change::{Change, ChangeSet, EndReason, SummaryChange};
+use memoird_core::change::{Change, ChangeKind, ChangeSet, EndReason, SummaryChange};
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::{Body, CompactionStatus, Summary};
 use memoird_core::ids::{SessionKey, Subject};
@@ -294,14 +294,16 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
             notes: Notes::default(),
             text: "what was said".into(),
         });
-        let compact = Change::Compact {
+        let compact = Change {
             generation: head.generation,
             expected_revision: head.revision,
-            status: Arc::new(CompactionStatus {
-                summaries: 1,
-                ..CompactionStatus::default()
-            }),
-            summary: SummaryChange::Made(Arc::clone(&summary)),
+            kind: ChangeKind::Compact {
+                status: Arc::new(CompactionStatus {
+                    summaries: 1,
+                    ..CompactionStatus::default()
+                }),
+                summary: SummaryChange::Made(Arc::clone(&summary)),
+            },
         };
         let set = ChangeSet {
             changes: vec![compact],

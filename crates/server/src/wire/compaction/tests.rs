@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use memoird_core::breaker::BreakerState;
 use memoird_core::change::Totals;
-use memoird_core::compaction::{Body, BreakerView, CompactionStatus};
+use memoird_core::compaction::{Body, CompactionStatus};
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::session::Head;
 use memoird_core::time::{Steady, Timestamp};
@@ -13,7 +14,7 @@ use tonic_types::StatusExt;
 
 use super::*;
 
-fn view(status: Option<CompactionStatus>, breaker: BreakerView) -> SessionView {
+fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView {
     let head = Head {
         generation: Generation::new(1, 1),
         subject: None,
@@ -53,7 +54,7 @@ fn summary() -> Arc<Summary> {
 
 #[test]
 fn a_session_tells_how_its_compaction_does() {
-    let fine = to::session_info(&view(None, BreakerView::Closed));
+    let fine = to::session_info(&view(None, BreakerState::Closed));
     let info = fine.compaction.expect("always told");
     assert_eq!(
         (&*info.breaker, fine.has_summary, info.running),
@@ -67,7 +68,7 @@ fn a_session_tells_how_its_compaction_does() {
         running: true,
         ..CompactionStatus::default()
     };
-    let bad = to::session_info(&view(Some(status), BreakerView::HalfOpen));
+    let bad = to::session_info(&view(Some(status), BreakerState::HalfOpen));
     let expected = v1::CompactionInfo {
         breaker: "half_open".into(),
         consecutive_failures: 3,
@@ -82,7 +83,7 @@ fn a_session_tells_how_its_compaction_does() {
 
 #[test]
 fn a_summary_is_told_with_its_text_and_the_notes() {
-    let session = view(None, BreakerView::Closed);
+    let session = view(None, BreakerState::Closed);
     let notes = Notes {
         files: vec!["a.rs".into()],
         last_error: "no".into(),
