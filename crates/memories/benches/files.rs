@@ -159,7 +159,8 @@ fn write(memories: &TenantFile, orders: &[RememberCommand]) -> Result<(), Memory
                 .map(|_| ())
         })
     });
-    memories.write(jobs.collect())?.into_iter().collect()
+    let answers = memories.write(jobs.collect())?;
+    answers.into_iter().try_for_each(|answer| answer.map(drop))
 }
 
 fn ask(dice: &mut Dice, vector: bool) -> Search {

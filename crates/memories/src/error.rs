@@ -142,26 +142,16 @@ impl MemoryError {
 
     /// True when the rules refuse one write: those beside it in a transaction go on.
     pub(crate) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Core(_)
-            | Self::Invalid { .. }
-            | Self::NotFound { .. }
-            | Self::Duplicate { .. }
-            | Self::Superseded { .. }
-            | Self::SecretFound { .. }
-            | Self::Full { .. }
-            | Self::SourceNotFound { .. }
-            | Self::LeaseHeld { .. }
-            | Self::LeaseLost
-            | Self::DimensionMismatch { .. } => true,
+        !matches!(
+            self,
             Self::Engine(_)
-            | Self::Off
-            | Self::Busy
-            | Self::DiskFull
-            | Self::Failed { .. }
-            | Self::NoEmbedder
-            | Self::EmbedderFailed { .. } => false,
-        }
+                | Self::Off
+                | Self::Busy
+                | Self::DiskFull
+                | Self::Failed { .. }
+                | Self::NoEmbedder
+                | Self::EmbedderFailed { .. }
+        )
     }
 }
 

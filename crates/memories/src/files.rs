@@ -26,6 +26,7 @@ mod writer;
 
 pub use commands::{Embedding, ForgetProgress, Hit, Imported, RecallEvent, RememberCommand};
 pub use directory::MemoryFiles;
+pub use index::Touch;
 pub use reader::MemoryReader;
 pub use requests::{Due, ExtractionCursor, Lease, ManifestRows, RecallLists, Search};
 pub use tenant::{TenantFile, WriteJob};

@@ -24,7 +24,7 @@ pub use error::{FileError, MemoryError};
 pub use requests::{
     ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome, ForgetRequest, ListRequest,
     MemoryFilter, MemoryPage, MemoryStats, RecallHit, RecallMode, RecallOutcome, RecallRequest,
-    RememberOutcome, RememberRequest, SourceRequest,
+    RememberOutcome, RememberRequest,
 };
 pub use service::{Memories, RecallForWindow};
 

@@ -7,18 +7,7 @@ use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 
-use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Visibility};
-
-/// The turns that a memory is to come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceRequest {
-    /// The bot's own chat id.
-    pub session: SessionId,
-    /// Which life of it; `None`: the live one.
-    pub generation: Option<Generation>,
-    /// The turns; may be empty.
-    pub seqs: Vec<u64>,
-}
+use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Source, Visibility};
 
 /// A fact to be remembered, as a bot says it.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +27,7 @@ pub struct RememberRequest {
     /// From 0 to 1; `None`: the default.
     pub importance: Option<f32>,
     /// Where it was said.
-    pub source: Option<SourceRequest>,
+    pub source: Option<Source>,
     /// When it was so.
     pub observed_at: Option<Timestamp>,
     /// From when on it is not recalled.
@@ -223,24 +212,8 @@ pub struct ExtractionLease {
 /// A fact that was found in leased turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtractedFact {
-    /// What it is about.
-    pub kind: MemoryKind,
-    /// Who may recall it.
-    pub visibility: Visibility,
-    /// Which way it points.
-    pub polarity: Option<Polarity>,
-    /// The fact.
-    pub content: String,
-    /// Labels.
-    pub tags: Vec<String>,
-    /// From 0 to 1; `None`: the default.
-    pub importance: Option<f32>,
-    /// When it was so.
-    pub observed_at: Option<Timestamp>,
-    /// From when on it is not recalled.
-    pub expires_at: Option<Timestamp>,
-    /// The memory whose place it takes.
-    pub supersedes: Option<MemoryId>,
+    /// The fact. Its subject and its source are those of the lease.
+    pub fact: RememberRequest,
     /// The turns it was found in; empty: all of the lease.
     pub seqs: Vec<u64>,
 }

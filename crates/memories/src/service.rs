@@ -25,20 +25,18 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use self::recall::QueryVectors;
 use self::tenants::{TenantQueue, TenantState};
-use self::write_queue::Written;
 use crate::config::MemoriesConfig;
 use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
 use crate::files::{MemoryFiles, MemoryReader, MemoryWriter};
 use crate::locked;
 use crate::requests::{ListRequest, MemoryPage};
-use crate::rules::Memory;
 use crate::rules::manifest::{Caps, Manifest, manifest};
+use crate::rules::{Memory, MemoryLimits};
 use crate::workers;
 
 pub(crate) use forget::Unfinished;
 pub use window::RecallForWindow;
-pub(crate) use write_queue::Touch;
 
 /// The memories of all tenants. Cheap to clone; every clone is the same.
 #[derive(Clone, Debug)]
@@ -163,7 +161,7 @@ impl Memories {
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         tenant: &TenantId,
-        job: impl FnOnce(&MemoryWriter<'_>) -> Written<T> + Send + 'static,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let files = self.files()?;
         let mut abandoned = Abandoned {
@@ -240,12 +238,11 @@ impl Memories {
         lines_max: usize,
         bytes_max: usize,
     ) -> Result<Arc<Manifest>, MemoryError> {
-        let limits = &self.config().limits;
         let at_most =
             |asked: usize, limit: usize| if asked == 0 { limit } else { asked.min(limit) };
         let caps = Caps {
-            lines: at_most(lines_max, limits.manifest_lines),
-            bytes: at_most(bytes_max, limits.manifest_bytes),
+            lines: at_most(lines_max, MemoryLimits::MANIFEST_LINES),
+            bytes: at_most(bytes_max, MemoryLimits::MANIFEST_BYTES),
         };
         let key = (subject, caps.lines, caps.bytes);
         let state = self.state(&tenant.id);

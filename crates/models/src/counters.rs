@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request};
+use crate::http::{self, ApiKey, Auth, Fault, FaultKind, Provider, Request, Tries};
 pub use config::{AnthropicCounterConfig, CountEndpoint, CounterSpec, OpenAiCounterConfig};
 
 /// Requests counts from Anthropic, OpenAI or vLLM. Chat completions have no endpoint that
@@ -77,20 +77,17 @@ impl RemoteCounter {
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
         config.check()?;
-        let endpoint = Endpoint {
-            what: "counts",
-            base: &http::above_v1(http::base(&config.base_url)?),
-            path: "/v1/messages/count_tokens",
-            headers: http::anthropic(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(1, config.timeout),
-        };
-        Self::new(
-            endpoint,
-            "anthropic",
-            config.model.as_deref(),
-            Api::Anthropic,
-        )
+        let base = http::above_v1(http::base(&config.base_url)?);
+        let auth = Auth::anthropic(api_key);
+        let tries = Tries::within(1, config.timeout);
+        let provider = Provider::new("counts", &base, "/v1/messages/count_tokens", auth, tries)?;
+        let model = config.model.as_deref().unwrap_or_default();
+        Ok(Self {
+            provider,
+            name: format!("anthropic:{model}"),
+            model: model.to_owned(),
+            api: Api::Anthropic,
+        })
     }
 
     /// A model of OpenAI or vLLM. Nothing is sent yet.
@@ -109,28 +106,14 @@ impl RemoteCounter {
             Api::Responses => (base, "/responses/input_tokens"),
             _ => (http::above_v1(base), "/tokenize"),
         };
-        let endpoint = Endpoint {
-            what: "counts",
-            base: &base,
-            path,
-            headers: http::bearer(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(1, config.timeout),
-        };
-        Self::new(endpoint, "openai", config.model.as_deref(), api)
-    }
-
-    fn new(
-        endpoint: Endpoint<'_>,
-        provider: &str,
-        model: Option<&str>,
-        api: Api,
-    ) -> Result<Self, ModelError> {
-        let model = model.unwrap_or_default().to_owned();
+        let auth = Auth::bearer(api_key);
+        let tries = Tries::within(1, config.timeout);
+        let provider = Provider::new("counts", &base, path, auth, tries)?;
+        let model = config.model.as_deref().unwrap_or_default();
         Ok(Self {
-            provider: Provider::new(endpoint)?,
-            name: format!("{provider}:{model}"),
-            model,
+            provider,
+            name: format!("openai:{model}"),
+            model: model.to_owned(),
             api,
         })
     }

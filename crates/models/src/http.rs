@@ -36,19 +36,12 @@ pub(crate) struct Provider {
     tries: Tries,
 }
 
-/// How an endpoint is reached.
-pub(crate) struct Endpoint<'a> {
-    /// What is requested there, such as `embeddings`.
-    pub(crate) what: &'a str,
-    /// From [`base`].
-    pub(crate) base: &'a Url,
-    /// Below the base, such as `/embeddings`.
-    pub(crate) path: &'a str,
-    /// Sent with every request, the key's among them.
-    pub(crate) headers: HeaderMap,
+/// How requests prove who sends them.
+pub(crate) struct Auth {
+    /// Sent with every request.
+    headers: HeaderMap,
     /// Removed from problems, where the provider repeats it.
-    pub(crate) api_key: Option<ApiKey>,
-    pub(crate) tries: Tries,
+    api_key: Option<ApiKey>,
 }
 
 /// A request to an endpoint.
@@ -68,26 +61,50 @@ const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 /// Limit for name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+impl Auth {
+    /// The header that most providers take.
+    pub(crate) fn bearer(api_key: Option<ApiKey>) -> Self {
+        let header = api_key.iter().map(|key| (AUTHORIZATION, key.bearer()));
+        let headers = header.collect();
+        Self { headers, api_key }
+    }
+
+    /// The headers that Anthropic requires.
+    pub(crate) fn anthropic(api_key: Option<ApiKey>) -> Self {
+        let name = HeaderName::from_static;
+        let key = api_key.iter().map(|key| (name("x-api-key"), key.bare()));
+        let version = HeaderValue::from_static(ANTHROPIC_VERSION);
+        let headers = key.chain([(name("anthropic-version"), version)]).collect();
+        Self { headers, api_key }
+    }
+}
+
 impl Provider {
-    /// Nothing is sent yet.
+    /// The endpoint at `path` below `base`, where `what` is requested. Nothing is sent yet.
     ///
     /// # Errors
     /// [`ModelError::TlsUnavailable`].
-    pub(crate) fn new(endpoint: Endpoint<'_>) -> Result<Self, ModelError> {
-        let url = base::below(endpoint.base, endpoint.path);
+    pub(crate) fn new(
+        what: &str,
+        base: &Url,
+        path: &str,
+        auth: Auth,
+        tries: Tries,
+    ) -> Result<Self, ModelError> {
+        let url = base::below(base, path);
         let client = ClientConfig {
-            headers: endpoint.headers,
+            headers: auth.headers,
             connect_timeout: CONNECT_TIMEOUT,
             is_https: url.scheme() == "https",
             // Many models run on the operator's own machines.
             allow_private: true,
         };
         Ok(Self {
-            name: format!("{} of {}", endpoint.what, shown(endpoint.base)),
+            name: format!("{what} of {}", shown(base)),
             url,
             client: client.build()?,
-            api_key: endpoint.api_key,
-            tries: endpoint.tries,
+            api_key: auth.api_key,
+            tries,
         })
     }
 
@@ -132,31 +149,6 @@ impl fmt::Debug for Provider {
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
-}
-
-/// Attempts that end together within a time limit.
-pub(crate) fn all_tries(max: u32, limit: Duration) -> Tries {
-    Tries {
-        max,
-        limit: TimeLimit::All(limit),
-    }
-}
-
-/// The header of a key for most providers.
-pub(crate) fn bearer(api_key: Option<&ApiKey>) -> HeaderMap {
-    api_key
-        .map(|key| (AUTHORIZATION, key.bearer()))
-        .into_iter()
-        .collect()
-}
-
-/// The headers that Anthropic requires.
-pub(crate) fn anthropic(api_key: Option<&ApiKey>) -> HeaderMap {
-    let key = api_key.map(|key| (HeaderName::from_static("x-api-key"), key.bare()));
-    let version = HeaderValue::from_static(ANTHROPIC_VERSION);
-    key.into_iter()
-        .chain([(HeaderName::from_static("anthropic-version"), version)])
-        .collect()
 }
 
 async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, Fault> {

@@ -12,7 +12,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Auth, Fault, FaultKind, Provider, Request, TimeLimit, Tries};
 use crate::vector::hex_digits;
 pub use config::OpenAiEmbedderConfig;
 use config::TEXT_BYTES_LEAST;
@@ -51,17 +51,12 @@ impl OpenAiEmbedder {
     pub fn new(config: &OpenAiEmbedderConfig, api_key: Option<ApiKey>) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
-        let provider = Provider::new(Endpoint {
-            what: "embeddings",
-            base: &base,
-            path: "/embeddings",
-            headers: http::bearer(api_key.as_ref()),
-            api_key,
-            tries: Tries {
-                max: config.tries_max,
-                limit: TimeLimit::Each(config.timeout),
-            },
-        })?;
+        let auth = Auth::bearer(api_key);
+        let tries = Tries {
+            max: config.tries_max,
+            limit: TimeLimit::Each(config.timeout),
+        };
+        let provider = Provider::new("embeddings", &base, "/embeddings", auth, tries)?;
         let model = name(config, &base);
         Ok(Self {
             provider,

@@ -16,7 +16,7 @@ use memoird_engine::{
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request};
+use crate::http::{self, ApiKey, Auth, Fault, FaultKind, Provider, Request, Tries};
 pub use config::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, SummarizerSpec, TokenLimit,
     WebhookSummarizerConfig,
@@ -56,19 +56,15 @@ impl RemoteSummarizer {
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
         config.check()?;
-        let endpoint = Endpoint {
-            what: "summaries",
-            base: &http::above_v1(http::base(&config.base_url)?),
-            path: "/v1/messages",
-            headers: http::anthropic(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(config.tries_max, config.timeout),
-        };
+        let base = http::above_v1(http::base(&config.base_url)?);
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let auth = Auth::anthropic(api_key);
+        let model = config.model.clone();
         Ok(Self {
-            provider: Provider::new(endpoint)?,
-            name: format!("anthropic:{}", config.model),
+            provider: Provider::new("summaries", &base, "/v1/messages", auth, tries)?,
+            name: format!("anthropic:{model}"),
             input_tokens_max: config.input_tokens_max,
-            protocol: Box::new(anthropic::Messages::new(config)),
+            protocol: Box::new(anthropic::Messages { model }),
         })
     }
 
@@ -83,16 +79,10 @@ impl RemoteSummarizer {
     ) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
-        let endpoint = Endpoint {
-            what: "summaries",
-            base: &base,
-            path: "/chat/completions",
-            headers: http::bearer(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(config.tries_max, config.timeout),
-        };
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let auth = Auth::bearer(api_key);
         Ok(Self {
-            provider: Provider::new(endpoint)?,
+            provider: Provider::new("summaries", &base, "/chat/completions", auth, tries)?,
             name: format!("openai:{}", config.model),
             input_tokens_max: config.input_tokens_max,
             protocol: Box::new(openai::ChatCompletions::new(config, &base)),
@@ -109,16 +99,11 @@ impl RemoteSummarizer {
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
         config.check()?;
-        let endpoint = Endpoint {
-            what: "summaries",
-            base: &http::base(&config.url)?,
-            path: "",
-            headers: http::bearer(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(config.tries_max, config.timeout),
-        };
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let base = http::base(&config.url)?;
+        let auth = Auth::bearer(api_key);
         Ok(Self {
-            provider: Provider::new(endpoint)?,
+            provider: Provider::new("summaries", &base, "", auth, tries)?,
             name: "webhook".to_owned(),
             input_tokens_max: config.input_tokens_max,
             protocol: Box::new(webhook::Webhook),

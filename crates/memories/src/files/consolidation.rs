@@ -108,6 +108,7 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
                    AND superseded_by IS NULL";
         let mut statement = self.connection.prepare_cached(sql)?;
+        self.touch_all();
         let mut pinned = 0;
         for id in ids {
             pinned += statement.execute(params![pin as u8, moment(at), id.to_bytes()])?;
@@ -121,6 +122,7 @@ impl MemoryWriter<'_> {
     /// When the file cannot be written.
     pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
+        self.touch_all();
         let mut unpinned = 0;
         for id in ids {
             let parameters = params![moment(at), id.to_bytes(), Pin::Consolidation as u8];

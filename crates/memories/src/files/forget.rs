@@ -219,6 +219,7 @@ impl MemoryWriter<'_> {
         if let ForgetRequest::Subject(subject) = request {
             let sql = "DELETE FROM partitions WHERE no = ?";
             self.connection.run(sql, [criteria.owner])?;
+            self.touch_all();
             let sql = "INSERT INTO forgotten (subject, at) VALUES (?, ?)
                        ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
             let digest = self.digest(subject.as_str())?;

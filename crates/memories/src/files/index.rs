@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use memoird_core::ids::Subject;
 use rusqlite::{Connection, params};
 
 use crate::MemoryError;
+use crate::rules::{Memory, Visibility};
 
 /// Changes of the index that are not written yet. A group of jobs then becomes one segment,
 /// written in the order of its rows, where FTS5 would make one for each savepoint and for
@@ -13,6 +15,8 @@ use crate::MemoryError;
 pub(super) struct Pending {
     changes: Vec<(i64, Change)>,
     applied: usize,
+    /// What the job of this moment changed.
+    pub(super) touch: Touch,
 }
 
 #[derive(Debug)]
@@ -21,6 +25,30 @@ enum Change {
     Add(String),
     /// This text is not found there any more.
     Remove(String),
+}
+
+/// The subjects whose manifests are old after a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Touch {
+    /// None.
+    #[default]
+    Nothing,
+    /// This one.
+    One(Subject),
+    /// Any.
+    All,
+}
+
+impl Touch {
+    /// Adds the subjects that see this memory.
+    pub(super) fn add(&mut self, memory: &Memory) {
+        let is_shared = memory.visibility == Visibility::Team;
+        *self = match std::mem::take(self) {
+            Self::Nothing if !is_shared => Self::One(memory.subject.clone()),
+            Self::One(subject) if !is_shared && subject == memory.subject => Self::One(subject),
+            _ => Self::All,
+        };
+    }
 }
 
 /// Where [`Pending`] stood.
@@ -50,6 +78,7 @@ impl Pending {
     pub(super) fn reset(&mut self, mark: Mark) {
         self.changes.truncate(mark.changes);
         self.applied = mark.applied;
+        self.touch = Touch::Nothing;
     }
 
     /// Writes what is not written yet.

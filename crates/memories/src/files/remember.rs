@@ -83,7 +83,7 @@ impl MemoryWriter<'_> {
         }
         let replaced = match fact.supersedes {
             Some(id) => Some(self.replaceable(id, &fact.subject)?),
-            None => match self.echo(fact, command.at, limits)? {
+            None => match self.echo(fact, command.at)? {
                 Some(memory) => return Ok((memory, Outcome::Recalled)),
                 None => None,
             },
@@ -92,16 +92,14 @@ impl MemoryWriter<'_> {
         let replaced_id = replaced.as_ref().map(|row| row.memory.id);
         let alike = self.said_already(command, vector, replaced_id)?;
         let (row, outcome) = match alike {
-            Some((was, Alike::Exact)) => {
-                (self.reinforce(&was, command, limits)?, Outcome::Reinforced)
-            }
+            Some((was, Alike::Exact)) => (self.reinforce(&was, command)?, Outcome::Reinforced),
             Some((was, _)) if fact.near_duplicate == NearDuplicate::Refuse => {
                 return Err(MemoryError::Duplicate { id: was.memory.id });
             }
-            Some((was, Alike::Words)) => (self.reinforce(&was, command, limits)?, Outcome::Merged),
+            Some((was, Alike::Words)) => (self.reinforce(&was, command)?, Outcome::Merged),
             Some((was, Alike::Meaning)) => {
                 let mut memory = memory_of(command);
-                take_over(&mut memory, &was.memory, limits.tags);
+                take_over(&mut memory, &was.memory);
                 let row = self.add_with_vector(memory, apart, vector, limits)?;
                 self.supersede(&was, command.id, command.at)?;
                 (row, Outcome::Merged)
@@ -219,12 +217,12 @@ impl MemoryWriter<'_> {
 
     /// The memory that a recall told this session a while ago, if the fact is that or a
     /// piece of it.
-    fn echo(&self, fact: &Fact, at: Timestamp, limits: &MemoryLimits) -> Answer<Option<Memory>> {
+    fn echo(&self, fact: &Fact, at: Timestamp) -> Answer<Option<Memory>> {
         let Some(source) = &fact.source else {
             return Ok(None);
         };
         let since = before(at, ECHO_SPAN);
-        let told = self.echoes(&source.session, since, limits.echoes)?;
+        let told = self.echoes(&source.session, since, MemoryLimits::ECHOES)?;
         if told.is_empty() {
             return Ok(None);
         }
@@ -305,17 +303,12 @@ impl MemoryWriter<'_> {
         Ok(near.map(|row| (row, Alike::Meaning)))
     }
 
-    fn reinforce(
-        &self,
-        was: &MemoryRow,
-        command: &RememberCommand,
-        limits: &MemoryLimits,
-    ) -> Answer<MemoryRow> {
+    fn reinforce(&self, was: &MemoryRow, command: &RememberCommand) -> Answer<MemoryRow> {
         let mut row = was.clone();
         row.memory.content.clone_from(&command.fact.content);
         row.memory.reinforced += 1;
         row.memory.updated_at = command.at;
-        unite(&mut row.memory, &memory_of(command), limits.tags);
+        unite(&mut row.memory, &memory_of(command));
         self.save(was, &mut row)?;
         Ok(row)
     }
@@ -415,15 +408,15 @@ fn memory_of(command: &RememberCommand) -> Memory {
 }
 
 /// Lets a memory take the place of one that says the same.
-pub(super) fn take_over(newer: &mut Memory, older: &Memory, tags_max: usize) {
+pub(super) fn take_over(newer: &mut Memory, older: &Memory) {
     newer.reinforced += older.reinforced + 1;
-    unite(newer, older, tags_max);
+    unite(newer, older);
 }
 
 /// What of two memories that say the same must not get lost.
-fn unite(memory: &mut Memory, other: &Memory, tags_max: usize) {
+fn unite(memory: &mut Memory, other: &Memory) {
     for tag in &other.tags {
-        if memory.tags.len() < tags_max && !memory.tags.contains(tag) {
+        if memory.tags.len() < MemoryLimits::TAGS && !memory.tags.contains(tag) {
             memory.tags.push(tag.clone());
         }
     }

@@ -10,7 +10,7 @@ use memoird_core::ids::TenantId;
 use memoird_store::sqlite_file::BUSY_TIMEOUT;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::index::Pending;
+use super::index::{Pending, Touch};
 use super::{FilesOptions, MemoryReader, MemoryWriter, open};
 use crate::{MemoryError, locked};
 
@@ -58,13 +58,17 @@ impl TenantFile {
         })
     }
 
-    /// Does all jobs in one transaction, each whole or not at all, in their order. The
-    /// answers are in the order of the jobs: a refusal is of
-    /// that job only. A panic in a job undoes all of them, and goes on; the file can be used after it.
+    /// Does all jobs in one transaction, in their order, each whole or not at all. The
+    /// answers are in the order of the jobs: whose manifests a job makes old, or why it was
+    /// refused, which undoes that job only. A panic in a job undoes all of them and goes on;
+    /// the file can be used after it.
     ///
     /// # Errors
     /// When the transaction failed: then nothing of any job was written.
-    pub fn write(&self, jobs: Vec<WriteJob>) -> Result<Vec<Result<(), MemoryError>>, MemoryError> {
+    pub fn write(
+        &self,
+        jobs: Vec<WriteJob>,
+    ) -> Result<Vec<Result<Touch, MemoryError>>, MemoryError> {
         let mut writer = locked(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let pending = RefCell::new(Pending::default());
@@ -91,7 +95,7 @@ impl TenantFile {
             let _ = give.send(job(writer)?);
             Ok(())
         })])?;
-        answers.into_iter().collect::<Result<Vec<()>, _>>()?;
+        answers.into_iter().collect::<Result<Vec<_>, _>>()?;
         // A job that was done has given something.
         take.recv()
             .map_err(|_| rusqlite::Error::QueryReturnedNoRows.into())
@@ -104,11 +108,11 @@ impl TenantFile {
         transaction: &Transaction<'_>,
         pending: &RefCell<Pending>,
         job: WriteJob,
-    ) -> Result<Result<(), MemoryError>, MemoryError> {
+    ) -> Result<Result<Touch, MemoryError>, MemoryError> {
         let mark = pending.borrow().mark();
         transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
         let outcome = match job(&MemoryWriter::new(transaction, pending, &self.path)) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(std::mem::take(&mut pending.borrow_mut().touch)),
             Err(refusal) if refusal.is_refusal() => {
                 pending.borrow_mut().reset(mark);
                 transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;

@@ -82,7 +82,7 @@ impl MemoryWriter<'_> {
             return Ok(false);
         }
         let mut row = was.clone();
-        take_over(&mut row.memory, &old.memory, MemoryLimits::default().tags);
+        take_over(&mut row.memory, &old.memory);
         row.memory.updated_at = at;
         self.save(&was, &mut row)?;
         self.supersede(&old, newer, at)?;

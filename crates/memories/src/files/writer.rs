@@ -10,7 +10,7 @@ use memoird_core::time::Timestamp;
 use rusqlite::{Connection, ToSql, params};
 use sha2::{Digest, Sha256};
 
-use super::index::Pending;
+use super::index::{Pending, Touch};
 use super::recall::glance;
 use super::row::{MemoryRow, count_birth, make_partition, next_no, whole};
 use super::sql::{Answer, Sql};
@@ -84,6 +84,7 @@ impl<'a> MemoryWriter<'a> {
         row.no = next_no(self.connection, row.partition())?;
         row.born = count_birth(self.connection)?;
         row.insert(self.connection)?;
+        self.pending.borrow_mut().touch.add(&row.memory);
         self.add_tags(&row)?;
         if row.memory.superseded_by.is_none() {
             self.pending.borrow_mut().add(row.no, &row.memory.content);
@@ -106,6 +107,8 @@ impl<'a> MemoryWriter<'a> {
             row.pin_changed = Some(moment(new.updated_at));
         }
         row.replace(self.connection, was.no)?;
+        self.pending.borrow_mut().touch.add(old);
+        self.pending.borrow_mut().touch.add(new);
         let is_moved = was.no != row.no;
         if is_moved || old.tags != new.tags {
             self.remove_tags(was.no, &old.tags)?;
@@ -148,6 +151,7 @@ impl<'a> MemoryWriter<'a> {
     /// Removes a memory from everywhere, and counts what went.
     pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
         let no = doomed.no;
+        self.touch_all();
         match doomed.is_history {
             true => counts.superseded += 1,
             false => {
@@ -188,6 +192,11 @@ impl<'a> MemoryWriter<'a> {
             }
         }
         Ok(erased)
+    }
+
+    /// Says that any subject's manifest may be old after this job.
+    pub(super) fn touch_all(&self) {
+        self.pending.borrow_mut().touch = Touch::All;
     }
 
     /// Queues a text to be embedded, where any are and it has no vector of the model in use.

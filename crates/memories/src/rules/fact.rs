@@ -105,7 +105,7 @@ impl Fact {
     /// [`MemoryError::Invalid`].
     pub fn checked(mut self, limits: &MemoryLimits) -> Result<Self, MemoryError> {
         self.content = content(&self.content, limits)?;
-        self.tags = tags(&self.tags, limits)?;
+        self.tags = tags(&self.tags)?;
         importance(self.importance)?;
         agree(self.kind, self.visibility, self.polarity)?;
         if let Some(source) = &mut self.source {
@@ -125,7 +125,7 @@ impl Patch {
             self.content = Some(content(text, limits)?);
         }
         if let Some(given) = &self.tags {
-            self.tags = Some(tags(given, limits)?);
+            self.tags = Some(tags(given)?);
         }
         self.importance.map_or(Ok(()), importance)?;
         agree(
@@ -168,15 +168,15 @@ fn content(text: &str, limits: &MemoryLimits) -> Result<String, MemoryError> {
     Err(MemoryError::invalid("content", problem))
 }
 
-fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, MemoryError> {
+fn tags(given: &[String]) -> Result<Vec<String>, MemoryError> {
     let mut tags: Vec<String> = given.iter().map(|tag| tag.trim().to_owned()).collect();
     tags.sort_unstable();
     tags.dedup();
-    if tags.len() > limits.tags {
-        let problem = format!("{} are more than {}", tags.len(), limits.tags);
+    if tags.len() > MemoryLimits::TAGS {
+        let problem = format!("{} are more than {}", tags.len(), MemoryLimits::TAGS);
         return Err(MemoryError::invalid("tags", problem));
     }
-    let limit = limits.tag_bytes;
+    let limit = MemoryLimits::TAG_BYTES;
     let bad = tags
         .iter()
         .map(String::len)

@@ -127,57 +127,25 @@ pub enum Outcome {
     Recalled = 3,
 }
 
-/// A limit on everything that clients say of memories. Sizes in bytes.
+/// Limits on everything that clients say of memories. Those that an operator or a test may
+/// set are fields, the others are constants.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryLimits {
-    /// One memory's content.
+    /// Bytes of one memory's content.
     #[serde(with = "AsText::<Size>")]
     pub content_bytes: usize,
-    /// Tags of one memory.
-    #[serde(skip)]
-    pub tags: usize,
-    /// One tag.
-    #[serde(skip)]
-    pub tag_bytes: usize,
     /// Turns that one memory names as its source.
     #[serde(skip)]
     pub source_seqs: usize,
-    /// A recall's query; what is longer is cut.
-    #[serde(skip)]
-    pub query_bytes: usize,
-    /// Subjects of one recall.
-    #[serde(skip)]
-    pub subjects: usize,
-    /// Hits of one recall.
-    #[serde(skip)]
-    pub hits: usize,
     /// Memories of one tenant, superseded ones included.
     #[serde(rename = "max_memories")]
     pub memories: u64,
     /// Recall events of one tenant; older ones are pruned.
     pub recall_events: u64,
-    /// Recalled memories of a session that are known not to be new facts.
-    #[serde(skip)]
-    pub echoes: usize,
-    /// Lines of a manifest.
-    #[serde(skip)]
-    pub manifest_lines: usize,
-    /// A manifest.
-    #[serde(skip)]
-    pub manifest_bytes: usize,
-    /// Memories of one commit of an extraction.
-    #[serde(skip)]
-    pub extracted: usize,
     /// Turns of one lease.
     #[serde(skip)]
     pub lease_turns: usize,
-    /// Bytes of the turns of one lease.
-    #[serde(skip)]
-    pub lease_bytes: usize,
-    /// Memories of one import.
-    #[serde(skip)]
-    pub imported: usize,
     /// Idempotency keys of one tenant; older ones are forgotten.
     #[serde(skip)]
     pub idempotency_keys: u64,
@@ -186,25 +154,39 @@ pub struct MemoryLimits {
     pub idempotency_ms: u64,
 }
 
+impl MemoryLimits {
+    /// Tags of one memory.
+    pub const TAGS: usize = 32;
+    /// Bytes of one tag.
+    pub const TAG_BYTES: usize = 128;
+    /// Bytes of a recall's query; a longer one is cut.
+    pub const QUERY_BYTES: usize = 4 << 10;
+    /// Subjects of one recall.
+    pub const SUBJECTS: usize = 16;
+    /// Hits of one recall.
+    pub const HITS: usize = 100;
+    /// Recalled memories of a session that are known not to be new facts.
+    pub const ECHOES: usize = 256;
+    /// Lines of a manifest.
+    pub const MANIFEST_LINES: usize = 200;
+    /// Bytes of a manifest.
+    pub const MANIFEST_BYTES: usize = 25_000;
+    /// Memories of one commit of an extraction.
+    pub const EXTRACTED: usize = 64;
+    /// Bytes of the turns of one lease.
+    pub const LEASE_BYTES: usize = 256 << 10;
+    /// Memories of one import.
+    pub const IMPORTED: usize = 500;
+}
+
 impl Default for MemoryLimits {
     fn default() -> Self {
         Self {
             content_bytes: 8 << 10,
-            tags: 32,
-            tag_bytes: 128,
             source_seqs: 256,
-            query_bytes: 4 << 10,
-            subjects: 16,
-            hits: 100,
             memories: 1_000_000,
             recall_events: 100_000,
-            echoes: 256,
-            manifest_lines: 200,
-            manifest_bytes: 25_000,
-            extracted: 64,
             lease_turns: 200,
-            lease_bytes: 256 << 10,
-            imported: 500,
             idempotency_keys: 100_000,
             idempotency_ms: 24 * 60 * 60 * 1_000,
         }

@@ -7,7 +7,7 @@ use memoird_core::ids::{MemoryId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_engine::Tenant;
 
-use super::{Memories, Touch};
+use super::Memories;
 use crate::error::MemoryError;
 use crate::files::MemoryReader;
 use crate::requests::{ForgetOutcome, ForgetRequest};
@@ -50,9 +50,7 @@ impl Memories {
         let mut unfinished = Unfinished::new(self, tenant, Some(job));
         let begun = self
             .write(tenant, move |writer| {
-                writer.forget_begin(job, &request, now)?;
-                // A subject's name is gone with this already.
-                Ok(((), Touch::All))
+                writer.forget_begin(job, &request, now)
             })
             .await;
         if begun.as_ref().is_err_and(MemoryError::is_refusal) {
@@ -91,9 +89,7 @@ impl Memories {
     ) -> Result<ForgetOutcome, MemoryError> {
         loop {
             let progress = self
-                .write(tenant, move |writer| {
-                    Ok((writer.forget_step(job, ROWS_MAX)?, Touch::All))
-                })
+                .write(tenant, move |writer| writer.forget_step(job, ROWS_MAX))
                 .await?;
             if progress.is_done {
                 return Ok(progress.counts);

@@ -6,7 +6,7 @@ use hashlink::LruCache;
 use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
 
-use super::Touch;
+use crate::files::Touch;
 use crate::locked;
 use crate::rules::manifest::Manifest;
 

@@ -18,7 +18,7 @@ use crate::locked;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
 use crate::rules::fusion::{Lists, Standing};
 use crate::rules::secrets::{self, SecretPolicy};
-use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind};
+use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
 
 /// Places of each list that are fused.
 const DEPTH_MIN: usize = 50;
@@ -134,12 +134,11 @@ impl Memories {
         if request.mode == RecallMode::Vector && config.embedder.is_none() {
             return Err(MemoryError::NoEmbedder);
         }
-        let limits = &config.limits;
         if request.query.trim().is_empty() {
             let problem = "is empty; ListMemories lists without one";
             return Err(MemoryError::invalid("query", problem));
         }
-        let end = request.query.floor_char_boundary(limits.query_bytes);
+        let end = request.query.floor_char_boundary(MemoryLimits::QUERY_BYTES);
         request.query.truncate(end);
         request.subjects.sort_unstable();
         request.subjects.dedup();
@@ -150,11 +149,12 @@ impl Memories {
             )),
             false => Ok(()),
         };
-        too_many("subjects", request.subjects.len(), limits.subjects, "are")?;
-        too_many("limit", request.limit, limits.hits, "is")?;
-        too_many("tags", request.tags.len(), limits.tags, "are")?;
+        let subjects = request.subjects.len();
+        too_many("subjects", subjects, MemoryLimits::SUBJECTS, "are")?;
+        too_many("limit", request.limit, MemoryLimits::HITS, "is")?;
+        too_many("tags", request.tags.len(), MemoryLimits::TAGS, "are")?;
         if request.limit == 0 {
-            request.limit = config.recall_limit.min(limits.hits);
+            request.limit = config.recall_limit.min(MemoryLimits::HITS);
         }
         Ok(request)
     }

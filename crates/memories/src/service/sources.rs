@@ -11,7 +11,6 @@ use memoird_store::encoding;
 
 use super::Memories;
 use crate::error::MemoryError;
-use crate::requests::SourceRequest;
 use crate::rules::{Source, checked_seqs};
 
 /// Bytes that are read at once while the turns of a source are looked for.
@@ -53,7 +52,7 @@ impl Memories {
     pub(super) async fn find_source(
         &self,
         tenant: &Arc<Tenant>,
-        request: &SourceRequest,
+        request: &Source,
         wants_text: bool,
     ) -> Result<SourceTurns, MemoryError> {
         let session = &request.session;

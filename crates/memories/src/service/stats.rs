@@ -2,7 +2,7 @@
 
 use memoird_engine::Tenant;
 
-use super::{Memories, Touch, Unfinished};
+use super::{Memories, Unfinished};
 use crate::error::MemoryError;
 use crate::files::MemoryReader;
 use crate::requests::MemoryStats;
@@ -28,11 +28,8 @@ impl Memories {
     pub async fn reindex(&self, tenant: &Tenant) -> Result<u64, MemoryError> {
         // Not done here: dropped, also with the call, it is left to the maintenance worker.
         let _unfinished = Unfinished::new(self, &tenant.id, None);
-        self.write(&tenant.id, |writer| {
-            writer.reindex_begin()?;
-            Ok(((), Touch::Nothing))
-        })
-        .await?;
+        self.write(&tenant.id, |writer| writer.reindex_begin())
+            .await?;
         let stats = self.stats(tenant).await?;
         Ok(if stats.embedding_model.is_some() {
             stats.memories

@@ -6,13 +6,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use memoird_core::ids::Subject;
 use memoird_engine::{Blocking, EngineError};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::tenants::TenantState;
 use crate::error::MemoryError;
-use crate::files::{MemoryFiles, MemoryWriter, WriteJob};
+use crate::files::{MemoryFiles, MemoryWriter, Touch, WriteJob};
 use crate::locked;
 
 /// Jobs of a tenant that may wait.
@@ -30,21 +29,10 @@ pub(super) struct WriteQueue {
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Whose manifests a job makes old.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Touch {
-    /// Nobody's.
-    Nothing,
-    /// This subject's.
-    One(Subject),
-    /// Anybody's.
-    All,
-}
-
 struct Queued {
     job: WriteJob,
     /// Called with the outcome, once it is durable.
-    reply: Box<dyn FnOnce(Result<(), MemoryError>) + Send>,
+    reply: Box<dyn FnOnce(Result<Touch, MemoryError>) + Send>,
 }
 
 impl fmt::Debug for Queued {
@@ -52,9 +40,6 @@ impl fmt::Debug for Queued {
         f.write_str("Queued")
     }
 }
-
-/// What a job gives, and whose manifests are old by it.
-pub(crate) type Written<T> = Result<(T, Touch), MemoryError>;
 
 impl TenantState {
     /// Queues a job whose answer nobody waits for. It is written with the next one that
@@ -64,7 +49,7 @@ impl TenantState {
         &self,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send + 'static,
     ) -> bool {
-        let reply = |done: Result<(), MemoryError>| {
+        let reply = |done: Result<Touch, MemoryError>| {
             if let Err(error) = done {
                 tracing::warn!(%error, "a recall could not be written down");
             }
@@ -81,7 +66,7 @@ impl TenantState {
         self: &Arc<Self>,
         files: &Arc<MemoryFiles>,
         blocking: Blocking,
-        job: impl FnOnce(&MemoryWriter<'_>) -> Written<T> + Send + 'static,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let (answer, mut answered) = oneshot::channel();
         let made = Arc::new(Mutex::new(None));
@@ -90,13 +75,12 @@ impl TenantState {
             *locked(&makes) = Some(job(writer)?);
             Ok(())
         });
-        let reply = Box::new(move |done: Result<(), MemoryError>| {
+        let reply = Box::new(move |done: Result<Touch, MemoryError>| {
             let made = locked(&made).take();
-            let result = done.and_then(|()| made.ok_or(EngineError::Stopping.into()));
-            // Before anybody is answered, and also when nobody waits any more.
-            let result = result.map(|(value, touch)| {
+            let result = done.and_then(|touch| {
+                // Before the caller is answered, and also when it does not wait any more.
                 state.manifests.forget(&touch);
-                value
+                made.ok_or(EngineError::Stopping.into())
             });
             drop(answer.send(result));
         });

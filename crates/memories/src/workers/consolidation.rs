@@ -14,7 +14,7 @@ use crate::files::time::ms;
 use crate::requests::ForgetRequest;
 use crate::rules::Pin;
 use crate::rules::consolidation::{ConsolidationPlan, Evidence, plan};
-use crate::service::{Memories, Touch};
+use crate::service::Memories;
 
 /// Memories of one read.
 const PAGE_MAX: usize = 1_000;
@@ -152,7 +152,7 @@ impl Memories {
                 let promoted = writer.pin(&promote, Pin::Consolidation, now)?;
                 writer.unpin(&demote, now)?;
                 writer.set_consolidated_at(now)?;
-                Ok((promoted, Touch::All))
+                Ok(promoted)
             })
             .await?;
         let state = self.state(tenant);

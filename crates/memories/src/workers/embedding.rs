@@ -14,7 +14,7 @@ use crate::embedder::{EmbedError, Embedder, Purpose};
 use crate::error::MemoryError;
 use crate::files::time::after;
 use crate::files::{Due, Embedding, MemoryReader};
-use crate::service::{Memories, Touch};
+use crate::service::Memories;
 
 /// Memories that are looked at in one step for whether they have a vector.
 const BACKFILL_MAX: usize = 1_000;
@@ -62,8 +62,7 @@ impl EmbeddingWorker {
                 .as_ref()
                 .map(|embedder| embedder.model().to_owned());
             let set = memories.write(tenant, move |writer| {
-                let is_new = writer.set_embedding_model(model.as_deref())?;
-                Ok((is_new, Touch::Nothing))
+                writer.set_embedding_model(model.as_deref())
             });
             let is_new = set.await?;
             self.prepared.insert(tenant.clone());
@@ -90,7 +89,7 @@ impl EmbeddingWorker {
             let left = writer.backfill(BACKFILL_MAX, now)?;
             // What is queued, but is being forgotten, is not due.
             let is_due = !writer.embeddings_due(&wanted, now, 1)?.is_empty();
-            Ok((left > 0 || is_due, Touch::Nothing))
+            Ok(left > 0 || is_due)
         });
         Ok(match (fill.await?, next) {
             (true, _) => Left::More,
@@ -246,11 +245,7 @@ impl Memories {
                         merged += u64::from(writer.merge(older, newer, now)?);
                     }
                 }
-                let touch = match merged {
-                    0 => Touch::Nothing,
-                    _ => Touch::All,
-                };
-                Ok(((merged, given_up), touch))
+                Ok((merged, given_up))
             })
             .await?;
         let state = self.state(tenant);
@@ -286,7 +281,7 @@ impl Memories {
                 let again = after(now, grown.max(asked).min(PAUSE_MAX));
                 writer.embed_failed(text.id, text.revision, &problem, again, give_up)?;
             }
-            Ok(((), Touch::Nothing))
+            Ok(())
         })
         .await
     }

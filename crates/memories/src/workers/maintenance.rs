@@ -8,7 +8,7 @@ use memoird_engine::{WorkError, Worker};
 
 use crate::error::{FileError, MemoryError};
 use crate::files::time::before;
-use crate::service::{Memories, Touch};
+use crate::service::Memories;
 
 /// Events of recalls wait so long for others: a commit each would be one too many.
 const COMPANY_WAIT: Duration = Duration::from_millis(200);
@@ -122,9 +122,7 @@ impl Memories {
         loop {
             let now = self.now();
             let left = self
-                .write(tenant, move |writer| {
-                    Ok((writer.reindex_step(ROWS_MAX, now)?, Touch::Nothing))
-                })
+                .write(tenant, move |writer| writer.reindex_step(ROWS_MAX, now))
                 .await?;
             if left == 0 {
                 break;
@@ -144,11 +142,7 @@ impl Memories {
                 .write(tenant, move |writer| {
                     let memories = writer.expire_step(expired_before, ROWS_MAX)?;
                     let cursors = writer.prune_cursors(cursors_before, ROWS_MAX)?;
-                    let touch = match memories {
-                        0 => Touch::Nothing,
-                        _ => Touch::All,
-                    };
-                    Ok((memories.max(cursors), touch))
+                    Ok(memories.max(cursors))
                 })
                 .await?;
             if removed < ROWS_MAX {

@@ -35,14 +35,12 @@ impl CounterSpec {
             Self::Anthropic(mut config) => {
                 config.model.get_or_insert_with(|| name.to_owned());
                 let new = |key| RemoteCounter::anthropic(&config, key);
-                let api_key = config.api_key.as_ref();
-                Arc::new(with_key("anthropic", api_key, environment, new)?)
+                with_key("anthropic", &config.api_key, environment, new)?
             }
             Self::OpenAi(mut config) => {
                 config.model.get_or_insert_with(|| name.to_owned());
                 let new = |key| RemoteCounter::openai(&config, key);
-                let api_key = config.api_key.as_ref();
-                Arc::new(with_key("openai", api_key, environment, new)?)
+                with_key("openai", &config.api_key, environment, new)?
             }
         })
     }

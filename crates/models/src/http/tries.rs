@@ -30,6 +30,12 @@ const PAUSE_FIRST: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 impl Tries {
+    /// Attempts that end together within a time limit.
+    pub(crate) fn within(max: u32, limit: Duration) -> Self {
+        let limit = TimeLimit::All(limit);
+        Self { max, limit }
+    }
+
     /// Makes attempts, as long as another is allowed and may help.
     ///
     /// # Errors

@@ -4,24 +4,16 @@ use memoird_core::compaction::prompt;
 use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
-use super::{AnthropicSummarizerConfig, Protocol};
+use super::Protocol;
 use crate::http::Fault;
 
 /// `POST /v1/messages` to this model.
 #[derive(Debug)]
 pub(super) struct Messages {
-    model: String,
+    pub(super) model: String,
 }
 
 const API: &str = "Anthropic's Messages API";
-
-impl Messages {
-    pub(super) fn new(config: &AnthropicSummarizerConfig) -> Self {
-        Self {
-            model: config.model.clone(),
-        }
-    }
-}
 
 impl Protocol for Messages {
     fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {

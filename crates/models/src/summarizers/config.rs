@@ -43,18 +43,15 @@ impl SummarizerSpec {
             Self::Extractive => Some(Arc::new(ExtractiveSummarizer::default())),
             Self::Anthropic(config) => {
                 let new = |key| RemoteSummarizer::anthropic(config, key);
-                let built = with_key("anthropic", config.api_key.as_ref(), environment, new)?;
-                Some(Arc::new(built))
+                Some(with_key("anthropic", &config.api_key, environment, new)?)
             }
             Self::OpenAi(config) => {
                 let new = |key| RemoteSummarizer::openai(config, key);
-                let built = with_key("openai", config.api_key.as_ref(), environment, new)?;
-                Some(Arc::new(built))
+                Some(with_key("openai", &config.api_key, environment, new)?)
             }
             Self::Webhook(config) => {
                 let new = |key| RemoteSummarizer::webhook(config, key);
-                let built = with_key("webhook", config.api_key.as_ref(), environment, new)?;
-                Some(Arc::new(built))
+                Some(with_key("webhook", &config.api_key, environment, new)?)
             }
         })
     }
