@@ -1,6 +1,5 @@
-//! A provider's own message array, read into turns and written from them. Bots already
-//! have such an array; that they may send it as it is spares each of them a translation
-//! that it could get wrong.
+//! A provider's own message array, read into turns and written from them. Bots already have
+//! their provider's array, and may send it as it is.
 //!
 //! A turn that was read knows its format: only there do its extras mean anything. What
 //! becomes of it elsewhere is told where it is rendered.
@@ -9,7 +8,7 @@
 //! So each provider's object, message or part, is split in two. What memoird reads goes
 //! to the turn's own fields. What is left of the object is its `extra_json`, empty when
 //! nothing is. Where both together do not tell the object's shape, the extra says it in
-//! one of three ways; whoever renders a turn relies on them.
+//! one of three ways, on which rendering relies.
 //!
 //! **Left behind.** A field that was read leaves its name with an empty value, or with
 //! the value itself where it has no content. No field of the provider can collide with
@@ -127,7 +126,7 @@ fn syntax_problem(error: &serde_json::Error) -> String {
             format!("nested deeper than 128 levels at line {line} column {column}")
         }
         Category::Syntax | Category::Eof => format!("not JSON: {error}"),
-        // Such an error would quote what was sent.
+        // The text of this error would quote the client's data.
         Category::Data | Category::Io => {
             format!("cannot be read at line {line} column {column}")
         }

@@ -1,4 +1,4 @@
-//! What an operator decides of memories.
+//! The configuration of memories.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use crate::embedder::Embedder;
 use crate::rules::MemoryLimits;
 use crate::rules::consolidation::ConsolidationSettings;
-use crate::rules::fusion::Fusion;
+use crate::rules::fusion::HalfLives;
 use crate::rules::secrets::SecretPolicy;
 
 /// All of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoriesConfig {
-    /// What clients may keep and ask.
+    /// Limits of clients.
     #[serde(skip)]
     pub limits: MemoryLimits,
     /// Hits of a recall that names no number.
@@ -26,10 +26,9 @@ pub struct MemoriesConfig {
     /// From which cosine on two memories say the same; only with an embedder.
     #[serde(rename = "near_duplicate_cosine")]
     pub near_cosine: f32,
-    /// How what was found by words and by meaning becomes one list.
-    #[serde(rename = "half_lives")]
-    pub fusion: Fusion,
-    /// What is done with secrets in what is to be remembered.
+    /// How soon age takes off what a memory scores in a recall.
+    pub half_lives: HalfLives,
+    /// How secrets in facts are handled.
     pub secrets: SecretPolicy,
     /// What turns texts into vectors; `None`: recall is lexical only.
     #[serde(skip)]
@@ -58,7 +57,7 @@ impl Default for MemoriesConfig {
             recall_limit: 8,
             window_tokens: 1_000,
             near_cosine: 0.95,
-            fusion: Fusion::default(),
+            half_lives: HalfLives::default(),
             secrets: SecretPolicy::Redact,
             embedder: None,
             query_wait: Duration::from_secs(1),
@@ -86,8 +85,7 @@ impl MemoriesConfig {
         problems.at_least_one("recall_events", limits.recall_events);
         problems.not_zero("extraction_lease", self.lease);
         problems.not_zero("query_wait", self.query_wait);
-        let half_lives = &self.fusion.half_lives;
-        problems.within("half_lives", |problems| half_lives.check(problems));
+        problems.within("half_lives", |problems| self.half_lives.check(problems));
         problems.within("dream", |problems| {
             self.consolidation.check(problems);
             if let Some(interval) = self.consolidation_interval {

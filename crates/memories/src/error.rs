@@ -18,12 +18,12 @@ pub enum MemoryError {
     /// The engine could not read a session or its turns.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A memory, or what is to become one, breaks a rule by itself.
+    /// A memory, or a fact that should become one, breaks a rule by itself.
     #[error("{field}: {problem}")]
     Invalid {
         /// Which field.
         field: &'static str,
-        /// What is wrong, and what would be right.
+        /// The problem, and a correct value.
         problem: String,
     },
     /// No such memory among those that the caller may see.
@@ -61,10 +61,10 @@ pub enum MemoryError {
     /// The turns that a memory is to come from are not there.
     #[error("source: {problem}")]
     SourceNotFound {
-        /// What is not there, and what would help.
+        /// The missing turns, and how to help it.
         problem: String,
     },
-    /// Somebody else holds the lease of these turns.
+    /// Another lease of these turns runs.
     #[error("these turns are leased for {seconds_left} s more; commit that lease or wait")]
     LeaseHeld {
         /// How long the lease still runs.

@@ -34,9 +34,9 @@ pub struct RememberRequest {
     pub expires_at: Option<Timestamp>,
     /// The memory whose place it takes.
     pub supersedes: Option<MemoryId>,
-    /// True: it stands first in the manifest.
+    /// True: it comes first in the manifest.
     pub pinned: bool,
-    /// What is done when a memory says it already.
+    /// How a fact is handled that a memory states already.
     pub near_duplicate: NearDuplicate,
     /// The same key with the same request is done once.
     pub key: Option<IdempotencyKey>,
@@ -73,7 +73,7 @@ pub enum RecallMode {
 /// Asks for memories.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallRequest {
-    /// What is looked for, in words.
+    /// The query, in words.
     pub query: String,
     /// Whose memories; empty: the session's subject's; without one only what all may recall.
     pub subjects: Vec<Subject>,
@@ -85,11 +85,11 @@ pub struct RecallRequest {
     pub after: Option<Timestamp>,
     /// Only those observed before this moment.
     pub before: Option<Timestamp>,
-    /// At most so many; 0: as configured.
+    /// The most hits; 0: as configured.
     pub limit: usize,
     /// How to search.
     pub mode: RecallMode,
-    /// The session that is told.
+    /// The session that is given the hits.
     pub session: Option<SessionId>,
 }
 
@@ -132,7 +132,7 @@ pub struct ListRequest {
     pub include_history: bool,
     /// Only those behind this one.
     pub after: Option<MemoryId>,
-    /// At most so many.
+    /// The most memories of one page.
     pub count: usize,
 }
 
@@ -160,7 +160,7 @@ pub struct MemoryFilter {
     pub before: Option<Timestamp>,
 }
 
-/// What is to be forgotten.
+/// Which memories to forget.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ForgetRequest {
     /// One memory, with what it superseded.
@@ -197,7 +197,7 @@ pub struct ExtractionLease {
     pub lease: Option<LeaseId>,
     /// The turns, encoded as they were when they arrived.
     pub turns: Vec<Arc<[u8]>>,
-    /// What is known already.
+    /// The manifest of the subject.
     pub manifest: String,
     /// For a model.
     pub prompt: String,

@@ -9,7 +9,6 @@ mod manifests;
 mod recall;
 mod remember;
 mod sources;
-mod stats;
 mod tenants;
 mod window;
 mod write_queue;
@@ -30,7 +29,7 @@ use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
 use crate::files::{MemoryFiles, MemoryReader, MemoryWriter};
 use crate::locked;
-use crate::requests::{ListRequest, MemoryPage};
+use crate::requests::{ListRequest, MemoryPage, MemoryStats};
 use crate::rules::manifest::{Caps, Manifest, manifest};
 use crate::rules::{Memory, MemoryLimits};
 use crate::workers;
@@ -61,8 +60,8 @@ pub(crate) struct Shared {
     pub(crate) maintenance: TenantQueue,
 }
 
-/// A write whose caller may leave before it is done. What is queued is written all the same:
-/// by the next write, and where none comes by the maintenance worker.
+/// A write whose caller may be dropped before it is done. The queued job is written all the same:
+/// by the next write, or else by the maintenance worker.
 struct Abandoned<'a> {
     shared: &'a Shared,
     tenant: &'a TenantId,
@@ -181,7 +180,7 @@ impl Memories {
         self.state(tenant).flush(files, blocking).await
     }
 
-    /// Looks at one moment of a tenant's memories.
+    /// Reads a consistent view of a tenant's memories.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         tenant: &TenantId,
@@ -227,7 +226,36 @@ impl Memories {
         Ok(MemoryPage { memories, next })
     }
 
-    /// What is known of a subject. 0 lines or bytes: as many as the limits allow.
+    /// Counts.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
+        let (config, now) = (self.config(), self.now());
+        let read = move |reader: &MemoryReader<'_>| {
+            let model = config.embedder.as_ref().map(|embedder| embedder.model());
+            reader.stats(model, now)
+        };
+        self.read(&tenant.id, read).await
+    }
+
+    /// Builds the indexes anew, in the background; says how many wait for an embedding.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub async fn reindex(&self, tenant: &Tenant) -> Result<u64, MemoryError> {
+        // Not done here: dropped, also with the call, it is left to the maintenance worker.
+        let _unfinished = Unfinished::new(self, &tenant.id, None);
+        let begin = |writer: &MemoryWriter<'_>| writer.reindex_begin();
+        self.write(&tenant.id, begin).await?;
+        let stats = self.stats(tenant).await?;
+        Ok(if stats.embedding_model.is_some() {
+            stats.memories
+        } else {
+            0
+        })
+    }
+    /// The manifest of a subject. With 0 lines or bytes the limits apply.
     ///
     /// # Errors
     /// A file that cannot be read.

@@ -25,7 +25,7 @@ use model::Model;
 pub struct LocalEmbedder {
     name: String,
     model: Arc<Model>,
-    /// Held by whoever computes. It is handed on in the order of asking.
+    /// Held while computing; calls get it in the order in which they came.
     turn: Arc<Mutex<()>>,
 }
 
@@ -61,8 +61,8 @@ impl LocalEmbedder {
             .aside(move |model| model.passes(purpose, &texts))
             .await?;
         for pass in passes {
-            for (place, vector) in self.aside(move |model| model.compute(&pass)).await? {
-                vectors[place] = vector;
+            for (index, vector) in self.aside(move |model| model.compute(&pass)).await? {
+                vectors[index] = vector;
             }
         }
         Ok(vectors)

@@ -33,8 +33,8 @@ pub struct RemoteSummarizer {
 
 /// How a provider takes a request for a summary, and how it answers.
 trait Protocol: fmt::Debug + Send + Sync {
-    /// The body of the request. `prompt` holds all of `ask` for a model.
-    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value;
+    /// The body of the request. `prompt` holds all of `request` for a model.
+    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value;
 
     /// The answer in the body of a response.
     fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault>;
@@ -110,29 +110,29 @@ impl RemoteSummarizer {
         })
     }
 
-    async fn answer(&self, ask: &SummaryRequest) -> Result<SummarizerAnswer, SummarizeError> {
+    async fn answer(&self, request: &SummaryRequest) -> Result<SummarizerAnswer, SummarizeError> {
         let prompt = prompt::prompt(&prompt::Ask {
-            previous: ask.previous.as_deref(),
-            pieces: &ask.chunks,
-            turns: &ask.turns,
-            notes: &ask.notes,
-            tokens_max: ask.tokens_max,
+            previous: request.previous.as_deref(),
+            pieces: &request.chunks,
+            turns: &request.turns,
+            notes: &request.notes,
+            tokens_max: request.tokens_max,
         });
         // No problem may repeat the prompt, or what it was made from.
-        let previous = ask.previous.iter().map(|summary| &*summary.text);
-        let turns = ask.turns.iter().map(|turn| turn.text.as_str());
+        let previous = request.previous.iter().map(|summary| &*summary.text);
+        let turns = request.turns.iter().map(|turn| turn.text.as_str());
         let private: Vec<&str> = [&*prompt]
             .into_iter()
             .chain(previous)
             .chain(turns)
             .collect();
-        let request = Request {
-            body: self.protocol.body(ask, &prompt).to_string(),
+        let post = Request {
+            body: self.protocol.body(request, &prompt).to_string(),
             private: &private,
             bytes_max: ANSWER_BYTES_MAX,
         };
         let read = |body: &[u8]| self.protocol.read(body);
-        Ok(self.provider.send(&request, read).await?)
+        Ok(self.provider.send(&post, read).await?)
     }
 }
 
@@ -149,8 +149,8 @@ impl Summarizer for RemoteSummarizer {
         true
     }
 
-    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
-        Box::pin(async move { self.answer(&ask).await })
+    fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
+        Box::pin(async move { self.answer(&request).await })
     }
 }
 

@@ -196,7 +196,7 @@ impl<'a> Fields<'a> {
         self.object.shift_remove(name);
     }
 
-    /// Leaves a field for whoever renders.
+    /// Leaves a field for rendering.
     pub(super) fn leave(&mut self, name: &str, value: impl Into<Value>) {
         self.object.insert(name.to_owned(), value.into());
     }

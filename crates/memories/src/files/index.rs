@@ -1,4 +1,4 @@
-//! What is found by words: the changes of a transaction, written at its end.
+//! The full-text index: the changes of a transaction are collected, and written at its end.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Pending {
 
 #[derive(Debug)]
 enum Change {
-    /// Such a text is found there from now on.
+    /// This text is found there from now on.
     Add(String),
     /// This text is not found there any more.
     Remove(String),
@@ -81,7 +81,7 @@ impl Pending {
         self.touch = Touch::Nothing;
     }
 
-    /// Writes what is not written yet.
+    /// Writes the changes that are not written yet.
     pub(super) fn apply(&mut self, connection: &Connection) -> Result<(), MemoryError> {
         if self.applied == self.changes.len() {
             return Ok(());
@@ -91,7 +91,7 @@ impl Pending {
             let (was, is) = rows.entry(*no).or_default();
             match change {
                 Change::Add(text) => *is = Some(text),
-                // What was added a moment ago was never there.
+                // An addition that is not written yet is only dropped.
                 Change::Remove(_) if is.is_some() => *is = None,
                 Change::Remove(text) => *was = Some(text),
             }

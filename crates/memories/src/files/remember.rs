@@ -8,10 +8,9 @@ use memoird_core::time::Timestamp;
 use memoird_core::words::{normalised, numbers_and_negations};
 use rusqlite::params;
 
-use super::content_hash::content_hash;
 use super::embedding::Near;
 use super::recall::glance;
-use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_of, whole};
+use super::row::{MemoryRow, TEAM, content_hash, find_partition, limit, outcome_of, whole};
 use super::sql::{Answer, Sql};
 use super::time::{before, moment, timestamp};
 use super::vectors::{self, Model};
@@ -22,10 +21,10 @@ use crate::rules::{
     Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Source, Visibility,
 };
 
-/// How long what a recall told a session is no news there.
+/// For how long a session that repeats a recalled memory does not state a new fact.
 const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Idempotency keys that are forgotten for each one that comes: the table shrinks when its
-/// limits do.
+/// Idempotency keys that are removed at most for each new one: more than one, so that the table
+/// shrinks when its limits are lowered.
 const KEYS_PRUNED: i64 = 4;
 
 /// How a memory says what a fact says.
@@ -71,7 +70,7 @@ impl MemoryWriter<'_> {
         limits: &MemoryLimits,
     ) -> Answer<(Memory, Outcome)> {
         let fact = &command.fact;
-        // Whatever is refused is refused before anything is written.
+        // All refusals come before the first write.
         let vector = match &command.vector {
             None => None,
             Some(vector) => self
@@ -125,7 +124,7 @@ impl MemoryWriter<'_> {
             return Ok(None);
         };
         let sql = "SELECT content, memory, outcome, at FROM keys WHERE key = ?";
-        let found = self.connection.one(sql, [key.key], |row| {
+        let found = self.one(sql, [key.key], |row| {
             let id = MemoryId::from_bytes(row.get(1)?);
             Ok((
                 row.get::<_, [u8; 16]>(0)?,
@@ -163,8 +162,7 @@ impl MemoryWriter<'_> {
         let Some(key) = command.key else {
             return Ok(());
         };
-        self.connection
-            .run("DELETE FROM keys WHERE key = ?", [key.key])?;
+        self.run("DELETE FROM keys WHERE key = ?", [key.key])?;
         let sql = "INSERT INTO keys (key, content, memory, outcome, at) VALUES (?, ?, ?, ?, ?)";
         let parameters = params![
             key.key,
@@ -173,7 +171,7 @@ impl MemoryWriter<'_> {
             outcome as u8,
             moment(command.at)
         ];
-        self.connection.run(sql, parameters)?;
+        self.run(sql, parameters)?;
         let newest = self.connection.last_insert_rowid();
         let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
                      AND (at < ?2 OR no <= ?3)";
@@ -182,7 +180,7 @@ impl MemoryWriter<'_> {
             Duration::from_millis(limits.idempotency_ms),
         ));
         let last = newest - whole(limits.idempotency_keys);
-        self.connection.run(prune, [KEYS_PRUNED, since, last])
+        self.run(prune, [KEYS_PRUNED, since, last])
     }
 
     /// Notes in which turns the bot itself remembered.
@@ -204,7 +202,7 @@ impl MemoryWriter<'_> {
         Ok(())
     }
 
-    /// The memory whose place another one is to take.
+    /// The memory that another one is to replace.
     fn replaceable(&self, id: MemoryId, subject: &Subject) -> Answer<MemoryRow> {
         match MemoryRow::by_id(self.connection, id)? {
             Some(row) if row.memory.subject == *subject => match row.memory.superseded_by {
@@ -222,19 +220,19 @@ impl MemoryWriter<'_> {
             return Ok(None);
         };
         let since = before(at, ECHO_SPAN);
-        let told = self.echoes(&source.session, since, MemoryLimits::ECHOES)?;
-        if told.is_empty() {
+        let recalled = self.echoes(&source.session, since, MemoryLimits::ECHOES)?;
+        if recalled.is_empty() {
             return Ok(None);
         }
         let words = format!(" {} ", normalised(&fact.content));
-        for (id, content) in told {
+        for (id, content) in recalled {
             let is_piece =
                 words.len() > 2 && format!(" {} ", normalised(&content)).contains(&words);
-            // A piece without the "no" that stands before it says the opposite; and what is
-            // history since is not known any more.
+            // A piece without the "no" before it says the opposite. A memory that became
+            // history since does not count.
             let is_echo =
                 content == fact.content || is_piece && deny_alike(&content, &fact.content);
-            if is_echo && let Some(memory) = self.get(id)?.filter(|told| told.is_current(at)) {
+            if is_echo && let Some(memory) = self.get(id)?.filter(|memory| memory.is_current(at)) {
                 return Ok(Some(memory));
             }
         }
@@ -286,7 +284,7 @@ impl MemoryWriter<'_> {
             Visibility::Private => owner,
             Visibility::Team => TEAM,
         };
-        let ask = Near {
+        let search = Near {
             model,
             partition,
             kind: fact.kind,
@@ -294,7 +292,7 @@ impl MemoryWriter<'_> {
             cosine_min: command.cosine_min,
             now: command.at,
         };
-        let near = self.near(&ask, |row| {
+        let near = self.near(&search, |row| {
             row.owner == owner
                 && replaced != Some(row.memory.id)
                 && is_of_one_kind(&row.memory, fact, command.at)
@@ -351,7 +349,7 @@ impl MemoryReader<'_> {
             WHERE owner IN (SELECT no FROM partitions) ORDER BY told DESC";
         let session = self.digest(session.as_str())?;
         let parameters = params![session, moment(since), limit(max)];
-        self.connection.all(sql, parameters, |row| {
+        self.all(sql, parameters, |row| {
             Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
         })
     }

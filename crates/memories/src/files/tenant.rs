@@ -14,7 +14,7 @@ use super::index::{Pending, Touch};
 use super::{FilesOptions, MemoryReader, MemoryWriter, open};
 use crate::{MemoryError, locked};
 
-/// Something to write. What it refuses (what the rules refuse) undoes it and nothing else.
+/// Something to write. Where the rules refuse it, all that it wrote is undone, and no other job.
 pub type WriteJob = Box<dyn FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send>;
 
 /// The memories of one tenant.
@@ -25,7 +25,7 @@ pub struct TenantFile {
     /// Closed before the writer: only the last connection moves the log into the file, and
     /// these cannot.
     readers: Mutex<Readers>,
-    /// Waited for by whoever comes when all readers are taken.
+    /// Notified when a reader is given back: callers wait for it when all are taken.
     reader_is_back: Condvar,
     writer: Mutex<Connection>,
 }
@@ -36,8 +36,7 @@ struct Readers {
     taken: usize,
 }
 
-/// How long emptying the log waits for readers, which hold up nobody else meanwhile but the
-/// writer.
+/// How long emptying the log waits for readers; only writes wait meanwhile.
 const TRUNCATE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Pages that are given back to the file system at a time.
 const VACUUM: &str = "PRAGMA incremental_vacuum(1024)";
@@ -91,7 +90,7 @@ impl TenantFile {
     ) -> Result<T, MemoryError> {
         let (give, take) = std::sync::mpsc::channel();
         let answers = self.write(vec![Box::new(move |writer| {
-            // Whoever takes it waits for this very call.
+            // The receiver is in this function.
             let _ = give.send(job(writer)?);
             Ok(())
         })])?;
@@ -143,7 +142,7 @@ impl TenantFile {
     }
 
     /// Moves the log into the file and empties it, so that what was forgotten is gone from
-    /// there too. True when the log is empty now; false while somebody reads: try again.
+    /// there too. True when the log is empty now; false while a reader is open: try again.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -130,7 +130,7 @@ pub(super) fn check(model: Model, vector: &Embedding) -> Answer<()> {
     Err(MemoryError::invalid("vector", problem))
 }
 
-/// Stores a vector, in place of any that was there.
+/// Stores a vector, replacing any that was there.
 pub(super) fn put(
     connection: &Connection,
     no: i64,
@@ -281,7 +281,7 @@ fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
     connection.value(sql, [no >> SLOT_BITS])
 }
 
-/// Writes the block of a number anew, with this entry in place of the number's own.
+/// Writes the block of a number with this entry for it, or without one.
 fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> Answer<()> {
     debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
     let key = no >> SLOT_BITS;
@@ -341,8 +341,8 @@ fn entries(mut block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
 /// One bit for each dimension, set where it is above zero.
 fn signs(values: &[f32]) -> Vec<u8> {
     let mut bits = vec![0; values.len().div_ceil(8)];
-    for (place, value) in values.iter().enumerate() {
-        bits[place / 8] |= u8::from(*value > 0.0) << (place % 8);
+    for (index, value) in values.iter().enumerate() {
+        bits[index / 8] |= u8::from(*value > 0.0) << (index % 8);
     }
     bits
 }

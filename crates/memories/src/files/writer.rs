@@ -1,5 +1,5 @@
-//! Orders to a tenant's memories, within the transaction of their job; and the few ways in
-//! which a memory enters, changes and leaves the tables, so that none is forgotten.
+//! Writes to a tenant's file, within the transaction of a job. Memories are inserted, changed
+//! and removed here only, so that every index is updated with them.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -27,7 +27,7 @@ pub struct MemoryWriter<'a> {
     pending: &'a RefCell<Pending>,
 }
 
-/// What of a memory has to be known to remove it, whoever owns it.
+/// The columns of a memory that are needed to remove it.
 #[derive(Debug)]
 pub(super) struct Doomed {
     pub(super) no: i64,
@@ -65,7 +65,7 @@ impl<'a> MemoryWriter<'a> {
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
         let sql = "SELECT memories FROM state";
-        let count: i64 = self.connection.number(sql, [])?;
+        let count: i64 = self.number(sql, [])?;
         if count >= whole(limits.memories) {
             return Err(MemoryError::Full {
                 limit: limits.memories,
@@ -133,7 +133,7 @@ impl<'a> MemoryWriter<'a> {
                 self.dequeue(was.no)?;
             }
         }
-        // Whatever moves may have left the part of the table that a back-fill still sees.
+        // A memory that moves may leave the part of the table that a back-fill has yet to visit.
         match is_current && is_elsewhere {
             true => self.enqueue(row.no, new.updated_at),
             false => Ok(()),
@@ -162,21 +162,20 @@ impl<'a> MemoryWriter<'a> {
         counts.vectors += u64::from(vectors::remove(self.connection, no)?);
         counts.queued_embeddings += self.dequeue(no)?;
         let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
-            Ok(self.connection.change(sql, [parameter])? as u64)
+            Ok(self.change(sql, [parameter])? as u64)
         };
         let id = doomed.id.to_bytes();
         counts.recall_events += change("DELETE FROM recall_events WHERE memory = ?", &id)?;
         change("DELETE FROM keys WHERE memory = ?", &id)?;
         let sql = "SELECT tags FROM memories WHERE no = ?";
-        let tags: Option<Option<Vec<u8>>> = self.connection.value(sql, [no])?;
+        let tags: Option<Option<Vec<u8>>> = self.value(sql, [no])?;
         let tags = tags
             .flatten()
             .and_then(|packed| super::row::unpack_tags(&packed))
             .unwrap_or_default();
         self.remove_tags(no, &tags)?;
         change("DELETE FROM memories WHERE no = ?", &no)?;
-        self.connection
-            .run("UPDATE state SET memories = memories - 1", [])
+        self.run("UPDATE state SET memories = memories - 1", [])
     }
 
     /// Removes a memory with the history that leads to it; gives how many went.
@@ -206,23 +205,22 @@ impl<'a> MemoryWriter<'a> {
             JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
             AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
             ON CONFLICT DO NOTHING";
-        self.connection.run(sql, params![no, moment(at)])
+        self.run(sql, params![no, moment(at)])
     }
 
     pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {
         let sql = "DELETE FROM embeddings_due WHERE no = ?";
-        Ok(self.connection.change(sql, [no])? as u64)
+        Ok(self.change(sql, [no])? as u64)
     }
 
     pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
         let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
                    ON CONFLICT DO UPDATE SET value = excluded.value";
-        self.connection.run(sql, params![name, value])
+        self.run(sql, params![name, value])
     }
 
     pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
-        self.connection
-            .run("DELETE FROM meta WHERE name = ?", [name])
+        self.run("DELETE FROM meta WHERE name = ?", [name])
     }
 
     fn add_tags(&self, row: &MemoryRow) -> Answer<()> {
@@ -244,13 +242,12 @@ impl<'a> MemoryWriter<'a> {
     }
 
     fn is_stored(&self, no: i64) -> Answer<bool> {
-        self.connection
-            .has("SELECT 1 FROM memories WHERE no = ?", [no])
+        self.has("SELECT 1 FROM memories WHERE no = ?", [no])
     }
 }
 
 impl MemoryReader<'_> {
-    /// Memories of whoever owns them, also where nobody does any more.
+    /// Memories of any owner, and those whose owner was forgotten.
     pub(super) fn doomed(
         &self,
         condition: &str,
@@ -259,7 +256,7 @@ impl MemoryReader<'_> {
         let sql = format!(
             "SELECT no, id, superseded_by IS NOT NULL, content FROM memories WHERE {condition}"
         );
-        self.connection.all(&sql, parameters, |row| {
+        self.all(&sql, parameters, |row| {
             Ok(Doomed {
                 no: row.get(0)?,
                 id: MemoryId::from_bytes(row.get(1)?),
@@ -269,13 +266,13 @@ impl MemoryReader<'_> {
         })
     }
 
-    /// A digest that only this file gives a name: what is looked up by it is not told by it.
+    /// A digest with a salt of this file: a name can be looked up by it, but not read from it.
     pub(super) fn digest(&self, name: &str) -> Answer<[u8; 16]> {
         let salt: Vec<u8> = self.meta("salt")?.unwrap_or_default();
         let digest = Sha256::new()
             .chain_update(&salt)
             .chain_update(name)
             .finalize();
-        Ok(std::array::from_fn(|place| digest[place]))
+        Ok(std::array::from_fn(|index| digest[index]))
     }
 }

@@ -2,7 +2,6 @@
 //! own are used no more, and what an explicit policy lets go. Only planned here; a plan that
 //! is carried out and made again at the same moment is empty.
 
-mod report;
 mod score;
 #[cfg(test)]
 mod tests;
@@ -10,17 +9,17 @@ mod tests;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::{MemoryKind, Pin};
 use memoird_core::config::{AsText, Days, Problems, Unit};
+use memoird_core::date::Date;
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 
-use report::{serialize_id, serialize_rounded};
-
 pub use score::{Components, components};
 
-/// What is known of how one memory is used. Only of memories that a recall may give: those
+/// How one memory is used. Only memories that a recall may return have evidence: those
 /// that are superseded or expired are not considered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
@@ -30,7 +29,7 @@ pub struct Evidence {
     pub kind: MemoryKind,
     /// Who pinned it.
     pub pin: Option<Pin>,
-    /// When it was last pinned or unpinned; `None`: never, or nobody knows.
+    /// When it was last pinned or unpinned; `None`: never, or not known.
     pub pin_changed_at: Option<Timestamp>,
     /// When it was made.
     pub created_at: Timestamp,
@@ -112,7 +111,7 @@ pub enum Gate {
     /// Its last recall is too long ago: the pin would be taken away again.
     #[serde(rename = "not used any more")]
     Unused,
-    /// Others had a better score, and a sweep promotes only so many.
+    /// Others had a better score, and the limit of promotions was reached.
     #[serde(rename = "others were better")]
     Full,
 }
@@ -147,7 +146,7 @@ pub struct ConsolidationPlan {
     pub considered: u64,
     /// How many memories missed each gate; one that missed several counts at each.
     pub not_promoted: BTreeMap<Gate, u64>,
-    /// The best [`EXPLANATIONS_MAX`], what is changed before what is left.
+    /// The best [`EXPLANATIONS_MAX`]; changed memories come before unchanged ones.
     pub explanations: Vec<Explanation>,
 }
 
@@ -318,8 +317,8 @@ impl ConsolidationSettings {
             .collect()
     }
 
-    /// True where a pin of the dream would go: what is unused is neither pinned nor kept
-    /// pinned, so that no sweep undoes another.
+    /// True where a pin of a consolidation would be removed: an unused memory is neither pinned
+    /// nor kept pinned, so that no sweep undoes another.
     fn is_unused(&self, one: &Evidence, score: f64, now: Timestamp) -> bool {
         let since = one.last_recall.map(|at| days_between(at, now));
         since.is_none_or(|days| days >= self.unpin_after_days.max(1))
@@ -329,8 +328,8 @@ impl ConsolidationSettings {
     /// True when the policy of its kind lets it go. To be made, changed, recalled or
     /// unpinned is use: what a sweep has just unpinned is not deleted by it.
     fn is_over(&self, one: &Evidence, now: Timestamp) -> bool {
-        let place = MemoryKind::ALL.iter().position(|kind| *kind == one.kind);
-        let days = place.and_then(|place| self.retention_days[place]);
+        let index = MemoryKind::ALL.iter().position(|kind| *kind == one.kind);
+        let days = index.and_then(|index| self.retention_days[index]);
         let used = [one.last_recall, one.pin_changed_at].into_iter().flatten();
         let used = used.fold(one.created_at.max(one.updated_at), Timestamp::max);
         days.is_some_and(|days| days_between(used, now) >= days.max(1))
@@ -348,4 +347,47 @@ impl Evidence {
 fn days_between(from: Timestamp, to: Timestamp) -> u64 {
     let seconds = to.seconds().saturating_sub(from.seconds());
     u64::try_from(seconds).unwrap_or(0) / 86_400
+}
+
+impl ConsolidationPlan {
+    /// The plan in JSON: the numbers first, then why, in the order of the explanations. It is
+    /// the same whether the plan is carried out or not.
+    pub fn report(&self, now: Timestamp, settings: &ConsolidationSettings) -> Value {
+        json!({
+            "date": Date::of(now).to_string(),
+            "considered": self.considered,
+            "promoted": self.promote.len(),
+            "demoted": self.demote.len(),
+            "deleted": self.delete.len(),
+            "gates": {
+                "recalls": settings.recalls_min,
+                "queries": settings.queries_min,
+                "days": settings.days_min,
+                "score": rounded(settings.score_min),
+                "promotions": settings.promotions_max,
+                "unpin_after_days": settings.unpin_after_days,
+            },
+            "not_promoted": self.not_promoted,
+            "explanations": self.explanations,
+            "explanations_left_out": self.considered.saturating_sub(self.explanations.len() as u64),
+        })
+    }
+}
+
+/// Writes an id as people know it.
+fn serialize_id<S: Serializer>(id: &MemoryId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}
+
+/// Writes a number with three digits.
+pub(super) fn serialize_rounded<S: Serializer>(
+    number: &f64,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    rounded(*number).serialize(serializer)
+}
+
+/// Three digits are enough to compare, and can be read.
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
 }

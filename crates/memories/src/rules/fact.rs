@@ -6,7 +6,7 @@ use memoird_core::time::Timestamp;
 use super::{Memory, MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
 use crate::MemoryError;
 
-/// What is done with a fact that a memory says already, in other letters.
+/// How a fact is handled that a memory states already in other words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NearDuplicate {
     /// The memory takes it in.
@@ -45,13 +45,13 @@ pub struct Fact {
     pub supersedes: Option<MemoryId>,
     /// True: it stands first in the manifest.
     pub pinned: bool,
-    /// What is done when a memory says it already.
+    /// How it is handled when a memory states it already.
     pub near_duplicate: NearDuplicate,
     /// Who says so.
     pub origin: Origin,
 }
 
-/// What is to be changed of a memory; `None`: left as it is.
+/// Changes of a memory; a field that is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Patch {
     /// The fact, in words.
@@ -78,7 +78,7 @@ pub struct Patch {
 pub const IMPORTANCE_DEFAULT: f32 = 0.5;
 
 impl Fact {
-    /// A fact of which nothing but this is said.
+    /// A fact with these fields; all others have their defaults.
     pub fn new(subject: Subject, kind: MemoryKind, content: impl Into<String>) -> Self {
         Self {
             subject,
@@ -116,7 +116,7 @@ impl Fact {
 }
 
 impl Patch {
-    /// The same for a change of this memory: what is changed must agree with what is not.
+    /// The same for a change of this memory: changed fields must agree with those that stay.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`].

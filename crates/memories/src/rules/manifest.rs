@@ -15,7 +15,7 @@ pub struct Caps {
     pub bytes: usize,
 }
 
-/// What is known, in lines.
+/// Memories, one in each line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The lines, with a newline between two of them.
@@ -32,7 +32,7 @@ const CONTENT_CHARS_MAX: usize = 200;
 const TAGS_CHARS_MAX: usize = 80;
 
 /// Lists memories, which come pinned first, then by importance, then newest first. There
-/// are `total` of them, of which `memories` need not hold more than there may be lines.
+/// are `total` of them; `memories` needs only as many as there may be lines.
 ///
 /// A line: `- [feedback: correction, pinned, team] Never use emoji — tags: style;
 /// 2026-11-22; id 01ARZ3NDEKTSV4RRFFQ69G5FAV`. The id comes last, so that no content can

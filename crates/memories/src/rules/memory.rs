@@ -65,7 +65,7 @@ pub enum Pin {
 pub struct Source {
     /// The bot's own chat id.
     pub session: SessionId,
-    /// Which life of the session; `None` where nobody said.
+    /// The generation of the session; `None` where it is not known.
     pub generation: Option<Generation>,
     /// The turns, ascending; at most [`MemoryLimits::source_seqs`].
     pub seqs: Vec<u64>,

@@ -13,7 +13,7 @@ pub struct ExtractionPrompt<'a> {
     pub today: Date,
     /// Whose conversation it is.
     pub subject: &'a Subject,
-    /// What is known of the subject: the text of a manifest, empty for nothing.
+    /// The text of the subject's manifest; empty without memories.
     pub manifest: &'a str,
     /// The turns, oldest first.
     pub turns: &'a [TranscriptTurn],
@@ -58,7 +58,7 @@ pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
     prompt.push_str(
         "\nWhat is known, one line for each memory, with its id at the end:\n\n<known>\n",
     );
-    // A manifest's lines are its own; only its tags could be anybody's.
+    // The lines of a manifest have one form; only memories' tags could imitate ours.
     for line in request.manifest.lines() {
         push_line(&mut prompt, "", line);
     }

@@ -3,7 +3,7 @@
 //!
 //! What providers' keys look like was taken from gitleaks' default rules (MIT), which are
 //! named beside ours. Names, addresses, phone numbers and account numbers (IBAN) are not
-//! secrets: whoever has them can do nothing but write to somebody or pay.
+//! secrets: they give no access to anything.
 //!
 //! Time is linear in the text, whatever it says: the `regex` crate promises it for one
 //! search, and every search that goes on after a match, or after a match that was none,
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MemoryError;
 
-/// What is done with a text that holds a secret.
+/// How a text with a secret is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretPolicy {

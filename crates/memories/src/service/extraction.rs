@@ -1,5 +1,5 @@
-//! Turns are handed to whoever lets a model look for facts in them, and are handed out again
-//! until somebody says what was found.
+//! Extraction: a bot leases turns, lets its model find facts in them, and commits these. Turns
+//! whose lease was not committed in time are leased again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome};
 use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
 use crate::rules::{Fact, MemoryLimits, Origin, Source};
 
-/// How long what a session was told by a recall is no new fact.
+/// For how long a memory that a recall gave to a session is no new fact there.
 const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Pages in which all turns were said before a subject was forgotten, of one call.
+/// Pages that one call skips because their turns are older than the forgetting of the subject.
 const SKIPS_MAX: usize = 64;
 
 /// Whose turns are looked for, and from where.
@@ -38,7 +38,7 @@ struct Unread {
 }
 
 impl Memories {
-    /// Hands out the turns in which nobody has looked for facts yet; without any, no lease.
+    /// Leases the turns behind the cursor; without any, no lease.
     ///
     /// # Errors
     /// [`MemoryError::LeaseHeld`], a session or a generation that is not there, a session
@@ -50,7 +50,7 @@ impl Memories {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<ExtractionLease, MemoryError> {
-        // What this session was just told is among what waits to be written.
+        // The events of this session's last recalls may wait to be written.
         self.flush(&tenant.id).await?;
         let mut unread = self.unread(tenant, session, generation, subject).await?;
         let page = self.turns_to_look_at(tenant, &mut unread).await?;
@@ -81,7 +81,7 @@ impl Memories {
         self.write(&tenant.id, move |writer| {
             let cursor = writer.cursor(&lease.session, lease.generation)?;
             if (from_seq..=to_seq).contains(&cursor.seq) {
-                // Somebody looked at them between our look and here.
+                // Another lease of them was committed since they were read.
                 return Err(MemoryError::LeaseHeld { seconds_left: 1 });
             }
             writer.take_lease(lease, now)
@@ -196,12 +196,12 @@ impl Memories {
             unread.not_before = reader.not_before(&unread.subject)?.max(cursor.not_before);
             let echoes = reader.echoes(&unread.session, since, MemoryLimits::ECHOES)?;
             unread.recalled = echoes.into_iter().map(|(_, content)| content).collect();
-            // Whether somebody holds a lease is said where one is taken.
+            // Whether a lease of them runs is checked where one is taken.
             let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;
             Ok((unread, remembered))
         };
         let (mut unread, remembered) = self.read(&tenant.id, read).await?;
-        // Where the bot itself remembered, it has looked.
+        // The bot has read the turns up to the last one in which it remembered by itself.
         if let Some(&newest) = remembered.last() {
             self.skip_to(tenant, &mut unread, newest).await?;
         }
@@ -222,8 +222,7 @@ impl Memories {
             let after = unread.cursor_seq;
             let mut page = turns_after(after).await?;
             if page.turns.is_empty() && after > 0 && self.is_gone(tenant, unread).await? {
-                // Whatever happened to the turn that was looked at last: better twice than
-                // never.
+                // The turn of the cursor is gone: read the generation from its beginning.
                 page = turns_after(0).await?;
             }
             let Some(not_before) = unread.not_before else {
@@ -312,7 +311,7 @@ impl Memories {
         let page = self.turns_after(tenant, session, generation, lease.after_seq, turns_max);
         let page = match page.await {
             Ok(page) => page,
-            // Their retention is over since: what was found in them still counts.
+            // Their retention is over since; facts that were found in them are still kept.
             Err(MemoryError::Engine(
                 EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. },
             )) => HistoryPage::default(),

@@ -23,7 +23,7 @@ impl Memories {
     ///
     /// # Errors
     /// [`memoird_core::MemoryError::NotFound`] of one id, a disk that cannot be written:
-    /// then what is left is removed later.
+    /// then the rest is removed later.
     pub async fn forget(
         &self,
         tenant: &Tenant,
@@ -65,8 +65,8 @@ impl Memories {
         Ok(outcome)
     }
 
-    /// Empties the log, and waits a little for who reads. What cannot be done now the
-    /// maintenance worker does: forgotten it is all the same.
+    /// Empties the log, and waits a little for readers. If that fails, the maintenance worker
+    /// does it later; the memories are forgotten in any case.
     async fn erased_soon(&self, tenant: &TenantId) -> bool {
         for again in 0..ERASE_TRIES {
             if again > 0 {
@@ -97,7 +97,7 @@ impl Memories {
         }
     }
 
-    /// Empties the log, where forgotten text may still stand. False while somebody reads.
+    /// Empties the log, where forgotten text may still be. False while a reader is open.
     pub(crate) async fn erase(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
         let truncate = move || files.tenant(&tenant)?.truncate_log();
@@ -110,7 +110,7 @@ impl Memories {
         let read = |reader: &MemoryReader<'_>| reader.forget_jobs();
         let jobs = self.read(tenant, read).await?;
         for job in jobs {
-            // Whoever does it wants to know what went.
+            // Its caller does it, and returns the counts.
             let is_anothers = self.state(tenant).forgetting().contains(&job);
             if !is_anothers {
                 self.go_on_forgetting(tenant, job).await?;
@@ -120,8 +120,8 @@ impl Memories {
     }
 }
 
-/// Something that has begun on the disk, or may have: left to the maintenance worker when it
-/// is dropped.
+/// A job that may have begun on the disk. When this is dropped before the job is done, the
+/// maintenance worker continues it.
 pub(crate) struct Unfinished<'a> {
     memories: &'a Memories,
     tenant: &'a TenantId,

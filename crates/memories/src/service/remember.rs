@@ -35,7 +35,7 @@ impl Memories {
         let (at_seq, key) = (found.at_seq, request.key);
         let (fact, redacted) = self.admit(fact_of(request, found, Origin::Bot)?)?;
         let vector = match fact.near_duplicate {
-            // Whoever wants a refusal has to wait for it; others are merged in the background.
+            // Only a refusal has to be known before the answer; others are merged in the background.
             NearDuplicate::Refuse => self.vector_of(Purpose::Memory, &fact.content).await.ok(),
             NearDuplicate::Merge | NearDuplicate::Keep => None,
         };
@@ -49,7 +49,7 @@ impl Memories {
             .write(&tenant.id, move |writer| {
                 match writer.remember(&command, &config.limits) {
                     Err(MemoryError::DimensionMismatch { .. }) => {
-                        // It says nothing of those that are there.
+                        // It cannot be compared with the vectors that are stored.
                         command.vector = None;
                         writer.remember(&command, &config.limits)
                     }
@@ -74,7 +74,7 @@ impl Memories {
         }
     }
 
-    /// Counts what became of a fact, and wakes who embeds it.
+    /// Counts the outcome of a fact, and wakes the embedding worker.
     pub(super) fn remembered(
         &self,
         tenant: &Tenant,
@@ -142,7 +142,7 @@ impl Memories {
             return Err(MemoryError::invalid("memories", problem));
         }
         for memory in &memories {
-            // What is imported is stored as it is, so a secret in it can only be refused.
+            // An imported memory is stored as it is, so a secret in it can only be refused.
             if config.secrets != SecretPolicy::Allow {
                 for text in std::iter::once(&memory.content).chain(&memory.tags) {
                     secrets::admit(text, SecretPolicy::Block)?;

@@ -20,7 +20,7 @@ const SOURCE_TURNS_MAX: usize = 1_000;
 /// Reads of one source: seqs that lie far apart are refused.
 const SOURCE_READS_MAX: usize = 16;
 
-/// What is known of the turns that a fact comes from.
+/// The turns that a fact comes from.
 #[derive(Default)]
 pub(super) struct SourceTurns {
     pub(super) source: Option<Source>,
@@ -48,7 +48,7 @@ impl Memories {
         }
     }
 
-    /// The turns that a fact comes from, as far as somebody needs to know of them.
+    /// The turns that a fact comes from; their text only with `wants_text`.
     pub(super) async fn find_source(
         &self,
         tenant: &Arc<Tenant>,

@@ -1,6 +1,6 @@
-//! The queue of writes to a tenant's memories. All that waits becomes one transaction: who
-//! comes first writes for all who came meanwhile, so that an answer costs a share of one
-//! sync of the disk. A caller that leaves stops nothing that is under way.
+//! The queue of writes to a tenant's memories. All jobs that wait become one transaction: the
+//! first caller writes for all that came meanwhile, so that they share one sync of the disk. A
+//! caller that is dropped does not stop a write that has begun.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::locked;
 
 /// Jobs of a tenant that may wait.
 const JOBS_MAX: usize = 4_096;
-/// Notes of recalls are the first that find no room: a fact is worth more.
+/// Events of recalls are queued while fewer jobs than this wait: the rest is for facts.
 const NOTES_MAX: usize = JOBS_MAX / 2;
 /// Jobs of one transaction.
 const BATCH_MAX: usize = 256;
@@ -25,7 +25,7 @@ const BATCH_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     jobs: Mutex<VecDeque<Queued>>,
-    /// Held by whoever writes.
+    /// Held by the caller that writes.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -42,8 +42,8 @@ impl fmt::Debug for Queued {
 }
 
 impl TenantState {
-    /// Queues a job whose answer nobody waits for. It is written with the next one that
-    /// somebody waits for, or by the maintenance worker. False when too much waits: it is
+    /// Queues a job without waiting for it. It is written with the next job that a caller
+    /// waits for, or by the maintenance worker. False when the queue is full: the job is
     /// dropped.
     pub(super) fn leave(
         &self,

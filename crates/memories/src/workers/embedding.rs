@@ -1,5 +1,5 @@
-//! Embedding what is remembered, off every call's path: from a queue on disk, so that a
-//! restart loses nothing, and again when the model changes.
+//! Embeds memories in the background: from a queue on disk, so that a restart loses nothing, and
+//! again when the model changes.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::service::Memories;
 
 /// Memories that are looked at in one step for whether they have a vector.
 const BACKFILL_MAX: usize = 1_000;
-/// How long one call of an embedder may take, whatever it thinks itself.
+/// How long one call of an embedder may take.
 const EMBED_WAIT: Duration = Duration::from_secs(120);
 /// The longest pause before a text is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
@@ -87,7 +87,7 @@ impl EmbeddingWorker {
         }
         let fill = memories.write(tenant, move |writer| {
             let left = writer.backfill(BACKFILL_MAX, now)?;
-            // What is queued, but is being forgotten, is not due.
+            // Queued memories that are being forgotten are not due.
             let is_due = !writer.embeddings_due(&wanted, now, 1)?.is_empty();
             Ok(left > 0 || is_due)
         });
@@ -162,12 +162,12 @@ impl Memories {
             Err(EmbedError::Refused { .. }) if due.len() > 1 => {
                 for text in due {
                     let alone = vec![text];
-                    // What is not the text's fault befalls the next one as well.
+                    // An error that is not the text's fault ends the loop: the next text would fail too.
                     Box::pin(self.embed_batch(tenant, embedder, alone)).await?;
                 }
                 Ok(())
             }
-            // The next life of the daemon finds them in the queue as they were.
+            // They stay in the queue as they are, for the next start of the daemon.
             Err(_) if self.shared.engine.stopping().is_cancelled() => {
                 Err(EngineError::Stopping.into())
             }
@@ -238,7 +238,7 @@ impl Memories {
                         }
                         Err(error) => return Err(error),
                     }
-                    // Says another one the same, the newer of the two goes on.
+                    // Of two memories that state the same, the newer one stays current.
                     let near = writer.near_by_cosine(text.id, config.near_cosine, now)?;
                     if let Some(other) = near {
                         let (older, newer) = (text.id.min(other), text.id.max(other));

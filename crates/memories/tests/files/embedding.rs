@@ -1,7 +1,8 @@
 //! Vectors: queued, made, used, replaced.
 
 use memoird_memories::MemoryError;
-use memoird_memories::files::{Embedding, Search};
+use memoird_memories::RecallRequest;
+use memoird_memories::files::Embedding;
 use memoird_memories::rules::{Fact, MemoryKind, NearDuplicate, Outcome, Visibility};
 
 use crate::kit::*;
@@ -27,11 +28,7 @@ fn embed(kit: &Kit, number: u64, vector: Embedding) -> bool {
 }
 
 fn nearest(kit: &Kit, who: &str, vector: Embedding) -> Vec<u64> {
-    let ask = Search {
-        vector: Some(vector),
-        ..ask(&[who], "")
-    };
-    kit.recall(&ask)
+    kit.recall_at(at(1), &ask(&[who], ""), Some(&vector))
         .vector
         .iter()
         .map(|hit| number(hit.id))
@@ -98,11 +95,11 @@ fn the_nearest_are_found_among_those_that_one_may_see() {
         [0; 0],
         "vectors of two models are not compared"
     );
-    let lists = kit.recall(&Search {
-        vector: Some(towards(0, 0.0)),
-        depth: 2,
+    let two = RecallRequest {
+        limit: 2,
         ..ask(&["ann"], "fact 6")
-    });
+    };
+    let lists = kit.recall_at(at(1), &two, Some(&towards(0, 0.0)));
     assert_eq!(lists.vector.len(), 2);
     assert!(
         (lists.vector[0].score - 0.995).abs() < 0.001,
@@ -115,16 +112,13 @@ fn the_nearest_are_found_among_those_that_one_may_see() {
             .iter()
             .all(|hit| lists.embedded.contains(&hit.id))
     );
-    let few = Search {
-        depth: 2,
-        observed_after: Some(at(1)),
+    let few = RecallRequest {
+        limit: 2,
+        after: Some(at(1)),
         ..ask(&["ann"], "")
     };
-    let few = Search {
-        vector: Some(towards(0, 0.0)),
-        ..few
-    };
-    assert!(kit.recall(&few).vector.is_empty());
+    let lists = kit.recall_at(at(1), &few, Some(&towards(0, 0.0)));
+    assert!(lists.vector.is_empty());
 }
 
 #[test]
@@ -149,13 +143,10 @@ fn a_vector_of_another_length_is_refused() {
             ..
         })
     ));
-    let question = Search {
-        vector: Some(short),
-        ..ask(&["ann"], "one")
-    };
+    let question = ask(&["ann"], "one");
     assert!(
         kit.memories
-            .read(|reader| reader.recall(&question))
+            .read(|reader| reader.recall(&question, Some(&short), at(1)))
             .is_err()
     );
     for bad in [[0.0; 8], [f32::NAN; 8]] {

@@ -342,7 +342,10 @@ fn a_refused_job_undoes_only_itself_in_the_index_too() {
             writer.remember(&bad, &limits())?;
             // Looks at what it wrote, and so has it indexed.
             assert_eq!(
-                writer.recall(&ask(&["ann"], "alpha beta"))?.lexical.len(),
+                writer
+                    .recall(&ask(&["ann"], "alpha beta"), None, at(1))?
+                    .lexical
+                    .len(),
                 2
             );
             writer.remember(&last, &limits()).map(|_| ())

@@ -66,7 +66,7 @@ pub(crate) fn with_key<T>(
     let unusable = |problem: String| Problem::new("api_key", problem).within(section);
     let text = api_key
         .as_ref()
-        .map(|place| place.read(environment))
+        .map(|secret| secret.read(environment))
         .transpose();
     let text = text.map_err(unusable)?;
     let key = text.map(|text| ApiKey::parse(&text)).transpose();

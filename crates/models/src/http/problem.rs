@@ -174,7 +174,7 @@ impl Refusal {
         }
     }
 
-    /// Its codes, such as `invalid_request_error, model_not_found`, without what is private.
+    /// Its codes, such as `invalid_request_error, model_not_found`, without those that repeat private text.
     fn shown<'a>(&self, private: &(impl Iterator<Item = &'a str> + Clone)) -> String {
         let codes = self.codes.iter().map(String::as_str);
         let codes = codes.filter(|word| !private.clone().any(|private| meet(private, word)));

@@ -27,12 +27,12 @@ pub(super) struct Model {
     tokens_max: usize,
 }
 
-/// A text's place in the order of the caller, and its tokens.
-type Placed = (usize, Vec<u32>);
+/// A text's index in the order of the caller, and its tokens.
+type Indexed = (usize, Vec<u32>);
 
 /// Texts of about one length, computed together.
 pub(super) struct Pass {
-    texts: Vec<Placed>,
+    texts: Vec<Indexed>,
 }
 
 impl Model {
@@ -68,14 +68,14 @@ impl Model {
         purpose: Purpose,
         texts: &[String],
     ) -> Result<Vec<Pass>, EmbedError> {
-        let placed = texts.iter().enumerate().map(|(place, text)| {
+        let indexed = texts.iter().enumerate().map(|(index, text)| {
             let tokens = self.tokens(purpose, text)?;
-            Ok((place, tokens))
+            Ok((index, tokens))
         });
-        let mut placed: Vec<Placed> = placed.collect::<Result<_, EmbedError>>()?;
-        placed.sort_by_key(|(_, tokens)| tokens.len());
+        let mut indexed: Vec<Indexed> = indexed.collect::<Result<_, EmbedError>>()?;
+        indexed.sort_by_key(|(_, tokens)| tokens.len());
         let mut passes: Vec<Pass> = Vec::new();
-        for text in placed {
+        for text in indexed {
             let length = text.1.len();
             match passes.last_mut() {
                 Some(pass) if (pass.texts.len() + 1) * length <= PASS_TOKENS_MAX => {
@@ -105,14 +105,14 @@ impl Model {
         }
     }
 
-    /// The vectors of a pass, each with its place.
+    /// The vectors of a pass, each with its index.
     pub(super) fn compute(&self, pass: &Pass) -> Result<Vec<(usize, Vec<f32>)>, EmbedError> {
         let pooled = self
             .pooled(pass)
             .map_err(|error| refused(&error.to_string()))?;
-        let vectors = pass.texts.iter().zip(pooled).map(|((place, _), vector)| {
+        let vectors = pass.texts.iter().zip(pooled).map(|((index, _), vector)| {
             let vector = unit(vector).ok_or_else(|| refused("it makes no usable vector"))?;
-            Ok((*place, vector))
+            Ok((*index, vector))
         });
         vectors.collect()
     }

@@ -19,12 +19,12 @@ const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// place: a tree of values would take ten times their memory.
 type Object<'a> = BTreeMap<String, &'a RawValue>;
 
-/// Bytes of an answer to so many texts.
+/// The most bytes of an answer with the vectors of `texts` texts.
 pub(super) fn bytes_max(texts: usize) -> usize {
     texts * DIMENSIONS_MAX * NUMBER_BYTES_MAX + FRAME_BYTES_MAX
 }
 
-/// The vectors of so many texts, in their order, of one dimension and of length 1.
+/// The vectors of `texts` texts, in their order, of one dimension and of length 1.
 pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, Fault> {
     let answer: Object = serde_json::from_slice(body).map_err(|_| strange("is no JSON object"))?;
     let data = answer
@@ -39,14 +39,14 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, Fault>
     }
     let mut vectors = vec![None; texts];
     for (position, item) in data.iter().enumerate() {
-        // Whoever leaves it out answers in order.
+        // Servers that leave it out answer in order.
         let index = match item.get("index") {
             Some(index) => from_str(index.get()).unwrap_or(texts),
             None => position,
         };
-        let place = vectors.get_mut(index).filter(|place| place.is_none());
-        let place = place.ok_or_else(|| strange("numbers its vectors wrongly"))?;
-        *place = Some(vector(item)?);
+        let slot = vectors.get_mut(index).filter(|slot| slot.is_none());
+        let slot = slot.ok_or_else(|| strange("numbers its vectors wrongly"))?;
+        *slot = Some(vector(item)?);
     }
     let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
     let dimensions = vectors.first().map_or(0, Vec::len);

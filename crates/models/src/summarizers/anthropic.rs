@@ -16,10 +16,10 @@ pub(super) struct Messages {
 const API: &str = "Anthropic's Messages API";
 
 impl Protocol for Messages {
-    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
+    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
         json!({
             "model": self.model,
-            "max_tokens": super::reply_tokens(ask.tokens_max),
+            "max_tokens": super::reply_tokens(request.tokens_max),
             "system": prompt::system(),
             "messages": [{"role": "user", "content": prompt}],
         })

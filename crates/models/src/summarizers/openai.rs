@@ -35,8 +35,8 @@ impl ChatCompletions {
 }
 
 impl Protocol for ChatCompletions {
-    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
-        let tokens = super::reply_tokens(ask.tokens_max);
+    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
+        let tokens = super::reply_tokens(request.tokens_max);
         let mut body = json!({
             "model": self.model,
             "messages": [

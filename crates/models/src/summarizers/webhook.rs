@@ -34,17 +34,17 @@ pub(super) struct Webhook;
 const VERSION: u32 = 1;
 
 impl Protocol for Webhook {
-    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
+    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
         json!({
             "version": VERSION,
-            "tenant": ask.tenant.as_str(),
-            "session_id": ask.session.as_str(),
-            "generation": ask.generation.to_string(),
-            "previous": ask.previous.as_deref().map(previous),
-            "pieces": ask.chunks,
-            "turns": ask.turns.iter().map(turn).collect::<Vec<_>>(),
-            "notes": ask.notes,
-            "tokens_max": ask.tokens_max,
+            "tenant": request.tenant.as_str(),
+            "session_id": request.session.as_str(),
+            "generation": request.generation.to_string(),
+            "previous": request.previous.as_deref().map(previous),
+            "pieces": request.chunks,
+            "turns": request.turns.iter().map(turn).collect::<Vec<_>>(),
+            "notes": request.notes,
+            "tokens_max": request.tokens_max,
             "system": prompt::system(),
             "prompt": prompt,
         })

@@ -10,7 +10,7 @@ use memoird_core::turn::{MessageFormat, PartKind, Turn};
 const OPENAI_ID_BYTES_MAX: usize = 40;
 /// What OpenAI takes as `call_id`; it refuses a longer one by this number.
 const RESPONSES_ID_BYTES_MAX: usize = 64;
-/// What is kept of an id that is replaced; a hash follows.
+/// Characters that are kept of an id that is replaced; a hash follows.
 const KEPT_CHARS: usize = 20;
 
 /// How ids are said to one provider.

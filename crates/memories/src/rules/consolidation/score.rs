@@ -3,8 +3,7 @@
 use memoird_core::time::Timestamp;
 use serde::Serialize;
 
-use super::Evidence;
-use super::report::serialize_rounded;
+use super::{Evidence, serialize_rounded};
 
 /// What a score is made of, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

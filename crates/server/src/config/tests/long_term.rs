@@ -69,7 +69,7 @@ fn every_setting_arrives() {
     );
     assert!(engine.embedder.is_none());
     assert_eq!(engine.secrets, SecretPolicy::Block);
-    let half_lives = engine.fusion.half_lives;
+    let half_lives = engine.half_lives;
     assert_eq!(
         (half_lives.user_days, half_lives.project_days),
         (10_000.0, 30.0)
