@@ -2,7 +2,7 @@
 //! their provider's array, and may send it as it is.
 //!
 //! A turn that was read knows its format: only there do its extras mean anything. What
-//! becomes of it elsewhere is told where it is rendered.
+//! becomes of it elsewhere is described in `render`.
 //!
 //! Nothing of a message is lost: what is rendered from its turn is an equal JSON value.
 //! So each provider's object, message or part, is split in two. What memoird reads goes
@@ -99,7 +99,7 @@ use fields::{Fields, JsonPath};
 /// gives no turns.
 ///
 /// # Errors
-/// [`CoreError::MessagesInvalid`] naming message, field and why; never what was said.
+/// [`CoreError::MessagesInvalid`] with the field and the reason; never with its content.
 pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, CoreError> {
     let messages = match serde_json::from_str(messages_json) {
         Ok(Value::Array(messages)) => messages,

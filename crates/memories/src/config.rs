@@ -24,9 +24,8 @@ pub struct MemoriesConfig {
     /// Tokens that the block of memories may use of a window.
     pub window_tokens: u64,
     /// From which cosine on two memories say the same; only with an embedder.
-    #[serde(rename = "near_duplicate_cosine")]
-    pub near_cosine: f32,
-    /// How soon age takes off what a memory scores in a recall.
+    pub near_duplicate_cosine: f32,
+    /// How soon the score of a memory in a recall sinks with its age.
     pub half_lives: HalfLives,
     /// How secrets in facts are handled.
     pub secrets: SecretPolicy,
@@ -56,7 +55,7 @@ impl Default for MemoriesConfig {
             limits: MemoryLimits::default(),
             recall_limit: 8,
             window_tokens: 1_000,
-            near_cosine: 0.95,
+            near_duplicate_cosine: 0.95,
             half_lives: HalfLives::default(),
             secrets: SecretPolicy::Redact,
             embedder: None,
@@ -77,7 +76,7 @@ impl MemoriesConfig {
         let is_content = (1..=32 << 10).contains(&limits.content_bytes);
         problems.unless(is_content, "content_bytes", "must be 1 to 32KiB");
         problems.range("recall_limit", self.recall_limit as u64, 1..=100);
-        let is_cosine = self.near_cosine > 0.0 && self.near_cosine <= 1.0;
+        let is_cosine = self.near_duplicate_cosine > 0.0 && self.near_duplicate_cosine <= 1.0;
         let range = "must be more than 0, and at most 1";
         problems.unless(is_cosine, "near_duplicate_cosine", range);
         problems.at_least_one("max_memories", limits.memories);

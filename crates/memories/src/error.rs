@@ -32,7 +32,7 @@ pub enum MemoryError {
         /// The id that was asked for.
         id: MemoryId,
     },
-    /// The memory says what another one says already, and the caller asked to be told.
+    /// Another memory states the same already, and the request refuses duplicates.
     #[error("memory {id} says the same; supersede it, or send near_duplicate MERGE or KEEP")]
     Duplicate {
         /// The one that is there.
@@ -91,7 +91,7 @@ pub enum MemoryError {
     /// A vector has another number of dimensions than those that are stored.
     #[error("a vector of {model} has {found} dimensions where {expected} were expected")]
     DimensionMismatch {
-        /// The model that is said to have made it.
+        /// The model that it is from.
         model: String,
         /// How many it has.
         found: usize,

@@ -75,7 +75,7 @@ pub enum RecallMode {
 pub struct RecallRequest {
     /// The query, in words.
     pub query: String,
-    /// Whose memories; empty: the session's subject's; without one only what all may recall.
+    /// Whose memories; empty: those of the session's subject. Those of the team are always included.
     pub subjects: Vec<Subject>,
     /// Which of them.
     pub kinds: Vec<MemoryKind>,
@@ -108,7 +108,7 @@ pub struct RecallHit {
     pub age: Duration,
 }
 
-/// What was found, best first.
+/// The memories of a recall, best first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallOutcome {
     /// The hits.
@@ -171,7 +171,7 @@ pub enum ForgetRequest {
     Filter(MemoryFilter),
 }
 
-/// What was removed, or would be.
+/// Counts of removed rows, or in a dry run of those that would be removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForgetOutcome {
     /// Memories that could be recalled.

@@ -133,7 +133,12 @@ impl Memories {
 
     /// The state of a tenant. It is small, and there is one for each tenant that ever called.
     pub(crate) fn state(&self, tenant: &TenantId) -> Arc<TenantState> {
-        self.shared.state(tenant)
+        if let Some(state) = self.shared.tenants.get(tenant) {
+            return Arc::clone(&state);
+        }
+        let state = || Arc::new(TenantState::new(tenant.clone()));
+        let tenants = &self.shared.tenants;
+        Arc::clone(&tenants.entry(tenant.clone()).or_insert_with(state))
     }
 
     /// An id for a memory or a job: later than all before, also within a millisecond.
@@ -287,15 +292,5 @@ impl Memories {
             .manifests
             .keep(version, key, Arc::clone(&made), rows.expires_at);
         Ok(made)
-    }
-}
-
-impl Shared {
-    fn state(&self, tenant: &TenantId) -> Arc<TenantState> {
-        if let Some(state) = self.tenants.get(tenant) {
-            return Arc::clone(&state);
-        }
-        let state = || Arc::new(TenantState::new(tenant.clone()));
-        Arc::clone(&self.tenants.entry(tenant.clone()).or_insert_with(state))
     }
 }

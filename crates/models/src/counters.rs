@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use memoird_core::config::{AsText, Environment, Problem, SecretRef, Span};
 use memoird_core::turn::MessageFormat;
-use memoird_engine::{CountError, CountFuture, CountRequest, TokenCounter};
+use memoird_engine::{CountFuture, CountRequest, FaultKind, ModelFault, TokenCounter};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::ModelError;
-use crate::http::{
-    self, ApiKey, Auth, BaseUrl, Fault, FaultKind, Provider, Request, Tries, with_key,
-};
+use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, Tries, with_key};
 
 /// Requests counts from Anthropic, OpenAI or vLLM. Chat completions have no endpoint that
 /// counts: OpenAI counts items of its Responses API, and vLLM has `/tokenize`.
@@ -118,7 +116,7 @@ impl RemoteCounter {
         })
     }
 
-    async fn tokens(&self, request: &CountRequest) -> Result<u64, Fault> {
+    async fn tokens(&self, request: &CountRequest) -> Result<u64, ModelFault> {
         let body = serde_json::to_string(&self.body(request)?);
         let post = Request {
             body: body.map_err(|_| malformed("the request"))?,
@@ -132,7 +130,7 @@ impl RemoteCounter {
         self.provider.send(&post, |answer| self.read(answer)).await
     }
 
-    fn body<'a>(&'a self, request: &'a CountRequest) -> Result<Body<'a>, Fault> {
+    fn body<'a>(&'a self, request: &'a CountRequest) -> Result<Body<'a>, ModelFault> {
         let body = Body {
             model: &self.model,
             tools: self.tools(&request.tools_json)?,
@@ -156,7 +154,7 @@ impl RemoteCounter {
         })
     }
 
-    fn read(&self, answer: &[u8]) -> Result<u64, Fault> {
+    fn read(&self, answer: &[u8]) -> Result<u64, ModelFault> {
         let answer: Count = serde_json::from_slice(answer).unwrap_or_default();
         let (name, number) = match self.api {
             Api::Tokenize => ("count", answer.count),
@@ -164,12 +162,12 @@ impl RemoteCounter {
         };
         number.ok_or_else(|| {
             let problem = format!("the answer has no number named {name}; check base_url");
-            Fault::new(FaultKind::Strange, problem)
+            ModelFault::new(FaultKind::Unusable, problem)
         })
     }
 
     /// The tools as this API takes them, whichever of OpenAI's two forms they have.
-    fn tools(&self, tools_json: &str) -> Result<Option<Box<RawValue>>, Fault> {
+    fn tools(&self, tools_json: &str) -> Result<Option<Box<RawValue>>, ModelFault> {
         if tools_json.is_empty() {
             return Ok(None);
         }
@@ -199,7 +197,7 @@ impl TokenCounter for RemoteCounter {
     }
 
     fn count(&self, request: CountRequest) -> CountFuture<'_> {
-        Box::pin(async move { Ok(self.tokens(&request).await?) })
+        Box::pin(async move { self.tokens(&request).await })
     }
 }
 
@@ -212,7 +210,7 @@ fn openai_api(endpoint: CountEndpoint, base: &Url) -> Api {
 }
 
 /// The messages, with the system prompt as the first of them.
-fn messages(request: &CountRequest) -> Result<String, Fault> {
+fn messages(request: &CountRequest) -> Result<String, ModelFault> {
     if request.system.is_empty() {
         return Ok(request.messages_json.clone());
     }
@@ -225,20 +223,12 @@ fn messages(request: &CountRequest) -> Result<String, Fault> {
 }
 
 /// Text that is JSON already.
-fn raw(name: &str, json: String) -> Result<Box<RawValue>, Fault> {
+fn raw(name: &str, json: String) -> Result<Box<RawValue>, ModelFault> {
     RawValue::from_string(json).map_err(|_| malformed(&format!("{name} of the request")))
 }
 
-fn malformed(what: &str) -> Fault {
-    Fault::new(FaultKind::Refused, format!("{what}: malformed JSON"))
-}
-
-impl From<Fault> for CountError {
-    fn from(fault: Fault) -> Self {
-        Self {
-            problem: fault.problem,
-        }
-    }
+fn malformed(what: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Refused, format!("{what}: malformed JSON"))
 }
 
 /// Who counts the tokens of a model, as a configuration names it.

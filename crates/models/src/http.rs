@@ -10,6 +10,7 @@ mod tries;
 use std::fmt;
 use std::time::Duration;
 
+use memoird_engine::{FaultKind, ModelFault};
 use memoird_http::{ClientConfig, excerpt, root_cause};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
@@ -21,7 +22,7 @@ pub use key::ApiKey;
 pub(crate) use key::Hunter2;
 pub(crate) use key::with_key;
 use problem::refusal;
-pub(crate) use problem::{Fault, FaultKind, refusal_inside};
+pub(crate) use problem::refusal_inside;
 pub use settings::BaseUrl;
 pub(crate) use settings::{check, model, timeout_limit, tries_limit};
 pub(crate) use tries::{TimeLimit, Tries};
@@ -111,23 +112,23 @@ impl Provider {
     /// Sends a request, as often as allowed, and reads the answer.
     ///
     /// # Errors
-    /// [`Fault`], with the name of the provider before its problem.
+    /// [`ModelFault`], with the name of the provider before its problem.
     pub(crate) async fn send<T>(
         &self,
         request: &Request<'_>,
-        read: impl Fn(&[u8]) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
+        read: impl Fn(&[u8]) -> Result<T, ModelFault>,
+    ) -> Result<T, ModelFault> {
         let answer = self
             .tries
             .make(|| async { read(&self.exchange(request).await?) })
             .await;
-        answer.map_err(|fault| Fault {
+        answer.map_err(|fault| ModelFault {
             problem: format!("{}: {}", self.name, fault.problem),
             ..fault
         })
     }
 
-    async fn exchange(&self, request: &Request<'_>) -> Result<Vec<u8>, Fault> {
+    async fn exchange(&self, request: &Request<'_>) -> Result<Vec<u8>, ModelFault> {
         let post = self.client.post(self.url.clone());
         let sent = post.body(request.body.clone()).send().await;
         let answer = sent.map_err(broken)?;
@@ -151,20 +152,20 @@ impl fmt::Debug for Provider {
     }
 }
 
-async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, Fault> {
+async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, ModelFault> {
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
         if bytes.len() + chunk.len() > bytes_max {
             let problem = format!("the answer has more than {bytes_max} bytes");
-            return Err(Fault::new(FaultKind::Strange, problem));
+            return Err(ModelFault::new(FaultKind::Unusable, problem));
         }
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
 }
 
-fn broken(error: reqwest::Error) -> Fault {
-    Fault::new(
+fn broken(error: reqwest::Error) -> ModelFault {
+    ModelFault::new(
         FaultKind::Later,
         format!("no answer: {}", root_cause(error)),
     )

@@ -9,7 +9,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
+use memoird_engine::{FaultKind, ModelFault};
+use memoird_memories::{Embedder, Embeddings, Purpose};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -55,7 +56,7 @@ impl LocalEmbedder {
         &self,
         purpose: Purpose,
         texts: Vec<String>,
-    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+    ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let mut vectors = vec![Vec::new(); texts.len()];
         let passes = self
             .aside(move |model| model.passes(purpose, &texts))
@@ -72,8 +73,8 @@ impl LocalEmbedder {
     /// turn on only when it is done: the machine is busy until then.
     async fn aside<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Model) -> Result<T, EmbedError> + Send + 'static,
-    ) -> Result<T, EmbedError> {
+        work: impl FnOnce(&Model) -> Result<T, ModelFault> + Send + 'static,
+    ) -> Result<T, ModelFault> {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let model = Arc::clone(&self.model);
         let done = spawn_blocking(move || {
@@ -81,11 +82,8 @@ impl LocalEmbedder {
             work(&model)
         });
         done.await.unwrap_or_else(|_| {
-            let problem = "the local model stopped computing".to_owned();
-            Err(EmbedError::Later {
-                problem,
-                after: None,
-            })
+            let problem = "the local model stopped computing";
+            Err(ModelFault::new(FaultKind::Later, problem))
         })
     }
 }

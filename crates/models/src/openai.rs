@@ -7,16 +7,15 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use memoird_core::config::{AsText, SecretRef, Span};
-use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
+use memoird_engine::{FaultKind, ModelFault};
+use memoird_memories::{Embedder, Embeddings, Purpose};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
-use crate::http::{
-    self, ApiKey, Auth, BaseUrl, Fault, FaultKind, Provider, Request, TimeLimit, Tries,
-};
+use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, TimeLimit, Tries};
 use crate::vector::hex_digits;
 use answer::DIMENSIONS_MAX;
 
@@ -69,7 +68,11 @@ impl OpenAiEmbedder {
         })
     }
 
-    async fn vectors(&self, purpose: Purpose, texts: Vec<String>) -> Result<Vec<Vec<f32>>, Fault> {
+    async fn vectors(
+        &self,
+        purpose: Purpose,
+        texts: Vec<String>,
+    ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let prefix = match purpose {
             Purpose::Memory => &self.config.memory_prefix,
             Purpose::Query => &self.config.query_prefix,
@@ -105,7 +108,7 @@ impl OpenAiEmbedder {
 
     /// Halves and quarters come to an end, so requests do: fewer than two for each text,
     /// and six more for each that is cut.
-    async fn batch(&self, texts: &[String], done: &mut Vec<Vec<f32>>) -> Result<(), Fault> {
+    async fn batch(&self, texts: &[String], done: &mut Vec<Vec<f32>>) -> Result<(), ModelFault> {
         let mut waiting = vec![Batch {
             texts,
             text_bytes_max: self.config.text_bytes_max,
@@ -125,23 +128,23 @@ impl OpenAiEmbedder {
 
     /// Whether the text or the configuration is the cause: some providers answer 400 for a
     /// wrong key or model.
-    async fn blame(&self, problem: String) -> Fault {
+    async fn blame(&self, problem: String) -> ModelFault {
         let texts = [HARMLESS.to_owned()];
         let batch = Batch {
             texts: &texts,
             text_bytes_max: TEXT_BYTES_LEAST,
         };
         match self.request(&batch).await {
-            Ok(_) => Fault::new(FaultKind::Refused, problem),
+            Ok(_) => ModelFault::new(FaultKind::Refused, problem),
             Err(fault) if fault.is_refusal() => {
                 let hint = "also for a harmless word; check model, dimensions and api_key";
-                Fault::new(FaultKind::Misconfigured, format!("{problem}, {hint}"))
+                ModelFault::new(FaultKind::Misconfigured, format!("{problem}, {hint}"))
             }
             Err(fault) => fault,
         }
     }
 
-    async fn request(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, Fault> {
+    async fn request(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, ModelFault> {
         let private: Vec<&str> = batch.texts.iter().map(String::as_str).collect();
         let bytes_max = answer::bytes_max(batch.texts.len());
         let request = Request {
@@ -170,7 +173,7 @@ impl OpenAiEmbedder {
         body.to_string()
     }
 
-    fn check_dimensions(&self, found: usize) -> Result<(), Fault> {
+    fn check_dimensions(&self, found: usize) -> Result<(), ModelFault> {
         let problem = match self.config.dimensions.map(|asked| asked as usize) {
             Some(asked) if asked != found => format!(
                 "the model makes {found} dimensions where {asked} are asked for; leave dimensions out"
@@ -183,7 +186,7 @@ impl OpenAiEmbedder {
                 ),
             },
         };
-        Err(Fault::new(FaultKind::Misconfigured, problem))
+        Err(ModelFault::new(FaultKind::Misconfigured, problem))
     }
 }
 
@@ -197,7 +200,7 @@ impl Embedder for OpenAiEmbedder {
     }
 
     fn embed(&self, purpose: Purpose, texts: Vec<String>) -> Embeddings<'_> {
-        Box::pin(async move { Ok(self.vectors(purpose, texts).await?) })
+        Box::pin(self.vectors(purpose, texts))
     }
 }
 
@@ -240,21 +243,6 @@ fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
         .chain_update(&config.query_prefix)
         .chain_update(&config.memory_prefix);
     format!("{name}:{}", hex_digits(digest, DIGEST_BYTES))
-}
-
-impl From<Fault> for EmbedError {
-    fn from(fault: Fault) -> Self {
-        let Fault {
-            kind,
-            problem,
-            after,
-        } = fault;
-        match kind {
-            FaultKind::Later | FaultKind::Strange => Self::Later { problem, after },
-            FaultKind::Misconfigured => Self::Misconfigured { problem },
-            FaultKind::TooLong | FaultKind::Refused => Self::Refused { problem },
-        }
-    }
 }
 
 /// An OpenAI-compatible provider of embeddings. The defaults suit OpenAI: models that read

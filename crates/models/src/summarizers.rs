@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use memoird_core::compaction::prompt;
 use memoird_engine::{
-    SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest,
+    FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest,
 };
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Auth, Fault, FaultKind, Provider, Request, Tries};
+use crate::http::{self, ApiKey, Auth, Provider, Request, Tries};
 pub use config::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, SummarizerSpec, TokenLimit,
     WebhookSummarizerConfig,
@@ -37,7 +37,7 @@ trait Protocol: fmt::Debug + Send + Sync {
     fn body(&self, request: &SummaryRequest, prompt: &str) -> Value;
 
     /// The answer in the body of a response.
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault>;
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault>;
 }
 
 /// Bytes of an answer. A summary has a hundredth of it; the rest is for models that write
@@ -110,7 +110,7 @@ impl RemoteSummarizer {
         })
     }
 
-    async fn answer(&self, request: &SummaryRequest) -> Result<SummarizerAnswer, SummarizeError> {
+    async fn answer(&self, request: &SummaryRequest) -> Result<SummarizerAnswer, ModelFault> {
         let prompt = prompt::prompt(&prompt::Ask {
             previous: request.previous.as_deref(),
             pieces: &request.chunks,
@@ -132,7 +132,7 @@ impl RemoteSummarizer {
             bytes_max: ANSWER_BYTES_MAX,
         };
         let read = |body: &[u8]| self.protocol.read(body);
-        Ok(self.provider.send(&post, read).await?)
+        self.provider.send(&post, read).await
     }
 }
 
@@ -162,7 +162,7 @@ fn reply_tokens(tokens_max: u64) -> u64 {
 }
 
 /// The JSON object of an answer. `api` is the one that `base_url` should have.
-fn object(body: &[u8], api: &str) -> Result<Value, Fault> {
+fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
     let answer = serde_json::from_slice::<Value>(body)
         .ok()
         .filter(Value::is_object);
@@ -174,9 +174,9 @@ fn object(body: &[u8], api: &str) -> Result<Value, Fault> {
 }
 
 /// An answer that the API does not allow.
-fn unexpected(what: &str, api: &str) -> Fault {
+fn unexpected(what: &str, api: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of {api}?");
-    Fault::new(FaultKind::Strange, problem)
+    ModelFault::new(FaultKind::Unusable, problem)
 }
 
 /// The texts of a content, which is a text or a list of parts.
@@ -186,20 +186,4 @@ fn texts(content: &Value) -> String {
     };
     let parts = parts.iter().filter(|part| part["type"] == "text");
     parts.filter_map(|part| part["text"].as_str()).collect()
-}
-
-impl From<Fault> for SummarizeError {
-    fn from(fault: Fault) -> Self {
-        let Fault {
-            kind,
-            problem,
-            after,
-        } = fault;
-        match kind {
-            FaultKind::Later | FaultKind::Strange => Self::Later { problem, after },
-            FaultKind::Misconfigured => Self::Misconfigured { problem },
-            FaultKind::TooLong => Self::TooLong { problem },
-            FaultKind::Refused => Self::Refused { problem },
-        }
-    }
 }

@@ -1,5 +1,4 @@
-//! What a provider charges is the truth: each request's charge corrects how the next
-//! ones are counted.
+//! Corrects counts of tokens by the tokens that a provider charged for earlier requests.
 
 /// How far a model's charges are from what was counted, and how much that varies.
 ///
@@ -75,7 +74,7 @@ impl Calibration {
         self.spread = spread + weight * (error.abs() - spread) * SPREAD_GAIN;
     }
 
-    /// What a count is multiplied with, 0.5 to 2.
+    /// The factor by which a count is multiplied, 0.5 to 2.
     pub fn factor(&self) -> f64 {
         match self.factor.is_finite() {
             true => self.factor.clamp(FACTOR_MIN, FACTOR_MAX),

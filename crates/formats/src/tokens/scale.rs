@@ -8,7 +8,7 @@ use memoird_core::turn::{Part, PartKind, Turn};
 use super::{Tokenizer, media};
 use crate::model::Provider;
 
-/// Weighs what a model is sent. Cheap to clone.
+/// Counts the tokens of what a model is sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Scale {
     tokenizer: Arc<dyn Tokenizer>,
@@ -20,8 +20,8 @@ pub struct Scale {
 /// three.
 const OPAQUE_CHARS_PER_TOKEN: u64 = 4;
 
-/// A run of base64 of so many characters in an extra is not text but content for which
-/// there was no word: a kind of media, or what a provider encrypted.
+/// A run of base64 in an extra of at least this many characters is not text but content without
+/// a part of its own: a kind of media, or encrypted data of a provider.
 const OPAQUE_RUN_CHARS_MIN: usize = 2_048;
 /// And no such run weighs more, because no kind of media does.
 const OPAQUE_RUN_TOKENS_MAX: u64 = 16_384;

@@ -1,4 +1,4 @@
-//! The queue of texts to be embedded, and what becomes of their vectors. All of it is on
+//! The queue of texts to be embedded, and the storage of their vectors. All of it is on
 //! disk: an embedder may be slow, away or another one tomorrow.
 
 use memoird_core::ids::MemoryId;

@@ -1,5 +1,5 @@
 //! Forgetting, as a job that is written down first and goes on until nothing is left. It
-//! covers what was there when it began, and the history that leads to it.
+//! covers memories that existed when it began, and the history that leads to them.
 //!
 //! A subject that is forgotten whole loses its name at once, and with it all that is its own:
 //! without an owner no memory is found. The job then removes the rows.
@@ -25,7 +25,7 @@ const COUNTED_AT_ONCE: usize = 1_024;
 /// A partition without an owner.
 const NOBODY: i64 = -1;
 
-/// What a job covers, as it is written down.
+/// The memories that a job covers, as they are stored.
 #[derive(Clone, Debug)]
 struct Criteria {
     /// Only memories that came up to this one.
@@ -49,7 +49,7 @@ struct Job {
     counts: ForgetOutcome,
 }
 
-/// What a check of some memories found.
+/// The result of a check of some memories.
 #[derive(Default)]
 struct Page {
     doomed: Vec<Doomed>,
@@ -59,7 +59,7 @@ struct Page {
 }
 
 impl MemoryReader<'_> {
-    /// What a job that forgets would remove.
+    /// Counts what a job would remove, for a dry run.
     ///
     /// # Errors
     /// When the file cannot be read.

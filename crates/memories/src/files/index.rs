@@ -15,7 +15,7 @@ use crate::rules::{Memory, Visibility};
 pub(super) struct Pending {
     changes: Vec<(i64, Change)>,
     applied: usize,
-    /// What the job of this moment changed.
+    /// The manifests that the current job makes old.
     pub(super) touch: Touch,
 }
 
@@ -74,7 +74,7 @@ impl Pending {
         }
     }
 
-    /// Goes back to where it stood; the caller takes back what was written since.
+    /// Goes back to an earlier state; the caller rolls back the writes since then.
     pub(super) fn reset(&mut self, mark: Mark) {
         self.changes.truncate(mark.changes);
         self.applied = mark.applied;

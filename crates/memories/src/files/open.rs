@@ -13,16 +13,16 @@ use crate::FileError;
 /// Marks the file as memoird's memories: "memm".
 const APPLICATION_ID: i64 = 0x6d65_6d6d;
 
-/// Each step leads from one schema to the next; what has been released is never
+/// Each step leads from one schema to the next; a released step is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
 const MIGRATIONS: [&str; 1] = [V1];
 
 /// The `no` of a memory is its partition, and a number in it: what one subject may recall
 /// privately is one range in every table and index, whatever others have. Partition 0 is
-/// the team's. A partition's number is never given twice, and a subject's name stands in
+/// the team's. A partition's number is never used twice, and a subject's name is in
 /// `partitions` only: without its row the memories have no owner, and no query finds them.
 ///
-/// `words` holds what is current, history left it; so do the vectors. `vector_blocks` has
+/// `words` and the vectors hold current memories only, without history. `vector_blocks` has
 /// one bit for each dimension and what filters ask, 32 memories a row: a first look over
 /// ten thousand reads a few hundred rows. Moments sort as integers (`time.rs`), ids are
 /// 16 bytes. `format` is the version of the row. The text is the last column, so that
@@ -71,7 +71,7 @@ pub(super) fn reader(path: &Path) -> Result<Connection, FileError> {
     Ok(connection)
 }
 
-/// Whose file it is; `None` when that cannot be told.
+/// The tenant of a file; `None` when it cannot be determined.
 pub(super) fn tenant_of(path: &Path) -> Result<Option<String>, FileError> {
     let connection = look_only(path)?;
     Ok(tenant(&connection).unwrap_or(None))

@@ -24,7 +24,7 @@ const MATCHES_MAX: usize = 8_192;
 /// A partition with more numbers than these counts what it finds in a map, not in a list.
 const DENSE_MAX: u64 = 1 << 18;
 
-/// What the terms found in one partition.
+/// The terms that were found in each memory of one partition.
 enum Matches {
     /// By the number within the partition.
     Dense(Vec<Found>, Vec<i64>),
@@ -252,7 +252,7 @@ impl Looked {
     }
 }
 
-/// What a first look tells of a memory.
+/// The properties of a memory by which searches filter.
 pub(super) fn glance(memory: &Memory) -> Glance {
     Glance {
         kind: memory.kind as u8,

@@ -27,7 +27,7 @@ const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
 /// shrinks when its limits are lowered.
 const KEYS_PRUNED: i64 = 4;
 
-/// How a memory says what a fact says.
+/// How closely a memory states the same as a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alike {
     /// To the letter.
@@ -136,7 +136,7 @@ impl MemoryWriter<'_> {
         let Some((content, id, outcome, at)) = found? else {
             return Ok(None);
         };
-        if at < before(command.at, Duration::from_millis(limits.idempotency_ms)) {
+        if at < before(command.at, limits.idempotency_span) {
             return Ok(None);
         }
         if content != key.content {
@@ -175,10 +175,7 @@ impl MemoryWriter<'_> {
         let newest = self.connection.last_insert_rowid();
         let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
                      AND (at < ?2 OR no <= ?3)";
-        let since = moment(before(
-            command.at,
-            Duration::from_millis(limits.idempotency_ms),
-        ));
+        let since = moment(before(command.at, limits.idempotency_span));
         let last = newest - whole(limits.idempotency_keys);
         self.run(prune, [KEYS_PRUNED, since, last])
     }
@@ -213,14 +210,13 @@ impl MemoryWriter<'_> {
         }
     }
 
-    /// The memory that a recall told this session a while ago, if the fact is that or a
+    /// The memory that a recall gave to this session recently, if the fact repeats it or a
     /// piece of it.
     fn echo(&self, fact: &Fact, at: Timestamp) -> Answer<Option<Memory>> {
         let Some(source) = &fact.source else {
             return Ok(None);
         };
-        let since = before(at, ECHO_SPAN);
-        let recalled = self.echoes(&source.session, since, MemoryLimits::ECHOES)?;
+        let recalled = self.echoes(&source.session, at)?;
         if recalled.is_empty() {
             return Ok(None);
         }
@@ -239,7 +235,7 @@ impl MemoryWriter<'_> {
         Ok(None)
     }
 
-    /// The current memory that says what a fact says. One whose place the fact is to take
+    /// The current memory that states the same as a fact. One that the fact is to replace
     /// counts only if it says it to the letter.
     fn said_already(
         &self,
@@ -329,17 +325,12 @@ impl MemoryWriter<'_> {
 }
 
 impl MemoryReader<'_> {
-    /// What recalls told a session since then, newest first.
+    /// The memories that recalls gave to a session in the last 24 hours, newest first.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn echoes(
-        &self,
-        session: &SessionId,
-        since: Timestamp,
-        max: usize,
-    ) -> Answer<Vec<(MemoryId, String)>> {
-        // One memory is told again and again: more hits are read than memories are wanted.
+    pub fn echoes(&self, session: &SessionId, now: Timestamp) -> Answer<Vec<(MemoryId, String)>> {
+        // The same memory is often recalled again: more hits are read than memories are needed.
         let sql = "SELECT id, content FROM memories JOIN (
                 SELECT memory, max(no) AS told FROM (
                     SELECT memory, no FROM recall_events WHERE session = ?1 AND at >= ?2
@@ -348,7 +339,8 @@ impl MemoryReader<'_> {
             ) AS told ON memories.id = told.memory
             WHERE owner IN (SELECT no FROM partitions) ORDER BY told DESC";
         let session = self.digest(session.as_str())?;
-        let parameters = params![session, moment(since), limit(max)];
+        let since = moment(before(now, ECHO_SPAN));
+        let parameters = params![session, since, limit(MemoryLimits::ECHOES)];
         self.all(sql, parameters, |row| {
             Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
         })

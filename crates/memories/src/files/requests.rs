@@ -1,4 +1,4 @@
-//! What a tenant's file is asked and told, and its answers, as plain data.
+//! Requests to a tenant's file, and their results, as plain data.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::requests::ForgetOutcome;
 use crate::rules::fusion::Ranked;
 use crate::rules::{Fact, Memory};
 
-/// What a recall found, best first, before the lists are fused.
+/// The lists of a recall, best first, before they are fused.
 #[derive(Clone, Debug, Default)]
 pub struct RecallLists {
     /// By words.
@@ -24,7 +24,7 @@ pub struct RecallLists {
     pub embedded: HashSet<MemoryId>,
 }
 
-/// What a manifest is made of.
+/// The memories of a manifest.
 #[derive(Clone, Debug, Default)]
 pub struct ManifestRows {
     /// Pinned ones first, then by importance, then the newest.
@@ -79,7 +79,7 @@ pub struct ExtractionCursor {
     pub failures: u32,
     /// When the last one failed.
     pub failed_at: Option<Timestamp>,
-    /// Turns from before this moment are not extracted: what they said was forgotten.
+    /// Turns from before this moment are not extracted: their subject was forgotten then.
     pub not_before: Option<Timestamp>,
 }
 
@@ -132,7 +132,7 @@ pub struct Hit {
     pub score: f32,
 }
 
-/// What a recall gave.
+/// The event of a recall.
 #[derive(Clone, Debug)]
 pub struct RecallEvent {
     /// When.

@@ -60,7 +60,7 @@ struct Entry<'a> {
     bits: &'a [u8],
 }
 
-/// How many of the nearest are asked for.
+/// How many of the nearest memories a search returns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     count: usize,
@@ -165,7 +165,7 @@ pub(super) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
     Ok(was_there)
 }
 
-/// Takes a vector along to another number, or only what a first look tells of it.
+/// Moves a vector to another number, or only updates the properties in its block.
 pub(super) fn carry(connection: &Connection, was: i64, no: i64, glance: Glance) -> Answer<()> {
     let Some((model, bits)) = find_bits(connection, was)? else {
         return Ok(());
@@ -275,7 +275,7 @@ fn find_bits(connection: &Connection, no: i64) -> Answer<Option<(u16, Vec<u8>)>>
     Ok(entry.map(|entry| (entry.model, entry.bits.to_vec())))
 }
 
-/// The block in which a number stands.
+/// The block of a number.
 fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
     let sql = "SELECT block FROM vector_blocks WHERE no = ?";
     connection.value(sql, [no >> SLOT_BITS])

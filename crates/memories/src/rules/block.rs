@@ -20,7 +20,7 @@ pub(crate) struct Block {
 
 /// The name of the tag around it.
 const TAG: &str = "recalled_memories";
-/// What a content may not look like: the tag, however it is ended.
+/// Names of tags that a content must not imitate.
 const GUARDED: &[&str] = &["recalled"];
 
 const HEAD: &str = "\
@@ -50,7 +50,7 @@ pub(crate) fn block(
         }
         entries.push(entry);
     }
-    // What counts is what the whole weighs, which need not be the sum.
+    // The limit applies to the tokens of the whole text, which may differ from the sum.
     while !entries.is_empty() {
         let text = format!("{HEAD}{}{tail}", entries.concat());
         let tokens = weigh(&text);

@@ -48,25 +48,20 @@ pub struct Evidence {
     pub mean_score: f64,
 }
 
-/// What a sweep asks for and allows.
+/// The thresholds and limits of a sweep.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsolidationSettings {
     /// Recalls, at least.
-    #[serde(rename = "min_recalls")]
-    pub recalls_min: u64,
+    pub min_recalls: u64,
     /// Different queries, at least.
-    #[serde(rename = "min_queries")]
-    pub queries_min: u64,
+    pub min_queries: u64,
     /// Different days, at least.
-    #[serde(rename = "min_days")]
-    pub days_min: u64,
+    pub min_days: u64,
     /// The score, at least; from 0 to 1.
-    #[serde(rename = "min_score")]
-    pub score_min: f64,
+    pub min_score: f64,
     /// Promotions of one sweep.
-    #[serde(rename = "max_promotions")]
-    pub promotions_max: usize,
+    pub max_promotions: usize,
     /// Days without a recall after which a sweep takes its pin away. At least 1.
     #[serde(rename = "unpin_after", with = "AsText::<Days>")]
     pub unpin_after_days: u64,
@@ -76,7 +71,7 @@ pub struct ConsolidationSettings {
     pub retention_days: [Option<u64>; 4],
 }
 
-/// What a sweep does with a memory.
+/// The decision of a sweep for one memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
@@ -122,18 +117,18 @@ pub struct Explanation {
     /// The memory.
     #[serde(serialize_with = "serialize_id")]
     pub id: MemoryId,
-    /// What becomes of it.
+    /// The decision.
     pub decision: Decision,
     /// Its score, from 0 to 1.
     #[serde(serialize_with = "serialize_rounded")]
     pub score: f64,
-    /// What the score is made of.
+    /// The components of the score.
     pub components: Components,
     /// The gates that it missed; empty: it passed all of them.
     pub missed: Vec<Gate>,
 }
 
-/// What a sweep is to do.
+/// The changes that a sweep makes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsolidationPlan {
     /// To be pinned by the dream, best first.
@@ -156,11 +151,11 @@ pub const EXPLANATIONS_MAX: usize = 100;
 impl Default for ConsolidationSettings {
     fn default() -> Self {
         Self {
-            recalls_min: 3,
-            queries_min: 2,
-            days_min: 2,
-            score_min: 0.35,
-            promotions_max: 20,
+            min_recalls: 3,
+            min_queries: 2,
+            min_days: 2,
+            min_score: 0.35,
+            max_promotions: 20,
             unpin_after_days: 60,
             retention_days: [None; 4],
         }
@@ -170,10 +165,10 @@ impl Default for ConsolidationSettings {
 impl ConsolidationSettings {
     /// Adds what is wrong with it.
     pub fn check(&self, problems: &mut Problems) {
-        problems.at_least_one("min_recalls", self.recalls_min);
-        problems.at_least_one("min_queries", self.queries_min);
-        problems.at_least_one("min_days", self.days_min);
-        let is_score = (0.0..=1.0).contains(&self.score_min);
+        problems.at_least_one("min_recalls", self.min_recalls);
+        problems.at_least_one("min_queries", self.min_queries);
+        problems.at_least_one("min_days", self.min_days);
+        let is_score = (0.0..=1.0).contains(&self.min_score);
         problems.unless(is_score, "min_score", "must be 0 to 1");
         let more = "must be more than zero";
         problems.unless(self.unpin_after_days > 0, "unpin_after", more);
@@ -228,7 +223,7 @@ pub fn plan(
         .iter()
         .filter(|one| one.is_promoted_at(now))
         .count();
-    let mut left = settings.promotions_max.saturating_sub(done);
+    let mut left = settings.max_promotions.saturating_sub(done);
     for one in judged
         .iter_mut()
         .filter(|one| one.decision == Decision::Promote)
@@ -280,7 +275,7 @@ impl Gate {
 }
 
 impl ConsolidationSettings {
-    /// What becomes of a memory, as long as there is room for promotions.
+    /// The decision for a memory, without the limit of promotions.
     fn judge(&self, one: &Evidence, now: Timestamp) -> Explanation {
         let components = components(one, now);
         let score = components.score();
@@ -304,10 +299,10 @@ impl ConsolidationSettings {
     fn missed(&self, one: &Evidence, score: f64, now: Timestamp) -> Vec<Gate> {
         let gates = [
             (one.pin.is_some(), Gate::Pinned),
-            (one.recalls < self.recalls_min, Gate::Recalls),
-            (one.distinct_queries < self.queries_min, Gate::Queries),
-            (one.distinct_days < self.days_min, Gate::Days),
-            (score < self.score_min, Gate::Score),
+            (one.recalls < self.min_recalls, Gate::Recalls),
+            (one.distinct_queries < self.min_queries, Gate::Queries),
+            (one.distinct_days < self.min_days, Gate::Days),
+            (score < self.min_score, Gate::Score),
             (self.is_unused(one, score, now), Gate::Unused),
         ];
         gates
@@ -322,11 +317,11 @@ impl ConsolidationSettings {
     fn is_unused(&self, one: &Evidence, score: f64, now: Timestamp) -> bool {
         let since = one.last_recall.map(|at| days_between(at, now));
         since.is_none_or(|days| days >= self.unpin_after_days.max(1))
-            || score < self.score_min / 2.0
+            || score < self.min_score / 2.0
     }
 
     /// True when the policy of its kind lets it go. To be made, changed, recalled or
-    /// unpinned is use: what a sweep has just unpinned is not deleted by it.
+    /// unpinned is use: a sweep does not delete a memory that it has just unpinned.
     fn is_over(&self, one: &Evidence, now: Timestamp) -> bool {
         let index = MemoryKind::ALL.iter().position(|kind| *kind == one.kind);
         let days = index.and_then(|index| self.retention_days[index]);
@@ -360,11 +355,11 @@ impl ConsolidationPlan {
             "demoted": self.demote.len(),
             "deleted": self.delete.len(),
             "gates": {
-                "recalls": settings.recalls_min,
-                "queries": settings.queries_min,
-                "days": settings.days_min,
-                "score": rounded(settings.score_min),
-                "promotions": settings.promotions_max,
+                "recalls": settings.min_recalls,
+                "queries": settings.min_queries,
+                "days": settings.min_days,
+                "score": rounded(settings.min_score),
+                "promotions": settings.max_promotions,
                 "unpin_after_days": settings.unpin_after_days,
             },
             "not_promoted": self.not_promoted,

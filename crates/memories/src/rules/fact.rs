@@ -43,11 +43,11 @@ pub struct Fact {
     pub expires_at: Option<Timestamp>,
     /// The memory whose place it takes.
     pub supersedes: Option<MemoryId>,
-    /// True: it stands first in the manifest.
+    /// True: it comes first in the manifest.
     pub pinned: bool,
     /// How it is handled when a memory states it already.
     pub near_duplicate: NearDuplicate,
-    /// Who says so.
+    /// Who states it.
     pub origin: Origin,
 }
 
@@ -70,7 +70,7 @@ pub struct Patch {
     pub observed_at: Option<Timestamp>,
     /// From when on it is not recalled; `Some(None)`: never.
     pub expires_at: Option<Option<Timestamp>>,
-    /// True: it stands first in the manifest. False takes any pin away.
+    /// True: it comes first in the manifest. False takes any pin away.
     pub pinned: Option<bool>,
 }
 

@@ -23,7 +23,7 @@ pub struct Ranked<Id> {
     /// By words: 0 or more. By meaning: a cosine, -1 to 1. A score that is not finite is
     /// left out.
     pub score: f64,
-    /// When it was so: of two that are equally good the newer one stands first.
+    /// When it was observed: of two equal scores the newer one comes first.
     pub observed_at: Timestamp,
 }
 
@@ -48,7 +48,7 @@ pub struct Fused<Id> {
     pub vector_rank: Option<u32>,
 }
 
-/// What a memory brings along, whatever was asked.
+/// The properties of a memory that change its score for any query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
     /// What it is about.
@@ -208,7 +208,7 @@ fn shares<Id: Ord>(mut list: Vec<Ranked<Id>>) -> Vec<Ranked<Id>> {
 }
 
 impl<Id: Ord + Clone> Ranked<Id> {
-    /// Where it stands in the list that comes out.
+    /// Its entry in the fused list.
     fn entry<'a>(&self, fused: &'a mut BTreeMap<Id, Fused<Id>>) -> &'a mut Fused<Id> {
         fused.entry(self.id.clone()).or_insert_with(|| Fused {
             ranked: Self {

@@ -1,12 +1,12 @@
-//! The manifest: one line for each memory, for a model to know what is known, to recall the
-//! rest and to name what a new fact supersedes.
+//! The manifest: one line for each memory. It shows a model which memories there are, so that it
+//! can recall others, and name the one that a new fact supersedes.
 
 use memoird_core::date::Date;
 use memoird_core::quote::one_line;
 
 use super::{Memory, MemoryKind, Pin, Polarity, Visibility};
 
-/// What a manifest may take; its last line counts in both where it tells that a cap bit.
+/// The limits of a manifest. A last line that says that it was cut off counts in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// Lines.

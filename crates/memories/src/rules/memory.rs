@@ -1,4 +1,6 @@
-//! What a memory is, and a limit on everything that clients may say of memories.
+//! The types of a memory, and the limits of what clients may store and request.
+
+use std::time::Duration;
 
 use memoird_core::config::{AsText, Size};
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
@@ -6,7 +8,7 @@ use memoird_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What a memory is about. There are no others. Here and in the enumerations below, the
-/// number of a value stands for it on disk; none of them ever moves.
+/// number of a value is stored on disk, and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryKind {
@@ -108,7 +110,7 @@ pub struct Memory {
     pub recalls: u64,
     /// When it was last recalled.
     pub recalled_at: Option<Timestamp>,
-    /// Who pinned it: it stands first in the manifest.
+    /// Who pinned it: a pinned memory comes first in the manifest.
     pub pin: Option<Pin>,
     /// Who made it.
     pub origin: Origin,
@@ -123,7 +125,7 @@ pub enum Outcome {
     Reinforced = 1,
     /// One that says the same in other letters took it in.
     Merged = 2,
-    /// It is what this session was just told by a recall: nothing changed.
+    /// A recall gave it to this session shortly before: nothing changed.
     Recalled = 3,
 }
 
@@ -149,9 +151,9 @@ pub struct MemoryLimits {
     /// Idempotency keys of one tenant; older ones are forgotten.
     #[serde(skip)]
     pub idempotency_keys: u64,
-    /// How long an idempotency key is remembered, in milliseconds.
+    /// How long an idempotency key is remembered.
     #[serde(skip)]
-    pub idempotency_ms: u64,
+    pub idempotency_span: Duration,
 }
 
 impl MemoryLimits {
@@ -188,7 +190,7 @@ impl Default for MemoryLimits {
             recall_events: 100_000,
             lease_turns: 200,
             idempotency_keys: 100_000,
-            idempotency_ms: 24 * 60 * 60 * 1_000,
+            idempotency_span: Duration::from_secs(24 * 60 * 60),
         }
     }
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
@@ -16,14 +15,12 @@ use super::Memories;
 use super::remember::fact_of;
 use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
-use crate::files::time::{after, before};
+use crate::files::time::after;
 use crate::files::{Lease, MemoryReader};
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome};
 use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
 use crate::rules::{Fact, MemoryLimits, Origin, Source};
 
-/// For how long a memory that a recall gave to a session is no new fact there.
-const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
 /// Pages that one call skips because their turns are older than the forgetting of the subject.
 const SKIPS_MAX: usize = 64;
 
@@ -181,7 +178,6 @@ impl Memories {
             MemoryError::invalid("subject", problem)
         })?;
         let now = self.now();
-        let since = before(now, ECHO_SPAN);
         let mut unread = Unread {
             session: session.clone(),
             generation,
@@ -194,7 +190,7 @@ impl Memories {
             let cursor = reader.cursor(&unread.session, generation)?;
             unread.cursor_seq = cursor.seq;
             unread.not_before = reader.not_before(&unread.subject)?.max(cursor.not_before);
-            let echoes = reader.echoes(&unread.session, since, MemoryLimits::ECHOES)?;
+            let echoes = reader.echoes(&unread.session, now)?;
             unread.recalled = echoes.into_iter().map(|(_, content)| content).collect();
             // Whether a lease of them runs is checked where one is taken.
             let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;

@@ -104,7 +104,7 @@ impl Memories {
         self.shared.engine.blocking.run(truncate).await?
     }
 
-    /// Goes on with what a crash, or a caller who left, has left. False when the log still
+    /// Continues jobs that a crash, or a dropped call, interrupted. False when the log still
     /// has to be emptied.
     pub(crate) async fn finish_forgetting(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let read = |reader: &MemoryReader<'_>| reader.forget_jobs();

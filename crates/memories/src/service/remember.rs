@@ -70,7 +70,7 @@ impl Memories {
             key,
             at_seq: None,
             vector: None::<Embedding>,
-            cosine_min: self.config().near_cosine,
+            cosine_min: self.config().near_duplicate_cosine,
         }
     }
 
@@ -204,7 +204,7 @@ pub(super) fn fact_of(
     })
 }
 
-/// What a memory says, to be checked like a fact.
+/// A memory as a fact, to be checked by the same rules.
 fn shape_of(memory: &Memory) -> Fact {
     Fact {
         visibility: memory.visibility,

@@ -155,7 +155,7 @@ impl Memories {
     }
 }
 
-/// What a turn says in words.
+/// The text of a turn.
 pub(super) fn text_of(turn: &Turn) -> String {
     let texts = turn.parts.iter().filter_map(|part| match &part.kind {
         PartKind::Text(text) => Some(text.as_str()),

@@ -23,7 +23,7 @@ const SHARE_PERCENT: u64 = 10;
 const WORDS_MIN: usize = 3;
 
 /// A recall for one window: given to the engine, which recalls and shows; afterwards it
-/// knows what was found.
+/// holds the hits.
 #[derive(Debug)]
 pub struct RecallForWindow {
     memories: Memories,
@@ -32,7 +32,7 @@ pub struct RecallForWindow {
     hits: OnceLock<Arc<[RecallHit]>>,
 }
 
-/// What was recalled for a window that is being built.
+/// The hits of the recall for a window that is being built.
 #[derive(Debug)]
 struct Candidates {
     hits: Arc<[RecallHit]>,

@@ -79,7 +79,7 @@ impl Memories {
         Ok(plan.report(now, &settings).to_string())
     }
 
-    /// All current memories, with what their recalls say.
+    /// All current memories, with the counts of their recalls.
     async fn evidence(
         &self,
         tenant: &TenantId,

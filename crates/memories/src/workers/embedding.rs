@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::{EngineError, WorkError, Worker};
+use memoird_engine::{EngineError, FaultKind, ModelFault, WorkError, Worker};
 use tracing::{info, warn};
 
-use crate::embedder::{EmbedError, Embedder, Purpose};
+use crate::embedder::{Embedder, Purpose};
 use crate::error::MemoryError;
 use crate::files::time::after;
 use crate::files::{Due, Embedding, MemoryReader};
@@ -159,7 +159,7 @@ impl Memories {
                 self.store_vectors(tenant, embedder.model(), due, vectors)
                     .await
             }
-            Err(EmbedError::Refused { .. }) if due.len() > 1 => {
+            Err(fault) if fault.is_refusal() && due.len() > 1 => {
                 for text in due {
                     let alone = vec![text];
                     // An error that is not the text's fault ends the loop: the next text would fail too.
@@ -171,14 +171,14 @@ impl Memories {
             Err(_) if self.shared.engine.stopping().is_cancelled() => {
                 Err(EngineError::Stopping.into())
             }
-            Err(error) => {
-                let detail = error.to_string();
-                let is_refused = matches!(error, EmbedError::Refused { .. });
-                self.put_off(tenant, due, &error).await?;
-                // Whatever else is due would fail as well: the worker takes a pause.
-                match is_refused {
+            Err(fault) => {
+                self.put_off(tenant, due, &fault).await?;
+                // Other due texts would fail as well: the worker takes a pause.
+                match fault.is_refusal() {
                     true => Ok(()),
-                    false => Err(MemoryError::EmbedderFailed { detail }),
+                    false => Err(MemoryError::EmbedderFailed {
+                        detail: fault.problem,
+                    }),
                 }
             }
         }
@@ -188,12 +188,9 @@ impl Memories {
         &self,
         embedder: &Arc<dyn Embedder>,
         due: &[Due],
-    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+    ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let texts = due.iter().map(|due| due.content.clone()).collect();
-        let later = |problem: String| EmbedError::Later {
-            problem,
-            after: None,
-        };
+        let later = |problem: String| ModelFault::new(FaultKind::Later, problem);
         let embedding = embedder.embed(Purpose::Memory, texts);
         let stopping = self.shared.engine.stopping();
         let vectors = tokio::select! {
@@ -239,7 +236,7 @@ impl Memories {
                         Err(error) => return Err(error),
                     }
                     // Of two memories that state the same, the newer one stays current.
-                    let near = writer.near_by_cosine(text.id, config.near_cosine, now)?;
+                    let near = writer.near_by_cosine(text.id, config.near_duplicate_cosine, now)?;
                     if let Some(other) = near {
                         let (older, newer) = (text.id.min(other), text.id.max(other));
                         merged += u64::from(writer.merge(older, newer, now)?);
@@ -260,21 +257,20 @@ impl Memories {
         &self,
         tenant: &TenantId,
         due: Vec<Due>,
-        error: &EmbedError,
+        fault: &ModelFault,
     ) -> Result<(), MemoryError> {
-        let asked = match error {
-            EmbedError::Later { after, .. } => after.unwrap_or_default(),
-            // Nothing of it is the texts' fault.
-            EmbedError::Misconfigured { .. } => return Ok(()),
-            EmbedError::Refused { .. } => Duration::ZERO,
-        };
-        let give_up = matches!(error, EmbedError::Refused { .. });
+        if fault.kind == FaultKind::Misconfigured {
+            // Not the texts' fault.
+            return Ok(());
+        }
+        let asked = fault.after.unwrap_or_default();
+        let give_up = fault.is_refusal();
         if give_up {
-            warn!(%tenant, %error, "a memory is found by words only");
+            warn!(%tenant, error = %fault, "a memory is found by words only");
             let state = self.state(tenant);
             state.counters.raise().embedding_failed += due.len() as u64;
         }
-        let (problem, now) = (error.to_string(), self.now());
+        let (problem, now) = (fault.problem.clone(), self.now());
         self.write(tenant, move |writer| {
             for text in due {
                 let grown = Duration::from_secs(1 << text.tries.min(10));

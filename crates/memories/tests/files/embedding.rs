@@ -27,8 +27,8 @@ fn embed(kit: &Kit, number: u64, vector: Embedding) -> bool {
     kit.write(move |writer| writer.embedded(id(number), 1, &vector))
 }
 
-fn nearest(kit: &Kit, who: &str, vector: Embedding) -> Vec<u64> {
-    kit.recall_at(at(1), &ask(&[who], ""), Some(&vector))
+fn nearest(kit: &Kit, who: &str, vector: &Embedding) -> Vec<u64> {
+    kit.recall_at(at(1), &ask(&[who], ""), Some(vector))
         .vector
         .iter()
         .map(|hit| number(hit.id))
@@ -85,13 +85,16 @@ fn the_nearest_are_found_among_those_that_one_may_see() {
         kit.remember(order(number, said));
         assert!(embed(&kit, number, towards(0, number as f32 / 10.0)));
     }
-    assert_eq!(nearest(&kit, "ann", towards(0, 0.0)), [1, 2, 3, 4, 5, 6, 8]);
-    assert_eq!(nearest(&kit, "bob", towards(0, 0.0)), [7, 8]);
-    assert_eq!(nearest(&kit, "nobody", towards(0, 0.0)), [8]);
+    assert_eq!(
+        nearest(&kit, "ann", &towards(0, 0.0)),
+        [1, 2, 3, 4, 5, 6, 8]
+    );
+    assert_eq!(nearest(&kit, "bob", &towards(0, 0.0)), [7, 8]);
+    assert_eq!(nearest(&kit, "nobody", &towards(0, 0.0)), [8]);
     let mut other = towards(0, 0.0);
     other.model = "another".into();
     assert_eq!(
-        nearest(&kit, "ann", other),
+        nearest(&kit, "ann", &other),
         [0; 0],
         "vectors of two models are not compared"
     );
@@ -190,7 +193,7 @@ fn another_model_means_that_all_is_embedded_anew() {
     }
     assert!(kit.write(|writer| writer.set_embedding_model(Some("newer"))));
     assert_eq!(
-        nearest(&kit, "ann", towards(0, 0.0)),
+        nearest(&kit, "ann", &towards(0, 0.0)),
         [0; 0],
         "the old ones are not used"
     );
@@ -227,7 +230,7 @@ fn reindexing_tries_everything_again() {
     assert_eq!(waiting, [1, 2, 3]);
     assert_eq!(queued(&kit), 3);
     assert_eq!(
-        nearest(&kit, "ann", towards(0, 0.0)),
+        nearest(&kit, "ann", &towards(0, 0.0)),
         [1],
         "until then the old one is used"
     );

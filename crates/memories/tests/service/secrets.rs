@@ -60,8 +60,9 @@ fn tags(tag: String) -> Patch {
 
 fn extracted(content: String, tags: Vec<String>) -> ExtractedFact {
     let fact = RememberRequest {
+        content,
         tags,
-        ..fact(ANN, &content)
+        ..fact(ANN, "")
     };
     ExtractedFact {
         fact,

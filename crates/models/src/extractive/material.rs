@@ -1,4 +1,4 @@
-//! What a summary is made of: the last summary, the summaries of pieces and the turns, oldest
+//! The material of a summary: the last summary, the summaries of pieces and the turns, oldest
 //! first, as sentences and identifiers.
 
 use std::collections::{HashMap, HashSet};
@@ -20,12 +20,12 @@ const ENTRIES_MAX: usize = 64;
 const INTENT_BYTES_MAX: usize = 240;
 /// A shorter text says nothing of what the user wants: "Yes, please."
 const INTENT_BYTES_MIN: usize = 48;
-/// What the user wants where they said nothing.
+/// The intent where the user said nothing.
 const NOT_SAID: &str = "(not said)";
 /// Stands before what the user wanted last.
 pub(super) const LATELY: &str = "Lately: ";
 
-/// What a summary is made of.
+/// The material of a summary.
 #[derive(Debug, Default)]
 pub(super) struct Material {
     pub(super) intent: String,
@@ -121,7 +121,7 @@ struct Gather {
 }
 
 impl Gather {
-    /// What was noted beside turns.
+    /// The notes of turns.
     fn notes(&mut self, notes: &Notes) {
         self.material.files.extend_from_slice(&notes.files);
         self.material.decisions.extend_from_slice(&notes.decisions);
@@ -244,18 +244,15 @@ fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
         .filter_map(|whole| part(whole).map(|part| (part.to_owned(), whole.clone())))
         .filter(|(part, _)| last.contains_key(part))
         .collect();
-    for (part, whole) in parts {
-        let of_part = last.get(&part).map(|(_, last)| *last);
-        if let (Some(of_part), Some((_, of_whole))) = (of_part, last.get_mut(&whole)) {
+    for (part, whole) in &parts {
+        let of_part = last.get(part).map(|(_, last)| *last);
+        if let (Some(of_part), Some((_, of_whole))) = (of_part, last.get_mut(whole)) {
             *of_whole = (*of_whole).max(of_part);
         }
     }
-    let parts: HashSet<String> = last
-        .keys()
-        .filter_map(|it| part(it))
-        .map(str::to_owned)
-        .collect();
-    last.retain(|text, _| !parts.contains(text));
+    for (part, _) in &parts {
+        last.remove(part);
+    }
     let mut found: Vec<_> = last.into_iter().collect();
     found.sort_unstable_by(|(a, (_, a_last)), (b, (_, b_last))| (a_last, a).cmp(&(b_last, b)));
     let found = found.into_iter();
@@ -284,7 +281,7 @@ fn newest_once(list: &mut Vec<String>) {
     *list = newest;
 }
 
-/// What the user wants: what the conversation began with, and what they asked for last.
+/// The user's intent: their first request in the conversation, and their last.
 fn intent(previous: &str, turns: &[TranscriptTurn]) -> String {
     let is_data = |text: &str| text.starts_with(['{', '[']);
     let users = turns.iter().filter(|turn| turn.role == Role::User);

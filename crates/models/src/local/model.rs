@@ -3,7 +3,8 @@
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::bert::BertModel;
-use memoird_memories::{EmbedError, Purpose};
+use memoird_engine::{FaultKind, ModelFault};
+use memoird_memories::Purpose;
 use tokenizers::{Tokenizer, TruncationParams};
 
 use super::folder::Folder;
@@ -67,12 +68,12 @@ impl Model {
         &self,
         purpose: Purpose,
         texts: &[String],
-    ) -> Result<Vec<Pass>, EmbedError> {
+    ) -> Result<Vec<Pass>, ModelFault> {
         let indexed = texts.iter().enumerate().map(|(index, text)| {
             let tokens = self.tokens(purpose, text)?;
             Ok((index, tokens))
         });
-        let mut indexed: Vec<Indexed> = indexed.collect::<Result<_, EmbedError>>()?;
+        let mut indexed: Vec<Indexed> = indexed.collect::<Result<_, ModelFault>>()?;
         indexed.sort_by_key(|(_, tokens)| tokens.len());
         let mut passes: Vec<Pass> = Vec::new();
         for text in indexed {
@@ -87,7 +88,7 @@ impl Model {
         Ok(passes)
     }
 
-    fn tokens(&self, purpose: Purpose, text: &str) -> Result<Vec<u32>, EmbedError> {
+    fn tokens(&self, purpose: Purpose, text: &str) -> Result<Vec<u32>, ModelFault> {
         let prompt = match purpose {
             Purpose::Memory => &self.prompts.memory,
             Purpose::Query => &self.prompts.query,
@@ -106,7 +107,7 @@ impl Model {
     }
 
     /// The vectors of a pass, each with its index.
-    pub(super) fn compute(&self, pass: &Pass) -> Result<Vec<(usize, Vec<f32>)>, EmbedError> {
+    pub(super) fn compute(&self, pass: &Pass) -> Result<Vec<(usize, Vec<f32>)>, ModelFault> {
         let pooled = self
             .pooled(pass)
             .map_err(|error| refused(&error.to_string()))?;
@@ -168,8 +169,6 @@ fn unusable(problem: String) -> ModelError {
     ModelError::ModelUnusable { problem }
 }
 
-fn refused(problem: &str) -> EmbedError {
-    EmbedError::Refused {
-        problem: format!("the local model: {problem}"),
-    }
+fn refused(problem: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Refused, format!("the local model: {problem}"))
 }

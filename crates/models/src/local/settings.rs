@@ -22,7 +22,7 @@ pub(super) enum Pooling {
     Cls,
 }
 
-/// What stands before a text.
+/// The prompts before texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prompts {
     pub(super) query: String,
@@ -90,7 +90,7 @@ pub(super) fn pooling_folder(modules: &Json) -> Result<String, ModelError> {
         .ok_or_else(|| modules.invalid("it has no pooling".to_owned()))
 }
 
-/// What the pooling's `config.json` says.
+/// The pooling of its `config.json`.
 pub(super) fn pooling(config: &Json) -> Result<Pooling, ModelError> {
     let mut modes: Vec<&str> = Vec::new();
     for (name, value) in config.value.as_object().into_iter().flatten() {

@@ -1,11 +1,10 @@
 //! Summaries by Anthropic's Messages API.
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
+use memoird_engine::{ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
 use super::Protocol;
-use crate::http::Fault;
 
 /// `POST /v1/messages` to this model.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ impl Protocol for Messages {
         })
     }
 
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault> {
         let answer = super::object(body, API)?;
         if !answer["content"].is_array() {
             return Err(super::unexpected("has no list named content", API));

@@ -21,11 +21,10 @@
 
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Summary, prompt};
-use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
+use memoird_engine::{FaultKind, ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
 use super::Protocol;
-use crate::http::{Fault, FaultKind};
 
 /// The contract above.
 #[derive(Debug)]
@@ -51,9 +50,10 @@ impl Protocol for Webhook {
     }
 
     /// The text of the answer: it is parsed and checked like that of a model.
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
-        let text = str::from_utf8(body)
-            .map_err(|_| Fault::new(FaultKind::Strange, "the answer is no text; it takes JSON"))?;
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault> {
+        let text = str::from_utf8(body).map_err(|_| {
+            ModelFault::new(FaultKind::Unusable, "the answer is no text; it takes JSON")
+        })?;
         Ok(SummarizerAnswer::Text {
             text: text.to_owned(),
             end: TextEnd::Complete,

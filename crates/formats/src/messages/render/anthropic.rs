@@ -1,5 +1,5 @@
 //! Anthropic's messages. User and assistant take turns, results stand first in the user's
-//! message, and the system prompt is told apart.
+//! message, and the system prompt is separate.
 
 mod conversation;
 mod given;
@@ -18,7 +18,7 @@ use conversation::{Conversation, Message, text_block};
 
 const FORMAT: MessageFormat = MessageFormat::Anthropic;
 
-/// What the provider takes in one request.
+/// The most marks that the provider takes in one request.
 const CACHE_MARKS_MAX: usize = 4;
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
@@ -175,7 +175,7 @@ fn result(result: ToolResult<'_>) -> Value {
     with(block, result.fields)
 }
 
-/// What this provider takes of media; `None` where it takes nothing.
+/// The block for media; `None` for media that the provider does not take.
 fn media_block(media: &Media<'_>) -> Option<Value> {
     let source = match (&media.source, media.kind, media.media_type) {
         (_, Kind::Audio, _) | (Source::Elsewhere, ..) => return None,

@@ -1,4 +1,4 @@
-//! An extra while it is rendered: what is the provider's, and what memoird says in it.
+//! An extra while it is rendered: the provider's fields, and memoird's own marks.
 
 use serde_json::{Map, Value, json};
 

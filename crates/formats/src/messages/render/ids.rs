@@ -13,7 +13,7 @@ const RESPONSES_ID_BYTES_MAX: usize = 64;
 /// Characters that are kept of an id that is replaced; a hash follows.
 const KEPT_CHARS: usize = 20;
 
-/// How ids are said to one provider.
+/// The ids of calls as one provider gets them.
 pub(super) struct Ids<'a> {
     format: MessageFormat,
     /// Ids that are given back, whatever they are: their other halves must match.

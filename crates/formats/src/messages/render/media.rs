@@ -10,10 +10,10 @@ use super::extra::Extra;
 use super::given::uri;
 use crate::base64;
 
-/// What a line says of media that has no name: this much of its URL.
+/// Characters of a URL that are shown for media without a name.
 const LABEL_CHARS_MAX: usize = 200;
 
-/// What a provider must know to show it.
+/// The kind of media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Image,
@@ -92,7 +92,7 @@ impl<'a> Media<'a> {
         })
     }
 
-    /// The line that stands for it where the provider does not take it.
+    /// The line that replaces it where the provider does not take it.
     pub(super) fn label(&self) -> String {
         let kind = match self.kind {
             Kind::Image => "image",

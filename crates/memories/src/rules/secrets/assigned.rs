@@ -1,4 +1,4 @@
-//! Secrets that are told: `password is …`, `API_KEY=…`, `--token …`, `Bearer …`. What
+//! Secrets that are named: `password is …`, `API_KEY=…`, `--token …`, `Bearer …`. What
 //! follows counts when it is random enough for one; words do not (gitleaks:
 //! `generic-api-key`, `curl-auth-header`).
 
@@ -9,7 +9,7 @@ use regex::{Captures, Match, Regex};
 use super::rules::compiled;
 use super::{Finding, entropy_bits, is_placeholder};
 
-/// What a value was said to be.
+/// The kind of secret that the key names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Said {
     /// Chosen by people: short, and not random.

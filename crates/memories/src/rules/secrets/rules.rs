@@ -17,7 +17,7 @@ struct Rule {
     /// Bits in each of its bytes, at least: less is a sample.
     bits: f64,
     what: &'static str,
-    /// What a text must hold for the rule to be tried, in any case of letters.
+    /// The key words: the rule is tried on texts that have one of them, in any case of letters.
     near: &'static str,
     /// Its looks; where it has a group, the group is the secret.
     pattern: &'static str,
@@ -90,7 +90,7 @@ pub(super) fn compiled(pattern: &str) -> Regex {
         .unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-/// True for what stands for a password in documentation.
+/// True for placeholders of passwords in documentation.
 fn is_word(secret: &str) -> bool {
     matches!(
         secret,
