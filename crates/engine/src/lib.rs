@@ -20,6 +20,7 @@ mod hooks;
 mod ids;
 mod journal;
 mod machine;
+mod model_fault;
 mod models;
 mod sessions;
 mod stats;
@@ -36,8 +37,8 @@ pub use commands::{
     HistoryScope,
 };
 pub use compaction::{
-    Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail,
-    SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
+    Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, Summarizer,
+    SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
 };
 pub use config::EngineConfig;
 pub use engine::Engine;
@@ -50,6 +51,7 @@ pub use hooks::{
 pub use journal::{Durability, JournalConfig};
 pub use machine::{Machine, Stopwatch, SystemMachine};
 pub use memoird_core::window::WindowTurn;
+pub use model_fault::{FaultKind, ModelFault};
 pub use models::{ContextConfig, ContextModel};
 pub use sessions::{EndedSession, SessionPage, SessionView, Sessions};
 pub use stats::{
@@ -57,7 +59,7 @@ pub use stats::{
     TenantStats, WindowSnapshot,
 };
 pub use tenants::{Policy, SessionConfig, Tenant, TenantConfig, TenantLimits, Tenants};
-pub use token_counter::{CountError, CountFuture, CountRequest, TokenCounter};
+pub use token_counter::{CountFuture, CountRequest, TokenCounter};
 pub use watch::{Events, WatchItem, WatchScope, Watcher};
 pub use window_memories::{
     MemoryBlock, Recalled, RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom,

@@ -6,7 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 
 use memoird_core::turn::MessageFormat;
-use thiserror::Error;
+
+use crate::model_fault::ModelFault;
 
 /// Counts the tokens of a request where the provider does.
 pub trait TokenCounter: Debug + Send + Sync + 'static {
@@ -33,12 +34,4 @@ pub struct CountRequest {
 }
 
 /// The count, on its way.
-pub type CountFuture<'a> = Pin<Box<dyn Future<Output = Result<u64, CountError>> + Send + 'a>>;
-
-/// Why nothing was counted.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{problem}")]
-pub struct CountError {
-    /// For an operator. Never a secret, never what a turn says.
-    pub problem: String,
-}
+pub type CountFuture<'a> = Pin<Box<dyn Future<Output = Result<u64, ModelFault>> + Send + 'a>>;

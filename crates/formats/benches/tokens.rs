@@ -6,7 +6,8 @@ use divan::Bencher;
 use divan::counter::BytesCount;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_formats::model::Provider;
-use memoird_formats::tokens::{Cl100k, Estimate, O200k, Scale, Tokenizer};
+use memoird_formats::tokens::OpenAiTokenizer::{Cl100k, O200k};
+use memoird_formats::tokens::{Estimate, Scale, Tokenizer};
 
 fn main() {
     divan::main();

@@ -23,7 +23,7 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     LENIENT.decode(text.trim_end_matches('=')).ok()
 }
 
-/// Decodes base64 of either alphabet up to so many bytes, or up to where it is none.
+/// Decodes base64 of either alphabet up to `bytes_max`, or up to the first other character.
 /// Line breaks are passed over.
 pub(crate) fn decode_head(text: &str, bytes_max: usize) -> Vec<u8> {
     let digits = text.bytes().filter(|byte| !b"\r\n ".contains(byte));

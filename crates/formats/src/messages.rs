@@ -1,15 +1,14 @@
-//! A provider's own message array, read into turns and written from them. Bots already
-//! have such an array; that they may send it as it is spares each of them a translation
-//! that it could get wrong.
+//! A provider's own message array, read into turns and written from them. Bots already have
+//! their provider's array, and may send it as it is.
 //!
 //! A turn that was read knows its format: only there do its extras mean anything. What
-//! becomes of it elsewhere is told where it is rendered.
+//! becomes of it elsewhere is described in `render`.
 //!
 //! Nothing of a message is lost: what is rendered from its turn is an equal JSON value.
 //! So each provider's object, message or part, is split in two. What memoird reads goes
 //! to the turn's own fields. What is left of the object is its `extra_json`, empty when
 //! nothing is. Where both together do not tell the object's shape, the extra says it in
-//! one of three ways; whoever renders a turn relies on them.
+//! one of three ways, on which rendering relies.
 //!
 //! **Left behind.** A field that was read leaves its name with an empty value, or with
 //! the value itself where it has no content. No field of the provider can collide with
@@ -100,7 +99,7 @@ use fields::{Fields, JsonPath};
 /// gives no turns.
 ///
 /// # Errors
-/// [`CoreError::MessagesInvalid`] naming message, field and why; never what was said.
+/// [`CoreError::MessagesInvalid`] with the field and the reason; never with its content.
 pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, CoreError> {
     let messages = match serde_json::from_str(messages_json) {
         Ok(Value::Array(messages)) => messages,
@@ -127,7 +126,7 @@ fn syntax_problem(error: &serde_json::Error) -> String {
             format!("nested deeper than 128 levels at line {line} column {column}")
         }
         Category::Syntax | Category::Eof => format!("not JSON: {error}"),
-        // Such an error would quote what was sent.
+        // The text of this error would quote the client's data.
         Category::Data | Category::Io => {
             format!("cannot be read at line {line} column {column}")
         }

@@ -1,16 +1,12 @@
 //! Models: how many tokens each takes, who provides it, and how its tokens are counted.
 
-mod catalogue;
-mod name;
-
 use std::path::PathBuf;
 
 use memoird_core::budget::Budget;
+use memoird_core::config::by_name;
 use serde::{Deserialize, Serialize};
 
-pub use catalogue::{DEFAULT_MODEL, catalogue};
-
-/// What is known of a model, under the name by which calls ask for it.
+/// The properties of a model, under the name that calls use for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelProfile {
     /// The name.
@@ -33,7 +29,7 @@ pub enum Provider {
     Anthropic,
     /// Google.
     Google,
-    /// A model that somebody serves with open weights.
+    /// A model with open weights, on any server.
     Open,
 }
 
@@ -49,4 +45,171 @@ pub enum TokenizerKind {
     Estimate,
     /// A HuggingFace `tokenizer.json`.
     File(PathBuf),
+}
+
+/// The name of the profile that a call gets which names none.
+pub const DEFAULT_MODEL: &str = "default";
+
+/// The models that are known without being configured; the first is [`DEFAULT_MODEL`].
+pub fn catalogue() -> Vec<ModelProfile> {
+    let lines = include_str!("model/catalogue.txt").lines();
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| profile(line).unwrap_or_else(|| panic!("catalogue.txt: {line}")))
+        .collect()
+}
+
+fn profile(line: &'static str) -> Option<ModelProfile> {
+    let mut fields = line.split_whitespace();
+    Some(ModelProfile {
+        name: fields.next()?.to_owned(),
+        provider: by_name(fields.next()?).ok()?,
+        tokenizer: by_name(fields.next()?).ok()?,
+        budget: Budget::of_window(fields.next()?.parse().ok()?),
+    })
+}
+
+impl ModelProfile {
+    /// True when usage that a provider reports under this name is this model's: the name
+    /// itself, or it with what providers put around it, which is a path before it
+    /// (`models/…`, `openai/…`) and a date, `@…` or `:…` after it. The case does not
+    /// matter. `gpt-4o-2024-08-06` is `gpt-4o`; `gpt-4o-mini-2024-07-18` is not.
+    pub fn answers_to(&self, provider_model_name: &str) -> bool {
+        let reported = provider_model_name.trim();
+        let without_path = reported.rsplit('/').next().unwrap_or_default();
+        !self.name.is_empty()
+            && [reported, without_path].iter().any(|reported| {
+                let start = reported.get(..self.name.len());
+                start.is_some_and(|start| start.eq_ignore_ascii_case(&self.name))
+                    && is_version(&reported[self.name.len()..])
+            })
+    }
+}
+
+/// True for what may follow a model's name without making it another model's.
+fn is_version(rest: &str) -> bool {
+    match rest.as_bytes().first() {
+        None | Some(b'@' | b':') => true,
+        Some(b'-') => is_date(&rest[1..]),
+        Some(_) => false,
+    }
+}
+
+/// `2024-08-06`, `20250929`, `250828`, `0613`, `08-2025`, and one of these before a
+/// variant, as in `20250929:free`. A lone `5` is a version and no date.
+fn is_date(text: &str) -> bool {
+    let date = text.split(['@', ':']).next().unwrap_or_default();
+    let is_number = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());
+    let groups: Vec<&str> = date.splitn(4, '-').collect();
+    let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
+    groups.into_iter().all(is_number) && matches!(lengths[..], [4, 2, 2] | [2, 4] | [8] | [6] | [4])
+}
+
+#[cfg(test)]
+mod catalogue_tests {
+    use std::collections::BTreeSet;
+
+    use super::Provider::OpenAi;
+    use super::TokenizerKind::{Estimate, O200k};
+    use super::*;
+
+    #[test]
+    fn the_first_profile_is_the_default_one() {
+        let first = catalogue().remove(0);
+        assert_eq!(first.name, DEFAULT_MODEL);
+        assert_eq!(first.budget.input(0), Ok(185_664));
+        assert_eq!((first.provider, first.tokenizer), (OpenAi, O200k));
+    }
+
+    #[test]
+    fn every_profile_has_a_name_of_its_own_and_room_for_a_window() {
+        let profiles = catalogue();
+        let names: BTreeSet<&str> = profiles.iter().map(|profile| &*profile.name).collect();
+        assert_eq!(names.len(), profiles.len());
+        for ModelProfile { name, budget, .. } in &profiles {
+            let input = budget.input(0).expect("a budget");
+            assert!(input * 16 >= budget.context_window * 9, "{name}: {input}");
+        }
+        for window in 1..3_000 {
+            assert!(Budget::of_window(window).input(0).is_ok(), "{window}");
+        }
+    }
+
+    #[test]
+    fn no_profile_answers_to_the_name_of_another() {
+        let profiles = catalogue();
+        for asked in &profiles {
+            let answers = profiles
+                .iter()
+                .filter(|profile| profile.answers_to(&asked.name));
+            let names: Vec<&str> = answers.map(|profile| &*profile.name).collect();
+            assert_eq!(names, [&*asked.name]);
+        }
+    }
+
+    #[test]
+    fn only_openai_and_its_open_models_are_counted_by_its_encodings() {
+        for profile in catalogue() {
+            let is_theirs = profile.provider == OpenAi || profile.name.starts_with("gpt-oss");
+            assert_eq!(profile.tokenizer != Estimate, is_theirs, "{}", profile.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod name_tests {
+    use memoird_core::budget::Budget;
+
+    use super::*;
+
+    fn profile(name: &str) -> ModelProfile {
+        ModelProfile {
+            name: name.into(),
+            provider: Provider::Open,
+            tokenizer: TokenizerKind::Estimate,
+            budget: Budget::of_window(200_000),
+        }
+    }
+
+    #[test]
+    fn a_model_answers_to_its_name_and_its_versions_only() {
+        let cases = [
+            ("gpt-4o", "gpt-4o", true),
+            ("gpt-4o", "gpt-4o-2024-08-06", true),
+            ("gpt-4o", "openai/gpt-4o-2024-08-06", true),
+            ("gpt-4o", "gpt-4o-mini-2024-07-18", false),
+            ("gpt-4o", "gpt-4o-mini", false),
+            ("gpt-4o", "gpt-4o-", false),
+            ("gpt-4", "gpt-4-0613", true),
+            ("gpt-4", "gpt-4-32k", false),
+            ("gpt-4", "gpt-4o", false),
+            ("gpt-4", "gpt-4.1", false),
+            ("gpt-4-turbo", "gpt-4", false),
+            ("claude-opus-5", "claude-opus-5-5", false),
+            ("claude-opus-5", "claude-opus-5-5-20261001", false),
+            ("claude-opus-5", "claude-opus-5-20260801", true),
+            ("claude-sonnet-4-5", "claude-sonnet-4-5@20250929", true),
+            ("claude-sonnet-4-5", "anthropic.claude-sonnet-4-5", false),
+            ("gemini-2.5-flash", "models/gemini-2.5-flash", true),
+            ("gemini-2.5-flash", "gemini-2.5-flash-lite", false),
+            ("gemini-2.5-flash", "gemini-2.5-flash-08-2025", true),
+            ("kimi-k2", "moonshotai/Kimi-K2-0905:free", true),
+            ("moonshotai/kimi-k2", "moonshotai/kimi-k2:free", true),
+            ("kimi-k2", "kimi-k2-250905", true),
+            ("qwen3", "qwen3:32b", true),
+            ("llama", "llama-日本", false),
+            ("日本", "日本-2024-08-06", true),
+            ("ab", "日本", false),
+            ("gpt-4o", "", false),
+            ("", "", false),
+            ("", "2024-08-06", false),
+        ];
+        for (name, reported, expected) in cases {
+            assert_eq!(
+                profile(name).answers_to(reported),
+                expected,
+                "{name} / {reported}"
+            );
+        }
+    }
 }

@@ -4,7 +4,6 @@ mod calibrate;
 mod estimate;
 mod media;
 mod openai;
-mod overhead;
 mod scale;
 
 use std::fmt;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 
 pub use calibrate::Calibration;
 pub use estimate::Estimate;
-pub use openai::{Cl100k, O200k};
+pub use openai::OpenAiTokenizer;
 pub use scale::Scale;
 
 use crate::model::{Provider, TokenizerKind};
@@ -30,8 +29,8 @@ pub trait Tokenizer: Send + Sync + fmt::Debug {
 /// A tokenizer that is built in; `None` for one that is in a file.
 pub fn built_in(kind: &TokenizerKind, provider: Provider) -> Option<Arc<dyn Tokenizer>> {
     match kind {
-        TokenizerKind::O200k => Some(Arc::new(O200k)),
-        TokenizerKind::Cl100k => Some(Arc::new(Cl100k)),
+        TokenizerKind::O200k => Some(Arc::new(OpenAiTokenizer::O200k)),
+        TokenizerKind::Cl100k => Some(Arc::new(OpenAiTokenizer::Cl100k)),
         TokenizerKind::Estimate => Some(Arc::new(Estimate::new(provider))),
         TokenizerKind::File(_) => None,
     }

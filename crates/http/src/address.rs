@@ -1,7 +1,7 @@
-//! Which addresses may be written down, and which may be connected to. A URL comes from the configuration, but the addresses
-//! of its host come from somebody else's DNS, and may belong to a private network.
+//! Which addresses a configuration may name, and which may be connected to. A URL comes from the
+//! configuration, but the addresses of its host come from the DNS of others, and may belong to a
+//! private network.
 
-use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use reqwest::Url;
@@ -45,19 +45,13 @@ pub fn parse_url(text: &str) -> Result<Url, UrlInvalid> {
     Ok(url)
 }
 
-/// A name whose addresses are all private.
+/// A name without an address to connect to.
 #[derive(Debug, Error)]
-#[error("{host} resolves to a private address; set allow_private: true if that is meant")]
-struct PrivateAddress {
-    host: String,
-}
-
-/// A name without an address.
-#[derive(Debug, Error)]
-#[error("{host} cannot be resolved: {problem}")]
-struct Unresolved {
-    host: String,
-    problem: String,
+enum NoAddress {
+    #[error("{host} resolves to a private address; set allow_private: true if that is meant")]
+    Private { host: String },
+    #[error("{host} cannot be resolved: {problem}")]
+    Unresolved { host: String, problem: String },
 }
 
 impl Resolve for PublicResolver {
@@ -65,31 +59,26 @@ impl Resolve for PublicResolver {
         let host = name.as_str().to_owned();
         Box::pin(async move {
             let found = tokio::net::lookup_host((host.as_str(), 0)).await;
-            let found = found.map_err(|error| Unresolved {
+            let unresolved = |problem: String| NoAddress::Unresolved {
                 host: host.clone(),
-                problem: error.to_string(),
-            })?;
+                problem,
+            };
+            let found = found.map_err(|error| unresolved(error.to_string()))?;
             let found = found.take(ADDRESSES_MAX).collect();
             Ok(Box::new(public_of(host, found)?.into_iter()) as Addrs)
         })
     }
 }
 
-fn public_of(
-    host: String,
-    found: Vec<SocketAddr>,
-) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+fn public_of(host: String, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, NoAddress> {
     if found.is_empty() {
-        return Err(Unresolved {
-            host,
-            problem: "it has no address".to_owned(),
-        }
-        .into());
+        let problem = "it has no address".to_owned();
+        return Err(NoAddress::Unresolved { host, problem });
     }
     let public = found.into_iter().filter(|address| is_public(address.ip()));
     let public: Vec<SocketAddr> = public.collect();
     match public.is_empty() {
-        true => Err(PrivateAddress { host }.into()),
+        true => Err(NoAddress::Private { host }),
         false => Ok(public),
     }
 }

@@ -1,4 +1,4 @@
-//! What callers need of a response that is not what they hoped for.
+//! Reads error responses: the beginning of the body, the cause, and the pause before a retry.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};

@@ -10,12 +10,12 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use memoird_core::ids::{MemoryId, Subject, TenantId};
 use memoird_core::time::Timestamp;
-use memoird_memories::ForgetRequest;
 use memoird_memories::MemoryError;
 use memoird_memories::files::{
-    Embedding, FilesOptions, MemoryFiles, RememberCommand, Search, TenantFile, WriteJob,
+    Embedding, FilesOptions, MemoryFiles, MemoryReader, RememberCommand, TenantFile, WriteJob,
 };
 use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, NearDuplicate};
+use memoird_memories::{ForgetRequest, RecallRequest};
 use tempfile::TempDir;
 
 const DIMENSION: usize = 384;
@@ -159,22 +159,19 @@ fn write(memories: &TenantFile, orders: &[RememberCommand]) -> Result<(), Memory
                 .map(|_| ())
         })
     });
-    memories.write(jobs.collect())?.into_iter().collect()
+    let answers = memories.write(jobs.collect())?;
+    answers.into_iter().try_for_each(|answer| answer.map(drop))
 }
 
-fn ask(dice: &mut Dice, vector: bool) -> Search {
+fn ask(dice: &mut Dice, vector: bool) -> (RecallRequest, Option<Embedding>) {
     let words: Vec<String> = (0..8).map(|_| dice.word()).collect();
-    Search {
+    let request = RecallRequest {
         query: words.join(" "),
-        vector: vector.then(|| dice.vector()),
         subjects: Subject::parse("subject-0").into_iter().collect(),
-        kinds: Vec::new(),
-        tags: Vec::new(),
-        observed_after: None,
-        observed_before: None,
-        depth: 50,
-        now: Timestamp::from_ms(1_800_000_000_000),
-    }
+        limit: 50,
+        ..RecallRequest::default()
+    };
+    (request, vector.then(|| dice.vector()))
 }
 
 fn recall(bencher: Bencher<'_, '_>, tenant: &Tenant, vector: bool) {
@@ -185,7 +182,11 @@ fn recall(bencher: Bencher<'_, '_>, tenant: &Tenant, vector: bool) {
     };
     bencher
         .with_inputs(question)
-        .bench_values(|ask| tenant.memories.read(|reader| reader.recall(&ask)).is_ok());
+        .bench_values(|(request, vector)| {
+            let now = Timestamp::from_ms(1_800_000_000_000);
+            let recall = |reader: &MemoryReader<'_>| reader.recall(&request, vector.as_ref(), now);
+            tenant.memories.read(recall).is_ok()
+        });
 }
 
 static ALONE_100: LazyLock<Tenant> = LazyLock::new(|| Tenant::new(100, 0, 0, false));

@@ -1,4 +1,4 @@
-//! What an operator decides of memories.
+//! The configuration of memories.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use crate::embedder::Embedder;
 use crate::rules::MemoryLimits;
 use crate::rules::consolidation::ConsolidationSettings;
-use crate::rules::fusion::Fusion;
+use crate::rules::fusion::HalfLives;
 use crate::rules::secrets::SecretPolicy;
 
 /// All of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoriesConfig {
-    /// What clients may keep and ask.
+    /// Limits of clients.
     #[serde(skip)]
     pub limits: MemoryLimits,
     /// Hits of a recall that names no number.
@@ -24,12 +24,10 @@ pub struct MemoriesConfig {
     /// Tokens that the block of memories may use of a window.
     pub window_tokens: u64,
     /// From which cosine on two memories say the same; only with an embedder.
-    #[serde(rename = "near_duplicate_cosine")]
-    pub near_cosine: f32,
-    /// How what was found by words and by meaning becomes one list.
-    #[serde(rename = "half_lives")]
-    pub fusion: Fusion,
-    /// What is done with secrets in what is to be remembered.
+    pub near_duplicate_cosine: f32,
+    /// How soon the score of a memory in a recall sinks with its age.
+    pub half_lives: HalfLives,
+    /// How secrets in facts are handled.
     pub secrets: SecretPolicy,
     /// What turns texts into vectors; `None`: recall is lexical only.
     #[serde(skip)]
@@ -57,8 +55,8 @@ impl Default for MemoriesConfig {
             limits: MemoryLimits::default(),
             recall_limit: 8,
             window_tokens: 1_000,
-            near_cosine: 0.95,
-            fusion: Fusion::default(),
+            near_duplicate_cosine: 0.95,
+            half_lives: HalfLives::default(),
             secrets: SecretPolicy::Redact,
             embedder: None,
             query_wait: Duration::from_secs(1),
@@ -78,7 +76,7 @@ impl MemoriesConfig {
         let is_content = (1..=32 << 10).contains(&limits.content_bytes);
         problems.unless(is_content, "content_bytes", "must be 1 to 32KiB");
         problems.range("recall_limit", self.recall_limit as u64, 1..=100);
-        let is_cosine = self.near_cosine > 0.0 && self.near_cosine <= 1.0;
+        let is_cosine = self.near_duplicate_cosine > 0.0 && self.near_duplicate_cosine <= 1.0;
         let range = "must be more than 0, and at most 1";
         problems.unless(is_cosine, "near_duplicate_cosine", range);
         problems.at_least_one("max_memories", limits.memories);
@@ -86,8 +84,7 @@ impl MemoriesConfig {
         problems.at_least_one("recall_events", limits.recall_events);
         problems.not_zero("extraction_lease", self.lease);
         problems.not_zero("query_wait", self.query_wait);
-        let half_lives = &self.fusion.half_lives;
-        problems.within("half_lives", |problems| half_lives.check(problems));
+        problems.within("half_lives", |problems| self.half_lives.check(problems));
         problems.within("dream", |problems| {
             self.consolidation.check(problems);
             if let Some(interval) = self.consolidation_interval {

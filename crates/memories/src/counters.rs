@@ -1,4 +1,4 @@
-//! What an operator wants to see of a tenant's memories.
+//! Counters of a tenant's memories, for metrics.
 
 use std::sync::{Mutex, MutexGuard};
 

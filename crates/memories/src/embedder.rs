@@ -4,9 +4,8 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
 
-use thiserror::Error;
+use memoird_engine::ModelFault;
 
 /// Turns texts into vectors whose cosine says how near their meanings are.
 pub trait Embedder: Debug + Send + Sync + 'static {
@@ -24,7 +23,7 @@ pub trait Embedder: Debug + Send + Sync + 'static {
     fn embed(&self, purpose: Purpose, texts: Vec<String>) -> Embeddings<'_>;
 }
 
-/// What a text is embedded for: some models want a different prefix.
+/// The purpose of an embedding: some models want a different prefix for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To be found.
@@ -35,29 +34,4 @@ pub enum Purpose {
 
 /// The vectors, on their way.
 pub type Embeddings<'a> =
-    Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, EmbedError>> + Send + 'a>>;
-
-/// Why texts could not be embedded.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum EmbedError {
-    /// The provider is not there, is busy, or failed; trying again may help.
-    #[error("{problem}")]
-    Later {
-        /// For an operator. Never a secret, never what a memory says.
-        problem: String,
-        /// The pause that the provider asked for.
-        after: Option<Duration>,
-    },
-    /// The configuration is wrong (key, model, address): it will not help before it changes.
-    #[error("{problem}")]
-    Misconfigured {
-        /// For an operator. Never a secret, never what a memory says.
-        problem: String,
-    },
-    /// The provider refuses one of these texts, and would again.
-    #[error("{problem}")]
-    Refused {
-        /// For an operator. Never a secret, never what a memory says.
-        problem: String,
-    },
-}
+    Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, ModelFault>> + Send + 'a>>;

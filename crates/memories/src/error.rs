@@ -18,12 +18,12 @@ pub enum MemoryError {
     /// The engine could not read a session or its turns.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A memory, or what is to become one, breaks a rule by itself.
+    /// A memory, or a fact that should become one, breaks a rule by itself.
     #[error("{field}: {problem}")]
     Invalid {
         /// Which field.
         field: &'static str,
-        /// What is wrong, and what would be right.
+        /// The problem, and a correct value.
         problem: String,
     },
     /// No such memory among those that the caller may see.
@@ -32,7 +32,7 @@ pub enum MemoryError {
         /// The id that was asked for.
         id: MemoryId,
     },
-    /// The memory says what another one says already, and the caller asked to be told.
+    /// Another memory states the same already, and the request refuses duplicates.
     #[error("memory {id} says the same; supersede it, or send near_duplicate MERGE or KEEP")]
     Duplicate {
         /// The one that is there.
@@ -61,10 +61,10 @@ pub enum MemoryError {
     /// The turns that a memory is to come from are not there.
     #[error("source: {problem}")]
     SourceNotFound {
-        /// What is not there, and what would help.
+        /// The missing turns, and how to help it.
         problem: String,
     },
-    /// Somebody else holds the lease of these turns.
+    /// Another lease of these turns runs.
     #[error("these turns are leased for {seconds_left} s more; commit that lease or wait")]
     LeaseHeld {
         /// How long the lease still runs.
@@ -91,7 +91,7 @@ pub enum MemoryError {
     /// A vector has another number of dimensions than those that are stored.
     #[error("a vector of {model} has {found} dimensions where {expected} were expected")]
     DimensionMismatch {
-        /// The model that is said to have made it.
+        /// The model that it is from.
         model: String,
         /// How many it has.
         found: usize,
@@ -142,26 +142,16 @@ impl MemoryError {
 
     /// True when the rules refuse one write: those beside it in a transaction go on.
     pub(crate) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Core(_)
-            | Self::Invalid { .. }
-            | Self::NotFound { .. }
-            | Self::Duplicate { .. }
-            | Self::Superseded { .. }
-            | Self::SecretFound { .. }
-            | Self::Full { .. }
-            | Self::SourceNotFound { .. }
-            | Self::LeaseHeld { .. }
-            | Self::LeaseLost
-            | Self::DimensionMismatch { .. } => true,
+        !matches!(
+            self,
             Self::Engine(_)
-            | Self::Off
-            | Self::Busy
-            | Self::DiskFull
-            | Self::Failed { .. }
-            | Self::NoEmbedder
-            | Self::EmbedderFailed { .. } => false,
-        }
+                | Self::Off
+                | Self::Busy
+                | Self::DiskFull
+                | Self::Failed { .. }
+                | Self::NoEmbedder
+                | Self::EmbedderFailed { .. }
+        )
     }
 }
 

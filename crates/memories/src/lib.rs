@@ -19,12 +19,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use config::MemoriesConfig;
 pub use counters::MemorySnapshot;
-pub use embedder::{EmbedError, Embedder, Embeddings, Purpose};
+pub use embedder::{Embedder, Embeddings, Purpose};
 pub use error::{FileError, MemoryError};
 pub use requests::{
     ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome, ForgetRequest, ListRequest,
     MemoryFilter, MemoryPage, MemoryStats, RecallHit, RecallMode, RecallOutcome, RecallRequest,
-    RememberOutcome, RememberRequest, SourceRequest,
+    RememberOutcome, RememberRequest,
 };
 pub use service::{Memories, RecallForWindow};
 

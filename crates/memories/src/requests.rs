@@ -7,18 +7,7 @@ use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 
-use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Visibility};
-
-/// The turns that a memory is to come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceRequest {
-    /// The bot's own chat id.
-    pub session: SessionId,
-    /// Which life of it; `None`: the live one.
-    pub generation: Option<Generation>,
-    /// The turns; may be empty.
-    pub seqs: Vec<u64>,
-}
+use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Source, Visibility};
 
 /// A fact to be remembered, as a bot says it.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,16 +27,16 @@ pub struct RememberRequest {
     /// From 0 to 1; `None`: the default.
     pub importance: Option<f32>,
     /// Where it was said.
-    pub source: Option<SourceRequest>,
+    pub source: Option<Source>,
     /// When it was so.
     pub observed_at: Option<Timestamp>,
     /// From when on it is not recalled.
     pub expires_at: Option<Timestamp>,
     /// The memory whose place it takes.
     pub supersedes: Option<MemoryId>,
-    /// True: it stands first in the manifest.
+    /// True: it comes first in the manifest.
     pub pinned: bool,
-    /// What is done when a memory says it already.
+    /// How a fact is handled that a memory states already.
     pub near_duplicate: NearDuplicate,
     /// The same key with the same request is done once.
     pub key: Option<IdempotencyKey>,
@@ -84,9 +73,9 @@ pub enum RecallMode {
 /// Asks for memories.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallRequest {
-    /// What is looked for, in words.
+    /// The query, in words.
     pub query: String,
-    /// Whose memories; empty: the session's subject's; without one only what all may recall.
+    /// Whose memories; empty: those of the session's subject. Those of the team are always included.
     pub subjects: Vec<Subject>,
     /// Which of them.
     pub kinds: Vec<MemoryKind>,
@@ -96,11 +85,11 @@ pub struct RecallRequest {
     pub after: Option<Timestamp>,
     /// Only those observed before this moment.
     pub before: Option<Timestamp>,
-    /// At most so many; 0: as configured.
+    /// The most hits; 0: as configured.
     pub limit: usize,
     /// How to search.
     pub mode: RecallMode,
-    /// The session that is told.
+    /// The session that is given the hits.
     pub session: Option<SessionId>,
 }
 
@@ -119,7 +108,7 @@ pub struct RecallHit {
     pub age: Duration,
 }
 
-/// What was found, best first.
+/// The memories of a recall, best first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallOutcome {
     /// The hits.
@@ -143,7 +132,7 @@ pub struct ListRequest {
     pub include_history: bool,
     /// Only those behind this one.
     pub after: Option<MemoryId>,
-    /// At most so many.
+    /// The most memories of one page.
     pub count: usize,
 }
 
@@ -171,7 +160,7 @@ pub struct MemoryFilter {
     pub before: Option<Timestamp>,
 }
 
-/// What is to be forgotten.
+/// Which memories to forget.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ForgetRequest {
     /// One memory, with what it superseded.
@@ -182,7 +171,7 @@ pub enum ForgetRequest {
     Filter(MemoryFilter),
 }
 
-/// What was removed, or would be.
+/// Counts of removed rows, or in a dry run of those that would be removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForgetOutcome {
     /// Memories that could be recalled.
@@ -208,7 +197,7 @@ pub struct ExtractionLease {
     pub lease: Option<LeaseId>,
     /// The turns, encoded as they were when they arrived.
     pub turns: Vec<Arc<[u8]>>,
-    /// What is known already.
+    /// The manifest of the subject.
     pub manifest: String,
     /// For a model.
     pub prompt: String,
@@ -223,24 +212,8 @@ pub struct ExtractionLease {
 /// A fact that was found in leased turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtractedFact {
-    /// What it is about.
-    pub kind: MemoryKind,
-    /// Who may recall it.
-    pub visibility: Visibility,
-    /// Which way it points.
-    pub polarity: Option<Polarity>,
-    /// The fact.
-    pub content: String,
-    /// Labels.
-    pub tags: Vec<String>,
-    /// From 0 to 1; `None`: the default.
-    pub importance: Option<f32>,
-    /// When it was so.
-    pub observed_at: Option<Timestamp>,
-    /// From when on it is not recalled.
-    pub expires_at: Option<Timestamp>,
-    /// The memory whose place it takes.
-    pub supersedes: Option<MemoryId>,
+    /// The fact. Its subject and its source are those of the lease.
+    pub fact: RememberRequest,
     /// The turns it was found in; empty: all of the lease.
     pub seqs: Vec<u64>,
 }

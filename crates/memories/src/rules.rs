@@ -1,4 +1,4 @@
-//! The rules of memories: what they are, when two say the same, how they rank, what a model
+//! The rules of memories: what they are, when two state the same, how they rank, what a model
 //! reads of them. No clock, no file, no concurrency.
 
 pub(crate) mod block;

@@ -9,7 +9,6 @@ mod manifests;
 mod recall;
 mod remember;
 mod sources;
-mod stats;
 mod tenants;
 mod window;
 mod write_queue;
@@ -25,20 +24,18 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use self::recall::QueryVectors;
 use self::tenants::{TenantQueue, TenantState};
-use self::write_queue::Written;
 use crate::config::MemoriesConfig;
 use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
 use crate::files::{MemoryFiles, MemoryReader, MemoryWriter};
 use crate::locked;
-use crate::requests::{ListRequest, MemoryPage};
-use crate::rules::Memory;
+use crate::requests::{ListRequest, MemoryPage, MemoryStats};
 use crate::rules::manifest::{Caps, Manifest, manifest};
+use crate::rules::{Memory, MemoryLimits};
 use crate::workers;
 
 pub(crate) use forget::Unfinished;
 pub use window::RecallForWindow;
-pub(crate) use write_queue::Touch;
 
 /// The memories of all tenants. Cheap to clone; every clone is the same.
 #[derive(Clone, Debug)]
@@ -63,8 +60,8 @@ pub(crate) struct Shared {
     pub(crate) maintenance: TenantQueue,
 }
 
-/// A write whose caller may leave before it is done. What is queued is written all the same:
-/// by the next write, and where none comes by the maintenance worker.
+/// A write whose caller may be dropped before it is done. The queued job is written all the same:
+/// by the next write, or else by the maintenance worker.
 struct Abandoned<'a> {
     shared: &'a Shared,
     tenant: &'a TenantId,
@@ -136,7 +133,12 @@ impl Memories {
 
     /// The state of a tenant. It is small, and there is one for each tenant that ever called.
     pub(crate) fn state(&self, tenant: &TenantId) -> Arc<TenantState> {
-        self.shared.state(tenant)
+        if let Some(state) = self.shared.tenants.get(tenant) {
+            return Arc::clone(&state);
+        }
+        let state = || Arc::new(TenantState::new(tenant.clone()));
+        let tenants = &self.shared.tenants;
+        Arc::clone(&tenants.entry(tenant.clone()).or_insert_with(state))
     }
 
     /// An id for a memory or a job: later than all before, also within a millisecond.
@@ -163,7 +165,7 @@ impl Memories {
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         tenant: &TenantId,
-        job: impl FnOnce(&MemoryWriter<'_>) -> Written<T> + Send + 'static,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let files = self.files()?;
         let mut abandoned = Abandoned {
@@ -183,7 +185,7 @@ impl Memories {
         self.state(tenant).flush(files, blocking).await
     }
 
-    /// Looks at one moment of a tenant's memories.
+    /// Reads a consistent view of a tenant's memories.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         tenant: &TenantId,
@@ -229,7 +231,36 @@ impl Memories {
         Ok(MemoryPage { memories, next })
     }
 
-    /// What is known of a subject. 0 lines or bytes: as many as the limits allow.
+    /// Counts.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
+        let (config, now) = (self.config(), self.now());
+        let read = move |reader: &MemoryReader<'_>| {
+            let model = config.embedder.as_ref().map(|embedder| embedder.model());
+            reader.stats(model, now)
+        };
+        self.read(&tenant.id, read).await
+    }
+
+    /// Builds the indexes anew, in the background; says how many wait for an embedding.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub async fn reindex(&self, tenant: &Tenant) -> Result<u64, MemoryError> {
+        // Not done here: dropped, also with the call, it is left to the maintenance worker.
+        let _unfinished = Unfinished::new(self, &tenant.id, None);
+        let begin = |writer: &MemoryWriter<'_>| writer.reindex_begin();
+        self.write(&tenant.id, begin).await?;
+        let stats = self.stats(tenant).await?;
+        Ok(if stats.embedding_model.is_some() {
+            stats.memories
+        } else {
+            0
+        })
+    }
+    /// The manifest of a subject. With 0 lines or bytes the limits apply.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -240,12 +271,11 @@ impl Memories {
         lines_max: usize,
         bytes_max: usize,
     ) -> Result<Arc<Manifest>, MemoryError> {
-        let limits = &self.config().limits;
         let at_most =
             |asked: usize, limit: usize| if asked == 0 { limit } else { asked.min(limit) };
         let caps = Caps {
-            lines: at_most(lines_max, limits.manifest_lines),
-            bytes: at_most(bytes_max, limits.manifest_bytes),
+            lines: at_most(lines_max, MemoryLimits::MANIFEST_LINES),
+            bytes: at_most(bytes_max, MemoryLimits::MANIFEST_BYTES),
         };
         let key = (subject, caps.lines, caps.bytes);
         let state = self.state(&tenant.id);
@@ -262,15 +292,5 @@ impl Memories {
             .manifests
             .keep(version, key, Arc::clone(&made), rows.expires_at);
         Ok(made)
-    }
-}
-
-impl Shared {
-    fn state(&self, tenant: &TenantId) -> Arc<TenantState> {
-        if let Some(state) = self.tenants.get(tenant) {
-            return Arc::clone(&state);
-        }
-        let state = || Arc::new(TenantState::new(tenant.clone()));
-        Arc::clone(&self.tenants.entry(tenant.clone()).or_insert_with(state))
     }
 }

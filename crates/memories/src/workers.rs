@@ -14,7 +14,6 @@ pub(crate) fn start(memories: &Memories) {
     let engine = &memories.shared.engine;
     engine.run_worker(maintenance::MaintenanceWorker::new(memories.clone()));
     engine.run_worker(embedding::EmbeddingWorker::new(memories.clone()));
-    engine.run_worker(consolidation::ConsolidationWorker::new(memories.clone()));
 }
 
 impl From<MemoryError> for WorkError {

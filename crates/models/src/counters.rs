@@ -1,19 +1,19 @@
 //! Counters that request the number of tokens of a request from its provider. They answer soon
 //! or fail: the caller has an estimate.
 
-mod config;
-mod tools;
+use std::sync::Arc;
+use std::time::Duration;
 
+use memoird_core::config::{AsText, Environment, Problem, SecretRef, Span};
 use memoird_core::turn::MessageFormat;
-use memoird_engine::{CountError, CountFuture, CountRequest, TokenCounter};
+use memoird_engine::{CountFuture, CountRequest, FaultKind, ModelFault, TokenCounter};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request};
-pub use config::{AnthropicCounterConfig, CountEndpoint, CounterSpec, OpenAiCounterConfig};
+use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, Tries, with_key};
 
 /// Requests counts from Anthropic, OpenAI or vLLM. Chat completions have no endpoint that
 /// counts: OpenAI counts items of its Responses API, and vLLM has `/tokenize`.
@@ -53,13 +53,11 @@ struct Body<'a> {
     input: Option<Box<RawValue>>,
 }
 
-/// The answer. What it holds beside the number may be long.
-#[derive(Deserialize)]
-struct Count<'a> {
-    #[serde(borrow)]
-    input_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    count: Option<&'a RawValue>,
+/// The answer; each API has one of these numbers.
+#[derive(Default, Deserialize)]
+struct Count {
+    input_tokens: Option<u64>,
+    count: Option<u64>,
 }
 
 /// Bytes of an answer. vLLM lists all tokens.
@@ -77,20 +75,17 @@ impl RemoteCounter {
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
         config.check()?;
-        let endpoint = Endpoint {
-            what: "counts",
-            base: &http::above_v1(http::base(&config.base_url)?),
-            path: "/v1/messages/count_tokens",
-            headers: http::anthropic(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(1, config.timeout),
-        };
-        Self::new(
-            endpoint,
-            "anthropic",
-            config.model.as_deref(),
-            Api::Anthropic,
-        )
+        let base = http::above_v1(http::base(&config.base_url)?);
+        let auth = Auth::anthropic(api_key);
+        let tries = Tries::within(1, config.timeout);
+        let provider = Provider::new("counts", &base, "/v1/messages/count_tokens", auth, tries)?;
+        let model = config.model.as_deref().unwrap_or_default();
+        Ok(Self {
+            provider,
+            name: format!("anthropic:{model}"),
+            model: model.to_owned(),
+            api: Api::Anthropic,
+        })
     }
 
     /// A model of OpenAI or vLLM. Nothing is sent yet.
@@ -109,93 +104,77 @@ impl RemoteCounter {
             Api::Responses => (base, "/responses/input_tokens"),
             _ => (http::above_v1(base), "/tokenize"),
         };
-        let endpoint = Endpoint {
-            what: "counts",
-            base: &base,
-            path,
-            headers: http::bearer(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(1, config.timeout),
-        };
-        Self::new(endpoint, "openai", config.model.as_deref(), api)
-    }
-
-    fn new(
-        endpoint: Endpoint<'_>,
-        provider: &str,
-        model: Option<&str>,
-        api: Api,
-    ) -> Result<Self, ModelError> {
-        let model = model.unwrap_or_default().to_owned();
+        let auth = Auth::bearer(api_key);
+        let tries = Tries::within(1, config.timeout);
+        let provider = Provider::new("counts", &base, path, auth, tries)?;
+        let model = config.model.as_deref().unwrap_or_default();
         Ok(Self {
-            provider: Provider::new(endpoint)?,
-            name: format!("{provider}:{model}"),
-            model,
+            provider,
+            name: format!("openai:{model}"),
+            model: model.to_owned(),
             api,
         })
     }
 
-    async fn tokens(&self, ask: &CountRequest) -> Result<u64, Fault> {
-        let body = serde_json::to_string(&self.body(ask)?);
-        let request = Request {
+    async fn tokens(&self, request: &CountRequest) -> Result<u64, ModelFault> {
+        let body = serde_json::to_string(&self.body(request)?);
+        let post = Request {
             body: body.map_err(|_| malformed("the request"))?,
-            private: &[ask.system.as_str(), &ask.tools_json, &ask.messages_json],
+            private: &[
+                request.system.as_str(),
+                &request.tools_json,
+                &request.messages_json,
+            ],
             bytes_max: ANSWER_BYTES_MAX,
         };
-        self.provider
-            .send(&request, |answer| self.read(answer))
-            .await
+        self.provider.send(&post, |answer| self.read(answer)).await
     }
 
-    fn body<'a>(&'a self, ask: &'a CountRequest) -> Result<Body<'a>, Fault> {
+    fn body<'a>(&'a self, request: &'a CountRequest) -> Result<Body<'a>, ModelFault> {
         let body = Body {
             model: &self.model,
-            tools: self.tools(&ask.tools_json)?,
+            tools: self.tools(&request.tools_json)?,
             ..Body::default()
         };
         Ok(match self.api {
             Api::Anthropic => Body {
-                system: &ask.system,
-                messages: Some(raw("messages", ask.messages_json.clone())?),
+                system: &request.system,
+                messages: Some(raw("messages", request.messages_json.clone())?),
                 ..body
             },
             Api::Responses => Body {
-                instructions: &ask.system,
-                input: Some(raw("input", ask.messages_json.clone())?),
+                instructions: &request.system,
+                input: Some(raw("input", request.messages_json.clone())?),
                 ..body
             },
             Api::Tokenize => Body {
-                messages: Some(raw("messages", messages(ask)?)?),
+                messages: Some(raw("messages", messages(request)?)?),
                 ..body
             },
         })
     }
 
-    fn read(&self, answer: &[u8]) -> Result<u64, Fault> {
-        let answer: Option<Count> = serde_json::from_slice(answer).ok();
+    fn read(&self, answer: &[u8]) -> Result<u64, ModelFault> {
+        let answer: Count = serde_json::from_slice(answer).unwrap_or_default();
         let (name, number) = match self.api {
-            Api::Tokenize => ("count", answer.and_then(|answer| answer.count)),
-            _ => (
-                "input_tokens",
-                answer.and_then(|answer| answer.input_tokens),
-            ),
+            Api::Tokenize => ("count", answer.count),
+            _ => ("input_tokens", answer.input_tokens),
         };
-        let number = number.and_then(|number| serde_json::from_str(number.get()).ok());
         number.ok_or_else(|| {
             let problem = format!("the answer has no number named {name}; check base_url");
-            Fault::new(FaultKind::Strange, problem)
+            ModelFault::new(FaultKind::Unusable, problem)
         })
     }
 
     /// The tools as this API takes them, whichever of OpenAI's two forms they have.
-    fn tools(&self, tools_json: &str) -> Result<Option<Box<RawValue>>, Fault> {
+    fn tools(&self, tools_json: &str) -> Result<Option<Box<RawValue>>, ModelFault> {
         if tools_json.is_empty() {
             return Ok(None);
         }
         let rewrite = match self.api {
             Api::Anthropic => return raw("tools", tools_json.to_owned()).map(Some),
-            Api::Responses => tools::flat,
-            Api::Tokenize => tools::nested,
+            Api::Responses => flat_tool,
+            Api::Tokenize => nested_tool,
         };
         let tools: Vec<Value> =
             serde_json::from_str(tools_json).map_err(|_| malformed("tools of the request"))?;
@@ -217,8 +196,8 @@ impl TokenCounter for RemoteCounter {
         }
     }
 
-    fn count(&self, ask: CountRequest) -> CountFuture<'_> {
-        Box::pin(async move { Ok(self.tokens(&ask).await?) })
+    fn count(&self, request: CountRequest) -> CountFuture<'_> {
+        Box::pin(async move { self.tokens(&request).await })
     }
 }
 
@@ -231,32 +210,172 @@ fn openai_api(endpoint: CountEndpoint, base: &Url) -> Api {
 }
 
 /// The messages, with the system prompt as the first of them.
-fn messages(ask: &CountRequest) -> Result<String, Fault> {
-    if ask.system.is_empty() {
-        return Ok(ask.messages_json.clone());
+fn messages(request: &CountRequest) -> Result<String, ModelFault> {
+    if request.system.is_empty() {
+        return Ok(request.messages_json.clone());
     }
-    let messages: Vec<&RawValue> = serde_json::from_str(&ask.messages_json)
+    let messages: Vec<&RawValue> = serde_json::from_str(&request.messages_json)
         .map_err(|_| malformed("messages of the request"))?;
-    let system = json!({"role": "system", "content": ask.system}).to_string();
+    let system = json!({"role": "system", "content": request.system}).to_string();
     let messages = messages.iter().map(|message| message.get());
     let messages: Vec<&str> = std::iter::once(system.as_str()).chain(messages).collect();
     Ok(format!("[{}]", messages.join(",")))
 }
 
 /// Text that is JSON already.
-fn raw(name: &str, json: String) -> Result<Box<RawValue>, Fault> {
+fn raw(name: &str, json: String) -> Result<Box<RawValue>, ModelFault> {
     RawValue::from_string(json).map_err(|_| malformed(&format!("{name} of the request")))
 }
 
-fn malformed(what: &str) -> Fault {
-    Fault::new(FaultKind::Refused, format!("{what}: malformed JSON"))
+fn malformed(what: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Refused, format!("{what}: malformed JSON"))
 }
 
-impl From<Fault> for CountError {
-    fn from(fault: Fault) -> Self {
-        Self {
-            problem: fault.problem,
+/// Who counts the tokens of a model, as a configuration names it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CounterSpec {
+    /// Anthropic's `count_tokens`.
+    Anthropic(AnthropicCounterConfig),
+    /// OpenAI's `responses/input_tokens`, or vLLM's `tokenize`.
+    OpenAi(OpenAiCounterConfig),
+}
+
+impl CounterSpec {
+    /// The counter for the model that bots know by this name. No service is asked yet.
+    ///
+    /// # Errors
+    /// The [`Problem`] for which it cannot be.
+    pub fn build(
+        &self,
+        name: &str,
+        environment: &dyn Environment,
+    ) -> Result<Arc<dyn TokenCounter>, Problem> {
+        Ok(match self.clone() {
+            Self::Anthropic(mut config) => {
+                config.model.get_or_insert_with(|| name.to_owned());
+                let new = |key| RemoteCounter::anthropic(&config, key);
+                with_key("anthropic", &config.api_key, environment, new)?
+            }
+            Self::OpenAi(mut config) => {
+                config.model.get_or_insert_with(|| name.to_owned());
+                let new = |key| RemoteCounter::openai(&config, key);
+                with_key("openai", &config.api_key, environment, new)?
+            }
+        })
+    }
+}
+
+/// A model of Anthropic, or of another service with its `/v1/messages/count_tokens`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnthropicCounterConfig {
+    /// Such as `https://api.anthropic.com`; `/v1/messages/count_tokens` is added. At most
+    /// 1,024 bytes. A token in its query is never shown.
+    #[serde(default = "BaseUrl::anthropic")]
+    pub base_url: BaseUrl,
+    /// The provider's name of the model, at most 256 bytes; `None`: the name by which bots
+    /// know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Sent as `x-api-key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<SecretRef>,
+    /// From connecting to the last byte: 10 ms to 10 minutes. A window
+    /// waits for it.
+    #[serde(default = "default_timeout", with = "AsText::<Span>")]
+    pub timeout: Duration,
+}
+
+/// A model of OpenAI or of vLLM.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenAiCounterConfig {
+    /// Such as `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`. At most 1,024
+    /// bytes. A token in its query is never shown.
+    #[serde(default = "BaseUrl::openai")]
+    pub base_url: BaseUrl,
+    /// The provider's name of the model, at most 256 bytes; `None`: the name by which bots
+    /// know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Sent as a bearer token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<SecretRef>,
+    /// From connecting to the last byte: 10 ms to 10 minutes. A window
+    /// waits for it.
+    #[serde(default = "default_timeout", with = "AsText::<Span>")]
+    pub timeout: Duration,
+    /// The endpoint. There is none that all servers have.
+    #[serde(default)]
+    pub endpoint: CountEndpoint,
+}
+
+/// Where a provider that speaks OpenAI's formats counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountEndpoint {
+    /// `ResponsesInputTokens` at OpenAI itself and at Azure, else `Tokenize`.
+    #[default]
+    Auto,
+    /// OpenAI's own: `POST {base_url}/responses/input_tokens`, with items of the Responses
+    /// API.
+    ResponsesInputTokens,
+    /// vLLM's: `POST /tokenize`, beside `/v1`, with messages of chat completions.
+    Tokenize,
+}
+
+fn default_timeout() -> Duration {
+    Duration::from_secs(2)
+}
+
+impl AnthropicCounterConfig {
+    /// # Errors
+    /// [`ModelError::SettingOutOfRange`] for the first setting that is.
+    fn check(&self) -> Result<(), ModelError> {
+        check(self.model.as_deref(), self.timeout)
+    }
+}
+
+impl OpenAiCounterConfig {
+    /// # Errors
+    /// [`ModelError::SettingOutOfRange`] for the first setting that is.
+    fn check(&self) -> Result<(), ModelError> {
+        check(self.model.as_deref(), self.timeout)
+    }
+}
+
+fn check(model: Option<&str>, timeout: Duration) -> Result<(), ModelError> {
+    let model = http::model(model.unwrap_or_default());
+    http::check([model, http::timeout_limit(timeout)])
+}
+
+/// The tool as the Responses API takes it.
+fn flat_tool(mut tool: Value) -> Value {
+    match tool.get_mut("function").map(Value::take) {
+        Some(Value::Object(mut function)) => {
+            function.insert("type".to_owned(), json!("function"));
+            Value::Object(function)
         }
+        Some(other) => {
+            tool["function"] = other;
+            tool
+        }
+        None => tool,
+    }
+}
+
+/// The tool as chat completions take it.
+fn nested_tool(tool: Value) -> Value {
+    match tool {
+        Value::Object(mut function)
+            if function.get("type") == Some(&json!("function"))
+                && !function.contains_key("function") =>
+        {
+            function.remove("type");
+            json!({"type": "function", "function": function})
+        }
+        other => other,
     }
 }
 
@@ -276,5 +395,133 @@ mod tests {
             "http://127.0.0.1:8000/v1"
         ));
         assert!(!at(CountEndpoint::Tokenize, "https://api.openai.com/v1"));
+    }
+}
+
+#[cfg(test)]
+mod config_tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+    use crate::http::Hunter2;
+
+    #[test]
+    fn every_setting_has_its_range() {
+        let short = Duration::from_millis(9);
+        let one: AnthropicCounterConfig = from_value(json!({"model": "m"})).expect("one");
+        let two: OpenAiCounterConfig = from_value(json!({"model": "m"})).expect("one");
+        assert!(one.check().is_ok() && two.check().is_ok());
+        for outcome in [
+            AnthropicCounterConfig {
+                timeout: short,
+                ..one.clone()
+            }
+            .check(),
+            AnthropicCounterConfig {
+                model: Some(String::new()),
+                ..one
+            }
+            .check(),
+            OpenAiCounterConfig {
+                timeout: short,
+                ..two.clone()
+            }
+            .check(),
+            OpenAiCounterConfig {
+                model: Some(String::new()),
+                ..two
+            }
+            .check(),
+        ] {
+            assert!(
+                matches!(outcome, Err(ModelError::SettingOutOfRange { .. })),
+                "{outcome:?}"
+            );
+        }
+    }
+
+    fn built(spec: &Value) -> Result<Arc<dyn TokenCounter>, Problem> {
+        let spec: CounterSpec = from_value(spec.clone()).expect("a counter");
+        spec.build("ours", &Hunter2)
+    }
+
+    #[test]
+    fn a_counter_counts_for_its_model_unless_another_name_is_configured() {
+        for (spec, name) in [
+            (json!({"anthropic": {}}), "ours"),
+            (
+                json!({"anthropic": {"model": "claude-opus-5-5"}}),
+                "claude-opus-5-5",
+            ),
+            (json!({"openai": {}}), "ours"),
+            (
+                json!({"openai": {
+                    "model": "glm", "base_url": "http://127.0.0.1:8000/v1", "timeout": "1s",
+                    "endpoint": "tokenize",
+                }}),
+                "glm",
+            ),
+        ] {
+            let counter = built(&spec).expect("a counter");
+            assert!(counter.name().contains(name), "{counter:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_key() {
+        for (spec, key) in [
+            (json!({"anthropic": {"base_url": "nowhere"}}), "anthropic"),
+            (json!({"openai": {"timeout": "1h"}}), "openai"),
+            (
+                json!({"openai": {"api_key": {"file": "/proc/no-such-key"}}}),
+                "openai.api_key",
+            ),
+        ] {
+            let problem = built(&spec).expect_err(key);
+            assert!(
+                problem.key == key && !problem.problem.is_empty(),
+                "{problem}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_shows_a_key_or_a_token() {
+        let url = "https://a.example/v1?token=hunter2";
+        for kind in ["anthropic", "openai"] {
+            let spec = json!({kind: {"base_url": url, "api_key": {"env": "KEY"}}});
+            let spec: CounterSpec = from_value(spec).expect("a counter");
+            let counter = spec.build("m", &Hunter2).expect("a good configuration");
+            let shown = format!("{spec:?} {counter:?}");
+            assert!(
+                shown.contains("a.example/v1") && !shown.contains("hunter2"),
+                "{shown}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tool_tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_written_either_way() {
+        let inside = json!({"type": "function", "function": {"name": "f", "strict": true}});
+        let beside = json!({"name": "f", "strict": true, "type": "function"});
+        assert_eq!(flat_tool(inside.clone()), beside);
+        assert_eq!(flat_tool(beside.clone()), beside);
+        assert_eq!(nested_tool(beside), inside);
+        assert_eq!(nested_tool(inside.clone()), inside);
+        for odd in [
+            json!({"type": "web_search"}),
+            json!(1),
+            json!({"function": 1}),
+        ] {
+            assert_eq!(
+                (flat_tool(odd.clone()), nested_tool(odd.clone())),
+                (odd.clone(), odd)
+            );
+        }
     }
 }

@@ -45,8 +45,7 @@ impl EmbedderSpec {
             Self::None => None,
             Self::OpenAi(config) => {
                 let new = |key| OpenAiEmbedder::new(config, key);
-                let built = with_key("openai", config.api_key.as_ref(), environment, new)?;
-                Some(Arc::new(built))
+                Some(with_key("openai", &config.api_key, environment, new)?)
             }
             Self::Local(config) => {
                 let opened = crate::open_local(&config.dir);

@@ -10,6 +10,7 @@ mod tries;
 use std::fmt;
 use std::time::Duration;
 
+use memoird_engine::{FaultKind, ModelFault};
 use memoird_http::{ClientConfig, excerpt, root_cause};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
@@ -21,7 +22,7 @@ pub use key::ApiKey;
 pub(crate) use key::Hunter2;
 pub(crate) use key::with_key;
 use problem::refusal;
-pub(crate) use problem::{Fault, FaultKind, refusal_inside};
+pub(crate) use problem::refusal_inside;
 pub use settings::BaseUrl;
 pub(crate) use settings::{check, model, timeout_limit, tries_limit};
 pub(crate) use tries::{TimeLimit, Tries};
@@ -36,19 +37,12 @@ pub(crate) struct Provider {
     tries: Tries,
 }
 
-/// How an endpoint is reached.
-pub(crate) struct Endpoint<'a> {
-    /// What is requested there, such as `embeddings`.
-    pub(crate) what: &'a str,
-    /// From [`base`].
-    pub(crate) base: &'a Url,
-    /// Below the base, such as `/embeddings`.
-    pub(crate) path: &'a str,
-    /// Sent with every request, the key's among them.
-    pub(crate) headers: HeaderMap,
+/// How requests prove who sends them.
+pub(crate) struct Auth {
+    /// Sent with every request.
+    headers: HeaderMap,
     /// Removed from problems, where the provider repeats it.
-    pub(crate) api_key: Option<ApiKey>,
-    pub(crate) tries: Tries,
+    api_key: Option<ApiKey>,
 }
 
 /// A request to an endpoint.
@@ -68,49 +62,73 @@ const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 /// Limit for name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+impl Auth {
+    /// The header that most providers take.
+    pub(crate) fn bearer(api_key: Option<ApiKey>) -> Self {
+        let header = api_key.iter().map(|key| (AUTHORIZATION, key.bearer()));
+        let headers = header.collect();
+        Self { headers, api_key }
+    }
+
+    /// The headers that Anthropic requires.
+    pub(crate) fn anthropic(api_key: Option<ApiKey>) -> Self {
+        let name = HeaderName::from_static;
+        let key = api_key.iter().map(|key| (name("x-api-key"), key.bare()));
+        let version = HeaderValue::from_static(ANTHROPIC_VERSION);
+        let headers = key.chain([(name("anthropic-version"), version)]).collect();
+        Self { headers, api_key }
+    }
+}
+
 impl Provider {
-    /// Nothing is sent yet.
+    /// The endpoint at `path` below `base`, where `what` is requested. Nothing is sent yet.
     ///
     /// # Errors
     /// [`ModelError::TlsUnavailable`].
-    pub(crate) fn new(endpoint: Endpoint<'_>) -> Result<Self, ModelError> {
-        let url = base::below(endpoint.base, endpoint.path);
+    pub(crate) fn new(
+        what: &str,
+        base: &Url,
+        path: &str,
+        auth: Auth,
+        tries: Tries,
+    ) -> Result<Self, ModelError> {
+        let url = base::below(base, path);
         let client = ClientConfig {
-            headers: endpoint.headers,
+            headers: auth.headers,
             connect_timeout: CONNECT_TIMEOUT,
             is_https: url.scheme() == "https",
             // Many models run on the operator's own machines.
             allow_private: true,
         };
         Ok(Self {
-            name: format!("{} of {}", endpoint.what, shown(endpoint.base)),
+            name: format!("{what} of {}", shown(base)),
             url,
             client: client.build()?,
-            api_key: endpoint.api_key,
-            tries: endpoint.tries,
+            api_key: auth.api_key,
+            tries,
         })
     }
 
     /// Sends a request, as often as allowed, and reads the answer.
     ///
     /// # Errors
-    /// [`Fault`], with the name of the provider before its problem.
+    /// [`ModelFault`], with the name of the provider before its problem.
     pub(crate) async fn send<T>(
         &self,
         request: &Request<'_>,
-        read: impl Fn(&[u8]) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
+        read: impl Fn(&[u8]) -> Result<T, ModelFault>,
+    ) -> Result<T, ModelFault> {
         let answer = self
             .tries
             .make(|| async { read(&self.exchange(request).await?) })
             .await;
-        answer.map_err(|fault| Fault {
+        answer.map_err(|fault| ModelFault {
             problem: format!("{}: {}", self.name, fault.problem),
             ..fault
         })
     }
 
-    async fn exchange(&self, request: &Request<'_>) -> Result<Vec<u8>, Fault> {
+    async fn exchange(&self, request: &Request<'_>) -> Result<Vec<u8>, ModelFault> {
         let post = self.client.post(self.url.clone());
         let sent = post.body(request.body.clone()).send().await;
         let answer = sent.map_err(broken)?;
@@ -134,45 +152,20 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// Attempts that end together within a time limit.
-pub(crate) fn all_tries(max: u32, limit: Duration) -> Tries {
-    Tries {
-        max,
-        limit: TimeLimit::All(limit),
-    }
-}
-
-/// The header of a key for most providers.
-pub(crate) fn bearer(api_key: Option<&ApiKey>) -> HeaderMap {
-    api_key
-        .map(|key| (AUTHORIZATION, key.bearer()))
-        .into_iter()
-        .collect()
-}
-
-/// The headers that Anthropic requires.
-pub(crate) fn anthropic(api_key: Option<&ApiKey>) -> HeaderMap {
-    let key = api_key.map(|key| (HeaderName::from_static("x-api-key"), key.bare()));
-    let version = HeaderValue::from_static(ANTHROPIC_VERSION);
-    key.into_iter()
-        .chain([(HeaderName::from_static("anthropic-version"), version)])
-        .collect()
-}
-
-async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, Fault> {
+async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, ModelFault> {
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
         if bytes.len() + chunk.len() > bytes_max {
             let problem = format!("the answer has more than {bytes_max} bytes");
-            return Err(Fault::new(FaultKind::Strange, problem));
+            return Err(ModelFault::new(FaultKind::Unusable, problem));
         }
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
 }
 
-fn broken(error: reqwest::Error) -> Fault {
-    Fault::new(
+fn broken(error: reqwest::Error) -> ModelFault {
+    ModelFault::new(
         FaultKind::Later,
         format!("no answer: {}", root_cause(error)),
     )

@@ -9,7 +9,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
+use memoird_engine::{FaultKind, ModelFault};
+use memoird_memories::{Embedder, Embeddings, Purpose};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -25,7 +26,7 @@ use model::Model;
 pub struct LocalEmbedder {
     name: String,
     model: Arc<Model>,
-    /// Held by whoever computes. It is handed on in the order of asking.
+    /// Held while computing; calls get it in the order in which they came.
     turn: Arc<Mutex<()>>,
 }
 
@@ -55,14 +56,14 @@ impl LocalEmbedder {
         &self,
         purpose: Purpose,
         texts: Vec<String>,
-    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+    ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let mut vectors = vec![Vec::new(); texts.len()];
         let passes = self
             .aside(move |model| model.passes(purpose, &texts))
             .await?;
         for pass in passes {
-            for (place, vector) in self.aside(move |model| model.compute(&pass)).await? {
-                vectors[place] = vector;
+            for (index, vector) in self.aside(move |model| model.compute(&pass)).await? {
+                vectors[index] = vector;
             }
         }
         Ok(vectors)
@@ -72,8 +73,8 @@ impl LocalEmbedder {
     /// turn on only when it is done: the machine is busy until then.
     async fn aside<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Model) -> Result<T, EmbedError> + Send + 'static,
-    ) -> Result<T, EmbedError> {
+        work: impl FnOnce(&Model) -> Result<T, ModelFault> + Send + 'static,
+    ) -> Result<T, ModelFault> {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let model = Arc::clone(&self.model);
         let done = spawn_blocking(move || {
@@ -81,11 +82,8 @@ impl LocalEmbedder {
             work(&model)
         });
         done.await.unwrap_or_else(|_| {
-            let problem = "the local model stopped computing".to_owned();
-            Err(EmbedError::Later {
-                problem,
-                after: None,
-            })
+            let problem = "the local model stopped computing";
+            Err(ModelFault::new(FaultKind::Later, problem))
         })
     }
 }

@@ -2,20 +2,22 @@
 //! vLLM, text-embeddings-inference and many more.
 
 mod answer;
-mod config;
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
+use memoird_core::config::{AsText, SecretRef, Span};
+use memoird_engine::{FaultKind, ModelFault};
+use memoird_memories::{Embedder, Embeddings, Purpose};
 use reqwest::Url;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request, TimeLimit, Tries};
+use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, TimeLimit, Tries};
 use crate::vector::hex_digits;
-pub use config::OpenAiEmbedderConfig;
-use config::TEXT_BYTES_LEAST;
+use answer::DIMENSIONS_MAX;
 
 /// Requests vectors from a provider.
 ///
@@ -31,7 +33,7 @@ pub struct OpenAiEmbedder {
     dimensions: OnceLock<usize>,
 }
 
-/// Texts that are sent together, each cut to so many bytes.
+/// Texts that are sent together, each cut to `text_bytes_max`.
 struct Batch<'a> {
     texts: &'a [String],
     text_bytes_max: usize,
@@ -51,17 +53,12 @@ impl OpenAiEmbedder {
     pub fn new(config: &OpenAiEmbedderConfig, api_key: Option<ApiKey>) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
-        let provider = Provider::new(Endpoint {
-            what: "embeddings",
-            base: &base,
-            path: "/embeddings",
-            headers: http::bearer(api_key.as_ref()),
-            api_key,
-            tries: Tries {
-                max: config.tries_max,
-                limit: TimeLimit::Each(config.timeout),
-            },
-        })?;
+        let auth = Auth::bearer(api_key);
+        let tries = Tries {
+            max: config.tries_max,
+            limit: TimeLimit::Each(config.timeout),
+        };
+        let provider = Provider::new("embeddings", &base, "/embeddings", auth, tries)?;
         let model = name(config, &base);
         Ok(Self {
             provider,
@@ -71,7 +68,11 @@ impl OpenAiEmbedder {
         })
     }
 
-    async fn vectors(&self, purpose: Purpose, texts: Vec<String>) -> Result<Vec<Vec<f32>>, Fault> {
+    async fn vectors(
+        &self,
+        purpose: Purpose,
+        texts: Vec<String>,
+    ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let prefix = match purpose {
             Purpose::Memory => &self.config.memory_prefix,
             Purpose::Query => &self.config.query_prefix,
@@ -107,7 +108,7 @@ impl OpenAiEmbedder {
 
     /// Halves and quarters come to an end, so requests do: fewer than two for each text,
     /// and six more for each that is cut.
-    async fn batch(&self, texts: &[String], done: &mut Vec<Vec<f32>>) -> Result<(), Fault> {
+    async fn batch(&self, texts: &[String], done: &mut Vec<Vec<f32>>) -> Result<(), ModelFault> {
         let mut waiting = vec![Batch {
             texts,
             text_bytes_max: self.config.text_bytes_max,
@@ -127,23 +128,23 @@ impl OpenAiEmbedder {
 
     /// Whether the text or the configuration is the cause: some providers answer 400 for a
     /// wrong key or model.
-    async fn blame(&self, problem: String) -> Fault {
+    async fn blame(&self, problem: String) -> ModelFault {
         let texts = [HARMLESS.to_owned()];
         let batch = Batch {
             texts: &texts,
             text_bytes_max: TEXT_BYTES_LEAST,
         };
         match self.request(&batch).await {
-            Ok(_) => Fault::new(FaultKind::Refused, problem),
+            Ok(_) => ModelFault::new(FaultKind::Refused, problem),
             Err(fault) if fault.is_refusal() => {
                 let hint = "also for a harmless word; check model, dimensions and api_key";
-                Fault::new(FaultKind::Misconfigured, format!("{problem}, {hint}"))
+                ModelFault::new(FaultKind::Misconfigured, format!("{problem}, {hint}"))
             }
             Err(fault) => fault,
         }
     }
 
-    async fn request(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, Fault> {
+    async fn request(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, ModelFault> {
         let private: Vec<&str> = batch.texts.iter().map(String::as_str).collect();
         let bytes_max = answer::bytes_max(batch.texts.len());
         let request = Request {
@@ -172,7 +173,7 @@ impl OpenAiEmbedder {
         body.to_string()
     }
 
-    fn check_dimensions(&self, found: usize) -> Result<(), Fault> {
+    fn check_dimensions(&self, found: usize) -> Result<(), ModelFault> {
         let problem = match self.config.dimensions.map(|asked| asked as usize) {
             Some(asked) if asked != found => format!(
                 "the model makes {found} dimensions where {asked} are asked for; leave dimensions out"
@@ -185,7 +186,7 @@ impl OpenAiEmbedder {
                 ),
             },
         };
-        Err(Fault::new(FaultKind::Misconfigured, problem))
+        Err(ModelFault::new(FaultKind::Misconfigured, problem))
     }
 }
 
@@ -199,7 +200,7 @@ impl Embedder for OpenAiEmbedder {
     }
 
     fn embed(&self, purpose: Purpose, texts: Vec<String>) -> Embeddings<'_> {
-        Box::pin(async move { Ok(self.vectors(purpose, texts).await?) })
+        Box::pin(self.vectors(purpose, texts))
     }
 }
 
@@ -244,17 +245,140 @@ fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
     format!("{name}:{}", hex_digits(digest, DIGEST_BYTES))
 }
 
-impl From<Fault> for EmbedError {
-    fn from(fault: Fault) -> Self {
-        let Fault {
-            kind,
-            problem,
-            after,
-        } = fault;
-        match kind {
-            FaultKind::Later | FaultKind::Strange => Self::Later { problem, after },
-            FaultKind::Misconfigured => Self::Misconfigured { problem },
-            FaultKind::TooLong | FaultKind::Refused => Self::Refused { problem },
+/// An OpenAI-compatible provider of embeddings. The defaults suit OpenAI: models that read
+/// 8,000 tokens, and 300,000 tokens a request.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenAiEmbedderConfig {
+    /// Such as `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; `/embeddings`
+    /// is added. At most 1,024 bytes. A token in its query is never shown.
+    #[serde(default = "BaseUrl::openai")]
+    pub base_url: BaseUrl,
+    /// The provider's name of the model, at most 256 bytes.
+    pub model: String,
+    /// Sent as a bearer token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<SecretRef>,
+    /// Asks for shorter vectors, 1 to 8,192; not every model makes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dimensions: Option<u32>,
+    /// Texts of a request, 1 to 2,048.
+    #[serde(default = "batch")]
+    pub batch: usize,
+    /// Bytes of the texts of a request, up to 16 MiB; one text is sent whatever it has.
+    #[serde(skip, default = "batch_bytes")]
+    pub batch_bytes: usize,
+    /// The most bytes that are sent of a text, the prefix included: 256 to 1 MiB. A text
+    /// that the provider refuses nevertheless is sent again shorter.
+    #[serde(skip, default = "text_bytes_max")]
+    pub text_bytes_max: usize,
+    /// For one request, from connecting to the last byte: 10 ms to 10 minutes.
+    #[serde(default = "timeout", with = "AsText::<Span>")]
+    pub timeout: Duration,
+    /// Tries of a request, 1 to 10.
+    #[serde(skip, default = "tries")]
+    pub tries_max: u32,
+    /// Put before queries, such as `query: ` for e5. At most 4 KiB.
+    #[serde(default)]
+    pub query_prefix: String,
+    /// Put before memories, such as `passage: ` for e5. At most 4 KiB.
+    #[serde(default)]
+    pub memory_prefix: String,
+}
+
+/// The least that a text may be cut to.
+const TEXT_BYTES_LEAST: usize = 256;
+const PREFIX_BYTES_MAX: usize = 4 * 1024;
+const BATCH_MAX: usize = 2_048;
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+const TEXT_BYTES_MOST: usize = 1024 * 1024;
+
+fn batch() -> usize {
+    64
+}
+
+fn batch_bytes() -> usize {
+    512 * 1024
+}
+
+fn text_bytes_max() -> usize {
+    24_000
+}
+
+fn timeout() -> Duration {
+    Duration::from_secs(10)
+}
+
+fn tries() -> u32 {
+    3
+}
+
+impl OpenAiEmbedderConfig {
+    /// # Errors
+    /// [`ModelError::SettingOutOfRange`] for the first setting that is.
+    fn check(&self) -> Result<(), ModelError> {
+        let prefix = self.query_prefix.len().max(self.memory_prefix.len());
+        let dimensions = self
+            .dimensions
+            .is_none_or(|n| usize::try_from(n).is_ok_and(|n| (1..=DIMENSIONS_MAX).contains(&n)));
+        let text = (TEXT_BYTES_LEAST..=TEXT_BYTES_MOST).contains(&self.text_bytes_max);
+        http::check([
+            http::model(&self.model),
+            (dimensions, "dimensions", "1 to 8192"),
+            ((1..=BATCH_MAX).contains(&self.batch), "batch", "1 to 2048"),
+            (
+                (1..=BATCH_BYTES_MAX).contains(&self.batch_bytes),
+                "batch_bytes",
+                "1 to 16 MiB",
+            ),
+            (text, "text_bytes_max", "256 bytes to 1 MiB"),
+            http::timeout_limit(self.timeout),
+            http::tries_limit(self.tries_max),
+            (
+                prefix <= PREFIX_BYTES_MAX,
+                "query_prefix, memory_prefix",
+                "at most 4 KiB",
+            ),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_has_its_range() {
+        type Change = fn(&mut OpenAiEmbedderConfig);
+        let changes: [(&str, Change); 15] = [
+            ("model", |c| c.model.clear()),
+            ("model", |c| c.model = "x".repeat(257)),
+            ("dimensions", |c| c.dimensions = Some(0)),
+            ("dimensions", |c| c.dimensions = Some(8_193)),
+            ("batch", |c| c.batch = 0),
+            ("batch", |c| c.batch = 2_049),
+            ("batch_bytes", |c| c.batch_bytes = 0),
+            ("batch_bytes", |c| c.batch_bytes = BATCH_BYTES_MAX + 1),
+            ("text_bytes_max", |c| c.text_bytes_max = 255),
+            ("text_bytes_max", |c| c.text_bytes_max = TEXT_BYTES_MOST + 1),
+            ("timeout", |c| c.timeout = Duration::from_millis(9)),
+            ("timeout", |c| c.timeout = Duration::from_secs(601)),
+            ("tries_max", |c| c.tries_max = 0),
+            ("tries_max", |c| c.tries_max = 11),
+            ("query_prefix, memory_prefix", |c| {
+                c.memory_prefix = "x".repeat(4_097);
+            }),
+        ];
+        let good = serde_json::json!({"base_url": "http://a.example", "model": "m"});
+        let good: OpenAiEmbedderConfig = serde_json::from_value(good).expect("a good one");
+        assert!(good.check().is_ok());
+        for (name, change) in changes {
+            let mut config = good.clone();
+            change(&mut config);
+            let error = config.check().expect_err(name);
+            let is_it =
+                matches!(error, ModelError::SettingOutOfRange { setting, .. } if setting == name);
+            assert!(is_it, "{name}: {error}");
         }
     }
 }

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use memoird_core::compaction::prompt;
 use memoird_engine::{
-    SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest,
+    FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest,
 };
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Endpoint, Fault, FaultKind, Provider, Request};
+use crate::http::{self, ApiKey, Auth, Provider, Request, Tries};
 pub use config::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, SummarizerSpec, TokenLimit,
     WebhookSummarizerConfig,
@@ -33,11 +33,11 @@ pub struct RemoteSummarizer {
 
 /// How a provider takes a request for a summary, and how it answers.
 trait Protocol: fmt::Debug + Send + Sync {
-    /// The body of the request. `prompt` holds all of `ask` for a model.
-    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value;
+    /// The body of the request. `prompt` holds all of `request` for a model.
+    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value;
 
     /// The answer in the body of a response.
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault>;
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault>;
 }
 
 /// Bytes of an answer. A summary has a hundredth of it; the rest is for models that write
@@ -56,19 +56,15 @@ impl RemoteSummarizer {
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
         config.check()?;
-        let endpoint = Endpoint {
-            what: "summaries",
-            base: &http::above_v1(http::base(&config.base_url)?),
-            path: "/v1/messages",
-            headers: http::anthropic(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(config.tries_max, config.timeout),
-        };
+        let base = http::above_v1(http::base(&config.base_url)?);
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let auth = Auth::anthropic(api_key);
+        let model = config.model.clone();
         Ok(Self {
-            provider: Provider::new(endpoint)?,
-            name: format!("anthropic:{}", config.model),
+            provider: Provider::new("summaries", &base, "/v1/messages", auth, tries)?,
+            name: format!("anthropic:{model}"),
             input_tokens_max: config.input_tokens_max,
-            protocol: Box::new(anthropic::Messages::new(config)),
+            protocol: Box::new(anthropic::Messages { model }),
         })
     }
 
@@ -83,16 +79,10 @@ impl RemoteSummarizer {
     ) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
-        let endpoint = Endpoint {
-            what: "summaries",
-            base: &base,
-            path: "/chat/completions",
-            headers: http::bearer(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(config.tries_max, config.timeout),
-        };
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let auth = Auth::bearer(api_key);
         Ok(Self {
-            provider: Provider::new(endpoint)?,
+            provider: Provider::new("summaries", &base, "/chat/completions", auth, tries)?,
             name: format!("openai:{}", config.model),
             input_tokens_max: config.input_tokens_max,
             protocol: Box::new(openai::ChatCompletions::new(config, &base)),
@@ -109,45 +99,40 @@ impl RemoteSummarizer {
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
         config.check()?;
-        let endpoint = Endpoint {
-            what: "summaries",
-            base: &http::base(&config.url)?,
-            path: "",
-            headers: http::bearer(api_key.as_ref()),
-            api_key,
-            tries: http::all_tries(config.tries_max, config.timeout),
-        };
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let base = http::base(&config.url)?;
+        let auth = Auth::bearer(api_key);
         Ok(Self {
-            provider: Provider::new(endpoint)?,
+            provider: Provider::new("summaries", &base, "", auth, tries)?,
             name: "webhook".to_owned(),
             input_tokens_max: config.input_tokens_max,
             protocol: Box::new(webhook::Webhook),
         })
     }
 
-    async fn answer(&self, ask: &SummaryRequest) -> Result<SummarizerAnswer, SummarizeError> {
+    async fn answer(&self, request: &SummaryRequest) -> Result<SummarizerAnswer, ModelFault> {
         let prompt = prompt::prompt(&prompt::Ask {
-            previous: ask.previous.as_deref(),
-            pieces: &ask.chunks,
-            turns: &ask.turns,
-            notes: &ask.notes,
-            tokens_max: ask.tokens_max,
+            previous: request.previous.as_deref(),
+            pieces: &request.chunks,
+            turns: &request.turns,
+            notes: &request.notes,
+            tokens_max: request.tokens_max,
         });
         // No problem may repeat the prompt, or what it was made from.
-        let previous = ask.previous.iter().map(|summary| &*summary.text);
-        let turns = ask.turns.iter().map(|turn| turn.text.as_str());
+        let previous = request.previous.iter().map(|summary| &*summary.text);
+        let turns = request.turns.iter().map(|turn| turn.text.as_str());
         let private: Vec<&str> = [&*prompt]
             .into_iter()
             .chain(previous)
             .chain(turns)
             .collect();
-        let request = Request {
-            body: self.protocol.body(ask, &prompt).to_string(),
+        let post = Request {
+            body: self.protocol.body(request, &prompt).to_string(),
             private: &private,
             bytes_max: ANSWER_BYTES_MAX,
         };
         let read = |body: &[u8]| self.protocol.read(body);
-        Ok(self.provider.send(&request, read).await?)
+        self.provider.send(&post, read).await
     }
 }
 
@@ -164,8 +149,8 @@ impl Summarizer for RemoteSummarizer {
         true
     }
 
-    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
-        Box::pin(async move { self.answer(&ask).await })
+    fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
+        Box::pin(async move { self.answer(&request).await })
     }
 }
 
@@ -177,7 +162,7 @@ fn reply_tokens(tokens_max: u64) -> u64 {
 }
 
 /// The JSON object of an answer. `api` is the one that `base_url` should have.
-fn object(body: &[u8], api: &str) -> Result<Value, Fault> {
+fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
     let answer = serde_json::from_slice::<Value>(body)
         .ok()
         .filter(Value::is_object);
@@ -189,9 +174,9 @@ fn object(body: &[u8], api: &str) -> Result<Value, Fault> {
 }
 
 /// An answer that the API does not allow.
-fn unexpected(what: &str, api: &str) -> Fault {
+fn unexpected(what: &str, api: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of {api}?");
-    Fault::new(FaultKind::Strange, problem)
+    ModelFault::new(FaultKind::Unusable, problem)
 }
 
 /// The texts of a content, which is a text or a list of parts.
@@ -201,20 +186,4 @@ fn texts(content: &Value) -> String {
     };
     let parts = parts.iter().filter(|part| part["type"] == "text");
     parts.filter_map(|part| part["text"].as_str()).collect()
-}
-
-impl From<Fault> for SummarizeError {
-    fn from(fault: Fault) -> Self {
-        let Fault {
-            kind,
-            problem,
-            after,
-        } = fault;
-        match kind {
-            FaultKind::Later | FaultKind::Strange => Self::Later { problem, after },
-            FaultKind::Misconfigured => Self::Misconfigured { problem },
-            FaultKind::TooLong => Self::TooLong { problem },
-            FaultKind::Refused => Self::Refused { problem },
-        }
-    }
 }

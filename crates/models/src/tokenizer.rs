@@ -15,7 +15,7 @@ use crate::error::ModelError;
 /// Bytes of a `tokenizer.json`. The largest that are published have a third of it.
 pub(crate) const TOKENIZER_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// Longer text is counted in pieces of so many bytes: the library keeps some hundred
+/// Longer text is counted in pieces of this many bytes: the library keeps some hundred
 /// bytes for each token, and takes more than linear time for text without blanks.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 

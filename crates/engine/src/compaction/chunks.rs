@@ -17,9 +17,10 @@ use tokio::task::JoinSet;
 use super::Compaction;
 use super::attempt::CompactionError;
 use super::summarize::{Material, failed, failure_of};
-use super::summarizer::{SummarizeError, Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
+use super::summarizer::{Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
 use crate::background::run_in_background;
 use crate::blocking::Blocking;
+use crate::model_fault::{FaultKind, ModelFault};
 use crate::stats::CompactionResult;
 
 /// Calls for one summary, and how often a call that is too long is halved.
@@ -203,10 +204,8 @@ impl SummarizerCalls<'_> {
             let problem = "the summarizer panicked".to_owned();
             return Err(Missing::Error(failed("panicked", problem)));
         };
-        self.note_provider(!matches!(
-            answered,
-            Err(SummarizeError::Later { .. } | SummarizeError::Misconfigured { .. })
-        ));
+        let is_up = |fault: &ModelFault| fault.is_refusal();
+        self.note_provider(answered.as_ref().err().is_none_or(is_up));
         let rejected = |why: Rejection| {
             Missing::Error(CompactionError::Failed(
                 failure_of(&why),
@@ -227,14 +226,14 @@ impl SummarizerCalls<'_> {
                 text,
                 end: TextEnd::Complete,
             }) => parse_answer(&text).map_err(rejected),
-            Err(SummarizeError::TooLong { problem }) => Err(Missing::TooLong(problem)),
-            Err(error) => {
-                let reason = match error {
-                    SummarizeError::Later { .. } => "provider_failed",
-                    SummarizeError::Misconfigured { .. } => "provider_misconfigured",
-                    _ => "provider_refused",
+            Err(fault) if fault.kind == FaultKind::TooLong => Err(Missing::TooLong(fault.problem)),
+            Err(fault) => {
+                let reason = match fault.kind {
+                    FaultKind::Later | FaultKind::Unusable => "provider_failed",
+                    FaultKind::Misconfigured => "provider_misconfigured",
+                    FaultKind::TooLong | FaultKind::Refused => "provider_refused",
                 };
-                Err(Missing::Error(failed(reason, error.to_string())))
+                Err(Missing::Error(failed(reason, fault.problem)))
             }
         }
     }
@@ -244,7 +243,7 @@ impl SummarizerCalls<'_> {
     async fn in_a_task(
         &self,
         request: Arc<SummaryRequest>,
-    ) -> Option<Result<SummarizerAnswer, SummarizeError>> {
+    ) -> Option<Result<SummarizerAnswer, ModelFault>> {
         let summarizer = Arc::clone(self.summarizer);
         let blocking = self.compaction.shared.blocking;
         // Dropped with this call, and the task with it.

@@ -5,13 +5,13 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
-use thiserror::Error;
+
+use crate::model_fault::ModelFault;
 
 /// Makes the summary of a conversation's oldest turns.
 pub trait Summarizer: Debug + Send + Sync + 'static {
@@ -77,35 +77,4 @@ pub enum TextEnd {
 
 /// The answer, on its way.
 pub type SummarizerFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<SummarizerAnswer, SummarizeError>> + Send + 'a>>;
-
-/// Why there is no summary.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum SummarizeError {
-    /// The provider is not there, is busy, or failed; trying again later may help.
-    #[error("{problem}")]
-    Later {
-        /// For an operator. Never a secret, never what a turn says.
-        problem: String,
-        /// The pause that the provider asked for.
-        after: Option<Duration>,
-    },
-    /// The configuration is wrong (key, model, address): it will not help before it changes.
-    #[error("{problem}")]
-    Misconfigured {
-        /// For an operator. Never a secret, never what a turn says.
-        problem: String,
-    },
-    /// The turns are more than the model takes: smaller chunks may help.
-    #[error("{problem}")]
-    TooLong {
-        /// For an operator. Never a secret, never what a turn says.
-        problem: String,
-    },
-    /// The provider refuses these turns, and would again.
-    #[error("{problem}")]
-    Refused {
-        /// For an operator. Never a secret, never what a turn says.
-        problem: String,
-    },
-}
+    Pin<Box<dyn Future<Output = Result<SummarizerAnswer, ModelFault>> + Send + 'a>>;

@@ -1,4 +1,4 @@
-//! What all formats say in the same way: content that is a string or a list, content
+//! What all formats have in common: content that is a string or a list, content
 //! that is not there, and media.
 
 use memoird_core::error::CoreError;
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use super::fields::{Fields, JsonPath, OURS};
 
-/// What a media part's media type takes; a longer one stays in the extra only.
+/// The most bytes of a media type; a longer one stays in the extra only.
 const MEDIA_TYPE_BYTES_MAX: usize = ID_BYTES_MAX;
-/// What a media part's name takes; a longer one stays in the extra only.
+/// The most bytes of a media part's name; a longer one stays in the extra only.
 const NAME_BYTES_MAX: usize = 1_024;
 
 /// The content of a message or of a tool result, with what it left in the extra.
 pub(super) enum Content {
     /// There is none.
     Absent,
-    /// It is null, and so is what is left.
+    /// It is null, and stays so in the extra.
     Null,
     /// A string; nothing is left.
     Text(String),

@@ -14,14 +14,14 @@ use super::content::{Content, ReadPart, read_items};
 /// The extra's key for what can be said in no other way.
 pub(super) const OURS: &str = "memoird";
 
-/// What a refusal quotes of a role or a type.
+/// Characters of a role or a type that a refusal quotes.
 const ECHO_CHARS_MAX: usize = 64;
 
 /// By this key serde_json knows an exact number from an object. An extra that happened
 /// to begin with it would be read back as a number.
 const NUMBER_KEY: &str = "$serde_json::private::Number";
 
-/// Where in the array something stands. It becomes text only in a refusal.
+/// The path of a value in the array. It becomes text only in a refusal.
 #[derive(Clone, Copy)]
 pub(super) enum JsonPath<'a> {
     /// The array itself.
@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
         Ok(Self { path, object })
     }
 
-    /// The object in a field; what is read from it is missing here too.
+    /// The object in a field; values taken from it are gone from this one too.
     pub(super) fn inside(&mut self, name: &'static str) -> Result<Fields<'_>, CoreError> {
         let path = JsonPath::Field(&self.path, name);
         match self.object.get_mut(name) {
@@ -196,7 +196,7 @@ impl<'a> Fields<'a> {
         self.object.shift_remove(name);
     }
 
-    /// Leaves a field for whoever renders.
+    /// Leaves a field for rendering.
     pub(super) fn leave(&mut self, name: &str, value: impl Into<Value>) {
         self.object.insert(name.to_owned(), value.into());
     }
@@ -236,17 +236,17 @@ impl<'a> Fields<'a> {
         self.object.is_empty()
     }
 
-    /// What is left: the extra.
+    /// The remaining fields, as JSON: the extra.
     pub(super) fn extra(&self) -> String {
         extra(self.object)
     }
 
-    /// What is left, as it is.
+    /// The remaining fields.
     pub(super) fn into_rest(self) -> Map<String, Value> {
         mem::take(self.object)
     }
 
-    /// A part with what is left as its extra.
+    /// A part with the remaining fields as its extra.
     pub(super) fn into_part(self, kind: PartKind) -> Part {
         Part {
             kind,
@@ -254,7 +254,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A turn with what is left as its extra.
+    /// A turn with the remaining fields as its extra.
     pub(super) fn into_turn(self, format: MessageFormat, role: Role, parts: Vec<Part>) -> Turn {
         Turn {
             extra_json: self.extra(),
@@ -269,7 +269,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is left of an object, written.
+/// The fields of an object as JSON; empty without any.
 pub(super) fn extra(object: &Map<String, Value>) -> String {
     if object.is_empty() {
         return String::new();

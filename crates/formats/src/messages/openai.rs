@@ -93,7 +93,7 @@ fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
     }))
 }
 
-/// Where a call has what is called, and in it the arguments.
+/// The names of the inner object of a call, and of the arguments in it.
 pub(super) fn called_fields(is_custom: bool) -> (&'static str, &'static str) {
     match is_custom {
         true => ("custom", "input"),

@@ -5,8 +5,8 @@
 //! value, by the marks that the parent module documents. Any other turn, and one whose
 //! marks do not fit its parts any more, is **translated**:
 //!
-//! - What memoird reads of it is said in the provider's words. What is left of another
-//!   provider's objects is dropped; the fields of a turn that names no format are put
+//! - The parts that memoird reads are written in the provider's format. Other fields of another
+//!   provider's objects are dropped; the fields of a turn that names no format are put
 //!   into the provider's objects, where they have no such field yet.
 //! - Text that is empty or only white space is left out, and so is a message that would
 //!   have nothing; where one must stand, it says `(empty)`.
@@ -31,7 +31,7 @@ mod responses;
 use memoird_core::turn::{MessageFormat, Turn};
 use serde_json::Value;
 
-/// Stands where something must be said and nothing was.
+/// The text of a message that must not be empty, and would be.
 const EMPTY: &str = "(empty)";
 
 /// What of a provider's request a window makes.

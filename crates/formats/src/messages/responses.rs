@@ -21,14 +21,14 @@ const RUN_PARTS_MAX: usize = 64;
 /// `_output`.
 const ANSWERED_CALLS: [&str; 3] = ["computer_call", "shell_call", "apply_patch_call"];
 
-/// Where such a call says what shall be done: the first of these that is not null.
+/// The fields with the input of such a call: the first one that is not null is used.
 pub(super) const INPUTS: [&str; 3] = ["action", "actions", "operation"];
 
-/// What an item is.
+/// An item that was read.
 enum Item {
     /// A turn by itself.
     Turn(Turn),
-    /// A message of the model: its parts and what is left of it.
+    /// A message of the model: its parts and its extra.
     Message(Vec<Part>, Map<String, Value>),
     /// Something else of the model's that is one part.
     Part(Part),
@@ -36,13 +36,13 @@ enum Item {
     Opaque(Part),
 }
 
-/// What the model did in a row.
+/// Items of the model in a row, which become one turn.
 #[derive(Default)]
 struct Run {
     parts: Vec<Part>,
     /// For each item the parts and the rest of a message, or none: one part is the item.
     items: Vec<Option<(usize, Map<String, Value>)>>,
-    /// It has an item that cannot be told from a part of a message.
+    /// It has an item that would be read back as a part of a message.
     opaque: bool,
     /// It has a call.
     calls: bool,

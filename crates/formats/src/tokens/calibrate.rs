@@ -1,5 +1,4 @@
-//! What a provider charges is the truth: each request's charge corrects how the next
-//! ones are counted.
+//! Corrects counts of tokens by the tokens that a provider charged for earlier requests.
 
 /// How far a model's charges are from what was counted, and how much that varies.
 ///
@@ -34,15 +33,15 @@ const STEP_MAX: f64 = 0.05;
 const ERROR_MAX: f64 = 1.0;
 const GAIN_MIN: f64 = 1.0 / 8.0;
 const SPREAD_GAIN: f64 = 1.0 / 4.0;
-/// A request of so many tokens weighs half: what is added to each request is then no
+/// A request of this many tokens weighs half: what is added to each request is then no
 /// longer most of it.
 const HALF_WEIGHT_TOKENS: f64 = 1_000.0;
 
-/// A margin covers so many mean deviations; of normal errors that is nine in ten.
+/// A margin covers this many mean deviations, which is nine in ten of normal errors.
 const SPREADS: f64 = 2.0;
 const MARGIN_MIN: f64 = 0.01;
 const MARGIN_MAX: f64 = 0.3;
-/// After so many samples the spread that was seen says as much as the margin that the
+/// After this many samples the spread that was seen counts as much as the margin that the
 /// tokenizer states.
 const HALF_TRUST_SAMPLES: f64 = 8.0;
 
@@ -75,7 +74,7 @@ impl Calibration {
         self.spread = spread + weight * (error.abs() - spread) * SPREAD_GAIN;
     }
 
-    /// What a count is multiplied with, 0.5 to 2.
+    /// The factor by which a count is multiplied, 0.5 to 2.
     pub fn factor(&self) -> f64 {
         match self.factor.is_finite() {
             true => self.factor.clamp(FACTOR_MIN, FACTOR_MAX),

@@ -25,7 +25,7 @@ use crate::model::Provider;
 ///
 /// # The lean
 /// A window that is a little too small is a lesser evil than one that is refused, so
-/// each provider's lean is to the safe side of what is known of its tokenizers:
+/// each provider's lean is to the safe side of its known tokenizers:
 ///
 /// | | words | digits | marks | other scripts |
 /// |---|---|---|---|---|
@@ -38,7 +38,7 @@ use crate::model::Provider;
 /// 1.15 to 1.36 for code and 1.0 for structured data and Asian scripts, over models that
 /// gave about 1.1 times `o200k_base`. Older Claude models are so over-counted by about a
 /// fifth in prose. Gemma's published tokenizer, like Qwen's, takes each digit alone.
-/// What is left of the error heals by calibration.
+/// Calibration corrects the rest of the error.
 #[derive(Clone)]
 pub struct Estimate {
     provider: Provider,
@@ -126,9 +126,9 @@ const OTHER: usize = 0;
 const AFTER_SPACE: usize = 1;
 const AFTER_LINE: usize = 2;
 const AFTER_MARK: usize = 3;
-/// So many digits of a group, from one to three.
+/// One to three digits of a group.
 const AFTER_DIGIT: usize = 4;
-/// So many letters of a word, from one to [`LETTERS`] or more, the last one small.
+/// One to [`LETTERS`] or more letters of a word, the last one small.
 const AFTER_LOWER: usize = 7;
 /// The same, the last one a capital.
 const AFTER_UPPER: usize = AFTER_LOWER + LETTERS;
@@ -143,25 +143,17 @@ static CLASSES: [u8; 256] = classes();
 impl Estimate {
     /// An estimate that leans as this provider's models do.
     pub fn new(provider: Provider) -> Self {
-        let lean = match provider {
-            Provider::Anthropic => Lean {
-                words: 140,
-                digits: 115,
-                marks: 115,
-                scripts: 150,
-            },
-            Provider::Google => Lean {
-                words: 105,
-                digits: 200,
-                marks: 105,
-                scripts: 110,
-            },
-            Provider::Open | Provider::OpenAi => Lean {
-                words: 110,
-                digits: 150,
-                marks: 110,
-                scripts: 130,
-            },
+        // The columns of the table above.
+        let [words, digits, marks, scripts] = match provider {
+            Provider::Anthropic => [140, 115, 115, 150],
+            Provider::Google => [105, 200, 105, 110],
+            Provider::Open | Provider::OpenAi => [110, 150, 110, 130],
+        };
+        let lean = Lean {
+            words,
+            digits,
+            marks,
+            scripts,
         };
         Self::leaning(provider, &lean)
     }
@@ -294,7 +286,7 @@ const fn classes() -> [u8; 256] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::O200k;
+    use super::super::OpenAiTokenizer::O200k;
     use super::*;
 
     const PROSE: &str = "When the harbour master returned in the evening, nobody had touched the \

@@ -1,4 +1,4 @@
-//! What images, documents, sounds and films weigh, by the rules that providers publish.
+//! Tokens of images, documents, sounds and films, by the rules that providers publish.
 //! Their bytes are never weighed as text.
 
 mod content;
@@ -35,7 +35,7 @@ enum Kind {
     Unknown,
 }
 
-/// So much of an image is looked at for its size: what stands before it, such as a
+/// Bytes of an image that are searched for its size: the data before it, such as a
 /// camera's notes and a colour profile, is shorter.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
 /// A larger extra is not looked into.
@@ -116,7 +116,7 @@ impl Media<'_> {
         stated.trim().to_ascii_lowercase()
     }
 
-    /// What is stated, else what the bytes or a URL's ending say, else what the provider's
+    /// By the stated type, else by the bytes or a URL's ending, else by the provider's
     /// object says.
     fn kind(self, content: &Content<'_>, object: &Value) -> Kind {
         let known = |kind: &Kind| *kind != Kind::Unknown;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::O200k;
+use super::super::OpenAiTokenizer::O200k;
 use super::*;
 use crate::model::Provider;
 

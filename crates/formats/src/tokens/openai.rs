@@ -12,54 +12,46 @@ use super::Tokenizer;
 /// which OpenAI does not publish to the token.
 const MARGIN: f64 = 0.02;
 
-/// Longer text is counted in pieces of so many bytes, so that what counting needs of
-/// memory does not grow with the text. A cut through a word costs a token or two.
+/// Longer text is counted in pieces of this many bytes, so that the memory for counting does
+/// not grow with the text. A cut through a word costs a token or two.
 const PIECE_BYTES_MAX: usize = 256 * 1024;
 
-/// `o200k_base`: GPT-4o and later.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct O200k;
-
-/// `cl100k_base`: GPT-4 and GPT-3.5.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Cl100k;
+/// One of OpenAI's tokenizers.
+#[derive(Clone, Copy, Debug)]
+pub enum OpenAiTokenizer {
+    /// `o200k_base`: GPT-4o and later.
+    O200k,
+    /// `cl100k_base`: GPT-4 and GPT-3.5.
+    Cl100k,
+}
 
 static O200K_BASE: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::o200k_base);
 static CL100K_BASE: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::cl100k_base);
 
-impl Tokenizer for O200k {
+impl Tokenizer for OpenAiTokenizer {
     fn count(&self, text: &str) -> usize {
-        in_pieces(text, |piece| O200K_BASE.count(piece))
+        let encoding = match self {
+            Self::O200k => &*O200K_BASE,
+            Self::Cl100k => &*CL100K_BASE,
+        };
+        let mut rest = text;
+        let mut tokens = 0;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES_MAX));
+            tokens += encoding.count(piece);
+            rest = after;
+        }
+        tokens
     }
 
     fn margin(&self) -> f64 {
         MARGIN
     }
-}
-
-impl Tokenizer for Cl100k {
-    fn count(&self, text: &str) -> usize {
-        in_pieces(text, |piece| CL100K_BASE.count(piece))
-    }
-
-    fn margin(&self) -> f64 {
-        MARGIN
-    }
-}
-
-fn in_pieces(text: &str, count: impl Fn(&str) -> usize) -> usize {
-    let mut rest = text;
-    let mut tokens = 0;
-    while !rest.is_empty() {
-        let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES_MAX));
-        tokens += count(piece);
-        rest = after;
-    }
-    tokens
 }
 
 #[cfg(test)]
 mod tests {
+    use super::OpenAiTokenizer::{Cl100k, O200k};
     use super::*;
 
     #[test]

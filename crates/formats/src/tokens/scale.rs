@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use memoird_core::turn::{Part, PartKind, Turn};
 
-use super::overhead::Overheads;
 use super::{Tokenizer, media};
 use crate::model::Provider;
 
-/// Weighs what a model is sent. Cheap to clone.
+/// Counts the tokens of what a model is sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Scale {
     tokenizer: Arc<dyn Tokenizer>,
@@ -21,8 +20,8 @@ pub struct Scale {
 /// three.
 const OPAQUE_CHARS_PER_TOKEN: u64 = 4;
 
-/// A run of base64 of so many characters in an extra is not text but content for which
-/// there was no word: a kind of media, or what a provider encrypted.
+/// A run of base64 in an extra of at least this many characters is not text but content without
+/// a part of its own: a kind of media, or encrypted data of a provider.
 const OPAQUE_RUN_CHARS_MIN: usize = 2_048;
 /// And no such run weighs more, because no kind of media does.
 const OPAQUE_RUN_TOKENS_MAX: u64 = 16_384;
@@ -161,6 +160,55 @@ impl Scale {
             text_start = run.end;
         }
         tokens + self.text(&json[text_start..])
+    }
+}
+
+/// Tokens that a provider adds, beside what the text itself takes.
+#[derive(Clone, Copy, Debug)]
+struct Overheads {
+    /// To every request: what primes the reply.
+    request: u64,
+    /// To a message: its role and where it begins and ends.
+    message: u64,
+    /// To a part after the first one of its message.
+    part: u64,
+    /// To a call of a tool, beside name and arguments.
+    call: u64,
+    /// To a tool's result, beside its content.
+    result: u64,
+    /// To a request that has tools.
+    tools: u64,
+    /// Whether the model reads the ids of calls.
+    reads_ids: bool,
+}
+
+impl Overheads {
+    /// OpenAI: its cookbook, "How to count tokens with tiktoken" (three tokens a message,
+    /// three for the reply's priming, twelve around all tools, of which each takes less
+    /// than its JSON); a call with its result was seen to cost eight more than its text.
+    /// Anthropic: the table of tool-use prompts in its documentation (346 with the choice
+    /// `auto`, the most of the Claude 4 models) and the example of its counting endpoint
+    /// (14 for a system prompt of four words and a greeting of two); how it writes calls is
+    /// not published, so these are estimates of the safe side. Google publishes none;
+    /// Gemma's chat template has five around a turn. Open models: estimates after the
+    /// templates of Llama, Qwen, Mistral and DeepSeek, the largest of each.
+    fn of(provider: Provider) -> Self {
+        // In the order of the fields.
+        let [request, message, part, call, result, tools] = match provider {
+            Provider::OpenAi => [3, 3, 0, 6, 4, 12],
+            Provider::Anthropic => [4, 4, 1, 24, 16, 346],
+            Provider::Google => [4, 5, 1, 12, 12, 32],
+            Provider::Open => [5, 6, 1, 16, 12, 160],
+        };
+        Self {
+            request,
+            message,
+            part,
+            call,
+            result,
+            tools,
+            reads_ids: matches!(provider, Provider::Anthropic | Provider::Open),
+        }
     }
 }
 

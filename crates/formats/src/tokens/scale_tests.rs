@@ -2,7 +2,8 @@
 
 use memoird_core::turn::{MediaSource, Role};
 
-use super::super::{Estimate, O200k};
+use super::super::Estimate;
+use super::super::OpenAiTokenizer::O200k;
 use super::*;
 
 const PROVIDERS: [Provider; 4] = [

@@ -1,4 +1,4 @@
-//! What recalls leave behind, and what consolidation and expiry make of it.
+//! Events of recalls, and how consolidation and expiry use them.
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
@@ -12,8 +12,8 @@ use crate::requests::ForgetOutcome;
 use crate::rules::consolidation::Evidence;
 use crate::rules::{MemoryLimits, Pin};
 
-/// Old events that are removed for each new one, at most: the table shrinks when its limit
-/// does.
+/// Old events that are removed at most for each new one: more than one, so that the table
+/// shrinks when its limit is lowered.
 const EVENTS_PRUNED: usize = 4;
 
 impl MemoryReader<'_> {
@@ -68,7 +68,7 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Remembers what a recall gave. Memories that are gone meanwhile are left out.
+    /// Stores the event of a recall. Memories that are gone meanwhile are left out.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -97,10 +97,10 @@ impl MemoryWriter<'_> {
              AND no <= (SELECT max(no) FROM recall_events) - ?2";
         let prune_max = limit(event.hits.len().saturating_mul(EVENTS_PRUNED));
         let parameters = params![prune_max, whole(limits.recall_events)];
-        self.connection.run(prune, parameters)
+        self.run(prune, parameters)
     }
 
-    /// Pins memories that are not; gives how many.
+    /// Pins those of these memories that are not pinned; returns how many.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -108,6 +108,7 @@ impl MemoryWriter<'_> {
         let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
                    AND superseded_by IS NULL";
         let mut statement = self.connection.prepare_cached(sql)?;
+        self.touch_all();
         let mut pinned = 0;
         for id in ids {
             pinned += statement.execute(params![pin as u8, moment(at), id.to_bytes()])?;
@@ -115,21 +116,22 @@ impl MemoryWriter<'_> {
         Ok(pinned)
     }
 
-    /// Takes pins of consolidation away, never the bot's; gives how many.
+    /// Removes pins that a consolidation set, never the bot's; returns how many.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
+        self.touch_all();
         let mut unpinned = 0;
         for id in ids {
             let parameters = params![moment(at), id.to_bytes(), Pin::Consolidation as u8];
-            unpinned += self.connection.change(sql, parameters)?;
+            unpinned += self.change(sql, parameters)?;
         }
         Ok(unpinned)
     }
 
-    /// Says when a consolidation was done.
+    /// Stores when a consolidation was done.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -137,8 +139,8 @@ impl MemoryWriter<'_> {
         self.set_meta("dream_last_at", moment(at))
     }
 
-    /// Removes memories that expired before this moment, with the history that leads to
-    /// them, about so many; gives how many.
+    /// Removes about `max` memories that expired before this moment, with the history that
+    /// leads to them; returns how many.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -1,4 +1,4 @@
-//! A directory with a file for each tenant, of which the last used ones stay open.
+//! A directory with a file for each tenant. The files that were used last stay open.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -6,10 +6,17 @@ use std::sync::{Arc, Mutex};
 use hashlink::LinkedHashMap;
 use memoird_core::ids::TenantId;
 use memoird_store::{DirLock, StoreError};
+use sha2::{Digest, Sha256};
 
-use super::names::{file_name, is_file_name};
 use super::{FilesOptions, TenantFile, open};
 use crate::{MemoryError, locked};
+
+/// A name up to this long says the whole id; of a longer one it says the beginning and a
+/// digest. In bytes; file systems take 255, and SQLite adds to it.
+const NAME_BYTES_MAX: usize = 160;
+/// Bytes that are kept of a longer name.
+const STEM_BYTES: usize = 96;
+const EXTENSION: &str = ".db";
 
 /// The memories of all tenants.
 #[derive(Debug)]
@@ -21,8 +28,8 @@ pub struct MemoryFiles {
     _lock: DirLock,
 }
 
-/// The place of a tenant's file. Whoever opens or closes the file holds its lock, so that it
-/// is open once; the lock of all places is never waited for meanwhile.
+/// The slot of a tenant's file. Its lock is held while the file is opened or closed, so that the
+/// file is never open twice; the lock of the list of slots is not held meanwhile.
 type Slot = Mutex<Option<Arc<TenantFile>>>;
 
 impl MemoryFiles {
@@ -60,7 +67,7 @@ impl MemoryFiles {
     }
 
     /// The tenants that have a file, in order. One whose file cannot be read is not among
-    /// them: what is wrong with it is told to whoever asks for it, and is nobody else's.
+    /// them: the error is returned to calls of that tenant, and to no others.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -97,7 +104,7 @@ impl MemoryFiles {
             .collect()
     }
 
-    /// The place of a tenant's file, which counts as used.
+    /// The slot of a tenant's file, which counts as used.
     fn slot(&self, tenant: &TenantId) -> Arc<Slot> {
         let mut open = locked(&self.open);
         if let Some(slot) = open.to_back(tenant) {
@@ -108,12 +115,12 @@ impl MemoryFiles {
         slot
     }
 
-    /// Closes files that nobody uses, those used least recently first, until no more are
-    /// open than should be or all are in use.
+    /// Closes unused files, least recently used first, until no more than `files_open_max`
+    /// are open or all are in use.
     fn close_unused(&self) {
         while let Some((tenant, slot)) = self.least_used() {
-            // Closing moves the log into the file: that takes time, and holds up only who
-            // wants this very file.
+            // Closing moves the log into the file. That takes time, and only calls of this
+            // tenant wait for it.
             let mut file = locked(&slot);
             if file
                 .as_ref()
@@ -124,7 +131,7 @@ impl MemoryFiles {
             let is_closed = file.is_none();
             drop(file);
             let mut open = locked(&self.open);
-            // Two are the map's and ours: nobody else is about to open it again.
+            // Two references, the map's and this one: no call is about to open it again.
             if is_closed && Arc::strong_count(&slot) == 2 {
                 open.remove(&tenant);
             }
@@ -145,5 +152,73 @@ impl MemoryFiles {
         };
         let (tenant, slot) = open.iter().find(|(_, slot)| is_idle(slot))?;
         Some((tenant.clone(), Arc::clone(slot)))
+    }
+}
+
+/// The name of a tenant's file: `a-z`, `0-9`, `-`, `_` and dots that do not come first stand
+/// for themselves, the rest as `%XX`; so no two are one where case does not count.
+fn file_name(tenant: &TenantId) -> String {
+    let mut name = String::new();
+    for (index, byte) in tenant.as_str().bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            b'.' if index > 0 => name.push('.'),
+            _ => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if name.len() > NAME_BYTES_MAX {
+        name.truncate(STEM_BYTES);
+        name.push('~');
+        let digest = Sha256::digest(tenant.as_str().as_bytes());
+        digest
+            .iter()
+            .take(16)
+            .for_each(|byte| name.push_str(&format!("{byte:02x}")));
+    }
+    name + EXTENSION
+}
+
+/// True for what may be a tenant's file.
+fn is_file_name(name: &str) -> bool {
+    name.ends_with(EXTENSION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_id_leaves_the_directory_and_no_two_share_a_name() {
+        let long = "x".repeat(256);
+        let wide = "\u{1f600}".repeat(64);
+        let ids = [
+            "a",
+            "A",
+            "..",
+            "../a",
+            "a/b",
+            "a%2Fb",
+            ".a",
+            "a.b",
+            &long,
+            &long[1..],
+            &wide,
+        ];
+        let names: Vec<String> = ids
+            .iter()
+            .map(|id| file_name(&TenantId::parse(id).unwrap()))
+            .collect();
+        for (place, name) in names.iter().enumerate() {
+            assert!(
+                name.len() <= 200 && !name.contains('/') && !name.starts_with('.'),
+                "{name}"
+            );
+            let lower = name.to_lowercase();
+            let twin = names[..place]
+                .iter()
+                .find(|other| other.to_lowercase() == lower);
+            assert_eq!(twin, None, "{name}");
+        }
+        assert_eq!(names[0], "a.db");
     }
 }

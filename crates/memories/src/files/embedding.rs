@@ -1,26 +1,25 @@
-//! The queue of texts to be embedded, and what becomes of their vectors. All of it is on
+//! The queue of texts to be embedded, and the storage of their vectors. All of it is on
 //! disk: an embedder may be slow, away or another one tomorrow.
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 use rusqlite::params;
 
-use super::content_hash::content_hash;
 use super::recall::glance;
 use super::remember::agree;
-use super::row::{MemoryRow, kind_bits, limit, partition_of};
+use super::row::{MemoryRow, content_hash, kind_bits, limit, partition_of};
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
 use super::vectors::{self, Filter, Model, Wanted};
 use super::{Due, Embedding, MemoryReader, MemoryWriter};
 use crate::rules::MemoryKind;
 
-/// What is kept of why a text could not be embedded, in bytes.
+/// Bytes that are kept of the reason why a text could not be embedded.
 const PROBLEM_BYTES_MAX: usize = 512;
-/// Memories near by their vectors of which one may say the same.
+/// How many of the nearest memories are compared with a text.
 const NEAR_MAX: usize = 8;
 
-/// Which memory is looked for by its vector.
+/// A search for the memory that states the same by its vector.
 pub(super) struct Near<'a> {
     pub(super) model: Model,
     pub(super) partition: i64,
@@ -32,9 +31,9 @@ pub(super) struct Near<'a> {
 
 /// A walk over all memories that goes on in the next transaction.
 struct Walk {
-    /// Where its place stands in `meta`.
+    /// The name in `meta` under which its position is kept.
     at: &'static str,
-    /// How many are left, about.
+    /// The name of about how many memories are left.
     left: &'static str,
 }
 
@@ -56,7 +55,7 @@ impl MemoryReader<'_> {
         self.meta("embedding_model")
     }
 
-    /// Memories that nobody queued yet and somebody will, about.
+    /// About how many memories are still to be queued.
     pub(super) fn left_to_queue(&self) -> Answer<u64> {
         if self.embedding_model()?.is_none() {
             return Ok(0);
@@ -79,15 +78,14 @@ impl MemoryReader<'_> {
             FROM embeddings_due CROSS JOIN memories ON memories.no = embeddings_due.no
             WHERE failed = 0 AND due <= ? AND owner IN (SELECT no FROM partitions)
             ORDER BY due, embeddings_due.no LIMIT ?";
-        self.connection
-            .all(sql, params![moment(now), limit(max)], |row| {
-                Ok(Due {
-                    id: MemoryId::from_bytes(row.get(0)?),
-                    content: row.get(1)?,
-                    revision: row.get(2)?,
-                    tries: row.get(3)?,
-                })
+        self.all(sql, params![moment(now), limit(max)], |row| {
+            Ok(Due {
+                id: MemoryId::from_bytes(row.get(0)?),
+                content: row.get(1)?,
+                revision: row.get(2)?,
+                tries: row.get(3)?,
             })
+        })
     }
 
     /// When the next text is due that is not due yet.
@@ -96,7 +94,7 @@ impl MemoryReader<'_> {
     /// When the file cannot be read.
     pub fn embeddings_next_due(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
         let sql = "SELECT min(due) FROM embeddings_due WHERE failed = 0 AND due > ?";
-        let due: Option<Option<i64>> = self.connection.value(sql, [moment(now)])?;
+        let due: Option<Option<i64>> = self.value(sql, [moment(now)])?;
         Ok(due.flatten().map(timestamp))
     }
 
@@ -127,7 +125,7 @@ impl MemoryReader<'_> {
             return Ok(None);
         }
         let values = vectors::vector_of(self.connection, row.no)?.unwrap_or_default();
-        let ask = Near {
+        let search = Near {
             model,
             partition: partition_of(row.no),
             kind: row.memory.kind,
@@ -135,7 +133,7 @@ impl MemoryReader<'_> {
             cosine_min,
             now,
         };
-        let near = self.near(&ask, |other| {
+        let near = self.near(&search, |other| {
             other.no != row.no
                 && !other.apart
                 && other.owner == row.owner
@@ -148,26 +146,26 @@ impl MemoryReader<'_> {
     /// The nearest memory that is near enough and accepted.
     pub(super) fn near(
         &self,
-        ask: &Near<'_>,
+        search: &Near<'_>,
         accepts: impl Fn(&MemoryRow) -> bool,
     ) -> Answer<Option<MemoryRow>> {
         let filter = Filter {
-            kinds: kind_bits(&[ask.kind]),
+            kinds: kind_bits(&[search.kind]),
             observed_after: None,
             observed_before: None,
-            now: moment(ask.now),
+            now: moment(search.now),
             among: None,
         };
         let near = vectors::nearest(
             self.connection,
-            ask.model,
-            &[ask.partition],
+            search.model,
+            &[search.partition],
             &filter,
-            ask.values,
+            search.values,
             Wanted::of(NEAR_MAX),
         )?;
         for (no, cosine) in near {
-            if cosine < f64::from(ask.cosine_min) {
+            if cosine < f64::from(search.cosine_min) {
                 break;
             }
             let row = MemoryRow::by_no(self.connection, no)?;
@@ -189,12 +187,12 @@ impl MemoryReader<'_> {
     pub(super) fn has_vector(&self, id: MemoryId, model: Model) -> Answer<bool> {
         let sql = "SELECT 1 FROM memories JOIN vectors ON vectors.no = memories.no
                    WHERE id = ? AND model = ?";
-        self.connection.has(sql, params![id.to_bytes(), model.no])
+        self.has(sql, params![id.to_bytes(), model.no])
     }
 }
 
 impl MemoryWriter<'_> {
-    /// Says whose vectors are used from now on; `None`: none. Vectors of another model are
+    /// Sets the model whose vectors are used from now on; `None`: none. Vectors of another model are
     /// not used any more. True when it changed: then [`Self::backfill`] has work.
     ///
     /// # Errors
@@ -216,7 +214,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Queues memories that have no vector of the model in use, and deletes vectors of
-    /// others: looks at so many memories, and gives how many are left to be looked at, about;
+    /// others: checks `max` memories, and returns about how many are still to be checked;
     /// 0 when it is done. Without a model in use, vectors stay as they are.
     ///
     /// # Errors
@@ -253,9 +251,9 @@ impl MemoryWriter<'_> {
         self.begin(&REINDEX)
     }
 
-    /// Goes on with so many memories: looks anew at what they say, and queues them to be
-    /// embedded again; their vectors are used until then. Gives how many are left, about; 0
-    /// when it is done.
+    /// Goes on with `max` memories: computes the hashes of their contents again, and queues
+    /// them to be embedded again; their vectors are used until then. Returns about how many
+    /// are left; 0 when it is done.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -263,12 +261,12 @@ impl MemoryWriter<'_> {
         let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
             SELECT ?1, ?2, 0, 0, '' WHERE EXISTS (SELECT 1 FROM meta WHERE name = 'embedding_model')
             ON CONFLICT DO NOTHING";
-        let say = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
+        let update = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
         self.walk(&REINDEX, max, |row| {
             if row.memory.superseded_by.is_none() {
-                let says = content_hash(&row.memory.content);
-                self.connection.run(say, [row.no, says])?;
-                self.connection.run(queue, [row.no, moment(at)])?;
+                let hash = content_hash(&row.memory.content);
+                self.run(update, [row.no, hash])?;
+                self.run(queue, [row.no, moment(at)])?;
             }
             Ok(())
         })
@@ -311,17 +309,17 @@ impl MemoryWriter<'_> {
             WHERE no = (SELECT no FROM memories WHERE id = ? AND revision = ?)";
         let problem = &problem[..problem.floor_char_boundary(PROBLEM_BYTES_MAX)];
         let parameters = params![moment(due), give_up, problem, id.to_bytes(), revision];
-        self.connection.run(sql, parameters)
+        self.run(sql, parameters)
     }
 
     fn retry_failed(&self) -> Answer<()> {
         let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = 0 WHERE failed = 1";
-        self.connection.run(sql, [])
+        self.run(sql, [])
     }
 
     fn begin(&self, walk: &Walk) -> Answer<()> {
         let sql = "SELECT memories FROM state";
-        let count: i64 = self.connection.number(sql, [])?;
+        let count: i64 = self.number(sql, [])?;
         self.set_meta(walk.at, 0)?;
         self.set_meta(walk.left, count)
     }

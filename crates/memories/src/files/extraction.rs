@@ -20,10 +20,10 @@ impl MemoryReader<'_> {
     /// # Errors
     /// When the file cannot be read.
     pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
-        // Of a subject that was forgotten the session's name is gone, but not the cursor.
+        // The cursor of a forgotten subject is kept, but without the session's name.
         let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");
         let parameters = params![generation.to_bytes(), session.as_str()];
-        let found = self.connection.one(&sql, parameters, read)?;
+        let found = self.one(&sql, parameters, read)?;
         Ok(found.unwrap_or_default())
     }
 
@@ -35,7 +35,7 @@ impl MemoryReader<'_> {
     pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
         let digest = self.digest(subject.as_str())?;
         let sql = "SELECT at FROM forgotten WHERE subject = ?";
-        let at: Option<i64> = self.connection.value(sql, [digest])?;
+        let at: Option<i64> = self.value(sql, [digest])?;
         Ok(at.map(timestamp))
     }
 
@@ -45,7 +45,7 @@ impl MemoryReader<'_> {
     /// As [`MemoryError`]: `LeaseLost`.
     pub fn lease(&self, id: LeaseId, now: Timestamp) -> Answer<Lease> {
         let sql = format!("{SELECT} WHERE lease = ?");
-        let found = self.connection.one(&sql, [id.to_bytes()], read)?;
+        let found = self.one(&sql, [id.to_bytes()], read)?;
         let lease = found
             .and_then(|cursor| cursor.lease)
             .filter(|lease| now < lease.until);
@@ -66,7 +66,7 @@ impl MemoryReader<'_> {
                    WHERE generation = ? AND session = ? AND seq > ? ORDER BY seq";
         let session = self.digest(session.as_str())?;
         let parameters = params![generation.to_bytes(), session, whole(after_seq)];
-        self.connection.all(sql, parameters, |row| {
+        self.all(sql, parameters, |row| {
             Ok(row.get::<_, i64>(0)?.unsigned_abs())
         })
     }
@@ -133,8 +133,8 @@ impl MemoryWriter<'_> {
         self.save_cursor(session, generation, subject, &cursor, now)
     }
 
-    /// Forgets cursors that nobody moved since then, and in which turns of generations that
-    /// began before then the bot remembered; about so many, and gives how many.
+    /// Removes about `max` cursors that were not moved since `before`, and as many notes of
+    /// turns in which the bot remembered, of generations that began before; returns how many.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -144,13 +144,13 @@ impl MemoryWriter<'_> {
         let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
             (SELECT generation, session, seq FROM remembered WHERE generation < ? LIMIT ?)";
         let parameters = params![moment(before), limit(max)];
-        let pruned = self.connection.change(cursors, parameters)?;
+        let pruned = self.change(cursors, parameters)?;
         let oldest = Generation::new(before.as_ms(), 0).to_bytes();
         let parameters = params![oldest, limit(max)];
-        Ok(pruned + self.connection.change(seqs, parameters)?)
+        Ok(pruned + self.change(seqs, parameters)?)
     }
 
-    /// The cursor, when nobody holds a lease of it; one that ran out is counted.
+    /// The cursor, unless a lease of it runs; a lease that ran out counts as a failure.
     fn free_cursor(
         &self,
         session: &SessionId,
@@ -200,11 +200,11 @@ impl MemoryWriter<'_> {
             cursor.not_before.map(moment),
             moment(now),
         ];
-        self.connection.run(sql, parameters)?;
-        // Nobody asks for those any more.
+        self.run(sql, parameters)?;
+        // Extraction does not read notes of turns up to the cursor any more.
         let sql = "DELETE FROM remembered WHERE generation = ? AND seq <= ?";
         let parameters = params![generation.to_bytes(), whole(cursor.seq)];
-        self.connection.run(sql, parameters)
+        self.run(sql, parameters)
     }
 }
 
@@ -216,7 +216,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ExtractionCursor> {
     let seq = row.get::<_, i64>(3)?.unsigned_abs();
     let lease: Option<[u8; 16]> = row.get(4)?;
     let subject: Option<String> = row.get(2)?;
-    // Whose subject was forgotten, has no lease any more.
+    // Without its subject, which was forgotten, a lease is over.
     let lease = match (lease, subject) {
         (Some(lease), Some(subject)) => Some(Lease {
             id: LeaseId::from_bytes(lease),

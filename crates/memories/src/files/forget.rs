@@ -1,5 +1,5 @@
 //! Forgetting, as a job that is written down first and goes on until nothing is left. It
-//! covers what was there when it began, and the history that leads to it.
+//! covers memories that existed when it began, and the history that leads to them.
 //!
 //! A subject that is forgotten whole loses its name at once, and with it all that is its own:
 //! without an owner no memory is found. The job then removes the rows.
@@ -18,14 +18,14 @@ use super::{ForgetProgress, MemoryReader, MemoryWriter};
 use crate::MemoryError;
 use crate::requests::{ForgetOutcome, ForgetRequest};
 
-/// Memories that a step looks at for each that it may remove.
+/// Memories that a step checks at most for each that it may remove.
 const LOOKED_AT_PER_ROW: usize = 8;
-/// Memories that a dry run looks at in one go.
+/// Memories that a dry run checks in one query.
 const COUNTED_AT_ONCE: usize = 1_024;
-/// Nobody's partition.
+/// A partition without an owner.
 const NOBODY: i64 = -1;
 
-/// What a job covers, as it is written down.
+/// The memories that a job covers, as they are stored.
 #[derive(Clone, Debug)]
 struct Criteria {
     /// Only memories that came up to this one.
@@ -44,22 +44,22 @@ struct Criteria {
 struct Job {
     at: i64,
     criteria: Criteria,
-    /// The last memory that was looked at.
+    /// The last memory that was checked.
     position: [u8; 16],
     counts: ForgetOutcome,
 }
 
-/// What a look at some memories found.
+/// The result of a check of some memories.
 #[derive(Default)]
 struct Page {
     doomed: Vec<Doomed>,
-    /// The last memory that was looked at.
+    /// The last memory that was checked.
     position: [u8; 16],
     is_last: bool,
 }
 
 impl MemoryReader<'_> {
-    /// What a job that forgets would remove.
+    /// Counts what a job would remove, for a dry run.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -84,19 +84,18 @@ impl MemoryReader<'_> {
         }
         if criteria.whole {
             let sql = "SELECT count(*) FROM cursors WHERE owner = ?";
-            counts.cursors = self.connection.count(sql, [criteria.owner])?;
+            counts.cursors = self.count(sql, [criteria.owner])?;
         }
         Ok(counts)
     }
 
-    /// The jobs that are not done, oldest first: whoever opens the file goes on with them.
+    /// The jobs that are not done, oldest first. They are continued after a restart.
     ///
     /// # Errors
     /// When the file cannot be read.
     pub fn forget_jobs(&self) -> Answer<Vec<MemoryId>> {
         let sql = "SELECT job FROM forget_jobs ORDER BY at, job";
-        self.connection
-            .all(sql, [], |row| Ok(MemoryId::from_bytes(row.get(0)?)))
+        self.all(sql, [], |row| Ok(MemoryId::from_bytes(row.get(0)?)))
     }
 
     fn weigh(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
@@ -105,17 +104,17 @@ impl MemoryReader<'_> {
             false => counts.memories += 1,
         }
         let vectors = "SELECT count(*) FROM vectors WHERE no = ?";
-        counts.vectors += self.connection.count(vectors, [doomed.no])?;
+        counts.vectors += self.count(vectors, [doomed.no])?;
         let queued = "SELECT count(*) FROM embeddings_due WHERE no = ?";
-        counts.queued_embeddings += self.connection.count(queued, [doomed.no])?;
+        counts.queued_embeddings += self.count(queued, [doomed.no])?;
         let events = "SELECT count(*) FROM recall_events WHERE memory = ?";
-        counts.recall_events += self.connection.count(events, [doomed.id.to_bytes()])?;
+        counts.recall_events += self.count(events, [doomed.id.to_bytes()])?;
         Ok(())
     }
 
     fn criteria(&self, request: &ForgetRequest) -> Answer<Criteria> {
         let all = Criteria {
-            born: self.connection.number("SELECT born FROM state", [])?,
+            born: self.number("SELECT born FROM state", [])?,
             whole: false,
             owner: None,
             memory: None,
@@ -153,8 +152,8 @@ impl MemoryReader<'_> {
         })
     }
 
-    /// Looks at memories behind a position, in the order of their ids: at most so many, and
-    /// only until so many are found.
+    /// Checks memories behind a position, in the order of their ids: at most `looked_at_max`,
+    /// and only until `found_max` are found.
     fn page(
         &self,
         criteria: &Criteria,
@@ -201,8 +200,8 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Begins to forget. What is remembered from now on is not touched; leases that could
-    /// bring it back are over.
+    /// Begins to forget. Memories that are made from now on are not touched; leases whose
+    /// commit could bring a forgotten fact back are ended.
     ///
     /// # Errors
     /// As [`MemoryError`]: `MemoryNotFound`, of one memory.
@@ -215,14 +214,15 @@ impl MemoryWriter<'_> {
         let criteria = self.criteria(request)?;
         let leases = "UPDATE cursors SET lease = NULL
                       WHERE lease IS NOT NULL AND (owner = ?1 OR ?1 IS NULL)";
-        self.connection.run(leases, [criteria.owner])?;
+        self.run(leases, [criteria.owner])?;
         if let ForgetRequest::Subject(subject) = request {
             let sql = "DELETE FROM partitions WHERE no = ?";
-            self.connection.run(sql, [criteria.owner])?;
+            self.run(sql, [criteria.owner])?;
+            self.touch_all();
             let sql = "INSERT INTO forgotten (subject, at) VALUES (?, ?)
                        ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
             let digest = self.digest(subject.as_str())?;
-            self.connection.run(sql, params![digest, moment(at)])?;
+            self.run(sql, params![digest, moment(at)])?;
         }
         let sql = "INSERT INTO forget_jobs (job, at, born, whole, owner, memory, kinds, tags,
             after, before, position, counts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
@@ -240,10 +240,10 @@ impl MemoryWriter<'_> {
             [0_u8; 16],
             pack(ForgetOutcome::default()),
         ];
-        self.connection.run(sql, parameters)
+        self.run(sql, parameters)
     }
 
-    /// Goes on with a job: removes about so many rows. A job that is not there is done.
+    /// Continues a job: removes about `rows_max` rows. A job that is not stored is done.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -251,7 +251,7 @@ impl MemoryWriter<'_> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
                    counts FROM forget_jobs WHERE job = ?";
         let id = job.to_bytes();
-        let found = self.connection.one(sql, [id], Job::read)?;
+        let found = self.one(sql, [id], Job::read)?;
         let Some(mut job) = found else {
             return Ok(ForgetProgress {
                 counts: ForgetOutcome::default(),
@@ -263,7 +263,7 @@ impl MemoryWriter<'_> {
         let page = self.page(&job.criteria, job.position, looked_at_max, rows_max)?;
         let mut removed = 0;
         for doomed in page.doomed {
-            // One before it may have taken it along.
+            // It may have been erased with one before it, as part of its history.
             removed += self.erase_chain(doomed, &mut job.counts)?;
         }
         let mut is_done = page.is_last;
@@ -275,11 +275,11 @@ impl MemoryWriter<'_> {
         }
         if is_done {
             let sql = "DELETE FROM forget_jobs WHERE job = ?";
-            self.connection.run(sql, [id])?;
+            self.run(sql, [id])?;
         } else {
             let sql = "UPDATE forget_jobs SET position = ?, counts = ? WHERE job = ?";
             let parameters = params![page.position, pack(job.counts), id];
-            self.connection.run(sql, parameters)?;
+            self.run(sql, parameters)?;
         }
         Ok(ForgetProgress {
             counts: job.counts,
@@ -287,12 +287,12 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Leaves of a forgotten subject's cursors only that nothing from before is extracted.
+    /// Clears cursors of a forgotten subject, except for the moment before which nothing is extracted.
     fn wipe_cursors(&self, owner: Option<i64>, at: i64, max: usize) -> Answer<usize> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
             WHERE generation IN (SELECT generation FROM cursors WHERE owner = ?2 LIMIT ?3)";
-        self.connection.change(sql, params![at, owner, limit(max)])
+        self.change(sql, params![at, owner, limit(max)])
     }
 }
 

@@ -1,10 +1,12 @@
-//! What is found by words: the changes of a transaction, written at its end.
+//! The full-text index: the changes of a transaction are collected, and written at its end.
 
 use std::collections::BTreeMap;
 
+use memoird_core::ids::Subject;
 use rusqlite::{Connection, params};
 
 use crate::MemoryError;
+use crate::rules::{Memory, Visibility};
 
 /// Changes of the index that are not written yet. A group of jobs then becomes one segment,
 /// written in the order of its rows, where FTS5 would make one for each savepoint and for
@@ -13,14 +15,40 @@ use crate::MemoryError;
 pub(super) struct Pending {
     changes: Vec<(i64, Change)>,
     applied: usize,
+    /// The manifests that the current job makes old.
+    pub(super) touch: Touch,
 }
 
 #[derive(Debug)]
 enum Change {
-    /// Such a text is found there from now on.
+    /// This text is found there from now on.
     Add(String),
     /// This text is not found there any more.
     Remove(String),
+}
+
+/// The subjects whose manifests are old after a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Touch {
+    /// None.
+    #[default]
+    Nothing,
+    /// This one.
+    One(Subject),
+    /// Any.
+    All,
+}
+
+impl Touch {
+    /// Adds the subjects that see this memory.
+    pub(super) fn add(&mut self, memory: &Memory) {
+        let is_shared = memory.visibility == Visibility::Team;
+        *self = match std::mem::take(self) {
+            Self::Nothing if !is_shared => Self::One(memory.subject.clone()),
+            Self::One(subject) if !is_shared && subject == memory.subject => Self::One(subject),
+            _ => Self::All,
+        };
+    }
 }
 
 /// Where [`Pending`] stood.
@@ -46,13 +74,14 @@ impl Pending {
         }
     }
 
-    /// Goes back to where it stood; the caller takes back what was written since.
+    /// Goes back to an earlier state; the caller rolls back the writes since then.
     pub(super) fn reset(&mut self, mark: Mark) {
         self.changes.truncate(mark.changes);
         self.applied = mark.applied;
+        self.touch = Touch::Nothing;
     }
 
-    /// Writes what is not written yet.
+    /// Writes the changes that are not written yet.
     pub(super) fn apply(&mut self, connection: &Connection) -> Result<(), MemoryError> {
         if self.applied == self.changes.len() {
             return Ok(());
@@ -62,7 +91,7 @@ impl Pending {
             let (was, is) = rows.entry(*no).or_default();
             match change {
                 Change::Add(text) => *is = Some(text),
-                // What was added a moment ago was never there.
+                // An addition that is not written yet is only dropped.
                 Change::Remove(_) if is.is_some() => *is = None,
                 Change::Remove(text) => *was = Some(text),
             }

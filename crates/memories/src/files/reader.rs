@@ -1,4 +1,4 @@
-//! Questions to a tenant's memories, all answered from one moment.
+//! Queries of a tenant's file. All queries of one reader see the same state of it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use super::{ManifestRows, vectors};
 use crate::requests::{ListRequest, MemoryStats};
 use crate::rules::Memory;
 
-/// One moment of a tenant's memories.
+/// A consistent view of a tenant's memories.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryReader<'a> {
     pub(super) connection: &'a Connection,
-    /// Within a job: what the index does not know yet.
+    /// Within a job: changes that are not in the full-text index yet.
     pending: Option<&'a RefCell<Pending>>,
     path: &'a Path,
 }
@@ -38,7 +38,7 @@ impl<'a> MemoryReader<'a> {
         }
     }
 
-    /// Lets the index know what this transaction wrote.
+    /// Brings the full-text index up to what this transaction wrote.
     pub(super) fn settle_index(&self) -> Answer<()> {
         self.pending.map_or(Ok(()), |pending| {
             pending.borrow_mut().apply(self.connection)
@@ -55,7 +55,7 @@ impl MemoryReader<'_> {
         Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
     }
 
-    /// Memories in the order of their ids, at most so many.
+    /// At most `max` memories in the order of their ids.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -96,8 +96,7 @@ impl MemoryReader<'_> {
         Ok(rows.into_iter().map(|row| row.memory).collect())
     }
 
-    /// What a subject's manifest is made of: its own memories and those of the team, at most
-    /// so many.
+    /// The memories of a subject's manifest: its own and those of the team, at most `max`.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -118,7 +117,7 @@ impl MemoryReader<'_> {
             rows.memories
                 .extend(found.into_iter().map(|row| row.memory));
             let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?));
-            let found = self.connection.one(count, [partition, moment(now)], read)?;
+            let found = self.one(count, [partition, moment(now)], read)?;
             let (total, expires) = found.unwrap_or_default();
             rows.total += total.unsigned_abs();
             let expires = expires.map(timestamp);
@@ -141,7 +140,7 @@ impl MemoryReader<'_> {
     /// # Errors
     /// When the file cannot be read.
     pub fn stats(&self, model: Option<&str>, now: Timestamp) -> Answer<MemoryStats> {
-        let count = |sql: &str| self.connection.count(sql, []);
+        let count = |sql: &str| self.count(sql, []);
         let current = "SELECT count(*) FROM memories
              WHERE superseded_by IS NULL AND (expires IS NULL OR expires > ?)";
         let embedded = "SELECT count(*) FROM vectors WHERE model = ?";
@@ -151,13 +150,13 @@ impl MemoryReader<'_> {
         };
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
         Ok(MemoryStats {
-            memories: self.connection.count(current, [moment(now)])?,
+            memories: self.count(current, [moment(now)])?,
             superseded: count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?,
             subjects: count("SELECT count(DISTINCT owner) FROM memories")?,
             recall_events: count("SELECT count(*) FROM recall_events")?,
             embedding_model: model.map(str::to_owned),
             embedded: match embedding_model {
-                Some(model) => self.connection.count(embedded, [model.no])?,
+                Some(model) => self.count(embedded, [model.no])?,
                 None => 0,
             },
             embedding_queued: count("SELECT count(*) FROM embeddings_due WHERE failed = 0")?
@@ -169,7 +168,7 @@ impl MemoryReader<'_> {
 
     pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> Answer<Option<T>> {
         let sql = "SELECT value FROM meta WHERE name = ?";
-        self.connection.value(sql, [name])
+        self.value(sql, [name])
     }
 
     /// How many of a partition's memories were ever numbered, and when numbering began anew:
@@ -178,7 +177,7 @@ impl MemoryReader<'_> {
         let sql = "SELECT next - 1 FROM partitions WHERE no = ?";
         let mut numbered = BTreeMap::new();
         for partition in partitions {
-            let found: Option<i64> = self.connection.value(sql, [partition])?;
+            let found: Option<i64> = self.value(sql, [partition])?;
             numbered.insert(*partition, found.unwrap_or(0).unsigned_abs());
         }
         Ok(numbered)

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
 use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Query, Scorer, Statistics};
 use rusqlite::params;
 
@@ -12,7 +13,8 @@ use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, range};
 use super::sql::Answer;
 use super::time::moment;
 use super::vectors::{self, Filter, Glance, Wanted};
-use super::{RecallLists, Search};
+use super::{Embedding, RecallLists};
+use crate::requests::RecallRequest;
 use crate::rules::Memory;
 use crate::rules::fusion::Ranked;
 
@@ -22,7 +24,7 @@ const MATCHES_MAX: usize = 8_192;
 /// A partition with more numbers than these counts what it finds in a map, not in a list.
 const DENSE_MAX: u64 = 1 << 18;
 
-/// What the terms found in one partition.
+/// The terms that were found in each memory of one partition.
 enum Matches {
     /// By the number within the partition.
     Dense(Vec<Found>, Vec<i64>),
@@ -30,31 +32,44 @@ enum Matches {
 }
 
 impl MemoryReader<'_> {
-    /// What fits a query, by words and by meaning.
+    /// What fits a query: by words, unless it is empty, and by meaning, where it has a vector.
+    /// The lists have up to `limit` memories each; `mode` and `session` have no effect here.
     ///
     /// # Errors
     /// [`MemoryError::DimensionMismatch`], and when the file cannot be read.
-    pub fn recall(&self, ask: &Search) -> Answer<RecallLists> {
+    pub fn recall(
+        &self,
+        request: &RecallRequest,
+        vector: Option<&Embedding>,
+        now: Timestamp,
+    ) -> Answer<RecallLists> {
         self.settle_index()?;
-        let mut partitions = Vec::with_capacity(ask.subjects.len() + 1);
-        for subject in &ask.subjects {
+        let mut partitions = Vec::with_capacity(request.subjects.len() + 1);
+        for subject in &request.subjects {
             partitions.extend(find_partition(self.connection, subject)?);
         }
         partitions.push(TEAM);
         partitions.sort_unstable();
         partitions.dedup();
-        let filter = self.filter(ask, &partitions)?;
+        let filter = self.filter(request, &partitions, now)?;
         let mut lists = RecallLists::default();
-        self.by_words(ask, &partitions, &filter, &mut lists)?;
-        self.by_meaning(ask, &partitions, &filter, &mut lists)?;
+        self.by_words(request, &partitions, &filter, &mut lists)?;
+        if let Some(vector) = vector {
+            self.by_meaning(vector, request.limit, &partitions, &filter, &mut lists)?;
+        }
         Ok(lists)
     }
 
-    fn filter(&self, ask: &Search, partitions: &[i64]) -> Answer<Filter> {
+    fn filter(
+        &self,
+        request: &RecallRequest,
+        partitions: &[i64],
+        now: Timestamp,
+    ) -> Answer<Filter> {
         let mut among: Option<HashSet<i64>> = None;
         let sql = "SELECT no FROM tags WHERE tag = ? AND no BETWEEN ? AND ?";
         let mut statement = self.connection.prepare_cached(sql)?;
-        for tag in &ask.tags {
+        for tag in &request.tags {
             let mut tagged = HashSet::new();
             for (first, last) in partitions.iter().map(|partition| range(*partition)) {
                 let found = statement.query_map(params![tag, first, last], |row| row.get(0))?;
@@ -68,10 +83,10 @@ impl MemoryReader<'_> {
             });
         }
         Ok(Filter {
-            kinds: kind_bits(&ask.kinds),
-            observed_after: ask.observed_after.map(moment),
-            observed_before: ask.observed_before.map(moment),
-            now: moment(ask.now),
+            kinds: kind_bits(&request.kinds),
+            observed_after: request.after.map(moment),
+            observed_before: request.before.map(moment),
+            now: moment(now),
             among,
         })
     }
@@ -79,13 +94,13 @@ impl MemoryReader<'_> {
     /// The terms choose candidates; their text decides.
     fn by_words(
         &self,
-        ask: &Search,
+        request: &RecallRequest,
         partitions: &[i64],
         filter: &Filter,
         lists: &mut RecallLists,
     ) -> Answer<()> {
-        let query = Query::new(&ask.query);
-        if query.terms().is_empty() || ask.depth == 0 {
+        let query = Query::new(&request.query);
+        if query.terms().is_empty() || request.limit == 0 {
             return Ok(());
         }
         let numbered = self.numbered(partitions)?;
@@ -98,11 +113,11 @@ impl MemoryReader<'_> {
         for (partition, numbers) in numbered.into_iter().filter(|(_, numbers)| *numbers > 0) {
             let mut matches = Matches::new(numbers);
             let (first, _) = range(partition);
-            for (place, term) in query.terms().iter().enumerate() {
+            for (index, term) in query.terms().iter().enumerate() {
                 let found = self.matches(&term.word, partition, |no| {
-                    matches.note(no - first, place);
+                    matches.note(no - first, index);
                 })?;
-                statistics.found_in[place] += found.estimate(first, numbers);
+                statistics.found_in[index] += found.estimate(first, numbers);
             }
             matches.into_candidates(first, &mut candidates);
         }
@@ -119,7 +134,7 @@ impl MemoryReader<'_> {
                    WHERE no = ? AND owner IN (SELECT no FROM partitions)";
         let mut statement = self.connection.prepare_cached(sql)?;
         for (_, no, found) in ranked {
-            if scored.len() >= CANDIDATES_MAX.max(ask.depth) {
+            if scored.len() >= CANDIDATES_MAX.max(request.limit) {
                 break;
             }
             let mut rows = statement.query([no])?;
@@ -141,7 +156,7 @@ impl MemoryReader<'_> {
         scored.sort_by(|(one, id, _), (other, other_id, _)| {
             other.total_cmp(one).then(other_id.cmp(id))
         });
-        scored.truncate(ask.depth);
+        scored.truncate(request.limit);
         let found = scored.into_iter().map(|(score, _, no)| (no, score));
         lists.lexical = self.fetch(found, &mut lists.memories)?;
         Ok(())
@@ -169,14 +184,12 @@ impl MemoryReader<'_> {
 
     fn by_meaning(
         &self,
-        ask: &Search,
+        vector: &Embedding,
+        count: usize,
         partitions: &[i64],
         filter: &Filter,
         lists: &mut RecallLists,
     ) -> Answer<()> {
-        let Some(vector) = &ask.vector else {
-            return Ok(());
-        };
         let Some(model) = self.model_in_use(&vector.model)? else {
             return Ok(());
         };
@@ -187,7 +200,7 @@ impl MemoryReader<'_> {
             partitions,
             filter,
             &vector.values,
-            Wanted::of(ask.depth),
+            Wanted::of(count),
         )?;
         lists.vector = self.fetch(found, &mut lists.memories)?;
         lists.embedded = lists.vector.iter().map(|one| one.id).collect();
@@ -239,7 +252,7 @@ impl Looked {
     }
 }
 
-/// What a first look tells of a memory.
+/// The properties of a memory by which searches filter.
 pub(super) fn glance(memory: &Memory) -> Glance {
     Glance {
         kind: memory.kind as u8,
@@ -262,8 +275,8 @@ impl Matches {
         match self {
             Self::Sparse(found) => found.entry(local).or_default().insert(term),
             Self::Dense(found, touched) => {
-                let place = usize::try_from(local).unwrap_or(usize::MAX);
-                if let Some(found) = found.get_mut(place) {
+                let index = usize::try_from(local).unwrap_or(usize::MAX);
+                if let Some(found) = found.get_mut(index) {
                     if *found == Found::default() {
                         touched.push(local);
                     }
@@ -284,8 +297,8 @@ impl Matches {
             }
             Self::Dense(found, touched) => {
                 candidates.extend(touched.into_iter().filter_map(|local| {
-                    let place = usize::try_from(local).ok()?;
-                    Some((first | local, *found.get(place)?))
+                    let index = usize::try_from(local).ok()?;
+                    Some((first | local, *found.get(index)?))
                 }));
             }
         }

@@ -8,10 +8,9 @@ use memoird_core::time::Timestamp;
 use memoird_core::words::{normalised, numbers_and_negations};
 use rusqlite::params;
 
-use super::content_hash::content_hash;
 use super::embedding::Near;
 use super::recall::glance;
-use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_of, whole};
+use super::row::{MemoryRow, TEAM, content_hash, find_partition, limit, outcome_of, whole};
 use super::sql::{Answer, Sql};
 use super::time::{before, moment, timestamp};
 use super::vectors::{self, Model};
@@ -22,13 +21,13 @@ use crate::rules::{
     Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Source, Visibility,
 };
 
-/// How long what a recall told a session is no news there.
+/// For how long a session that repeats a recalled memory does not state a new fact.
 const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Idempotency keys that are forgotten for each one that comes: the table shrinks when its
-/// limits do.
+/// Idempotency keys that are removed at most for each new one: more than one, so that the table
+/// shrinks when its limits are lowered.
 const KEYS_PRUNED: i64 = 4;
 
-/// How a memory says what a fact says.
+/// How closely a memory states the same as a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alike {
     /// To the letter.
@@ -71,7 +70,7 @@ impl MemoryWriter<'_> {
         limits: &MemoryLimits,
     ) -> Answer<(Memory, Outcome)> {
         let fact = &command.fact;
-        // Whatever is refused is refused before anything is written.
+        // All refusals come before the first write.
         let vector = match &command.vector {
             None => None,
             Some(vector) => self
@@ -83,7 +82,7 @@ impl MemoryWriter<'_> {
         }
         let replaced = match fact.supersedes {
             Some(id) => Some(self.replaceable(id, &fact.subject)?),
-            None => match self.echo(fact, command.at, limits)? {
+            None => match self.echo(fact, command.at)? {
                 Some(memory) => return Ok((memory, Outcome::Recalled)),
                 None => None,
             },
@@ -92,16 +91,14 @@ impl MemoryWriter<'_> {
         let replaced_id = replaced.as_ref().map(|row| row.memory.id);
         let alike = self.said_already(command, vector, replaced_id)?;
         let (row, outcome) = match alike {
-            Some((was, Alike::Exact)) => {
-                (self.reinforce(&was, command, limits)?, Outcome::Reinforced)
-            }
+            Some((was, Alike::Exact)) => (self.reinforce(&was, command)?, Outcome::Reinforced),
             Some((was, _)) if fact.near_duplicate == NearDuplicate::Refuse => {
                 return Err(MemoryError::Duplicate { id: was.memory.id });
             }
-            Some((was, Alike::Words)) => (self.reinforce(&was, command, limits)?, Outcome::Merged),
+            Some((was, Alike::Words)) => (self.reinforce(&was, command)?, Outcome::Merged),
             Some((was, Alike::Meaning)) => {
                 let mut memory = memory_of(command);
-                take_over(&mut memory, &was.memory, limits.tags);
+                take_over(&mut memory, &was.memory);
                 let row = self.add_with_vector(memory, apart, vector, limits)?;
                 self.supersede(&was, command.id, command.at)?;
                 (row, Outcome::Merged)
@@ -127,7 +124,7 @@ impl MemoryWriter<'_> {
             return Ok(None);
         };
         let sql = "SELECT content, memory, outcome, at FROM keys WHERE key = ?";
-        let found = self.connection.one(sql, [key.key], |row| {
+        let found = self.one(sql, [key.key], |row| {
             let id = MemoryId::from_bytes(row.get(1)?);
             Ok((
                 row.get::<_, [u8; 16]>(0)?,
@@ -139,7 +136,7 @@ impl MemoryWriter<'_> {
         let Some((content, id, outcome, at)) = found? else {
             return Ok(None);
         };
-        if at < before(command.at, Duration::from_millis(limits.idempotency_ms)) {
+        if at < before(command.at, limits.idempotency_span) {
             return Ok(None);
         }
         if content != key.content {
@@ -165,8 +162,7 @@ impl MemoryWriter<'_> {
         let Some(key) = command.key else {
             return Ok(());
         };
-        self.connection
-            .run("DELETE FROM keys WHERE key = ?", [key.key])?;
+        self.run("DELETE FROM keys WHERE key = ?", [key.key])?;
         let sql = "INSERT INTO keys (key, content, memory, outcome, at) VALUES (?, ?, ?, ?, ?)";
         let parameters = params![
             key.key,
@@ -175,16 +171,13 @@ impl MemoryWriter<'_> {
             outcome as u8,
             moment(command.at)
         ];
-        self.connection.run(sql, parameters)?;
+        self.run(sql, parameters)?;
         let newest = self.connection.last_insert_rowid();
         let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
                      AND (at < ?2 OR no <= ?3)";
-        let since = moment(before(
-            command.at,
-            Duration::from_millis(limits.idempotency_ms),
-        ));
+        let since = moment(before(command.at, limits.idempotency_span));
         let last = newest - whole(limits.idempotency_keys);
-        self.connection.run(prune, [KEYS_PRUNED, since, last])
+        self.run(prune, [KEYS_PRUNED, since, last])
     }
 
     /// Notes in which turns the bot itself remembered.
@@ -206,7 +199,7 @@ impl MemoryWriter<'_> {
         Ok(())
     }
 
-    /// The memory whose place another one is to take.
+    /// The memory that another one is to replace.
     fn replaceable(&self, id: MemoryId, subject: &Subject) -> Answer<MemoryRow> {
         match MemoryRow::by_id(self.connection, id)? {
             Some(row) if row.memory.subject == *subject => match row.memory.superseded_by {
@@ -217,33 +210,32 @@ impl MemoryWriter<'_> {
         }
     }
 
-    /// The memory that a recall told this session a while ago, if the fact is that or a
+    /// The memory that a recall gave to this session recently, if the fact repeats it or a
     /// piece of it.
-    fn echo(&self, fact: &Fact, at: Timestamp, limits: &MemoryLimits) -> Answer<Option<Memory>> {
+    fn echo(&self, fact: &Fact, at: Timestamp) -> Answer<Option<Memory>> {
         let Some(source) = &fact.source else {
             return Ok(None);
         };
-        let since = before(at, ECHO_SPAN);
-        let told = self.echoes(&source.session, since, limits.echoes)?;
-        if told.is_empty() {
+        let recalled = self.echoes(&source.session, at)?;
+        if recalled.is_empty() {
             return Ok(None);
         }
         let words = format!(" {} ", normalised(&fact.content));
-        for (id, content) in told {
+        for (id, content) in recalled {
             let is_piece =
                 words.len() > 2 && format!(" {} ", normalised(&content)).contains(&words);
-            // A piece without the "no" that stands before it says the opposite; and what is
-            // history since is not known any more.
+            // A piece without the "no" before it says the opposite. A memory that became
+            // history since does not count.
             let is_echo =
                 content == fact.content || is_piece && deny_alike(&content, &fact.content);
-            if is_echo && let Some(memory) = self.get(id)?.filter(|told| told.is_current(at)) {
+            if is_echo && let Some(memory) = self.get(id)?.filter(|memory| memory.is_current(at)) {
                 return Ok(Some(memory));
             }
         }
         Ok(None)
     }
 
-    /// The current memory that says what a fact says. One whose place the fact is to take
+    /// The current memory that states the same as a fact. One that the fact is to replace
     /// counts only if it says it to the letter.
     fn said_already(
         &self,
@@ -288,7 +280,7 @@ impl MemoryWriter<'_> {
             Visibility::Private => owner,
             Visibility::Team => TEAM,
         };
-        let ask = Near {
+        let search = Near {
             model,
             partition,
             kind: fact.kind,
@@ -296,7 +288,7 @@ impl MemoryWriter<'_> {
             cosine_min: command.cosine_min,
             now: command.at,
         };
-        let near = self.near(&ask, |row| {
+        let near = self.near(&search, |row| {
             row.owner == owner
                 && replaced != Some(row.memory.id)
                 && is_of_one_kind(&row.memory, fact, command.at)
@@ -305,17 +297,12 @@ impl MemoryWriter<'_> {
         Ok(near.map(|row| (row, Alike::Meaning)))
     }
 
-    fn reinforce(
-        &self,
-        was: &MemoryRow,
-        command: &RememberCommand,
-        limits: &MemoryLimits,
-    ) -> Answer<MemoryRow> {
+    fn reinforce(&self, was: &MemoryRow, command: &RememberCommand) -> Answer<MemoryRow> {
         let mut row = was.clone();
         row.memory.content.clone_from(&command.fact.content);
         row.memory.reinforced += 1;
         row.memory.updated_at = command.at;
-        unite(&mut row.memory, &memory_of(command), limits.tags);
+        unite(&mut row.memory, &memory_of(command));
         self.save(was, &mut row)?;
         Ok(row)
     }
@@ -338,17 +325,12 @@ impl MemoryWriter<'_> {
 }
 
 impl MemoryReader<'_> {
-    /// What recalls told a session since then, newest first.
+    /// The memories that recalls gave to a session in the last 24 hours, newest first.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn echoes(
-        &self,
-        session: &SessionId,
-        since: Timestamp,
-        max: usize,
-    ) -> Answer<Vec<(MemoryId, String)>> {
-        // One memory is told again and again: more hits are read than memories are wanted.
+    pub fn echoes(&self, session: &SessionId, now: Timestamp) -> Answer<Vec<(MemoryId, String)>> {
+        // The same memory is often recalled again: more hits are read than memories are needed.
         let sql = "SELECT id, content FROM memories JOIN (
                 SELECT memory, max(no) AS told FROM (
                     SELECT memory, no FROM recall_events WHERE session = ?1 AND at >= ?2
@@ -357,8 +339,9 @@ impl MemoryReader<'_> {
             ) AS told ON memories.id = told.memory
             WHERE owner IN (SELECT no FROM partitions) ORDER BY told DESC";
         let session = self.digest(session.as_str())?;
-        let parameters = params![session, moment(since), limit(max)];
-        self.connection.all(sql, parameters, |row| {
+        let since = moment(before(now, ECHO_SPAN));
+        let parameters = params![session, since, limit(MemoryLimits::ECHOES)];
+        self.all(sql, parameters, |row| {
             Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
         })
     }
@@ -415,15 +398,15 @@ fn memory_of(command: &RememberCommand) -> Memory {
 }
 
 /// Lets a memory take the place of one that says the same.
-pub(super) fn take_over(newer: &mut Memory, older: &Memory, tags_max: usize) {
+pub(super) fn take_over(newer: &mut Memory, older: &Memory) {
     newer.reinforced += older.reinforced + 1;
-    unite(newer, older, tags_max);
+    unite(newer, older);
 }
 
 /// What of two memories that say the same must not get lost.
-fn unite(memory: &mut Memory, other: &Memory, tags_max: usize) {
+fn unite(memory: &mut Memory, other: &Memory) {
     for tag in &other.tags {
-        if memory.tags.len() < tags_max && !memory.tags.contains(tag) {
+        if memory.tags.len() < MemoryLimits::TAGS && !memory.tags.contains(tag) {
             memory.tags.push(tag.clone());
         }
     }

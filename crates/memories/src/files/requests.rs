@@ -1,38 +1,17 @@
-//! What is asked of a tenant's memories, and what is answered.
+//! Requests to a tenant's file, and their results, as plain data.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
+use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 
-use super::Embedding;
+use crate::requests::ForgetOutcome;
 use crate::rules::fusion::Ranked;
-use crate::rules::{Memory, MemoryKind};
+use crate::rules::{Fact, Memory};
 
-/// What a recall looks for. What is found is of the subjects named, or TEAM, and current.
-#[derive(Clone, Debug)]
-pub struct Search {
-    /// The words; empty: no list by words.
-    pub query: String,
-    /// The query's vector; `None`: no list by meaning.
-    pub vector: Option<Embedding>,
-    /// Whose private memories are looked at beside those of the team.
-    pub subjects: Vec<Subject>,
-    /// Only of these kinds; empty: of any.
-    pub kinds: Vec<MemoryKind>,
-    /// Only with all of these labels.
-    pub tags: Vec<String>,
-    /// Only observed at this moment or later.
-    pub observed_after: Option<Timestamp>,
-    /// Only observed before this moment.
-    pub observed_before: Option<Timestamp>,
-    /// The length of each list.
-    pub depth: usize,
-    /// The present.
-    pub now: Timestamp,
-}
-
-/// What a recall found, best first, before the lists are fused.
+/// The lists of a recall, best first, before they are fused.
 #[derive(Clone, Debug, Default)]
 pub struct RecallLists {
     /// By words.
@@ -45,7 +24,7 @@ pub struct RecallLists {
     pub embedded: HashSet<MemoryId>,
 }
 
-/// What a manifest is made of.
+/// The memories of a manifest.
 #[derive(Clone, Debug, Default)]
 pub struct ManifestRows {
     /// Pinned ones first, then by importance, then the newest.
@@ -100,6 +79,77 @@ pub struct ExtractionCursor {
     pub failures: u32,
     /// When the last one failed.
     pub failed_at: Option<Timestamp>,
-    /// Turns from before this moment are not extracted: what they said was forgotten.
+    /// Turns from before this moment are not extracted: their subject was forgotten then.
     pub not_before: Option<Timestamp>,
+}
+
+/// A text's vector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embedding {
+    /// The model that made it.
+    pub model: Arc<str>,
+    /// The vector; its length does not matter, but is not zero.
+    pub values: Vec<f32>,
+}
+
+/// A fact that is to be remembered.
+#[derive(Clone, Debug)]
+pub struct RememberCommand {
+    /// The id of the memory, if it becomes one.
+    pub id: MemoryId,
+    /// The fact, checked.
+    pub fact: Fact,
+    /// The present.
+    pub at: Timestamp,
+    /// By which a repetition is known.
+    pub key: Option<IdempotencyKey>,
+    /// The newest turn of the fact's session and generation at that time: extraction need
+    /// not look at turns in which the bot itself remembers.
+    pub at_seq: Option<u64>,
+    /// The content's vector, where it is known already.
+    pub vector: Option<Embedding>,
+    /// From this cosine on, with the same numbers and negations, two contents say the same.
+    pub cosine_min: f32,
+}
+
+/// What became of an import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Written.
+    pub added: u64,
+    /// There already.
+    pub skipped: u64,
+}
+
+/// One memory that a recall gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hit {
+    /// Which.
+    pub id: MemoryId,
+    /// From 1.
+    pub rank: u32,
+    /// How well it fitted.
+    pub score: f32,
+}
+
+/// The event of a recall.
+#[derive(Clone, Debug)]
+pub struct RecallEvent {
+    /// When.
+    pub at: Timestamp,
+    /// To which session.
+    pub session: Option<SessionId>,
+    /// A digest of the query, never its text.
+    pub query: Fingerprint,
+    /// The memories.
+    pub hits: Vec<Hit>,
+}
+
+/// How far a job that forgets has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForgetProgress {
+    /// All that it has done so far.
+    pub counts: ForgetOutcome,
+    /// True when nothing is left of it, the job included.
+    pub is_done: bool,
 }

@@ -1,10 +1,11 @@
 //! A memory as a row.
 
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
+use memoird_core::words::normalised;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, params};
+use sha2::{Digest, Sha256};
 
-use super::content_hash::content_hash;
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
 use crate::rules::{Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility};
@@ -265,6 +266,15 @@ pub(super) fn limit(rows_max: usize) -> i64 {
 pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
     let problem = format!("a {what} that does not decode");
     rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
+}
+
+/// A digest of the normalised text by which a text that says the same is found; of a text
+/// without any word, of the text as it is.
+pub(super) fn content_hash(text: &str) -> i64 {
+    let normal = normalised(text);
+    let words = if normal.is_empty() { text } else { &normal };
+    let digest: [u8; 32] = Sha256::digest(words.as_bytes()).into();
+    i64::from_le_bytes(std::array::from_fn(|index| digest[index]))
 }
 
 /// The values of enumerations in the order of their numbers.

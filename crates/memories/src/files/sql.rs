@@ -1,19 +1,23 @@
-//! Short forms of the calls to SQLite that stand in this folder again and again. Every
-//! statement is prepared once for each connection.
+//! Short forms of calls to SQLite. Every statement is prepared once for each connection.
 
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
+use super::MemoryReader;
 use crate::MemoryError;
 
-/// What a call gives that asks a file.
+/// The result of a call that reads or writes a file.
 pub(super) type Answer<T> = Result<T, MemoryError>;
 
 pub(super) trait Sql {
-    /// Changes rows; gives how many.
-    fn change(&self, sql: &str, parameters: impl Params) -> Answer<usize>;
+    fn connection(&self) -> &Connection;
 
-    /// Changes rows, however many.
+    /// Changes rows, and returns their number.
+    fn change(&self, sql: &str, parameters: impl Params) -> Answer<usize> {
+        Ok(self.connection().prepare_cached(sql)?.execute(parameters)?)
+    }
+
+    /// Changes rows.
     fn run(&self, sql: &str, parameters: impl Params) -> Answer<()> {
         self.change(sql, parameters).map(drop)
     }
@@ -24,7 +28,10 @@ pub(super) trait Sql {
         sql: &str,
         parameters: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Answer<Option<T>>;
+    ) -> Answer<Option<T>> {
+        let mut statement = self.connection().prepare_cached(sql)?;
+        Ok(statement.query_row(parameters, read).optional()?)
+    }
 
     /// All rows.
     fn all<T>(
@@ -32,20 +39,24 @@ pub(super) trait Sql {
         sql: &str,
         parameters: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Answer<Vec<T>>;
+    ) -> Answer<Vec<T>> {
+        let mut statement = self.connection().prepare_cached(sql)?;
+        let rows = statement.query_map(parameters, read)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
 
     /// The first column of the first row, if there is one.
     fn value<T: FromSql>(&self, sql: &str, parameters: impl Params) -> Answer<Option<T>> {
         self.one(sql, parameters, |row| row.get(0))
     }
 
-    /// A number that is there in any case.
+    /// The first column of the first row, which is always there.
     fn number(&self, sql: &str, parameters: impl Params) -> Answer<i64> {
         let number = self.value(sql, parameters)?;
         number.ok_or_else(|| rusqlite::Error::QueryReturnedNoRows.into())
     }
 
-    /// The same of what has no sign.
+    /// The same of a number that is never negative.
     fn count(&self, sql: &str, parameters: impl Params) -> Answer<u64> {
         Ok(self.number(sql, parameters)?.unsigned_abs())
     }
@@ -57,28 +68,13 @@ pub(super) trait Sql {
 }
 
 impl Sql for Connection {
-    fn change(&self, sql: &str, parameters: impl Params) -> Answer<usize> {
-        Ok(self.prepare_cached(sql)?.execute(parameters)?)
+    fn connection(&self) -> &Connection {
+        self
     }
+}
 
-    fn one<T>(
-        &self,
-        sql: &str,
-        parameters: impl Params,
-        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Answer<Option<T>> {
-        let mut statement = self.prepare_cached(sql)?;
-        Ok(statement.query_row(parameters, read).optional()?)
-    }
-
-    fn all<T>(
-        &self,
-        sql: &str,
-        parameters: impl Params,
-        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Answer<Vec<T>> {
-        let mut statement = self.prepare_cached(sql)?;
-        let rows = statement.query_map(parameters, read)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+impl Sql for MemoryReader<'_> {
+    fn connection(&self) -> &Connection {
+        self.connection
     }
 }

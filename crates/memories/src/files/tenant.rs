@@ -10,11 +10,11 @@ use memoird_core::ids::TenantId;
 use memoird_store::sqlite_file::BUSY_TIMEOUT;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::index::Pending;
+use super::index::{Pending, Touch};
 use super::{FilesOptions, MemoryReader, MemoryWriter, open};
 use crate::{MemoryError, locked};
 
-/// Something to write. What it refuses (what the rules refuse) undoes it and nothing else.
+/// Something to write. Where the rules refuse it, all that it wrote is undone, and no other job.
 pub type WriteJob = Box<dyn FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send>;
 
 /// The memories of one tenant.
@@ -25,7 +25,7 @@ pub struct TenantFile {
     /// Closed before the writer: only the last connection moves the log into the file, and
     /// these cannot.
     readers: Mutex<Readers>,
-    /// Waited for by whoever comes when all readers are taken.
+    /// Notified when a reader is given back: callers wait for it when all are taken.
     reader_is_back: Condvar,
     writer: Mutex<Connection>,
 }
@@ -36,8 +36,7 @@ struct Readers {
     taken: usize,
 }
 
-/// How long emptying the log waits for readers, which hold up nobody else meanwhile but the
-/// writer.
+/// How long emptying the log waits for readers; only writes wait meanwhile.
 const TRUNCATE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Pages that are given back to the file system at a time.
 const VACUUM: &str = "PRAGMA incremental_vacuum(1024)";
@@ -58,13 +57,17 @@ impl TenantFile {
         })
     }
 
-    /// Does all jobs in one transaction, each whole or not at all, in their order. The
-    /// answers are in the order of the jobs: a refusal is of
-    /// that job only. A panic in a job undoes all of them, and goes on; the file can be used after it.
+    /// Does all jobs in one transaction, in their order, each whole or not at all. The
+    /// answers are in the order of the jobs: whose manifests a job makes old, or why it was
+    /// refused, which undoes that job only. A panic in a job undoes all of them and goes on;
+    /// the file can be used after it.
     ///
     /// # Errors
     /// When the transaction failed: then nothing of any job was written.
-    pub fn write(&self, jobs: Vec<WriteJob>) -> Result<Vec<Result<(), MemoryError>>, MemoryError> {
+    pub fn write(
+        &self,
+        jobs: Vec<WriteJob>,
+    ) -> Result<Vec<Result<Touch, MemoryError>>, MemoryError> {
         let mut writer = locked(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let pending = RefCell::new(Pending::default());
@@ -87,11 +90,11 @@ impl TenantFile {
     ) -> Result<T, MemoryError> {
         let (give, take) = std::sync::mpsc::channel();
         let answers = self.write(vec![Box::new(move |writer| {
-            // Whoever takes it waits for this very call.
+            // The receiver is in this function.
             let _ = give.send(job(writer)?);
             Ok(())
         })])?;
-        answers.into_iter().collect::<Result<Vec<()>, _>>()?;
+        answers.into_iter().collect::<Result<Vec<_>, _>>()?;
         // A job that was done has given something.
         take.recv()
             .map_err(|_| rusqlite::Error::QueryReturnedNoRows.into())
@@ -104,11 +107,11 @@ impl TenantFile {
         transaction: &Transaction<'_>,
         pending: &RefCell<Pending>,
         job: WriteJob,
-    ) -> Result<Result<(), MemoryError>, MemoryError> {
+    ) -> Result<Result<Touch, MemoryError>, MemoryError> {
         let mark = pending.borrow().mark();
         transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
         let outcome = match job(&MemoryWriter::new(transaction, pending, &self.path)) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(std::mem::take(&mut pending.borrow_mut().touch)),
             Err(refusal) if refusal.is_refusal() => {
                 pending.borrow_mut().reset(mark);
                 transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
@@ -139,7 +142,7 @@ impl TenantFile {
     }
 
     /// Moves the log into the file and empties it, so that what was forgotten is gone from
-    /// there too. True when the log is empty now; false while somebody reads: try again.
+    /// there too. True when the log is empty now; false while a reader is open: try again.
     ///
     /// # Errors
     /// When the file cannot be written.

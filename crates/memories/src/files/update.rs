@@ -1,5 +1,4 @@
-//! Changing what is remembered: by hand, by an import, and where two memories turn out to
-//! say the same.
+//! Changes of memories: by a call, by an import, and by merging two that state the same.
 
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
@@ -54,11 +53,11 @@ impl MemoryWriter<'_> {
                 imported.skipped += 1;
                 continue;
             }
-            // What is being forgotten, and is not gone yet, has nothing to say any more.
+            // A row of this id that is being forgotten is removed first.
             for doomed in self.doomed("id = ?", [memory.id.to_bytes()])? {
                 self.erase(&doomed, &mut ForgetOutcome::default())?;
             }
-            // What stood side by side where it comes from does so here.
+            // Memories that were kept apart where they come from are kept apart here.
             self.add(memory.clone(), true, limits)?;
             imported.added += 1;
         }
@@ -82,7 +81,7 @@ impl MemoryWriter<'_> {
             return Ok(false);
         }
         let mut row = was.clone();
-        take_over(&mut row.memory, &old.memory, MemoryLimits::default().tags);
+        take_over(&mut row.memory, &old.memory);
         row.memory.updated_at = at;
         self.save(&was, &mut row)?;
         self.supersede(&old, newer, at)?;
@@ -91,9 +90,9 @@ impl MemoryWriter<'_> {
 }
 
 fn apply(memory: &mut Memory, patch: Patch) {
-    fn set<T>(place: &mut T, value: Option<T>) {
+    fn set<T>(field: &mut T, value: Option<T>) {
         if let Some(value) = value {
-            *place = value;
+            *field = value;
         }
     }
     set(&mut memory.content, patch.content);

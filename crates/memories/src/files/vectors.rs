@@ -60,7 +60,7 @@ struct Entry<'a> {
     bits: &'a [u8],
 }
 
-/// How many of the nearest are asked for.
+/// How many of the nearest memories a search returns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     count: usize,
@@ -130,7 +130,7 @@ pub(super) fn check(model: Model, vector: &Embedding) -> Answer<()> {
     Err(MemoryError::invalid("vector", problem))
 }
 
-/// Stores a vector, in place of any that was there.
+/// Stores a vector, replacing any that was there.
 pub(super) fn put(
     connection: &Connection,
     no: i64,
@@ -165,7 +165,7 @@ pub(super) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
     Ok(was_there)
 }
 
-/// Takes a vector along to another number, or only what a first look tells of it.
+/// Moves a vector to another number, or only updates the properties in its block.
 pub(super) fn carry(connection: &Connection, was: i64, no: i64, glance: Glance) -> Answer<()> {
     let Some((model, bits)) = find_bits(connection, was)? else {
         return Ok(());
@@ -275,13 +275,13 @@ fn find_bits(connection: &Connection, no: i64) -> Answer<Option<(u16, Vec<u8>)>>
     Ok(entry.map(|entry| (entry.model, entry.bits.to_vec())))
 }
 
-/// The block in which a number stands.
+/// The block of a number.
 fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
     let sql = "SELECT block FROM vector_blocks WHERE no = ?";
     connection.value(sql, [no >> SLOT_BITS])
 }
 
-/// Writes the block of a number anew, with this entry in place of the number's own.
+/// Writes the block of a number with this entry for it, or without one.
 fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> Answer<()> {
     debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
     let key = no >> SLOT_BITS;
@@ -341,8 +341,8 @@ fn entries(mut block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
 /// One bit for each dimension, set where it is above zero.
 fn signs(values: &[f32]) -> Vec<u8> {
     let mut bits = vec![0; values.len().div_ceil(8)];
-    for (place, value) in values.iter().enumerate() {
-        bits[place / 8] |= u8::from(*value > 0.0) << (place % 8);
+    for (index, value) in values.iter().enumerate() {
+        bits[index / 8] |= u8::from(*value > 0.0) << (index % 8);
     }
     bits
 }

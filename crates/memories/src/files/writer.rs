@@ -1,5 +1,5 @@
-//! Orders to a tenant's memories, within the transaction of their job; and the few ways in
-//! which a memory enters, changes and leaves the tables, so that none is forgotten.
+//! Writes to a tenant's file, within the transaction of a job. Memories are inserted, changed
+//! and removed here only, so that every index is updated with them.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -10,7 +10,7 @@ use memoird_core::time::Timestamp;
 use rusqlite::{Connection, ToSql, params};
 use sha2::{Digest, Sha256};
 
-use super::index::Pending;
+use super::index::{Pending, Touch};
 use super::recall::glance;
 use super::row::{MemoryRow, count_birth, make_partition, next_no, whole};
 use super::sql::{Answer, Sql};
@@ -27,7 +27,7 @@ pub struct MemoryWriter<'a> {
     pending: &'a RefCell<Pending>,
 }
 
-/// What of a memory has to be known to remove it, whoever owns it.
+/// The columns of a memory that are needed to remove it.
 #[derive(Debug)]
 pub(super) struct Doomed {
     pub(super) no: i64,
@@ -65,7 +65,7 @@ impl<'a> MemoryWriter<'a> {
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
         let sql = "SELECT memories FROM state";
-        let count: i64 = self.connection.number(sql, [])?;
+        let count: i64 = self.number(sql, [])?;
         if count >= whole(limits.memories) {
             return Err(MemoryError::Full {
                 limit: limits.memories,
@@ -84,6 +84,7 @@ impl<'a> MemoryWriter<'a> {
         row.no = next_no(self.connection, row.partition())?;
         row.born = count_birth(self.connection)?;
         row.insert(self.connection)?;
+        self.pending.borrow_mut().touch.add(&row.memory);
         self.add_tags(&row)?;
         if row.memory.superseded_by.is_none() {
             self.pending.borrow_mut().add(row.no, &row.memory.content);
@@ -106,6 +107,8 @@ impl<'a> MemoryWriter<'a> {
             row.pin_changed = Some(moment(new.updated_at));
         }
         row.replace(self.connection, was.no)?;
+        self.pending.borrow_mut().touch.add(old);
+        self.pending.borrow_mut().touch.add(new);
         let is_moved = was.no != row.no;
         if is_moved || old.tags != new.tags {
             self.remove_tags(was.no, &old.tags)?;
@@ -130,7 +133,7 @@ impl<'a> MemoryWriter<'a> {
                 self.dequeue(was.no)?;
             }
         }
-        // Whatever moves may have left the part of the table that a back-fill still sees.
+        // A memory that moves may leave the part of the table that a back-fill has yet to visit.
         match is_current && is_elsewhere {
             true => self.enqueue(row.no, new.updated_at),
             false => Ok(()),
@@ -148,6 +151,7 @@ impl<'a> MemoryWriter<'a> {
     /// Removes a memory from everywhere, and counts what went.
     pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
         let no = doomed.no;
+        self.touch_all();
         match doomed.is_history {
             true => counts.superseded += 1,
             false => {
@@ -158,21 +162,20 @@ impl<'a> MemoryWriter<'a> {
         counts.vectors += u64::from(vectors::remove(self.connection, no)?);
         counts.queued_embeddings += self.dequeue(no)?;
         let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
-            Ok(self.connection.change(sql, [parameter])? as u64)
+            Ok(self.change(sql, [parameter])? as u64)
         };
         let id = doomed.id.to_bytes();
         counts.recall_events += change("DELETE FROM recall_events WHERE memory = ?", &id)?;
         change("DELETE FROM keys WHERE memory = ?", &id)?;
         let sql = "SELECT tags FROM memories WHERE no = ?";
-        let tags: Option<Option<Vec<u8>>> = self.connection.value(sql, [no])?;
+        let tags: Option<Option<Vec<u8>>> = self.value(sql, [no])?;
         let tags = tags
             .flatten()
             .and_then(|packed| super::row::unpack_tags(&packed))
             .unwrap_or_default();
         self.remove_tags(no, &tags)?;
         change("DELETE FROM memories WHERE no = ?", &no)?;
-        self.connection
-            .run("UPDATE state SET memories = memories - 1", [])
+        self.run("UPDATE state SET memories = memories - 1", [])
     }
 
     /// Removes a memory with the history that leads to it; gives how many went.
@@ -190,6 +193,11 @@ impl<'a> MemoryWriter<'a> {
         Ok(erased)
     }
 
+    /// Says that any subject's manifest may be old after this job.
+    pub(super) fn touch_all(&self) {
+        self.pending.borrow_mut().touch = Touch::All;
+    }
+
     /// Queues a text to be embedded, where any are and it has no vector of the model in use.
     pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> Answer<()> {
         let sql = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
@@ -197,23 +205,22 @@ impl<'a> MemoryWriter<'a> {
             JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
             AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
             ON CONFLICT DO NOTHING";
-        self.connection.run(sql, params![no, moment(at)])
+        self.run(sql, params![no, moment(at)])
     }
 
     pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {
         let sql = "DELETE FROM embeddings_due WHERE no = ?";
-        Ok(self.connection.change(sql, [no])? as u64)
+        Ok(self.change(sql, [no])? as u64)
     }
 
     pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
         let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
                    ON CONFLICT DO UPDATE SET value = excluded.value";
-        self.connection.run(sql, params![name, value])
+        self.run(sql, params![name, value])
     }
 
     pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
-        self.connection
-            .run("DELETE FROM meta WHERE name = ?", [name])
+        self.run("DELETE FROM meta WHERE name = ?", [name])
     }
 
     fn add_tags(&self, row: &MemoryRow) -> Answer<()> {
@@ -235,13 +242,12 @@ impl<'a> MemoryWriter<'a> {
     }
 
     fn is_stored(&self, no: i64) -> Answer<bool> {
-        self.connection
-            .has("SELECT 1 FROM memories WHERE no = ?", [no])
+        self.has("SELECT 1 FROM memories WHERE no = ?", [no])
     }
 }
 
 impl MemoryReader<'_> {
-    /// Memories of whoever owns them, also where nobody does any more.
+    /// Memories of any owner, and those whose owner was forgotten.
     pub(super) fn doomed(
         &self,
         condition: &str,
@@ -250,7 +256,7 @@ impl MemoryReader<'_> {
         let sql = format!(
             "SELECT no, id, superseded_by IS NOT NULL, content FROM memories WHERE {condition}"
         );
-        self.connection.all(&sql, parameters, |row| {
+        self.all(&sql, parameters, |row| {
             Ok(Doomed {
                 no: row.get(0)?,
                 id: MemoryId::from_bytes(row.get(1)?),
@@ -260,13 +266,13 @@ impl MemoryReader<'_> {
         })
     }
 
-    /// A digest that only this file gives a name: what is looked up by it is not told by it.
+    /// A digest with a salt of this file: a name can be looked up by it, but not read from it.
     pub(super) fn digest(&self, name: &str) -> Answer<[u8; 16]> {
         let salt: Vec<u8> = self.meta("salt")?.unwrap_or_default();
         let digest = Sha256::new()
             .chain_update(&salt)
             .chain_update(name)
             .finalize();
-        Ok(std::array::from_fn(|place| digest[place]))
+        Ok(std::array::from_fn(|index| digest[index]))
     }
 }

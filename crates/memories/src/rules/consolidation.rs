@@ -2,7 +2,6 @@
 //! own are used no more, and what an explicit policy lets go. Only planned here; a plan that
 //! is carried out and made again at the same moment is empty.
 
-mod report;
 mod score;
 #[cfg(test)]
 mod tests;
@@ -10,17 +9,17 @@ mod tests;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::{MemoryKind, Pin};
 use memoird_core::config::{AsText, Days, Problems, Unit};
+use memoird_core::date::Date;
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 
-use report::{serialize_id, serialize_rounded};
-
 pub use score::{Components, components};
 
-/// What is known of how one memory is used. Only of memories that a recall may give: those
+/// How one memory is used. Only memories that a recall may return have evidence: those
 /// that are superseded or expired are not considered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
@@ -30,7 +29,7 @@ pub struct Evidence {
     pub kind: MemoryKind,
     /// Who pinned it.
     pub pin: Option<Pin>,
-    /// When it was last pinned or unpinned; `None`: never, or nobody knows.
+    /// When it was last pinned or unpinned; `None`: never, or not known.
     pub pin_changed_at: Option<Timestamp>,
     /// When it was made.
     pub created_at: Timestamp,
@@ -49,25 +48,20 @@ pub struct Evidence {
     pub mean_score: f64,
 }
 
-/// What a sweep asks for and allows.
+/// The thresholds and limits of a sweep.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsolidationSettings {
     /// Recalls, at least.
-    #[serde(rename = "min_recalls")]
-    pub recalls_min: u64,
+    pub min_recalls: u64,
     /// Different queries, at least.
-    #[serde(rename = "min_queries")]
-    pub queries_min: u64,
+    pub min_queries: u64,
     /// Different days, at least.
-    #[serde(rename = "min_days")]
-    pub days_min: u64,
+    pub min_days: u64,
     /// The score, at least; from 0 to 1.
-    #[serde(rename = "min_score")]
-    pub score_min: f64,
+    pub min_score: f64,
     /// Promotions of one sweep.
-    #[serde(rename = "max_promotions")]
-    pub promotions_max: usize,
+    pub max_promotions: usize,
     /// Days without a recall after which a sweep takes its pin away. At least 1.
     #[serde(rename = "unpin_after", with = "AsText::<Days>")]
     pub unpin_after_days: u64,
@@ -77,7 +71,7 @@ pub struct ConsolidationSettings {
     pub retention_days: [Option<u64>; 4],
 }
 
-/// What a sweep does with a memory.
+/// The decision of a sweep for one memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
@@ -112,7 +106,7 @@ pub enum Gate {
     /// Its last recall is too long ago: the pin would be taken away again.
     #[serde(rename = "not used any more")]
     Unused,
-    /// Others had a better score, and a sweep promotes only so many.
+    /// Others had a better score, and the limit of promotions was reached.
     #[serde(rename = "others were better")]
     Full,
 }
@@ -123,18 +117,18 @@ pub struct Explanation {
     /// The memory.
     #[serde(serialize_with = "serialize_id")]
     pub id: MemoryId,
-    /// What becomes of it.
+    /// The decision.
     pub decision: Decision,
     /// Its score, from 0 to 1.
     #[serde(serialize_with = "serialize_rounded")]
     pub score: f64,
-    /// What the score is made of.
+    /// The components of the score.
     pub components: Components,
     /// The gates that it missed; empty: it passed all of them.
     pub missed: Vec<Gate>,
 }
 
-/// What a sweep is to do.
+/// The changes that a sweep makes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsolidationPlan {
     /// To be pinned by the dream, best first.
@@ -147,7 +141,7 @@ pub struct ConsolidationPlan {
     pub considered: u64,
     /// How many memories missed each gate; one that missed several counts at each.
     pub not_promoted: BTreeMap<Gate, u64>,
-    /// The best [`EXPLANATIONS_MAX`], what is changed before what is left.
+    /// The best [`EXPLANATIONS_MAX`]; changed memories come before unchanged ones.
     pub explanations: Vec<Explanation>,
 }
 
@@ -157,11 +151,11 @@ pub const EXPLANATIONS_MAX: usize = 100;
 impl Default for ConsolidationSettings {
     fn default() -> Self {
         Self {
-            recalls_min: 3,
-            queries_min: 2,
-            days_min: 2,
-            score_min: 0.35,
-            promotions_max: 20,
+            min_recalls: 3,
+            min_queries: 2,
+            min_days: 2,
+            min_score: 0.35,
+            max_promotions: 20,
             unpin_after_days: 60,
             retention_days: [None; 4],
         }
@@ -171,10 +165,10 @@ impl Default for ConsolidationSettings {
 impl ConsolidationSettings {
     /// Adds what is wrong with it.
     pub fn check(&self, problems: &mut Problems) {
-        problems.at_least_one("min_recalls", self.recalls_min);
-        problems.at_least_one("min_queries", self.queries_min);
-        problems.at_least_one("min_days", self.days_min);
-        let is_score = (0.0..=1.0).contains(&self.score_min);
+        problems.at_least_one("min_recalls", self.min_recalls);
+        problems.at_least_one("min_queries", self.min_queries);
+        problems.at_least_one("min_days", self.min_days);
+        let is_score = (0.0..=1.0).contains(&self.min_score);
         problems.unless(is_score, "min_score", "must be 0 to 1");
         let more = "must be more than zero";
         problems.unless(self.unpin_after_days > 0, "unpin_after", more);
@@ -229,7 +223,7 @@ pub fn plan(
         .iter()
         .filter(|one| one.is_promoted_at(now))
         .count();
-    let mut left = settings.promotions_max.saturating_sub(done);
+    let mut left = settings.max_promotions.saturating_sub(done);
     for one in judged
         .iter_mut()
         .filter(|one| one.decision == Decision::Promote)
@@ -281,7 +275,7 @@ impl Gate {
 }
 
 impl ConsolidationSettings {
-    /// What becomes of a memory, as long as there is room for promotions.
+    /// The decision for a memory, without the limit of promotions.
     fn judge(&self, one: &Evidence, now: Timestamp) -> Explanation {
         let components = components(one, now);
         let score = components.score();
@@ -305,10 +299,10 @@ impl ConsolidationSettings {
     fn missed(&self, one: &Evidence, score: f64, now: Timestamp) -> Vec<Gate> {
         let gates = [
             (one.pin.is_some(), Gate::Pinned),
-            (one.recalls < self.recalls_min, Gate::Recalls),
-            (one.distinct_queries < self.queries_min, Gate::Queries),
-            (one.distinct_days < self.days_min, Gate::Days),
-            (score < self.score_min, Gate::Score),
+            (one.recalls < self.min_recalls, Gate::Recalls),
+            (one.distinct_queries < self.min_queries, Gate::Queries),
+            (one.distinct_days < self.min_days, Gate::Days),
+            (score < self.min_score, Gate::Score),
             (self.is_unused(one, score, now), Gate::Unused),
         ];
         gates
@@ -318,19 +312,19 @@ impl ConsolidationSettings {
             .collect()
     }
 
-    /// True where a pin of the dream would go: what is unused is neither pinned nor kept
-    /// pinned, so that no sweep undoes another.
+    /// True where a pin of a consolidation would be removed: an unused memory is neither pinned
+    /// nor kept pinned, so that no sweep undoes another.
     fn is_unused(&self, one: &Evidence, score: f64, now: Timestamp) -> bool {
         let since = one.last_recall.map(|at| days_between(at, now));
         since.is_none_or(|days| days >= self.unpin_after_days.max(1))
-            || score < self.score_min / 2.0
+            || score < self.min_score / 2.0
     }
 
     /// True when the policy of its kind lets it go. To be made, changed, recalled or
-    /// unpinned is use: what a sweep has just unpinned is not deleted by it.
+    /// unpinned is use: a sweep does not delete a memory that it has just unpinned.
     fn is_over(&self, one: &Evidence, now: Timestamp) -> bool {
-        let place = MemoryKind::ALL.iter().position(|kind| *kind == one.kind);
-        let days = place.and_then(|place| self.retention_days[place]);
+        let index = MemoryKind::ALL.iter().position(|kind| *kind == one.kind);
+        let days = index.and_then(|index| self.retention_days[index]);
         let used = [one.last_recall, one.pin_changed_at].into_iter().flatten();
         let used = used.fold(one.created_at.max(one.updated_at), Timestamp::max);
         days.is_some_and(|days| days_between(used, now) >= days.max(1))
@@ -348,4 +342,47 @@ impl Evidence {
 fn days_between(from: Timestamp, to: Timestamp) -> u64 {
     let seconds = to.seconds().saturating_sub(from.seconds());
     u64::try_from(seconds).unwrap_or(0) / 86_400
+}
+
+impl ConsolidationPlan {
+    /// The plan in JSON: the numbers first, then why, in the order of the explanations. It is
+    /// the same whether the plan is carried out or not.
+    pub fn report(&self, now: Timestamp, settings: &ConsolidationSettings) -> Value {
+        json!({
+            "date": Date::of(now).to_string(),
+            "considered": self.considered,
+            "promoted": self.promote.len(),
+            "demoted": self.demote.len(),
+            "deleted": self.delete.len(),
+            "gates": {
+                "recalls": settings.min_recalls,
+                "queries": settings.min_queries,
+                "days": settings.min_days,
+                "score": rounded(settings.min_score),
+                "promotions": settings.max_promotions,
+                "unpin_after_days": settings.unpin_after_days,
+            },
+            "not_promoted": self.not_promoted,
+            "explanations": self.explanations,
+            "explanations_left_out": self.considered.saturating_sub(self.explanations.len() as u64),
+        })
+    }
+}
+
+/// Writes an id as people know it.
+fn serialize_id<S: Serializer>(id: &MemoryId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}
+
+/// Writes a number with three digits.
+pub(super) fn serialize_rounded<S: Serializer>(
+    number: &f64,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    rounded(*number).serialize(serializer)
+}
+
+/// Three digits are enough to compare, and can be read.
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
 }

@@ -6,7 +6,7 @@ use memoird_core::time::Timestamp;
 use super::{Memory, MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
 use crate::MemoryError;
 
-/// What is done with a fact that a memory says already, in other letters.
+/// How a fact is handled that a memory states already in other words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NearDuplicate {
     /// The memory takes it in.
@@ -43,15 +43,15 @@ pub struct Fact {
     pub expires_at: Option<Timestamp>,
     /// The memory whose place it takes.
     pub supersedes: Option<MemoryId>,
-    /// True: it stands first in the manifest.
+    /// True: it comes first in the manifest.
     pub pinned: bool,
-    /// What is done when a memory says it already.
+    /// How it is handled when a memory states it already.
     pub near_duplicate: NearDuplicate,
-    /// Who says so.
+    /// Who states it.
     pub origin: Origin,
 }
 
-/// What is to be changed of a memory; `None`: left as it is.
+/// Changes of a memory; a field that is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Patch {
     /// The fact, in words.
@@ -70,7 +70,7 @@ pub struct Patch {
     pub observed_at: Option<Timestamp>,
     /// From when on it is not recalled; `Some(None)`: never.
     pub expires_at: Option<Option<Timestamp>>,
-    /// True: it stands first in the manifest. False takes any pin away.
+    /// True: it comes first in the manifest. False takes any pin away.
     pub pinned: Option<bool>,
 }
 
@@ -78,7 +78,7 @@ pub struct Patch {
 pub const IMPORTANCE_DEFAULT: f32 = 0.5;
 
 impl Fact {
-    /// A fact of which nothing but this is said.
+    /// A fact with these fields; all others have their defaults.
     pub fn new(subject: Subject, kind: MemoryKind, content: impl Into<String>) -> Self {
         Self {
             subject,
@@ -105,7 +105,7 @@ impl Fact {
     /// [`MemoryError::Invalid`].
     pub fn checked(mut self, limits: &MemoryLimits) -> Result<Self, MemoryError> {
         self.content = content(&self.content, limits)?;
-        self.tags = tags(&self.tags, limits)?;
+        self.tags = tags(&self.tags)?;
         importance(self.importance)?;
         agree(self.kind, self.visibility, self.polarity)?;
         if let Some(source) = &mut self.source {
@@ -116,7 +116,7 @@ impl Fact {
 }
 
 impl Patch {
-    /// The same for a change of this memory: what is changed must agree with what is not.
+    /// The same for a change of this memory: changed fields must agree with those that stay.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`].
@@ -125,7 +125,7 @@ impl Patch {
             self.content = Some(content(text, limits)?);
         }
         if let Some(given) = &self.tags {
-            self.tags = Some(tags(given, limits)?);
+            self.tags = Some(tags(given)?);
         }
         self.importance.map_or(Ok(()), importance)?;
         agree(
@@ -168,15 +168,15 @@ fn content(text: &str, limits: &MemoryLimits) -> Result<String, MemoryError> {
     Err(MemoryError::invalid("content", problem))
 }
 
-fn tags(given: &[String], limits: &MemoryLimits) -> Result<Vec<String>, MemoryError> {
+fn tags(given: &[String]) -> Result<Vec<String>, MemoryError> {
     let mut tags: Vec<String> = given.iter().map(|tag| tag.trim().to_owned()).collect();
     tags.sort_unstable();
     tags.dedup();
-    if tags.len() > limits.tags {
-        let problem = format!("{} are more than {}", tags.len(), limits.tags);
+    if tags.len() > MemoryLimits::TAGS {
+        let problem = format!("{} are more than {}", tags.len(), MemoryLimits::TAGS);
         return Err(MemoryError::invalid("tags", problem));
     }
-    let limit = limits.tag_bytes;
+    let limit = MemoryLimits::TAG_BYTES;
     let bad = tags
         .iter()
         .map(String::len)

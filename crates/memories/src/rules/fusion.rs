@@ -20,10 +20,10 @@ const DAY_MS: f64 = 24.0 * 60.0 * 60.0 * 1_000.0;
 pub struct Ranked<Id> {
     /// Its id.
     pub id: Id,
-    /// From words: 0 or more. From meaning: a cosine, -1 to 1. What is no number does
-    /// not count.
+    /// By words: 0 or more. By meaning: a cosine, -1 to 1. A score that is not finite is
+    /// left out.
     pub score: f64,
-    /// When it was so: of two that are equally good the newer one stands first.
+    /// When it was observed: of two equal scores the newer one comes first.
     pub observed_at: Timestamp,
 }
 
@@ -32,7 +32,7 @@ pub struct Ranked<Id> {
 pub struct Lists<Id> {
     /// Found by words.
     pub lexical: Vec<Ranked<Id>>,
-    /// Found by meaning; empty when nobody looked.
+    /// Found by meaning; empty without a search by meaning.
     pub vector: Vec<Ranked<Id>>,
 }
 
@@ -40,7 +40,7 @@ pub struct Lists<Id> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused<Id> {
     /// The memory. Its score is 0 or more: relevance, which is 1 for the best of every list,
-    /// times [`Fusion::factor`].
+    /// times [`HalfLives::factor`].
     pub ranked: Ranked<Id>,
     /// Its place by words, from 1; `None` where it was not among the best.
     pub lexical_rank: Option<u32>,
@@ -48,7 +48,7 @@ pub struct Fused<Id> {
     pub vector_rank: Option<u32>,
 }
 
-/// What a memory brings along, whatever was asked.
+/// The properties of a memory that change its score for any query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
     /// What it is about.
@@ -62,7 +62,7 @@ pub struct Standing {
     pub has_vector: bool,
 }
 
-/// In how many days half of what age can take is gone.
+/// In how many days half of what age can take off a score is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HalfLives {
@@ -80,22 +80,17 @@ pub struct HalfLives {
     pub reference_days: f64,
 }
 
-/// How lists become one. Of this an operator decides the half-lives only.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(from = "HalfLives", into = "HalfLives")]
-pub struct Fusion {
-    /// So many of the best of a list count.
-    pub depth: usize,
-    /// What meaning says in the end, from 0 to 1; words say the rest.
-    pub vector_share: f64,
-    /// How far apart the factors of the most and of the least important memory are, from 0
-    /// to 1. The factor of one in the middle is 1.
-    pub importance_spread: f64,
-    /// What is left of a score however old the memory is, from 0 to 1.
-    pub recency_floor: f64,
-    /// How soon age takes the rest.
-    pub half_lives: HalfLives,
-}
+/// The share of a score by meaning, from 0 to 1; the score by words has the rest. Of the shares
+/// from 0.3 to 0.6, by twentieths, 0.45 alone found no less than words alone in each of the
+/// four sets of questions it was tried with.
+const VECTOR_SHARE: f64 = 0.45;
+/// How far the factors of the most and of the least important memory are apart; the factor of
+/// one in the middle is 1. Importance and age together take at most about a third off a score:
+/// they decide between answers of much the same worth, and never lift one that hardly answers
+/// above one that clearly does.
+const IMPORTANCE_SPREAD: f64 = 0.2;
+/// The factor of a memory however old it is.
+const RECENCY_FLOOR: f64 = 0.8;
 
 impl Default for HalfLives {
     fn default() -> Self {
@@ -105,38 +100,6 @@ impl Default for HalfLives {
             project_days: 90.0,
             reference_days: 10_000.0,
         }
-    }
-}
-
-impl Default for Fusion {
-    /// Words say a little more than meaning: of the shares from 0.3 to 0.6, by twentieths,
-    /// 0.45 alone found no less than words alone in each of the four sets of questions it was
-    /// tried with. Importance and age together take at most about a third off: they decide
-    /// between answers of much the same worth, and never lift one that hardly answers above
-    /// one that clearly does.
-    fn default() -> Self {
-        Self {
-            depth: 100,
-            vector_share: 0.45,
-            importance_spread: 0.2,
-            recency_floor: 0.8,
-            half_lives: HalfLives::default(),
-        }
-    }
-}
-
-impl From<HalfLives> for Fusion {
-    fn from(half_lives: HalfLives) -> Self {
-        Self {
-            half_lives,
-            ..Self::default()
-        }
-    }
-}
-
-impl From<Fusion> for HalfLives {
-    fn from(fusion: Fusion) -> Self {
-        fusion.half_lives
     }
 }
 
@@ -158,9 +121,7 @@ impl HalfLives {
             MemoryKind::Reference => self.reference_days,
         }
     }
-}
 
-impl Fusion {
     /// One list of both, best first; equal ones by newness, then by id.
     ///
     /// Scores become shares of their list's best, and shares are added by weight: the convex
@@ -175,12 +136,11 @@ impl Fusion {
         lists: Lists<Id>,
         standing: impl Fn(&Id) -> Standing,
     ) -> Vec<Fused<Id>> {
-        let lexical = self.best_of(lists.lexical);
-        let vector = self.best_of(lists.vector);
+        let lexical = shares(lists.lexical);
+        let vector = shares(lists.vector);
         let is_hybrid = !lexical.is_empty() && !vector.is_empty();
-        let vector_share = self.vector_share.clamp(0.0, 1.0);
         let (by_words, by_meaning) = if is_hybrid {
-            (1.0 - vector_share, vector_share)
+            (1.0 - VECTOR_SHARE, VECTOR_SHARE)
         } else {
             (1.0, 1.0)
         };
@@ -202,8 +162,8 @@ impl Fusion {
         let mut fused: Vec<_> = fused.into_values().collect();
         for one in &mut fused {
             let standing = standing(&one.ranked.id);
-            if is_hybrid && !standing.has_vector && one.vector_rank.is_none() && by_words > 0.0 {
-                // Nobody could look at its meaning: its words speak for it.
+            if is_hybrid && !standing.has_vector && one.vector_rank.is_none() {
+                // It has no vector yet: its score by words counts in full.
                 one.ranked.score /= by_words;
             }
             one.ranked.score *= self.factor(standing);
@@ -221,41 +181,34 @@ impl Fusion {
         } else {
             0.5
         };
-        let spread = self.importance_spread.clamp(0.0, 1.0);
-        let importance = 1.0 + spread * (f64::from(importance.clamp(0.0, 1.0)) - 0.5);
+        let importance = f64::from(importance.clamp(0.0, 1.0));
+        let importance = 1.0 + IMPORTANCE_SPREAD * (importance - 0.5);
         let days = standing.age_ms.max(0) as f64 / DAY_MS;
-        let half_lives = days / self.half_lives.days(standing.kind).max(f64::MIN_POSITIVE);
-        let floor = self.recency_floor.clamp(0.0, 1.0);
-        let recency = floor + (1.0 - floor) * (-half_lives).exp2();
+        let half_lives = days / self.days(standing.kind).max(f64::MIN_POSITIVE);
+        let recency = RECENCY_FLOOR + (1.0 - RECENCY_FLOOR) * (-half_lives).exp2();
         (importance * recency).max(f64::MIN_POSITIVE)
-    }
-
-    /// The best of a list, best first, each with the share that its score has of the best:
-    /// from 0, which is nothing of the query or a cosine that is not alike, to 1.
-    fn best_of<Id: Ord>(&self, list: Vec<Ranked<Id>>) -> Vec<Ranked<Id>> {
-        let mut list: Vec<_> = list
-            .into_iter()
-            .filter(|one| one.score.is_finite())
-            .collect();
-        list.sort_by(Ranked::order);
-        list.truncate(self.depth);
-        let best = list.first().map_or(0.0, |one| one.score);
-        // Where not even the best is alike, its order is still the best there is.
-        let zero = if best > 0.0 { 0.0 } else { COSINE_MIN };
-        for one in &mut list {
-            let above = (one.score - zero).max(0.0);
-            one.score = if best > zero {
-                (above / (best - zero)).min(1.0)
-            } else {
-                1.0
-            };
-        }
-        list
     }
 }
 
+/// A list, best first, each memory with the share that its score has of the best: from 0,
+/// which is nothing of the query or a cosine that is not alike, to 1.
+fn shares<Id: Ord>(mut list: Vec<Ranked<Id>>) -> Vec<Ranked<Id>> {
+    list.retain(|one| one.score.is_finite());
+    list.sort_by(Ranked::order);
+    let best = list.first().map_or(0.0, |one| one.score);
+    // Where not even the best is alike, its order is still the best there is.
+    let zero = if best > 0.0 { 0.0 } else { COSINE_MIN };
+    for one in &mut list {
+        one.score = match best > zero {
+            true => ((one.score - zero).max(0.0) / (best - zero)).min(1.0),
+            false => 1.0,
+        };
+    }
+    list
+}
+
 impl<Id: Ord + Clone> Ranked<Id> {
-    /// Where it stands in the list that comes out.
+    /// Its entry in the fused list.
     fn entry<'a>(&self, fused: &'a mut BTreeMap<Id, Fused<Id>>) -> &'a mut Fused<Id> {
         fused.entry(self.id.clone()).or_insert_with(|| Fused {
             ranked: Self {

@@ -25,7 +25,7 @@ fn fused(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Vec<Fused<u32>> {
         lexical: list(lexical),
         vector: list(vector),
     };
-    Fusion::default().fuse(lists, |_| FRESH)
+    HalfLives::default().fuse(lists, |_| FRESH)
 }
 
 fn ids(fused: &[Fused<u32>]) -> Vec<u32> {
@@ -83,7 +83,7 @@ fn equal_ones_stand_by_newness_then_by_id() {
         lexical,
         vector: vec![],
     };
-    let hits = Fusion::default().fuse(lists, |_| FRESH);
+    let hits = HalfLives::default().fuse(lists, |_| FRESH);
     assert_eq!(ids(&hits), [3, 1, 2], "and each once");
 }
 
@@ -93,9 +93,9 @@ fn what_has_no_vector_yet_is_judged_by_its_words() {
         lexical: list(&[(1, 9.0), (2, 3.0)]),
         vector: list(&[(2, 0.9), (3, 0.8)]),
     };
-    let hits = Fusion::default().fuse(lists.clone(), |_| FRESH);
+    let hits = HalfLives::default().fuse(lists.clone(), |_| FRESH);
     assert_eq!(ids(&hits)[0], 2);
-    let hits = Fusion::default().fuse(lists, |id| Standing {
+    let hits = HalfLives::default().fuse(lists, |id| Standing {
         has_vector: *id != 1,
         ..FRESH
     });
@@ -110,7 +110,7 @@ fn importance_and_age_decide_between_answers_of_much_the_same_worth() {
             lexical: list(scores),
             vector: vec![],
         };
-        ids(&Fusion::default().fuse(lists, standing))
+        ids(&HalfLives::default().fuse(lists, standing))
     };
     let year_ms = 365 * 24 * 60 * 60 * 1_000;
     let important: fn(&u32) -> Standing = |id| Standing {
@@ -127,7 +127,7 @@ fn importance_and_age_decide_between_answers_of_much_the_same_worth() {
     assert_eq!(of(&[(1, 9.0), (2, 8.5)], old), [2, 1]);
     assert_eq!(of(&[(1, 9.0), (2, 6.0)], old), [1, 2], "however old");
     let factor = |kind| {
-        Fusion::default().factor(Standing {
+        HalfLives::default().factor(Standing {
             kind,
             age_ms: year_ms,
             ..FRESH
@@ -145,16 +145,9 @@ fn no_number_that_somebody_configures_makes_a_score_that_is_none() {
             user_days: odd,
             ..HalfLives::default()
         };
-        let fusion = Fusion {
-            depth: 3,
-            vector_share: odd,
-            importance_spread: odd,
-            recency_floor: odd,
-            half_lives,
-        };
         for age_ms in [i64::MIN, 0, 1, i64::MAX] {
             for importance in [0.0, 1.0, f32::NAN, f32::INFINITY] {
-                let factor = fusion.factor(Standing {
+                let factor = half_lives.factor(Standing {
                     age_ms,
                     importance,
                     ..FRESH
@@ -169,11 +162,7 @@ fn no_number_that_somebody_configures_makes_a_score_that_is_none() {
 }
 
 #[test]
-fn only_the_best_of_a_list_count_and_what_is_no_number_does_not() {
-    let fusion = Fusion {
-        depth: 2,
-        ..Fusion::default()
-    };
+fn what_is_no_number_does_not_count() {
     let lexical = list(&[
         (1, 1.0),
         (2, f64::NAN),
@@ -181,14 +170,14 @@ fn only_the_best_of_a_list_count_and_what_is_no_number_does_not() {
         (4, 2.0),
         (5, f64::INFINITY),
     ]);
-    let hits = fusion.fuse(
+    let hits = HalfLives::default().fuse(
         Lists {
             lexical,
             vector: vec![],
         },
         |_| FRESH,
     );
-    assert_eq!(ids(&hits), [3, 4]);
+    assert_eq!(ids(&hits), [3, 4, 1]);
 }
 
 fn any_list() -> impl Strategy<Value = Vec<Ranked<u32>>> {
@@ -211,10 +200,8 @@ proptest! {
     fn the_order_that_comes_in_changes_nothing(
         (lexical, mixed) in any_list().prop_flat_map(|l| (Just(l.clone()), Just(l).prop_shuffle())),
         vector in any_list(),
-        depth in 1_usize..40,
     ) {
-        let fusion = Fusion { depth, ..Fusion::default() };
-        let of = |lexical, vector| fusion.fuse(Lists { lexical, vector }, |_| FRESH);
+        let of = |lexical, vector| HalfLives::default().fuse(Lists { lexical, vector }, |_| FRESH);
         let mut turned = vector.clone();
         turned.reverse();
         let hits = of(lexical, vector);
@@ -235,8 +222,8 @@ proptest! {
         let lists = Lists { lexical, vector };
         let standing =
             Standing { importance, age_ms: age_days * 86_400_000, ..FRESH };
-        let fresh = Fusion::default().fuse(lists.clone(), |_| FRESH);
-        let aged = Fusion::default().fuse(lists, |_| standing);
+        let fresh = HalfLives::default().fuse(lists.clone(), |_| FRESH);
+        let aged = HalfLives::default().fuse(lists, |_| standing);
         prop_assert_eq!(ids(&aged), ids(&fresh));
     }
 }

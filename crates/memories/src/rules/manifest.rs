@@ -1,12 +1,12 @@
-//! The manifest: one line for each memory, for a model to know what is known, to recall the
-//! rest and to name what a new fact supersedes.
+//! The manifest: one line for each memory. It shows a model which memories there are, so that it
+//! can recall others, and name the one that a new fact supersedes.
 
 use memoird_core::date::Date;
 use memoird_core::quote::one_line;
 
 use super::{Memory, MemoryKind, Pin, Polarity, Visibility};
 
-/// What a manifest may take; its last line counts in both where it tells that a cap bit.
+/// The limits of a manifest. A last line that says that it was cut off counts in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// Lines.
@@ -15,7 +15,7 @@ pub struct Caps {
     pub bytes: usize,
 }
 
-/// What is known, in lines.
+/// Memories, one in each line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The lines, with a newline between two of them.
@@ -32,7 +32,7 @@ const CONTENT_CHARS_MAX: usize = 200;
 const TAGS_CHARS_MAX: usize = 80;
 
 /// Lists memories, which come pinned first, then by importance, then newest first. There
-/// are `total` of them, of which `memories` need not hold more than there may be lines.
+/// are `total` of them; `memories` needs only as many as there may be lines.
 ///
 /// A line: `- [feedback: correction, pinned, team] Never use emoji — tags: style;
 /// 2026-11-22; id 01ARZ3NDEKTSV4RRFFQ69G5FAV`. The id comes last, so that no content can

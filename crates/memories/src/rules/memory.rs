@@ -1,4 +1,6 @@
-//! What a memory is, and a limit on everything that clients may say of memories.
+//! The types of a memory, and the limits of what clients may store and request.
+
+use std::time::Duration;
 
 use memoird_core::config::{AsText, Size};
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
@@ -6,7 +8,7 @@ use memoird_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What a memory is about. There are no others. Here and in the enumerations below, the
-/// number of a value stands for it on disk; none of them ever moves.
+/// number of a value is stored on disk, and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryKind {
@@ -65,7 +67,7 @@ pub enum Pin {
 pub struct Source {
     /// The bot's own chat id.
     pub session: SessionId,
-    /// Which life of the session; `None` where nobody said.
+    /// The generation of the session; `None` where it is not known.
     pub generation: Option<Generation>,
     /// The turns, ascending; at most [`MemoryLimits::source_seqs`].
     pub seqs: Vec<u64>,
@@ -108,7 +110,7 @@ pub struct Memory {
     pub recalls: u64,
     /// When it was last recalled.
     pub recalled_at: Option<Timestamp>,
-    /// Who pinned it: it stands first in the manifest.
+    /// Who pinned it: a pinned memory comes first in the manifest.
     pub pin: Option<Pin>,
     /// Who made it.
     pub origin: Origin,
@@ -123,90 +125,72 @@ pub enum Outcome {
     Reinforced = 1,
     /// One that says the same in other letters took it in.
     Merged = 2,
-    /// It is what this session was just told by a recall: nothing changed.
+    /// A recall gave it to this session shortly before: nothing changed.
     Recalled = 3,
 }
 
-/// A limit on everything that clients say of memories. Sizes in bytes.
+/// Limits on everything that clients say of memories. Those that an operator or a test may
+/// set are fields, the others are constants.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryLimits {
-    /// One memory's content.
+    /// Bytes of one memory's content.
     #[serde(with = "AsText::<Size>")]
     pub content_bytes: usize,
-    /// Tags of one memory.
-    #[serde(skip)]
-    pub tags: usize,
-    /// One tag.
-    #[serde(skip)]
-    pub tag_bytes: usize,
     /// Turns that one memory names as its source.
     #[serde(skip)]
     pub source_seqs: usize,
-    /// A recall's query; what is longer is cut.
-    #[serde(skip)]
-    pub query_bytes: usize,
-    /// Subjects of one recall.
-    #[serde(skip)]
-    pub subjects: usize,
-    /// Hits of one recall.
-    #[serde(skip)]
-    pub hits: usize,
     /// Memories of one tenant, superseded ones included.
     #[serde(rename = "max_memories")]
     pub memories: u64,
     /// Recall events of one tenant; older ones are pruned.
     pub recall_events: u64,
-    /// Recalled memories of a session that are known not to be new facts.
-    #[serde(skip)]
-    pub echoes: usize,
-    /// Lines of a manifest.
-    #[serde(skip)]
-    pub manifest_lines: usize,
-    /// A manifest.
-    #[serde(skip)]
-    pub manifest_bytes: usize,
-    /// Memories of one commit of an extraction.
-    #[serde(skip)]
-    pub extracted: usize,
     /// Turns of one lease.
     #[serde(skip)]
     pub lease_turns: usize,
-    /// Bytes of the turns of one lease.
-    #[serde(skip)]
-    pub lease_bytes: usize,
-    /// Memories of one import.
-    #[serde(skip)]
-    pub imported: usize,
     /// Idempotency keys of one tenant; older ones are forgotten.
     #[serde(skip)]
     pub idempotency_keys: u64,
-    /// How long an idempotency key is remembered, in milliseconds.
+    /// How long an idempotency key is remembered.
     #[serde(skip)]
-    pub idempotency_ms: u64,
+    pub idempotency_span: Duration,
+}
+
+impl MemoryLimits {
+    /// Tags of one memory.
+    pub const TAGS: usize = 32;
+    /// Bytes of one tag.
+    pub const TAG_BYTES: usize = 128;
+    /// Bytes of a recall's query; a longer one is cut.
+    pub const QUERY_BYTES: usize = 4 << 10;
+    /// Subjects of one recall.
+    pub const SUBJECTS: usize = 16;
+    /// Hits of one recall.
+    pub const HITS: usize = 100;
+    /// Recalled memories of a session that are known not to be new facts.
+    pub const ECHOES: usize = 256;
+    /// Lines of a manifest.
+    pub const MANIFEST_LINES: usize = 200;
+    /// Bytes of a manifest.
+    pub const MANIFEST_BYTES: usize = 25_000;
+    /// Memories of one commit of an extraction.
+    pub const EXTRACTED: usize = 64;
+    /// Bytes of the turns of one lease.
+    pub const LEASE_BYTES: usize = 256 << 10;
+    /// Memories of one import.
+    pub const IMPORTED: usize = 500;
 }
 
 impl Default for MemoryLimits {
     fn default() -> Self {
         Self {
             content_bytes: 8 << 10,
-            tags: 32,
-            tag_bytes: 128,
             source_seqs: 256,
-            query_bytes: 4 << 10,
-            subjects: 16,
-            hits: 100,
             memories: 1_000_000,
             recall_events: 100_000,
-            echoes: 256,
-            manifest_lines: 200,
-            manifest_bytes: 25_000,
-            extracted: 64,
             lease_turns: 200,
-            lease_bytes: 256 << 10,
-            imported: 500,
             idempotency_keys: 100_000,
-            idempotency_ms: 24 * 60 * 60 * 1_000,
+            idempotency_span: Duration::from_secs(24 * 60 * 60),
         }
     }
 }

@@ -5,7 +5,7 @@ use memoird_core::ids::Subject;
 use memoird_core::quote::{one_line, within};
 use memoird_core::turn::Role;
 
-/// What a model is told.
+/// The contents of an extraction prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtractionPrompt<'a> {
     /// The day on which this is asked: what relative dates are made absolute with where a
@@ -13,11 +13,11 @@ pub struct ExtractionPrompt<'a> {
     pub today: Date,
     /// Whose conversation it is.
     pub subject: &'a Subject,
-    /// What is known of the subject: the text of a manifest, empty for nothing.
+    /// The text of the subject's manifest; empty without memories.
     pub manifest: &'a str,
     /// The turns, oldest first.
     pub turns: &'a [TranscriptTurn],
-    /// The contents of memories that this session was told by a recall.
+    /// The contents of memories that a recall gave to this session.
     pub recalled: &'a [String],
 }
 
@@ -30,11 +30,11 @@ pub struct TranscriptTurn {
     pub on: Option<Date>,
     /// Who said it.
     pub role: Role,
-    /// What was said, without media and thinking.
+    /// Its text, without media and thinking.
     pub text: String,
 }
 
-/// What stands around the pieces; no text inside may look like it.
+/// The tags around the sections; no text inside may imitate them.
 const TAGS: &[&str] = &["known", "recalled", "transcript"];
 /// Characters of a recalled memory that are shown: enough to know it again.
 const RECALLED_CHARS_MAX: usize = 300;
@@ -58,7 +58,7 @@ pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
     prompt.push_str(
         "\nWhat is known, one line for each memory, with its id at the end:\n\n<known>\n",
     );
-    // A manifest's lines are its own; only its tags could be anybody's.
+    // The lines of a manifest have one form; only memories' tags could imitate ours.
     for line in request.manifest.lines() {
         push_line(&mut prompt, "", line);
     }
@@ -71,7 +71,7 @@ pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
     prompt.push_str("<transcript>\n");
     for turn in request.turns {
         let day = turn.on.map_or(String::new(), |on| format!(" {on}"));
-        let head = format!("[{}{day} {}] ", turn.seq, name(turn.role));
+        let head = format!("[{}{day} {}] ", turn.seq, turn.role.name());
         push_line(&mut prompt, &head, &turn.text);
     }
     prompt.push_str("</transcript>\n\n");
@@ -83,15 +83,6 @@ fn push_line(prompt: &mut String, head: &str, text: &str) {
     prompt.push_str(head);
     prompt.push_str(&within(text, TAGS));
     prompt.push('\n');
-}
-
-fn name(role: Role) -> &'static str {
-    match role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::System => "system",
-    }
 }
 
 #[cfg(test)]

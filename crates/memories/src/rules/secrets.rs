@@ -1,9 +1,9 @@
 //! Secrets in a text, found before it is kept or shown to an embedder: keys and tokens of
-//! providers, private keys, passwords that are told, card numbers.
+//! providers, private keys, passwords with their names, card numbers.
 //!
 //! What providers' keys look like was taken from gitleaks' default rules (MIT), which are
 //! named beside ours. Names, addresses, phone numbers and account numbers (IBAN) are not
-//! secrets: whoever has them can do nothing but write to somebody or pay.
+//! secrets: they give no access to anything.
 //!
 //! Time is linear in the text, whatever it says: the `regex` crate promises it for one
 //! search, and every search that goes on after a match, or after a match that was none,
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MemoryError;
 
-/// What is done with a text that holds a secret.
+/// How a text with a secret is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretPolicy {
@@ -38,7 +38,7 @@ pub enum SecretPolicy {
 /// A secret in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where it stands, in bytes of the text; never inside a character.
+    /// Its range in bytes of the text; never inside a character.
     pub range: Range<usize>,
     /// What it looks like, such as `GitHub token`.
     pub what: &'static str,
@@ -120,7 +120,7 @@ fn entropy_bits(text: &str) -> f64 {
         .sum::<f64>()
 }
 
-/// True for what stands where a secret would: in instructions, examples and templates.
+/// True for placeholders of secrets in instructions, examples and templates.
 fn is_placeholder(text: &str) -> bool {
     const WORDS: &str = "example placeholder changeme change_me change-me your xxxx **** .... \
                          redacted";

@@ -1,9 +1,8 @@
-//! Turns are handed to whoever lets a model look for facts in them, and are handed out again
-//! until somebody says what was found.
+//! Extraction: a bot leases turns, lets its model find facts in them, and commits these. Turns
+//! whose lease was not committed in time are leased again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
@@ -12,18 +11,17 @@ use memoird_core::turn::Turn;
 use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, Tenant};
 use memoird_store::encoding;
 
-use super::sources::text_of;
-use super::{Memories, Touch};
+use super::Memories;
+use super::remember::fact_of;
+use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
-use crate::files::time::{after, before};
+use crate::files::time::after;
 use crate::files::{Lease, MemoryReader};
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome};
 use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
-use crate::rules::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Origin, Source};
+use crate::rules::{Fact, MemoryLimits, Origin, Source};
 
-/// How long what a session was told by a recall is no new fact.
-const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Pages in which all turns were said before a subject was forgotten, of one call.
+/// Pages that one call skips because their turns are older than the forgetting of the subject.
 const SKIPS_MAX: usize = 64;
 
 /// Whose turns are looked for, and from where.
@@ -37,7 +35,7 @@ struct Unread {
 }
 
 impl Memories {
-    /// Hands out the turns in which nobody has looked for facts yet; without any, no lease.
+    /// Leases the turns behind the cursor; without any, no lease.
     ///
     /// # Errors
     /// [`MemoryError::LeaseHeld`], a session or a generation that is not there, a session
@@ -49,7 +47,7 @@ impl Memories {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<ExtractionLease, MemoryError> {
-        // What this session was just told is among what waits to be written.
+        // The events of this session's last recalls may wait to be written.
         self.flush(&tenant.id).await?;
         let mut unread = self.unread(tenant, session, generation, subject).await?;
         let page = self.turns_to_look_at(tenant, &mut unread).await?;
@@ -80,10 +78,10 @@ impl Memories {
         self.write(&tenant.id, move |writer| {
             let cursor = writer.cursor(&lease.session, lease.generation)?;
             if (from_seq..=to_seq).contains(&cursor.seq) {
-                // Somebody looked at them between our look and here.
+                // Another lease of them was committed since they were read.
                 return Err(MemoryError::LeaseHeld { seconds_left: 1 });
             }
-            Ok((writer.take_lease(lease, now)?, Touch::Nothing))
+            writer.take_lease(lease, now)
         })
         .await?;
         let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
@@ -122,9 +120,9 @@ impl Memories {
         facts: Vec<ExtractedFact>,
     ) -> Result<ExtractionOutcome, MemoryError> {
         let config = self.config();
-        let limits = config.limits.clone();
-        if facts.len() > limits.extracted {
-            let problem = format!("{} are more than {}", facts.len(), limits.extracted);
+        if facts.len() > MemoryLimits::EXTRACTED {
+            let limit = MemoryLimits::EXTRACTED;
+            let problem = format!("{} are more than {limit}", facts.len());
             return Err(MemoryError::invalid("memories", problem));
         }
         let now = self.now();
@@ -133,7 +131,7 @@ impl Memories {
         let said_at = self.times_of(tenant, &lease, &facts).await?;
         let (mut commands, mut redacted) = (Vec::new(), Vec::new());
         for fact in facts {
-            let (fact, found) = self.admit(fact_of(fact, &lease, &said_at)?)?;
+            let (fact, found) = self.admit(found_fact(fact, &lease, &said_at)?)?;
             commands.push(self.command(fact, None));
             redacted.push(found);
         }
@@ -141,10 +139,10 @@ impl Memories {
             .write(&tenant.id, move |writer| {
                 let done: Result<Vec<_>, _> = commands
                     .iter()
-                    .map(|fact| writer.remember(fact, &limits))
+                    .map(|fact| writer.remember(fact, &config.limits))
                     .collect();
                 let lease = writer.commit_extraction(id, now)?;
-                Ok(((lease, done?), Touch::All))
+                Ok((lease, done?))
             })
             .await?;
         let results = done.into_iter().zip(redacted);
@@ -179,9 +177,7 @@ impl Memories {
             let problem = "is empty, and the session does not say whose memories these become";
             MemoryError::invalid("subject", problem)
         })?;
-        let echoes_max = self.config().limits.echoes;
         let now = self.now();
-        let since = before(now, ECHO_SPAN);
         let mut unread = Unread {
             session: session.clone(),
             generation,
@@ -194,14 +190,14 @@ impl Memories {
             let cursor = reader.cursor(&unread.session, generation)?;
             unread.cursor_seq = cursor.seq;
             unread.not_before = reader.not_before(&unread.subject)?.max(cursor.not_before);
-            let echoes = reader.echoes(&unread.session, since, echoes_max)?;
+            let echoes = reader.echoes(&unread.session, now)?;
             unread.recalled = echoes.into_iter().map(|(_, content)| content).collect();
-            // Whether somebody holds a lease is said where one is taken.
+            // Whether a lease of them runs is checked where one is taken.
             let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;
             Ok((unread, remembered))
         };
         let (mut unread, remembered) = self.read(&tenant.id, read).await?;
-        // Where the bot itself remembered, it has looked.
+        // The bot has read the turns up to the last one in which it remembered by itself.
         if let Some(&newest) = remembered.last() {
             self.skip_to(tenant, &mut unread, newest).await?;
         }
@@ -216,17 +212,14 @@ impl Memories {
     ) -> Result<HistoryPage, MemoryError> {
         let turns_max = self.config().limits.lease_turns;
         for _ in 0..SKIPS_MAX {
-            let (session, generation) = (unread.session.clone(), Some(unread.generation));
+            let (session, generation) = (&unread.session, Some(unread.generation));
+            let turns_after =
+                |after| self.turns_after(tenant, session, generation, after, turns_max);
             let after = unread.cursor_seq;
-            let mut page = self
-                .turns_after(tenant, &session, generation, after, turns_max)
-                .await?;
+            let mut page = turns_after(after).await?;
             if page.turns.is_empty() && after > 0 && self.is_gone(tenant, unread).await? {
-                // Whatever happened to the turn that was looked at last: better twice than
-                // never.
-                page = self
-                    .turns_after(tenant, &session, generation, 0, turns_max)
-                    .await?;
+                // The turn of the cursor is gone: read the generation from its beginning.
+                page = turns_after(0).await?;
             }
             let Some(not_before) = unread.not_before else {
                 return Ok(page);
@@ -272,8 +265,7 @@ impl Memories {
         let (session, subject) = (unread.session.clone(), unread.subject.clone());
         let (generation, now) = (unread.generation, self.now());
         self.write(&tenant.id, move |writer| {
-            writer.skip_turns(&session, generation, &subject, to_seq, now)?;
-            Ok(((), Touch::Nothing))
+            writer.skip_turns(&session, generation, &subject, to_seq, now)
         })
         .await?;
         unread.cursor_seq = to_seq;
@@ -294,7 +286,7 @@ impl Memories {
             generation,
             after_seq,
             turns_max,
-            bytes_max: self.config().limits.lease_bytes,
+            bytes_max: MemoryLimits::LEASE_BYTES,
         };
         let page = self.shared.engine.commands.history(tenant, session, range);
         Ok(page.await?)
@@ -307,7 +299,7 @@ impl Memories {
         lease: &Lease,
         facts: &[ExtractedFact],
     ) -> Result<BTreeMap<u64, Timestamp>, MemoryError> {
-        if facts.iter().all(|fact| fact.observed_at.is_some()) {
+        if facts.iter().all(|found| found.fact.observed_at.is_some()) {
             return Ok(BTreeMap::new());
         }
         let turns_max = self.config().limits.lease_turns;
@@ -315,7 +307,7 @@ impl Memories {
         let page = self.turns_after(tenant, session, generation, lease.after_seq, turns_max);
         let page = match page.await {
             Ok(page) => page,
-            // Their retention is over since: what was found in them still counts.
+            // Their retention is over since; facts that were found in them are still kept.
             Err(MemoryError::Engine(
                 EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. },
             )) => HistoryPage::default(),
@@ -331,7 +323,8 @@ impl Memories {
     }
 }
 
-fn fact_of(
+/// The fact with what the lease says of it.
+fn found_fact(
     found: ExtractedFact,
     lease: &Lease,
     said_at: &BTreeMap<u64, Timestamp>,
@@ -347,24 +340,15 @@ fn fact_of(
         found.seqs
     };
     let last = seqs.iter().copied().max().unwrap_or(lease.to_seq);
-    Ok(Fact {
-        subject: lease.subject.clone(),
-        kind: found.kind,
-        visibility: found.visibility,
-        polarity: found.polarity,
-        content: found.content,
-        tags: found.tags,
-        importance: found.importance.unwrap_or(IMPORTANCE_DEFAULT),
-        observed_at: found.observed_at.or_else(|| said_at.get(&last).copied()),
+    let source = SourceTurns {
+        subject: Some(lease.subject.clone()),
+        said_at: said_at.get(&last).copied(),
         source: Some(Source {
             session: lease.session.clone(),
             generation: Some(lease.generation),
             seqs,
         }),
-        expires_at: found.expires_at,
-        supersedes: found.supersedes,
-        pinned: false,
-        near_duplicate: NearDuplicate::Merge,
-        origin: Origin::Extraction,
-    })
+        ..SourceTurns::default()
+    };
+    fact_of(found.fact, source, Origin::Extraction)
 }

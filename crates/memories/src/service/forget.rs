@@ -7,7 +7,7 @@ use memoird_core::ids::{MemoryId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_engine::Tenant;
 
-use super::{Memories, Touch};
+use super::Memories;
 use crate::error::MemoryError;
 use crate::files::MemoryReader;
 use crate::requests::{ForgetOutcome, ForgetRequest};
@@ -23,7 +23,7 @@ impl Memories {
     ///
     /// # Errors
     /// [`memoird_core::MemoryError::NotFound`] of one id, a disk that cannot be written:
-    /// then what is left is removed later.
+    /// then the rest is removed later.
     pub async fn forget(
         &self,
         tenant: &Tenant,
@@ -50,9 +50,7 @@ impl Memories {
         let mut unfinished = Unfinished::new(self, tenant, Some(job));
         let begun = self
             .write(tenant, move |writer| {
-                writer.forget_begin(job, &request, now)?;
-                // A subject's name is gone with this already.
-                Ok(((), Touch::All))
+                writer.forget_begin(job, &request, now)
             })
             .await;
         if begun.as_ref().is_err_and(MemoryError::is_refusal) {
@@ -67,8 +65,8 @@ impl Memories {
         Ok(outcome)
     }
 
-    /// Empties the log, and waits a little for who reads. What cannot be done now the
-    /// maintenance worker does: forgotten it is all the same.
+    /// Empties the log, and waits a little for readers. If that fails, the maintenance worker
+    /// does it later; the memories are forgotten in any case.
     async fn erased_soon(&self, tenant: &TenantId) -> bool {
         for again in 0..ERASE_TRIES {
             if again > 0 {
@@ -91,9 +89,7 @@ impl Memories {
     ) -> Result<ForgetOutcome, MemoryError> {
         loop {
             let progress = self
-                .write(tenant, move |writer| {
-                    Ok((writer.forget_step(job, ROWS_MAX)?, Touch::All))
-                })
+                .write(tenant, move |writer| writer.forget_step(job, ROWS_MAX))
                 .await?;
             if progress.is_done {
                 return Ok(progress.counts);
@@ -101,20 +97,20 @@ impl Memories {
         }
     }
 
-    /// Empties the log, where forgotten text may still stand. False while somebody reads.
+    /// Empties the log, where forgotten text may still be. False while a reader is open.
     pub(crate) async fn erase(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
         let truncate = move || files.tenant(&tenant)?.truncate_log();
         self.shared.engine.blocking.run(truncate).await?
     }
 
-    /// Goes on with what a crash, or a caller who left, has left. False when the log still
+    /// Continues jobs that a crash, or a dropped call, interrupted. False when the log still
     /// has to be emptied.
     pub(crate) async fn finish_forgetting(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let read = |reader: &MemoryReader<'_>| reader.forget_jobs();
         let jobs = self.read(tenant, read).await?;
         for job in jobs {
-            // Whoever does it wants to know what went.
+            // Its caller does it, and returns the counts.
             let is_anothers = self.state(tenant).forgetting().contains(&job);
             if !is_anothers {
                 self.go_on_forgetting(tenant, job).await?;
@@ -124,8 +120,8 @@ impl Memories {
     }
 }
 
-/// Something that has begun on the disk, or may have: left to the maintenance worker when it
-/// is dropped.
+/// A job that may have begun on the disk. When this is dropped before the job is done, the
+/// maintenance worker continues it.
 pub(crate) struct Unfinished<'a> {
     memories: &'a Memories,
     tenant: &'a TenantId,

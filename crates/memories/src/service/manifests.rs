@@ -1,4 +1,4 @@
-//! Manifests are asked for at every turn, and made anew only when a memory changed.
+//! A cache of manifests: bots request one at every turn, and memories change rarely.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use hashlink::LruCache;
 use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
 
-use super::Touch;
+use crate::files::Touch;
 use crate::locked;
 use crate::rules::manifest::Manifest;
 
@@ -22,7 +22,7 @@ pub(super) struct Manifests(Mutex<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    /// Counts what made manifests old, so that one which was read before is not kept.
+    /// Counts invalidations, so that a manifest that was read before the last one is not kept.
     version: u64,
     cache: LruCache<ManifestKey, (Arc<Manifest>, Option<Timestamp>)>,
 }
@@ -63,7 +63,7 @@ impl Manifests {
         }
     }
 
-    /// Forgets what is old now.
+    /// Drops the manifests that this makes old.
     pub(super) fn forget(&self, touch: &Touch) {
         let mut kept = locked(&self.0);
         match touch {

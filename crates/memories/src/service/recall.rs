@@ -1,4 +1,4 @@
-//! Finding memories: by words, by meaning, fused; and what a recall leaves behind.
+//! Recall: searches by words and by meaning, fuses both lists, and records the event.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tracing::warn;
 use super::Memories;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Search};
+use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists};
 use crate::locked;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
 use crate::rules::fusion::{Lists, Standing};
 use crate::rules::secrets::{self, SecretPolicy};
-use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind};
+use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
 
 /// Places of each list that are fused.
 const DEPTH_MIN: usize = 50;
@@ -35,23 +35,6 @@ pub(super) struct QueryVectors(Mutex<LruCache<Fingerprint, Embedding>>);
 impl Default for QueryVectors {
     fn default() -> Self {
         Self(Mutex::new(LruCache::new(VECTORS_KEPT)))
-    }
-}
-
-/// How a recall searches, once it is known whether its query has a vector.
-struct SearchMode {
-    mode: RecallMode,
-    vector: Option<Embedding>,
-    notes: Vec<String>,
-}
-
-impl SearchMode {
-    fn by_words(notes: &[&str]) -> Self {
-        Self {
-            mode: RecallMode::Lexical,
-            vector: None,
-            notes: notes.iter().map(|&note| note.to_owned()).collect(),
-        }
     }
 }
 
@@ -83,30 +66,22 @@ impl Memories {
             let subject = head.and_then(|head| head.subject);
             request.subjects.extend(subject);
         }
-        let SearchMode {
-            mut mode,
-            vector,
-            mut notes,
-        } = self.search_mode(&request).await?;
-        let now = self.now();
-        let search = Search {
-            // Without words there is no list by words.
-            query: match mode {
-                RecallMode::Vector => String::new(),
-                _ => request.query.clone(),
-            },
-            vector,
-            subjects: request.subjects.clone(),
-            kinds: request.kinds.clone(),
-            tags: request.tags.clone(),
-            observed_after: request.after,
-            observed_before: request.before,
-            depth: request.limit.max(DEPTH_MIN),
-            now,
+        let mut notes = Vec::new();
+        let vector = self.query_vector(&request, &mut notes).await?;
+        let mut mode = match (&vector, request.mode) {
+            (None, _) => RecallMode::Lexical,
+            (Some(_), RecallMode::Vector) => RecallMode::Vector,
+            (Some(_), _) => RecallMode::Hybrid,
         };
-        let (lists, misfit) = self
-            .read(&tenant.id, move |reader| look_up(reader, search))
-            .await?;
+        let now = self.now();
+        let mut search = request.clone();
+        search.limit = request.limit.max(DEPTH_MIN);
+        if mode == RecallMode::Vector {
+            // Without words there is no list by words.
+            search.query.clear();
+        }
+        let look = move |reader: &MemoryReader<'_>| look_up(reader, &search, vector.as_ref(), now);
+        let (lists, misfit) = self.read(&tenant.id, look).await?;
         if let Some(detail) = misfit {
             if mode == RecallMode::Vector {
                 return Err(MemoryError::EmbedderFailed { detail });
@@ -134,12 +109,11 @@ impl Memories {
         if request.mode == RecallMode::Vector && config.embedder.is_none() {
             return Err(MemoryError::NoEmbedder);
         }
-        let limits = &config.limits;
         if request.query.trim().is_empty() {
             let problem = "is empty; ListMemories lists without one";
             return Err(MemoryError::invalid("query", problem));
         }
-        let end = request.query.floor_char_boundary(limits.query_bytes);
+        let end = request.query.floor_char_boundary(MemoryLimits::QUERY_BYTES);
         request.query.truncate(end);
         request.subjects.sort_unstable();
         request.subjects.dedup();
@@ -150,39 +124,37 @@ impl Memories {
             )),
             false => Ok(()),
         };
-        too_many("subjects", request.subjects.len(), limits.subjects, "are")?;
-        too_many("limit", request.limit, limits.hits, "is")?;
-        too_many("tags", request.tags.len(), limits.tags, "are")?;
+        let subjects = request.subjects.len();
+        too_many("subjects", subjects, MemoryLimits::SUBJECTS, "are")?;
+        too_many("limit", request.limit, MemoryLimits::HITS, "is")?;
+        too_many("tags", request.tags.len(), MemoryLimits::TAGS, "are")?;
         if request.limit == 0 {
-            request.limit = config.recall_limit.min(limits.hits);
+            request.limit = config.recall_limit.min(MemoryLimits::HITS);
         }
         Ok(request)
     }
 
-    /// How a recall is done, with the query's vector where one is needed.
-    async fn search_mode(&self, request: &RecallRequest) -> Result<SearchMode, MemoryError> {
-        let has_embedder = self.config().embedder.is_some();
-        let mode = match request.mode {
-            RecallMode::Lexical => return Ok(SearchMode::by_words(&[])),
-            RecallMode::Hybrid if !has_embedder => {
-                let note = "no embedder is configured: searched by words only";
-                return Ok(SearchMode::by_words(&[note]));
-            }
-            _ if !has_embedder => return Ok(SearchMode::by_words(&[])),
-            RecallMode::Vector => RecallMode::Vector,
-            RecallMode::Auto | RecallMode::Hybrid => RecallMode::Hybrid,
-        };
+    /// The vector of a recall's query; `None` where the recall goes by words only. A note says
+    /// so where that is not what was asked for.
+    async fn query_vector(
+        &self,
+        request: &RecallRequest,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Embedding>, MemoryError> {
+        if request.mode == RecallMode::Lexical {
+            return Ok(None);
+        }
         match self.vector_of(Purpose::Query, &request.query).await {
-            Ok(vector) => Ok(SearchMode {
-                mode,
-                vector,
-                notes: Vec::new(),
-            }),
-            Err(error) if mode == RecallMode::Vector => Err(error),
-            Err(error) => {
-                warn!(%error, "a recall goes by words only");
-                Ok(SearchMode::by_words(&[BY_WORDS]))
+            Ok(None) if request.mode == RecallMode::Hybrid => {
+                notes.push("no embedder is configured: searched by words only".to_owned());
+                Ok(None)
             }
+            Err(error) if request.mode != RecallMode::Vector => {
+                warn!(%error, "a recall goes by words only");
+                notes.push(BY_WORDS.to_owned());
+                Ok(None)
+            }
+            vector => vector,
         }
     }
 
@@ -203,7 +175,7 @@ impl Memories {
             return Ok(Some(vector.clone()));
         }
         let failed = |detail: String| MemoryError::EmbedderFailed { detail };
-        // What is remembered was looked through already; a query is not.
+        // Memories were searched for secrets when they were stored; a query was not.
         let text = match config.secrets {
             SecretPolicy::Allow => text.to_owned(),
             _ => secrets::redacted(text, &secrets::find(text)),
@@ -228,7 +200,7 @@ impl Memories {
 
     /// The lists as one, best first.
     fn fused(&self, mut lists: RecallLists, limit: usize, now: Timestamp) -> Vec<RecallHit> {
-        let fusion = self.config().fusion;
+        let half_lives = self.config().half_lives;
         let age_ms = |memory: &Memory| now.as_ms().saturating_sub(memory.observed_at.as_ms());
         let both = Lists {
             lexical: std::mem::take(&mut lists.lexical),
@@ -243,7 +215,7 @@ impl Memories {
                 has_vector: lists.embedded.contains(id),
             }
         };
-        let fused = fusion.fuse(both, standing);
+        let fused = half_lives.fuse(both, standing);
         let hits = fused.into_iter().take(limit).filter_map(|one| {
             let memory = lists.memories.remove(&one.ranked.id)?;
             Some(RecallHit {
@@ -290,16 +262,18 @@ impl Memories {
     }
 }
 
-/// Searches; with a vector that does not fit those of the memories by words only, and says
-/// why.
+/// Searches. Where the vector does not fit those of the memories, it searches by words only, and
+/// says why.
 fn look_up(
     reader: &MemoryReader<'_>,
-    mut search: Search,
+    request: &RecallRequest,
+    vector: Option<&Embedding>,
+    now: Timestamp,
 ) -> Result<(RecallLists, Option<String>), MemoryError> {
-    match reader.recall(&search) {
+    match reader.recall(request, vector, now) {
         Err(misfit @ MemoryError::DimensionMismatch { .. }) => {
-            search.vector = None;
-            Ok((reader.recall(&search)?, Some(misfit.to_string())))
+            let lists = reader.recall(request, None, now)?;
+            Ok((lists, Some(misfit.to_string())))
         }
         found => Ok((found?, None)),
     }

@@ -6,14 +6,14 @@ use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_engine::Tenant;
 
+use super::Memories;
 use super::sources::SourceTurns;
-use super::{Memories, Touch};
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
 use crate::files::{Embedding, Imported, RememberCommand};
 use crate::requests::{RememberOutcome, RememberRequest};
 use crate::rules::secrets::{self, SecretPolicy};
-use crate::rules::{Fact, IMPORTANCE_DEFAULT, Memory, NearDuplicate, Origin, Patch, Visibility};
+use crate::rules::{Fact, IMPORTANCE_DEFAULT, Memory, MemoryLimits, NearDuplicate, Origin, Patch};
 
 impl Memories {
     /// Promotes a fact; answers when it is on the disk.
@@ -33,9 +33,9 @@ impl Memories {
             None => SourceTurns::default(),
         };
         let (at_seq, key) = (found.at_seq, request.key);
-        let (fact, redacted) = self.admit(fact_of(request, found)?)?;
+        let (fact, redacted) = self.admit(fact_of(request, found, Origin::Bot)?)?;
         let vector = match fact.near_duplicate {
-            // Whoever wants a refusal has to wait for it; others are merged in the background.
+            // Only a refusal has to be known before the answer; others are merged in the background.
             NearDuplicate::Refuse => self.vector_of(Purpose::Memory, &fact.content).await.ok(),
             NearDuplicate::Merge | NearDuplicate::Keep => None,
         };
@@ -47,20 +47,14 @@ impl Memories {
         let config = self.config();
         let done = self
             .write(&tenant.id, move |writer| {
-                let done = match writer.remember(&command, &config.limits) {
+                match writer.remember(&command, &config.limits) {
                     Err(MemoryError::DimensionMismatch { .. }) => {
-                        // It says nothing of those that are there.
+                        // It cannot be compared with the vectors that are stored.
                         command.vector = None;
-                        writer.remember(&command, &config.limits)?
+                        writer.remember(&command, &config.limits)
                     }
-                    done => done?,
-                };
-                // Whose place it takes may be one that all saw.
-                let touch = match command.fact.supersedes {
-                    Some(_) => Touch::All,
-                    None => Touch::by(&done.memory),
-                };
-                Ok((done, touch))
+                    done => done,
+                }
             })
             .await?;
         Ok(self.remembered(tenant, done, redacted))
@@ -76,11 +70,11 @@ impl Memories {
             key,
             at_seq: None,
             vector: None::<Embedding>,
-            cosine_min: self.config().near_cosine,
+            cosine_min: self.config().near_duplicate_cosine,
         }
     }
 
-    /// Counts what became of a fact, and wakes who embeds it.
+    /// Counts the outcome of a fact, and wakes the embedding worker.
     pub(super) fn remembered(
         &self,
         tenant: &Tenant,
@@ -122,14 +116,7 @@ impl Memories {
         let now = self.now();
         let memory = self
             .write(&tenant.id, move |writer| {
-                let was = writer.get(id)?;
-                let limits = &config.limits;
-                let memory = writer.update(id, subject.as_ref(), &patch, now, limits)?;
-                let touch = match was.map(|was| was.visibility) {
-                    Some(Visibility::Team) => Touch::All,
-                    _ => Touch::by(&memory),
-                };
-                Ok((memory, touch))
+                writer.update(id, subject.as_ref(), &patch, now, &config.limits)
             })
             .await?;
         let state = self.state(&tenant.id);
@@ -149,12 +136,13 @@ impl Memories {
     ) -> Result<Imported, MemoryError> {
         let config = self.config();
         let limits = &config.limits;
-        if memories.len() > limits.imported {
-            let problem = format!("{} are more than {}", memories.len(), limits.imported);
+        if memories.len() > MemoryLimits::IMPORTED {
+            let limit = MemoryLimits::IMPORTED;
+            let problem = format!("{} are more than {limit}", memories.len());
             return Err(MemoryError::invalid("memories", problem));
         }
         for memory in &memories {
-            // What is imported is stored as it is, so a secret in it can only be refused.
+            // An imported memory is stored as it is, so a secret in it can only be refused.
             if config.secrets != SecretPolicy::Allow {
                 for text in std::iter::once(&memory.content).chain(&memory.tags) {
                     secrets::admit(text, SecretPolicy::Block)?;
@@ -164,22 +152,11 @@ impl Memories {
         }
         let imported = self
             .write(&tenant.id, move |writer| {
-                let imported = writer.import(&memories, &config.limits)?;
-                Ok((imported, Touch::All))
+                writer.import(&memories, &config.limits)
             })
             .await?;
         self.shared.embedding.add(&tenant.id);
         Ok(imported)
-    }
-}
-
-impl Touch {
-    /// What a change of this memory makes old.
-    fn by(memory: &Memory) -> Self {
-        match memory.visibility {
-            Visibility::Private => Self::One(memory.subject.clone()),
-            Visibility::Team => Self::All,
-        }
     }
 }
 
@@ -199,7 +176,11 @@ fn admit_texts(
 }
 
 /// The fact of a request, with what its source says where the request says nothing.
-fn fact_of(request: RememberRequest, found: SourceTurns) -> Result<Fact, MemoryError> {
+pub(super) fn fact_of(
+    request: RememberRequest,
+    found: SourceTurns,
+    origin: Origin,
+) -> Result<Fact, MemoryError> {
     let subject = request.subject.or(found.subject).ok_or_else(|| {
         let problem = "is empty, and no session says whose memory it is";
         MemoryError::invalid("subject", problem)
@@ -219,11 +200,11 @@ fn fact_of(request: RememberRequest, found: SourceTurns) -> Result<Fact, MemoryE
         supersedes: request.supersedes,
         pinned: request.pinned,
         near_duplicate: request.near_duplicate,
-        origin: Origin::Bot,
+        origin,
     })
 }
 
-/// What a memory says, to be checked like a fact.
+/// A memory as a fact, to be checked by the same rules.
 fn shape_of(memory: &Memory) -> Fact {
     Fact {
         visibility: memory.visibility,

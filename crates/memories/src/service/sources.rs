@@ -11,7 +11,6 @@ use memoird_store::encoding;
 
 use super::Memories;
 use crate::error::MemoryError;
-use crate::requests::SourceRequest;
 use crate::rules::{Source, checked_seqs};
 
 /// Bytes that are read at once while the turns of a source are looked for.
@@ -21,7 +20,7 @@ const SOURCE_TURNS_MAX: usize = 1_000;
 /// Reads of one source: seqs that lie far apart are refused.
 const SOURCE_READS_MAX: usize = 16;
 
-/// What is known of the turns that a fact comes from.
+/// The turns that a fact comes from.
 #[derive(Default)]
 pub(super) struct SourceTurns {
     pub(super) source: Option<Source>,
@@ -49,11 +48,11 @@ impl Memories {
         }
     }
 
-    /// The turns that a fact comes from, as far as somebody needs to know of them.
+    /// The turns that a fact comes from; their text only with `wants_text`.
     pub(super) async fn find_source(
         &self,
         tenant: &Arc<Tenant>,
-        request: &SourceRequest,
+        request: &Source,
         wants_text: bool,
     ) -> Result<SourceTurns, MemoryError> {
         let session = &request.session;
@@ -156,7 +155,7 @@ impl Memories {
     }
 }
 
-/// What a turn says in words.
+/// The text of a turn.
 pub(super) fn text_of(turn: &Turn) -> String {
     let texts = turn.parts.iter().filter_map(|part| match &part.kind {
         PartKind::Text(text) => Some(text.as_str()),

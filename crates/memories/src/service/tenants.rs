@@ -1,4 +1,4 @@
-//! What is held in memory of each tenant, and queues of tenants for the workers.
+//! The state of each tenant in memory, and queues of tenants for the workers.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,8 +54,8 @@ impl TenantState {
     }
 }
 
-/// Tenants for which a worker has something to do, in the order in which they came: who has
-/// much to do, or fails again and again, stands behind the others each time.
+/// Tenants for which a worker has something to do, in the order in which they were added. One
+/// that is added again, because it has more to do or failed, comes after all others.
 #[derive(Debug, Default)]
 pub(crate) struct TenantQueue {
     tenants: Mutex<LinkedHashSet<TenantId>>,

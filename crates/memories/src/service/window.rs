@@ -23,7 +23,7 @@ const SHARE_PERCENT: u64 = 10;
 const WORDS_MIN: usize = 3;
 
 /// A recall for one window: given to the engine, which recalls and shows; afterwards it
-/// knows what was found.
+/// holds the hits.
 #[derive(Debug)]
 pub struct RecallForWindow {
     memories: Memories,
@@ -32,7 +32,7 @@ pub struct RecallForWindow {
     hits: OnceLock<Arc<[RecallHit]>>,
 }
 
-/// What was recalled for a window that is being built.
+/// The hits of the recall for a window that is being built.
 #[derive(Debug)]
 struct Candidates {
     hits: Arc<[RecallHit]>,
@@ -124,7 +124,7 @@ impl RecalledMemories for Candidates {
                 source.session == *point.session && source.generation == Some(point.generation)
             });
             source.is_some_and(|source| window.holds(&source.seqs, point.last_seq))
-                || says(window, &hit.memory.content)
+                || states(window, &hit.memory.content)
         };
         let new = (0..self.hits.len()).filter(|&index| !is_held(&self.hits[index]));
         let mut shown: Vec<usize> = new.collect();
@@ -163,7 +163,7 @@ fn block_of<'a>(
 
 /// True when a turn of the window says this. The encoding keeps texts as they are, so nothing
 /// has to be decoded. A word or two may stand in any sentence, and say nothing of it.
-fn says(window: &Window, content: &str) -> bool {
+fn states(window: &Window, content: &str) -> bool {
     if content.split_whitespace().nth(WORDS_MIN - 1).is_none() {
         return false;
     }

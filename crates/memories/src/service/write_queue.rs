@@ -1,23 +1,22 @@
-//! The queue of writes to a tenant's memories. All that waits becomes one transaction: who
-//! comes first writes for all who came meanwhile, so that an answer costs a share of one
-//! sync of the disk. A caller that leaves stops nothing that is under way.
+//! The queue of writes to a tenant's memories. All jobs that wait become one transaction: the
+//! first caller writes for all that came meanwhile, so that they share one sync of the disk. A
+//! caller that is dropped does not stop a write that has begun.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use memoird_core::ids::Subject;
 use memoird_engine::{Blocking, EngineError};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::tenants::TenantState;
 use crate::error::MemoryError;
-use crate::files::{MemoryFiles, MemoryWriter, WriteJob};
+use crate::files::{MemoryFiles, MemoryWriter, Touch, WriteJob};
 use crate::locked;
 
 /// Jobs of a tenant that may wait.
 const JOBS_MAX: usize = 4_096;
-/// Notes of recalls are the first that find no room: a fact is worth more.
+/// Events of recalls are queued while fewer jobs than this wait: the rest is for facts.
 const NOTES_MAX: usize = JOBS_MAX / 2;
 /// Jobs of one transaction.
 const BATCH_MAX: usize = 256;
@@ -26,25 +25,14 @@ const BATCH_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     jobs: Mutex<VecDeque<Queued>>,
-    /// Held by whoever writes.
+    /// Held by the caller that writes.
     turn: Arc<tokio::sync::Mutex<()>>,
-}
-
-/// Whose manifests a job makes old.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Touch {
-    /// Nobody's.
-    Nothing,
-    /// This subject's.
-    One(Subject),
-    /// Anybody's.
-    All,
 }
 
 struct Queued {
     job: WriteJob,
     /// Called with the outcome, once it is durable.
-    reply: Box<dyn FnOnce(Result<(), MemoryError>) + Send>,
+    reply: Box<dyn FnOnce(Result<Touch, MemoryError>) + Send>,
 }
 
 impl fmt::Debug for Queued {
@@ -53,18 +41,15 @@ impl fmt::Debug for Queued {
     }
 }
 
-/// What a job gives, and whose manifests are old by it.
-pub(crate) type Written<T> = Result<(T, Touch), MemoryError>;
-
 impl TenantState {
-    /// Queues a job whose answer nobody waits for. It is written with the next one that
-    /// somebody waits for, or by the maintenance worker. False when too much waits: it is
+    /// Queues a job without waiting for it. It is written with the next job that a caller
+    /// waits for, or by the maintenance worker. False when the queue is full: the job is
     /// dropped.
     pub(super) fn leave(
         &self,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send + 'static,
     ) -> bool {
-        let reply = |done: Result<(), MemoryError>| {
+        let reply = |done: Result<Touch, MemoryError>| {
             if let Err(error) = done {
                 tracing::warn!(%error, "a recall could not be written down");
             }
@@ -81,7 +66,7 @@ impl TenantState {
         self: &Arc<Self>,
         files: &Arc<MemoryFiles>,
         blocking: Blocking,
-        job: impl FnOnce(&MemoryWriter<'_>) -> Written<T> + Send + 'static,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let (answer, mut answered) = oneshot::channel();
         let made = Arc::new(Mutex::new(None));
@@ -90,13 +75,12 @@ impl TenantState {
             *locked(&makes) = Some(job(writer)?);
             Ok(())
         });
-        let reply = Box::new(move |done: Result<(), MemoryError>| {
+        let reply = Box::new(move |done: Result<Touch, MemoryError>| {
             let made = locked(&made).take();
-            let result = done.and_then(|()| made.ok_or(EngineError::Stopping.into()));
-            // Before anybody is answered, and also when nobody waits any more.
-            let result = result.map(|(value, touch)| {
+            let result = done.and_then(|touch| {
+                // Before the caller is answered, and also when it does not wait any more.
                 state.manifests.forget(&touch);
-                value
+                made.ok_or(EngineError::Stopping.into())
             });
             drop(answer.send(result));
         });

@@ -1,11 +1,8 @@
-//! Consolidation: once in a while memories are looked at by how they were recalled, and those
-//! that proved themselves are pinned. Users know it as the dream sweep.
-
-use std::time::Duration;
+//! Consolidation: from time to time, memories that were recalled often enough are pinned. Users
+//! know it as the dream sweep. The maintenance worker starts it when it is due.
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::{WorkError, Worker};
 use tracing::info;
 
 use crate::error::MemoryError;
@@ -14,67 +11,27 @@ use crate::files::time::ms;
 use crate::requests::ForgetRequest;
 use crate::rules::Pin;
 use crate::rules::consolidation::{ConsolidationPlan, Evidence, plan};
-use crate::service::{Memories, Touch};
+use crate::service::Memories;
 
 /// Memories of one read.
 const PAGE_MAX: usize = 1_000;
-/// The pause between two looks for tenants that are due; a consolidation is late by no more.
-const LOOK_MAX: Duration = Duration::from_secs(600);
-
-/// The worker that consolidates when it is time.
-pub(super) struct ConsolidationWorker {
-    memories: Memories,
-    /// Tenants of this look that were not looked at yet.
-    tenants: Vec<TenantId>,
-}
-
-impl ConsolidationWorker {
-    pub(super) fn new(memories: Memories) -> Self {
-        Self {
-            memories,
-            tenants: Vec::new(),
-        }
-    }
-
-    async fn look(&mut self, interval: Duration) -> Result<(), MemoryError> {
-        let Some(tenant) = self.tenants.pop() else {
-            self.tenants = self.memories.tenants().await?;
+impl Memories {
+    /// Consolidates the memories of a tenant where the configured interval is over.
+    pub(super) async fn consolidate_when_due(&self, tenant: &TenantId) -> Result<(), MemoryError> {
+        let Some(interval) = self.config().consolidation_interval else {
             return Ok(());
         };
         let read = |reader: &MemoryReader<'_>| reader.consolidated_at();
-        let last = self.memories.read(&tenant, read).await?;
-        let now_ms = self.memories.now().as_ms();
+        let last = self.read(tenant, read).await?;
+        let now_ms = self.now().as_ms();
         // A clock that went back does not put it off for good.
         let is_due = last.is_none_or(|last| (now_ms - last.as_ms()).abs() >= ms(interval));
         if is_due {
-            self.memories.consolidate_tenant(&tenant, false).await?;
+            self.consolidate_tenant(tenant, false).await?;
         }
         Ok(())
     }
-}
 
-impl Worker for ConsolidationWorker {
-    fn name(&self) -> &'static str {
-        "dreamer"
-    }
-
-    async fn wait(&mut self) {
-        if self.tenants.is_empty() {
-            tokio::time::sleep(LOOK_MAX).await;
-        }
-    }
-
-    async fn step(&mut self) -> Result<(), WorkError> {
-        let interval = self.memories.config().consolidation_interval;
-        let Some(interval) = interval.filter(|_| self.memories.is_on()) else {
-            self.tenants.clear();
-            return Ok(());
-        };
-        Ok(self.look(interval).await?)
-    }
-}
-
-impl Memories {
     /// Consolidates the memories of one tenant, or of all that have any; gives a report for
     /// each, a JSON object.
     ///
@@ -97,8 +54,8 @@ impl Memories {
         Ok(reports)
     }
 
-    /// Consolidates one tenant. Cut off anywhere, the next time finds what is left to do: it
-    /// goes by what the memories and their recalls say.
+    /// Consolidates one tenant. If it is interrupted anywhere, the next one does the rest: its
+    /// plan follows from the memories and their recalls only.
     async fn consolidate_tenant(
         &self,
         tenant: &TenantId,
@@ -122,7 +79,7 @@ impl Memories {
         Ok(plan.report(now, &settings).to_string())
     }
 
-    /// All current memories, with what their recalls say.
+    /// All current memories, with the counts of their recalls.
     async fn evidence(
         &self,
         tenant: &TenantId,
@@ -152,14 +109,14 @@ impl Memories {
                 let promoted = writer.pin(&promote, Pin::Consolidation, now)?;
                 writer.unpin(&demote, now)?;
                 writer.set_consolidated_at(now)?;
-                Ok((promoted, Touch::All))
+                Ok(promoted)
             })
             .await?;
         let state = self.state(tenant);
         state.counters.raise().promoted += promoted as u64;
         for &id in &plan.delete {
             match self.forget_all(tenant, ForgetRequest::One(id), now).await {
-                // Somebody else may have been quicker.
+                // It may have been forgotten meanwhile.
                 Err(error) if !error.is_refusal() => return Err(error),
                 _ => {}
             }

@@ -1,5 +1,5 @@
-//! Embedding what is remembered, off every call's path: from a queue on disk, so that a
-//! restart loses nothing, and again when the model changes.
+//! Embeds memories in the background: from a queue on disk, so that a restart loses nothing, and
+//! again when the model changes.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::{EngineError, WorkError, Worker};
+use memoird_engine::{EngineError, FaultKind, ModelFault, WorkError, Worker};
 use tracing::{info, warn};
 
-use crate::embedder::{EmbedError, Embedder, Purpose};
+use crate::embedder::{Embedder, Purpose};
 use crate::error::MemoryError;
 use crate::files::time::after;
 use crate::files::{Due, Embedding, MemoryReader};
-use crate::service::{Memories, Touch};
+use crate::service::Memories;
 
 /// Memories that are looked at in one step for whether they have a vector.
 const BACKFILL_MAX: usize = 1_000;
-/// How long one call of an embedder may take, whatever it thinks itself.
+/// How long one call of an embedder may take.
 const EMBED_WAIT: Duration = Duration::from_secs(120);
 /// The longest pause before a text is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
@@ -62,8 +62,7 @@ impl EmbeddingWorker {
                 .as_ref()
                 .map(|embedder| embedder.model().to_owned());
             let set = memories.write(tenant, move |writer| {
-                let is_new = writer.set_embedding_model(model.as_deref())?;
-                Ok((is_new, Touch::Nothing))
+                writer.set_embedding_model(model.as_deref())
             });
             let is_new = set.await?;
             self.prepared.insert(tenant.clone());
@@ -88,9 +87,9 @@ impl EmbeddingWorker {
         }
         let fill = memories.write(tenant, move |writer| {
             let left = writer.backfill(BACKFILL_MAX, now)?;
-            // What is queued, but is being forgotten, is not due.
+            // Queued memories that are being forgotten are not due.
             let is_due = !writer.embeddings_due(&wanted, now, 1)?.is_empty();
-            Ok((left > 0 || is_due, Touch::Nothing))
+            Ok(left > 0 || is_due)
         });
         Ok(match (fill.await?, next) {
             (true, _) => Left::More,
@@ -160,26 +159,26 @@ impl Memories {
                 self.store_vectors(tenant, embedder.model(), due, vectors)
                     .await
             }
-            Err(EmbedError::Refused { .. }) if due.len() > 1 => {
+            Err(fault) if fault.is_refusal() && due.len() > 1 => {
                 for text in due {
                     let alone = vec![text];
-                    // What is not the text's fault befalls the next one as well.
+                    // An error that is not the text's fault ends the loop: the next text would fail too.
                     Box::pin(self.embed_batch(tenant, embedder, alone)).await?;
                 }
                 Ok(())
             }
-            // The next life of the daemon finds them in the queue as they were.
+            // They stay in the queue as they are, for the next start of the daemon.
             Err(_) if self.shared.engine.stopping().is_cancelled() => {
                 Err(EngineError::Stopping.into())
             }
-            Err(error) => {
-                let detail = error.to_string();
-                let is_refused = matches!(error, EmbedError::Refused { .. });
-                self.put_off(tenant, due, &error).await?;
-                // Whatever else is due would fail as well: the worker takes a pause.
-                match is_refused {
+            Err(fault) => {
+                self.put_off(tenant, due, &fault).await?;
+                // Other due texts would fail as well: the worker takes a pause.
+                match fault.is_refusal() {
                     true => Ok(()),
-                    false => Err(MemoryError::EmbedderFailed { detail }),
+                    false => Err(MemoryError::EmbedderFailed {
+                        detail: fault.problem,
+                    }),
                 }
             }
         }
@@ -189,12 +188,9 @@ impl Memories {
         &self,
         embedder: &Arc<dyn Embedder>,
         due: &[Due],
-    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+    ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let texts = due.iter().map(|due| due.content.clone()).collect();
-        let later = |problem: String| EmbedError::Later {
-            problem,
-            after: None,
-        };
+        let later = |problem: String| ModelFault::new(FaultKind::Later, problem);
         let embedding = embedder.embed(Purpose::Memory, texts);
         let stopping = self.shared.engine.stopping();
         let vectors = tokio::select! {
@@ -239,18 +235,14 @@ impl Memories {
                         }
                         Err(error) => return Err(error),
                     }
-                    // Says another one the same, the newer of the two goes on.
-                    let near = writer.near_by_cosine(text.id, config.near_cosine, now)?;
+                    // Of two memories that state the same, the newer one stays current.
+                    let near = writer.near_by_cosine(text.id, config.near_duplicate_cosine, now)?;
                     if let Some(other) = near {
                         let (older, newer) = (text.id.min(other), text.id.max(other));
                         merged += u64::from(writer.merge(older, newer, now)?);
                     }
                 }
-                let touch = match merged {
-                    0 => Touch::Nothing,
-                    _ => Touch::All,
-                };
-                Ok(((merged, given_up), touch))
+                Ok((merged, given_up))
             })
             .await?;
         let state = self.state(tenant);
@@ -265,28 +257,27 @@ impl Memories {
         &self,
         tenant: &TenantId,
         due: Vec<Due>,
-        error: &EmbedError,
+        fault: &ModelFault,
     ) -> Result<(), MemoryError> {
-        let asked = match error {
-            EmbedError::Later { after, .. } => after.unwrap_or_default(),
-            // Nothing of it is the texts' fault.
-            EmbedError::Misconfigured { .. } => return Ok(()),
-            EmbedError::Refused { .. } => Duration::ZERO,
-        };
-        let give_up = matches!(error, EmbedError::Refused { .. });
+        if fault.kind == FaultKind::Misconfigured {
+            // Not the texts' fault.
+            return Ok(());
+        }
+        let asked = fault.after.unwrap_or_default();
+        let give_up = fault.is_refusal();
         if give_up {
-            warn!(%tenant, %error, "a memory is found by words only");
+            warn!(%tenant, error = %fault, "a memory is found by words only");
             let state = self.state(tenant);
             state.counters.raise().embedding_failed += due.len() as u64;
         }
-        let (problem, now) = (error.to_string(), self.now());
+        let (problem, now) = (fault.problem.clone(), self.now());
         self.write(tenant, move |writer| {
             for text in due {
                 let grown = Duration::from_secs(1 << text.tries.min(10));
                 let again = after(now, grown.max(asked).min(PAUSE_MAX));
                 writer.embed_failed(text.id, text.revision, &problem, again, give_up)?;
             }
-            Ok(((), Touch::Nothing))
+            Ok(())
         })
         .await
     }

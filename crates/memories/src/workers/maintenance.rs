@@ -1,30 +1,35 @@
-//! Maintenance, which nobody waits for: events of recalls are written, forgetting that was
-//! cut off goes on, indexes are built anew, what expired long ago is removed.
+//! Maintenance in the background: events of recalls are written, interrupted jobs that forget
+//! are continued, indexes are rebuilt, memories that expired long ago are removed, and memories
+//! are consolidated when that is due.
 
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{WorkError, Worker};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::{FileError, MemoryError};
 use crate::files::time::before;
-use crate::service::{Memories, Touch};
+use crate::service::Memories;
 
-/// Events of recalls wait so long for others: a commit each would be one too many.
+/// How long events of recalls are collected before they are written in one commit.
 const COMPANY_WAIT: Duration = Duration::from_millis(200);
-/// How often all tenants are looked at for what expired.
+/// How often all tenants are checked for expired memories and due consolidations.
 const ROUND: Duration = Duration::from_secs(600);
 /// Rows of one step: other writes of the tenant wait no longer than that takes.
 const ROWS_MAX: usize = 500;
 
-/// The worker that does it.
+/// The worker that does all of this.
 pub(super) struct MaintenanceWorker {
     memories: Memories,
     /// Tenants of a round that were not looked at yet.
     round: Vec<TenantId>,
+    /// When the next round begins; `None`: a round was just begun.
+    round_due: Option<Instant>,
+    /// Rounds that were begun.
+    rounds: u64,
     /// Tenants whose events waited long enough, and are written one after the other.
     ripe: usize,
-    is_first: bool,
 }
 
 impl MaintenanceWorker {
@@ -32,15 +37,18 @@ impl MaintenanceWorker {
         Self {
             memories,
             round: Vec::new(),
+            round_due: None,
+            rounds: 0,
             ripe: 0,
-            is_first: true,
         }
     }
 
     /// Begins a round over all tenants that have memories.
     async fn begin_round(&mut self) -> Result<(), MemoryError> {
         self.round = self.memories.tenants().await?;
-        if std::mem::take(&mut self.is_first) {
+        self.round_due = None;
+        self.rounds += 1;
+        if self.rounds == 1 {
             for tenant in &self.round {
                 // A crash may have left anything.
                 self.memories.state(tenant).leave_unfinished();
@@ -64,6 +72,10 @@ impl MaintenanceWorker {
         }
         if is_round {
             self.memories.remove_expired(tenant).await?;
+            // Not right at the start of the daemon, which has other things to do.
+            if self.rounds > 1 {
+                self.memories.consolidate_when_due(tenant).await?;
+            }
         }
         Ok(())
     }
@@ -75,22 +87,25 @@ impl Worker for MaintenanceWorker {
     }
 
     async fn wait(&mut self) {
-        if self.is_first || self.ripe > 0 || !self.round.is_empty() {
+        let is_first = self.rounds == 0 && self.memories.is_on();
+        if is_first || self.ripe > 0 || !self.round.is_empty() {
             return;
         }
+        let next_round = || sleep(ROUND).deadline();
+        let round_due = *self.round_due.get_or_insert_with(next_round);
         let queue = &self.memories.shared.maintenance;
         tokio::select! {
             () = queue.wait() => {
-                tokio::time::sleep(COMPANY_WAIT).await;
+                sleep(COMPANY_WAIT).await;
                 self.ripe = queue.len();
             }
-            () = tokio::time::sleep(ROUND) => {}
+            () = sleep_until(round_due) => {}
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
         if !self.memories.is_on() {
-            self.is_first = false;
+            self.round_due = None;
             return Ok(());
         }
         self.ripe = self.ripe.saturating_sub(1);
@@ -122,9 +137,7 @@ impl Memories {
         loop {
             let now = self.now();
             let left = self
-                .write(tenant, move |writer| {
-                    Ok((writer.reindex_step(ROWS_MAX, now)?, Touch::Nothing))
-                })
+                .write(tenant, move |writer| writer.reindex_step(ROWS_MAX, now))
                 .await?;
             if left == 0 {
                 break;
@@ -134,7 +147,7 @@ impl Memories {
         Ok(erased)
     }
 
-    /// Removes what expired so long ago that nobody may ask for it any more.
+    /// Removes memories that expired so long ago that they are not readable by id any more.
     async fn remove_expired(&self, tenant: &TenantId) -> Result<(), MemoryError> {
         let now = self.now();
         let expired_before = before(now, self.config().expired_kept);
@@ -144,11 +157,7 @@ impl Memories {
                 .write(tenant, move |writer| {
                     let memories = writer.expire_step(expired_before, ROWS_MAX)?;
                     let cursors = writer.prune_cursors(cursors_before, ROWS_MAX)?;
-                    let touch = match memories {
-                        0 => Touch::Nothing,
-                        _ => Touch::All,
-                    };
-                    Ok((memories.max(cursors), touch))
+                    Ok(memories.max(cursors))
                 })
                 .await?;
             if removed < ROWS_MAX {

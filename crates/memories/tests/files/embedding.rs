@@ -1,7 +1,8 @@
 //! Vectors: queued, made, used, replaced.
 
 use memoird_memories::MemoryError;
-use memoird_memories::files::{Embedding, Search};
+use memoird_memories::RecallRequest;
+use memoird_memories::files::Embedding;
 use memoird_memories::rules::{Fact, MemoryKind, NearDuplicate, Outcome, Visibility};
 
 use crate::kit::*;
@@ -26,12 +27,8 @@ fn embed(kit: &Kit, number: u64, vector: Embedding) -> bool {
     kit.write(move |writer| writer.embedded(id(number), 1, &vector))
 }
 
-fn nearest(kit: &Kit, who: &str, vector: Embedding) -> Vec<u64> {
-    let ask = Search {
-        vector: Some(vector),
-        ..ask(&[who], "")
-    };
-    kit.recall(&ask)
+fn nearest(kit: &Kit, who: &str, vector: &Embedding) -> Vec<u64> {
+    kit.recall_at(at(1), &ask(&[who], ""), Some(vector))
         .vector
         .iter()
         .map(|hit| number(hit.id))
@@ -88,21 +85,24 @@ fn the_nearest_are_found_among_those_that_one_may_see() {
         kit.remember(order(number, said));
         assert!(embed(&kit, number, towards(0, number as f32 / 10.0)));
     }
-    assert_eq!(nearest(&kit, "ann", towards(0, 0.0)), [1, 2, 3, 4, 5, 6, 8]);
-    assert_eq!(nearest(&kit, "bob", towards(0, 0.0)), [7, 8]);
-    assert_eq!(nearest(&kit, "nobody", towards(0, 0.0)), [8]);
+    assert_eq!(
+        nearest(&kit, "ann", &towards(0, 0.0)),
+        [1, 2, 3, 4, 5, 6, 8]
+    );
+    assert_eq!(nearest(&kit, "bob", &towards(0, 0.0)), [7, 8]);
+    assert_eq!(nearest(&kit, "nobody", &towards(0, 0.0)), [8]);
     let mut other = towards(0, 0.0);
     other.model = "another".into();
     assert_eq!(
-        nearest(&kit, "ann", other),
+        nearest(&kit, "ann", &other),
         [0; 0],
         "vectors of two models are not compared"
     );
-    let lists = kit.recall(&Search {
-        vector: Some(towards(0, 0.0)),
-        depth: 2,
+    let two = RecallRequest {
+        limit: 2,
         ..ask(&["ann"], "fact 6")
-    });
+    };
+    let lists = kit.recall_at(at(1), &two, Some(&towards(0, 0.0)));
     assert_eq!(lists.vector.len(), 2);
     assert!(
         (lists.vector[0].score - 0.995).abs() < 0.001,
@@ -115,16 +115,13 @@ fn the_nearest_are_found_among_those_that_one_may_see() {
             .iter()
             .all(|hit| lists.embedded.contains(&hit.id))
     );
-    let few = Search {
-        depth: 2,
-        observed_after: Some(at(1)),
+    let few = RecallRequest {
+        limit: 2,
+        after: Some(at(1)),
         ..ask(&["ann"], "")
     };
-    let few = Search {
-        vector: Some(towards(0, 0.0)),
-        ..few
-    };
-    assert!(kit.recall(&few).vector.is_empty());
+    let lists = kit.recall_at(at(1), &few, Some(&towards(0, 0.0)));
+    assert!(lists.vector.is_empty());
 }
 
 #[test]
@@ -149,13 +146,10 @@ fn a_vector_of_another_length_is_refused() {
             ..
         })
     ));
-    let question = Search {
-        vector: Some(short),
-        ..ask(&["ann"], "one")
-    };
+    let question = ask(&["ann"], "one");
     assert!(
         kit.memories
-            .read(|reader| reader.recall(&question))
+            .read(|reader| reader.recall(&question, Some(&short), at(1)))
             .is_err()
     );
     for bad in [[0.0; 8], [f32::NAN; 8]] {
@@ -199,7 +193,7 @@ fn another_model_means_that_all_is_embedded_anew() {
     }
     assert!(kit.write(|writer| writer.set_embedding_model(Some("newer"))));
     assert_eq!(
-        nearest(&kit, "ann", towards(0, 0.0)),
+        nearest(&kit, "ann", &towards(0, 0.0)),
         [0; 0],
         "the old ones are not used"
     );
@@ -236,7 +230,7 @@ fn reindexing_tries_everything_again() {
     assert_eq!(waiting, [1, 2, 3]);
     assert_eq!(queued(&kit), 3);
     assert_eq!(
-        nearest(&kit, "ann", towards(0, 0.0)),
+        nearest(&kit, "ann", &towards(0, 0.0)),
         [1],
         "until then the old one is used"
     );

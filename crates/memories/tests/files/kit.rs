@@ -6,12 +6,11 @@ use std::sync::Arc;
 use memoird_core::ids::{MemoryId, SessionId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_memories::files::{
-    Embedding, FilesOptions, MemoryFiles, MemoryWriter, RecallLists, RememberCommand, Search,
-    TenantFile,
+    Embedding, FilesOptions, MemoryFiles, MemoryWriter, RecallLists, RememberCommand, TenantFile,
 };
 use memoird_memories::rules::{Fact, Memory, MemoryKind, MemoryLimits, Outcome, Source};
 use memoird_memories::{FileError, MemoryError};
-use memoird_memories::{ForgetOutcome, ForgetRequest, RememberOutcome};
+use memoird_memories::{ForgetOutcome, ForgetRequest, RecallRequest, RememberOutcome};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -111,8 +110,19 @@ impl Kit {
         self.memories.read(|reader| reader.get(id)).unwrap()
     }
 
-    pub(crate) fn recall(&self, ask: &Search) -> RecallLists {
-        self.memories.read(|reader| reader.recall(ask)).unwrap()
+    pub(crate) fn recall(&self, ask: &RecallRequest) -> RecallLists {
+        self.recall_at(at(1), ask, None)
+    }
+
+    pub(crate) fn recall_at(
+        &self,
+        now: Timestamp,
+        ask: &RecallRequest,
+        vector: Option<&Embedding>,
+    ) -> RecallLists {
+        self.memories
+            .read(|reader| reader.recall(ask, vector, now))
+            .unwrap()
     }
 
     /// The numbers of what a subject finds by words, best first.
@@ -229,17 +239,12 @@ pub(crate) fn source(name: &str) -> Source {
     }
 }
 
-pub(crate) fn ask(who: &[&str], query: &str) -> Search {
-    Search {
+pub(crate) fn ask(who: &[&str], query: &str) -> RecallRequest {
+    RecallRequest {
         query: query.to_owned(),
-        vector: None,
         subjects: who.iter().map(|who| subject(who)).collect(),
-        kinds: vec![],
-        tags: vec![],
-        observed_after: None,
-        observed_before: None,
-        depth: 10,
-        now: at(1),
+        limit: 10,
+        ..RecallRequest::default()
     }
 }
 

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use memoird_core::time::Timestamp;
 use memoird_memories::MemoryError;
 use memoird_memories::MemoryFilter;
-use memoird_memories::files::{RememberCommand, Search};
+use memoird_memories::RecallRequest;
+use memoird_memories::files::RememberCommand;
 use memoird_memories::rules::{
     Fact, Memory, MemoryKind, NearDuplicate, Outcome, Patch, Visibility,
 };
@@ -360,13 +361,11 @@ impl Both {
                 .filter(|memory| memory.is_current(now) && memory.is_visible_to(&who))
                 .map(|memory| number(memory.id))
                 .collect();
-            let ask = Search {
-                vector: Some(vector([1.0; 8])),
-                depth: 1_000,
-                now,
+            let ask = RecallRequest {
+                limit: 1_000,
                 ..ask(&[who.as_str()], "fact")
             };
-            let lists = kit.recall(&ask);
+            let lists = kit.recall_at(now, &ask, Some(&vector([1.0; 8])));
             let found: BTreeSet<u64> = lists.lexical.iter().map(|hit| number(hit.id)).collect();
             assert_eq!(found, expected, "{who} by words");
             let near: BTreeSet<u64> = lists.vector.iter().map(|hit| number(hit.id)).collect();

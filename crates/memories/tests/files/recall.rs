@@ -1,14 +1,18 @@
 //! Who finds what.
 
-use memoird_memories::ListRequest;
-use memoird_memories::files::Search;
+use memoird_core::time::Timestamp;
 use memoird_memories::rules::{Fact, MemoryKind, Visibility};
+use memoird_memories::{ListRequest, RecallRequest};
 
 use crate::kit::*;
 
-fn numbers(kit: &Kit, ask: &Search) -> Vec<u64> {
+fn numbers(kit: &Kit, ask: &RecallRequest) -> Vec<u64> {
+    numbers_at(kit, at(1), ask)
+}
+
+fn numbers_at(kit: &Kit, now: Timestamp, ask: &RecallRequest) -> Vec<u64> {
     let mut found: Vec<u64> = kit
-        .recall(ask)
+        .recall_at(now, ask, None)
         .lexical
         .iter()
         .map(|hit| number(hit.id))
@@ -84,49 +88,49 @@ fn filters_apply_before_the_best_are_taken() {
     let mut partly = fact("ann", MemoryKind::Project, "tea with a tag");
     partly.tags = vec!["a".into()];
     kit.remember(order(101, partly));
-    let base = Search {
-        depth: 3,
+    let base = RecallRequest {
+        limit: 3,
         ..ask(&["ann"], "tea")
     };
     let tags = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect();
     for (asked, expected) in [
         (
-            Search {
+            RecallRequest {
                 kinds: vec![MemoryKind::Reference],
                 ..base.clone()
             },
             vec![100],
         ),
         (
-            Search {
+            RecallRequest {
                 tags: tags(&["a"]),
                 ..base.clone()
             },
             vec![100, 101],
         ),
         (
-            Search {
+            RecallRequest {
                 tags: tags(&["b", "a"]),
                 ..base.clone()
             },
             vec![100],
         ),
         (
-            Search {
+            RecallRequest {
                 tags: tags(&["a", "c"]),
                 ..base.clone()
             },
             vec![],
         ),
         (
-            Search {
-                observed_before: Some(at(0)),
+            RecallRequest {
+                before: Some(at(0)),
                 ..base.clone()
             },
             vec![100],
         ),
         (
-            Search {
+            RecallRequest {
                 kinds: vec![MemoryKind::User],
                 ..base.clone()
             },
@@ -135,8 +139,8 @@ fn filters_apply_before_the_best_are_taken() {
     ] {
         assert_eq!(numbers(&kit, &asked), expected, "{asked:?}");
     }
-    let later = Search {
-        observed_after: Some(at(0)),
+    let later = RecallRequest {
+        after: Some(at(0)),
         ..base.clone()
     };
     assert_eq!(kit.recall(&later).lexical.len(), 3);
@@ -148,26 +152,8 @@ fn what_expires_is_found_until_then() {
     let mut short = fact("ann", MemoryKind::Project, "a short truth");
     short.expires_at = Some(at(2));
     kit.remember(order(1, short));
-    assert_eq!(
-        numbers(
-            &kit,
-            &Search {
-                now: at(1),
-                ..ask(&["ann"], "truth")
-            }
-        ),
-        [1]
-    );
-    assert_eq!(
-        numbers(
-            &kit,
-            &Search {
-                now: at(2),
-                ..ask(&["ann"], "truth")
-            }
-        ),
-        [0; 0]
-    );
+    assert_eq!(numbers_at(&kit, at(1), &ask(&["ann"], "truth")), [1]);
+    assert_eq!(numbers_at(&kit, at(2), &ask(&["ann"], "truth")), [0; 0]);
 }
 
 #[test]

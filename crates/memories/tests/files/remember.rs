@@ -1,5 +1,7 @@
 //! What becomes of a fact.
 
+use std::time::Duration;
+
 use memoird_core::CoreError;
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_memories::ListRequest;
@@ -228,7 +230,7 @@ fn a_key_gets_its_first_answer_again_for_its_time_and_among_the_newest() {
     let kit = Kit::new();
     let tight = MemoryLimits {
         idempotency_keys: 2,
-        idempotency_ms: 3_600_000,
+        idempotency_span: Duration::from_secs(3_600),
         ..limits()
     };
     let say = |number, key: u8, content: u8, hours| {
@@ -342,7 +344,10 @@ fn a_refused_job_undoes_only_itself_in_the_index_too() {
             writer.remember(&bad, &limits())?;
             // Looks at what it wrote, and so has it indexed.
             assert_eq!(
-                writer.recall(&ask(&["ann"], "alpha beta"))?.lexical.len(),
+                writer
+                    .recall(&ask(&["ann"], "alpha beta"), None, at(1))?
+                    .lexical
+                    .len(),
                 2
             );
             writer.remember(&last, &limits()).map(|_| ())

@@ -2,7 +2,8 @@
 
 use memoird_memories::ListRequest;
 use memoird_memories::MemoryError;
-use memoird_memories::files::{Hit, RecallEvent, Search};
+use memoird_memories::RecallRequest;
+use memoird_memories::files::{Hit, RecallEvent};
 use memoird_memories::rules::{Fact, Memory, MemoryKind, Origin, Patch, Pin, Polarity, Visibility};
 
 use crate::kit::*;
@@ -47,7 +48,7 @@ fn a_change_is_found_by_its_new_words_only() {
         (kit.found("ann", "tea"), kit.found("ann", "coffee")),
         (vec![], vec![1])
     );
-    let tagged = Search {
+    let tagged = RecallRequest {
         tags: vec!["drinks".into()],
         ..ask(&["ann"], "coffee")
     };
@@ -88,11 +89,9 @@ fn a_memory_moves_to_the_team_and_back_with_all_that_is_its() {
     };
     kit.write(move |writer| writer.record_recall(&told, &limits()));
     let by_vector = |who: &str| {
-        let ask = Search {
-            vector: Some(vector([1.0; 8])),
-            ..ask(&[who], "")
-        };
-        kit.recall(&ask).vector.len()
+        kit.recall_at(at(1), &ask(&[who], ""), Some(&vector([1.0; 8])))
+            .vector
+            .len()
     };
     for (visibility, bob_finds) in [(Visibility::Team, 1), (Visibility::Private, 0)] {
         let patch = Patch {

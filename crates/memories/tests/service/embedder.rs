@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use memoird_memories::{EmbedError, Embedder, Embeddings, Purpose};
+use memoird_engine::{FaultKind, ModelFault};
+use memoird_memories::{Embedder, Embeddings, Purpose};
 
 /// Words that mean what the first of them means.
 const ALIKE: [&[&str]; 3] = [
@@ -133,15 +134,20 @@ impl Embedder for ScriptedEmbedder {
         self.asked.lock().unwrap().push((purpose, texts.clone()));
         let mood = self.mood.lock().unwrap().clone();
         Box::pin(async move {
-            let problem = "it was told to".to_owned();
+            let fault = |kind| ModelFault::new(kind, "it was told to");
             match mood {
                 Mood::Fine => {}
-                Mood::Away(after) => return Err(EmbedError::Later { problem, after }),
-                Mood::Misconfigured => return Err(EmbedError::Misconfigured { problem }),
+                Mood::Away(after) => {
+                    return Err(ModelFault {
+                        after,
+                        ..fault(FaultKind::Later)
+                    });
+                }
+                Mood::Misconfigured => return Err(fault(FaultKind::Misconfigured)),
                 Mood::Hangs => pending().await,
             }
             if texts.iter().any(|text| text.contains("unspeakable")) {
-                return Err(EmbedError::Refused { problem });
+                return Err(fault(FaultKind::Refused));
             }
             Ok(texts.iter().map(|text| self.vector(text)).collect())
         })

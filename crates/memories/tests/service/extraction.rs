@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memoird_core::ids::{Generation, LeaseId};
 use memoird_engine::Durability;
-use memoird_memories::rules::{MemoryKind, Origin, Outcome, Visibility};
+use memoird_memories::rules::{Origin, Outcome};
 use memoird_memories::{
     ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetRequest, MemoryError, RememberRequest,
 };
@@ -24,15 +24,7 @@ const LEASE: Duration = Duration::from_secs(300);
 
 fn found(content: &str, seqs: &[u64]) -> ExtractedFact {
     ExtractedFact {
-        kind: MemoryKind::Project,
-        visibility: Visibility::Private,
-        polarity: None,
-        content: content.to_owned(),
-        tags: Vec::new(),
-        importance: None,
-        observed_at: None,
-        expires_at: None,
-        supersedes: None,
+        fact: fact(ANN, content),
         seqs: seqs.to_vec(),
     }
 }
@@ -174,10 +166,8 @@ async fn a_commit_stores_all_or_nothing() {
         "turn 7 is not leased"
     );
     let stranger = bot.learn(BOB, "of Bob").await;
-    let supersedes = ExtractedFact {
-        supersedes: Some(stranger),
-        ..found("one", &[])
-    };
+    let mut supersedes = found("one", &[]);
+    supersedes.fact.supersedes = Some(stranger);
     assert!(bot.commit(lease.lease, vec![supersedes]).await.is_err());
     assert!(bot.listed(ANN).await.is_empty());
     let outcome = bot

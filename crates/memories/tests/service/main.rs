@@ -41,10 +41,10 @@ use std::sync::Arc;
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Visibility};
+use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Source, Visibility};
 use memoird_memories::{
     ForgetOutcome, ForgetRequest, ListRequest, MemoryError, RecallOutcome, RecallRequest,
-    RememberOutcome, RememberRequest, SourceRequest,
+    RememberOutcome, RememberRequest,
 };
 use memoird_store::encoding;
 
@@ -103,8 +103,8 @@ fn team(whose: &str, content: &str) -> RememberRequest {
     }
 }
 
-fn from(session: &str, seqs: &[u64]) -> Option<SourceRequest> {
-    Some(SourceRequest {
+fn from(session: &str, seqs: &[u64]) -> Option<Source> {
+    Some(Source {
         session: session_id(session),
         generation: None,
         seqs: seqs.to_vec(),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use memoird_memories::rules::Patch;
 use memoird_memories::rules::secrets::SecretPolicy;
-use memoird_memories::rules::{MemoryKind, Patch, Visibility};
 use memoird_memories::{ExtractedFact, MemoryError, RememberRequest};
 
 use super::embedder::ScriptedEmbedder;
@@ -59,16 +59,13 @@ fn tags(tag: String) -> Patch {
 }
 
 fn extracted(content: String, tags: Vec<String>) -> ExtractedFact {
-    ExtractedFact {
-        kind: MemoryKind::Project,
-        visibility: Visibility::Private,
-        polarity: None,
+    let fact = RememberRequest {
         content,
         tags,
-        importance: None,
-        observed_at: None,
-        expires_at: None,
-        supersedes: None,
+        ..fact(ANN, "")
+    };
+    ExtractedFact {
+        fact,
         seqs: Vec::new(),
     }
 }

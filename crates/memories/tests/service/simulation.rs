@@ -53,7 +53,7 @@ impl Simulation {
         // An embedder that hangs takes no time: what expires meanwhile would be a matter of luck.
         world.config.long_term.query_wait = Duration::ZERO;
         // Nothing is merged by its meaning: the model would have to know what words mean.
-        world.config.long_term.near_cosine = 1.1;
+        world.config.long_term.near_duplicate_cosine = 1.1;
         world
             .config
             .tenants

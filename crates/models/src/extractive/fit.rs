@@ -17,23 +17,23 @@ const FIXED_PERCENT_MAX: usize = 40;
 /// The tokens of a summary.
 pub(super) struct Room<'a> {
     counter: &'a Estimate,
-    ask: &'a SummaryRequest,
+    request: &'a SummaryRequest,
     tokens_max: usize,
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn new(counter: &'a Estimate, ask: &'a SummaryRequest) -> Self {
-        let tokens_max = usize::try_from(ask.tokens_max).unwrap_or(usize::MAX / 256);
+    pub(super) fn new(counter: &'a Estimate, request: &'a SummaryRequest) -> Self {
+        let tokens_max = usize::try_from(request.tokens_max).unwrap_or(usize::MAX / 256);
         Self {
             counter,
-            ask,
+            request,
             tokens_max: tokens_max.min(usize::MAX / 256),
         }
     }
 
     /// Tokens of a body as windows show it.
     fn tokens(&self, body: &Body) -> usize {
-        self.counter.count(&body.text(TURNS, &self.ask.notes))
+        self.counter.count(&body.text(TURNS, &self.request.notes))
     }
 
     /// True when it fits.
@@ -48,7 +48,7 @@ impl<'a> Room<'a> {
             session_intent: material.intent.clone(),
             files_touched: material.files.clone(),
             decisions: material.decisions.clone(),
-            pending_questions: self.ask.notes.pending_questions.clone(),
+            pending_questions: self.request.notes.pending_questions.clone(),
             next_steps: material.next_steps.clone(),
             ..Body::default()
         };
@@ -81,13 +81,13 @@ impl<'a> Room<'a> {
         self.counter.count(&joined(listed).0)
     }
 
-    /// How many of the first ones fit into so many tokens.
+    /// How many of the first ones fit into `tokens_max`.
     pub(super) fn fitting(&self, listed: &[&str], tokens_max: usize) -> usize {
         let (text, ends) = joined(listed);
         ends.partition_point(|end| self.counter.count(&text[..*end]) <= tokens_max)
     }
 
-    /// The sentences that fit into so many tokens, best first.
+    /// The sentences that fit into `tokens_max`, best first.
     pub(super) fn lines(
         &self,
         sentences: &[Sentence],
@@ -96,13 +96,13 @@ impl<'a> Room<'a> {
     ) -> Vec<usize> {
         let mut left = tokens_max;
         let mut lines = Vec::new();
-        for place in ranked {
-            let line = &sentences[*place];
+        for index in ranked {
+            let line = &sentences[*index];
             let text = format!("\n  {}{}", line.who, line.text);
             let tokens = self.counter.count(&text);
             if tokens <= left {
                 left -= tokens;
-                lines.push(*place);
+                lines.push(*index);
             }
         }
         lines

@@ -1,4 +1,4 @@
-//! What a summary is made of: the last summary, the summaries of pieces and the turns, oldest
+//! The material of a summary: the last summary, the summaries of pieces and the turns, oldest
 //! first, as sentences and identifiers.
 
 use std::collections::{HashMap, HashSet};
@@ -20,12 +20,12 @@ const ENTRIES_MAX: usize = 64;
 const INTENT_BYTES_MAX: usize = 240;
 /// A shorter text says nothing of what the user wants: "Yes, please."
 const INTENT_BYTES_MIN: usize = 48;
-/// What the user wants where they said nothing.
+/// The intent where the user said nothing.
 const NOT_SAID: &str = "(not said)";
 /// Stands before what the user wanted last.
 pub(super) const LATELY: &str = "Lately: ";
 
-/// What a summary is made of.
+/// The material of a summary.
 #[derive(Debug, Default)]
 pub(super) struct Material {
     pub(super) intent: String,
@@ -38,7 +38,7 @@ pub(super) struct Material {
     pub(super) identifiers: Vec<Found>,
 }
 
-/// A sentence that somebody said.
+/// A sentence of the user or the assistant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sentence {
     /// `user: ` or `assistant: `, or empty where it is not known.
@@ -67,21 +67,21 @@ pub(super) struct Found {
 const WHO: [&str; 2] = ["user: ", "assistant: "];
 
 impl Material {
-    pub(super) fn of(ask: &SummaryRequest) -> Self {
+    pub(super) fn of(request: &SummaryRequest) -> Self {
         let mut gather = Gather::default();
-        let previous = ask.previous.as_deref();
+        let previous = request.previous.as_deref();
         let summarized = previous.map(|summary| &summary.body);
-        for body in summarized.into_iter().chain(&ask.chunks) {
+        for body in summarized.into_iter().chain(&request.chunks) {
             gather.body(body);
         }
         if let Some(previous) = previous {
             gather.notes(&previous.notes);
         }
-        for turn in ask.turns.iter() {
+        for turn in request.turns.iter() {
             gather.turn(turn);
         }
-        gather.notes(&ask.notes);
-        gather.finish(&ask.turns)
+        gather.notes(&request.notes);
+        gather.finish(&request.turns)
     }
 
     /// The identifiers by how old they are, those that are forgotten faster counted older.
@@ -103,11 +103,11 @@ impl Material {
     }
 }
 
-/// The sentences of these places, oldest first, one in each line.
+/// The sentences of these indices, oldest first, one in each line.
 pub(super) fn narrative(sentences: &[Sentence], taken: &[usize]) -> String {
-    let mut places = taken.to_vec();
-    places.sort_unstable();
-    let lines = places.into_iter().filter_map(|place| sentences.get(place));
+    let mut indices = taken.to_vec();
+    indices.sort_unstable();
+    let lines = indices.into_iter().filter_map(|index| sentences.get(index));
     let lines = lines.map(|line| format!("{}{}", line.who, line.text));
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -121,7 +121,7 @@ struct Gather {
 }
 
 impl Gather {
-    /// What was noted beside turns.
+    /// The notes of turns.
     fn notes(&mut self, notes: &Notes) {
         self.material.files.extend_from_slice(&notes.files);
         self.material.decisions.extend_from_slice(&notes.decisions);
@@ -219,7 +219,7 @@ impl Gather {
                 self.last.insert(text.to_owned(), (kind, self.now));
             }
         }
-        // The day of a moment counts for itself: it is what people ask for.
+        // The date of a timestamp is an identifier by itself: people ask for it.
         if let Some((day, _)) = text.split_once('T').filter(|_| kind == Kind::Date) {
             self.found(day, kind);
         }
@@ -236,26 +236,23 @@ impl Gather {
     }
 }
 
-/// In the order of where they last stand. What is only the beginning or the number of another
-/// one is left to it: `152` to `$152`, `May 20` to `May 20, 2024`.
+/// In the order of their last use. One that is only the beginning or the number of another is
+/// dropped, and its last use counts for the other: `152` for `$152`, `May 20` for `May 20, 2024`.
 fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
     let parts: Vec<(String, String)> = last
         .keys()
         .filter_map(|whole| part(whole).map(|part| (part.to_owned(), whole.clone())))
         .filter(|(part, _)| last.contains_key(part))
         .collect();
-    for (part, whole) in parts {
-        let of_part = last.get(&part).map(|(_, last)| *last);
-        if let (Some(of_part), Some((_, of_whole))) = (of_part, last.get_mut(&whole)) {
+    for (part, whole) in &parts {
+        let of_part = last.get(part).map(|(_, last)| *last);
+        if let (Some(of_part), Some((_, of_whole))) = (of_part, last.get_mut(whole)) {
             *of_whole = (*of_whole).max(of_part);
         }
     }
-    let parts: HashSet<String> = last
-        .keys()
-        .filter_map(|it| part(it))
-        .map(str::to_owned)
-        .collect();
-    last.retain(|text, _| !parts.contains(text));
+    for (part, _) in &parts {
+        last.remove(part);
+    }
     let mut found: Vec<_> = last.into_iter().collect();
     found.sort_unstable_by(|(a, (_, a_last)), (b, (_, b_last))| (a_last, a).cmp(&(b_last, b)));
     let found = found.into_iter();
@@ -284,7 +281,7 @@ fn newest_once(list: &mut Vec<String>) {
     *list = newest;
 }
 
-/// What the user wants: what the conversation began with, and what they asked for last.
+/// The user's intent: their first request in the conversation, and their last.
 fn intent(previous: &str, turns: &[TranscriptTurn]) -> String {
     let is_data = |text: &str| text.starts_with(['{', '[']);
     let users = turns.iter().filter(|turn| turn.role == Role::User);

@@ -1,4 +1,4 @@
-//! SummarizerFuture in this process, without a model: what was said, to the letter, and less of it.
+//! Summaries made in this process without a model, of sentences taken from the turns.
 
 mod fit;
 mod material;
@@ -52,7 +52,7 @@ const SENTENCES_PERCENT_MIN: usize = 12;
 const TAKEN: (usize, usize) = (16, 256);
 /// Sentences that are tried where the best ones do not fit.
 const TRIED_MAX: usize = 64;
-/// What happened where nobody said a sentence.
+/// The narrative where there is no sentence.
 const SILENT: &str = "Only tools were called.";
 
 impl Default for ExtractiveSummarizer {
@@ -65,10 +65,10 @@ impl Default for ExtractiveSummarizer {
 
 impl ExtractiveSummarizer {
     /// The summary. CPU-heavy: some milliseconds for 200 KB of turns. Written with the notes
-    /// of the ask it has at most so many tokens as asked for, unless the notes alone have more.
-    pub fn body(&self, ask: &SummaryRequest) -> Body {
-        let material = Material::of(ask);
-        let room = Room::new(&self.counter, ask);
+    /// of the request it has at most `tokens_max` tokens, unless the notes alone have more.
+    pub fn body(&self, request: &SummaryRequest) -> Body {
+        let material = Material::of(request);
+        let room = Room::new(&self.counter, request);
         let mut body = room.fixed(&material);
         let free = room.free(&body);
         let order = material.best_first();
@@ -118,7 +118,7 @@ impl Summarizer for ExtractiveSummarizer {
         false
     }
 
-    fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
-        Box::pin(async move { Ok(SummarizerAnswer::Body(self.body(&ask))) })
+    fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
+        Box::pin(async move { Ok(SummarizerAnswer::Body(self.body(&request))) })
     }
 }

@@ -15,16 +15,16 @@ const WORDS_MAX: usize = 60;
 
 /// A sentence as its content words, each by its number.
 struct Candidate {
-    place: usize,
+    index: usize,
     words: Vec<usize>,
     /// 0.5 for the oldest to 1 for the newest.
     recency: f64,
 }
 
-/// The places of the sentences that say most, best first: so many at most.
+/// The indices of the sentences with the most content, best first: at most `taken_max`.
 pub(super) fn ranked(sentences: &[Sentence], taken_max: usize) -> Vec<usize> {
     let (mut left, mut probabilities) = candidates(sentences);
-    // How often each word stands in what is left.
+    // How often each word occurs in the sentences that are left.
     let mut uses = vec![0_u32; probabilities.len()];
     left.iter()
         .flat_map(|one| &one.words)
@@ -39,7 +39,7 @@ pub(super) fn ranked(sentences: &[Sentence], taken_max: usize) -> Vec<usize> {
             probabilities[word] *= probabilities[word];
             uses[word] -= 1;
         }
-        ranked.push(taken.place);
+        ranked.push(taken.index);
     }
     ranked
 }
@@ -96,16 +96,16 @@ fn candidates(sentences: &[Sentence]) -> (Vec<Candidate>, Vec<f64>) {
     let mut candidates = Vec::new();
     let mut seen = HashSet::new();
     // Of equal sentences the newest is looked at.
-    for (place, sentence) in sentences.iter().enumerate().skip(skipped).rev() {
+    for (index, sentence) in sentences.iter().enumerate().skip(skipped).rev() {
         let tokens = tokens(&sentence.text).take(WORDS_MAX + 1);
         let words: Vec<usize> = tokens
             .filter_map(|token| vocabulary.count(&token.folded()))
             .collect();
         let is_sentence = (WORDS_MIN..=WORDS_MAX).contains(&words.len());
         if is_sentence && seen.insert(&*sentence.text) {
-            let recency = 0.5 + 0.5 * (place - skipped) as f64 / newest;
+            let recency = 0.5 + 0.5 * (index - skipped) as f64 / newest;
             candidates.push(Candidate {
-                place,
+                index,
                 words,
                 recency,
             });
@@ -131,6 +131,6 @@ fn best(left: &[Candidate], word: usize, probabilities: &[f64]) -> Option<usize>
     let left = left.iter().enumerate();
     let having = left.filter(|(_, one)| one.words.contains(&word));
     let best =
-        having.max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b)).then(a.place.cmp(&b.place)));
+        having.max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b)).then(a.index.cmp(&b.index)));
     best.map(|(at, _)| at)
 }

@@ -1,6 +1,7 @@
 //! The API key of a provider, hidden in logs and errors.
 
 use std::fmt;
+use std::sync::Arc;
 
 use memoird_core::config::{Environment, Problem, SecretRef};
 use reqwest::header::HeaderValue;
@@ -58,16 +59,20 @@ impl ApiKey {
 /// service with it. A problem has a key of the configuration within `section`.
 pub(crate) fn with_key<T>(
     section: &str,
-    api_key: Option<&SecretRef>,
+    api_key: &Option<SecretRef>,
     environment: &dyn Environment,
     new: impl FnOnce(Option<ApiKey>) -> Result<T, ModelError>,
-) -> Result<T, Problem> {
+) -> Result<Arc<T>, Problem> {
     let unusable = |problem: String| Problem::new("api_key", problem).within(section);
-    let text = api_key.map(|place| place.read(environment)).transpose();
+    let text = api_key
+        .as_ref()
+        .map(|secret| secret.read(environment))
+        .transpose();
     let text = text.map_err(unusable)?;
     let key = text.map(|text| ApiKey::parse(&text)).transpose();
     let key = key.map_err(|error| unusable(error.to_string()))?;
-    new(key).map_err(|error| Problem::new(section, error))
+    let made = new(key).map_err(|error| Problem::new(section, error))?;
+    Ok(Arc::new(made))
 }
 
 impl fmt::Debug for ApiKey {

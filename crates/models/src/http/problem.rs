@@ -1,37 +1,13 @@
-//! What a provider's refusal means. Providers repeat keys and texts in their messages, so only
+//! The meaning of a provider's refusal. Providers repeat keys and texts in their messages, so only
 //! their codes are shown.
 
 use std::time::Duration;
 
+use memoird_engine::{FaultKind, ModelFault};
 use memoird_http::{retry_after, status_text};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) kind: FaultKind,
-    /// In words for an operator: without secrets, and without what was sent.
-    pub(crate) problem: String,
-    /// The pause that the provider asked for, where trying again may help.
-    pub(crate) after: Option<Duration>,
-}
-
-/// What can be done about a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultKind {
-    /// Trying again may help.
-    Later,
-    /// An answer, but none that can be used. Another one may be better, at its price.
-    Strange,
-    /// It will not help before the configuration changes.
-    Misconfigured,
-    /// More than the provider takes.
-    TooLong,
-    /// The provider refuses what was sent, and would again.
-    Refused,
-}
 
 /// A longer `Retry-After` is cut to this.
 const AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -76,30 +52,14 @@ const WRONG_CODES: [&str; 7] = [
 /// What Anthropic says under 400 when there is no money.
 const WRONG_WORDS: &str = "credit balance is too low";
 
-impl Fault {
-    /// A fault without a pause.
-    pub(crate) fn new(kind: FaultKind, problem: impl Into<String>) -> Self {
-        Self {
-            kind,
-            problem: problem.into(),
-            after: None,
-        }
-    }
-
-    /// Whether the provider does not take what was sent.
-    pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self.kind, FaultKind::Refused | FaultKind::TooLong)
-    }
-}
-
-/// What a response with this status and this body means. The problem repeats nothing of
+/// The fault that a response with this status and this body means. The problem repeats nothing of
 /// `private`.
 pub(crate) fn refusal<'a>(
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
     private: &(impl Iterator<Item = &'a str> + Clone),
-) -> Fault {
+) -> ModelFault {
     let refusal = Refusal::read(body);
     let mut problem = status_text(status);
     let codes = refusal.shown(private);
@@ -108,15 +68,15 @@ pub(crate) fn refusal<'a>(
     }
     match status.as_u16() {
         400 | 413 | 422 | 429 | 500 if refusal.is_too_long() => {
-            Fault::new(FaultKind::TooLong, problem)
+            ModelFault::new(FaultKind::TooLong, problem)
         }
-        408 | 409 | 425 | 429 | 500..=599 => Fault {
+        408 | 409 | 425 | 429 | 500..=599 => ModelFault {
             kind: FaultKind::Later,
             problem,
             after: retry_after(headers, None).map(|pause| pause.min(AFTER_MAX)),
         },
-        413 => Fault::new(FaultKind::TooLong, problem),
-        400 | 422 if !refusal.is_wrong() => Fault::new(FaultKind::Refused, problem),
+        413 => ModelFault::new(FaultKind::TooLong, problem),
+        400 | 422 if !refusal.is_wrong() => ModelFault::new(FaultKind::Refused, problem),
         number => {
             let hint = match number {
                 401 | 403 => "check api_key, and whether it may use the model",
@@ -125,18 +85,18 @@ pub(crate) fn refusal<'a>(
                 400 | 422 => "check model, api_key, the account and what is asked of the model",
                 _ => "check base_url, model and api_key",
             };
-            Fault::new(FaultKind::Misconfigured, format!("{problem}; {hint}"))
+            ModelFault::new(FaultKind::Misconfigured, format!("{problem}; {hint}"))
         }
     }
 }
 
 /// What an error in the body of a response with status 200 means; some gateways send these.
-pub(crate) fn refusal_inside(body: &[u8]) -> Fault {
+pub(crate) fn refusal_inside(body: &[u8]) -> ModelFault {
     let kind = match Refusal::read(body).is_too_long() {
         true => FaultKind::TooLong,
-        false => FaultKind::Strange,
+        false => FaultKind::Unusable,
     };
-    Fault::new(kind, "the answer is an error")
+    ModelFault::new(kind, "the answer is an error")
 }
 
 /// The error that a provider describes.
@@ -174,7 +134,7 @@ impl Refusal {
         }
     }
 
-    /// Its codes, such as `invalid_request_error, model_not_found`, without what is private.
+    /// Its codes, such as `invalid_request_error, model_not_found`, without those that repeat private text.
     fn shown<'a>(&self, private: &(impl Iterator<Item = &'a str> + Clone)) -> String {
         let codes = self.codes.iter().map(String::as_str);
         let codes = codes.filter(|word| !private.clone().any(|private| meet(private, word)));
@@ -224,7 +184,7 @@ mod tests {
         }
     }
 
-    fn refused(number: u16, body: &str) -> Fault {
+    fn refused(number: u16, body: &str) -> ModelFault {
         let status = StatusCode::from_u16(number).expect("a status");
         refusal(
             status,
@@ -234,10 +194,10 @@ mod tests {
         )
     }
 
-    fn kind(fault: &Fault) -> &'static str {
+    fn kind(fault: &ModelFault) -> &'static str {
         match fault.kind {
             FaultKind::Later => "later",
-            FaultKind::Strange => "strange",
+            FaultKind::Unusable => "strange",
             FaultKind::Misconfigured => "misconfigured",
             FaultKind::TooLong => "too long",
             FaultKind::Refused => "refused",
@@ -334,9 +294,9 @@ mod tests {
     fn an_error_within_a_good_answer_is_an_error() {
         let problem = "the answer is an error";
         let busy = refusal_inside(br#"{"error":{"type":"rate_limited"}}"#);
-        assert_eq!(busy, Fault::new(FaultKind::Strange, problem));
+        assert_eq!(busy, ModelFault::new(FaultKind::Unusable, problem));
         let long = refusal_inside(br#"{"error":{"message":"prompt is too long"}}"#);
-        assert_eq!(long, Fault::new(FaultKind::TooLong, problem));
+        assert_eq!(long, ModelFault::new(FaultKind::TooLong, problem));
     }
 
     #[test]

@@ -59,25 +59,16 @@ pub(crate) fn check(checks: impl IntoIterator<Item = Check>) -> Result<(), Model
 }
 
 pub(crate) fn model(model: &str) -> Check {
-    (
-        (1..=MODEL_BYTES_MAX).contains(&model.len()),
-        "model",
-        "1 to 256 bytes",
-    )
+    let is_good = (1..=MODEL_BYTES_MAX).contains(&model.len());
+    (is_good, "model", "1 to 256 bytes")
 }
 
 pub(crate) fn timeout_limit(timeout: Duration) -> Check {
-    (
-        (TIMEOUT_LEAST..=TIMEOUT_MOST).contains(&timeout),
-        "timeout",
-        "10ms to 10m",
-    )
+    let is_good = (TIMEOUT_LEAST..=TIMEOUT_MOST).contains(&timeout);
+    (is_good, "timeout", "10ms to 10m")
 }
 
 pub(crate) fn tries_limit(tries_max: u32) -> Check {
-    (
-        (1..=TRIES_MOST).contains(&tries_max),
-        "tries_max",
-        "1 to 10",
-    )
+    let is_good = (1..=TRIES_MOST).contains(&tries_max);
+    (is_good, "tries_max", "1 to 10")
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use memoird_engine::{FaultKind, ModelFault};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-
-use super::{Fault, FaultKind};
 
 /// How often something is tried, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +29,19 @@ const PAUSE_FIRST: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 impl Tries {
+    /// Attempts that end together within a time limit.
+    pub(crate) fn within(max: u32, limit: Duration) -> Self {
+        let limit = TimeLimit::All(limit);
+        Self { max, limit }
+    }
+
     /// Makes attempts, as long as another is allowed and may help.
     ///
     /// # Errors
-    /// What came of the last attempt.
-    pub(crate) async fn make<T, F>(self, mut attempt: impl FnMut() -> F) -> Result<T, Fault>
+    /// The fault of the last attempt.
+    pub(crate) async fn make<T, F>(self, mut attempt: impl FnMut() -> F) -> Result<T, ModelFault>
     where
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, ModelFault>>,
     {
         match self.limit {
             TimeLimit::Each(limit) => {
@@ -58,9 +63,9 @@ impl Tries {
         self,
         end: Option<Instant>,
         mut attempt: impl FnMut() -> F,
-    ) -> Result<T, Fault>
+    ) -> Result<T, ModelFault>
     where
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, ModelFault>>,
     {
         let mut pause = PAUSE_FIRST;
         for _ in 1..self.max {
@@ -84,8 +89,8 @@ impl Tries {
     }
 }
 
-fn late(limit: Duration) -> Fault {
-    Fault::new(FaultKind::Later, format!("no answer within {limit:?}"))
+fn late(limit: Duration) -> ModelFault {
+    ModelFault::new(FaultKind::Later, format!("no answer within {limit:?}"))
 }
 
 #[cfg(test)]
@@ -96,13 +101,13 @@ mod tests {
 
     use super::*;
 
-    type Outcome = Result<(), Fault>;
+    type Outcome = Result<(), ModelFault>;
 
     fn later(after_ms: Option<u64>) -> Outcome {
         let after = after_ms.map(Duration::from_millis);
-        Err(Fault {
+        Err(ModelFault {
             after,
-            ..Fault::new(FaultKind::Later, "busy")
+            ..ModelFault::new(FaultKind::Later, "busy")
         })
     }
 
@@ -169,7 +174,7 @@ mod tests {
         ] {
             let start = Instant::now();
             let outcome: Outcome = tries.make(std::future::pending).await;
-            let late = Fault::new(FaultKind::Later, problem);
+            let late = ModelFault::new(FaultKind::Later, problem);
             assert_eq!(
                 (outcome, start.elapsed().as_millis()),
                 (Err(late), waited_ms)
@@ -181,11 +186,11 @@ mod tests {
     async fn what_will_not_help_is_not_tried_again() {
         for kind in [
             FaultKind::Refused,
-            FaultKind::Strange,
+            FaultKind::Unusable,
             FaultKind::TooLong,
             FaultKind::Misconfigured,
         ] {
-            let fault = Fault::new(kind, "no");
+            let fault = ModelFault::new(kind, "no");
             let (times, outcome) = run(each(3), &[Err(fault.clone()), Ok(())]).await;
             assert_eq!((times, outcome), (vec![0], Err(fault)));
         }

@@ -8,7 +8,7 @@ use candle_transformers::models::bert::Config;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::settings::{Pooling, Prompts, bert_config, pooling, pooling_place};
+use super::settings::{Pooling, Prompts, bert_config, pooling, pooling_folder};
 use crate::error::ModelError;
 use crate::tokenizer::{TOKENIZER_BYTES_MAX, read_file};
 use crate::vector::hex_digits;
@@ -56,11 +56,11 @@ impl Folder {
         };
         let config = reader.needed("config.json", JSON_BYTES_MAX)?;
         let config = bert_config(&reader.parsed("config.json", &config)?)?;
-        let place = match reader.json("modules.json")? {
-            Some(modules) => pooling_place(&modules)?,
+        let folder = match reader.json("modules.json")? {
+            Some(modules) => pooling_folder(&modules)?,
             None => "1_Pooling".to_owned(),
         };
-        let pooling = match reader.json(&format!("{place}/config.json"))? {
+        let pooling = match reader.json(&format!("{folder}/config.json"))? {
             Some(config) => pooling(&config)?,
             None => Pooling::Mean,
         };

@@ -3,7 +3,8 @@
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::bert::BertModel;
-use memoird_memories::{EmbedError, Purpose};
+use memoird_engine::{FaultKind, ModelFault};
+use memoird_memories::Purpose;
 use tokenizers::{Tokenizer, TruncationParams};
 
 use super::folder::Folder;
@@ -27,12 +28,12 @@ pub(super) struct Model {
     tokens_max: usize,
 }
 
-/// A text's place in the order of the caller, and its tokens.
-type Placed = (usize, Vec<u32>);
+/// A text's index in the order of the caller, and its tokens.
+type Indexed = (usize, Vec<u32>);
 
 /// Texts of about one length, computed together.
 pub(super) struct Pass {
-    texts: Vec<Placed>,
+    texts: Vec<Indexed>,
 }
 
 impl Model {
@@ -67,15 +68,15 @@ impl Model {
         &self,
         purpose: Purpose,
         texts: &[String],
-    ) -> Result<Vec<Pass>, EmbedError> {
-        let placed = texts.iter().enumerate().map(|(place, text)| {
+    ) -> Result<Vec<Pass>, ModelFault> {
+        let indexed = texts.iter().enumerate().map(|(index, text)| {
             let tokens = self.tokens(purpose, text)?;
-            Ok((place, tokens))
+            Ok((index, tokens))
         });
-        let mut placed: Vec<Placed> = placed.collect::<Result<_, EmbedError>>()?;
-        placed.sort_by_key(|(_, tokens)| tokens.len());
+        let mut indexed: Vec<Indexed> = indexed.collect::<Result<_, ModelFault>>()?;
+        indexed.sort_by_key(|(_, tokens)| tokens.len());
         let mut passes: Vec<Pass> = Vec::new();
-        for text in placed {
+        for text in indexed {
             let length = text.1.len();
             match passes.last_mut() {
                 Some(pass) if (pass.texts.len() + 1) * length <= PASS_TOKENS_MAX => {
@@ -87,7 +88,7 @@ impl Model {
         Ok(passes)
     }
 
-    fn tokens(&self, purpose: Purpose, text: &str) -> Result<Vec<u32>, EmbedError> {
+    fn tokens(&self, purpose: Purpose, text: &str) -> Result<Vec<u32>, ModelFault> {
         let prompt = match purpose {
             Purpose::Memory => &self.prompts.memory,
             Purpose::Query => &self.prompts.query,
@@ -105,14 +106,14 @@ impl Model {
         }
     }
 
-    /// The vectors of a pass, each with its place.
-    pub(super) fn compute(&self, pass: &Pass) -> Result<Vec<(usize, Vec<f32>)>, EmbedError> {
+    /// The vectors of a pass, each with its index.
+    pub(super) fn compute(&self, pass: &Pass) -> Result<Vec<(usize, Vec<f32>)>, ModelFault> {
         let pooled = self
             .pooled(pass)
             .map_err(|error| refused(&error.to_string()))?;
-        let vectors = pass.texts.iter().zip(pooled).map(|((place, _), vector)| {
+        let vectors = pass.texts.iter().zip(pooled).map(|((index, _), vector)| {
             let vector = unit(vector).ok_or_else(|| refused("it makes no usable vector"))?;
-            Ok((*place, vector))
+            Ok((*index, vector))
         });
         vectors.collect()
     }
@@ -168,8 +169,6 @@ fn unusable(problem: String) -> ModelError {
     ModelError::ModelUnusable { problem }
 }
 
-fn refused(problem: &str) -> EmbedError {
-    EmbedError::Refused {
-        problem: format!("the local model: {problem}"),
-    }
+fn refused(problem: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Refused, format!("the local model: {problem}"))
 }

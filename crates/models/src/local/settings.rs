@@ -1,6 +1,6 @@
 //! What the JSON files of a model say: its shape, how the vectors of tokens become one, and
-//! what stands before a text. What is not understood is refused: a vector that is computed
-//! a little wrongly finds a little less, and nobody sees why.
+//! the prompts before a text. A setting that is not understood is refused: with vectors that are
+//! slightly wrong, recall would silently find less.
 
 use std::ops::RangeInclusive;
 
@@ -22,7 +22,7 @@ pub(super) enum Pooling {
     Cls,
 }
 
-/// What stands before a text.
+/// The prompts before texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prompts {
     pub(super) query: String,
@@ -75,22 +75,22 @@ pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
 }
 
 /// Where `modules.json` has the pooling.
-pub(super) fn pooling_place(modules: &Json) -> Result<String, ModelError> {
-    let mut place = None;
+pub(super) fn pooling_folder(modules: &Json) -> Result<String, ModelError> {
+    let mut folder = None;
     for module in modules.value.as_array().into_iter().flatten() {
         let kind = module["type"].as_str().unwrap_or_default();
         match kind.rsplit('.').next().unwrap_or_default() {
             "Transformer" | "Normalize" => {}
-            "Pooling" => place = module["path"].as_str(),
+            "Pooling" => folder = module["path"].as_str(),
             _ => return Err(modules.unsupported(format!("it has a module {kind:?}"))),
         }
     }
-    place
+    folder
         .map(str::to_owned)
         .ok_or_else(|| modules.invalid("it has no pooling".to_owned()))
 }
 
-/// What the pooling's `config.json` says.
+/// The pooling of its `config.json`.
 pub(super) fn pooling(config: &Json) -> Result<Pooling, ModelError> {
     let mut modes: Vec<&str> = Vec::new();
     for (name, value) in config.value.as_object().into_iter().flatten() {

@@ -1,11 +1,11 @@
-//! What a provider's answer says: the vectors, each checked.
+//! Reads the vectors of a provider's answer, and checks each.
 
 use std::collections::BTreeMap;
 
+use memoird_engine::{FaultKind, ModelFault};
 use serde_json::from_str;
 use serde_json::value::RawValue;
 
-use crate::http::{Fault, FaultKind};
 use crate::vector::unit;
 
 /// Numbers in a vector. The longest that providers have take half of it.
@@ -19,13 +19,13 @@ const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// place: a tree of values would take ten times their memory.
 type Object<'a> = BTreeMap<String, &'a RawValue>;
 
-/// Bytes of an answer to so many texts.
+/// The most bytes of an answer with the vectors of `texts` texts.
 pub(super) fn bytes_max(texts: usize) -> usize {
     texts * DIMENSIONS_MAX * NUMBER_BYTES_MAX + FRAME_BYTES_MAX
 }
 
-/// The vectors of so many texts, in their order, of one dimension and of length 1.
-pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, Fault> {
+/// The vectors of `texts` texts, in their order, of one dimension and of length 1.
+pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelFault> {
     let answer: Object = serde_json::from_slice(body).map_err(|_| strange("is no JSON object"))?;
     let data = answer
         .get("data")
@@ -39,14 +39,14 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, Fault>
     }
     let mut vectors = vec![None; texts];
     for (position, item) in data.iter().enumerate() {
-        // Whoever leaves it out answers in order.
+        // Servers that leave it out answer in order.
         let index = match item.get("index") {
             Some(index) => from_str(index.get()).unwrap_or(texts),
             None => position,
         };
-        let place = vectors.get_mut(index).filter(|place| place.is_none());
-        let place = place.ok_or_else(|| strange("numbers its vectors wrongly"))?;
-        *place = Some(vector(item)?);
+        let slot = vectors.get_mut(index).filter(|slot| slot.is_none());
+        let slot = slot.ok_or_else(|| strange("numbers its vectors wrongly"))?;
+        *slot = Some(vector(item)?);
     }
     let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
     let dimensions = vectors.first().map_or(0, Vec::len);
@@ -56,7 +56,7 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, Fault>
     }
 }
 
-fn vector(item: &Object) -> Result<Vec<f32>, Fault> {
+fn vector(item: &Object) -> Result<Vec<f32>, ModelFault> {
     let numbers = item.get("embedding");
     let numbers = numbers.and_then(|numbers| from_str::<Vec<Option<f32>>>(numbers.get()).ok());
     let numbers = numbers.filter(|numbers| (1..=DIMENSIONS_MAX).contains(&numbers.len()));
@@ -65,14 +65,14 @@ fn vector(item: &Object) -> Result<Vec<f32>, Fault> {
     let numbers: Option<Vec<f32>> = numbers.into_iter().collect();
     numbers.and_then(unit).ok_or_else(|| {
         let problem = "the model makes no usable vector of a text: not finite, or zero";
-        Fault::new(FaultKind::Refused, problem)
+        ModelFault::new(FaultKind::Refused, problem)
     })
 }
 
-/// Not what the contract says; proxies and starting servers do that.
-fn strange(what: &str) -> Fault {
+/// An answer that the API does not allow; proxies and starting servers give such answers.
+fn strange(what: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of an OpenAI-compatible server?");
-    Fault::new(FaultKind::Later, problem)
+    ModelFault::new(FaultKind::Later, problem)
 }
 
 #[cfg(test)]

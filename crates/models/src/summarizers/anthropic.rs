@@ -1,39 +1,30 @@
 //! Summaries by Anthropic's Messages API.
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
+use memoird_engine::{ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
-use super::{AnthropicSummarizerConfig, Protocol};
-use crate::http::Fault;
+use super::Protocol;
 
 /// `POST /v1/messages` to this model.
 #[derive(Debug)]
 pub(super) struct Messages {
-    model: String,
+    pub(super) model: String,
 }
 
 const API: &str = "Anthropic's Messages API";
 
-impl Messages {
-    pub(super) fn new(config: &AnthropicSummarizerConfig) -> Self {
-        Self {
-            model: config.model.clone(),
-        }
-    }
-}
-
 impl Protocol for Messages {
-    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
+    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
         json!({
             "model": self.model,
-            "max_tokens": super::reply_tokens(ask.tokens_max),
+            "max_tokens": super::reply_tokens(request.tokens_max),
             "system": prompt::system(),
             "messages": [{"role": "user", "content": prompt}],
         })
     }
 
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault> {
         let answer = super::object(body, API)?;
         if !answer["content"].is_array() {
             return Err(super::unexpected("has no list named content", API));

@@ -16,7 +16,7 @@ use crate::http::{self, BaseUrl, with_key};
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummarizerSpec {
-    /// Nobody: windows are cut.
+    /// None: windows are cut.
     None,
     /// This process, without a model.
     #[default]
@@ -30,7 +30,7 @@ pub enum SummarizerSpec {
 }
 
 impl SummarizerSpec {
-    /// The summarizer, ready to be asked; `None` for nobody. No service is asked yet.
+    /// The summarizer; `None` for none. No request is sent yet.
     ///
     /// # Errors
     /// The [`Problem`] for which it cannot be.
@@ -43,24 +43,21 @@ impl SummarizerSpec {
             Self::Extractive => Some(Arc::new(ExtractiveSummarizer::default())),
             Self::Anthropic(config) => {
                 let new = |key| RemoteSummarizer::anthropic(config, key);
-                let built = with_key("anthropic", config.api_key.as_ref(), environment, new)?;
-                Some(Arc::new(built))
+                Some(with_key("anthropic", &config.api_key, environment, new)?)
             }
             Self::OpenAi(config) => {
                 let new = |key| RemoteSummarizer::openai(config, key);
-                let built = with_key("openai", config.api_key.as_ref(), environment, new)?;
-                Some(Arc::new(built))
+                Some(with_key("openai", &config.api_key, environment, new)?)
             }
             Self::Webhook(config) => {
                 let new = |key| RemoteSummarizer::webhook(config, key);
-                let built = with_key("webhook", config.api_key.as_ref(), environment, new)?;
-                Some(Arc::new(built))
+                Some(with_key("webhook", &config.api_key, environment, new)?)
             }
         })
     }
 }
 
-/// A model of Anthropic, or of whoever speaks its Messages API. The defaults suit a context of
+/// A model of Anthropic, or of another service with its Messages API. The defaults suit a context of
 /// 200,000 tokens.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

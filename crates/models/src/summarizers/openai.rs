@@ -2,12 +2,12 @@
 //! and most gateways.
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
+use memoird_engine::{ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
 use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::{OpenAiSummarizerConfig, Protocol, TokenLimit};
-use crate::http::{self, Fault};
+use crate::http;
 
 /// `POST /chat/completions` to this model.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl ChatCompletions {
 }
 
 impl Protocol for ChatCompletions {
-    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
-        let tokens = super::reply_tokens(ask.tokens_max);
+    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
+        let tokens = super::reply_tokens(request.tokens_max);
         let mut body = json!({
             "model": self.model,
             "messages": [
@@ -51,7 +51,7 @@ impl Protocol for ChatCompletions {
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault> {
         let answer = super::object(body, API)?;
         let choice = &answer["choices"][0];
         let message = &choice["message"];

@@ -21,11 +21,10 @@
 
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Summary, prompt};
-use memoird_engine::{SummarizerAnswer, SummaryRequest, TextEnd};
+use memoird_engine::{FaultKind, ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
 use super::Protocol;
-use crate::http::{Fault, FaultKind};
 
 /// The contract above.
 #[derive(Debug)]
@@ -34,26 +33,27 @@ pub(super) struct Webhook;
 const VERSION: u32 = 1;
 
 impl Protocol for Webhook {
-    fn body(&self, ask: &SummaryRequest, prompt: &str) -> Value {
+    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
         json!({
             "version": VERSION,
-            "tenant": ask.tenant.as_str(),
-            "session_id": ask.session.as_str(),
-            "generation": ask.generation.to_string(),
-            "previous": ask.previous.as_deref().map(previous),
-            "pieces": ask.chunks,
-            "turns": ask.turns.iter().map(turn).collect::<Vec<_>>(),
-            "notes": ask.notes,
-            "tokens_max": ask.tokens_max,
+            "tenant": request.tenant.as_str(),
+            "session_id": request.session.as_str(),
+            "generation": request.generation.to_string(),
+            "previous": request.previous.as_deref().map(previous),
+            "pieces": request.chunks,
+            "turns": request.turns.iter().map(turn).collect::<Vec<_>>(),
+            "notes": request.notes,
+            "tokens_max": request.tokens_max,
             "system": prompt::system(),
             "prompt": prompt,
         })
     }
 
     /// The text of the answer: it is parsed and checked like that of a model.
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, Fault> {
-        let text = str::from_utf8(body)
-            .map_err(|_| Fault::new(FaultKind::Strange, "the answer is no text; it takes JSON"))?;
+    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault> {
+        let text = str::from_utf8(body).map_err(|_| {
+            ModelFault::new(FaultKind::Unusable, "the answer is no text; it takes JSON")
+        })?;
         Ok(SummarizerAnswer::Text {
             text: text.to_owned(),
             end: TextEnd::Complete,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::turn::MessageFormat;
-use memoird_engine::{CountError, CountRequest, TokenCounter};
+use memoird_engine::{CountRequest, ModelFault, TokenCounter};
 use memoird_models::{AnthropicCounterConfig, CountEndpoint, OpenAiCounterConfig, RemoteCounter};
 use serde_json::json;
 
@@ -17,7 +17,7 @@ const TOOLS: &str = r#"[{"type":"function","function":{"name":"f","parameters":{
 const CHATTY: &str = r#"{"error":{"message":"my_password_is_swordfish by sk-hunter2",
     "type":"some_error","code":"my_password_is_swordfish"}}"#;
 
-type Outcome = Result<u64, CountError>;
+type Outcome = Result<u64, ModelFault>;
 
 fn ask() -> CountRequest {
     CountRequest {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use memoird_memories::{EmbedError, Embedder, Purpose};
+use memoird_engine::{FaultKind, ModelFault};
+use memoird_memories::{Embedder, Purpose};
 use memoird_models::{ApiKey, OpenAiEmbedder, OpenAiEmbedderConfig};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, json};
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep};
 /// What must never be seen in an error.
 pub(crate) const SECRET: &str = "sk-hunter2";
 
-pub(crate) type Outcome = Result<Vec<Vec<f32>>, EmbedError>;
+pub(crate) type Outcome = Result<Vec<Vec<f32>>, ModelFault>;
 
 /// A configuration as a file has it.
 pub(crate) fn configured<T: DeserializeOwned>(config: Value) -> T {
@@ -75,7 +76,7 @@ async fn ticks() {
 #[track_caller]
 pub(crate) fn later(outcome: Outcome) -> String {
     match outcome {
-        Err(EmbedError::Later { problem, .. }) => problem,
+        Err(fault) if matches!(fault.kind, FaultKind::Later | FaultKind::Unusable) => fault.problem,
         other => panic!("{other:?}"),
     }
 }
@@ -83,7 +84,7 @@ pub(crate) fn later(outcome: Outcome) -> String {
 #[track_caller]
 pub(crate) fn misconfigured(outcome: Outcome) -> String {
     match outcome {
-        Err(EmbedError::Misconfigured { problem }) => problem,
+        Err(fault) if fault.kind == FaultKind::Misconfigured => fault.problem,
         other => panic!("{other:?}"),
     }
 }
@@ -91,7 +92,7 @@ pub(crate) fn misconfigured(outcome: Outcome) -> String {
 #[track_caller]
 pub(crate) fn refused(outcome: Outcome) -> String {
     match outcome {
-        Err(EmbedError::Refused { problem }) => problem,
+        Err(fault) if fault.is_refusal() => fault.problem,
         other => panic!("{other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memoird_memories::{EmbedError, Embedder};
+use memoird_memories::Embedder;
 use memoird_models::OpenAiEmbedderConfig;
 use tokio::io::AsyncWriteExt;
 
@@ -49,7 +49,7 @@ async fn a_long_pause_is_left_to_the_caller() {
     let answer = service.answer("429 Slow", "retry-after: 60\r\n", CHATTY);
     let (outcome, _) = exchange(&embedder, &[TEXT], answer).await;
     let after = Some(Duration::from_secs(60));
-    let is_so = matches!(&outcome, Err(EmbedError::Later { after: found, .. }) if *found == after);
+    let is_so = matches!(&outcome, Err(fault) if fault.after == after);
     assert!(is_so, "{outcome:?}");
     let problem = later(outcome);
     assert!(

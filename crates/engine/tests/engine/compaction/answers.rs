@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
 use memoird_core::turn::Role;
-use memoird_engine::{EngineError, SummarizeError};
+use memoird_engine::{EngineError, FaultKind, ModelFault};
 
 use super::opened;
 use super::script::{Does, Script};
@@ -19,18 +19,15 @@ pub(super) fn bad() -> Vec<(Does, &'static str)> {
     vec![
         (Does::Never, "timeout"),
         (
-            Does::Fails(SummarizeError::Later {
-                problem: problem(),
-                after: None,
-            }),
+            Does::Fails(ModelFault::new(FaultKind::Later, problem())),
             "provider_failed",
         ),
         (
-            Does::Fails(SummarizeError::Misconfigured { problem: problem() }),
+            Does::Fails(ModelFault::new(FaultKind::Misconfigured, problem())),
             "provider_misconfigured",
         ),
         (
-            Does::Fails(SummarizeError::Refused { problem: problem() }),
+            Does::Fails(ModelFault::new(FaultKind::Refused, problem())),
             "provider_refused",
         ),
         (Does::Writes(""), "empty"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memoird_core::breaker::BreakerState::{Closed, HalfOpen, Open};
 use memoird_core::window::{LABEL, OmissionReason};
-use memoird_engine::{SummarizeError, TenantLimits};
+use memoird_engine::{FaultKind, ModelFault, TenantLimits};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -17,16 +17,11 @@ use crate::bot::Bot;
 use crate::kit::{ACME, World, begun, settle, tenant};
 
 fn refused() -> Does {
-    Does::Fails(SummarizeError::Refused {
-        problem: "no".into(),
-    })
+    Does::Fails(ModelFault::new(FaultKind::Refused, "no"))
 }
 
 fn later() -> Does {
-    Does::Fails(SummarizeError::Later {
-        problem: "down".into(),
-        after: None,
-    })
+    Does::Fails(ModelFault::new(FaultKind::Later, "down"))
 }
 
 /// Talks until the breaker opens.

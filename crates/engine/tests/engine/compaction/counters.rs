@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memoird_core::turn::MessageFormat;
 use memoird_core::turn::Role;
-use memoird_engine::{CountError, CountFuture, CountRequest, TokenCounter};
+use memoird_engine::{CountFuture, CountRequest, FaultKind, ModelFault, TokenCounter};
 use tokio::time::sleep;
 
 use super::compacting;
@@ -61,11 +61,7 @@ impl TokenCounter for Teller {
             .unwrap()
             .pop_front()
             .unwrap_or(*self.then.lock().unwrap());
-        Box::pin(async move {
-            told.ok_or_else(|| CountError {
-                problem: "down".into(),
-            })
-        })
+        Box::pin(async move { told.ok_or_else(|| ModelFault::new(FaultKind::Later, "down")) })
     }
 }
 

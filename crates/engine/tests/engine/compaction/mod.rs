@@ -20,7 +20,7 @@ use std::sync::Arc;
 use memoird_core::breaker::BreakerState;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    CompactionOutcome, ContextRequest, EngineConfig, EngineError, SummarizeError,
+    CompactionOutcome, ContextRequest, EngineConfig, EngineError, FaultKind, ModelFault,
 };
 use memoird_store::encoding;
 use tokio::sync::Notify;
@@ -229,13 +229,8 @@ async fn appends_go_on_while_a_summary_is_made_and_survive_it() {
 
 #[tokio::test(start_paused = true)]
 async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
-    let later = SummarizeError::Later {
-        problem: "down".into(),
-        after: None,
-    };
-    let refused = SummarizeError::Refused {
-        problem: "no".into(),
-    };
+    let later = ModelFault::new(FaultKind::Later, "down");
+    let refused = ModelFault::new(FaultKind::Refused, "no");
     let bad = [
         (Does::Never, "timeout"),
         (Does::Writes(""), "empty"),

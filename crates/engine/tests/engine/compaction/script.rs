@@ -7,7 +7,7 @@ use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::identifiers;
 use memoird_core::compaction::notes::Notes;
 use memoird_engine::{
-    SummarizeError, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
+    FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
 };
 use tokio::sync::Notify;
 
@@ -26,7 +26,7 @@ pub(crate) enum Does {
     CutOff,
     /// Gives a body that says this and nothing else.
     Says(String),
-    Fails(SummarizeError),
+    Fails(ModelFault),
     Panics,
 }
 
@@ -148,9 +148,10 @@ impl Summarizer for Script {
         let is_too_long = weight(&ask) > self.too_long_over;
         Box::pin(async move {
             if is_too_long {
-                return Err(SummarizeError::TooLong {
-                    problem: "context_length_exceeded".into(),
-                });
+                return Err(ModelFault::new(
+                    FaultKind::TooLong,
+                    "context_length_exceeded",
+                ));
             }
             match does {
                 Does::Well => Ok(SummarizerAnswer::Body(all_of(&ask))),

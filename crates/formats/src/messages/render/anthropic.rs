@@ -1,5 +1,5 @@
 //! Anthropic's messages. User and assistant take turns, results stand first in the user's
-//! message, and the system prompt is told apart.
+//! message, and the system prompt is separate.
 
 mod conversation;
 mod given;
@@ -14,11 +14,11 @@ use super::ids::Ids;
 use super::media::{Kind, Media, Source};
 use super::pieces::{Piece, Pieces, ToolResult};
 use super::{Parts, RenderOptions};
-use conversation::{Content, Conversation, Message, text_block};
+use conversation::{Conversation, Message, text_block};
 
 const FORMAT: MessageFormat = MessageFormat::Anthropic;
 
-/// What the provider takes in one request.
+/// The most marks that the provider takes in one request.
 const CACHE_MARKS_MAX: usize = 4;
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
@@ -39,7 +39,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
             .then(|| given::message(turn))
             .flatten();
         let message = match given {
-            Some((content, fields)) => Some(given_message(turn.role, content, fields)),
+            Some((content, fields)) => Some(Message::given(said_by(turn.role), content, fields)),
             None => translate(turn, &ids),
         };
         let behind_gap = options.behind_gap.contains(&index);
@@ -49,7 +49,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     (texts.join("\n\n"), messages, ends)
 }
 
-/// The last turns to cache after, as many as the turns' own marks leave room for.
+/// The last turns to cache after. Marks of the turns' own count in the limit.
 fn cache_marks(turns: &[Turn], leading: usize, cache_after: &[usize]) -> Vec<usize> {
     let has_message = |index: &usize| (leading..turns.len()).contains(index);
     let mut marks: Vec<usize> = cache_after.iter().copied().filter(has_message).collect();
@@ -82,15 +82,6 @@ fn texts(turn: &Turn, ids: &Ids<'_>) -> Vec<String> {
         _ => None,
     };
     pieces.rest.into_iter().filter_map(text).collect()
-}
-
-fn given_message(role: Role, content: Value, fields: Map<String, Value>) -> Message {
-    let content = match content {
-        Value::String(text) => Content::Text(text),
-        Value::Array(blocks) => Content::Blocks(blocks),
-        _ => Content::Blocks(Vec::new()),
-    };
-    Message::given(said_by(role), content, fields)
 }
 
 fn said_by(role: Role) -> &'static str {
@@ -184,7 +175,7 @@ fn result(result: ToolResult<'_>) -> Value {
     with(block, result.fields)
 }
 
-/// What this provider takes of media; `None` where it takes nothing.
+/// The block for media; `None` for media that the provider does not take.
 fn media_block(media: &Media<'_>) -> Option<Value> {
     let source = match (&media.source, media.kind, media.media_type) {
         (_, Kind::Audio, _) | (Source::Elsewhere, ..) => return None,

@@ -1,4 +1,4 @@
-//! An extra while it is rendered: what is the provider's, and what memoird says in it.
+//! An extra while it is rendered: the provider's fields, and memoird's own marks.
 
 use serde_json::{Map, Value, json};
 
@@ -23,12 +23,12 @@ impl Extra {
 
     pub(super) fn of(mut rest: Map<String, Value>) -> Self {
         let mut ours = Map::new();
-        if let Some(place) = rest.get_mut(OURS) {
-            if let Value::Object(object) = place.take() {
+        if let Some(value) = rest.get_mut(OURS) {
+            if let Value::Object(object) = value.take() {
                 ours = object;
             }
             match ours.shift_remove(OURS) {
-                Some(theirs) => *place = theirs,
+                Some(theirs) => *value = theirs,
                 None => drop(rest.shift_remove(OURS)),
             }
         }

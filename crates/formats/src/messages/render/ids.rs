@@ -10,10 +10,10 @@ use memoird_core::turn::{MessageFormat, PartKind, Turn};
 const OPENAI_ID_BYTES_MAX: usize = 40;
 /// What OpenAI takes as `call_id`; it refuses a longer one by this number.
 const RESPONSES_ID_BYTES_MAX: usize = 64;
-/// What is kept of an id that is replaced; a hash follows.
+/// Characters that are kept of an id that is replaced; a hash follows.
 const KEPT_CHARS: usize = 20;
 
-/// How ids are said to one provider.
+/// The ids of calls as one provider gets them.
 pub(super) struct Ids<'a> {
     format: MessageFormat,
     /// Ids that are given back, whatever they are: their other halves must match.

@@ -10,10 +10,10 @@ use super::extra::Extra;
 use super::given::uri;
 use crate::base64;
 
-/// What a line says of media that has no name: this much of its URL.
+/// Characters of a URL that are shown for media without a name.
 const LABEL_CHARS_MAX: usize = 200;
 
-/// What a provider must know to show it.
+/// The kind of media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Image,
@@ -38,10 +38,10 @@ pub(super) enum Source<'a> {
 #[derive(Debug)]
 pub(super) struct Media<'a> {
     pub(super) kind: Kind,
-    /// Empty where nobody said.
+    /// Empty where it is not known.
     pub(super) media_type: &'a str,
     pub(super) source: Source<'a>,
-    /// Empty where nobody said.
+    /// Empty where it is not known.
     pub(super) name: &'a str,
 }
 
@@ -61,10 +61,10 @@ impl<'a> Media<'a> {
         else {
             return None;
         };
-        let (source, told) = match given {
+        let (source, in_url) = match given {
             MediaSource::Data(data) => (Source::Base64(base64::encode(data).into()), ""),
             MediaSource::Uri(uri) => match data_url(uri) {
-                Some((told, data)) => (Source::Base64(data.into()), told),
+                Some((in_url, data)) => (Source::Base64(data.into()), in_url),
                 None if is_web(uri) => (Source::Url(uri), ""),
                 None if uri.starts_with("data:") => (Source::Elsewhere, ""),
                 None if holds_raw_base64(extra) => (Source::Base64(uri.into()), ""),
@@ -73,7 +73,7 @@ impl<'a> Media<'a> {
             },
         };
         let media_type = match media_type.as_str() {
-            "" => told,
+            "" => in_url,
             stated => stated,
         };
         let media_type = match media_type {
@@ -92,7 +92,7 @@ impl<'a> Media<'a> {
         })
     }
 
-    /// The line that stands for it where the provider does not take it.
+    /// The line that replaces it where the provider does not take it.
     pub(super) fn label(&self) -> String {
         let kind = match self.kind {
             Kind::Image => "image",

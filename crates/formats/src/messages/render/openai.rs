@@ -143,7 +143,7 @@ fn assistant(pieces: Pieces<'_>) -> Option<Value> {
     Some(with(message, pieces.fields))
 }
 
-/// A tool's message; media of its result are put to what is shown after it.
+/// A tool's message; media of its result go to the user's message after it.
 fn tool(mut result: ToolResult<'_>, fields: &Map<String, Value>, shown: &mut Vec<Value>) -> Value {
     let mut texts = Vec::new();
     for piece in result.take_content_with_error() {
@@ -162,7 +162,7 @@ fn tool(mut result: ToolResult<'_>, fields: &Map<String, Value>, shown: &mut Vec
     with(with(message, result.fields), fields.clone())
 }
 
-/// What this provider takes of media; `None` where it takes nothing.
+/// The part for media; `None` for media that the provider does not take.
 fn media_part(media: &Media<'_>) -> Option<Value> {
     Some(match (media.kind, &media.source) {
         (Kind::Image, _) => json!({ "type": "image_url", "image_url": { "url": media.url()? } }),

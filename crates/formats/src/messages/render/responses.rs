@@ -99,7 +99,7 @@ fn output(mut result: ToolResult<'_>, custom: &HashSet<&str>) -> Value {
     with(item, result.fields)
 }
 
-/// What this provider takes of media; `None` where it takes nothing.
+/// The part for media; `None` for media that the provider does not take.
 fn media_part(media: &Media<'_>) -> Option<Value> {
     Some(match (media.kind, &media.source) {
         (Kind::Image, Source::File(id)) => {

@@ -1,4 +1,4 @@
-//! What a document weighs: by its pages, of which text and picture are both read.
+//! Tokens of a document: by its pages, each of which is read as text and as an image.
 
 use crate::model::Provider;
 
@@ -10,7 +10,7 @@ const PAGE_BYTES_MIN: usize = 10_000;
 /// Where a file that is laid out for the web says how many pages it has.
 const LINEARIZED_BYTES: usize = 1_024;
 
-/// Tokens of a document of so many pages.
+/// Tokens of a document of `pages` pages.
 ///
 /// Anthropic ("PDF support"): up to 3,000 for a page's text, and its picture, of the
 /// 1,568 that were the maximum of one when that was published. OpenAI: text and picture
@@ -36,7 +36,7 @@ pub(super) fn pages(pdf: &[u8]) -> u64 {
     }
 }
 
-/// Pages of a document of so many bytes, at least one.
+/// Pages of a document of `bytes` bytes, at least one.
 pub(super) fn pages_by_size(bytes: usize) -> u64 {
     (bytes.div_ceil(PAGE_BYTES_MIN) as u64).clamp(1, PAGES_MAX)
 }

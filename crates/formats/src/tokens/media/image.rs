@@ -1,4 +1,4 @@
-//! What an image weighs: by its size in pixels, as its provider cuts it into pieces.
+//! Tokens of an image: by its size in pixels, and how its provider divides it.
 
 use serde_json::Value;
 

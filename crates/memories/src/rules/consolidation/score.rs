@@ -3,10 +3,9 @@
 use memoird_core::time::Timestamp;
 use serde::Serialize;
 
-use super::Evidence;
-use super::report::serialize_rounded;
+use super::{Evidence, serialize_rounded};
 
-/// What a score is made of, each from 0 to 1.
+/// The components of a score, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Components {
     /// How often it was recalled: `ln(1 + recalls) / ln(1 + 10)`, so that the first recalls
@@ -39,7 +38,7 @@ const DAYS_FULL: u32 = 7;
 /// Days in which recency halves (OpenClaw's too).
 const HALF_LIFE_DAYS: f64 = 14.0;
 
-/// What the score of a memory is made of at this moment.
+/// The components of a memory's score at this moment.
 pub fn components(one: &Evidence, now: Timestamp) -> Components {
     let ms = |at: Timestamp| now.as_ms().saturating_sub(at.as_ms()).max(0) as f64;
     let days = one.last_recall.map(|at| ms(at) / 86_400_000.0);

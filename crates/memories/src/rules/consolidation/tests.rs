@@ -259,20 +259,20 @@ proptest! {
     #[test]
     fn a_plan_that_is_carried_out_leaves_nothing_to_do_at_the_same_moment(
         evidence in evidence(),
-        promotions_max in 0..12_usize,
+        max_promotions in 0..12_usize,
         unpin_after_days in 0..90_u64,
         retention_days in proptest::array::uniform4(proptest::option::of(0..120_u64)),
-        score_min in 0.0..1.0_f64,
+        min_score in 0.0..1.0_f64,
     ) {
         let settings = ConsolidationSettings {
-            promotions_max, unpin_after_days, retention_days, score_min,
+            max_promotions, unpin_after_days, retention_days, min_score,
             ..ConsolidationSettings::default()
         };
         let plan = plan(&evidence, now(), &settings);
         let after = carried_out(&evidence, &plan, now());
         let again = super::plan(&after, now(), &settings);
         prop_assert!(again.is_empty(), "{plan:?}\nthen {again:?}");
-        prop_assert!(plan.promote.len() <= promotions_max);
+        prop_assert!(plan.promote.len() <= max_promotions);
         prop_assert_eq!(plan.considered, evidence.len() as u64);
         for one in &evidence {
             let (is_promoted, is_demoted, is_deleted) =

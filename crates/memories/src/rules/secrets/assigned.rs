@@ -1,4 +1,4 @@
-//! Secrets that are told: `password is …`, `API_KEY=…`, `--token …`, `Bearer …`. What
+//! Secrets that are named: `password is …`, `API_KEY=…`, `--token …`, `Bearer …`. What
 //! follows counts when it is random enough for one; words do not (gitleaks:
 //! `generic-api-key`, `curl-auth-header`).
 
@@ -9,7 +9,7 @@ use regex::{Captures, Match, Regex};
 use super::rules::compiled;
 use super::{Finding, entropy_bits, is_placeholder};
 
-/// What a value was said to be.
+/// The kind of secret that the key names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Said {
     /// Chosen by people: short, and not random.
@@ -49,33 +49,27 @@ const PHRASE: &str = r"(?ix)
 (?:seed|recovery|mnemonic|backup) \x20 (?:phrase|words?) (?u:[^\n]){0,40}?
 \b((?: [a-z]{3,8} [\x20,]{1,2} ){11,23} [a-z]{3,8}) \b";
 
-static NEAR_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(NEAR));
-static ASSIGNED_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(ASSIGNED));
-static PHRASE_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(PHRASE));
+static NEAR_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(NEAR));
+static ASSIGNED_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(ASSIGNED));
+static PHRASE_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(PHRASE));
 
 pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
-    if NEAR_REGEX.as_ref().is_none_or(|near| near.is_match(text)) {
+    if NEAR_REGEX.is_match(text) {
         find_assigned(text, found);
     }
-    let phrases = PHRASE_REGEX.as_ref().map(|regex| regex.captures_iter(text));
-    let words = phrases
-        .into_iter()
-        .flatten()
-        .filter_map(|phrase| phrase.get(1));
-    found.extend(words.map(|words| Finding {
-        range: words.range(),
-        what: "recovery phrase",
+    let phrases = PHRASE_REGEX.captures_iter(text);
+    found.extend(phrases.filter_map(|phrase| {
+        let range = phrase.get(1)?.range();
+        let what = "recovery phrase";
+        Some(Finding { range, what })
     }));
 }
 
 /// Tries every place where the pattern fits: after a value that was none the search goes on
 /// behind its key.
 fn find_assigned(text: &str, found: &mut Vec<Finding>) {
-    let Some(regex) = ASSIGNED_REGEX.as_ref() else {
-        return;
-    };
     let mut from = 0;
-    while let Some(captures) = regex.captures_at(text, from) {
+    while let Some(captures) = ASSIGNED_REGEX.captures_at(text, from) {
         let (said, key) = match (captures.get(1), captures.get(2)) {
             (Some(key), _) => (Said::Password, key),
             (_, Some(key)) => (Said::Token, key),

@@ -20,13 +20,10 @@ const OTHER_WORDS: &str = "order tracking invoice parcel shipment ticket imei ph
                            isbn ean ref reference";
 
 /// Digits with single spaces or dashes between groups of them.
-static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| compiled("[0-9](?:[ -]?[0-9])*"));
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| compiled("[0-9](?:[ -]?[0-9])*"));
 
 pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
-    let Some(number) = NUMBER.as_ref() else {
-        return;
-    };
-    for number in number.find_iter(text) {
+    for number in NUMBER.find_iter(text) {
         let range = number.range();
         if is_card_like(number.as_str())
             && stands_alone(text.as_bytes(), &range)
@@ -50,7 +47,7 @@ fn is_card_like(number: &str) -> bool {
 
 /// False for a piece of something longer: a decimal, a path, a phone number, a UUID.
 fn stands_alone(bytes: &[u8], range: &Range<usize>) -> bool {
-    let before = range.start.checked_sub(1).map(|place| bytes[place]);
+    let before = range.start.checked_sub(1).map(|index| bytes[index]);
     let is_begun =
         before.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"+-_./".contains(&byte));
     let after = bytes.get(range.end).copied();
@@ -103,7 +100,7 @@ fn luhn(digits: &[u8]) -> bool {
         .iter()
         .rev()
         .enumerate()
-        .map(|(place, &digit)| match place % 2 {
+        .map(|(index, &digit)| match index % 2 {
             0 => u32::from(digit),
             _ => u32::from(digit * 2 % 10 + digit * 2 / 10),
         });

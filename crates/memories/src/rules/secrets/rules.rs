@@ -17,43 +17,38 @@ struct Rule {
     /// Bits in each of its bytes, at least: less is a sample.
     bits: f64,
     what: &'static str,
-    /// What a text must hold for the rule to be tried, in any case of letters.
+    /// The key words: the rule is tried on texts that have one of them, in any case of letters.
     near: &'static str,
     /// Its looks; where it has a group, the group is the secret.
     pattern: &'static str,
-    regex: OnceLock<Option<Regex>>,
+    regex: OnceLock<Regex>,
 }
 
-static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| lines().filter_map(Rule::parse).collect());
-
-/// The lines of the table that hold a rule.
-fn lines() -> impl Iterator<Item = &'static str> {
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let lines = TABLE.lines();
-    lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
-}
+    let rules = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    rules
+        .map(|line| Rule::parse(line).unwrap_or_else(|| panic!("rules.txt: {line}")))
+        .collect()
+});
 
 /// Which rules may find something, by their key words.
-static NEAR: LazyLock<Option<RegexSet>> = LazyLock::new(|| {
-    let near = RULES.iter().map(|rule| rule.near);
-    RegexSetBuilder::new(near)
+static NEAR: LazyLock<RegexSet> = LazyLock::new(|| {
+    RegexSetBuilder::new(RULES.iter().map(|rule| rule.near))
         .unicode(false)
         .case_insensitive(true)
         .build()
-        .ok()
+        .unwrap_or_else(|error| panic!("rules.txt: {error}"))
 });
 
 pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
-    // Without the key words, which always compile, every rule would be tried.
-    let near = NEAR.as_ref().map(|set| set.matches(text));
-    for (place, rule) in RULES.iter().enumerate() {
-        if near.as_ref().is_none_or(|near| near.matched(place)) {
-            rule.find(text, found);
-        }
+    for index in &NEAR.matches(text) {
+        RULES[index].find(text, found);
     }
 }
 
 impl Rule {
-    /// `None` for a line that lacks a column; the table has none.
+    /// `None` for a line that lacks a column.
     fn parse(line: &'static str) -> Option<Self> {
         let columns = line.split("  ").map(str::trim);
         let mut columns = columns.filter(|column| !column.is_empty());
@@ -67,11 +62,9 @@ impl Rule {
     }
 
     fn find(&self, text: &str, found: &mut Vec<Finding>) {
-        let Some(regex) = self.regex() else { return };
+        let regex = self.regex.get_or_init(|| compiled(self.pattern));
         for captures in regex.captures_iter(text) {
-            let Some(secret) = captures.get(1).or_else(|| captures.get(0)) else {
-                continue;
-            };
+            let secret = captures.get(1).unwrap_or_else(|| captures.get_match());
             if self.is_secret(secret.as_str()) {
                 found.push(Finding {
                     range: secret.range(),
@@ -84,23 +77,20 @@ impl Rule {
     fn is_secret(&self, secret: &str) -> bool {
         entropy_bits(secret) >= self.bits && !is_placeholder(secret) && !is_word(secret)
     }
-
-    fn regex(&self) -> Option<&Regex> {
-        self.regex.get_or_init(|| compiled(self.pattern)).as_ref()
-    }
 }
 
 /// Compiles a pattern of ASCII; its cache of states is kept small, since each thread that
-/// looks for secrets has one.
-pub(super) fn compiled(pattern: &str) -> Option<Regex> {
+/// looks for secrets has one. Patterns are constants: one that does not compile is a mistake in
+/// this program, which its tests find.
+pub(super) fn compiled(pattern: &str) -> Regex {
     RegexBuilder::new(pattern)
         .unicode(false)
         .dfa_size_limit(256 << 10)
         .build()
-        .ok()
+        .unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-/// True for what stands for a password in documentation.
+/// True for placeholders of passwords in documentation.
 fn is_word(secret: &str) -> bool {
     matches!(
         secret,
@@ -114,10 +104,9 @@ pub(super) mod tests {
 
     #[test]
     fn every_rule_compiles_and_its_key_words_too() {
-        assert!(NEAR.is_some());
-        assert_eq!(RULES.len(), lines().count(), "each line is a rule");
+        LazyLock::force(&NEAR);
         for rule in RULES.iter() {
-            assert!(rule.regex().is_some(), "{}: {}", rule.what, rule.pattern);
+            compiled(rule.pattern);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memoird_engine::SummarizeError;
+use memoird_engine::ModelFault;
 use tokio::io::AsyncWriteExt;
 
 use super::{CHATTY, MODELS, TEXT, WIRES, exchange, failed};
@@ -38,7 +38,7 @@ async fn a_pause_that_is_longer_than_the_time_left_is_left_to_the_caller() {
         let start = now();
         let answer = service.answer("429 Slow", "retry-after: 60\r\n", CHATTY);
         let (outcome, _) = exchange(&wire.to(&service), answer).await;
-        let is_so = |error: &SummarizeError| matches!(error, SummarizeError::Later { after: Some(after), .. } if after.as_secs() == 60);
+        let is_so = |fault: &ModelFault| fault.after.is_some_and(|after| after.as_secs() == 60);
         assert!(outcome.as_ref().is_err_and(is_so), "{outcome:?}");
         let (_, problem) = failed(outcome);
         assert!(

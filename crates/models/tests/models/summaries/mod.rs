@@ -14,7 +14,7 @@ use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
-use memoird_engine::{SummarizeError, Summarizer, SummarizerAnswer, SummaryRequest};
+use memoird_engine::{FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummaryRequest};
 use memoird_models::{
     AnthropicSummarizerConfig, ApiKey, OpenAiSummarizerConfig, RemoteSummarizer,
     WebhookSummarizerConfig,
@@ -33,7 +33,7 @@ const CHATTY: &str = r#"{"type":"error","error":{"type":"some_error",
 /// All tries and pauses of a summary.
 const LIMIT: Duration = Duration::from_secs(20);
 
-type Outcome = Result<SummarizerAnswer, SummarizeError>;
+type Outcome = Result<SummarizerAnswer, ModelFault>;
 
 /// Who speaks what on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,12 +164,14 @@ fn tells_nothing(problem: &str) {
 /// Its kind and its problem, which tells nothing.
 #[track_caller]
 fn failed(outcome: Outcome) -> (&'static str, String) {
-    let (kind, problem) = match outcome.expect_err("a failure") {
-        SummarizeError::Later { problem, .. } => ("later", problem),
-        SummarizeError::Misconfigured { problem } => ("misconfigured", problem),
-        SummarizeError::TooLong { problem } => ("too long", problem),
-        SummarizeError::Refused { problem } => ("refused", problem),
+    let fault = outcome.expect_err("a failure");
+    let kind = match fault.kind {
+        FaultKind::Later | FaultKind::Unusable => "later",
+        FaultKind::Misconfigured => "misconfigured",
+        FaultKind::TooLong => "too long",
+        FaultKind::Refused => "refused",
     };
+    let problem = fault.problem;
     tells_nothing(&problem);
     (kind, problem)
 }

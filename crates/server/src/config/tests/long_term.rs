@@ -58,7 +58,10 @@ fn every_setting_arrives() {
         (1_024, 7)
     );
     assert_eq!((engine.recall_limit, engine.window_tokens), (5, 200));
-    assert_eq!((engine.near_cosine, engine.limits.recall_events), (0.5, 10));
+    assert_eq!(
+        (engine.near_duplicate_cosine, engine.limits.recall_events),
+        (0.5, 10)
+    );
     assert_eq!(
         (engine.lease, engine.expired_kept),
         (Duration::from_secs(60), DAY)
@@ -69,15 +72,15 @@ fn every_setting_arrives() {
     );
     assert!(engine.embedder.is_none());
     assert_eq!(engine.secrets, SecretPolicy::Block);
-    let half_lives = engine.fusion.half_lives;
+    let half_lives = engine.half_lives;
     assert_eq!(
         (half_lives.user_days, half_lives.project_days),
         (10_000.0, 30.0)
     );
     let dream = engine.consolidation;
-    assert_eq!((dream.promotions_max, dream.recalls_min), (1, 4));
-    assert_eq!((dream.queries_min, dream.days_min), (5, 6));
-    assert_eq!((dream.score_min, dream.unpin_after_days), (0.5, 7));
+    assert_eq!((dream.max_promotions, dream.min_recalls), (1, 4));
+    assert_eq!((dream.min_queries, dream.min_days), (5, 6));
+    assert_eq!((dream.min_score, dream.unpin_after_days), (0.5, 7));
     assert_eq!(dream.retention_days, [None, None, Some(365), None]);
 }
 

@@ -5,13 +5,13 @@ use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Patch};
 use memoird_memories::{
     ExtractedFact, ForgetRequest, ListRequest, MemoryFilter, RecallMode, RecallRequest,
-    RememberRequest, SourceRequest,
+    RememberRequest,
 };
 use memoird_proto::v1;
 use prost::Message;
 use tonic::Status;
 
-use super::whole::{kind, memory_id, polarity, taken, time, visibility};
+use super::whole::{kind, memory_id, polarity, source, taken, time, visibility};
 use crate::wire::from::{self, optional, refused, unknown};
 use crate::wire::status;
 
@@ -183,25 +183,21 @@ fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, 
 }
 
 fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
-    Ok(ExtractedFact {
-        kind: kind(fact.kind)?,
-        visibility: visibility(fact.visibility)?.unwrap_or_default(),
-        polarity: polarity(fact.polarity)?,
+    let request = v1::RememberRequest {
+        kind: fact.kind,
+        visibility: fact.visibility,
+        polarity: fact.polarity,
         content: fact.content,
         tags: fact.tags,
         importance: fact.importance,
-        observed_at: time("observed_at", fact.observed_at)?,
-        expires_at: time("expires_at", fact.expires_at)?,
-        supersedes: optional(&fact.supersedes_id, str::parse)?,
+        observed_at: fact.observed_at,
+        expires_at: fact.expires_at,
+        supersedes_id: fact.supersedes_id,
+        ..v1::RememberRequest::default()
+    };
+    Ok(ExtractedFact {
+        fact: remember(request)?,
         seqs: fact.seqs,
-    })
-}
-
-fn source(source: v1::MemorySource) -> Result<SourceRequest, Status> {
-    Ok(SourceRequest {
-        session: from::session_id(&source.session_id)?,
-        generation: from::generation(&source.generation)?,
-        seqs: source.seqs,
     })
 }
 

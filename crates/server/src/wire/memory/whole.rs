@@ -43,14 +43,7 @@ pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
     let id = memory_id(&memory.id)?;
     let created_at = time("created_at", memory.created_at)?.unwrap_or_else(|| made_at(id));
     let superseded_by = from::optional(&memory.superseded_by, str::parse)?;
-    let source = match memory.source {
-        None => None,
-        Some(source) => Some(Source {
-            session: from::session_id(&source.session_id)?,
-            generation: from::generation(&source.generation)?,
-            seqs: source.seqs,
-        }),
-    };
+    let source = memory.source.map(source).transpose()?;
     Ok(Memory {
         id,
         subject: Subject::parse(&memory.subject).map_err(from::refused)?,
@@ -75,6 +68,15 @@ pub(super) fn taken(memory: v1::Memory) -> Result<Memory, Status> {
             (false, _) => None,
         },
         origin: origin(memory.origin)?,
+    })
+}
+
+/// The turns that a memory comes from.
+pub(super) fn source(source: v1::MemorySource) -> Result<Source, Status> {
+    Ok(Source {
+        session: from::session_id(&source.session_id)?,
+        generation: from::generation(&source.generation)?,
+        seqs: source.seqs,
     })
 }
 

@@ -12,18 +12,12 @@ use crate::messages::render::extra::{add, typed, with};
 /// Said in the user's stead where the model began.
 const LEAD_IN: &str = "(The conversation begins with the assistant.)";
 
-/// A message's content.
-#[derive(Debug)]
-pub(super) enum Content {
-    Text(String),
-    Blocks(Vec<Value>),
-}
-
 /// A message, with those of the same role that were joined to it.
 #[derive(Debug)]
 pub(super) struct Message {
     role: &'static str,
-    content: Content,
+    /// A text, or a list of blocks.
+    content: Value,
     fields: Map<String, Value>,
     /// Blocks up to here came in as they are.
     given_blocks: usize,
@@ -41,17 +35,12 @@ pub(super) struct Conversation {
     pub(super) ends: Vec<usize>,
 }
 
-impl Content {
-    fn take(&mut self) -> Self {
-        mem::replace(self, Self::Blocks(Vec::new()))
-    }
-
-    fn into_blocks(self) -> Vec<Value> {
-        match self {
-            Self::Text(text) if text.is_empty() => Vec::new(),
-            Self::Text(text) => vec![text_block(text)],
-            Self::Blocks(blocks) => blocks,
-        }
+/// The blocks of a message's content.
+fn into_blocks(content: Value) -> Vec<Value> {
+    match content {
+        Value::String(text) if !text.is_empty() => vec![text_block(text)],
+        Value::Array(blocks) => blocks,
+        _ => Vec::new(),
     }
 }
 
@@ -62,13 +51,12 @@ pub(super) fn text_block(text: String) -> Value {
 
 impl Message {
     /// A message as it came in.
-    pub(super) fn given(role: &'static str, content: Content, fields: Map<String, Value>) -> Self {
-        let given_blocks = usize::MAX;
+    pub(super) fn given(role: &'static str, content: Value, fields: Map<String, Value>) -> Self {
         Self {
             role,
             content,
             fields,
-            given_blocks,
+            given_blocks: usize::MAX,
             given: true,
             ends_given: true,
         }
@@ -81,10 +69,9 @@ impl Message {
         blocks: Vec<Value>,
         fields: Map<String, Value>,
     ) -> Self {
-        let content = Content::Blocks(blocks);
         Self {
             role,
-            content,
+            content: blocks.into(),
             fields,
             given_blocks: 0,
             given: false,
@@ -95,11 +82,11 @@ impl Message {
     fn join(&mut self, other: Self) {
         let (given, ends_given) = (self.given, other.ends_given);
         add(&mut self.fields, other.fields);
-        let mut blocks = self.content.take().into_blocks();
+        let mut blocks = into_blocks(self.content.take());
         let before = blocks.len();
-        blocks.extend(other.content.into_blocks());
+        blocks.extend(into_blocks(other.content));
         let after = blocks.len();
-        self.content = Content::Blocks(blocks);
+        self.content = blocks.into();
         if ends_given {
             self.given_blocks = after;
         } else if given {
@@ -111,7 +98,7 @@ impl Message {
     /// Puts it in the order that the provider takes, once nothing more is joined to it.
     /// False when nothing is left.
     fn close(&mut self) -> bool {
-        let Content::Blocks(blocks) = &mut self.content else {
+        let Value::Array(blocks) = &mut self.content else {
             return true;
         };
         if self.given {
@@ -129,27 +116,24 @@ impl Message {
     /// Lets the provider cache up to its last block that may say so.
     fn mark(&mut self) -> bool {
         match &mut self.content {
-            Content::Text(text) if text.trim().is_empty() => false,
-            Content::Text(text) => {
+            Value::String(text) if text.trim().is_empty() => false,
+            Value::String(text) => {
                 let mut block = text_block(mem::take(text));
                 mark(&mut block);
-                self.content = Content::Blocks(vec![block]);
+                self.content = vec![block].into();
                 true
             }
-            Content::Blocks(blocks) => {
+            Value::Array(blocks) => {
                 let block = blocks.iter_mut().rev().find(|block| takes_mark(block));
                 block.map(mark).is_some()
             }
+            _ => false,
         }
     }
 
     fn into_value(self) -> Value {
-        let content = match self.content {
-            Content::Text(text) => text.into(),
-            Content::Blocks(blocks) => blocks.into(),
-        };
         let mut message = json!({ "role": self.role });
-        message["content"] = content;
+        message["content"] = self.content;
         with(message, self.fields)
     }
 }

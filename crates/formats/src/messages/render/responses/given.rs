@@ -48,10 +48,10 @@ fn plain(rest: Map<String, Value>, parts: &[Part]) -> Option<Vec<Value>> {
     Some(items)
 }
 
-/// A run of which each item is told.
-fn by_items(role: Role, told: Vec<Value>, mut parts: &[Part]) -> Option<Vec<Value>> {
-    let mut items = Vec::with_capacity(told.len());
-    for mut item in told {
+/// A run whose extra describes each item.
+fn by_items(role: Role, described: Vec<Value>, mut parts: &[Part]) -> Option<Vec<Value>> {
+    let mut items = Vec::with_capacity(described.len());
+    for mut item in described {
         if item.is_null() {
             let (part, more) = parts.split_first()?;
             parts = more;
