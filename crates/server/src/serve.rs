@@ -1,4 +1,4 @@
-//! `memoird serve`: the story of the process, from its configuration to its last flush.
+//! `memoird serve`: the process from reading its configuration to the last flush.
 
 use std::path::Path;
 
@@ -24,10 +24,10 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     }
     let notifier = Notifier::from_environment();
     cli::runtime()?.block_on(async {
-        let mut told = Told::listen()?;
+        let mut signals = Signals::listen()?;
         notifier.status("opens the journal");
         let app = App::bind(loaded, file, log).await.map_err(start_error)?;
-        let (grpc, admin) = (app.grpc_addr(), app.admin_addr());
+        let (grpc, admin) = (app.grpc_addr, app.admin_addr);
         info!(%grpc, %admin, "memoird is ready");
         let running = app.serve().map_err(start_error)?;
         running.announce().await;
@@ -36,7 +36,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         let _beats = notifier.keep_alive();
         let (broken, reloader) = (running.broken(), running.reloader());
         let reason = tokio::select! {
-            signal = told.stop_signal(&reloader, &notifier) => signal,
+            signal = signals.stop_signal(&reloader, &notifier) => signal,
             () = reloader.follow_file() => "the configuration cannot be followed",
             () = broken.cancelled() => "a background worker panicked",
         };
@@ -48,22 +48,22 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         notifier.stopping(within);
         running.drain().await;
         if broken.is_cancelled() {
-            return Err(CliError::Broken);
+            let problem = "a background worker panicked; the log says which";
+            return Err(CliError::failed(Exit::Internal, problem));
         }
         info!("memoird has stopped");
         Ok(())
     })
 }
 
-/// The signals that end a daemon in an orderly way, and the one that it reads its
-/// configuration for.
-struct Told {
+/// The signals that stop the daemon, and the one that makes it read its configuration again.
+struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
-impl Told {
+impl Signals {
     fn listen() -> Result<Self, CliError> {
         let failed = CliError::io("cannot listen to signals");
         let listen = |kind| signal(kind).map_err(&failed);

@@ -1,35 +1,15 @@
 //! SessionService: the calls a bot makes per message.
 
-use memoird_engine::Engine;
-use memoird_memories::Memories;
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
 
-use super::watch::{EventStream, Watching};
-use super::{Answer, answer, caller, split};
+use super::watch::EventStream;
+use super::{Answer, Api, answer, caller, split};
 use crate::wire::{compaction, context, from, status, to};
 
-/// The engine as bots see it.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionApi {
-    engine: Engine,
-    memories: Memories,
-    watching: Watching,
-}
-
-impl SessionApi {
-    pub(crate) fn new(engine: Engine, memories: Memories, watching: Watching) -> Self {
-        Self {
-            engine,
-            memories,
-            watching,
-        }
-    }
-}
-
 #[async_trait]
-impl SessionService for SessionApi {
+impl SessionService for Api {
     type WatchEventsStream = EventStream;
 
     async fn append(&self, request: Request<v1::AppendRequest>) -> Answer<v1::AppendResponse> {
@@ -49,13 +29,10 @@ impl SessionService for SessionApi {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let mut asked = context::asked(request, &tenant.policy().limits)?;
-        let recall = match asked.memories {
-            Some(request) => {
-                let recall = self.memories.for_window(&tenant, request);
-                Some(recall.map_err(|error| status::memory(&error))?)
-            }
-            None => None,
-        };
+        let recall = asked
+            .memories
+            .map(|request| self.memories.for_window(&tenant, request));
+        let recall = recall.transpose().map_err(|error| status::memory(&error))?;
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
@@ -94,7 +71,8 @@ impl SessionService for SessionApi {
         request: Request<v1::ListSessionsRequest>,
     ) -> Answer<v1::ListSessionsResponse> {
         let (tenant, request) = split(request)?;
-        let (size, after) = from::page(&request)?;
+        let size = from::page_size(request.page_size);
+        let after = from::session_page_token(&request.page_token)?;
         let after = after.as_ref().map(|(session, time)| (session, *time));
         let commands = &self.engine.commands;
         let page = commands.sessions(&tenant, after, size).await;
