@@ -42,7 +42,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
 use demo::DemoArgs;
-use exit::CliError;
+use exit::{CliError, Exit};
 use hooks::HooksCommand;
 use memory::MemoryCommand;
 use replay::ReplayArgs;
@@ -197,7 +197,7 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
     let result = runtime.block_on(async {
         tokio::select! {
             result = client => result,
-            () = told_to_stop() => Err(CliError::Interrupted),
+            () = told_to_stop() => Err(CliError::failed(Exit::Interrupted, "interrupted")),
         }
     });
     // A thread may still wait for a line of stdin that nobody needs any more.

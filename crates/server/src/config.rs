@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::Key;
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
@@ -152,16 +152,14 @@ pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError>
 
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
     let text = std::fs::read_to_string(path).map_err(CliError::no_input(path))?;
-    parse(&text).map_err(|problem| CliError::Config {
-        problem: format!("{}: {problem}", path.display()),
-    })
+    let invalid = |problem| format!("{}: {problem}", path.display());
+    parse(&text).map_err(|problem| CliError::failed(Exit::Config, invalid(problem)))
 }
 
 /// The configuration of a daemon that was started without a file.
 pub(crate) fn embedded() -> Result<Config, CliError> {
-    check(File::default()).map_err(|problem| CliError::Config {
-        problem: format!("embedded default: {problem}"),
-    })
+    check(File::default())
+        .map_err(|problem| CliError::failed(Exit::Config, format!("embedded default: {problem}")))
 }
 
 fn parse(text: &str) -> Result<Config, String> {

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_hooks::git::{CheckpointEntry, Checkpoints, GitConfig};
@@ -77,23 +76,19 @@ pub(crate) fn run(json: bool, command: CheckpointsCommand) -> Result<(), CliErro
 fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
     let limit = all_if_zero(args.limit);
     let checkpoints = args.place.open()?;
-    let found = checkpoints
-        .list(limit, args.session.as_ref())
-        .map_err(CliError::Checkpoints)?;
+    let found = checkpoints.list(limit, args.session.as_ref())?;
     match json {
         true => {
             let found: Vec<Value> = found.iter().map(entry).collect();
             output::print_json(&json!({ "checkpoints": found }))
         }
-        false => output::print_table(&table(&found)),
+        false => output::print(&table(&found)),
     }
 }
 
 fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let checkpoints = args.place.open()?;
-    let found = checkpoints
-        .show(&args.session, args.generation)
-        .map_err(CliError::Checkpoints)?;
+    let found = checkpoints.show(&args.session, args.generation)?;
     let markdown = found.ok_or_else(|| {
         let life = args.generation.map(|life| format!(", generation {life}"));
         let life = life.unwrap_or_default();
@@ -110,7 +105,7 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
 }
 
 /// The checkpoints as a table.
-fn table(found: &[CheckpointEntry]) -> Table {
+fn table(found: &[CheckpointEntry]) -> String {
     let row = |entry: &CheckpointEntry| {
         let ended_at = entry.ended_at.map(timestamp_to_proto);
         [
@@ -124,9 +119,7 @@ fn table(found: &[CheckpointEntry]) -> Table {
         ]
     };
     let header = ["ENDED AT (UTC)", "REASON", "TURNS", "SESSION", "GENERATION"];
-    let mut table = output::text_table(Some(header), found.iter().map(row));
-    output::align_right(&mut table, 2);
-    table
+    output::table(Some(header), found.iter().map(row), &[2], None)
 }
 
 impl Place {
@@ -142,7 +135,7 @@ impl Place {
                 git.ok_or_else(|| CliError::failed(Exit::NoInput, problem))?
             }
         };
-        Checkpoints::open(&git, &self.tenant).map_err(CliError::Checkpoints)
+        Ok(Checkpoints::open(&git, &self.tenant)?)
     }
 }
 

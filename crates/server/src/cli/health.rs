@@ -24,10 +24,8 @@ pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
         service: SERVICE.to_owned(),
     };
     let answer = tokio::time::timeout(ANSWER_TIME_MAX, health.check(request)).await;
-    let answer = answer.map_err(|_| CliError::Unavailable {
-        addr: addr.to_string(),
-        problem: format!("no answer within {ANSWER_TIME_MAX:?}"),
-    })?;
+    let late = format!("no answer within {ANSWER_TIME_MAX:?}");
+    let answer = answer.map_err(|_| CliError::unavailable(&addr.to_string(), &late))?;
     let answer = answer.map_err(|status| CliError::of_call(&addr.to_string(), &status))?;
     let status = answer.into_inner().status();
     let name = status.as_str_name();

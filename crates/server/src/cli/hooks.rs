@@ -1,7 +1,6 @@
 //! `memoird hooks`: the deliveries that hooks are owed, got, or were given up for.
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
 use memoird_proto::v1::{
     DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
     RetryHookDeliveryRequest,
@@ -99,7 +98,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
     let found = Pages::of(call).first(args.limit).await?;
     match json {
         true => print_json(&found),
-        false => output::print_table(&table(&found)),
+        false => output::print(&table(&found)),
     }
 }
 
@@ -222,7 +221,7 @@ fn print_json(deliveries: &[HookDelivery]) -> Result<(), CliError> {
     output::print_json(&json!({ "deliveries": json::all(deliveries) }))
 }
 
-fn table(deliveries: &[HookDelivery]) -> Table {
+fn table(deliveries: &[HookDelivery]) -> String {
     let header = [
         "ID",
         "TENANT",
@@ -245,9 +244,8 @@ fn table(deliveries: &[HookDelivery]) -> Table {
             output::one_line(&delivery.last_error, ERROR_CHARS_MAX),
         ]
     };
-    let mut table = output::fitted_table(Some(header), deliveries.iter().map(row));
-    output::align_right(&mut table, 5);
-    table
+    let width = output::terminal_width();
+    output::table(Some(header), deliveries.iter().map(row), &[5], width)
 }
 
 /// When it is due, or how long ago it was done or given up.

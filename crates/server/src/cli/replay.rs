@@ -114,7 +114,7 @@ fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError
             "messages_per_second": rate,
         }));
     }
-    output::print_table(&output::rows([
+    output::print(&output::rows([
         ("conversations", output::count(counts.conversations)),
         ("messages", output::count(counts.messages)),
         ("duplicates", output::count(counts.duplicates)),

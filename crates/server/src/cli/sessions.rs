@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
 use memoird_proto::v1::{
     EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope,
     ListSessionsRequest, SessionInfo, SessionNotes, Turn,
@@ -109,7 +108,7 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
             clock::left(info.expires_at.as_ref(), now),
         ]
     };
-    output::print_table(&output::number_table(header, sessions.iter().map(row)))
+    output::print(&output::number_table(header, sessions.iter().map(row)))
 }
 
 async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
@@ -135,7 +134,7 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
         None => output::print("not live: the turns are from the journal")?,
     }
     output::print("")?;
-    output::print_table(&transcript::table(&turns))
+    output::print(&transcript::table(&turns))
 }
 
 fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Value {
@@ -146,7 +145,7 @@ fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Va
 
 /// The session, what stands for its oldest turns, and what was noted of it.
 fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
-    output::print_table(&described(detail))?;
+    output::print(&described(detail))?;
     if !detail.summary_text.is_empty() {
         let lines: Vec<String> = compaction::text_lines(&detail.summary_text).collect();
         output::print(&format!("\nsummary\n  {}", lines.join("\n  ")))?;
@@ -203,7 +202,7 @@ async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliE
     })
 }
 
-fn described(detail: &GetSessionResponse) -> Table {
+fn described(detail: &GetSessionResponse) -> String {
     let now = clock::now();
     let info = detail.session.clone().unwrap_or_default();
     let history = format!(

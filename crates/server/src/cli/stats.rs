@@ -1,7 +1,6 @@
 //! `memoird stats`: what the daemon counted, for operators.
 
 use clap::Args;
-use comfy_table::Table;
 use memoird_proto::v1::{GetStatsRequest, GetStatsResponse, TenantStats};
 
 use super::exit::CliError;
@@ -26,14 +25,14 @@ pub(crate) async fn run(client: &ClientArgs, args: StatsArgs) -> Result<(), CliE
 }
 
 fn described(stats: &GetStatsResponse) -> String {
-    let process = process(stats).trim_fmt();
+    let process = process(stats);
     match &*stats.tenants {
         [] => process,
-        all => format!("{process}\n\n{}", tenants(all).trim_fmt()),
+        all => format!("{process}\n\n{}", tenants(all)),
     }
 }
 
-fn process(stats: &GetStatsResponse) -> Table {
+fn process(stats: &GetStatsResponse) -> String {
     let started = stats.started_at.as_ref();
     let per_commit = stats.commit_sets as f64 / stats.commits.max(1) as f64;
     output::rows([
@@ -58,7 +57,7 @@ fn process(stats: &GetStatsResponse) -> Table {
     ])
 }
 
-fn tenants(tenants: &[TenantStats]) -> Table {
+fn tenants(tenants: &[TenantStats]) -> String {
     let header = [
         "TENANT", "SESSIONS", "TURNS", "SIZE", "CREATED", "EXPIRED", "EVICTED", "ENDED", "APPENDED",
     ];
@@ -84,7 +83,7 @@ mod tests {
 
     #[test]
     fn nothing_counted_divides_nothing() {
-        let text = process(&GetStatsResponse::default()).trim_fmt();
+        let text = process(&GetStatsResponse::default());
         assert!(text.contains("sets per commit   0.0"), "{text}");
     }
 }

@@ -54,7 +54,7 @@ pub(crate) async fn run(client: &ClientArgs, args: WatchArgs) -> Result<(), CliE
     };
     tokio::select! {
         result = watch.follow() => result,
-        () = output::reader_gone() => Err(CliError::OutputClosed),
+        () = output::reader_gone() => Err(CliError::output_closed()),
     }
 }
 

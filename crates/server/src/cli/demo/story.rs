@@ -105,7 +105,7 @@ impl Story<'_> {
         stage.say("What the next call of the model gets:")?;
         // Said just now, all of them.
         before.iter_mut().for_each(|turn| turn.timestamp = None);
-        stage.show(&transcript::table(&before).trim_fmt())?;
+        stage.show(&transcript::table(&before))?;
         stage.pause(3.0).await;
         Ok(())
     }
@@ -201,16 +201,14 @@ impl Story<'_> {
             dir: checkpoints_in(self.dir),
             ..GitConfig::default()
         };
-        let unreadable = CliError::Checkpoints;
-        let checkpoints = Checkpoints::open(&git, &TenantId::default_tenant());
-        let checkpoints = checkpoints.map_err(unreadable)?;
+        let checkpoints = Checkpoints::open(&git, &TenantId::default_tenant())?;
         stage.say("git log --stat:")?;
-        for commit in checkpoints.log(COMMITS_SHOWN).map_err(unreadable)? {
+        for commit in checkpoints.log(COMMITS_SHOWN)? {
             stage.show(&described(&commit))?;
         }
         stage.pause(2.0).await;
-        let found = checkpoints.list(1, Some(&id(TRIP)?)).map_err(unreadable)?;
-        let markdown = checkpoints.show(&id(TRIP)?, None).map_err(unreadable)?;
+        let found = checkpoints.list(1, Some(&id(TRIP)?))?;
+        let markdown = checkpoints.show(&id(TRIP)?, None)?;
         let (Some(entry), Some(markdown)) = (found.first(), markdown) else {
             let problem = format!("the checkpoint of {TRIP} is not in {}", git.dir.display());
             return Err(CliError::failed(Exit::NoInput, problem));

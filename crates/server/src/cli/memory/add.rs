@@ -97,7 +97,7 @@ pub(super) async fn run(target: &Target, args: AddArgs, json: bool) -> Result<()
         ));
     }
     output::print(&outcome)?;
-    output::print_table(&described(&done.memory.unwrap_or_default()))
+    output::print(&described(&done.memory.unwrap_or_default()))
 }
 
 fn stdin() -> Result<String, CliError> {

@@ -119,7 +119,7 @@ fn readable(counts: &ForgetResponse) -> String {
         ("queued embeddings", counts.queued_embeddings),
         ("cursors", counts.cursors),
     ];
-    output::rows(rows.map(|(name, count)| (name, output::count(count)))).trim_fmt()
+    output::rows(rows.map(|(name, count)| (name, output::count(count))))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Memories as they are kept: listed, shown, exported.
 
 use clap::Args;
-use comfy_table::Table;
 use jiff::Timestamp;
 use memoird_proto::v1::{GetMemoryRequest, ListMemoriesRequest, Memory, MemoryKind};
 use serde_json::json;
@@ -71,7 +70,7 @@ pub(super) async fn list(target: &Target, args: ListArgs, json: bool) -> Result<
             content(memory),
         ]
     };
-    output::print_table(&output::fitted_table(Some(header), found.iter().map(row)))
+    output::print(&output::fitted_table(Some(header), found.iter().map(row)))
 }
 
 /// The call that gives a page of memories, ordered by id.
@@ -97,7 +96,7 @@ pub(super) async fn show(target: &Target, id: String, json: bool) -> Result<(), 
     };
     let reply = target.done(target.memories().get_memory(request).await)?;
     output::show(json, &reply, |reply| {
-        described(&reply.memory.clone().unwrap_or_default()).trim_fmt()
+        described(&reply.memory.clone().unwrap_or_default())
     })
 }
 
@@ -135,7 +134,7 @@ fn state(memory: &Memory, now: Timestamp) -> &'static str {
 }
 
 /// A memory, value by value.
-pub(super) fn described(memory: &Memory) -> Table {
+pub(super) fn described(memory: &Memory) -> String {
     let now = clock::now();
     let mut rows = vec![
         ("id", output::printable(&memory.id)),
@@ -209,7 +208,7 @@ mod tests {
             pinned: true,
             ..Memory::default()
         };
-        let text = described(&memory).trim_fmt();
+        let text = described(&memory);
         assert!(
             !text.contains('\u{1b}') && text.contains("likes tea\\nand cake"),
             "{text}"

@@ -61,7 +61,7 @@ pub(super) async fn run(target: &Target, args: RecallArgs, json: bool) -> Result
         let header = [
             "SCORE", "WORDS", "MEANING", "AGE", "KIND", "SUBJECT", "ID", "CONTENT",
         ];
-        output::fitted_table(Some(header), found.hits.iter().map(row)).trim_fmt()
+        output::fitted_table(Some(header), found.hits.iter().map(row))
     })
 }
 

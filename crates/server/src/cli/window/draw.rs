@@ -1,6 +1,5 @@
 //! A window as people read it: the bar, its turns, what is not in it, and why.
 
-use comfy_table::Table;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionReason, Turn};
 
@@ -38,7 +37,7 @@ pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
         ),
         bar::lines(&report, has_colours).join("\n"),
         String::new(),
-        turns(&window.turns, &report).trim_fmt(),
+        turns(&window.turns, &report),
         String::new(),
     ];
     let summary = summary(window, &report);
@@ -56,7 +55,7 @@ pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
 }
 
 /// The turns as lines: seq, role, tokens, text.
-fn turns(turns: &[Turn], report: &ContextReport) -> Table {
+fn turns(turns: &[Turn], report: &ContextReport) -> String {
     let row = |(place, turn): (usize, &Turn)| {
         let tokens = report.turn_tokens.get(place).copied().unwrap_or(0);
         [
@@ -71,11 +70,9 @@ fn turns(turns: &[Turn], report: &ContextReport) -> Table {
         ]
     };
     let header = ["SEQ", "ROLE", "TOKENS", "TEXT"];
-    let mut table = output::text_table(Some(header), turns.iter().enumerate().map(row));
     let width = output::terminal_width().filter(|width| *width >= WIDTH_MIN);
-    output::shorten_last(&mut table, width.unwrap_or(WIDTH));
-    output::align_right(&mut table, 2);
-    table
+    let rows = turns.iter().enumerate().map(row);
+    output::table(Some(header), rows, &[2], Some(width.unwrap_or(WIDTH)))
 }
 
 /// The text of a turn, after the word for what was done to it.
