@@ -28,8 +28,7 @@ use tonic_health::server::HealthReporter;
 use tracing::{error, info, warn};
 
 use crate::admin::Admin;
-use crate::auth::Keyring;
-use crate::auth_layer::AuthLayer;
+use crate::auth::{AuthLayer, Keyring};
 use crate::config::{Config, ServerConfig};
 use crate::listener::connections;
 use crate::logging::LogControl;

@@ -1,6 +1,5 @@
 //! The configuration: one YAML file, checked whole before anything starts.
 
-pub(crate) mod cli;
 mod environment;
 mod file;
 mod models;
@@ -28,6 +27,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::auth::Key;
 use crate::cli::exit::{CliError, Exit};
+use crate::cli::output;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
@@ -148,6 +148,20 @@ pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
 pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
     let file = read(path, File::parse)?;
     Ok(file.hooks.into_iter().find_map(|hook| hook.git))
+}
+
+/// Says everything that is wrong with a configuration file.
+pub(crate) fn print_check(path: &Path) -> Result<(), CliError> {
+    let config = load(path)?;
+    for warning in &config.warnings {
+        output::print(&format!("warning: {warning}"))?;
+    }
+    output::print(&format!("{}: good", path.display()))
+}
+
+/// Prints the default configuration with its comments.
+pub(crate) fn print_default() -> Result<(), CliError> {
+    output::print(DEFAULT_YAML)
 }
 
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
