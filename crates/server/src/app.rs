@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use memoird_core::ids::TenantId;
 use memoird_engine::{Blocking, Durability, Engine, EngineError, SystemMachine};
 use memoird_memories::Memories;
 use memoird_memories::files::MemoryFiles;
@@ -119,8 +118,7 @@ impl App {
         let engine = config.engine.clone();
         let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Pool).await?;
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
-        let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
-            .ok_or(StartError::KeyWithoutTenant)?;
+        let keyring = Keyring::new(&config.keys, &engine).ok_or(StartError::KeyWithoutTenant)?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
         let server = config.server.clone();
         let endpoints = config.data_dir.join("endpoints.json");

@@ -23,7 +23,7 @@ use tower::Layer;
 use crate::metrics::CallMetrics;
 use crate::wire::status;
 
-/// What a key may do.
+/// The rights of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
@@ -42,7 +42,7 @@ pub(crate) type KeyDigest = [u8; 32];
 pub(crate) struct Caller {
     /// For whom.
     pub(crate) tenant: Arc<Tenant>,
-    /// What it may do.
+    /// Its rights.
     pub(crate) role: Role,
     /// Cancelled when other keys apply: what goes on for long must ask anew.
     /// Shared as it is, because every call gets a caller and the token's own clone takes a
@@ -57,14 +57,15 @@ pub(crate) struct Key {
     pub(crate) digest: KeyDigest,
     /// Whose it is.
     pub(crate) tenant: TenantId,
-    /// What it may do.
+    /// Its rights.
     pub(crate) role: Role,
 }
 
 /// All keys.
 #[derive(Debug)]
 pub(crate) enum Keyring {
-    /// There are none: everybody who can connect, from this machine only, is `default`.
+    /// There are no keys. Every caller is the tenant `default`, and the daemon listens on
+    /// loopback only.
     Open(Caller),
     /// By the first bytes of their digest. Digests do not give their keys away, so a
     /// look-up by a part of one tells an attacker nothing; what decides is compared in
@@ -72,12 +73,12 @@ pub(crate) enum Keyring {
     Keys(HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>),
 }
 
-/// Why somebody is not let in.
+/// Why a caller is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// There is no `authorization: Bearer <key>`.
     NoKey,
-    /// Nobody has this key.
+    /// The key is not configured.
     WrongKey,
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 
 impl Keyring {
     /// The keys with the engine's tenants; `None` when the engine lacks one of them.
-    pub(crate) fn new(keys: &[Key], default: &TenantId, engine: &Engine) -> Option<Self> {
+    pub(crate) fn new(keys: &[Key], engine: &Engine) -> Option<Self> {
         let revoked = Arc::new(CancellationToken::new());
         let caller = |tenant, role| {
             let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
@@ -99,7 +100,10 @@ impl Keyring {
             })
         };
         if keys.is_empty() {
-            return Some(Self::Open(caller(default, Role::Admin)?));
+            return Some(Self::Open(caller(
+                &TenantId::default_tenant(),
+                Role::Admin,
+            )?));
         }
         let mut by_prefix: HashMap<[u8; 8], Vec<_>> = HashMap::new();
         for key in keys {
@@ -110,7 +114,7 @@ impl Keyring {
         Some(Self::Keys(by_prefix))
     }
 
-    /// Tells everybody who was let in that other keys apply.
+    /// Ends the streams of all callers that these keys let in.
     pub(crate) fn revoke(&self) {
         match self {
             Self::Open(caller) => caller.revoked.cancel(),
@@ -121,7 +125,7 @@ impl Keyring {
         }
     }
 
-    /// Who has the key in this `authorization` header.
+    /// The caller with the key in this `authorization` header.
     pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
         let by_prefix = match self {
             Self::Open(caller) => return Ok(caller),

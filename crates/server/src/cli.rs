@@ -1,4 +1,4 @@
-//! The command line: what can be asked of `memoird`, and who answers it.
+//! The command line of `memoird`.
 //!
 //! `serve` and `config` are the daemon's own; everything else is a client that
 //! knows the daemon by its contract only.
@@ -10,7 +10,6 @@ mod compaction;
 mod connect;
 mod daemon;
 mod demo;
-mod events;
 pub(crate) mod exit;
 mod hooks;
 mod json;
@@ -198,7 +197,7 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
             () = told_to_stop() => Err(CliError::failed(Exit::Interrupted, "interrupted")),
         }
     });
-    // A thread may still wait for a line of stdin that nobody needs any more.
+    // A thread may still wait for a line of stdin that is no longer needed.
     runtime.shutdown_background();
     result
 }
@@ -209,7 +208,7 @@ pub(crate) fn runtime() -> Result<Runtime, CliError> {
     runtime.map_err(CliError::io("cannot start the runtime"))
 }
 
-/// Ctrl-C, or the signal of whoever starts and stops processes.
+/// Waits for Ctrl-C or SIGTERM.
 async fn told_to_stop() {
     let terminated = async {
         match signal(SignalKind::terminate()) {

@@ -57,7 +57,7 @@ pub(crate) struct Config {
     pub(crate) long_term: LongTerm,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
-    /// What an operator may not have meant.
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
     /// All settings, to compare with those of another file.
     pub(crate) settings: Settings,
@@ -144,7 +144,7 @@ pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
 }
 
 /// Where the first git hook of a configuration file writes. Needs none of the secrets that
-/// the file names, which whoever reads checkpoints may not have.
+/// the file names, which the user who reads checkpoints may not be allowed to read.
 pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
     let file = read(path, File::parse)?;
     Ok(file.hooks.into_iter().find_map(|hook| hook.git))
@@ -228,7 +228,7 @@ fn check(file: File) -> Result<Config, String> {
     })
 }
 
-/// Without keys anybody who can connect is let in: that must be this machine alone.
+/// Without keys every caller is let in, so the daemon must listen on loopback.
 fn check_access(server: &ServerConfig, keys: &[Key], problems: &mut Problems) {
     if keys.is_empty() && !server.listen.ip().is_loopback() {
         let problem = format!(
@@ -305,7 +305,7 @@ fn compaction(
 
 fn memories(file: &File, problems: &mut Problems) -> MemoriesConfig {
     let (keys, limits) = (&file.long_term.third, &file.long_term.second);
-    // The embedder is taken at the start only, so nobody follows the file of its key.
+    // The embedder is taken at the start only, so the file of its key is not followed.
     let embedder = keys.embedder.build(&ProcessEnvironment::default());
     let config = MemoriesConfig {
         limits: limits.clone(),

@@ -20,7 +20,7 @@ impl std::fmt::Debug for LogControl {
 
 impl LogControl {
     fn of<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
-        // It fails only where nobody logs any more.
+        // It fails only after the subscriber is gone.
         Self(Box::new(move |filter| drop(handle.reload(filter))))
     }
 

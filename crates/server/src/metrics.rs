@@ -11,7 +11,7 @@ use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
 use memoird_engine::{CompactionSnapshot, TenantSnapshot};
 use memoird_memories::MemorySnapshot;
-use memoird_proto::{DESCRIPTORS, PACKAGE};
+use memoird_proto::DESCRIPTOR_POOL;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -20,8 +20,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use prost::Message;
-use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 use tonic::body::Body;
 
 use crate::process;
@@ -65,14 +63,11 @@ impl CallMetrics {
                 seconds: Histogram::clone(&seconds.get_or_create(&[("method", name.to_owned())])),
             })
         };
-        let contract = FileDescriptorSet::decode(DESCRIPTORS).unwrap_or_default();
-        let services = contract.file.iter().flat_map(|file| &file.service);
-        let methods = services.flat_map(|service| {
-            let method = |method_of: &MethodDescriptorProto| {
-                let path = format!("/{PACKAGE}.{}/{}", service.name(), method_of.name());
-                (path, method(method_of.name()))
-            };
-            service.method.iter().map(method).collect::<Vec<_>>()
+        let services = DESCRIPTOR_POOL.services();
+        let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
+        let methods = methods.map(|of| {
+            let path = format!("/{}/{}", of.parent_service().full_name(), of.name());
+            (path, method(of.name()))
         });
         Self {
             methods: Arc::new(methods.collect()),

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use memoird_core::ids::TenantId;
 use memoird_engine::Engine;
 use memoird_memories::Memories;
 use sha2::{Digest, Sha256};
@@ -33,7 +32,7 @@ pub(crate) enum ReloadError {
     /// The file cannot be read, or something in it is wrong.
     #[error("{problem}")]
     Invalid {
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
@@ -173,7 +172,7 @@ impl Reloader {
             return;
         }
         // The engine has just been given every tenant that a key names.
-        if let Some(keyring) = Keyring::new(keys, &TenantId::default_tenant(), &self.engine) {
+        if let Some(keyring) = Keyring::new(keys, &self.engine) {
             self.keyring.swap(Arc::new(keyring)).revoke();
         }
     }

@@ -12,7 +12,7 @@ use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging};
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     let loaded = match file {
         Some(path) => config::load(path)?,

@@ -27,7 +27,7 @@ pub(crate) enum CheckpointsCommand {
 
 /// Whose checkpoints, and where they are.
 #[derive(Args)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// The directory that the hook writes to
     #[arg(long, value_name = "DIR", default_value = "./memoird-data/checkpoints")]
     dir: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 /// Which checkpoint to print.
@@ -62,7 +62,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "ULID", value_parser = Generation::from_str)]
     generation: Option<Generation>,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 /// Does it.
@@ -75,7 +75,7 @@ pub(crate) fn run(json: bool, command: CheckpointsCommand) -> Result<(), CliErro
 
 fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
     let limit = all_if_zero(args.limit);
-    let checkpoints = args.place.open()?;
+    let checkpoints = args.location.open()?;
     let found = checkpoints.list(limit, args.session.as_ref())?;
     match json {
         true => {
@@ -87,7 +87,7 @@ fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
 }
 
 fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
-    let checkpoints = args.place.open()?;
+    let checkpoints = args.location.open()?;
     let found = checkpoints.show(&args.session, args.generation)?;
     let markdown = found.ok_or_else(|| {
         let life = args.generation.map(|life| format!(", generation {life}"));
@@ -122,7 +122,7 @@ fn table(found: &[CheckpointEntry]) -> String {
     output::table(Some(header), found.iter().map(row), &[2], None)
 }
 
-impl Place {
+impl Location {
     fn open(&self) -> Result<Checkpoints, CliError> {
         let git = match &self.config {
             None => GitConfig {

@@ -14,7 +14,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 
-/// The empty name would ask whether there is a server at all; that one is told to serve
+/// The empty name asks whether there is a server at all, which is reported as serving
 /// also while it drains.
 const SERVICE: &str = "memoird.v1.SessionService";
 /// A probe wants to know now. Shorter than the time limits of the probes in deploy/.

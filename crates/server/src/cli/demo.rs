@@ -22,11 +22,11 @@ use tokio::time::{sleep, timeout};
 use tonic::Streaming;
 
 use super::connect::Target;
-use super::events::Columns;
 use super::exit::{CliError, Exit};
 use super::json::short_name;
 use super::private::Daemon;
-use super::{ClientArgs, clock, daemon, events, output, private, transcript};
+use super::watch::Columns;
+use super::{ClientArgs, clock, daemon, output, private, transcript, watch};
 
 /// How to show it.
 #[derive(Args)]
@@ -119,14 +119,12 @@ async fn tell(args: &DemoArgs) -> Result<(), CliError> {
 impl Story<'_> {
     /// A history slides.
     async fn slide(&mut self) -> Result<(), CliError> {
-        let Self {
-            stage, bot, chats, ..
-        } = self;
+        let (stage, bot) = (self.stage, &self.bot);
         stage.heading("2  A chat with tool calls: its history slides, first in, first out")?;
         stage.say("[1] is its first user turn, which stays; 2─3 is a call with its result.")?;
         stage.show(&format!("{:<20}{:<20}{}", "appended", "history", "left"))?;
         let mut before = Vec::new();
-        for said in chats.trip.clone() {
+        for said in self.chats.trip.clone() {
             let reply = bot.say(TRIP, said).await?;
             let after = bot.history(TRIP).await?;
             let new = after.iter().filter(|turn| turn.seq >= reply.first_seq);
@@ -146,9 +144,7 @@ impl Story<'_> {
 
     /// A fourth chat takes the place of the longest idle one.
     async fn evict(&mut self) -> Result<(), CliError> {
-        let Self {
-            stage, bot, feed, ..
-        } = self;
+        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
         stage.heading("3  One chat too many: the longest idle one is evicted")?;
         bot.say(DEPLOY, self.chats.deploy.clone()).await?;
         bot.say(SHOP, self.chats.shipping.clone()).await?;
@@ -173,9 +169,7 @@ impl Story<'_> {
 
     /// The chat that falls silent expires; those that go on talking do not.
     async fn expire(&mut self) -> Result<(), CliError> {
-        let Self {
-            stage, bot, feed, ..
-        } = self;
+        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
         stage.heading("4  A silent chat expires")?;
         stage.say(&format!(
             "The configuration is given `session_ttl: {SHORT_TTL}`, and read again:"
@@ -208,7 +202,7 @@ impl Story<'_> {
         stage.say(&format!(
             "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
         ))?;
-        // At once: the others must not expire while somebody reads.
+        // At once: the others must not expire while the user reads.
         reload(bot, stage, self.dir, LONG_TTL).await?;
         feed.until("hook_delivered", &expired.generation).await?;
         self.ended.push(expired.generation);
@@ -218,9 +212,7 @@ impl Story<'_> {
 
     /// The checkpoints that the hook wrote.
     async fn commit(&mut self) -> Result<(), CliError> {
-        let Self {
-            stage, bot, feed, ..
-        } = self;
+        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
         stage.heading("5  What ended is in git")?;
         stage.say(&format!("The bot ends {TRIP}:"))?;
         bot.say(TRIP, user("That is all, bye.")).await?;
@@ -255,15 +247,14 @@ impl Story<'_> {
 
     /// What to try on one's own.
     fn whats_next(&self, keep: bool) -> Result<(), CliError> {
-        let Self { stage, dir, .. } = self;
-        stage.heading("6  What to try next")?;
+        self.stage.heading("6  What to try next")?;
         let mut commands = vec![
             "memoird serve                  # your own daemon, on 127.0.0.1:7717".to_owned(),
             "memoird watch                  # its events, as they happen".to_owned(),
             "memoird config print-default   # every setting, explained".to_owned(),
         ];
         if keep {
-            let dir = checkpoints_in(dir);
+            let dir = checkpoints_in(self.dir);
             let shown = dir.display();
             commands.push(format!("memoird checkpoints list --dir {shown}"));
             commands.push(format!("git --git-dir {shown}/default.git log --stat"));
@@ -272,12 +263,12 @@ impl Story<'_> {
                 "memoird demo --keep            # keeps the folder: see the log in git".to_owned(),
             );
         }
-        stage.show(&commands.join("\n"))
+        self.stage.show(&commands.join("\n"))
     }
 }
 
 /// Gives the daemon another TTL, as an operator does.
-async fn reload(bot: &Bot, stage: &Stage, dir: &Path, ttl: &str) -> Result<(), CliError> {
+async fn reload(bot: &Bot, stage: Stage, dir: &Path, ttl: &str) -> Result<(), CliError> {
     private::write_config(dir, &yaml(dir, ttl))?;
     stage.show(&daemon::reload_text(&bot.reload_config().await?))
 }
@@ -339,10 +330,10 @@ struct Bot {
     target: Target,
 }
 
-/// What a bot appends at once: messages in OpenAI's format.
+/// Messages of one append, in OpenAI's format.
 type Said = Vec<Value>;
 
-/// What is said in the chats.
+/// The messages of the chats.
 #[derive(Deserialize)]
 struct Chats {
     /// A chat long enough to slide: two calls of tools among ten turns.
@@ -366,8 +357,8 @@ impl Bot {
             format: MessageFormat::Openai.into(),
             ..AppendRequest::default()
         };
-        let mut sessions = self.target.sessions();
-        self.target.done(sessions.append(request).await)
+        let reply = self.target.sessions().append(request).await;
+        self.target.done(reply)
     }
 
     /// The history, as the next call of a model gets it.
@@ -376,24 +367,25 @@ impl Bot {
             session_id: session.to_owned(),
             ..GetHistoryRequest::default()
         };
-        let mut sessions = self.target.sessions();
-        let reply = self.target.done(sessions.get_history(request).await)?;
-        Ok(reply.turns)
+        let reply = self.target.sessions().get_history(request).await;
+        Ok(self.target.done(reply)?.turns)
     }
 
     /// The live sessions, most recently used first.
     async fn sessions(&self) -> Result<Vec<SessionInfo>, CliError> {
         let request = ListSessionsRequest::default();
-        let mut sessions = self.target.sessions();
-        let reply = self.target.done(sessions.list_sessions(request).await)?;
-        Ok(reply.sessions)
+        let reply = self.target.sessions().list_sessions(request).await;
+        Ok(self.target.done(reply)?.sessions)
     }
 
     /// Lets the daemon read its configuration again, as an operator does.
     async fn reload_config(&self) -> Result<ReloadConfigResponse, CliError> {
-        let mut admin = self.target.admin();
-        self.target
-            .done(admin.reload_config(ReloadConfigRequest {}).await)
+        let reply = self
+            .target
+            .admin()
+            .reload_config(ReloadConfigRequest {})
+            .await;
+        self.target.done(reply)
     }
 
     /// Ends a session.
@@ -401,9 +393,8 @@ impl Bot {
         let request = EndSessionRequest {
             session_id: session.to_owned(),
         };
-        let mut sessions = self.target.sessions();
-        let reply = self.target.done(sessions.end_session(request).await)?;
-        Ok(reply.session.unwrap_or_default())
+        let reply = self.target.sessions().end_session(request).await;
+        Ok(self.target.done(reply)?.session.unwrap_or_default())
     }
 }
 
@@ -415,7 +406,7 @@ impl Chats {
     }
 }
 
-/// What a user says.
+/// A message of the user.
 fn user(text: &str) -> Said {
     vec![json!({ "role": "user", "content": text })]
 }
@@ -423,7 +414,7 @@ fn user(text: &str) -> Said {
 /// Longer than anything takes on a machine that is busy with other things.
 const STEP_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What is shown of what a watcher hears.
+/// The kinds of events that are shown.
 const SHOWN: [&str; 6] = [
     "created",
     "expired",
@@ -471,7 +462,7 @@ impl Feed {
             let told = told.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
             let is_wanted = |event: &Event| kinds.contains(&&*event.kind);
             if told.event.as_ref().is_none_or(is_wanted) {
-                self.stage.show(&events::line(&told, Columns::default()))?;
+                self.stage.show(&watch::line(&told, Columns::default()))?;
             }
             if let Some(event) = told.event {
                 self.told.push(event.clone());
@@ -568,7 +559,7 @@ fn kinds(turn: &Turn) -> impl Iterator<Item = &Kind> {
     turn.parts.iter().filter_map(|part| part.part.as_ref())
 }
 
-/// What the demo is shown on.
+/// Prints the demo to stdout.
 #[derive(Clone, Copy)]
 struct Stage {
     has_styles: bool,
@@ -601,13 +592,13 @@ impl Stage {
             .try_for_each(|line| output::print(format!("  {line}").trim_end()))
     }
 
-    /// What the daemon or a file said, apart from what the demo says.
+    /// Text of the daemon or of a file, set apart from the demo's own text.
     fn show(&self, text: &str) -> Result<(), CliError> {
         text.lines()
             .try_for_each(|line| self.styled("36", format!("    {line}").trim_end()))
     }
 
-    /// Time to read so many lines.
+    /// Waits, so that the text can be read.
     async fn pause(&self, seconds: f64) {
         if self.has_pauses {
             sleep(Duration::from_secs_f64(seconds)).await;

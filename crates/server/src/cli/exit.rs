@@ -159,7 +159,7 @@ impl CliError {
         }
     }
 
-    /// Nobody reads the output any more; that ends the command without a message.
+    /// The reader of the output is gone, which ends the command without a message.
     pub(crate) fn output_closed() -> Self {
         Self::failed(Exit::Ok, "the output was closed")
     }

@@ -143,8 +143,8 @@ fn absent(field: &FieldDescriptor) -> Value {
     }
 }
 
-/// Numbers as they are usually written: serde_json keeps them to the letter, and what is written
-/// in another way, such as 0.50, comes as something that is no number for anybody else.
+/// Writes numbers in their usual form. serde_json keeps them as they are written, and a number
+/// in another form, such as 0.50, reaches other deserializers as something that is no number.
 fn plain_numbers(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(plain_numbers),

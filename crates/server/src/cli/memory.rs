@@ -23,7 +23,7 @@ use super::choice::{kind_name, kinds, moment, number, one_of};
 use super::connect::Target;
 use super::exit::{CliError, Exit};
 use super::json::short_name;
-use super::pages::{PAGE_MAX, Page, Pages, Reply};
+use super::pages::{PAGE_MAX, Pages, Reply};
 use super::progress::Progress;
 use super::{ClientArgs, choice, clock, json, output};
 use dream::DreamArgs;
@@ -138,7 +138,7 @@ fn hit_row(hit: &RecallHit) -> [String; 8] {
         output::figure(hit.score, 4),
         rank(hit.lexical_rank),
         rank(hit.vector_rank),
-        clock::age(memory.observed_at.as_ref(), clock::now()),
+        clock::age(memory.observed_at.as_ref()),
         kind_name(memory.kind),
         output::printable(&memory.subject),
         output::printable(&memory.id),
@@ -198,7 +198,7 @@ async fn wait_embedded(target: &Target, queued: u64) -> Result<GetMemoryStatsRes
     loop {
         let request = GetMemoryStatsRequest {};
         let stats = target.done(target.memories().get_memory_stats(request).await)?;
-        // What is remembered meanwhile is queued as well.
+        // Memories that are stored meanwhile are queued as well.
         let waiting = stats.embedding_queued;
         if waiting == 0 {
             return Ok(stats);
@@ -265,15 +265,14 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
     if json {
         return output::print_json(&json!({ "memories": json::all(&found) }));
     }
-    let now = clock::now();
     let header = ["ID", "SUBJECT", "KIND", "AGE", "", "CONTENT"];
     let row = |memory: &Memory| {
         [
             output::printable(&memory.id),
             output::printable(&memory.subject),
             kind_name(memory.kind),
-            clock::age(memory.observed_at.as_ref(), now),
-            state(memory, now).to_owned(),
+            clock::age(memory.observed_at.as_ref()),
+            state(memory).to_owned(),
             content(memory),
         ]
     };
@@ -284,11 +283,11 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
 fn listing(
     target: &Target,
     request: ListMemoriesRequest,
-) -> impl AsyncFnMut(Page) -> Reply<Memory> {
-    async move |page: Page| {
+) -> impl AsyncFnMut(u32, String) -> Reply<Memory> {
+    async move |page_size, page_token| {
         let request = ListMemoriesRequest {
-            page_size: page.size,
-            page_token: page.token,
+            page_size,
+            page_token,
             ..request.clone()
         };
         let reply = target.done(target.memories().list_memories(request).await)?;
@@ -325,16 +324,16 @@ async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What a memory says, on one line.
+/// The content of a memory, on one line.
 fn content(memory: &Memory) -> String {
     output::one_line(&memory.content, CONTENT_CHARS_MAX)
 }
 
-/// What a list says of a memory beside its age, in a word.
-fn state(memory: &Memory, now: jiff::Timestamp) -> &'static str {
+/// The state of a memory in a list, in a word.
+fn state(memory: &Memory) -> &'static str {
     match () {
         () if !memory.superseded_by.is_empty() => "superseded",
-        () if clock::is_past(memory.expires_at.as_ref(), now) => "expired",
+        () if clock::is_past(memory.expires_at.as_ref()) => "expired",
         () if memory.pinned => "pinned",
         () => "",
     }
@@ -342,7 +341,6 @@ fn state(memory: &Memory, now: jiff::Timestamp) -> &'static str {
 
 /// A memory, value by value.
 fn described(memory: &Memory) -> String {
-    let now = clock::now();
     let mut rows = vec![
         ("id", output::printable(&memory.id)),
         ("subject", output::printable(&memory.subject)),
@@ -369,11 +367,11 @@ fn described(memory: &Memory) -> String {
         ("updated", &memory.updated_at),
     ] {
         let moment = at.as_ref().map_or("-".to_owned(), ToString::to_string);
-        let age = clock::age(at.as_ref(), now);
+        let age = clock::age(at.as_ref());
         rows.push((name, format!("{moment}, {age} ago")));
     }
     if let Some(expires_at) = &memory.expires_at {
-        rows.push(("expires in", clock::left(Some(expires_at), now)));
+        rows.push(("expires in", clock::left(Some(expires_at))));
     }
     if !memory.superseded_by.is_empty() {
         rows.push(("superseded by", output::printable(&memory.superseded_by)));
@@ -381,7 +379,7 @@ fn described(memory: &Memory) -> String {
     rows.push(("said again", output::count(memory.reinforced)));
     let mut recalled = output::count(memory.recall_count);
     if let Some(last) = &memory.last_recalled_at {
-        recalled += &format!(", {} ago", clock::age(Some(last), now));
+        recalled += &format!(", {} ago", clock::age(Some(last)));
     }
     rows.push(("recalled", recalled));
     rows.push(("pinned", pin(memory).to_owned()));
@@ -641,7 +639,6 @@ mod tests {
 
     #[test]
     fn a_list_says_of_a_memory_what_matters_most() {
-        let now = jiff::Timestamp::new(10, 0).expect("a moment");
         let pinned = Memory {
             pinned: true,
             ..Memory::default()
@@ -658,7 +655,7 @@ mod tests {
             superseded_by: "x".into(),
             ..expired.clone()
         };
-        let states = [&Memory::default(), &pinned, &expired, &old].map(|of| state(of, now));
+        let states = [&Memory::default(), &pinned, &expired, &old].map(state);
         assert_eq!(states, ["", "pinned", "expired", "superseded"]);
     }
 

@@ -154,7 +154,12 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A size in the largest unit of which there is at least one.
+/// A number with the noun that fits it, such as `1 turn` or `1,028 turns`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+/// A size in the largest unit that gives at least 1, such as `1.5 KiB`.
 pub(crate) fn size(bytes: u64) -> String {
     ByteSize::b(bytes).to_string()
 }

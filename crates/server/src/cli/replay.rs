@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use memoird_proto::v1::{AppendRequest, AppendResponse, MessageFormat};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -59,22 +59,22 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
         format: args.format,
         session_prefix: args.session_prefix,
         retry_for: args.retry_for,
-        tally: Tally::default(),
+        counts: Mutex::default(),
         progress: input.progress(),
     });
     let started = clock::monotonic();
     let concurrency = usize::from(args.concurrency);
     let (lines, conversations) = mpsc::channel(concurrency);
-    // Not awaited: it may wait for a line of stdin that nobody needs any more.
+    // Not awaited: it may still wait for a line of stdin when the replay has ended.
     let read = move || read(input, &lines);
     drop(tokio::task::spawn_blocking(read));
     play_all(&player, conversations, concurrency).await?;
-    let counts = player.tally.counts();
+    let counts = *player.counts();
     drop(player);
     summary(&counts, started, client.json)
 }
 
-/// Plays the conversations, so many at a time. A line that cannot be read ends the
+/// Plays at most `concurrency` conversations at a time. A line that cannot be read ends the
 /// replay once those before it are played; a call that fails ends it at once.
 async fn play_all(
     player: &Arc<Player>,
@@ -101,7 +101,7 @@ async fn play_all(
 }
 
 fn finished(played: Result<Result<(), CliError>, JoinError>) -> Result<(), CliError> {
-    // Nobody cancels a conversation, so all that is left is a panic of its own.
+    // Conversations are never cancelled, so the error is a panic.
     played.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
@@ -109,15 +109,10 @@ fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError
     let seconds = clock::since(started).as_secs_f64();
     let rate = counts.messages as f64 / seconds.max(1e-9);
     if json {
-        return output::print_json(&json!({
-            "conversations": counts.conversations,
-            "messages": counts.messages,
-            "duplicates": counts.duplicates,
-            "dropped_turns": counts.dropped_turns,
-            "retries": counts.retries,
-            "seconds": seconds,
-            "messages_per_second": rate,
-        }));
+        let mut shown = json!(counts);
+        shown["seconds"] = seconds.into();
+        shown["messages_per_second"] = rate.into();
+        return output::print_json(&shown);
     }
     output::print(&output::rows([
         ("conversations", output::count(counts.conversations)),
@@ -132,8 +127,8 @@ fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError
 
 /// A call that takes longer is tried again: its key makes that harmless.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
-/// The daemon remembers the newest 1,024 keys of a session. Of so many that follow
-/// each other, every thousandth is at least one.
+/// The daemon remembers the newest 1,024 keys of a session. Of 1,024 keys that follow
+/// each other, at least one has an index that is a multiple of this number.
 const PROBE_EVERY: usize = 1_000;
 
 /// What all conversations of a replay share.
@@ -147,17 +142,13 @@ struct Player {
     /// How long a message is tried.
     retry_for: Duration,
     /// What was done.
-    tally: Tally,
+    counts: Mutex<Counts>,
     /// Shows it.
     progress: Progress,
 }
 
-/// Counts of what was done, as it goes on.
-#[derive(Default)]
-struct Tally(Mutex<Counts>);
-
-/// The counts at one instant.
-#[derive(Clone, Copy, Default)]
+/// What was done so far.
+#[derive(Clone, Copy, Default, Serialize)]
 struct Counts {
     /// Conversations played to their end.
     conversations: u64,
@@ -171,18 +162,6 @@ struct Counts {
     retries: u64,
 }
 
-impl Tally {
-    /// The counts now.
-    fn counts(&self) -> Counts {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        // Nothing panics while it counts.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Player {
     /// Plays a conversation to its end.
     async fn play(self: Arc<Self>, conversation: Conversation) -> Result<(), CliError> {
@@ -190,8 +169,8 @@ impl Player {
         let mut next = self.played_before(&mut client, &conversation).await?;
         let share = conversation.bytes / conversation.messages.len().max(1) as u64;
         self.progress.add(share * next as u64);
-        self.tally.lock().messages += next as u64;
-        self.tally.lock().duplicates += next as u64;
+        self.counts().messages += next as u64;
+        self.counts().duplicates += next as u64;
         while next < conversation.messages.len() {
             let request = self.request(&conversation, next);
             let reply = self.append(&mut client, &request).await;
@@ -199,7 +178,7 @@ impl Player {
             self.progress.add(share);
             next += 1;
         }
-        self.tally.lock().conversations += 1;
+        self.counts().conversations += 1;
         self.progress
             .add(conversation.bytes - share * conversation.messages.len() as u64);
         Ok(())
@@ -242,6 +221,11 @@ impl Player {
         }
     }
 
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // Nothing panics while it counts.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// One append, tried for as long as patience lasts.
     async fn append(
         &self,
@@ -259,14 +243,14 @@ impl Player {
             let Some(wait) = patience.wait(&status, clock::monotonic()) else {
                 return Err(status);
             };
-            self.tally.lock().retries += 1;
+            self.counts().retries += 1;
             self.show();
             sleep(wait).await;
         }
     }
 
     fn count(&self, reply: &AppendResponse) {
-        let mut counts = self.tally.lock();
+        let mut counts = self.counts();
         counts.messages += 1;
         if reply.duplicate {
             counts.duplicates += 1;
@@ -279,7 +263,7 @@ impl Player {
 
     fn show(&self) {
         self.progress.show(|| {
-            let counts = self.tally.counts();
+            let counts = *self.counts();
             match counts.retries {
                 0 => format!("{} messages", counts.messages),
                 retries => format!("{} messages, {retries} retries", counts.messages),
@@ -308,7 +292,7 @@ fn has_reason(status: &Status, reason: &str) -> bool {
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The patience left for one message.
+/// The waits between the tries of one message.
 struct Patience {
     retry_for: Duration,
     failing_since: Option<Instant>,
@@ -316,7 +300,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// So long, from the first failure on.
+    /// Tries for `retry_for`, counted from the first failure.
     fn new(retry_for: Duration) -> Self {
         Self {
             retry_for,

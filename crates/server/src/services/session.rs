@@ -17,8 +17,11 @@ impl SessionService for Api {
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let command = from::append(request, &tenant.policy().limits)?;
-        let commands = &self.engine.commands;
-        let outcome = commands.append(&tenant, &session, command).await;
+        let outcome = self
+            .engine
+            .commands
+            .append(&tenant, &session, command)
+            .await;
         answer(outcome, |outcome| to::appended(session_id, &outcome))
     }
 
@@ -36,8 +39,11 @@ impl SessionService for Api {
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
-        let commands = &self.engine.commands;
-        let window = commands.context(&tenant, &session, asked.request).await;
+        let window = self
+            .engine
+            .commands
+            .context(&tenant, &session, asked.request)
+            .await;
         let window = window.map_err(|error| status::engine(&error))?;
         let answer = context::answered(window, recall.as_deref(), asked.wanted);
         Ok(Response::new(answer.await?))
@@ -50,8 +56,7 @@ impl SessionService for Api {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
-        let commands = &self.engine.commands;
-        let page = commands.history(&tenant, &session, query).await;
+        let page = self.engine.commands.history(&tenant, &session, query).await;
         answer(page, to::history)
     }
 
@@ -61,8 +66,11 @@ impl SessionService for Api {
     ) -> Answer<v1::GetSessionResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let compactions = &self.engine.compaction;
-        let detail = compactions.session_detail(&tenant, &session).await;
+        let detail = self
+            .engine
+            .compaction
+            .session_detail(&tenant, &session)
+            .await;
         answer(detail, compaction::detail)
     }
 
@@ -74,8 +82,7 @@ impl SessionService for Api {
         let size = from::page_size(request.page_size);
         let after = from::session_page_token(&request.page_token)?;
         let after = after.as_ref().map(|(session, time)| (session, *time));
-        let commands = &self.engine.commands;
-        let page = commands.sessions(&tenant, after, size).await;
+        let page = self.engine.commands.sessions(&tenant, after, size).await;
         Ok(Response::new(to::sessions(&page)))
     }
 
@@ -86,8 +93,10 @@ impl SessionService for Api {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let (patch, version) = (&request.merge_patch_json, request.expected_version);
-        let commands = &self.engine.commands;
-        let state = commands.patch_state(&tenant, &session, patch, version);
+        let state = self
+            .engine
+            .commands
+            .patch_state(&tenant, &session, patch, version);
         answer(state.await, |state| to::state(&state))
     }
 
@@ -97,8 +106,10 @@ impl SessionService for Api {
     ) -> Answer<v1::ResetSessionResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let commands = &self.engine.commands;
-        let reset = commands.reset_session(&tenant, &session, request.run_hooks);
+        let reset = self
+            .engine
+            .commands
+            .reset_session(&tenant, &session, request.run_hooks);
         answer(reset.await, |(view, ended)| v1::ResetSessionResponse {
             session: Some(to::session_info(&view)),
             ended_generation: ended.to_string(),
@@ -111,8 +122,7 @@ impl SessionService for Api {
     ) -> Answer<v1::EndSessionResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let commands = &self.engine.commands;
-        let view = commands.end_session(&tenant, &session).await;
+        let view = self.engine.commands.end_session(&tenant, &session).await;
         answer(view, |view| v1::EndSessionResponse {
             session: Some(to::session_info(&view)),
         })
@@ -125,8 +135,11 @@ impl SessionService for Api {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let keep = compaction::keep_exchanges(request.keep_exchanges)?;
-        let compactions = &self.engine.compaction;
-        let outcome = compactions.compact_session(&tenant, &session, keep).await;
+        let outcome = self
+            .engine
+            .compaction
+            .compact_session(&tenant, &session, keep)
+            .await;
         answer(outcome, |outcome| compaction::compacted(&outcome))
     }
 
@@ -136,8 +149,11 @@ impl SessionService for Api {
     ) -> Answer<v1::UndoCompactionResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let compactions = &self.engine.compaction;
-        let undone = compactions.undo_compaction(&tenant, &session).await;
+        let undone = self
+            .engine
+            .compaction
+            .undo_compaction(&tenant, &session)
+            .await;
         answer(undone, |(view, restored_turns)| {
             v1::UndoCompactionResponse {
                 session: Some(to::session_info(&view)),

@@ -149,7 +149,7 @@ pub(crate) fn swept(ended: &[EndedSession]) -> v1::SweepNowResponse {
     }
 }
 
-/// A page of hook deliveries of which `size` were asked for.
+/// A page of hook deliveries, for which `size` were requested.
 pub(crate) fn deliveries(listed: &[DeliveryView], size: usize) -> v1::ListHookDeliveriesResponse {
     let next = listed.last().filter(|_| listed.len() == size);
     v1::ListHookDeliveriesResponse {

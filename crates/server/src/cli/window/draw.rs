@@ -5,7 +5,7 @@ use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionRea
 
 use super::bar;
 use crate::cli::json::short_name;
-use crate::cli::{clock, compaction, output, transcript};
+use crate::cli::{compaction, output, transcript};
 
 /// The label of turns that memoird made, or shows in other words.
 const MARK: &str = "memoird";
@@ -91,7 +91,7 @@ fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
         return Vec::new();
     };
     // Its tokens stand with those of the other blocks.
-    let stands_for = compaction::stands_for(info, clock::now());
+    let stands_for = compaction::stands_for(info);
     let head = format!("summary        {stands_for}");
     let mut lines = vec![output::shorten(&head, WIDTH.into())];
     let is_summary = |turn: &&Turn| turn.metadata.get(MARK).is_some_and(|mark| mark == SUMMARY);
@@ -122,9 +122,9 @@ fn omitted(report: &ContextReport) -> Vec<String> {
         let ranges = merged(of_reason.filter(|omission| omission.reason == reason));
         let length = |(first, last): &(u64, u64)| last.saturating_add(1).saturating_sub(*first);
         let turns: u64 = ranges.iter().map(length).sum();
-        let what = if turns == 1 { "turn" } else { "turns" };
+        let turns = output::counted(turns, "turn", "turns");
         let why = why(OmissionReason::try_from(reason).unwrap_or_default());
-        format!("{} {what} {why}: {}", output::count(turns), named(&ranges))
+        format!("{turns} {why}: {}", named(&ranges))
     };
     reasons.into_iter().map(line).collect()
 }
@@ -191,13 +191,11 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
         let note = "system prompt and tools come with the bot's own calls";
         facts.push(format!("note           {note}"));
     }
-    let head = if report.degraded {
-        "degraded       "
-    } else {
-        "note           "
-    };
-    let notes = report.notes.iter();
-    facts.extend(notes.map(|note| format!("{head}{}", output::one_line(note, NOTE_CHARS_MAX))));
+    let head = if report.degraded { "degraded" } else { "note" };
+    for note in &report.notes {
+        let note = output::one_line(note, NOTE_CHARS_MAX);
+        facts.push(format!("{head:<15}{note}"));
+    }
     facts
 }
 

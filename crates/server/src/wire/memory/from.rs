@@ -46,7 +46,7 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
     })
 }
 
-/// What is looked for.
+/// A search for memories.
 pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
     let session = optional(&request.session_id, SessionId::parse)?;
     let subjects = request.subjects.iter().map(|id| subject(id));
@@ -95,7 +95,7 @@ pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patc
     Ok(patch)
 }
 
-/// What is to be forgotten.
+/// The memories to be forgotten.
 pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<ForgetRequest, Status> {
     use v1::forget_request::Target;
     match target {
@@ -124,7 +124,7 @@ pub(crate) fn imported(memories: Vec<v1::Memory>) -> Result<Vec<Memory>, Status>
     each(memories, imported_memory)
 }
 
-/// What is made of each of `memories`. A refusal says first of which.
+/// Reads each of `memories`. A refusal names the index.
 fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<T>, Status> {
     let memories = memories.into_iter().enumerate();
     let memories = memories.map(|(place, memory)| {
@@ -181,7 +181,7 @@ fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     })
 }
 
-/// Puts the field of this path to what is changed.
+/// Adds the field of this path to the patch.
 fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status> {
     match path {
         "content" => patch.content = Some(memory.content.clone()),

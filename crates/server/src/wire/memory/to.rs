@@ -19,8 +19,8 @@ use serde_json::{Map, Value};
 use crate::wire::text_or_empty;
 use crate::wire::to::{count, duration};
 
-/// A page ends behind so many encoded bytes: clients take 4 MiB where nobody told them
-/// otherwise.
+/// A page ends after this many encoded bytes: by default, clients accept
+/// messages of 4 MiB.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
 /// A memory with all its fields.
@@ -50,7 +50,7 @@ pub(crate) fn memory(memory: &Memory) -> v1::Memory {
     }
 }
 
-/// What became of a fact.
+/// The outcome of a Remember.
 pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
     let became = match outcome.outcome {
         Outcome::Created => v1::RememberOutcome::Created,
@@ -65,7 +65,7 @@ pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
     }
 }
 
-/// What was found.
+/// The result of a search.
 pub(crate) fn recalled(outcome: RecallOutcome) -> v1::RecallResponse {
     let mode = match outcome.mode {
         RecallMode::Auto => v1::RecallMode::Unspecified,
@@ -126,7 +126,7 @@ pub(crate) fn forgotten(outcome: ForgetOutcome) -> v1::ForgetResponse {
     }
 }
 
-/// What is known of a subject.
+/// The manifest of a subject.
 pub(crate) fn manifest(manifest: &Manifest) -> v1::GetManifestResponse {
     v1::GetManifestResponse {
         lines: count(manifest.lines),
