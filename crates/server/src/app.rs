@@ -1,22 +1,20 @@
 //! The process in three states: a configuration; an `App`, whose sockets are bound and which
 //! runs nothing; and a `Running` daemon, which can be drained.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use memoird_engine::{Blocking, Durability, Engine, EngineError, SystemMachine};
+use memoird_engine::{Blocking, Durability, Engine, SystemMachine};
 use memoird_memories::Memories;
 use memoird_memories::files::MemoryFiles;
 use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::{self, AdminServiceServer};
 use memoird_proto::spliced::memory_service_server::{self, MemoryServiceServer};
 use memoird_proto::spliced::session_service_server::{self, SessionServiceServer};
-use memoird_store::{SqliteOptions, SqliteStore, Store, StoreError};
-use thiserror::Error;
+use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +26,7 @@ use tracing::{error, info, warn};
 
 use crate::admin::Admin;
 use crate::auth::{AuthLayer, Keyring};
+use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, ServerConfig};
 use crate::listener::connections;
 use crate::logging::LogControl;
@@ -41,33 +40,6 @@ const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
 /// Calls are over when only watchers were left in this many looks in a row.
 const WATCHERS_LOOKS: u32 = 10;
 const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
-
-/// Why the daemon did not start.
-#[derive(Debug, Error)]
-pub(crate) enum StartError {
-    /// The journal cannot be opened.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The journal cannot be read.
-    #[error("the journal cannot be read: {0}")]
-    Engine(#[from] EngineError),
-    /// A socket cannot be bound.
-    #[error("cannot listen on {addr} ({what}): {source}")]
-    Bind {
-        /// For what.
-        what: &'static str,
-        /// Where.
-        addr: SocketAddr,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The contract's descriptors do not load.
-    #[error("reflection: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// A key names a tenant that the engine does not have.
-    #[error("a key belongs to a tenant that is not configured")]
-    KeyWithoutTenant,
-}
 
 /// Sockets bound, sessions back, nothing running.
 pub(crate) struct App {
@@ -107,7 +79,7 @@ impl App {
         config: Config,
         file: Option<&Path>,
         log: LogControl,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, CliError> {
         // Taken first, so that a change of the file while a large journal is opened is noticed.
         let seen = reload::fingerprint(file, &config.secret_files);
         let (journal, machine) = open_journal(&config)?;
@@ -116,9 +88,13 @@ impl App {
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
-        let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Pool).await?;
+        let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Pool).await;
+        let engine =
+            engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
-        let keyring = Keyring::new(&config.keys, &engine).ok_or(StartError::KeyWithoutTenant)?;
+        let keyring = Keyring::new(&config.keys, &engine).ok_or_else(|| {
+            unavailable("a key belongs to a tenant that is not configured".to_owned())
+        })?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
         let server = config.server.clone();
         let endpoints = config.data_dir.join("endpoints.json");
@@ -164,7 +140,7 @@ impl App {
     }
 
     /// Serves.
-    pub(crate) fn serve(self) -> Result<Running, StartError> {
+    pub(crate) fn serve(self) -> Result<Running, CliError> {
         let (stop, abort) = (self.stop, CancellationToken::new());
         let (calls, pages) = (TaskTracker::new(), TaskTracker::new());
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -173,6 +149,8 @@ impl App {
                 .register_encoded_file_descriptor_set(DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
+        let no_reflection =
+            |error: tonic_reflection::server::Error| unavailable(format!("reflection: {error}"));
         let sessions = SessionServiceServer::new(self.api.clone())
             .max_decoding_message_size(self.server.max_request_bytes);
         let memories = MemoryServiceServer::new(self.api.clone())
@@ -185,8 +163,8 @@ impl App {
             .add_service(memories)
             .add_service(AdminServiceServer::new(self.api.clone()))
             .add_service(health_service)
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?)
+            .add_service(reflection().build_v1().map_err(no_reflection)?)
+            .add_service(reflection().build_v1alpha().map_err(no_reflection)?)
             .serve_with_incoming_shutdown(
                 connections(self.grpc, self.server.max_connections),
                 stop.clone().cancelled_owned(),
@@ -295,7 +273,7 @@ impl Running {
     }
 }
 
-fn open_journal(config: &Config) -> Result<(Option<Arc<dyn Store>>, SystemMachine), StartError> {
+fn open_journal(config: &Config) -> Result<(Option<Arc<dyn Store>>, SystemMachine), CliError> {
     if config.engine.journal.durability == Durability::Off {
         return Ok((None, SystemMachine::resume(None)));
     }
@@ -306,13 +284,18 @@ fn open_journal(config: &Config) -> Result<(Option<Arc<dyn Store>>, SystemMachin
     Ok((Some(Arc::new(store)), machine))
 }
 
+/// The daemon did not start.
+fn unavailable(problem: String) -> CliError {
+    CliError::failed(Exit::Unavailable, problem)
+}
+
 async fn listen(
     what: &'static str,
     addr: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |source| StartError::Bind { what, addr, source };
-    let listener = TcpListener::bind(addr).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
+) -> Result<(TcpListener, SocketAddr), CliError> {
+    let failed = CliError::io(format!("cannot listen on {addr} ({what})"));
+    let listener = TcpListener::bind(addr).await.map_err(&failed)?;
+    let bound = listener.local_addr().map_err(&failed)?;
     Ok((listener, bound))
 }
 

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use memoird_store::StoreError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
-use crate::app::{App, StartError};
+use crate::app::App;
 use crate::cli::exit::{CliError, Exit};
 use crate::notify::Notifier;
 use crate::reload::Reloader;
@@ -26,10 +25,10 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     cli::runtime()?.block_on(async {
         let mut signals = Signals::listen()?;
         notifier.status("opens the journal");
-        let app = App::bind(loaded, file, log).await.map_err(start_error)?;
+        let app = App::bind(loaded, file, log).await?;
         let (grpc, admin) = (app.grpc_addr, app.admin_addr);
         info!(%grpc, %admin, "memoird is ready");
-        let running = app.serve().map_err(start_error)?;
+        let running = app.serve()?;
         running.announce().await;
         notifier.status(format_args!("serves gRPC on {grpc}, metrics on {admin}"));
         notifier.ready();
@@ -88,17 +87,5 @@ impl Signals {
                 }
             }
         }
-    }
-}
-
-fn start_error(error: StartError) -> CliError {
-    match error {
-        StartError::Store(error @ StoreError::DirUnusable { .. }) => {
-            CliError::failed(Exit::CannotCreate, error.to_string())
-        }
-        StartError::Bind { what, addr, source } => {
-            CliError::io(format!("cannot listen on {addr} ({what})"))(source)
-        }
-        other => CliError::failed(Exit::Unavailable, other.to_string()),
     }
 }

@@ -66,8 +66,8 @@ pub(crate) struct ConnectArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address(String);
 
-/// Adds the key to every call.
-#[derive(Clone)]
+/// Adds the key to every call, if there is one.
+#[derive(Clone, Default)]
 pub(crate) struct Auth(Option<MetadataValue<Ascii>>);
 
 /// A daemon that commands talk to.
@@ -95,7 +95,7 @@ impl ConnectArgs {
             None => self.key.clone(),
         };
         let key = key.as_deref().map(str::trim).filter(|key| !key.is_empty());
-        key.map_or(Ok(Auth::none()), Auth::bearer)
+        key.map_or(Ok(Auth::default()), Auth::bearer)
     }
 
     /// The daemon that the flags name.
@@ -105,11 +105,6 @@ impl ConnectArgs {
 }
 
 impl Auth {
-    /// For a daemon that has no keys.
-    pub(crate) fn none() -> Self {
-        Self(None)
-    }
-
     fn bearer(key: &str) -> Result<Self, CliError> {
         let problem =
             || CliError::usage("the key is not one line of at most 4 KiB of ASCII characters");

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use memoird_hooks::git::GitError;
+use memoird_store::StoreError;
 use thiserror::Error;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -187,6 +188,16 @@ impl From<GitError> for CliError {
             | GitError::Stopped => Exit::Io,
         };
         Self::failed(exit, problem)
+    }
+}
+
+impl From<StoreError> for CliError {
+    fn from(error: StoreError) -> Self {
+        let exit = match error {
+            StoreError::DirUnusable { .. } => Exit::CannotCreate,
+            _ => Exit::Unavailable,
+        };
+        Self::failed(exit, error.to_string())
     }
 }
 

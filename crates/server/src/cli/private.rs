@@ -59,7 +59,7 @@ impl Daemon {
         let problem = || "the daemon has taken its endpoints away".to_owned();
         let found = self.endpoints().ok_or_else(|| failed(problem()))?;
         let addr: Address = found.grpc.parse().map_err(failed)?;
-        Target::new(addr, Auth::none())
+        Target::new(addr, Auth::default())
     }
 
     /// Asks it to stop and waits until it has: what it owes is written then.
