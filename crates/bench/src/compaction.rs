@@ -15,7 +15,7 @@ use super::report::{Figure, Headline, Report};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, Durability, TrafficArgs};
 
-/// The goals: so many times the p99 and the CPU of windows without compaction.
+/// The goals for p99 and CPU, as multiples of windows without compaction.
 const GOAL_OF_P99: f64 = 1.2;
 const GOAL_OF_CPU: f64 = 1.15;
 /// Windows of a run: two hundred of them are slower than its p99.

@@ -48,7 +48,7 @@ pub(crate) struct RunArgs {
     against: Option<PathBuf>,
 }
 
-/// What is measured.
+/// A measurement.
 pub(crate) struct Comparison<'a> {
     /// The daemon, and the way to it.
     pub(crate) common: &'a CommonArgs,
@@ -58,7 +58,7 @@ pub(crate) struct Comparison<'a> {
     pub(crate) args: &'a RunArgs,
     /// Seeds texts and choices.
     pub(crate) seed: u64,
-    /// Calls of a run where nobody says otherwise.
+    /// Calls of a run by default.
     pub(crate) calls: u64,
     /// The servers: the first is compared with the last.
     pub(crate) sides: Vec<SidePlan>,
@@ -90,21 +90,21 @@ pub(crate) enum ServerPlan {
     Remote(String),
 }
 
-/// What a server is filled with.
+/// The content of a server before the load starts.
 #[derive(Clone, Copy)]
 pub(crate) enum Fill {
     /// Nothing.
     Nothing,
     /// Sessions, each with so many turns.
     Turns {
-        /// So many sessions.
+        /// The number of sessions.
         sessions: u64,
         /// Turns of each.
         turns: u32,
     },
     /// Memories of so many subjects.
     Memories {
-        /// So many subjects.
+        /// The number of subjects.
         subjects: u64,
         /// Of all of them.
         memories: u64,
@@ -240,7 +240,7 @@ impl Comparison<'_> {
 
 /// Sessions that get so many turns each, in as few calls as the daemon takes.
 pub(crate) struct Filling {
-    /// So many sessions.
+    /// The number of sessions.
     pub(crate) sessions: u64,
     /// Turns of each.
     pub(crate) turns: usize,

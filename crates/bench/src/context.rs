@@ -16,7 +16,7 @@ use super::report::{Figure, Headline, Report};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, Durability, TrafficArgs};
 
-/// The goal: the longest session costs so many times what the shortest does.
+/// The goal for the cost of the longest session, as a multiple of the shortest.
 const GOAL: f64 = 1.1;
 /// Windows of a run.
 const CALLS: u64 = 20_000;

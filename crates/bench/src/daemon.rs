@@ -70,7 +70,7 @@ impl Default for Settings {
 }
 
 impl Server {
-    /// A memoird that nobody else uses.
+    /// A private daemon.
     pub(crate) async fn memoird(binary: &Path, settings: Settings, parent: &Path) -> Result<Self> {
         let dir = temp_dir(parent)?;
         let config = dir.path().join("memoird.yaml");
@@ -188,7 +188,7 @@ impl Drop for Server {
     }
 }
 
-/// What a daemon says of its version and commit.
+/// The version and the commit that a daemon prints.
 pub(crate) fn version(binary: &Path) -> Result<String> {
     let output = Command::new(binary).arg("--version").output();
     let output = output.with_context(|| format!("cannot run {}", binary.display()))?;

@@ -1,4 +1,4 @@
-//! Keeps so many calls under way and counts what comes back.
+//! Keeps a number of calls in flight and counts the replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,15 +46,15 @@ pub(super) struct Work {
 /// Which session the next call is for.
 #[derive(Clone)]
 pub(super) enum Pick {
-    /// Any of the first so many.
+    /// A random one of the first `n`.
     Random(u64),
     /// One after the other, never the same again.
     Fresh(Arc<AtomicU64>),
-    /// The first so many, round and round.
+    /// The first `n`, one after the other, again and again.
     InTurn(u64),
 }
 
-/// What the tasks of a run have in common.
+/// The state that the tasks of a run share.
 pub(super) struct Gauge {
     /// Calls begun.
     begun: AtomicU64,
@@ -93,7 +93,7 @@ struct Lane {
 }
 
 impl Gauge {
-    /// Ends after so many calls.
+    /// Ends after this many calls.
     pub(super) fn new(calls_max: u64) -> Self {
         Self {
             begun: AtomicU64::new(0),
@@ -148,7 +148,7 @@ impl Driver {
         tasks
     }
 
-    /// Makes so many calls to the first so many sessions in turn. Any error ends it.
+    /// Makes `calls` calls to the first sessions in turn. Any error ends it.
     pub(super) async fn fill(&self, work: Work, sessions: u64, calls: u64) -> Result<()> {
         let pick = Pick::InTurn(sessions);
         let gauge = Gauge {
@@ -167,7 +167,7 @@ impl Driver {
 pub(super) async fn collect(mut tasks: JoinSet<Tally>) -> Tally {
     let mut sum = Tally::default();
     while let Some(ended) = tasks.join_next().await {
-        // Nobody cancels a task, so all that is left is a panic of its own.
+        // Tasks are never cancelled, so the error is a panic.
         let tally = ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         sum.add(&tally);
     }

@@ -17,7 +17,7 @@ use super::report::{Figure, Headline, Report};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, Durability, TrafficArgs};
 
-/// The goal: the largest cap costs so many times what the smallest does.
+/// The goal for the cost at the largest cap, as a multiple of the smallest.
 const GOAL: f64 = 1.1;
 /// New sessions of a run.
 const CALLS: u64 = 50_000;

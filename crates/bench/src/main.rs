@@ -172,7 +172,7 @@ fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(error) => error,
     };
-    // A stderr that is closed leaves nobody to tell.
+    // If stderr is closed, there is nothing to be done.
     let _ = writeln!(io::stderr(), "error: {error:#}");
     match error.is::<Usage>() {
         true => ExitCode::from(2),

@@ -16,7 +16,7 @@ use super::output::count;
 use super::report::{Report, SingleRun};
 use super::{CommonArgs, Durability, TrafficArgs, spinner};
 
-/// The goal: so many times the bytes of the turns, and so many bytes a session.
+/// The goals: a multiple of the bytes of the turns, plus bytes for each session.
 const GOAL_PER_TURN_BYTE: f64 = 1.5;
 const GOAL_PER_SESSION: f64 = 300.0;
 /// Queues drain and buffers shrink in this.

@@ -56,7 +56,7 @@ pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// A figure with so many decimals; a dash where nothing was counted that could make one.
+/// A number with this many decimals; a dash if it is not finite.
 pub(crate) fn figure(value: f64, decimals: usize) -> String {
     if value.is_finite() {
         format!("{value:.decimals$}")

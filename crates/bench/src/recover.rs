@@ -18,7 +18,7 @@ use super::report::{Report, SingleRun};
 use super::traffic::Rng;
 use super::{CommonArgs, Durability, TrafficArgs, clock, spinner};
 
-/// So many sessions are read after the restart.
+/// The number of sessions that are read after the restart.
 const SAMPLES: u64 = 100;
 
 /// What to fill.

@@ -27,11 +27,11 @@ pub(super) struct Spread {
     pub(super) min: f64,
     /// The most.
     pub(super) max: f64,
-    /// So many runs.
+    /// A number of runs.
     pub(super) runs: usize,
 }
 
-/// What is told of a measurement.
+/// The report of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Figure {
     /// The server's CPU per call, as a ratio: at most the goal.
@@ -171,7 +171,7 @@ impl Report {
         let load_average = load_average();
         if load_average > LOAD_AVERAGE_MAX {
             let mut stderr = std::io::stderr();
-            // A stderr that is closed leaves nobody to warn.
+            // If stderr is closed, there is nothing to be done.
             let _ = writeln!(
                 stderr,
                 "warning: the load average is {load_average}; figures are steady below \

@@ -21,7 +21,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use super::mix::CallKind;
 
-/// So many different appends are sent again and again.
+/// The number of different appends, which are sent again and again.
 const BODIES: usize = 64;
 /// A prefix and the digits of a number.
 const ID_BYTES_MAX: usize = 64;

@@ -1,16 +1,29 @@
 //! Who calls: a key names a tenant and a role. Keys are kept as digests.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use arc_swap::ArcSwap;
+use http::{Request, Response};
 use memoird_core::ids::TenantId;
 use memoird_engine::{Engine, Tenant};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::{Code, Status};
+use tower::Layer;
 
-/// What a key may do.
+use crate::metrics::CallMetrics;
+use crate::wire::status;
+
+/// The rights of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
@@ -29,7 +42,7 @@ pub(crate) type KeyDigest = [u8; 32];
 pub(crate) struct Caller {
     /// For whom.
     pub(crate) tenant: Arc<Tenant>,
-    /// What it may do.
+    /// Its rights.
     pub(crate) role: Role,
     /// Cancelled when other keys apply: what goes on for long must ask anew.
     /// Shared as it is, because every call gets a caller and the token's own clone takes a
@@ -44,14 +57,15 @@ pub(crate) struct Key {
     pub(crate) digest: KeyDigest,
     /// Whose it is.
     pub(crate) tenant: TenantId,
-    /// What it may do.
+    /// Its rights.
     pub(crate) role: Role,
 }
 
 /// All keys.
 #[derive(Debug)]
 pub(crate) enum Keyring {
-    /// There are none: everybody who can connect, from this machine only, is `default`.
+    /// There are no keys. Every caller is the tenant `default`, and the daemon listens on
+    /// loopback only.
     Open(Caller),
     /// By the first bytes of their digest. Digests do not give their keys away, so a
     /// look-up by a part of one tells an attacker nothing; what decides is compared in
@@ -59,12 +73,12 @@ pub(crate) enum Keyring {
     Keys(HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>),
 }
 
-/// Why somebody is not let in.
+/// Why a caller is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// There is no `authorization: Bearer <key>`.
     NoKey,
-    /// Nobody has this key.
+    /// The key is not configured.
     WrongKey,
 }
 
@@ -75,7 +89,7 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 
 impl Keyring {
     /// The keys with the engine's tenants; `None` when the engine lacks one of them.
-    pub(crate) fn new(keys: &[Key], default: &TenantId, engine: &Engine) -> Option<Self> {
+    pub(crate) fn new(keys: &[Key], engine: &Engine) -> Option<Self> {
         let revoked = Arc::new(CancellationToken::new());
         let caller = |tenant, role| {
             let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
@@ -86,7 +100,10 @@ impl Keyring {
             })
         };
         if keys.is_empty() {
-            return Some(Self::Open(caller(default, Role::Admin)?));
+            return Some(Self::Open(caller(
+                &TenantId::default_tenant(),
+                Role::Admin,
+            )?));
         }
         let mut by_prefix: HashMap<[u8; 8], Vec<_>> = HashMap::new();
         for key in keys {
@@ -97,7 +114,7 @@ impl Keyring {
         Some(Self::Keys(by_prefix))
     }
 
-    /// Tells everybody who was let in that other keys apply.
+    /// Ends the streams of all callers that these keys let in.
     pub(crate) fn revoke(&self) {
         match self {
             Self::Open(caller) => caller.revoked.cancel(),
@@ -108,7 +125,7 @@ impl Keyring {
         }
     }
 
-    /// Who has the key in this `authorization` header.
+    /// The caller with the key in this `authorization` header.
     pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
         let by_prefix = match self {
             Self::Open(caller) => return Ok(caller),
@@ -132,6 +149,135 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
     scheme
         .eq_ignore_ascii_case(SCHEME)
         .then_some(key.trim_ascii())
+}
+
+/// What all calls share.
+#[derive(Clone, Debug)]
+pub(crate) struct AuthLayer {
+    keyring: Arc<ArcSwap<Keyring>>,
+    permits: Arc<Semaphore>,
+    max_calls: usize,
+    metrics: CallMetrics,
+}
+
+/// A service behind the layer.
+#[derive(Clone, Debug)]
+pub(crate) struct AuthService<S> {
+    layer: AuthLayer,
+    inner: S,
+}
+
+impl AuthLayer {
+    pub(crate) fn new(
+        keyring: Arc<ArcSwap<Keyring>>,
+        max_calls: usize,
+        metrics: CallMetrics,
+    ) -> Self {
+        let permits = Arc::new(Semaphore::new(max_calls));
+        Self {
+            keyring,
+            permits,
+            max_calls,
+            metrics,
+        }
+    }
+
+    /// Calls that have no answer yet, or no first word of it.
+    pub(crate) fn calls_under_way(&self) -> usize {
+        self.max_calls
+            .saturating_sub(self.permits.available_permits())
+    }
+
+    /// Makes the caller known to the service, or refuses the call.
+    fn admit(&self, request: &mut Request<Body>) -> Result<(), Status> {
+        let path = request.uri().path();
+        if is_probe(path) {
+            return Ok(());
+        }
+        let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
+        let authorization = request.headers().get(http::header::AUTHORIZATION);
+        let keyring = self.keyring.load();
+        let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes));
+        let caller = caller.map_err(status::denied)?;
+        if is_admin_call && caller.role != Role::Admin {
+            return Err(status::role_required());
+        }
+        let caller = caller.clone();
+        request.extensions_mut().insert(caller);
+        Ok(())
+    }
+}
+
+impl<S> Layer<S> for AuthLayer {
+    type Service = AuthService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        AuthService {
+            layer: self.clone(),
+            inner,
+        }
+    }
+}
+
+impl<S> Service<Request<Body>> for AuthService<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let timer = self.layer.metrics.start(request.uri().path());
+        let is_ours = !is_probe(request.uri().path());
+        let refused = match Arc::clone(&self.layer.permits).try_acquire_owned() {
+            Ok(permit) => match self.layer.admit(&mut request) {
+                Ok(()) => {
+                    let answer = self.inner.call(request);
+                    return Box::pin(async move {
+                        let mut answer = answer.await;
+                        drop(permit);
+                        if is_ours && let Ok(answer) = &mut answer {
+                            explain(answer);
+                        }
+                        timer.stop(answer.as_ref().ok());
+                        answer
+                    });
+                }
+                Err(refused) => refused,
+            },
+            Err(_) => status::too_many_calls(),
+        };
+        let answer = refused.into_http();
+        timer.stop(Some(&answer));
+        Box::pin(async move { Ok(answer) })
+    }
+}
+
+/// Probes have no keys, and the contract is no secret.
+fn is_probe(path: &str) -> bool {
+    path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
+}
+
+/// Gives the refusals of gRPC itself, such as of bytes that are no message, the details
+/// that all refusals have.
+fn explain(answer: &mut Response<Body>) {
+    let headers = answer.headers_mut();
+    if !headers.contains_key(Status::GRPC_STATUS)
+        || headers.contains_key(Status::GRPC_STATUS_DETAILS)
+    {
+        return;
+    }
+    let refusal = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
+    if let Some(refusal) = refusal {
+        // It fails only for a message that no header can hold; then there is none.
+        let _ = status::transport(&refusal).add_header(headers);
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The command line: what can be asked of `memoird`, and who answers it.
+//! The command line of `memoird`.
 //!
 //! `serve` and `config` are the daemon's own; everything else is a client that
 //! knows the daemon by its contract only.
@@ -8,10 +8,9 @@ mod choice;
 mod clock;
 mod compaction;
 mod connect;
+mod daemon;
 mod demo;
-mod events;
 pub(crate) mod exit;
-mod health;
 mod hooks;
 mod json;
 mod lines;
@@ -21,10 +20,8 @@ pub(crate) mod output;
 mod pages;
 mod private;
 mod progress;
-mod reload;
 mod replay;
 mod sessions;
-mod stats;
 mod transcript;
 mod watch;
 mod window;
@@ -41,13 +38,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
+use daemon::StatsArgs;
 use demo::DemoArgs;
-use exit::CliError;
+use exit::{CliError, Exit};
 use hooks::HooksCommand;
 use memory::MemoryCommand;
 use replay::ReplayArgs;
 use sessions::SessionsCommand;
-use stats::StatsArgs;
 use watch::WatchArgs;
 use window::WindowArgs;
 
@@ -161,8 +158,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
     let Cli { client, command } = cli;
     match command {
         Command::Serve { config } => crate::serve::run(config.as_deref()),
-        Command::Config(ConfigCommand::Check { file }) => crate::config::cli::check(&file),
-        Command::Config(ConfigCommand::PrintDefault) => crate::config::cli::print_default(),
+        Command::Config(ConfigCommand::Check { file }) => crate::config::print_check(&file),
+        Command::Config(ConfigCommand::PrintDefault) => crate::config::print_default(),
         Command::Demo(args) => block_on(demo::run(&client, args)),
         Command::Replay(args) => block_on(replay::run(&client, args)),
         Command::Sessions(command) => block_on(sessions::run(&client, command)),
@@ -171,9 +168,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Watch(args) => block_on(watch::run(&client, args)),
         Command::Checkpoints(command) => checkpoints::run(client.json, command),
         Command::Hooks(command) => block_on(hooks::run(&client, command)),
-        Command::Stats(args) => block_on(stats::run(&client, args)),
-        Command::Reload => block_on(reload::run(&client)),
-        Command::Health => block_on(health::run(&client)),
+        Command::Stats(args) => block_on(daemon::stats(&client, args)),
+        Command::Reload => block_on(daemon::reload(&client)),
+        Command::Health => block_on(daemon::health(&client)),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),
     }
@@ -197,10 +194,10 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
     let result = runtime.block_on(async {
         tokio::select! {
             result = client => result,
-            () = told_to_stop() => Err(CliError::Interrupted),
+            () = told_to_stop() => Err(CliError::failed(Exit::Interrupted, "interrupted")),
         }
     });
-    // A thread may still wait for a line of stdin that nobody needs any more.
+    // A thread may still wait for a line of stdin that is no longer needed.
     runtime.shutdown_background();
     result
 }
@@ -211,7 +208,7 @@ pub(crate) fn runtime() -> Result<Runtime, CliError> {
     runtime.map_err(CliError::io("cannot start the runtime"))
 }
 
-/// Ctrl-C, or the signal of whoever starts and stops processes.
+/// Waits for Ctrl-C or SIGTERM.
 async fn told_to_stop() {
     let terminated = async {
         match signal(SignalKind::terminate()) {

@@ -1,6 +1,5 @@
 //! The configuration: one YAML file, checked whole before anything starts.
 
-pub(crate) mod cli;
 mod environment;
 mod file;
 mod models;
@@ -27,7 +26,8 @@ use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::Key;
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::output;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
@@ -57,7 +57,7 @@ pub(crate) struct Config {
     pub(crate) long_term: LongTerm,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
-    /// What an operator may not have meant.
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
     /// All settings, to compare with those of another file.
     pub(crate) settings: Settings,
@@ -144,24 +144,36 @@ pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
 }
 
 /// Where the first git hook of a configuration file writes. Needs none of the secrets that
-/// the file names, which whoever reads checkpoints may not have.
+/// the file names, which the user who reads checkpoints may not be allowed to read.
 pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
     let file = read(path, File::parse)?;
     Ok(file.hooks.into_iter().find_map(|hook| hook.git))
 }
 
+/// Says everything that is wrong with a configuration file.
+pub(crate) fn print_check(path: &Path) -> Result<(), CliError> {
+    let config = load(path)?;
+    for warning in &config.warnings {
+        output::print(&format!("warning: {warning}"))?;
+    }
+    output::print(&format!("{}: good", path.display()))
+}
+
+/// Prints the default configuration with its comments.
+pub(crate) fn print_default() -> Result<(), CliError> {
+    output::print(DEFAULT_YAML)
+}
+
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
     let text = std::fs::read_to_string(path).map_err(CliError::no_input(path))?;
-    parse(&text).map_err(|problem| CliError::Config {
-        problem: format!("{}: {problem}", path.display()),
-    })
+    let invalid = |problem| format!("{}: {problem}", path.display());
+    parse(&text).map_err(|problem| CliError::failed(Exit::Config, invalid(problem)))
 }
 
 /// The configuration of a daemon that was started without a file.
 pub(crate) fn embedded() -> Result<Config, CliError> {
-    check(File::default()).map_err(|problem| CliError::Config {
-        problem: format!("embedded default: {problem}"),
-    })
+    check(File::default())
+        .map_err(|problem| CliError::failed(Exit::Config, format!("embedded default: {problem}")))
 }
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -216,7 +228,7 @@ fn check(file: File) -> Result<Config, String> {
     })
 }
 
-/// Without keys anybody who can connect is let in: that must be this machine alone.
+/// Without keys every caller is let in, so the daemon must listen on loopback.
 fn check_access(server: &ServerConfig, keys: &[Key], problems: &mut Problems) {
     if keys.is_empty() && !server.listen.ip().is_loopback() {
         let problem = format!(
@@ -293,7 +305,7 @@ fn compaction(
 
 fn memories(file: &File, problems: &mut Problems) -> MemoriesConfig {
     let (keys, limits) = (&file.long_term.third, &file.long_term.second);
-    // The embedder is taken at the start only, so nobody follows the file of its key.
+    // The embedder is taken at the start only, so the file of its key is not followed.
     let embedder = keys.embedder.build(&ProcessEnvironment::default());
     let config = MemoriesConfig {
         limits: limits.clone(),

@@ -2,7 +2,6 @@
 //! system's queue and cost the process nothing.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -58,11 +57,9 @@ async fn accept(listener: Arc<TcpListener>, permits: Arc<Semaphore>) -> io::Resu
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Option<SocketAddr>;
+    type ConnectInfo = ();
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.peer_addr().ok()
-    }
+    fn connect_info(&self) {}
 }
 
 impl AsyncRead for Connection {

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, stderr};
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 use crate::config::LogConfig;
 
 /// Changes what is logged while the daemon runs.
@@ -20,7 +20,7 @@ impl std::fmt::Debug for LogControl {
 
 impl LogControl {
     fn of<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
-        // It fails only where nobody logs any more.
+        // It fails only after the subscriber is gone.
         Self(Box::new(move |filter| drop(handle.reload(filter))))
     }
 
@@ -47,7 +47,8 @@ pub(crate) fn init(config: &LogConfig) -> Result<LogControl, CliError> {
 }
 
 fn filter(config: &LogConfig) -> Result<EnvFilter, CliError> {
-    EnvFilter::try_new(&config.filter).map_err(|error| CliError::Config {
-        problem: format!("log.filter {:?}: {error}", config.filter),
+    EnvFilter::try_new(&config.filter).map_err(|error| {
+        let problem = format!("log.filter {:?}: {error}", config.filter);
+        CliError::failed(Exit::Config, problem)
     })
 }

@@ -3,7 +3,6 @@
 mod admin;
 mod app;
 mod auth;
-mod auth_layer;
 mod cli;
 mod config;
 mod listener;

@@ -1,7 +1,4 @@
-//! `/metrics`: what the engine counts and what calls cost, in the OpenMetrics format.
-
-mod compactions;
-mod memories;
+//! The page `/metrics`, in the OpenMetrics format: counts of the engine and the duration of calls.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Response;
+use memoird_core::breaker::BreakerState;
 use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
-use memoird_engine::{Engine, TenantSnapshot};
-use memoird_memories::Memories;
-use memoird_proto::{DESCRIPTORS, PACKAGE};
+use memoird_engine::{CompactionSnapshot, TenantSnapshot};
+use memoird_memories::MemorySnapshot;
+use memoird_proto::DESCRIPTOR_POOL;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -22,13 +20,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use prost::Message;
-use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 use tonic::body::Body;
 
 use crate::process;
-use crate::reload::Reloader;
-use crate::services::Watching;
+use crate::services::Api;
 
 /// Calls by method: how many, how many failed, how long they took.
 #[derive(Clone, Debug)]
@@ -68,14 +63,11 @@ impl CallMetrics {
                 seconds: Histogram::clone(&seconds.get_or_create(&[("method", name.to_owned())])),
             })
         };
-        let contract = FileDescriptorSet::decode(DESCRIPTORS).unwrap_or_default();
-        let services = contract.file.iter().flat_map(|file| &file.service);
-        let methods = services.flat_map(|service| {
-            let method = |method_of: &MethodDescriptorProto| {
-                let path = format!("/{PACKAGE}.{}/{}", service.name(), method_of.name());
-                (path, method(method_of.name()))
-            };
-            service.method.iter().map(method).collect::<Vec<_>>()
+        let services = DESCRIPTOR_POOL.services();
+        let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
+        let methods = methods.map(|of| {
+            let path = format!("/{}/{}", of.parent_service().full_name(), of.name());
+            (path, method(of.name()))
         });
         Self {
             methods: Arc::new(methods.collect()),
@@ -110,7 +102,7 @@ impl CallTimer {
 /// All metrics of the process.
 pub(crate) fn registry(sources: Sources) -> Registry {
     let mut registry = Registry::with_prefix("memoird");
-    let commits = sources.engine.commit_stats();
+    let commits = sources.api.engine.commit_stats();
     let help = "How long a journal transaction takes";
     registry.register("commit_seconds", help, commits.commit_seconds.clone());
     let help = "Change sets of a journal transaction";
@@ -122,7 +114,8 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     let help = "How long a hook takes";
     registry.register("hook_seconds", help, commits.hooks.seconds.clone());
     let help = "How long a recall takes, with the embedding of its query";
-    registry.register("recall_seconds", help, sources.memories.recall_seconds());
+    let recalls = sources.api.memories.recall_seconds();
+    registry.register("recall_seconds", help, recalls);
     let help = "How long a summary takes, from the snapshot to the answer";
     let summaries = commits.compaction_seconds.clone();
     registry.register("compaction_seconds", help, summaries);
@@ -130,24 +123,13 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     registry
 }
 
-/// Where metrics are read when somebody asks.
+/// The sources of the metrics, which are read for each page.
+#[derive(Debug)]
 pub(crate) struct Sources {
-    /// Sessions, commits, hooks, workers.
-    pub(crate) engine: Engine,
-    /// Memories.
-    pub(crate) memories: Memories,
+    /// Sessions, memories, hooks, workers, watchers, reloads.
+    pub(crate) api: Api,
     /// Calls.
     pub(crate) calls: CallMetrics,
-    /// Streams of events.
-    pub(crate) watching: Watching,
-    /// Reloads.
-    pub(crate) reloader: Arc<Reloader>,
-}
-
-impl fmt::Debug for Sources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources").finish_non_exhaustive()
-    }
 }
 
 /// A metric that every tenant has.
@@ -177,23 +159,20 @@ const fn level<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -
     }
 }
 
-impl<T> TenantMetric<T> {
-    /// Writes the value of each tenant.
-    fn encode<'a>(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        tenants: impl IntoIterator<Item = (&'a TenantId, &'a T)>,
-    ) -> fmt::Result
-    where
-        T: 'a,
-    {
-        let tenants = tenants.into_iter();
-        let values = tenants.map(|(id, counts)| ([("tenant", id.as_str())], (self.read)(counts)));
-        family(encoder, self.kind, self.name, self.help, values)
-    }
+/// Writes these metrics with the values of each tenant.
+fn encode_by_tenant<T>(
+    encoder: &mut DescriptorEncoder<'_>,
+    metrics: &[TenantMetric<T>],
+    tenants: &[(&TenantId, &T)],
+) -> fmt::Result {
+    metrics.iter().try_for_each(|metric| {
+        let values = tenants.iter();
+        let values = values.map(|(id, counts)| ([("tenant", id.as_str())], (metric.read)(counts)));
+        family(encoder, metric.kind, metric.name, metric.help, values)
+    })
 }
 
-const BY_TENANT: [TenantMetric<TenantSnapshot>; 16] = [
+const SESSIONS: [TenantMetric<TenantSnapshot>; 16] = [
     level("sessions_live", "Sessions alive", |t| t.sessions_live),
     level("turns_live", "Turns in their histories", |t| t.turns_live),
     level("bytes_live", "Encoded bytes of those turns", |t| {
@@ -240,18 +219,78 @@ const BY_TENANT: [TenantMetric<TenantSnapshot>; 16] = [
     ),
 ];
 
+const COMPACTIONS: [TenantMetric<CompactionSnapshot>; 7] = [
+    total(
+        "compaction_tokens_before",
+        "Tokens of what was summarized",
+        |c| c.tokens_before,
+    ),
+    total("compaction_tokens_after", "Tokens of the summaries", |c| {
+        c.tokens_after
+    }),
+    total(
+        "compaction_identifiers",
+        "Identifiers in what was summarized",
+        |c| c.identifiers,
+    ),
+    total(
+        "compaction_identifiers_found",
+        "Of these, those in summary, notes or tail afterwards",
+        |c| c.identifiers_found,
+    ),
+    total(
+        "compaction_breakers_opened",
+        "Times that a session was left alone",
+        |c| c.breakers_opened,
+    ),
+    total(
+        "compactions_undone",
+        "Summaries that were taken back",
+        |c| c.undone,
+    ),
+    level(
+        "compaction_breakers_open",
+        "Live sessions that are left alone now",
+        |c| c.breakers_open,
+    ),
+];
+
+const MEMORIES: [TenantMetric<MemorySnapshot>; 5] = [
+    total(
+        "recall_notes_lost",
+        "Recalls that dream sweeps will not know of",
+        |m| m.recalls_lost,
+    ),
+    total(
+        "memories_forgotten",
+        "Memories forgotten, older versions included",
+        |m| m.forgotten,
+    ),
+    total(
+        "secrets_redacted",
+        "Secrets taken out before a memory was stored",
+        |m| m.redacted,
+    ),
+    total(
+        "embeddings_failed",
+        "Memories whose embedding was given up",
+        |m| m.embedding_failed,
+    ),
+    total(
+        "dream_promotions",
+        "Memories that dream sweeps pinned",
+        |m| m.promoted,
+    ),
+];
+
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
-        let stats = self.engine.stats();
-        for metric in &BY_TENANT {
-            let tenants = stats.tenants.iter().map(|tenant| (&tenant.id, tenant));
-            metric.encode(encoder, tenants)?;
-        }
-        let summarizer = self.engine.compaction.summarizer_state();
-        compactions::encode(encoder, &stats.tenants, summarizer)?;
-        let tenants = stats.tenants.iter().map(|tenant| &tenant.id);
-        memories::encode(encoder, &self.memories, tenants)?;
+        let stats = self.api.engine.stats();
+        let tenants: Vec<_> = stats.tenants.iter().map(|it| (&it.id, it)).collect();
+        encode_by_tenant(encoder, &SESSIONS, &tenants)?;
+        self.encode_compactions(encoder, &stats.tenants)?;
+        self.encode_memories(encoder, &stats.tenants)?;
         counter(encoder, "commits", "Journal transactions", stats.commits)?;
         let help = "Change sets in them";
         counter(encoder, "commit_sets", help, stats.commit_sets)?;
@@ -259,10 +298,10 @@ impl Collector for Sources {
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
         self.encode_by_name(encoder)?;
         self.encode_hooks(encoder)?;
-        let watchers = self.watching.count() as u64;
+        let watchers = self.api.watching.count() as u64;
         let help = "Streams of WatchEvents";
         gauge(encoder, "events_watchers", help, watchers)?;
-        let counts = &self.reloader.counts;
+        let counts = &self.api.reloader.counts;
         let outcomes = [("applied", &counts.applied), ("refused", &counts.refused)]
             .map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed)));
         let help = "How often the configuration was read again";
@@ -274,10 +313,77 @@ impl Collector for Sources {
 }
 
 impl Sources {
+    fn encode_compactions(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        tenants: &[TenantSnapshot],
+    ) -> fmt::Result {
+        let outcomes = tenants.iter().flat_map(|tenant| {
+            let outcomes = tenant.compaction.outcomes.iter();
+            outcomes.map(|(trigger, outcome, count)| {
+                let labels = [
+                    ("tenant", tenant.id.as_str()),
+                    ("trigger", trigger.name()),
+                    ("outcome", outcome.name()),
+                ];
+                (labels, *count)
+            })
+        });
+        let help = "Compactions by what asked for them and how they ended";
+        family(encoder, MetricType::Counter, "compactions", help, outcomes)?;
+        let counts: Vec<_> = tenants.iter().map(|it| (&it.id, &it.compaction)).collect();
+        encode_by_tenant(encoder, &COMPACTIONS, &counts)?;
+        let summarizer = self.api.engine.compaction.summarizer_state();
+        let (name, state) = summarizer.unwrap_or(("local".to_owned(), BreakerState::Closed));
+        let state = match state {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        };
+        let help = "Who writes summaries: 0 is asked, 1 on trial, 2 left alone";
+        let values = [([("summarizer", name.as_str())], state)];
+        let kind = MetricType::Gauge;
+        family(encoder, kind, "summarizer_breaker", help, values)
+    }
+
+    fn encode_memories(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        tenants: &[TenantSnapshot],
+    ) -> fmt::Result {
+        let memories = &self.api.memories;
+        let counts: Vec<_> = tenants.iter().map(|it| memories.counts(&it.id)).collect();
+        let ids = tenants.iter().map(|tenant| &tenant.id);
+        let tenants: Vec<_> = ids.zip(&counts).collect();
+        let remembered = tenants.iter().flat_map(|(tenant, m)| {
+            let outcomes = [
+                ("created", m.created),
+                ("reinforced", m.reinforced),
+                ("merged", m.merged),
+                ("recalled", m.echoed),
+            ];
+            outcomes.map(|(name, count)| ([("tenant", tenant.as_str()), ("outcome", name)], count))
+        });
+        let kind = MetricType::Counter;
+        let help = "Facts by what became of them";
+        family(encoder, kind, "memories_remembered", help, remembered)?;
+        let recalls = tenants.iter().flat_map(|(tenant, m)| {
+            let modes = [
+                ("hybrid", m.recalls_hybrid),
+                ("lexical", m.recalls_lexical),
+                ("vector", m.recalls_vector),
+            ];
+            modes.map(|(name, count)| ([("tenant", tenant.as_str()), ("mode", name)], count))
+        });
+        let help = "Recalls by how they searched";
+        family(encoder, kind, "recalls", help, recalls)?;
+        encode_by_tenant(encoder, &MEMORIES, &tenants)
+    }
+
     /// As they were counted for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let counts = self.engine.hooks.last_delivery_counts();
-        let names = self.engine.hooks.hook_names();
+        let counts = self.api.engine.hooks.last_delivery_counts();
+        let names = self.api.engine.hooks.hook_names();
         let mut of_state = |name, help, state| {
             let mut sums: BTreeMap<&str, u64> =
                 names.iter().map(|hook| (hook.as_str(), 0)).collect();
@@ -302,7 +408,7 @@ impl Sources {
         });
         let help = "Calls that failed";
         family(encoder, kind, "call_failures", help, failures)?;
-        let workers = self.engine.workers();
+        let workers = self.api.engine.workers();
         let failures = workers
             .iter()
             .map(|it| ([("worker", it.name)], it.failures()));
@@ -316,10 +422,6 @@ impl Sources {
 
 /// A label with its value.
 type Label<'a> = (&'a str, &'a str);
-
-fn label(tenant: &TenantSnapshot) -> Label<'_> {
-    ("tenant", tenant.id.as_str())
-}
 
 /// Writes a metric that has labels: its values, each with its own.
 fn family<'a, const N: usize>(

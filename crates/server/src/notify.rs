@@ -1,5 +1,5 @@
-//! What the service manager is told (`sd_notify(3)`): ready, reloading, stopping, still
-//! alive. Where there is none, nothing is told.
+//! Messages to the service manager (`sd_notify(3)`): ready, reloading, stopping, still
+//! alive. Without a manager, nothing is sent.
 //!
 //! The protocol is a line of text in a datagram. The crate for it knows neither sockets in
 //! the abstract namespace nor a limit on the time that a message may take.
@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
-/// A manager that reads nothing holds nobody up for longer.
+/// The time limit for a message to a manager that does not read.
 const SEND_TIME_MAX: Duration = Duration::from_secs(1);
-/// A manager that wants to hear more often hears as often as this.
+/// The shortest interval between two signs of life.
 const BEAT_TIME_MIN: Duration = Duration::from_millis(1);
 
 /// The way to the service manager.

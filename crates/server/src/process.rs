@@ -1,4 +1,4 @@
-//! What the process costs: CPU and memory, as the system counts them.
+//! The CPU time and the memory of this process.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

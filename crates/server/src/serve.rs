@@ -1,18 +1,17 @@
-//! `memoird serve`: the story of the process, from its configuration to its last flush.
+//! `memoird serve`: the process from reading its configuration to the last flush.
 
 use std::path::Path;
 
-use memoird_store::StoreError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
-use crate::app::{App, StartError};
+use crate::app::App;
 use crate::cli::exit::{CliError, Exit};
 use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging};
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     let loaded = match file {
         Some(path) => config::load(path)?,
@@ -24,19 +23,19 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     }
     let notifier = Notifier::from_environment();
     cli::runtime()?.block_on(async {
-        let mut told = Told::listen()?;
+        let mut signals = Signals::listen()?;
         notifier.status("opens the journal");
-        let app = App::bind(loaded, file, log).await.map_err(start_error)?;
-        let (grpc, admin) = (app.grpc_addr(), app.admin_addr());
+        let app = App::bind(loaded, file, log).await?;
+        let (grpc, admin) = (app.grpc_addr, app.admin_addr);
         info!(%grpc, %admin, "memoird is ready");
-        let running = app.serve().map_err(start_error)?;
+        let running = app.serve()?;
         running.announce().await;
         notifier.status(format_args!("serves gRPC on {grpc}, metrics on {admin}"));
         notifier.ready();
         let _beats = notifier.keep_alive();
         let (broken, reloader) = (running.broken(), running.reloader());
         let reason = tokio::select! {
-            signal = told.stop_signal(&reloader, &notifier) => signal,
+            signal = signals.stop_signal(&reloader, &notifier) => signal,
             () = reloader.follow_file() => "the configuration cannot be followed",
             () = broken.cancelled() => "a background worker panicked",
         };
@@ -48,22 +47,22 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         notifier.stopping(within);
         running.drain().await;
         if broken.is_cancelled() {
-            return Err(CliError::Broken);
+            let problem = "a background worker panicked; the log says which";
+            return Err(CliError::failed(Exit::Internal, problem));
         }
         info!("memoird has stopped");
         Ok(())
     })
 }
 
-/// The signals that end a daemon in an orderly way, and the one that it reads its
-/// configuration for.
-struct Told {
+/// The signals that stop the daemon, and the one that makes it read its configuration again.
+struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
-impl Told {
+impl Signals {
     fn listen() -> Result<Self, CliError> {
         let failed = CliError::io("cannot listen to signals");
         let listen = |kind| signal(kind).map_err(&failed);
@@ -88,17 +87,5 @@ impl Told {
                 }
             }
         }
-    }
-}
-
-fn start_error(error: StartError) -> CliError {
-    match error {
-        StartError::Store(error @ StoreError::DirUnusable { .. }) => {
-            CliError::failed(Exit::CannotCreate, error.to_string())
-        }
-        StartError::Bind { what, addr, source } => {
-            CliError::io(format!("cannot listen on {addr} ({what})"))(source)
-        }
-        other => CliError::failed(Exit::Unavailable, other.to_string()),
     }
 }

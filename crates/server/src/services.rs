@@ -1,4 +1,5 @@
-//! The services of the contract: each call is read, done by the engine, answered.
+//! The gRPC services. Each handler reads the request with `wire`, calls the engine or the
+//! memories, and writes the reply with `wire`.
 
 mod admin;
 mod memory;
@@ -7,56 +8,51 @@ mod watch;
 
 use std::sync::Arc;
 
-use memoird_engine::{EngineError, Tenant};
-use memoird_memories::MemoryError;
+use memoird_core::time::Timestamp;
+use memoird_engine::{Engine, Tenant};
+use memoird_memories::{Memories, MemoryError};
 use tonic::{Request, Response, Status};
 
 use crate::auth::Caller;
+use crate::reload::Reloader;
 use crate::wire::status;
 
-pub(crate) use admin::AdminApi;
-pub(crate) use memory::MemoryApi;
-pub(crate) use session::SessionApi;
 pub(crate) use watch::Watching;
 
-/// What a call is answered with.
+/// The implementation of all three services.
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    pub(crate) engine: Engine,
+    pub(crate) memories: Memories,
+    pub(crate) reloader: Arc<Reloader>,
+    pub(crate) watching: Watching,
+    /// When the daemon started.
+    pub(crate) started_at: Timestamp,
+}
+
+/// The result of a call.
 type Answer<T> = Result<Response<T>, Status>;
 
-/// An error that a client sees as a status.
-trait Refusal {
-    fn status(&self) -> Status;
-}
-
-impl Refusal for EngineError {
-    fn status(&self) -> Status {
-        status::engine(self)
-    }
-}
-
-impl Refusal for MemoryError {
-    fn status(&self) -> Status {
-        status::memory(self)
-    }
-}
-
-/// Answers with what was done.
-fn answer<T, R>(outcome: Result<T, impl Refusal>, reply: impl FnOnce(T) -> R) -> Answer<R> {
+/// Makes a reply of the outcome of a call, or a status of its error. A [`MemoryError`] can hold
+/// the errors of the engine and of the core as well.
+fn answer<T, R>(
+    outcome: Result<T, impl Into<MemoryError>>,
+    reply: impl FnOnce(T) -> R,
+) -> Answer<R> {
     match outcome {
         Ok(done) => Ok(Response::new(reply(done))),
-        Err(error) => Err(error.status()),
+        Err(error) => Err(status::memory(&error.into())),
     }
 }
 
-/// A request's tenant and its message.
+/// Splits a request into the caller's tenant and the message.
 fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     caller(request).map(|(caller, message)| (caller.tenant, message))
 }
 
-/// A request's caller and its message.
+/// Splits a request into the caller, which the auth layer found, and the message.
 fn caller<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let (_, mut extensions, message) = request.into_parts();
-    let caller = extensions
-        .remove::<Caller>()
-        .ok_or_else(status::no_caller)?;
+    let caller = extensions.remove().ok_or_else(status::no_caller)?;
     Ok((caller, message))
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_hooks::git::{CheckpointEntry, Checkpoints, GitConfig};
@@ -28,7 +27,7 @@ pub(crate) enum CheckpointsCommand {
 
 /// Whose checkpoints, and where they are.
 #[derive(Args)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// The directory that the hook writes to
     #[arg(long, value_name = "DIR", default_value = "./memoird-data/checkpoints")]
     dir: PathBuf,
@@ -50,7 +49,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 /// Which checkpoint to print.
@@ -63,7 +62,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "ULID", value_parser = Generation::from_str)]
     generation: Option<Generation>,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 /// Does it.
@@ -76,24 +75,20 @@ pub(crate) fn run(json: bool, command: CheckpointsCommand) -> Result<(), CliErro
 
 fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
     let limit = all_if_zero(args.limit);
-    let checkpoints = args.place.open()?;
-    let found = checkpoints
-        .list(limit, args.session.as_ref())
-        .map_err(CliError::Checkpoints)?;
+    let checkpoints = args.location.open()?;
+    let found = checkpoints.list(limit, args.session.as_ref())?;
     match json {
         true => {
             let found: Vec<Value> = found.iter().map(entry).collect();
             output::print_json(&json!({ "checkpoints": found }))
         }
-        false => output::print_table(&table(&found)),
+        false => output::print(&table(&found)),
     }
 }
 
 fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
-    let checkpoints = args.place.open()?;
-    let found = checkpoints
-        .show(&args.session, args.generation)
-        .map_err(CliError::Checkpoints)?;
+    let checkpoints = args.location.open()?;
+    let found = checkpoints.show(&args.session, args.generation)?;
     let markdown = found.ok_or_else(|| {
         let life = args.generation.map(|life| format!(", generation {life}"));
         let life = life.unwrap_or_default();
@@ -110,7 +105,7 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
 }
 
 /// The checkpoints as a table.
-fn table(found: &[CheckpointEntry]) -> Table {
+fn table(found: &[CheckpointEntry]) -> String {
     let row = |entry: &CheckpointEntry| {
         let ended_at = entry.ended_at.map(timestamp_to_proto);
         [
@@ -124,12 +119,10 @@ fn table(found: &[CheckpointEntry]) -> Table {
         ]
     };
     let header = ["ENDED AT (UTC)", "REASON", "TURNS", "SESSION", "GENERATION"];
-    let mut table = output::text_table(Some(header), found.iter().map(row));
-    output::align_right(&mut table, 2);
-    table
+    output::table(Some(header), found.iter().map(row), &[2], None)
 }
 
-impl Place {
+impl Location {
     fn open(&self) -> Result<Checkpoints, CliError> {
         let git = match &self.config {
             None => GitConfig {
@@ -142,7 +135,7 @@ impl Place {
                 git.ok_or_else(|| CliError::failed(Exit::NoInput, problem))?
             }
         };
-        Checkpoints::open(&git, &self.tenant).map_err(CliError::Checkpoints)
+        Ok(Checkpoints::open(&git, &self.tenant)?)
     }
 }
 

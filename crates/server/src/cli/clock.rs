@@ -17,35 +17,38 @@ pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }
 
-/// For ages of what the daemon dated.
-pub(crate) fn now() -> Timestamp {
-    Timestamp::now()
-}
-
 /// How long it is since an instant.
 pub(crate) fn since(start: Instant) -> Duration {
     monotonic().duration_since(start)
 }
 
-/// How long ago a moment was, such as `3h 20m`; a dash where there is none.
-pub(crate) fn age(moment: Option<&Moment>, now: Timestamp) -> String {
-    moment.and_then(read).map_or_else(
-        || "-".to_owned(),
-        |moment| span(now.duration_since(moment).try_into().unwrap_or_default()),
-    )
+/// How long ago a moment was, such as `3h 20m`; a dash if there is none.
+pub(crate) fn age(moment: Option<&Moment>) -> String {
+    age_at(moment, Timestamp::now())
 }
 
 /// How long it is until a moment.
-pub(crate) fn left(moment: Option<&Moment>, now: Timestamp) -> String {
-    moment.and_then(read).map_or_else(
-        || "never".to_owned(),
-        |moment| span(moment.duration_since(now).try_into().unwrap_or_default()),
-    )
+pub(crate) fn left(moment: Option<&Moment>) -> String {
+    left_at(moment, Timestamp::now())
 }
 
 /// True from a moment on.
-pub(crate) fn is_past(moment: Option<&Moment>, now: Timestamp) -> bool {
-    moment.and_then(read).is_some_and(|moment| moment <= now)
+pub(crate) fn is_past(moment: Option<&Moment>) -> bool {
+    moment
+        .and_then(read)
+        .is_some_and(|moment| moment <= Timestamp::now())
+}
+
+fn age_at(moment: Option<&Moment>, now: Timestamp) -> String {
+    let age = |moment| span(now.duration_since(moment).try_into().unwrap_or_default());
+    moment.and_then(read).map_or_else(|| "-".to_owned(), age)
+}
+
+fn left_at(moment: Option<&Moment>, now: Timestamp) -> String {
+    let left = |moment: Timestamp| span(moment.duration_since(now).try_into().unwrap_or_default());
+    moment
+        .and_then(read)
+        .map_or_else(|| "never".to_owned(), left)
 }
 
 /// Seconds from one moment to another, where both are there.
@@ -89,12 +92,12 @@ mod tests {
     #[test]
     fn ages_do_not_go_below_nothing() {
         let time = at(1_000, 0);
-        assert_eq!(age(Some(&time), second(1_090)), "1m 30s");
-        assert_eq!(age(Some(&time), second(10)), "0s");
-        assert_eq!(left(Some(&time), second(10)), "16m 30s");
-        assert_eq!(left(Some(&time), second(1_090)), "0s");
-        assert_eq!(left(None, second(0)), "never");
-        assert_eq!(age(None, second(0)), "-");
+        assert_eq!(age_at(Some(&time), second(1_090)), "1m 30s");
+        assert_eq!(age_at(Some(&time), second(10)), "0s");
+        assert_eq!(left_at(Some(&time), second(10)), "16m 30s");
+        assert_eq!(left_at(Some(&time), second(1_090)), "0s");
+        assert_eq!(left_at(None, second(0)), "never");
+        assert_eq!(age_at(None, second(0)), "-");
     }
 
     #[test]

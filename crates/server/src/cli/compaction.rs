@@ -2,12 +2,10 @@
 //! `memoird sessions compact` and `undo-compaction`.
 
 use clap::Args;
-use jiff::Timestamp;
 use memoird_proto::v1::{
     CompactSessionRequest, CompactSessionResponse, CompactionInfo, SessionNotes, SummaryInfo,
     UndoCompactionRequest, UndoCompactionResponse,
 };
-use serde_json::Value;
 
 use super::connect::Target;
 use super::exit::CliError;
@@ -37,7 +35,7 @@ pub(super) async fn compact(
         keep_exchanges: args.keep,
     };
     let reply = target.done(target.sessions().compact_session(request).await)?;
-    output::show(json, &reply, |reply| compacted(reply, clock::now()))
+    output::show(json, &reply, compacted)
 }
 
 /// Takes the last summary back.
@@ -48,7 +46,7 @@ pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Res
 }
 
 fn undone(reply: &UndoCompactionResponse) -> String {
-    let turns = turns(reply.restored_turns);
+    let turns = output::counted(reply.restored_turns, "turn", "turns");
     let session = reply.session.as_ref();
     let now = match session.is_some_and(|session| session.has_summary) {
         true => "the summary before it stands again",
@@ -58,15 +56,15 @@ fn undone(reply: &UndoCompactionResponse) -> String {
 }
 
 /// What a summary stands for, in a line.
-pub(super) fn stands_for(summary: &SummaryInfo, now: Timestamp) -> String {
+pub(super) fn stands_for(summary: &SummaryInfo) -> String {
     format!(
         "no. {}, of {} ({}-{} newly), by {}, {} ago",
         summary.number,
-        turns(summary.turns),
+        output::counted(summary.turns, "turn", "turns"),
         summary.first_seq,
         summary.through_seq,
         output::one_line(&summary.made_by, 60),
-        clock::age(summary.made_at.as_ref(), now),
+        clock::age(summary.made_at.as_ref()),
     )
 }
 
@@ -118,40 +116,11 @@ pub(super) fn noted(notes: &SessionNotes) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// What an event of a compaction tells, in a line; `None` for any other event.
-pub(super) fn event(kind: &str, detail: &Value) -> Option<String> {
-    let number = |name: &str| detail[name].as_u64().unwrap_or(0);
-    let text = |name: &str| output::one_line(detail[name].as_str().unwrap_or("?"), LINE_CHARS_MAX);
-    Some(match kind {
-        "compacted" => format!(
-            "summary {} of turns {}-{} by {} ({}), {} → {} tokens, {} of {} identifiers found",
-            number("number"),
-            number("first_seq"),
-            number("through_seq"),
-            text("by"),
-            text("trigger"),
-            output::count(number("tokens_before")),
-            output::count(number("tokens_after")),
-            number("identifiers_found"),
-            number("identifiers"),
-        ),
-        "compaction_failed" => format!(
-            "{} ({}), breaker {}: {}",
-            text("reason"),
-            text("trigger"),
-            text("breaker").replace('_', " "),
-            text("error")
-        ),
-        "compaction_undone" => format!("summary {}", number("number")),
-        _ => return None,
-    })
-}
-
-fn compacted(reply: &CompactSessionResponse, now: Timestamp) -> String {
+fn compacted(reply: &CompactSessionResponse) -> String {
     let Some(summary) = &reply.summary_info else {
         return "nothing to summarize".to_owned();
     };
-    let stands_for = stands_for(summary, now);
+    let stands_for = stands_for(summary);
     if !reply.is_new {
         return format!("nothing new to summarize; the summary stays: {stands_for}");
     }
@@ -167,13 +136,6 @@ fn compacted(reply: &CompactSessionResponse, now: Timestamp) -> String {
     ];
     lines.extend(text_lines(&reply.summary));
     lines.join("\n")
-}
-
-fn turns(count: u64) -> String {
-    match count {
-        1 => "1 turn".to_owned(),
-        count => format!("{} turns", output::count(count)),
-    }
 }
 
 #[cfg(test)]

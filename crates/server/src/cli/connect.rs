@@ -25,10 +25,10 @@ const PONG_TIME_MAX: Duration = Duration::from_secs(10);
 /// A key is a line, not a file.
 const KEY_BYTES_MAX: usize = 4 << 10;
 
-/// What the help calls the options of the commands that call a daemon.
+/// The heading in the help for the options of commands that call a daemon.
 pub(crate) const CLIENT_OPTIONS: &str = "Options of commands that call a daemon";
 
-/// Where the daemon is and who asks.
+/// The address of the daemon and the key to call it with.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
     /// The daemon's address: host:port or http://host:port
@@ -66,8 +66,8 @@ pub(crate) struct ConnectArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address(String);
 
-/// Adds the key to every call.
-#[derive(Clone)]
+/// Adds the key to every call, if there is one.
+#[derive(Clone, Default)]
 pub(crate) struct Auth(Option<MetadataValue<Ascii>>);
 
 /// A daemon that commands talk to.
@@ -95,7 +95,7 @@ impl ConnectArgs {
             None => self.key.clone(),
         };
         let key = key.as_deref().map(str::trim).filter(|key| !key.is_empty());
-        key.map_or(Ok(Auth::none()), Auth::bearer)
+        key.map_or(Ok(Auth::default()), Auth::bearer)
     }
 
     /// The daemon that the flags name.
@@ -105,11 +105,6 @@ impl ConnectArgs {
 }
 
 impl Auth {
-    /// For a daemon that has no keys.
-    pub(crate) fn none() -> Self {
-        Self(None)
-    }
-
     fn bearer(key: &str) -> Result<Self, CliError> {
         let problem =
             || CliError::usage("the key is not one line of at most 4 KiB of ASCII characters");
@@ -165,7 +160,7 @@ impl Target {
         &self.addr
     }
 
-    /// What a call gave, or what its failure means.
+    /// The message of a reply, or the error for a failed call.
     pub(crate) fn done<T>(&self, reply: Result<Response<T>, Status>) -> Result<T, CliError> {
         match reply {
             Ok(reply) => Ok(reply.into_inner()),
@@ -173,7 +168,7 @@ impl Target {
         }
     }
 
-    /// What a failed call means.
+    /// The error for a failed call.
     #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
     pub(crate) fn explain(&self, status: Status) -> CliError {
         CliError::of_call(&self.addr.0, &status)
@@ -220,7 +215,7 @@ impl FromStr for Address {
     }
 }
 
-/// Splits `host:port`. A bare IPv6 address gets its brackets by whoever writes it.
+/// Splits `host:port`. An IPv6 address has to be written in brackets.
 fn split_port(host: &str) -> (&str, Option<&str>) {
     match host.rsplit_once(':') {
         Some((name, port)) if !host.ends_with(']') => (name, Some(port)),

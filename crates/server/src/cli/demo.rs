@@ -1,16 +1,32 @@
 //! `memoird demo`: in half a minute, on a private daemon and through its contract only,
 //! what memoird does with chats. All that is shown is what the daemon answered.
 
-mod bot;
-mod feed;
-mod history;
-mod stage;
-mod story;
+use std::collections::HashMap;
+use std::io;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
+use memoird_core::ids::{SessionId, TenantId};
+use memoird_hooks::git::{Checkpoints, GitConfig, LogEntry};
+use memoird_proto::v1::part::Part as Kind;
+use memoird_proto::v1::{
+    AppendRequest, AppendResponse, EndSessionRequest, Event, GetHistoryRequest,
+    ListSessionsRequest, MessageFormat, ReloadConfigRequest, ReloadConfigResponse, Role,
+    SessionInfo, Turn, WatchEventsRequest, WatchEventsResponse,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use tonic::Streaming;
 
-use super::ClientArgs;
-use super::exit::CliError;
+use super::connect::Target;
+use super::exit::{CliError, Exit};
+use super::json::short_name;
+use super::private::Daemon;
+use super::watch::Columns;
+use super::{ClientArgs, clock, daemon, output, private, transcript, watch};
 
 /// How to show it.
 #[derive(Args)]
@@ -30,5 +46,655 @@ pub(crate) async fn run(client: &ClientArgs, args: DemoArgs) -> Result<(), CliEr
                        --json out";
         return Err(CliError::usage(problem));
     }
-    story::tell(&args).await
+    tell(&args).await
+}
+
+const TRIP: &str = "telegram:4711";
+const DEPLOY: &str = "slack:C024";
+const SHOP: &str = "web:guest-7";
+const NEWCOMER: &str = "whatsapp:31";
+
+const HISTORY_TURNS: u32 = 6;
+const SESSIONS: u32 = 3;
+/// The TTL at first: nothing expires before its step.
+const LONG_TTL: &str = "24h";
+/// The TTL of the step in which something does.
+const SHORT_TTL: &str = "3s";
+/// How often those talk who do not want to expire.
+const TALK_EVERY: Duration = Duration::from_millis(500);
+/// Lines of a checkpoint that are shown.
+const LINES_SHOWN: usize = 24;
+const COMMITS_SHOWN: usize = 10;
+
+struct Story<'a> {
+    stage: Stage,
+    dir: &'a Path,
+    bot: Bot,
+    chats: Chats,
+    feed: Feed,
+    /// Generations that ended so far.
+    ended: Vec<String>,
+}
+
+/// Starts a daemon, tells the story on it, and takes the daemon away again.
+async fn tell(args: &DemoArgs) -> Result<(), CliError> {
+    let stage = Stage::new(args.fast);
+    let version = env!("CARGO_PKG_VERSION");
+    stage.title(&format!("memoird {version}, on a daemon of its own"))?;
+    stage.heading("1  A daemon starts")?;
+    let mut dir = private::temp_dir("memoird-demo-", &std::env::temp_dir())?;
+    dir.disable_cleanup(args.keep);
+    let started = clock::monotonic();
+    private::write_config(dir.path(), &yaml(dir.path(), LONG_TTL))?;
+    let mut daemon = in_time("the start of the daemon", Daemon::start(dir)).await?;
+    let took = clock::since(started);
+    let target = daemon.target()?;
+    let serves = format!("{} serves after {} ms", target.addr(), took.as_millis());
+    stage.say(&format!("{serves}, in the folder"))?;
+    stage.show(&daemon.dir().display().to_string())?;
+    stage.say(&format!(
+        "A chat keeps {HISTORY_TURNS} turns beside its first one, {SESSIONS} chats may live, and \
+         a hook\ncommits to git what ends."
+    ))?;
+    stage.pause(2.0).await;
+    let dir = daemon.dir().to_owned();
+    let mut story = Story {
+        stage,
+        dir: &dir,
+        bot: Bot {
+            target: target.clone(),
+        },
+        chats: Chats::read(),
+        feed: Feed::open(target, stage).await?,
+        ended: Vec::new(),
+    };
+    story.slide().await?;
+    story.evict().await?;
+    story.expire().await?;
+    story.commit().await?;
+    story.whats_next(args.keep)?;
+    daemon.stop().await
+}
+
+impl Story<'_> {
+    /// A history slides.
+    async fn slide(&mut self) -> Result<(), CliError> {
+        let (stage, bot) = (self.stage, &self.bot);
+        stage.heading("2  A chat with tool calls: its history slides, first in, first out")?;
+        stage.say("[1] is its first user turn, which stays; 2─3 is a call with its result.")?;
+        stage.show(&format!("{:<20}{:<20}{}", "appended", "history", "left"))?;
+        let mut before = Vec::new();
+        for said in self.chats.trip.clone() {
+            let reply = bot.say(TRIP, said).await?;
+            let after = bot.history(TRIP).await?;
+            let new = after.iter().filter(|turn| turn.seq >= reply.first_seq);
+            let new = named(&new.cloned().collect::<Vec<_>>());
+            let left = left(&before, &after);
+            stage.show(&format!("{new:<20}{:<20}{left}", drawn(&after)))?;
+            stage.pause(0.4).await;
+            before = after;
+        }
+        stage.say("What the next call of the model gets:")?;
+        // Said just now, all of them.
+        before.iter_mut().for_each(|turn| turn.timestamp = None);
+        stage.show(&transcript::table(&before))?;
+        stage.pause(3.0).await;
+        Ok(())
+    }
+
+    /// A fourth chat takes the place of the longest idle one.
+    async fn evict(&mut self) -> Result<(), CliError> {
+        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
+        stage.heading("3  One chat too many: the longest idle one is evicted")?;
+        bot.say(DEPLOY, self.chats.deploy.clone()).await?;
+        bot.say(SHOP, self.chats.shipping.clone()).await?;
+        let reply = bot.say(TRIP, self.chats.thanks.clone()).await?;
+        let generation = reply.session.unwrap_or_default().generation;
+        feed.catch_up(&generation, reply.last_seq).await?;
+        let live = names(&bot.sessions().await?);
+        stage.say(&format!("live, most recently used first: {live}"))?;
+        stage.say(&format!("{NEWCOMER} says its first words:"))?;
+        stage.pause(1.0).await;
+        let reply = bot.say(NEWCOMER, self.chats.greeting.clone()).await?;
+        let generation = reply.session.unwrap_or_default().generation;
+        feed.until("created", &generation).await?;
+        let is_evicted = |event: &Event| event.kind == "evicted";
+        let evicted = in_time("an eviction", feed.seek(&SHOWN, is_evicted)).await?;
+        feed.until("hook_delivered", &evicted.generation).await?;
+        stage.say(&format!("live: {}", names(&bot.sessions().await?)))?;
+        self.ended.push(evicted.generation);
+        self.stage.pause(2.0).await;
+        Ok(())
+    }
+
+    /// The chat that falls silent expires; those that go on talking do not.
+    async fn expire(&mut self) -> Result<(), CliError> {
+        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
+        stage.heading("4  A silent chat expires")?;
+        stage.say(&format!(
+            "The configuration is given `session_ttl: {SHORT_TTL}`, and read again:"
+        ))?;
+        for session in [TRIP, NEWCOMER, SHOP] {
+            bot.say(session, user("One moment, please.")).await?;
+        }
+        reload(bot, stage, self.dir, SHORT_TTL).await?;
+        let live = bot.sessions().await?;
+        let silent = live.into_iter().find(|info| info.session_id == SHOP);
+        let silent = silent.unwrap_or_default();
+        stage.say(&format!(
+            "{SHOP} says nothing more, the two others go on talking:"
+        ))?;
+        let is_it = |it: &Event| it.kind == "expired" && it.generation == silent.generation;
+        let waiting = async {
+            loop {
+                match timeout(TALK_EVERY, feed.seek(&SHOWN, is_it)).await {
+                    Ok(found) => return found,
+                    Err(_) => {
+                        bot.say(TRIP, user("Still there.")).await?;
+                        bot.say(NEWCOMER, user("Still there.")).await?;
+                    }
+                }
+            }
+        };
+        let expired = in_time("the expiry of a chat", waiting).await?;
+        let idle = clock::seconds_between(silent.last_access.as_ref(), expired.time.as_ref());
+        let idle = idle.unwrap_or(f64::NAN);
+        stage.say(&format!(
+            "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
+        ))?;
+        // At once: the others must not expire while the user reads.
+        reload(bot, stage, self.dir, LONG_TTL).await?;
+        feed.until("hook_delivered", &expired.generation).await?;
+        self.ended.push(expired.generation);
+        self.stage.pause(2.0).await;
+        Ok(())
+    }
+
+    /// The checkpoints that the hook wrote.
+    async fn commit(&mut self) -> Result<(), CliError> {
+        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
+        stage.heading("5  What ended is in git")?;
+        stage.say(&format!("The bot ends {TRIP}:"))?;
+        bot.say(TRIP, user("That is all, bye.")).await?;
+        let ended = bot.end(TRIP).await?;
+        feed.until("ended", &ended.generation).await?;
+        self.ended.push(ended.generation.clone());
+        for generation in &self.ended {
+            feed.until("hook_delivered", generation).await?;
+        }
+        stage.pause(1.0).await;
+        let git = GitConfig {
+            dir: checkpoints_in(self.dir),
+            ..GitConfig::default()
+        };
+        let checkpoints = Checkpoints::open(&git, &TenantId::default_tenant())?;
+        stage.say("git log --stat:")?;
+        for commit in checkpoints.log(COMMITS_SHOWN)? {
+            stage.show(&described(&commit))?;
+        }
+        stage.pause(2.0).await;
+        let found = checkpoints.list(1, Some(&id(TRIP)?))?;
+        let markdown = checkpoints.show(&id(TRIP)?, None)?;
+        let (Some(entry), Some(markdown)) = (found.first(), markdown) else {
+            let problem = format!("the checkpoint of {TRIP} is not in {}", git.dir.display());
+            return Err(CliError::failed(Exit::NoInput, problem));
+        };
+        stage.say(&format!("{}:", entry.path))?;
+        stage.show(&beginning(&markdown))?;
+        stage.pause(3.0).await;
+        Ok(())
+    }
+
+    /// What to try on one's own.
+    fn whats_next(&self, keep: bool) -> Result<(), CliError> {
+        self.stage.heading("6  What to try next")?;
+        let mut commands = vec![
+            "memoird serve                  # your own daemon, on 127.0.0.1:7717".to_owned(),
+            "memoird watch                  # its events, as they happen".to_owned(),
+            "memoird config print-default   # every setting, explained".to_owned(),
+        ];
+        if keep {
+            let dir = checkpoints_in(self.dir);
+            let shown = dir.display();
+            commands.push(format!("memoird checkpoints list --dir {shown}"));
+            commands.push(format!("git --git-dir {shown}/default.git log --stat"));
+        } else {
+            commands.push(
+                "memoird demo --keep            # keeps the folder: see the log in git".to_owned(),
+            );
+        }
+        self.stage.show(&commands.join("\n"))
+    }
+}
+
+/// Gives the daemon another TTL, as an operator does.
+async fn reload(bot: &Bot, stage: Stage, dir: &Path, ttl: &str) -> Result<(), CliError> {
+    private::write_config(dir, &yaml(dir, ttl))?;
+    stage.show(&daemon::reload_text(&bot.reload_config().await?))
+}
+
+/// Nothing is compacted: it is first in, first out that is shown.
+fn yaml(dir: &Path, session_ttl: &str) -> String {
+    format!(
+        "version: 1\n\
+         data_dir: {}\n\
+         server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\" }}\n\
+         short_term:\n  \
+           max_history_turns: {HISTORY_TURNS}\n  \
+           max_sessions: {SESSIONS}\n  \
+           session_ttl: {session_ttl}\n\
+         compaction: {{ enabled: false }}\n\
+         hooks:\n  \
+           - {{ name: checkpoint, git: {{ dir: {} }} }}\n",
+        private::quoted(&private::data_in(dir)),
+        private::quoted(&checkpoints_in(dir)),
+    )
+}
+
+fn checkpoints_in(dir: &Path) -> PathBuf {
+    dir.join("checkpoints")
+}
+
+fn names(live: &[SessionInfo]) -> String {
+    let names: Vec<&str> = live.iter().map(|info| &*info.session_id).collect();
+    names.join(", ")
+}
+
+fn id(session: &str) -> Result<SessionId, CliError> {
+    SessionId::parse(session).map_err(|error| CliError::usage(error.to_string()))
+}
+
+/// A commit as `git log --stat` has it, in fewer lines.
+fn described(commit: &LogEntry) -> String {
+    let id: String = commit.id.chars().take(7).collect();
+    let mut text = format!("{id} {}", output::printable(&commit.subject));
+    for file in &commit.files {
+        text.push_str("\n  ");
+        text.push_str(&output::printable(file));
+    }
+    text
+}
+
+fn beginning(markdown: &str) -> String {
+    let mut lines: Vec<&str> = markdown.lines().take(LINES_SHOWN).collect();
+    let more = markdown.lines().count() - lines.len();
+    let told = format!("… {more} more lines");
+    if more > 0 {
+        lines.push(&told);
+    }
+    lines.join("\n")
+}
+
+/// A client of the private daemon.
+struct Bot {
+    target: Target,
+}
+
+/// Messages of one append, in OpenAI's format.
+type Said = Vec<Value>;
+
+/// The messages of the chats.
+#[derive(Deserialize)]
+struct Chats {
+    /// A chat long enough to slide: two calls of tools among ten turns.
+    trip: Vec<Said>,
+    /// What ends it, nearly.
+    thanks: Said,
+    /// A short one with a call.
+    deploy: Said,
+    /// A short one without.
+    shipping: Said,
+    /// The one that comes when there is no place left.
+    greeting: Said,
+}
+
+impl Bot {
+    /// Appends messages.
+    async fn say(&self, session: &str, said: Said) -> Result<AppendResponse, CliError> {
+        let request = AppendRequest {
+            session_id: session.to_owned(),
+            messages_json: Value::Array(said).to_string(),
+            format: MessageFormat::Openai.into(),
+            ..AppendRequest::default()
+        };
+        let reply = self.target.sessions().append(request).await;
+        self.target.done(reply)
+    }
+
+    /// The history, as the next call of a model gets it.
+    async fn history(&self, session: &str) -> Result<Vec<Turn>, CliError> {
+        let request = GetHistoryRequest {
+            session_id: session.to_owned(),
+            ..GetHistoryRequest::default()
+        };
+        let reply = self.target.sessions().get_history(request).await;
+        Ok(self.target.done(reply)?.turns)
+    }
+
+    /// The live sessions, most recently used first.
+    async fn sessions(&self) -> Result<Vec<SessionInfo>, CliError> {
+        let request = ListSessionsRequest::default();
+        let reply = self.target.sessions().list_sessions(request).await;
+        Ok(self.target.done(reply)?.sessions)
+    }
+
+    /// Lets the daemon read its configuration again, as an operator does.
+    async fn reload_config(&self) -> Result<ReloadConfigResponse, CliError> {
+        let reply = self
+            .target
+            .admin()
+            .reload_config(ReloadConfigRequest {})
+            .await;
+        self.target.done(reply)
+    }
+
+    /// Ends a session.
+    async fn end(&self, session: &str) -> Result<SessionInfo, CliError> {
+        let request = EndSessionRequest {
+            session_id: session.to_owned(),
+        };
+        let reply = self.target.sessions().end_session(request).await;
+        Ok(self.target.done(reply)?.session.unwrap_or_default())
+    }
+}
+
+impl Chats {
+    /// The chats of the demo, which stand in a file beside this one.
+    fn read() -> Self {
+        serde_json::from_str(include_str!("demo/chats.json"))
+            .expect("a test reads the file as well")
+    }
+}
+
+/// A message of the user.
+fn user(text: &str) -> Said {
+    vec![json!({ "role": "user", "content": text })]
+}
+
+/// Longer than anything takes on a machine that is busy with other things.
+const STEP_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The kinds of events that are shown.
+const SHOWN: [&str; 6] = [
+    "created",
+    "expired",
+    "evicted",
+    "ended",
+    "hook_delivered",
+    "hook_failed",
+];
+
+/// The stream of events, and what it told so far: some dozens.
+struct Feed {
+    target: Target,
+    stage: Stage,
+    stream: Streaming<WatchEventsResponse>,
+    told: Vec<Event>,
+}
+
+impl Feed {
+    /// Watches from now on.
+    async fn open(target: Target, stage: Stage) -> Result<Self, CliError> {
+        let request = WatchEventsRequest::default();
+        let stream = target.done(target.sessions().watch_events(request).await)?;
+        Ok(Self {
+            target,
+            stage,
+            stream,
+            told: Vec::new(),
+        })
+    }
+
+    /// Waits for an event, if it has not come yet, and shows what comes meanwhile of these
+    /// kinds. Losing the wait loses no event.
+    async fn seek(
+        &mut self,
+        kinds: &[&str],
+        is_it: impl Fn(&Event) -> bool,
+    ) -> Result<Event, CliError> {
+        if let Some(event) = self.told.iter().find(|event| is_it(event)) {
+            return Ok(event.clone());
+        }
+        loop {
+            let told = self.stream.message().await;
+            let told = told.map_err(|status| self.target.explain(status))?;
+            let problem = "the daemon ended the stream of events";
+            let told = told.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
+            let is_wanted = |event: &Event| kinds.contains(&&*event.kind);
+            if told.event.as_ref().is_none_or(is_wanted) {
+                self.stage.show(&watch::line(&told, Columns::default()))?;
+            }
+            if let Some(event) = told.event {
+                self.told.push(event.clone());
+                if is_it(&event) {
+                    return Ok(event);
+                }
+            }
+        }
+    }
+
+    /// Waits for an event of this kind about this generation.
+    async fn until(&mut self, kind: &str, generation: &str) -> Result<Event, CliError> {
+        let is_it = |event: &Event| event.kind == kind && event.generation == generation;
+        in_time(kind, self.seek(&SHOWN, is_it)).await
+    }
+
+    /// Hears, and does not show, all up to the append of this turn.
+    async fn catch_up(&mut self, generation: &str, seq: u64) -> Result<(), CliError> {
+        let is_it = |event: &Event| {
+            let detail: Value = serde_json::from_str(&event.detail_json).unwrap_or_default();
+            event.generation == generation && detail["last_seq"] == seq
+        };
+        let append = in_time("the word of an append", self.seek(&[], is_it));
+        append.await.map(drop)
+    }
+}
+
+/// Waits, but not for ever.
+async fn in_time<T>(
+    what: &str,
+    waiting: impl Future<Output = Result<T, CliError>>,
+) -> Result<T, CliError> {
+    let late = |_| {
+        let within = STEP_TIME_MAX.as_secs();
+        let problem = format!("{what} did not happen within {within} s");
+        CliError::failed(Exit::Unavailable, problem)
+    };
+    timeout(STEP_TIME_MAX, waiting).await.map_err(late)?
+}
+
+/// `[1] 4 5 6─7 8`: the seqs of the turns, oldest first.
+fn drawn(turns: &[Turn]) -> String {
+    let anchor = turns.iter().find(|turn| turn.role() == Role::User);
+    let anchor = anchor.map(|turn| turn.seq);
+    let mut calls = HashMap::new();
+    let mut line = String::new();
+    for turn in turns {
+        let uses = kinds(turn).filter_map(|kind| match kind {
+            Kind::ToolUse(call) => Some((call.id.as_str(), turn.seq)),
+            _ => None,
+        });
+        calls.extend(uses);
+        let is_answer = kinds(turn).any(
+            |kind| matches!(kind, Kind::ToolResult(it) if calls.contains_key(&*it.tool_use_id)),
+        );
+        if !line.is_empty() {
+            line.push(if is_answer { '─' } else { ' ' });
+        }
+        match anchor == Some(turn.seq) {
+            true => line.push_str(&format!("[{}]", turn.seq)),
+            false => line.push_str(&turn.seq.to_string()),
+        }
+    }
+    line
+}
+
+/// What was in a history and is not any more, drawn.
+fn left(before: &[Turn], after: &[Turn]) -> String {
+    let gone = before
+        .iter()
+        .filter(|turn| after.iter().all(|kept| kept.seq != turn.seq));
+    let gone: Vec<Turn> = gone.cloned().collect();
+    drawn(&gone)
+}
+
+/// What turns are, in a word each: `2 call, 3 result`.
+fn named(turns: &[Turn]) -> String {
+    let names = turns.iter().map(|turn| {
+        let what = kinds(turn).find_map(|kind| match kind {
+            Kind::ToolUse(_) => Some("call".to_owned()),
+            Kind::ToolResult(_) => Some("result".to_owned()),
+            _ => None,
+        });
+        format!(
+            "{} {}",
+            turn.seq,
+            what.unwrap_or_else(|| short_name("Role", turn.role))
+        )
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn kinds(turn: &Turn) -> impl Iterator<Item = &Kind> {
+    turn.parts.iter().filter_map(|part| part.part.as_ref())
+}
+
+/// Prints the demo to stdout.
+#[derive(Clone, Copy)]
+struct Stage {
+    has_styles: bool,
+    has_pauses: bool,
+}
+
+impl Stage {
+    /// Stdout; in a pipe the same text without styles.
+    fn new(fast: bool) -> Self {
+        Self {
+            has_styles: io::stdout().is_terminal(),
+            has_pauses: !fast,
+        }
+    }
+
+    /// What this is.
+    fn title(&self, text: &str) -> Result<(), CliError> {
+        output::print(text)
+    }
+
+    /// The beginning of a step.
+    fn heading(&self, title: &str) -> Result<(), CliError> {
+        output::print("")?;
+        self.styled("1", title)
+    }
+
+    /// A line, or several.
+    fn say(&self, text: &str) -> Result<(), CliError> {
+        text.lines()
+            .try_for_each(|line| output::print(format!("  {line}").trim_end()))
+    }
+
+    /// Text of the daemon or of a file, set apart from the demo's own text.
+    fn show(&self, text: &str) -> Result<(), CliError> {
+        text.lines()
+            .try_for_each(|line| self.styled("36", format!("    {line}").trim_end()))
+    }
+
+    /// Waits, so that the text can be read.
+    async fn pause(&self, seconds: f64) {
+        if self.has_pauses {
+            sleep(Duration::from_secs_f64(seconds)).await;
+        }
+    }
+
+    fn styled(&self, style: &str, text: &str) -> Result<(), CliError> {
+        match self.has_styles && !text.is_empty() {
+            true => output::print(&format!("\x1b[{style}m{text}\x1b[0m")),
+            false => output::print(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_proto::v1::{Part, ToolResult, ToolUse};
+
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_shown_from_its_beginning() {
+        assert_eq!(beginning("a\nb\n"), "a\nb");
+        let long = "x\n".repeat(LINES_SHOWN + 5);
+        assert!(beginning(&long).ends_with("x\n… 5 more lines"));
+    }
+
+    #[test]
+    fn the_configuration_is_what_a_person_would_write() {
+        let yaml = yaml(Path::new("/tmp/demo"), "3s");
+        assert!(
+            yaml.contains("short_term:\n  max_history_turns: 6\n  max_sessions: 3\n"),
+            "{yaml}"
+        );
+        let hook = "hooks:\n  - { name: checkpoint, git: { dir: \"/tmp/demo/checkpoints\" } }\n";
+        assert!(yaml.ends_with(hook), "{yaml}");
+    }
+
+    #[test]
+    fn the_chats_can_be_read() {
+        assert_eq!(Chats::read().trip.len(), 8);
+    }
+
+    fn turn(seq: u64, role: Role, kind: Kind) -> Turn {
+        let part = Part {
+            part: Some(kind),
+            extra_json: String::new(),
+        };
+        Turn {
+            seq,
+            role: role.into(),
+            parts: vec![part],
+            ..Turn::default()
+        }
+    }
+
+    fn says(seq: u64, role: Role) -> Turn {
+        turn(seq, role, Kind::Text("words".into()))
+    }
+
+    fn call(seq: u64, id: &str) -> Turn {
+        let call = ToolUse {
+            id: id.into(),
+            ..ToolUse::default()
+        };
+        turn(seq, Role::Assistant, Kind::ToolUse(call))
+    }
+
+    fn result(seq: u64, id: &str) -> Turn {
+        let result = ToolResult {
+            tool_use_id: id.into(),
+            ..ToolResult::default()
+        };
+        turn(seq, Role::Tool, Kind::ToolResult(result))
+    }
+
+    #[test]
+    fn calls_are_joined_to_their_results() {
+        let turns = [
+            says(1, Role::User),
+            call(2, "c1"),
+            result(3, "c1"),
+            says(4, Role::Assistant),
+            says(5, Role::User),
+            call(6, "c2"),
+            result(7, "c2"),
+            says(8, Role::Assistant),
+            says(9, Role::User),
+            says(10, Role::Assistant),
+        ];
+        assert_eq!(drawn(&turns), "[1] 2─3 4 5 6─7 8 9 10");
+        assert_eq!(named(&turns[..4]), "1 user, 2 call, 3 result, 4 assistant");
+        assert_eq!(drawn(&turns[1..3]), "2─3");
+        assert_eq!(drawn(&turns[2..4]), "3 4", "its call is not there");
+        let kept: Vec<Turn> = [&turns[..1], &turns[3..]].concat();
+        assert_eq!(left(&turns, &kept), "2─3");
+        assert_eq!(left(&kept, &kept), "");
+    }
 }

@@ -1,7 +1,6 @@
 //! `memoird hooks`: the deliveries that hooks are owed, got, or were given up for.
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
 use memoird_proto::v1::{
     DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
     RetryHookDeliveryRequest,
@@ -14,7 +13,7 @@ use super::choice::{Choices, number, one_of};
 use super::connect::Target;
 use super::exit::CliError;
 use super::json::short_name;
-use super::pages::{PAGE_MAX, Page, Pages, Reply};
+use super::pages::{PAGE_MAX, Pages, Reply};
 use super::{ClientArgs, clock, json, output};
 
 /// Deliveries that are retried at the same time; the daemon writes them together.
@@ -99,7 +98,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
     let found = Pages::of(call).first(args.limit).await?;
     match json {
         true => print_json(&found),
-        false => output::print_table(&table(&found)),
+        false => output::print(&table(&found)),
     }
 }
 
@@ -156,7 +155,7 @@ async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), C
             for result in calls.join_all().await {
                 match result {
                     Ok(_) => count += 1,
-                    // Somebody dropped it since the page was made.
+                    // It was dropped since the page was made.
                     Err(status) if status.code() == Code::NotFound => {}
                     Err(status) => {
                         let place = format!("after {count} that are due now");
@@ -168,7 +167,10 @@ async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), C
     }
     match json {
         true => output::print_json(&json!({ "retried": count })),
-        false => output::print(&format!("{} due now", deliveries(count))),
+        false => {
+            let deliveries = output::counted(count, "delivery is", "deliveries are");
+            output::print(&format!("{deliveries} due now"))
+        }
     }
 }
 
@@ -200,17 +202,17 @@ fn listing(
     target: &Target,
     filter: Filter,
     state: Option<DeliveryState>,
-) -> impl AsyncFnMut(Page) -> Reply<HookDelivery> {
+) -> impl AsyncFnMut(u32, String) -> Reply<HookDelivery> {
     let request = ListHookDeliveriesRequest {
         tenant: filter.tenant.unwrap_or_default(),
         hook: filter.hook.unwrap_or_default(),
         state: number(state),
         ..ListHookDeliveriesRequest::default()
     };
-    async move |page: Page| {
+    async move |page_size, page_token| {
         let request = ListHookDeliveriesRequest {
-            page_size: page.size,
-            page_token: page.token,
+            page_size,
+            page_token,
             ..request.clone()
         };
         let reply = target.done(target.admin().list_hook_deliveries(request).await)?;
@@ -222,7 +224,7 @@ fn print_json(deliveries: &[HookDelivery]) -> Result<(), CliError> {
     output::print_json(&json!({ "deliveries": json::all(deliveries) }))
 }
 
-fn table(deliveries: &[HookDelivery]) -> Table {
+fn table(deliveries: &[HookDelivery]) -> String {
     let header = [
         "ID",
         "TENANT",
@@ -245,26 +247,18 @@ fn table(deliveries: &[HookDelivery]) -> Table {
             output::one_line(&delivery.last_error, ERROR_CHARS_MAX),
         ]
     };
-    let mut table = output::fitted_table(Some(header), deliveries.iter().map(row));
-    output::align_right(&mut table, 5);
-    table
+    let width = output::terminal_width();
+    output::table(Some(header), deliveries.iter().map(row), &[5], width)
 }
 
 /// When it is due, or how long ago it was done or given up.
 fn when(delivery: &HookDelivery) -> String {
-    let (now, at) = (clock::now(), delivery.due_at.as_ref());
+    let at = delivery.due_at.as_ref();
     match delivery.state() {
-        DeliveryState::Pending => match &*clock::left(at, now) {
+        DeliveryState::Pending => match &*clock::left(at) {
             "0s" => "now".to_owned(),
             span => format!("in {span}"),
         },
-        _ => format!("{} ago", clock::age(at, now)),
-    }
-}
-
-fn deliveries(count: u64) -> String {
-    match count {
-        1 => "1 delivery is".to_owned(),
-        count => format!("{} deliveries are", output::count(count)),
+        _ => format!("{} ago", clock::age(at)),
     }
 }

@@ -11,34 +11,14 @@ use serde::de::Error;
 use serde_json::value::Serializer;
 use serde_json::{Map, Number, Value};
 
-/// Messages with many fields that are seldom set, and which of them are shown nevertheless.
-const SPARSE: [(&str, &[&str]); 6] = [
-    ("Turn", &["seq", "role", "timestamp", "parts"]),
-    ("Part", &[]),
-    ("WatchEventsResponse", &[]),
-    (
-        "Event",
-        &[
-            "event_id",
-            "time",
-            "kind",
-            "tenant",
-            "session_id",
-            "generation",
-        ],
-    ),
-    (
-        "Memory",
-        &[
-            "id",
-            "subject",
-            "kind",
-            "visibility",
-            "content",
-            "importance",
-        ],
-    ),
-    ("MemorySource", &[]),
+/// Messages with many fields that are seldom set, and the fields that are always shown.
+const SPARSE: [(&str, &str); 6] = [
+    ("Turn", "seq role timestamp parts"),
+    ("Part", ""),
+    ("WatchEventsResponse", ""),
+    ("Event", "event_id time kind tenant session_id generation"),
+    ("Memory", "id subject kind visibility content importance"),
+    ("MemorySource", ""),
 ];
 
 /// A message, whole.
@@ -100,7 +80,8 @@ fn whole(message: &MessageDescriptor, value: Value) -> Value {
     let sparse = SPARSE.iter().find(|(name, _)| *name == message.name());
     let mut object = Map::new();
     for field in message.fields() {
-        let is_shown = sparse.is_none_or(|(_, shown)| shown.contains(&field.name()));
+        let is_shown =
+            sparse.is_none_or(|(_, shown)| shown.split(' ').any(|name| name == field.name()));
         let is_choice = field
             .containing_oneof()
             .is_some_and(|oneof| !oneof.is_synthetic());
@@ -143,8 +124,8 @@ fn absent(field: &FieldDescriptor) -> Value {
     }
 }
 
-/// Numbers as they are usually written: serde_json keeps them to the letter, and what is written
-/// in another way, such as 0.50, comes as something that is no number for anybody else.
+/// Writes numbers in their usual form. serde_json keeps them as they are written, and a number
+/// in another form, such as 0.50, reaches other deserializers as something that is no number.
 fn plain_numbers(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(plain_numbers),

@@ -1,4 +1,4 @@
-//! Files of lines, or stdin: read one by one, with the line to blame for what is wrong.
+//! Reads a file or stdin line by line. Errors name the line.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,12 +9,12 @@ use tokio::sync::mpsc::Sender;
 use super::exit::{CliError, Exit};
 use super::progress::Progress;
 
-/// Where lines come from.
+/// A source of lines.
 pub(crate) struct Lines {
     name: String,
     bytes: Option<u64>,
     reader: Box<dyn BufRead + Send>,
-    /// A line longer than this is not a line.
+    /// The limit on the length of a line, in bytes.
     line_bytes_max: u64,
     /// The last line that was read, from 1.
     line: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Lines {
 pub(crate) struct Line<'a> {
     /// Which one, from 1.
     pub(crate) number: usize,
-    /// What is in it.
+    /// Its text.
     pub(crate) text: &'a [u8],
 }
 
@@ -65,13 +65,13 @@ impl Lines {
         &self.name
     }
 
-    /// How far they are read, by bytes.
+    /// A progress line for the bytes that are read.
     pub(crate) fn progress(&self) -> Progress {
         Progress::new(self.bytes)
     }
 
-    /// Hands over what is made of each line, up to the first that is wrong. Blocks, and may
-    /// wait for a line of stdin that nobody needs any more: it is not to be awaited.
+    /// Parses each line and sends the results, up to the first error. Blocks, and may
+    /// wait for a line of stdin that is no longer needed, so callers must not wait for it.
     pub(crate) fn each<T>(
         mut self,
         to: &Sender<Result<T, CliError>>,
@@ -115,12 +115,12 @@ impl Lines {
         }
     }
 
-    /// What is wrong with a line.
+    /// The error for a line.
     pub(crate) fn bad(&self, line: usize, problem: &str) -> CliError {
         CliError::failed(Exit::Data, format!("{}, line {line}: {problem}", self.name))
     }
 
-    /// What the parser said of a line; its own line number would be 1, always.
+    /// The error for a line that is no JSON. The parser's own line number would always be 1.
     pub(crate) fn no_json(&self, line: usize, error: &serde_json::Error) -> CliError {
         let text = error.to_string();
         let problem = text.split(" at line ").next().unwrap_or(&text);

@@ -1,26 +1,33 @@
 //! `memoird memory`: the memories of the key's tenant.
 
-mod add;
 mod dream;
-mod forget;
 mod import;
-mod list;
-mod manifest;
-mod recall;
-mod reindex;
-mod words;
 
-use clap::Subcommand;
+use std::io;
+use std::io::{BufRead, IsTerminal, Read, Write};
+use std::time::Duration;
 
-use super::ClientArgs;
-use super::exit::CliError;
-use add::AddArgs;
+use clap::{Args, Subcommand};
+use memoird_proto::v1::forget_request::Target as What;
+use memoird_proto::v1::{
+    ForgetRequest, ForgetResponse, GetManifestRequest, GetMemoryRequest, GetMemoryStatsRequest,
+    GetMemoryStatsResponse, ListMemoriesRequest, Memory, MemoryFilter, MemoryKind, NearDuplicate,
+    Polarity, RecallHit, RecallMode, RecallRequest, ReindexMemoriesRequest, RememberRequest,
+    Visibility,
+};
+use prost_types::Timestamp;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::choice::{kind_name, kinds, moment, number, one_of};
+use super::connect::Target;
+use super::exit::{CliError, Exit};
+use super::json::short_name;
+use super::pages::{PAGE_MAX, Pages, Reply};
+use super::progress::Progress;
+use super::{ClientArgs, choice, clock, json, output};
 use dream::DreamArgs;
-use forget::ForgetArgs;
 use import::ImportArgs;
-use list::{ExportArgs, ListArgs};
-use manifest::ManifestArgs;
-use recall::RecallArgs;
 
 /// What can be done with memories.
 #[derive(Subcommand)]
@@ -54,15 +61,644 @@ pub(crate) enum MemoryCommand {
 pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(), CliError> {
     let target = client.connect.target()?;
     match command {
-        MemoryCommand::List(args) => list::list(&target, args, client.json).await,
-        MemoryCommand::Show { id } => list::show(&target, id, client.json).await,
-        MemoryCommand::Add(args) => add::run(&target, *args, client.json).await,
-        MemoryCommand::Recall(args) => recall::run(&target, args, client.json).await,
-        MemoryCommand::Forget(args) => forget::run(&target, args, client.json).await,
-        MemoryCommand::Manifest(args) => manifest::run(&target, args, client.json).await,
-        MemoryCommand::Export(args) => list::export(&target, args).await,
+        MemoryCommand::List(args) => list(&target, args, client.json).await,
+        MemoryCommand::Show { id } => show(&target, id, client.json).await,
+        MemoryCommand::Add(args) => add(&target, *args, client.json).await,
+        MemoryCommand::Recall(args) => recall(&target, args, client.json).await,
+        MemoryCommand::Forget(args) => forget(&target, args, client.json).await,
+        MemoryCommand::Manifest(args) => manifest(&target, args, client.json).await,
+        MemoryCommand::Export(args) => export(&target, args).await,
         MemoryCommand::Import(args) => import::run(&target, &args, client.json).await,
-        MemoryCommand::Reindex => reindex::run(&target, client.json).await,
+        MemoryCommand::Reindex => reindex(&target, client.json).await,
         MemoryCommand::Dream(args) => dream::run(&target, args, client.json).await,
+    }
+}
+
+/// What to look for.
+#[derive(Args)]
+pub(crate) struct RecallArgs {
+    /// What is looked for, in words
+    query: String,
+    /// Whose memories; may be given several times [default: only what all may recall]
+    #[arg(long = "subject", value_name = "ID")]
+    subjects: Vec<String>,
+    /// Only of this kind; may be given several times
+    #[arg(long = "kind", value_parser = one_of(choice::KINDS))]
+    kinds: Vec<MemoryKind>,
+    /// Only those with this label; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// How to search [default: hybrid where an embedder is configured]
+    #[arg(long, value_parser = one_of(choice::MODES))]
+    mode: Option<RecallMode>,
+    /// At most so many, up to 100 [default: as configured]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    limit: u32,
+    /// Only those observed at or after this time, such as 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    after: Option<Timestamp>,
+    /// Only those observed before this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    before: Option<Timestamp>,
+}
+
+async fn recall(target: &Target, args: RecallArgs, json: bool) -> Result<(), CliError> {
+    let request = RecallRequest {
+        query: args.query,
+        subjects: args.subjects,
+        kinds: kinds(args.kinds),
+        tags: args.tags,
+        after: args.after,
+        before: args.before,
+        limit: args.limit,
+        mode: number(args.mode),
+        session_id: String::new(),
+    };
+    let found = target.done(target.memories().recall(request).await)?;
+    if !json {
+        for note in &found.notes {
+            output::note(&format!("note: {note}"));
+        }
+    }
+    output::show(json, &found, |found| {
+        let header = [
+            "SCORE", "WORDS", "MEANING", "AGE", "KIND", "SUBJECT", "ID", "CONTENT",
+        ];
+        output::fitted_table(Some(header), found.hits.iter().map(hit_row))
+    })
+}
+
+fn hit_row(hit: &RecallHit) -> [String; 8] {
+    let memory = hit.memory.clone().unwrap_or_default();
+    let rank = |rank: u32| match rank {
+        0 => "-".to_owned(),
+        rank => rank.to_string(),
+    };
+    [
+        output::figure(hit.score, 4),
+        rank(hit.lexical_rank),
+        rank(hit.vector_rank),
+        clock::age(memory.observed_at.as_ref()),
+        kind_name(memory.kind),
+        output::printable(&memory.subject),
+        output::printable(&memory.id),
+        content(&memory),
+    ]
+}
+
+/// Whose manifest, and how much of it.
+#[derive(Args)]
+pub(crate) struct ManifestArgs {
+    /// Whose
+    subject: String,
+    /// At most so many lines [default: 200, which is the most]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    max_lines: u32,
+    /// At most so many bytes [default: 25,000, which is the most]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    max_bytes: u32,
+}
+
+async fn manifest(target: &Target, args: ManifestArgs, json: bool) -> Result<(), CliError> {
+    let request = GetManifestRequest {
+        subject: args.subject,
+        max_lines: args.max_lines,
+        max_bytes: args.max_bytes,
+    };
+    let manifest = target.done(target.memories().get_manifest(request).await)?;
+    output::show(json, &manifest, |manifest| {
+        let lines = manifest.text.lines().map(output::printable);
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// How often it is asked how far they are.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
+    let request = ReindexMemoriesRequest {};
+    let queued = target
+        .done(target.memories().reindex_memories(request).await)?
+        .queued;
+    let stats = wait_embedded(target, queued).await?;
+    output::show(json, &stats, indexed)?;
+    match stats.embedding_failed {
+        0 => Ok(()),
+        failed => {
+            let failed = output::count(failed);
+            let problem = format!("{failed} could not be embedded; the daemon's log says why");
+            Err(CliError::failed(Exit::Refused, problem))
+        }
+    }
+}
+
+/// Waits until nothing is queued any more.
+async fn wait_embedded(target: &Target, queued: u64) -> Result<GetMemoryStatsResponse, CliError> {
+    let progress = Progress::new(None);
+    loop {
+        let request = GetMemoryStatsRequest {};
+        let stats = target.done(target.memories().get_memory_stats(request).await)?;
+        // Memories that are stored meanwhile are queued as well.
+        let waiting = stats.embedding_queued;
+        if waiting == 0 {
+            return Ok(stats);
+        }
+        progress.show(|| format!("{waiting} of {} wait to be embedded", queued.max(waiting)));
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+fn indexed(stats: &GetMemoryStatsResponse) -> String {
+    let memories = output::count(stats.memories + stats.superseded);
+    match &*stats.embedding_model {
+        "" => format!("indexed {memories} by words; no embedder is configured"),
+        model => format!(
+            "indexed {memories} by words, {} by meaning ({})",
+            output::count(stats.embedded),
+            output::printable(model)
+        ),
+    }
+}
+
+/// Where no terminal says how wide it is, a content ends here.
+const CONTENT_CHARS_MAX: usize = 400;
+
+/// Which memories to list.
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    /// Only of this subject [default: all]
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+    /// Only of this kind [default: any]
+    #[arg(long, value_parser = one_of(choice::KINDS))]
+    kind: Option<MemoryKind>,
+    /// Only those with this label
+    #[arg(long)]
+    tag: Option<String>,
+    /// Also those that were superseded or have expired
+    #[arg(long)]
+    history: bool,
+    /// At most so many; 0: all of them
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+/// Which memories to export.
+#[derive(Args)]
+pub(crate) struct ExportArgs {
+    /// Only of this subject [default: all]
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+}
+
+async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
+    let request = ListMemoriesRequest {
+        subject: args.subject.unwrap_or_default(),
+        kind: number(args.kind),
+        tag: args.tag.unwrap_or_default(),
+        include_history: args.history,
+        ..ListMemoriesRequest::default()
+    };
+    let found = Pages::of(listing(target, request))
+        .first(args.limit)
+        .await?;
+    if json {
+        return output::print_json(&json!({ "memories": json::all(&found) }));
+    }
+    let header = ["ID", "SUBJECT", "KIND", "AGE", "", "CONTENT"];
+    let row = |memory: &Memory| {
+        [
+            output::printable(&memory.id),
+            output::printable(&memory.subject),
+            kind_name(memory.kind),
+            clock::age(memory.observed_at.as_ref()),
+            state(memory).to_owned(),
+            content(memory),
+        ]
+    };
+    output::print(&output::fitted_table(Some(header), found.iter().map(row)))
+}
+
+/// The call that gives a page of memories, ordered by id.
+fn listing(
+    target: &Target,
+    request: ListMemoriesRequest,
+) -> impl AsyncFnMut(u32, String) -> Reply<Memory> {
+    async move |page_size, page_token| {
+        let request = ListMemoriesRequest {
+            page_size,
+            page_token,
+            ..request.clone()
+        };
+        let reply = target.done(target.memories().list_memories(request).await)?;
+        Ok((reply.memories, reply.next_page_token))
+    }
+}
+
+async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
+    let request = GetMemoryRequest {
+        id,
+        subject: String::new(),
+    };
+    let reply = target.done(target.memories().get_memory(request).await)?;
+    output::show(json, &reply, |reply| {
+        described(&reply.memory.clone().unwrap_or_default())
+    })
+}
+
+/// Page by page: of a tenant there may be more than fit into memory.
+async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
+    let request = ListMemoriesRequest {
+        subject: args.subject.unwrap_or_default(),
+        include_history: true,
+        ..ListMemoriesRequest::default()
+    };
+    let mut pages = Pages::of(listing(target, request));
+    while let Some(page) = pages.next(PAGE_MAX).await? {
+        let lines = page.iter().map(|memory| format!("{}\n", json::of(memory)));
+        let lines: String = lines.collect();
+        if !lines.is_empty() {
+            output::print(&lines)?;
+        }
+    }
+    Ok(())
+}
+
+/// The content of a memory, on one line.
+fn content(memory: &Memory) -> String {
+    output::one_line(&memory.content, CONTENT_CHARS_MAX)
+}
+
+/// The state of a memory in a list, in a word.
+fn state(memory: &Memory) -> &'static str {
+    match () {
+        () if !memory.superseded_by.is_empty() => "superseded",
+        () if clock::is_past(memory.expires_at.as_ref()) => "expired",
+        () if memory.pinned => "pinned",
+        () => "",
+    }
+}
+
+/// A memory, value by value.
+fn described(memory: &Memory) -> String {
+    let mut rows = vec![
+        ("id", output::printable(&memory.id)),
+        ("subject", output::printable(&memory.subject)),
+        ("kind", kind_name(memory.kind)),
+        ("content", output::printable(&memory.content)),
+        ("visibility", short_name("Visibility", memory.visibility)),
+    ];
+    if memory.polarity != 0 {
+        rows.push(("polarity", short_name("Polarity", memory.polarity)));
+    }
+    if !memory.tags.is_empty() {
+        rows.push(("tags", output::printable(&memory.tags.join(", "))));
+    }
+    rows.push(("importance", memory.importance.to_string()));
+    if let Some(from) = &memory.source {
+        let seqs: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
+        let seqs = seqs.join(" ");
+        let source = format!("{}, {}, turns {seqs}", from.session_id, from.generation);
+        rows.push(("source", output::printable(&source)));
+    }
+    for (name, at) in [
+        ("observed", &memory.observed_at),
+        ("created", &memory.created_at),
+        ("updated", &memory.updated_at),
+    ] {
+        let moment = at.as_ref().map_or("-".to_owned(), ToString::to_string);
+        let age = clock::age(at.as_ref());
+        rows.push((name, format!("{moment}, {age} ago")));
+    }
+    if let Some(expires_at) = &memory.expires_at {
+        rows.push(("expires in", clock::left(Some(expires_at))));
+    }
+    if !memory.superseded_by.is_empty() {
+        rows.push(("superseded by", output::printable(&memory.superseded_by)));
+    }
+    rows.push(("said again", output::count(memory.reinforced)));
+    let mut recalled = output::count(memory.recall_count);
+    if let Some(last) = &memory.last_recalled_at {
+        recalled += &format!(", {} ago", clock::age(Some(last)));
+    }
+    rows.push(("recalled", recalled));
+    rows.push(("pinned", pin(memory).to_owned()));
+    let maker = match memory.origin {
+        0 => "bot".to_owned(),
+        origin => short_name("MemoryOrigin", origin),
+    };
+    rows.push(("made by", maker));
+    output::rows(rows)
+}
+
+fn pin(memory: &Memory) -> &'static str {
+    match (memory.pinned, memory.pinned_by_dream) {
+        (false, _) => "no",
+        (true, false) => "yes",
+        (true, true) => "by a dream sweep",
+    }
+}
+
+/// No fact is so long; the daemon says what it takes.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// The fact.
+#[derive(Args)]
+pub(crate) struct AddArgs {
+    /// Whose it is
+    #[arg(long, value_name = "ID")]
+    subject: String,
+    /// What it is about
+    #[arg(long, value_parser = one_of(choice::KINDS))]
+    kind: MemoryKind,
+    /// The fact, in words; `-` reads stdin
+    text: String,
+    /// A label; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// From 0 to 1 [default: 0.5]
+    #[arg(long, value_name = "X")]
+    importance: Option<f32>,
+    /// Who may recall it [default: private]
+    #[arg(long, value_parser = one_of(choice::VISIBILITIES))]
+    visibility: Option<Visibility>,
+    /// Which way it points; for feedback
+    #[arg(long, value_parser = one_of(choice::POLARITIES))]
+    polarity: Option<Polarity>,
+    /// Put it first in the manifest
+    #[arg(long)]
+    pin: bool,
+    /// The memory whose place it takes
+    #[arg(long, value_name = "ID")]
+    supersedes: Option<String>,
+    /// What is done when a memory says it already, in other letters [default: merge]
+    #[arg(long, value_parser = one_of(choice::NEAR_DUPLICATES))]
+    near_duplicate: Option<NearDuplicate>,
+    /// When it was so, such as 2026-01-31 [default: now]
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    observed: Option<Timestamp>,
+    /// From when on it is not recalled any more [default: never]
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    expires: Option<Timestamp>,
+    /// An idempotency key: the same key with the same fact is done once
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError> {
+    let content = match &*args.text {
+        "-" => tokio::task::spawn_blocking(read_stdin)
+            .await
+            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?,
+        _ => args.text,
+    };
+    let request = RememberRequest {
+        subject: args.subject,
+        kind: args.kind.into(),
+        content,
+        tags: args.tags,
+        importance: args.importance,
+        source: None,
+        observed_at: args.observed,
+        expires_at: args.expires,
+        supersedes_id: args.supersedes.unwrap_or_default(),
+        pinned: args.pin,
+        polarity: number(args.polarity),
+        idempotency_key: args.key.unwrap_or_default(),
+        visibility: number(args.visibility),
+        near_duplicate: number(args.near_duplicate),
+    };
+    let done = target.done(target.memories().remember(request).await)?;
+    let outcome = short_name("RememberOutcome", done.outcome);
+    if json {
+        let mut shown = json::of(&done);
+        shown["outcome"] = outcome.into();
+        return output::print_json(&shown);
+    }
+    if done.redacted > 0 {
+        let count = done.redacted;
+        output::note(&format!(
+            "note: taken out before it was stored, as secrets: {count}"
+        ));
+    }
+    output::print(&outcome)?;
+    output::print(&described(&done.memory.unwrap_or_default()))
+}
+
+fn read_stdin() -> Result<String, CliError> {
+    let mut text = String::new();
+    let mut stdin = io::stdin().lock().take(TEXT_BYTES_MAX + 1);
+    let read = stdin.read_to_string(&mut text);
+    let read = read.map_err(CliError::io("cannot read stdin"))?;
+    if read as u64 > TEXT_BYTES_MAX {
+        let problem = "stdin: is longer than 1 MiB, and no fact";
+        return Err(CliError::failed(Exit::Data, problem));
+    }
+    Ok(text)
+}
+
+/// What to forget.
+#[derive(Args)]
+pub(crate) struct ForgetArgs {
+    /// The memory of this id, with what it superseded
+    #[arg(long, conflicts_with_all = ["subject", "kinds", "tags", "after", "before"])]
+    id: Option<String>,
+    /// All of this subject; with a filter, only what fits
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+    /// Filter: only of this kind; may be given several times
+    #[arg(long = "kind", id = "kinds", value_parser = one_of(choice::KINDS))]
+    kinds: Vec<MemoryKind>,
+    /// Filter: only those with this label; may be given several times
+    #[arg(long = "tag", id = "tags", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Filter: only those observed at or after this time, such as 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    after: Option<Timestamp>,
+    /// Filter: only those observed before this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    before: Option<Timestamp>,
+    /// Only count
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), CliError> {
+    let (dry_run, yes) = (args.dry_run, args.yes);
+    let what = args.what()?;
+    if dry_run || !yes {
+        let counted = call_forget(target, what.clone(), true).await?;
+        if dry_run {
+            return output::show(json, &counted, counts_of);
+        }
+        if !io::stdin().is_terminal() {
+            let problem = "nobody can be asked here; look with --dry-run, then say --yes";
+            return Err(CliError::usage(problem));
+        }
+        output::note("This would go for good:");
+        counts_of(&counted).lines().for_each(output::note);
+        let asked = tokio::task::spawn_blocking(is_wanted).await;
+        if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
+            output::note("nothing was forgotten");
+            return Ok(());
+        }
+    }
+    let gone = call_forget(target, what, false).await?;
+    if !gone.erased && !json {
+        output::note("note: gone from every answer; the disk's pages are erased in a while");
+    }
+    output::show(json, &gone, counts_of)
+}
+
+impl ForgetArgs {
+    fn what(self) -> Result<What, CliError> {
+        let filters = !self.kinds.is_empty()
+            || !self.tags.is_empty()
+            || self.after.is_some()
+            || self.before.is_some();
+        match (self.id, self.subject) {
+            (Some(id), _) => Ok(What::Id(id)),
+            (None, Some(subject)) if !filters => Ok(What::Subject(subject)),
+            (None, subject) if filters => Ok(What::Filter(MemoryFilter {
+                subject: subject.unwrap_or_default(),
+                kinds: kinds(self.kinds),
+                tags: self.tags,
+                after: self.after,
+                before: self.before,
+            })),
+            (None, _) => Err(CliError::usage("say what: --id, --subject, or a filter")),
+        }
+    }
+}
+
+async fn call_forget(
+    target: &Target,
+    what: What,
+    dry_run: bool,
+) -> Result<ForgetResponse, CliError> {
+    let request = ForgetRequest {
+        target: Some(what),
+        dry_run,
+    };
+    target.done(target.memories().forget(request).await)
+}
+
+/// Asks on the terminal. Blocks until there is a line.
+fn is_wanted() -> Result<bool, CliError> {
+    let failed = CliError::io("cannot ask on the terminal");
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "Forget it? [y/N] ")
+        .and_then(|()| stderr.flush())
+        .map_err(&failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+fn counts_of(counts: &ForgetResponse) -> String {
+    let rows = [
+        ("memories", counts.memories),
+        ("superseded", counts.superseded),
+        ("vectors", counts.vectors),
+        ("recall events", counts.recall_events),
+        ("queued embeddings", counts.queued_embeddings),
+        ("cursors", counts.cursors),
+    ];
+    output::rows(rows.map(|(name, count)| (name, output::count(count))))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use prost_types::Timestamp as Moment;
+
+    use super::*;
+
+    #[test]
+    fn a_memory_is_described_on_lines_that_move_no_cursor() {
+        let memory = Memory {
+            subject: "ann\u{1b}[2J".into(),
+            content: "likes tea\nand cake".into(),
+            kind: MemoryKind::User.into(),
+            pinned: true,
+            ..Memory::default()
+        };
+        let text = described(&memory);
+        assert!(
+            !text.contains('\u{1b}') && text.contains("likes tea\\nand cake"),
+            "{text}"
+        );
+        assert!(
+            text.contains("kind        user") && text.contains("made by     bot"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_list_says_of_a_memory_what_matters_most() {
+        let pinned = Memory {
+            pinned: true,
+            ..Memory::default()
+        };
+        let expires_at = Some(Moment {
+            seconds: 10,
+            nanos: 0,
+        });
+        let expired = Memory {
+            expires_at,
+            ..pinned.clone()
+        };
+        let old = Memory {
+            superseded_by: "x".into(),
+            ..expired.clone()
+        };
+        let states = [&Memory::default(), &pinned, &expired, &old].map(state);
+        assert_eq!(states, ["", "pinned", "expired", "superseded"]);
+    }
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ForgetArgs,
+    }
+
+    fn what(args: &str) -> Result<What, String> {
+        let line = Line::try_parse_from(["forget"].into_iter().chain(args.split_whitespace()));
+        line.map_err(|error| error.to_string())?
+            .args
+            .what()
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_forgotten_is_what_was_said() {
+        assert_eq!(what("--id x"), Ok(What::Id("x".into())));
+        assert_eq!(what("--subject ann"), Ok(What::Subject("ann".into())));
+        let filter = |subject: &str| {
+            What::Filter(MemoryFilter {
+                subject: subject.into(),
+                kinds: vec![3],
+                tags: vec!["t".into()],
+                ..MemoryFilter::default()
+            })
+        };
+        assert_eq!(
+            what("--subject ann --kind project --tag t"),
+            Ok(filter("ann"))
+        );
+        assert_eq!(what("--kind project --tag t"), Ok(filter("")));
+        assert!(what("--before 2026-01-31").is_ok());
+        for bad in [
+            "",
+            "--yes",
+            "--id x --subject ann",
+            "--id x --tag t",
+            "--after soon",
+        ] {
+            assert!(what(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! What people and programs read: tables on a terminal, JSON for programs, and the
-//! few ways in which both write numbers, sizes and ages.
+//! The output of commands: tables for people, JSON for programs, and how numbers, sizes and
+//! text of others are written.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
 use prost::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -14,7 +15,7 @@ use tokio::time::sleep;
 use super::exit::CliError;
 use super::json;
 
-/// How often somebody looks whether anybody reads.
+/// How often it is checked whether stdout still has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Writes to stdout.
@@ -29,11 +30,11 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     stdout.flush().map_err(CliError::of_output)
 }
 
-/// Waits until nobody reads stdout any more: a program that only waits would otherwise
-/// notice at its next line, which may be tomorrow.
+/// Waits until the reader of stdout is gone. A command that prints seldom would otherwise notice
+/// only at its next line.
 pub(crate) async fn reader_gone() {
     loop {
-        // Asked for nothing, poll still tells of errors: of a pipe, that its reader is gone.
+        // Without any events, poll still reports errors: of a pipe, that its reader is gone.
         let stdout = rustix::stdio::stdout();
         let mut stdout = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
         let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
@@ -44,9 +45,9 @@ pub(crate) async fn reader_gone() {
     }
 }
 
-/// Says on stderr what happens beside the output.
+/// Prints a note to stderr.
 pub(crate) fn note(text: &str) {
-    // A stderr that is closed leaves nobody to tell.
+    // If stderr is closed, the note is lost.
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn print_json(value: &Value) -> Result<(), CliError> {
     print(&format!("{value:#}"))
 }
 
-/// Writes a reply: whole for programs, in words for people.
+/// Writes a reply: as JSON for programs, or as `words` for people.
 pub(crate) fn show<M: Name>(
     is_json: bool,
     reply: &M,
@@ -70,36 +71,37 @@ pub(crate) fn show<M: Name>(
     }
 }
 
-/// Writes a table without the blanks that pad its lines.
-pub(crate) fn print_table(table: &Table) -> Result<(), CliError> {
-    print(&table.trim_fmt())
-}
-
-/// A table as wide as its content, whose first column is text and the rest numbers.
+/// A table whose first column is text and the others numbers.
 pub(crate) fn number_table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
-) -> Table {
-    let mut table = text_table(Some(header), rows);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+) -> String {
+    let numbers: Vec<usize> = (1..N).collect();
+    table(Some(header), rows, &numbers, None)
 }
 
-/// Names and values, one a line.
-pub(crate) fn rows<N: Into<String>>(rows: impl IntoIterator<Item = (N, String)>) -> Table {
-    text_table(
-        None,
-        rows.into_iter().map(|(name, value)| [name.into(), value]),
-    )
+/// Names and values, one pair a line.
+pub(crate) fn rows<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let rows = rows.into_iter().map(|(name, value)| [name.into(), value]);
+    table(None, rows, &[], None)
 }
 
-/// A table of text without lines, which pipes and eyes both read well; a line for each row.
-pub(crate) fn text_table<const N: usize>(
+/// A table of text, whose last column ends where the terminal does.
+pub(crate) fn fitted_table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
-) -> Table {
+) -> String {
+    table(header, rows, &[], terminal_width())
+}
+
+/// A table without borders, a line for each row. The columns `numbers` are aligned to the right.
+/// With a `width`, the last column is cut so that no line is wider.
+pub(crate) fn table<const N: usize>(
+    header: Option<[&str; N]>,
+    rows: impl IntoIterator<Item = [String; N]>,
+    numbers: &[usize],
+    width: Option<u16>,
+) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -112,48 +114,31 @@ pub(crate) fn text_table<const N: usize>(
         row.max_height(1);
         table.add_row(row);
     }
-    // Lines start at the margin.
-    if let Some(first) = table.column_mut(0) {
-        first.set_padding((0, 1));
+    if let Some(width) = width {
+        table
+            .set_width(width)
+            .set_truncation_indicator("…")
+            .set_content_arrangement(ContentArrangement::Dynamic);
     }
-    table
-}
-
-/// The same; on a terminal its last column ends where the terminal does.
-pub(crate) fn fitted_table<const N: usize>(
-    header: Option<[&str; N]>,
-    rows: impl IntoIterator<Item = [String; N]>,
-) -> Table {
-    let mut table = text_table(header, rows);
-    if let Some(width) = terminal_width() {
-        shorten_last(&mut table, width);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index == 0 {
+            // Lines start at the margin.
+            column.set_padding((0, 1));
+        }
+        if numbers.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        if width.is_some() && index + 1 < N {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
-    table
-}
-
-/// Makes a table `width` columns wide at most: cuts its last column, and none of the others.
-pub(crate) fn shorten_last(table: &mut Table, width: u16) {
-    table
-        .set_width(width)
-        .set_truncation_indicator("…")
-        .set_content_arrangement(ContentArrangement::Dynamic);
-    let others = table.column_count().saturating_sub(1);
-    for column in table.column_iter_mut().take(others) {
-        column.set_constraint(ColumnConstraint::ContentWidth);
-    }
+    table.trim_fmt()
 }
 
 /// The columns of the terminal that stdout is, if it is one and has any.
 pub(crate) fn terminal_width() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
     Some(size.ws_col).filter(|width| *width > 0)
-}
-
-/// Aligns the numbers of a column.
-pub(crate) fn align_right(table: &mut Table, column: usize) {
-    if let Some(column) = table.column_mut(column) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
 }
 
 /// A whole number with its thousands apart.
@@ -169,22 +154,17 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A size in the unit that leaves few digits.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{bytes} B"),
-        _ => format!("{value:.1} {}", UNITS[unit]),
-    }
+/// A number with the noun that fits it, such as `1 turn` or `1,028 turns`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// A figure with so many decimals; a dash where nothing was counted that could make one.
+/// A size in the largest unit that gives at least 1, such as `1.5 KiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    ByteSize::b(bytes).to_string()
+}
+
+/// A number with this many decimals; a dash if it is not finite.
 pub(crate) fn figure(value: f64, decimals: usize) -> String {
     if value.is_finite() {
         format!("{value:.decimals$}")
@@ -193,8 +173,8 @@ pub(crate) fn figure(value: f64, decimals: usize) -> String {
     }
 }
 
-/// Text without characters that would move a terminal's cursor or colour it: ids
-/// and messages are anybody's.
+/// Escapes characters that would move a terminal's cursor or colour its text: ids and messages
+/// come from others.
 pub(crate) fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for character in text.chars() {
@@ -207,8 +187,8 @@ pub(crate) fn printable(text: &str) -> String {
     clean
 }
 
-/// Text on one line: blanks of any kind become one blank. Looks no further than
-/// `chars_max`, because a text may have a megabyte.
+/// Text on one line: white space becomes one blank. Only the first `chars_max` characters are
+/// taken, because a text may have a megabyte.
 pub(crate) fn flat(text: &str, chars_max: usize) -> String {
     let end = text.char_indices().nth(chars_max);
     let end = end.map_or(text.len(), |(end, _)| end);
@@ -276,6 +256,6 @@ mod tests {
     fn tables_have_no_blank_ends() {
         let row = ["a", "1"].map(str::to_owned);
         let table = number_table(["NAME", "TURNS"], [row]);
-        assert_eq!(table.trim_fmt(), "NAME  TURNS\na         1");
+        assert_eq!(table, "NAME  TURNS\na         1");
     }
 }

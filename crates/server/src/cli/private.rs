@@ -1,4 +1,4 @@
-//! A daemon of our own: this very executable as another process, with its data in a
+//! A private daemon: this executable as another process, with its data in a
 //! temporary directory that goes when the daemon goes.
 
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use super::exit::{CliError, Exit};
 const POLL_EVERY: Duration = Duration::from_millis(2);
 /// Longer than a daemon takes to drain: its `shutdown_grace` is 10 s, three times.
 const STOP_TIME_MAX: Duration = Duration::from_secs(40);
-/// Of a daemon that did not start, so much of the end of its log is shown.
+/// Bytes of the end of the log that are shown if the daemon does not start.
 const LOG_BYTES_SHOWN: usize = 2_000;
 
 /// A process that ends with this value.
@@ -35,7 +35,7 @@ struct Endpoints {
 }
 
 impl Daemon {
-    /// Starts a memoird that nobody else uses, with a configuration in its own directory, and
+    /// Starts a private daemon, with a configuration in its own directory, and
     /// waits until it serves.
     pub(crate) async fn start(dir: TempDir) -> Result<Self, CliError> {
         let mut daemon = Self {
@@ -59,7 +59,7 @@ impl Daemon {
         let problem = || "the daemon has taken its endpoints away".to_owned();
         let found = self.endpoints().ok_or_else(|| failed(problem()))?;
         let addr: Address = found.grpc.parse().map_err(failed)?;
-        Target::new(addr, Auth::none())
+        Target::new(addr, Auth::default())
     }
 
     /// Asks it to stop and waits until it has: what it owes is written then.
@@ -103,7 +103,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended by itself, and there is nobody left to tell.
+        // It may have ended already; an error changes nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

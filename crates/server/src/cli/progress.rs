@@ -13,7 +13,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// The line. It is cleared when this value goes.
 pub(crate) struct Progress {
     is_shown: bool,
-    /// All there is to do; `None` where nobody knows.
+    /// The total amount; `None` if it is not known.
     total: Option<u64>,
     done: AtomicU64,
     last_shown: Mutex<Option<Instant>>,
@@ -54,7 +54,7 @@ impl Progress {
                 (done * 100).checked_div(total).unwrap_or(100).min(100)
             )
         });
-        // A stderr that is closed leaves nobody to tell.
+        // If stderr is closed, there is nothing to be done.
         let _ = write!(io::stderr(), "\r\x1b[K{share}{}", message());
     }
 }

@@ -4,25 +4,30 @@
 //! broken off goes on where it stopped when the same command runs again, and one
 //! whose daemon was killed goes on by itself once the daemon is back.
 
-mod input;
-mod player;
-mod retry;
-
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use memoird_proto::v1::MessageFormat;
+use memoird_proto::v1::{AppendRequest, AppendResponse, MessageFormat};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::Sender;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
 
 use super::choice::{FORMATS, one_of};
-use super::exit::CliError;
+use super::connect::{Sessions, Target};
+use super::exit::{CliError, is_transport};
+use super::lines::Lines;
+use super::progress::Progress;
 use super::{ClientArgs, clock, output};
-use input::Conversation;
-use player::{Counts, Player, Tally};
 
 /// What to play, and where to.
 #[derive(Args)]
@@ -48,28 +53,28 @@ pub(crate) struct ReplayArgs {
 
 /// Plays all of it and prints what happened.
 pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> {
-    let input = input::open(&args.file)?;
+    let input = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let player = Arc::new(Player {
         target: client.connect.target()?,
         format: args.format,
         session_prefix: args.session_prefix,
         retry_for: args.retry_for,
-        tally: Tally::default(),
+        counts: Mutex::default(),
         progress: input.progress(),
     });
     let started = clock::monotonic();
     let concurrency = usize::from(args.concurrency);
     let (lines, conversations) = mpsc::channel(concurrency);
-    // Not awaited: it may wait for a line of stdin that nobody needs any more.
-    let read = move || input::read(input, &lines);
+    // Not awaited: it may still wait for a line of stdin when the replay has ended.
+    let read = move || read(input, &lines);
     drop(tokio::task::spawn_blocking(read));
     play_all(&player, conversations, concurrency).await?;
-    let counts = player.tally.counts();
+    let counts = *player.counts();
     drop(player);
     summary(&counts, started, client.json)
 }
 
-/// Plays the conversations, so many at a time. A line that cannot be read ends the
+/// Plays at most `concurrency` conversations at a time. A line that cannot be read ends the
 /// replay once those before it are played; a call that fails ends it at once.
 async fn play_all(
     player: &Arc<Player>,
@@ -96,7 +101,7 @@ async fn play_all(
 }
 
 fn finished(played: Result<Result<(), CliError>, JoinError>) -> Result<(), CliError> {
-    // Nobody cancels a conversation, so all that is left is a panic of its own.
+    // Conversations are never cancelled, so the error is a panic.
     played.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
@@ -104,17 +109,12 @@ fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError
     let seconds = clock::since(started).as_secs_f64();
     let rate = counts.messages as f64 / seconds.max(1e-9);
     if json {
-        return output::print_json(&json!({
-            "conversations": counts.conversations,
-            "messages": counts.messages,
-            "duplicates": counts.duplicates,
-            "dropped_turns": counts.dropped_turns,
-            "retries": counts.retries,
-            "seconds": seconds,
-            "messages_per_second": rate,
-        }));
+        let mut shown = json!(counts);
+        shown["seconds"] = seconds.into();
+        shown["messages_per_second"] = rate.into();
+        return output::print_json(&shown);
     }
-    output::print_table(&output::rows([
+    output::print(&output::rows([
         ("conversations", output::count(counts.conversations)),
         ("messages", output::count(counts.messages)),
         ("duplicates", output::count(counts.duplicates)),
@@ -123,4 +123,351 @@ fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError
         ("seconds", format!("{seconds:.2}")),
         ("messages/s", format!("{rate:.0}")),
     ]))
+}
+
+/// A call that takes longer is tried again: its key makes that harmless.
+const CALL_TIME_MAX: Duration = Duration::from_secs(30);
+/// The daemon remembers the newest 1,024 keys of a session. Of 1,024 keys that follow
+/// each other, at least one has an index that is a multiple of this number.
+const PROBE_EVERY: usize = 1_000;
+
+/// What all conversations of a replay share.
+struct Player {
+    /// The daemon.
+    target: Target,
+    /// The format of the messages.
+    format: MessageFormat,
+    /// Put before each conversation's id.
+    session_prefix: String,
+    /// How long a message is tried.
+    retry_for: Duration,
+    /// What was done.
+    counts: Mutex<Counts>,
+    /// Shows it.
+    progress: Progress,
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Counts {
+    /// Conversations played to their end.
+    conversations: u64,
+    /// Messages that are in their sessions now.
+    messages: u64,
+    /// Those of them that were there before.
+    duplicates: u64,
+    /// Turns that left a history to make room.
+    dropped_turns: u64,
+    /// Calls made again.
+    retries: u64,
+}
+
+impl Player {
+    /// Plays a conversation to its end.
+    async fn play(self: Arc<Self>, conversation: Conversation) -> Result<(), CliError> {
+        let mut client = self.target.sessions();
+        let mut next = self.played_before(&mut client, &conversation).await?;
+        let share = conversation.bytes / conversation.messages.len().max(1) as u64;
+        self.progress.add(share * next as u64);
+        self.counts().messages += next as u64;
+        self.counts().duplicates += next as u64;
+        while next < conversation.messages.len() {
+            let request = self.request(&conversation, next);
+            let reply = self.append(&mut client, &request).await;
+            self.count(&reply.map_err(|status| self.failed(&conversation, next, status))?);
+            self.progress.add(share);
+            next += 1;
+        }
+        self.counts().conversations += 1;
+        self.progress
+            .add(conversation.bytes - share * conversation.messages.len() as u64);
+        Ok(())
+    }
+
+    /// How many messages of a long conversation an earlier replay has played. For a
+    /// short one the keys themselves tell; of a long one the daemon has forgotten the
+    /// first keys, and would take those messages a second time.
+    async fn played_before(
+        &self,
+        client: &mut Sessions,
+        conversation: &Conversation,
+    ) -> Result<usize, CliError> {
+        if conversation.messages.len() <= PROBE_EVERY {
+            return Ok(0);
+        }
+        for index in (0..conversation.messages.len()).step_by(PROBE_EVERY).rev() {
+            // A key that is known is answered first; any other append is refused,
+            // because no session is that long.
+            let request = AppendRequest {
+                expected_seq: Some(u64::MAX),
+                ..self.request(conversation, index)
+            };
+            match self.append(client, &request).await {
+                Ok(_) => return Ok(index + 1),
+                Err(status) if has_reason(&status, "STALE_SEQ") => {}
+                Err(status) => return Err(self.failed(conversation, index, status)),
+            }
+        }
+        Ok(0)
+    }
+
+    fn request(&self, conversation: &Conversation, index: usize) -> AppendRequest {
+        AppendRequest {
+            session_id: format!("{}{}", self.session_prefix, conversation.id),
+            messages_json: conversation.messages[index].clone(),
+            format: self.format as i32,
+            idempotency_key: format!("replay:{index}"),
+            ..AppendRequest::default()
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // Nothing panics while it counts.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One append, tried for as long as patience lasts.
+    async fn append(
+        &self,
+        client: &mut Sessions,
+        request: &AppendRequest,
+    ) -> Result<AppendResponse, Status> {
+        let mut patience = Patience::new(self.retry_for);
+        loop {
+            let call = timeout(CALL_TIME_MAX, client.append(request.clone())).await;
+            let status = match call {
+                Ok(Ok(reply)) => return Ok(reply.into_inner()),
+                Ok(Err(status)) => status,
+                Err(_) => Status::unavailable("no answer within 30 s"),
+            };
+            let Some(wait) = patience.wait(&status, clock::monotonic()) else {
+                return Err(status);
+            };
+            self.counts().retries += 1;
+            self.show();
+            sleep(wait).await;
+        }
+    }
+
+    fn count(&self, reply: &AppendResponse) {
+        let mut counts = self.counts();
+        counts.messages += 1;
+        if reply.duplicate {
+            counts.duplicates += 1;
+        } else {
+            counts.dropped_turns += reply.dropped_turns;
+        }
+        drop(counts);
+        self.show();
+    }
+
+    fn show(&self) {
+        self.progress.show(|| {
+            let counts = *self.counts();
+            match counts.retries {
+                0 => format!("{} messages", counts.messages),
+                retries => format!("{} messages, {retries} retries", counts.messages),
+            }
+        });
+    }
+
+    fn failed(&self, conversation: &Conversation, index: usize, status: Status) -> CliError {
+        let place = format!(
+            "line {}, message {} of session {}{}",
+            conversation.line,
+            index + 1,
+            self.session_prefix,
+            conversation.id
+        );
+        self.target.explain(status).at(&place)
+    }
+}
+
+fn has_reason(status: &Status, reason: &str) -> bool {
+    status
+        .get_details_error_info()
+        .is_some_and(|info| info.reason == reason)
+}
+
+const WAIT_MIN: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The waits between the tries of one message.
+struct Patience {
+    retry_for: Duration,
+    failing_since: Option<Instant>,
+    next_wait: Duration,
+}
+
+impl Patience {
+    /// Tries for `retry_for`, counted from the first failure.
+    fn new(retry_for: Duration) -> Self {
+        Self {
+            retry_for,
+            failing_since: None,
+            next_wait: WAIT_MIN,
+        }
+    }
+
+    /// How long to wait before the next try; none when there should be none.
+    fn wait(&mut self, status: &Status, now: Instant) -> Option<Duration> {
+        if !is_worth_a_retry(status) {
+            return None;
+        }
+        let since = *self.failing_since.get_or_insert(now);
+        let left = self.retry_for.checked_sub(now.duration_since(since))?;
+        if left.is_zero() {
+            return None;
+        }
+        let own = self.next_wait;
+        self.next_wait = (own * 2).min(WAIT_MAX);
+        let asked = status
+            .get_details_retry_info()
+            .and_then(|info| info.retry_delay);
+        Some(asked.unwrap_or(own).min(left))
+    }
+}
+
+fn is_worth_a_retry(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::ResourceExhausted)
+        || is_transport(status)
+        || status.get_details_retry_info().is_some()
+}
+
+/// A line longer than this is not a line.
+const LINE_BYTES_MAX: u64 = 256 << 20;
+
+/// One line of the file.
+#[derive(Debug)]
+struct Conversation {
+    /// Which line, from 1.
+    line: usize,
+    /// How long the line is.
+    bytes: u64,
+    /// The conversation's own name.
+    id: String,
+    /// Each message as an array of one: what an append takes.
+    messages: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Parsed<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    #[serde(borrow)]
+    messages: Vec<&'a RawValue>,
+}
+
+/// Hands over one conversation after the other, up to the first line that is wrong. Blocks.
+fn read(lines: Lines, to: &Sender<Result<Conversation, CliError>>) {
+    let mut ids = HashSet::new();
+    lines.each(to, |lines, line| {
+        let parsed: Parsed<'_> = serde_json::from_slice(line.text)
+            .map_err(|error| lines.no_json(line.number, &error))?;
+        let id = parsed.id.into_owned();
+        if !ids.insert(id.clone()) {
+            // Both would have the same session and the same keys.
+            let problem = format!("the id {id:?} was there before");
+            return Err(lines.bad(line.number, &problem));
+        }
+        let messages = parsed.messages.iter();
+        Ok(Conversation {
+            line: line.number,
+            bytes: line.text.len() as u64,
+            id,
+            messages: messages.map(|message| format!("[{message}]")).collect(),
+        })
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+    use tonic_types::ErrorDetails;
+
+    use super::{clock, *};
+
+    #[test]
+    fn waits_grow_until_patience_ends() {
+        let mut patience = Patience::new(Duration::from_secs(10));
+        let gone = Status::unavailable("gone");
+        let start = clock::monotonic();
+        let mut now = start;
+        let mut waits = Vec::new();
+        while let Some(wait) = patience.wait(&gone, now) {
+            waits.push(wait.as_millis());
+            now += wait;
+        }
+        assert_eq!(
+            waits,
+            [50, 100, 200, 400, 800, 1_600, 2_000, 2_000, 2_000, 850]
+        );
+        assert_eq!(now - start, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn the_daemon_may_say_how_long() {
+        let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(7)));
+        let busy = Status::with_error_details(Code::ResourceExhausted, "busy", details);
+        let now = clock::monotonic();
+        assert_eq!(
+            Patience::new(Duration::from_secs(1)).wait(&busy, now),
+            Some(Duration::from_millis(7))
+        );
+        assert_eq!(Patience::new(Duration::ZERO).wait(&busy, now), None);
+    }
+
+    #[test]
+    fn a_refusal_is_final() {
+        let now = clock::monotonic();
+        let mut patience = Patience::new(Duration::from_secs(1));
+        assert_eq!(patience.wait(&Status::invalid_argument("no"), now), None);
+        assert_eq!(patience.wait(&Status::internal("no"), now), None);
+        let broken = Status::from_error(Box::new(std::io::Error::other("reset")));
+        assert!(patience.wait(&broken, now).is_some());
+    }
+
+    fn conversations(text: &'static str) -> Vec<Result<Conversation, CliError>> {
+        let lines = Lines::of("f", text.as_bytes(), LINE_BYTES_MAX);
+        let (to, mut from) = mpsc::channel(16);
+        read(lines, &to);
+        drop(to);
+        std::iter::from_fn(|| from.try_recv().ok()).collect()
+    }
+
+    #[test]
+    fn messages_stay_to_the_byte() {
+        let lines = conversations(
+            "\n{\"id\":\"a\\u0062\", \"x\": 1, \
+             \"messages\": [ {\"b\" : 1.50,\"a\":\"\\u00e4\"} ,{}]}\r\n\n\
+             {\"id\":\"c\",\"messages\":[]}",
+        );
+        let first = lines[0].as_ref().expect("a conversation");
+        assert_eq!((first.line, first.id.as_str()), (2, "ab"));
+        assert_eq!(first.messages, [r#"[{"b" : 1.50,"a":"\u00e4"}]"#, "[{}]"]);
+        let second = lines[1].as_ref().expect("a conversation");
+        assert_eq!((second.line, second.messages.len()), (4, 0));
+        assert_eq!(lines.len(), 2);
+    }
+
+    #[test]
+    fn the_wrong_line_is_named_and_is_the_last() {
+        let cases = [
+            (
+                "{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"b\"}\n{}",
+                "f, line 2: missing field",
+            ),
+            ("\n\nnot json\n", "f, line 3: expected ident at column 2"),
+            ("{\"id\":7,\"messages\":[]}", "f, line 1: invalid type: "),
+            (
+                "{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"a\",\"messages\":[]}",
+                "f, line 2: the id",
+            ),
+        ];
+        for (text, expected) in cases {
+            let last = conversations(text).pop().expect("an item");
+            let error = last.expect_err("an error").to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
 }

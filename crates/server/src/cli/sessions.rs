@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
 use memoird_proto::v1::{
     EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope,
     ListSessionsRequest, SessionInfo, SessionNotes, Turn,
@@ -15,7 +14,7 @@ use tonic::Code;
 use super::compaction::CompactArgs;
 use super::connect::Target;
 use super::exit::CliError;
-use super::pages::{Page, Pages};
+use super::pages::Pages;
 use super::{ClientArgs, clock, compaction, json, output, transcript};
 
 /// What can be done with sessions.
@@ -76,10 +75,10 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
 }
 
 async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliError> {
-    let pages = Pages::of(async |page: Page| {
+    let pages = Pages::of(async |page_size, page_token| {
         let request = ListSessionsRequest {
-            page_size: page.size,
-            page_token: page.token,
+            page_size,
+            page_token,
         };
         let reply = target.done(target.sessions().list_sessions(request).await)?;
         Ok((reply.sessions, reply.next_page_token))
@@ -88,7 +87,6 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
     if json {
         return output::print_json(&json!({ "sessions": json::all(&sessions) }));
     }
-    let now = clock::now();
     let header = [
         "SESSION",
         "TURNS",
@@ -105,11 +103,11 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
             output::size(info.history_bytes),
             output::count(info.history_tokens),
             output::count(info.last_seq),
-            clock::age(info.last_access.as_ref(), now),
-            clock::left(info.expires_at.as_ref(), now),
+            clock::age(info.last_access.as_ref()),
+            clock::left(info.expires_at.as_ref()),
         ]
     };
-    output::print_table(&output::number_table(header, sessions.iter().map(row)))
+    output::print(&output::number_table(header, sessions.iter().map(row)))
 }
 
 async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
@@ -135,7 +133,7 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
         None => output::print("not live: the turns are from the journal")?,
     }
     output::print("")?;
-    output::print_table(&transcript::table(&turns))
+    output::print(&transcript::table(&turns))
 }
 
 fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Value {
@@ -146,7 +144,7 @@ fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Va
 
 /// The session, what stands for its oldest turns, and what was noted of it.
 fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
-    output::print_table(&described(detail))?;
+    output::print(&described(detail))?;
     if !detail.summary_text.is_empty() {
         let lines: Vec<String> = compaction::text_lines(&detail.summary_text).collect();
         output::print(&format!("\nsummary\n  {}", lines.join("\n  ")))?;
@@ -203,8 +201,7 @@ async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliE
     })
 }
 
-fn described(detail: &GetSessionResponse) -> Table {
-    let now = clock::now();
+fn described(detail: &GetSessionResponse) -> String {
     let info = detail.session.clone().unwrap_or_default();
     let history = format!(
         "{} turns, {}, about {} tokens",
@@ -212,7 +209,7 @@ fn described(detail: &GetSessionResponse) -> Table {
         output::size(info.history_bytes),
         output::count(info.history_tokens)
     );
-    let ago = |moment: &Option<Timestamp>| format!("{} ago", clock::age(moment.as_ref(), now));
+    let ago = |moment: &Option<Timestamp>| format!("{} ago", clock::age(moment.as_ref()));
     let mut rows = vec![
         ("session", output::printable(&info.session_id)),
         ("generation", info.generation),
@@ -220,14 +217,14 @@ fn described(detail: &GetSessionResponse) -> Table {
         ("last seq", output::count(info.last_seq)),
         ("created", ago(&info.created_at)),
         ("last access", ago(&info.last_access)),
-        ("expires in", clock::left(info.expires_at.as_ref(), now)),
+        ("expires in", clock::left(info.expires_at.as_ref())),
         ("state version", output::count(info.state_version)),
     ];
     if !info.subject.is_empty() {
         rows.insert(2, ("subject", output::printable(&info.subject)));
     }
     if let Some(summary) = &detail.summary {
-        rows.push(("summary", compaction::stands_for(summary, now)));
+        rows.push(("summary", compaction::stands_for(summary)));
     }
     if let Some(health) = info.compaction.as_ref().and_then(compaction::health) {
         rows.push(("compaction", health));

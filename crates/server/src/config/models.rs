@@ -50,7 +50,7 @@ impl Default for ModelsSection {
 }
 
 impl ModelsSection {
-    /// The models with what counts their tokens; what is wrong is added to `problems`.
+    /// The models with their tokenizers and counters. Errors are added to `problems`.
     pub(super) fn build(
         &self,
         environment: &dyn Environment,

@@ -12,7 +12,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
-/// What is one setting with all that it says.
+/// Sections that count as one setting each.
 const EMBEDDER: &str = "long_term.embedder";
 const SUMMARIZER: &str = "compaction.summarizer";
 
@@ -33,7 +33,7 @@ const AT_START: [&str; 12] = [
     "server.max_streams_per_connection",
 ];
 
-/// What a new file changes.
+/// The difference between two files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
     /// Paths of what can apply at once.
@@ -91,12 +91,8 @@ fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) 
     match value {
         Value::Object(fields) if path != EMBEDDER && path != SUMMARIZER => {
             for (name, value) in fields {
-                let path = if path.is_empty() {
-                    name
-                } else {
-                    format!("{path}.{name}")
-                };
-                flatten(path, value, settings);
+                let path = format!("{path}.{name}");
+                flatten(path.trim_start_matches('.').to_owned(), value, settings);
             }
         }
         Value::String(text) => drop(settings.insert(path, text)),

@@ -114,7 +114,7 @@ impl KeySpec {
     }
 }
 
-/// The digest of a key of which only that is known, in 64 hexadecimal digits.
+/// Reads the digest of a key from 64 hexadecimal digits.
 fn digest_of_hex(hex: &str) -> Option<KeyDigest> {
     let is_hex = hex.len() == 64 && hex.bytes().all(|digit| digit.is_ascii_hexdigit());
     let byte = |index: usize| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16);

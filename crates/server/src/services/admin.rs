@@ -1,47 +1,20 @@
-//! AdminService: what an operator asks. The auth layer has checked the role.
+//! AdminService: calls of operators. The auth layer has checked the role.
 
 use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
-use memoird_core::time::Timestamp;
-use memoird_engine::Engine;
-use memoird_memories::Memories;
 use memoird_proto::spliced::admin_service_server::AdminService;
 use memoird_proto::v1;
-use memoird_store::DeliveryCount;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Answer, answer};
+use super::{Answer, Api, answer};
 use crate::process;
-use crate::reload::{Reloaded, Reloader};
+use crate::reload::Reloaded;
 use crate::wire::{from, memory, status, to};
 
-/// The engine as operators see it.
-#[derive(Clone, Debug)]
-pub(crate) struct AdminApi {
-    engine: Engine,
-    memories: Memories,
-    reloader: Arc<Reloader>,
-    started_at: Timestamp,
-}
-
-impl AdminApi {
-    pub(crate) fn new(
-        engine: Engine,
-        memories: Memories,
-        reloader: Arc<Reloader>,
-        started_at: Timestamp,
-    ) -> Self {
-        Self {
-            engine,
-            memories,
-            reloader,
-            started_at,
-        }
-    }
-
-    /// A tenant that exists; `None` for all of them.
-    fn tenant(&self, named: &str) -> Result<Option<TenantId>, Status> {
+impl Api {
+    /// The tenant that a request is limited to; `None` for all tenants.
+    fn tenant_filter(&self, named: &str) -> Result<Option<TenantId>, Status> {
         let filter = from::tenant_filter(named)?;
         match &filter {
             Some(id) if self.engine.tenants.get(id).is_none() => Err(status::tenant_not_found()),
@@ -51,23 +24,20 @@ impl AdminApi {
 }
 
 #[async_trait]
-impl AdminService for AdminApi {
+impl AdminService for Api {
     async fn get_stats(
         &self,
         request: Request<v1::GetStatsRequest>,
     ) -> Answer<v1::GetStatsResponse> {
-        let filter = self.tenant(&request.into_inner().tenant)?;
+        let filter = self.tenant_filter(&request.into_inner().tenant)?;
         let mut stats = self.engine.stats();
-        stats
-            .tenants
-            .retain(|tenant| filter.as_ref().is_none_or(|id| *id == tenant.id));
+        let is_wanted = |id: &TenantId| filter.as_ref().is_none_or(|filter| filter == id);
+        stats.tenants.retain(|tenant| is_wanted(&tenant.id));
         let counts = self.engine.hooks.count_deliveries().await;
-        let counts = counts.map_err(|error| status::engine(&error))?;
-        let is_wanted =
-            |count: &&DeliveryCount| filter.as_ref().is_none_or(|id| *id == count.tenant);
-        let mut answer = to::stats(stats, process::usage(), self.started_at);
-        to::put_hooks(&mut answer, counts.iter().filter(is_wanted));
-        Ok(Response::new(answer))
+        answer(counts, |counts| {
+            let counts = counts.iter().filter(|count| is_wanted(&count.tenant));
+            to::stats(stats, counts, process::usage(), self.started_at)
+        })
     }
 
     async fn list_tenants(
@@ -82,7 +52,7 @@ impl AdminService for AdminApi {
         &self,
         request: Request<v1::SweepNowRequest>,
     ) -> Answer<v1::SweepNowResponse> {
-        let filter = self.tenant(&request.into_inner().tenant)?;
+        let filter = self.tenant_filter(&request.into_inner().tenant)?;
         let ended = self.engine.sessions.sweep(filter.as_ref()).await;
         answer(ended, |ended| to::swept(&ended))
     }
@@ -92,7 +62,7 @@ impl AdminService for AdminApi {
         request: Request<v1::RunDreamRequest>,
     ) -> Answer<v1::RunDreamResponse> {
         let request = request.into_inner();
-        let filter = self.tenant(&request.tenant)?;
+        let filter = self.tenant_filter(&request.tenant)?;
         let reports = self.memories.consolidate(filter.as_ref(), request.dry_run);
         answer(reports.await, memory::to::consolidated)
     }
@@ -102,8 +72,10 @@ impl AdminService for AdminApi {
         request: Request<v1::ListHookDeliveriesRequest>,
     ) -> Answer<v1::ListHookDeliveriesResponse> {
         let request = request.into_inner();
-        let tenant = self.tenant(&request.tenant)?;
-        let (filter, after, size) = from::deliveries(&request, tenant)?;
+        let tenant = self.tenant_filter(&request.tenant)?;
+        let filter = from::delivery_filter(&request, tenant)?;
+        let after = from::page_token(&request.page_token)?;
+        let size = from::page_size(request.page_size);
         let listed = self.engine.hooks.deliveries(filter, after, size).await;
         answer(listed, |listed| to::deliveries(&listed, size))
     }

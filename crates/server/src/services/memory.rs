@@ -1,28 +1,18 @@
-//! MemoryService: what outlives a session.
+//! MemoryService: long-term memory.
 
-use memoird_memories::Memories;
+use memoird_core::ids::Subject;
 use memoird_proto::spliced::memory_service_server::MemoryService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, async_trait};
 
-use super::{Answer, answer, split};
+use super::{Answer, Api, answer, split};
+use crate::wire::from::{generation, optional, session_id};
 use crate::wire::memory::{from, to};
 use crate::wire::status;
-
-/// The memories as bots see them.
-#[derive(Clone, Debug)]
-pub(crate) struct MemoryApi {
-    memories: Memories,
-}
-
-impl MemoryApi {
-    pub(crate) fn new(memories: Memories) -> Self {
-        Self { memories }
-    }
-}
+use crate::wire::to::count;
 
 #[async_trait]
-impl MemoryService for MemoryApi {
+impl MemoryService for Api {
     async fn remember(
         &self,
         request: Request<v1::RememberRequest>,
@@ -44,7 +34,8 @@ impl MemoryService for MemoryApi {
         request: Request<v1::GetMemoryRequest>,
     ) -> Answer<v1::GetMemoryResponse> {
         let (tenant, request) = split(request)?;
-        let (id, subject) = from::get(&request)?;
+        let id = from::memory_id(&request.id)?;
+        let subject = optional(&request.subject, Subject::parse)?;
         let memory = self.memories.memory(&tenant, id, subject).await;
         answer(memory, |memory| v1::GetMemoryResponse {
             memory: Some(to::memory(&memory)),
@@ -65,16 +56,22 @@ impl MemoryService for MemoryApi {
         request: Request<v1::UpdateMemoryRequest>,
     ) -> Answer<v1::UpdateMemoryResponse> {
         let (tenant, request) = split(request)?;
-        let (id, subject, patch) = from::update(request)?;
+        let fields = request.memory.unwrap_or_default();
+        let id = from::memory_id(&fields.id)?;
+        let subject = optional(&fields.subject, Subject::parse)?;
+        let patch = from::patch(&fields, request.update_mask)?;
         let changed = self.memories.update(&tenant, id, subject, patch).await;
-        answer(changed, |(memory, redacted)| to::updated(&memory, redacted))
+        answer(changed, |(memory, redacted)| v1::UpdateMemoryResponse {
+            memory: Some(to::memory(&memory)),
+            redacted: count(redacted),
+        })
     }
 
     async fn forget(&self, request: Request<v1::ForgetRequest>) -> Answer<v1::ForgetResponse> {
         let (tenant, request) = split(request)?;
         let target = from::forget(request.target)?;
         let outcome = self.memories.forget(&tenant, target, request.dry_run).await;
-        answer(outcome, |outcome| to::forgotten(&outcome))
+        answer(outcome, to::forgotten)
     }
 
     async fn get_manifest(
@@ -82,7 +79,8 @@ impl MemoryService for MemoryApi {
         request: Request<v1::GetManifestRequest>,
     ) -> Answer<v1::GetManifestResponse> {
         let (tenant, request) = split(request)?;
-        let (subject, lines, bytes) = from::manifest(&request)?;
+        let subject = from::subject(&request.subject)?;
+        let [lines, bytes] = [request.max_lines, request.max_bytes].map(|max| max as usize);
         let manifest = self.memories.manifest(&tenant, subject, lines, bytes).await;
         answer(manifest, |manifest| to::manifest(&manifest))
     }
@@ -92,12 +90,12 @@ impl MemoryService for MemoryApi {
         request: Request<v1::LeaseExtractionRequest>,
     ) -> Answer<spliced::LeaseExtractionResponse> {
         let (tenant, request) = split(request)?;
-        let (session, generation, subject) = from::lease(&request)?;
-        let lease = self
-            .memories
-            .lease_extraction(&tenant, &session, generation, subject)
-            .await;
-        answer(lease, to::leased)
+        let session = session_id(&request.session_id)?;
+        let generation = generation(&request.generation)?;
+        let subject = optional(&request.subject, Subject::parse)?;
+        let memories = &self.memories;
+        let lease = memories.lease_extraction(&tenant, &session, generation, subject);
+        answer(lease.await, to::leased)
     }
 
     async fn commit_extraction(
@@ -105,7 +103,8 @@ impl MemoryService for MemoryApi {
         request: Request<v1::CommitExtractionRequest>,
     ) -> Answer<v1::CommitExtractionResponse> {
         let (tenant, request) = split(request)?;
-        let (lease, facts) = from::commit(request)?;
+        let lease = from::lease(&request.lease)?;
+        let facts = from::extracted(request.memories)?;
         let outcome = self.memories.commit_extraction(&tenant, lease, facts).await;
         answer(outcome, |outcome| to::committed(&outcome))
     }
@@ -115,7 +114,8 @@ impl MemoryService for MemoryApi {
         request: Request<v1::ImportMemoriesRequest>,
     ) -> Answer<v1::ImportMemoriesResponse> {
         let (tenant, request) = split(request)?;
-        let done = self.memories.import(&tenant, from::import(request)?).await;
+        let memories = from::imported(request.memories)?;
+        let done = self.memories.import(&tenant, memories).await;
         answer(done, |done| v1::ImportMemoriesResponse {
             imported: done.added,
             skipped: done.skipped,

@@ -1,35 +1,15 @@
 //! SessionService: the calls a bot makes per message.
 
-use memoird_engine::Engine;
-use memoird_memories::Memories;
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
 
-use super::watch::{EventStream, Watching};
-use super::{Answer, answer, caller, split};
+use super::watch::EventStream;
+use super::{Answer, Api, answer, caller, split};
 use crate::wire::{compaction, context, from, status, to};
 
-/// The engine as bots see it.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionApi {
-    engine: Engine,
-    memories: Memories,
-    watching: Watching,
-}
-
-impl SessionApi {
-    pub(crate) fn new(engine: Engine, memories: Memories, watching: Watching) -> Self {
-        Self {
-            engine,
-            memories,
-            watching,
-        }
-    }
-}
-
 #[async_trait]
-impl SessionService for SessionApi {
+impl SessionService for Api {
     type WatchEventsStream = EventStream;
 
     async fn append(&self, request: Request<v1::AppendRequest>) -> Answer<v1::AppendResponse> {
@@ -37,8 +17,11 @@ impl SessionService for SessionApi {
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let command = from::append(request, &tenant.policy().limits)?;
-        let commands = &self.engine.commands;
-        let outcome = commands.append(&tenant, &session, command).await;
+        let outcome = self
+            .engine
+            .commands
+            .append(&tenant, &session, command)
+            .await;
         answer(outcome, |outcome| to::appended(session_id, &outcome))
     }
 
@@ -49,18 +32,18 @@ impl SessionService for SessionApi {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let mut asked = context::asked(request, &tenant.policy().limits)?;
-        let recall = match asked.memories {
-            Some(request) => {
-                let recall = self.memories.for_window(&tenant, request);
-                Some(recall.map_err(|error| status::memory(&error))?)
-            }
-            None => None,
-        };
+        let recall = asked
+            .memories
+            .map(|request| self.memories.for_window(&tenant, request));
+        let recall = recall.transpose().map_err(|error| status::memory(&error))?;
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
-        let commands = &self.engine.commands;
-        let window = commands.context(&tenant, &session, asked.request).await;
+        let window = self
+            .engine
+            .commands
+            .context(&tenant, &session, asked.request)
+            .await;
         let window = window.map_err(|error| status::engine(&error))?;
         let answer = context::answered(window, recall.as_deref(), asked.wanted);
         Ok(Response::new(answer.await?))
@@ -73,8 +56,7 @@ impl SessionService for SessionApi {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
-        let commands = &self.engine.commands;
-        let page = commands.history(&tenant, &session, query).await;
+        let page = self.engine.commands.history(&tenant, &session, query).await;
         answer(page, to::history)
     }
 
@@ -84,8 +66,11 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::GetSessionResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let compactions = &self.engine.compaction;
-        let detail = compactions.session_detail(&tenant, &session).await;
+        let detail = self
+            .engine
+            .compaction
+            .session_detail(&tenant, &session)
+            .await;
         answer(detail, compaction::detail)
     }
 
@@ -94,10 +79,10 @@ impl SessionService for SessionApi {
         request: Request<v1::ListSessionsRequest>,
     ) -> Answer<v1::ListSessionsResponse> {
         let (tenant, request) = split(request)?;
-        let (size, after) = from::page(&request)?;
+        let size = from::page_size(request.page_size);
+        let after = from::session_page_token(&request.page_token)?;
         let after = after.as_ref().map(|(session, time)| (session, *time));
-        let commands = &self.engine.commands;
-        let page = commands.sessions(&tenant, after, size).await;
+        let page = self.engine.commands.sessions(&tenant, after, size).await;
         Ok(Response::new(to::sessions(&page)))
     }
 
@@ -108,8 +93,10 @@ impl SessionService for SessionApi {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let (patch, version) = (&request.merge_patch_json, request.expected_version);
-        let commands = &self.engine.commands;
-        let state = commands.patch_state(&tenant, &session, patch, version);
+        let state = self
+            .engine
+            .commands
+            .patch_state(&tenant, &session, patch, version);
         answer(state.await, |state| to::state(&state))
     }
 
@@ -119,8 +106,10 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::ResetSessionResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let commands = &self.engine.commands;
-        let reset = commands.reset_session(&tenant, &session, request.run_hooks);
+        let reset = self
+            .engine
+            .commands
+            .reset_session(&tenant, &session, request.run_hooks);
         answer(reset.await, |(view, ended)| v1::ResetSessionResponse {
             session: Some(to::session_info(&view)),
             ended_generation: ended.to_string(),
@@ -133,8 +122,7 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::EndSessionResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let commands = &self.engine.commands;
-        let view = commands.end_session(&tenant, &session).await;
+        let view = self.engine.commands.end_session(&tenant, &session).await;
         answer(view, |view| v1::EndSessionResponse {
             session: Some(to::session_info(&view)),
         })
@@ -147,8 +135,11 @@ impl SessionService for SessionApi {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let keep = compaction::keep_exchanges(request.keep_exchanges)?;
-        let compactions = &self.engine.compaction;
-        let outcome = compactions.compact_session(&tenant, &session, keep).await;
+        let outcome = self
+            .engine
+            .compaction
+            .compact_session(&tenant, &session, keep)
+            .await;
         answer(outcome, |outcome| compaction::compacted(&outcome))
     }
 
@@ -158,8 +149,11 @@ impl SessionService for SessionApi {
     ) -> Answer<v1::UndoCompactionResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let compactions = &self.engine.compaction;
-        let undone = compactions.undo_compaction(&tenant, &session).await;
+        let undone = self
+            .engine
+            .compaction
+            .undo_compaction(&tenant, &session)
+            .await;
         answer(undone, |(view, restored_turns)| {
             v1::UndoCompactionResponse {
                 session: Some(to::session_info(&view)),

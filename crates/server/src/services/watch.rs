@@ -1,18 +1,17 @@
-//! WatchEvents: what happens, to whoever watches. A watcher gets its events through a
-//! small channel of its own; one that takes nothing for too long is dropped.
+//! WatchEvents. Each watcher has a small channel of its own; one that reads nothing for too
+//! long is cut off.
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{Engine, WatchScope, Watcher};
 use memoird_proto::v1;
 use tokio::sync::mpsc;
-use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
@@ -20,49 +19,48 @@ use tonic::Status;
 use crate::auth::{Caller, Role};
 use crate::wire::{status, to};
 
-/// Those who watch at the same time for one tenant.
+/// Watchers of one tenant at the same time.
 const WATCHERS_MAX: usize = 64;
-/// Events on their way to one watcher.
+/// Events that wait in the channel of one watcher.
 const BUFFERED_MAX: usize = 64;
-/// How long a watcher may take nothing while something waits for it.
+/// How long a watcher may read nothing while an event waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// All who watch.
+/// An event for a watcher, or the error that ends its stream.
+type Item = Result<v1::WatchEventsResponse, Status>;
+
+/// The stream of one watcher.
+pub(crate) type EventStream = Pin<Box<dyn Stream<Item = Item> + Send>>;
+
+/// All watchers.
 #[derive(Clone, Debug)]
 pub(crate) struct Watching {
     engine: Engine,
     tasks: TaskTracker,
     stop: CancellationToken,
-    counts: Arc<Mutex<HashMap<TenantId, usize>>>,
+    counts: Counts,
 }
 
-/// A place among those who watch for a tenant.
-struct Place {
+/// The number of watchers of each tenant that has any.
+type Counts = Arc<Mutex<HashMap<TenantId, usize>>>;
+
+/// Counts a watcher until it is dropped.
+struct Counted {
     tenant: TenantId,
-    counts: Arc<Mutex<HashMap<TenantId, usize>>>,
-}
-
-/// The stream of one watcher.
-pub(crate) struct EventStream {
-    events: mpsc::Receiver<v1::WatchEventsResponse>,
-    /// Why it ends, where it does before the client wants it to.
-    farewell: Arc<Mutex<Option<Status>>>,
-    is_over: AtomicBool,
-    /// As long as the stream is there: one that nobody reads costs memory, too.
-    _place: Place,
+    counts: Counts,
 }
 
 impl Watching {
-    pub(crate) fn new(engine: Engine, tasks: TaskTracker, stop: CancellationToken) -> Self {
+    pub(crate) fn new(engine: Engine, stop: CancellationToken) -> Self {
         Self {
             engine,
-            tasks,
+            tasks: TaskTracker::new(),
             stop,
             counts: Arc::default(),
         }
     }
 
-    /// How many watch.
+    /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
         lock(&self.counts).values().sum()
     }
@@ -73,47 +71,47 @@ impl Watching {
         caller: &Caller,
         request: &v1::WatchEventsRequest,
     ) -> Result<EventStream, Status> {
-        let watched = match request.all_tenants {
+        let scope = match request.all_tenants {
             true if caller.role != Role::Admin => return Err(status::role_required()),
             true => WatchScope::All,
             false => WatchScope::Tenant(Arc::clone(&caller.tenant)),
         };
-        let place = self.take_place(&caller.tenant.id)?;
+        let counted = self.add_watcher(&caller.tenant.id)?;
         let after = Some(request.after_event_id).filter(|id| *id > 0);
-        let watcher = self.engine.events.watch(watched, after);
-        let (sender, events) = mpsc::channel(BUFFERED_MAX);
-        let farewell = Arc::default();
-        let told = Arc::clone(&farewell);
+        let watcher = self.engine.events.watch(scope, after);
+        // One place more, kept for the error that ends the stream.
+        let (sender, events) = mpsc::channel(BUFFERED_MAX + 1);
+        let last_word = sender.clone().try_reserve_owned();
         let (stop, revoked) = (self.stop.clone(), Arc::clone(&caller.revoked));
         self.tasks.spawn(async move {
-            // Said before the channel is closed: whoever sees it closed looks here.
-            *lock(&told) = pump(watcher, &sender, stop, &revoked).await;
-            drop(sender);
+            let error = send_all(watcher, &sender, &stop, &revoked).await;
+            if let (Some(error), Ok(last_word)) = (error, last_word) {
+                last_word.send(Err(error));
+            }
         });
-        let is_over = AtomicBool::new(false);
-        Ok(EventStream {
-            events,
-            farewell,
-            is_over,
-            _place: place,
-        })
+        // Counted while the stream exists: one that is not read costs memory, too.
+        let events = ReceiverStream::new(events).map(move |item| {
+            let _counted = &counted;
+            item
+        });
+        Ok(Box::pin(events))
     }
 
-    fn take_place(&self, tenant: &TenantId) -> Result<Place, Status> {
+    fn add_watcher(&self, tenant: &TenantId) -> Result<Counted, Status> {
         let mut counts = lock(&self.counts);
         let count = counts.entry(tenant.clone()).or_default();
         if *count >= WATCHERS_MAX {
             return Err(status::too_many_watchers());
         }
         *count += 1;
-        Ok(Place {
+        Ok(Counted {
             tenant: tenant.clone(),
             counts: Arc::clone(&self.counts),
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for Counted {
     fn drop(&mut self) {
         let mut counts = lock(&self.counts);
         if let Some(count) = counts.get_mut(&self.tenant) {
@@ -125,18 +123,18 @@ impl Drop for Place {
     }
 }
 
-/// Hands events over until the client goes, the daemon stops, or nobody takes them. Gives
-/// what to say at the end.
-async fn pump(
+/// Sends events until the client is gone, the daemon stops, the keys change, or the client
+/// reads nothing for too long. Returns the error for the client.
+async fn send_all(
     mut watcher: Watcher,
-    sender: &mpsc::Sender<v1::WatchEventsResponse>,
-    stop: CancellationToken,
+    sender: &mpsc::Sender<Item>,
+    stop: &CancellationToken,
     revoked: &CancellationToken,
 ) -> Option<Status> {
     loop {
         let next = async {
             let event = to::event(watcher.next().await);
-            sender.send_timeout(event, PATIENCE).await
+            sender.send_timeout(Ok(event), PATIENCE).await
         };
         let sent = tokio::select! {
             () = stop.cancelled() => return Some(status::stopping()),
@@ -150,20 +148,6 @@ async fn pump(
             Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
                 return Some(status::watcher_too_slow());
             }
-        }
-    }
-}
-
-impl Stream for EventStream {
-    type Item = Result<v1::WatchEventsResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.events.poll_recv(cx) {
-            Poll::Ready(None) if !self.is_over.swap(true, Ordering::Relaxed) => {
-                Poll::Ready(lock(&self.farewell).take().map(Err))
-            }
-            Poll::Ready(event) => Poll::Ready(event.map(Ok)),
-            Poll::Pending => Poll::Pending,
         }
     }
 }

@@ -3,16 +3,14 @@
 
 use memoird_core::compaction::Summary;
 use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::probe::Probe;
-use memoird_engine::{CompactionOutcome, EventKind, SessionDetail, SessionView};
+use memoird_engine::{CompactionOutcome, SessionDetail, SessionView};
 use memoird_proto::v1;
 use memoird_store::encoding::timestamp_to_proto;
-use serde_json::{Value, json};
 use tonic::Status;
 
 use super::{status, text_or_empty, to};
 
-/// What a call may ask to keep: as many as the configuration may.
+/// The limit on `keep_exchanges`, the same as in the configuration.
 const KEEP_EXCHANGES_MAX: u32 = 1_000;
 
 /// How many exchanges a call wants to keep.
@@ -88,37 +86,6 @@ pub(crate) fn compacted(outcome: &CompactionOutcome) -> v1::CompactSessionRespon
         probe_score: outcome.probe.score(),
         is_new: outcome.is_new,
     }
-}
-
-/// What is told of an event of a compaction; `None` for any other.
-pub(super) fn told(kind: &EventKind) -> Option<Value> {
-    Some(match kind {
-        EventKind::Compacted {
-            number,
-            trigger,
-            by,
-            first_seq,
-            through_seq,
-            tokens_before,
-            tokens_after,
-            probe: probe @ Probe { identifiers, found },
-        } => json!({
-            "number": number, "trigger": trigger, "by": by, "first_seq": first_seq,
-            "through_seq": through_seq, "tokens_before": tokens_before,
-            "tokens_after": tokens_after, "identifiers": identifiers,
-            "identifiers_found": found, "probe_score": probe.score(),
-        }),
-        EventKind::CompactionFailed {
-            trigger,
-            reason,
-            problem,
-            breaker,
-        } => json!({
-            "trigger": trigger, "reason": reason, "error": problem, "breaker": breaker,
-        }),
-        EventKind::CompactionUndone { number } => json!({ "number": number }),
-        _ => return None,
-    })
 }
 
 fn notes(notes: Notes) -> v1::SessionNotes {

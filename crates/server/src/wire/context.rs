@@ -1,14 +1,12 @@
-//! `GetContext` on the wire: what a bot asks of a window, and the window as it reads it.
+//! `GetContext` on the wire: its request is read and its reply is written here.
 
-mod memories;
-
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::limits::Limits;
-use memoird_core::turn::MessageFormat;
-use memoird_core::turn::Turn;
+use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use memoird_core::window::{Omission, OmissionReason, Policy, Report};
 use memoird_engine::{ContextOutcome, ContextRequest, WindowTurn};
 use memoird_formats::messages::{RenderOptions, Rendered, render};
@@ -18,26 +16,27 @@ use memoird_store::encoding;
 use serde::de::IgnoredAny;
 use tonic::Status;
 
+use super::to::count;
 use super::{compaction, from, memory, status, to};
 
-/// Windows of more encoded bytes are rendered where they keep no call waiting.
+/// Windows of more encoded bytes are rendered on a thread for blocking work.
 const IN_PLACE_BYTES_MAX: usize = 256 << 10;
 
-/// What a bot asks of a window.
+/// A request for a window.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// What the engine is asked.
+    /// The part for the engine.
     pub(crate) request: ContextRequest,
-    /// The memories that the window is to show.
+    /// The memories that the window shall show.
     pub(crate) memories: Option<RecallRequest>,
-    /// How the window is written down for the provider.
+    /// How the reply is written.
     pub(crate) wanted: Wanted,
 }
 
-/// How a window is written down for the provider.
+/// How the reply is written.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    /// In whose words; `None`: as turns only.
+    /// The provider's message format; `None`: turns only.
     format: Option<MessageFormat>,
     /// The system prompt.
     system: String,
@@ -45,17 +44,17 @@ pub(crate) struct Wanted {
     set_cache_control: bool,
 }
 
-/// What of a window is written down.
+/// The part of a window that is rendered.
 struct Shown {
     turns: Vec<WindowTurn>,
     /// Indices of the turns after which a cache may break.
     breakpoints: Vec<usize>,
-    /// What the model is told of memories; may be empty.
+    /// The text of the memories; may be empty.
     block: String,
 }
 
-/// A window to be asked for. All that can be said without the session is said here,
-/// before anything is appended.
+/// Reads a request. Everything that can be checked without the session is checked here, before
+/// anything is appended.
 pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<Asked, Status> {
     let append = request.append;
     if let Some(append) = &append {
@@ -67,9 +66,8 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         Ok(v1::MessageFormat::Unspecified) => None,
         _ => Some(from::format(request.format)?),
     };
-    let session_id = &request.session_id;
     let memories = request.memories;
-    let memories = memories.map(|asked| memories::asked(asked, session_id));
+    let memories = memories.map(|memories| recall(memories, &request.session_id));
     let memories = memories.transpose()?;
     let append = append.map(|append| from::append(append, limits));
     let append = append.transpose()?;
@@ -97,7 +95,7 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
     })
 }
 
-/// The window as the bot reads it.
+/// Writes the reply.
 pub(crate) async fn answered(
     outcome: ContextOutcome,
     recall: Option<&RecallForWindow>,
@@ -105,9 +103,11 @@ pub(crate) async fn answered(
 ) -> Result<spliced::GetContextResponse, Status> {
     let session = to::session_info(&outcome.session);
     let mut report = report(outcome.report, &outcome.turns);
-    let turns = outcome.turns.iter().map(|turn| spliced(&turn.content));
-    let recalls = recall.into_iter();
-    let hits = recalls.flat_map(|recall| recall.shown(&outcome.memories));
+    let turns = outcome.turns.iter();
+    let turns = turns.map(|turn| Bytes::from_owner(Arc::clone(&turn.content)));
+    let hits = recall
+        .into_iter()
+        .flat_map(|recall| recall.shown(&outcome.memories));
     let mut response = spliced::GetContextResponse {
         turns: turns.collect(),
         memories: hits.map(memory::to::hit).collect(),
@@ -155,7 +155,7 @@ fn check_tools(tools_json: &str) -> Result<(), Status> {
     }
     let tools: Result<Vec<IgnoredAny>, _> = serde_json::from_str(tools_json);
     tools.map(drop).map_err(|error| {
-        // Where, and nothing of what: the error itself would quote what was sent.
+        // The position only: the text of the error would quote the request.
         let (line, column) = (error.line(), error.column());
         let problem = format!(
             "tools_json is no JSON array, line {line} column {column}; send the tools as the \
@@ -175,12 +175,8 @@ fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Status> {
             let problem = "policy.sliding_window takes at least 1 of turns";
             return Err(status::invalid("POLICY_INVALID", problem));
         }
-        Proto::SlidingWindow(window) => Policy::SlidingWindow {
-            turns: window.turns,
-        },
-        Proto::HeadTail(window) => Policy::HeadTail {
-            turns: window.turns,
-        },
+        Proto::SlidingWindow(v1::SlidingWindow { turns }) => Policy::SlidingWindow { turns },
+        Proto::HeadTail(v1::HeadTail { turns }) => Policy::HeadTail { turns },
         Proto::TokenBudget(_) => Policy::TokenBudget,
         Proto::Salience(_) => Policy::Salience,
     }))
@@ -195,7 +191,7 @@ fn budget_override(budget: v1::Budget) -> BudgetOverride {
     }
 }
 
-/// The turns in the provider's words: in place where that is quick.
+/// The messages in the provider's format. A small window is rendered at once.
 async fn written(format: MessageFormat, window: Shown, wanted: Wanted) -> Result<Rendered, Status> {
     let bytes: usize = window.turns.iter().map(|turn| turn.content.len()).sum();
     let render = move || rendered(format, window, &wanted);
@@ -205,7 +201,7 @@ async fn written(format: MessageFormat, window: Shown, wanted: Wanted) -> Result
             Ok(rendered) => rendered,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // Nobody cancels it: the runtime itself is going down.
+                // It is cancelled only when the runtime shuts down.
                 Err(_) => return Err(status::stopping()),
             },
         },
@@ -226,36 +222,33 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
     let (seqs, mut turns): (Vec<u64>, Vec<Turn>) =
         opened.collect::<Option<Vec<_>>>()?.into_iter().unzip();
     let mut behind_gap = behind_gap(&seqs);
-    let block = (!block.is_empty()).then(|| memories::put(&mut turns, &mut breakpoints, block));
-    let cache_after = if wanted.set_cache_control {
-        &breakpoints[..]
-    } else {
-        &[]
-    };
-    let later = |turn: &mut usize| *turn += usize::from(block.is_some_and(|place| place <= *turn));
-    behind_gap.iter_mut().for_each(later);
+    let block = (!block.is_empty()).then(|| insert_memories(&mut turns, &mut breakpoints, block));
+    for turn in &mut behind_gap {
+        *turn += usize::from(block.is_some_and(|block| block <= *turn));
+    }
+    let cached = breakpoints.len() * usize::from(wanted.set_cache_control);
     let options = RenderOptions {
         system: &wanted.system,
-        cache_after,
+        cache_after: &breakpoints[..cached],
         behind_gap: &behind_gap,
     };
     let mut rendered = render(format, &turns, &options);
-    if let Some(place) = block {
-        // Nobody else knows of that turn.
-        rendered.ends.remove(place);
+    if let Some(block) = block {
+        // The window's own indices do not count that turn.
+        rendered.ends.remove(block);
     }
     Some(rendered)
 }
 
-/// Which of these turns follow on one that was not said right before them. What memoird
-/// says itself has no seq.
+/// The indices of turns whose predecessor in the history is not in the window. Turns that
+/// memoird made have seq 0.
 fn behind_gap(seqs: &[u64]) -> Vec<usize> {
     let is_gap = |pair: &[u64]| pair[0] > 0 && pair[1] > pair[0] + 1;
-    let places = seqs.windows(2).enumerate().filter(|(_, pair)| is_gap(pair));
-    places.map(|(place, _)| place + 1).collect()
+    let gaps = seqs.windows(2).enumerate().filter(|(_, pair)| is_gap(pair));
+    gaps.map(|(index, _)| index + 1).collect()
 }
 
-/// The messages that these turns end in, each once.
+/// The indices of the messages in which these turns end, each once.
 fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
     let ends = turns
         .iter()
@@ -265,7 +258,57 @@ fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
     messages
 }
 
-/// All but the breakpoints, which depend on the format.
+/// The memories that the window shall show.
+fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest, Status> {
+    if !request.session_id.is_empty() && request.session_id != session_id {
+        let problem = "memories.session_id is another one than session_id; leave it empty";
+        return Err(status::invalid("SESSION_ID_MISMATCH", problem));
+    }
+    let session_id = session_id.to_owned();
+    memory::from::recall(v1::RecallRequest {
+        session_id,
+        ..request
+    })
+    .map_err(|refusal| status::at("memories", &refusal))
+}
+
+/// Inserts the block of memories as a turn of its own and returns its index. Breakpoints are
+/// moved with their turns.
+fn insert_memories(turns: &mut Vec<Turn>, breakpoints: &mut [usize], block: String) -> usize {
+    let index = memories_index(turns);
+    let block = PartKind::Text(block).into();
+    turns.insert(index, Turn::new(Role::User, vec![block]));
+    for breakpoint in breakpoints {
+        *breakpoint += usize::from(*breakpoint >= index);
+    }
+    index
+}
+
+/// The block comes last, where it does not change what a provider has cached. If the last turn
+/// is the model's, which it is to continue, or if a tool call waits for its result, no turn may
+/// follow: then the block comes before the last turn of the user.
+fn memories_index(turns: &[Turn]) -> usize {
+    let is_reply = |last: &Turn| last.role == Role::Assistant;
+    if !turns.last().is_some_and(is_reply) && !waits(turns) {
+        return turns.len();
+    }
+    let is_said_by_user = |turn: &Turn| turn.role == Role::User && turn.links().results.is_empty();
+    turns.iter().rposition(is_said_by_user).unwrap_or_else(|| {
+        // The system prompt comes first everywhere.
+        let system = turns.iter().take_while(|turn| turn.role == Role::System);
+        system.count()
+    })
+}
+
+/// True if a tool call has no result yet.
+fn waits(turns: &[Turn]) -> bool {
+    let links: Vec<_> = turns.iter().map(Turn::links).collect();
+    let results: HashSet<_> = links.iter().flat_map(|links| &links.results).collect();
+    let mut uses = links.iter().flat_map(|links| &links.uses);
+    uses.any(|id| !results.contains(id))
+}
+
+/// The report without the breakpoints, which depend on the format.
 fn report(report: Report, turns: &[WindowTurn]) -> v1::ContextReport {
     v1::ContextReport {
         input_budget: report.input_budget,
@@ -319,14 +362,6 @@ fn omission(omission: Omission) -> v1::Omission {
         last_seq: omission.last_seq,
         reason: reason.into(),
     }
-}
-
-fn spliced(content: &Arc<[u8]>) -> Bytes {
-    Bytes::from_owner(Arc::clone(content))
-}
-
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

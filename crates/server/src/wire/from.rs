@@ -1,4 +1,4 @@
-//! What a client sent, made into what the engine takes, or refused.
+//! Requests are read here: checked, and made into the arguments of the engine.
 
 use std::str::FromStr;
 
@@ -11,8 +11,7 @@ use memoird_core::limits::Limits;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::{AppendCommand, ModelUsage};
 use memoird_core::time::Steady;
-use memoird_core::turn::MessageFormat;
-use memoird_core::turn::{NewTurn, Turn};
+use memoird_core::turn::{MessageFormat, NewTurn, Turn};
 use memoird_engine::{HistoryQuery, HistoryScope};
 use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
@@ -22,25 +21,25 @@ use tonic::Status;
 
 use super::status;
 
-/// Turns of one page of history, and bytes after which it ends.
+/// A page of history has at most this many turns, and ends after this many bytes.
 const HISTORY_TURNS_MAX: usize = 1_000;
 const HISTORY_BYTES_MAX: usize = 2 << 20;
-/// Sessions of one page.
+/// Items of one page of any list: at most, and if the request says nothing.
 const PAGE_MAX: usize = 1_000;
 const PAGE_DEFAULT: usize = 100;
 
-/// A session id.
+/// The id of a session.
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
     SessionId::parse(text).map_err(refused)
 }
 
-/// A tenant's id; `None` for all of them.
+/// The id of a tenant; empty text means all tenants.
 pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
     optional(text, TenantId::parse)
 }
 
-/// A value that may be left out: an empty text.
-pub(super) fn optional<T>(
+/// A value that may be left out, which is sent as empty text.
+pub(crate) fn optional<T>(
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, CoreError>,
 ) -> Result<Option<T>, Status> {
@@ -50,7 +49,7 @@ pub(super) fn optional<T>(
     }
 }
 
-/// An append: its turns are checked and encoded here, once.
+/// An append. Its turns are checked and encoded here, once.
 pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
     let expected_generation = generation(&request.expected_generation)?;
     let subject = optional(&request.subject, Subject::parse)?;
@@ -87,7 +86,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
     })
 }
 
-/// An idempotency key and what it stands for; `None` where there is no key.
+/// An idempotency key with the fingerprint of the request; `None` if there is no key.
 pub(super) fn idempotency(
     key: &str,
     content: impl FnOnce() -> Fingerprint,
@@ -106,28 +105,32 @@ fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
     }
 }
 
-/// What the core refuses.
+/// The status for an error of the core.
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 pub(super) fn refused(error: CoreError) -> Status {
     status::core(&error)
 }
 
-/// A number that is none of an enum's, in this field. The refusal names those that are.
-pub(super) fn unknown(reason: &'static str, field: &str, number: i32, of: &str) -> Status {
+/// Refuses a number that no value of the enum `of` has. The message lists the values.
+pub(super) fn unknown<T>(
+    reason: &'static str,
+    field: &str,
+    number: i32,
+    of: &str,
+) -> Result<T, Status> {
     let values = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
-    let values = values.iter().flat_map(EnumDescriptor::values);
-    let names: Vec<String> = values
-        .skip(1)
-        .map(|value| value.name().to_owned())
-        .collect();
-    let names = names.join(" or ");
-    status::invalid(reason, format!("{field} is {number}; it takes {names}"))
+    let values = values.iter().flat_map(EnumDescriptor::values).skip(1);
+    let names: Vec<_> = values.map(|value| value.name().to_owned()).collect();
+    let problem = format!("{field} is {number}; it takes {}", names.join(" or "));
+    Err(status::invalid(reason, problem))
 }
 
 /// The format of a provider's messages.
 pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
-    encoding::format_from_proto(format)
-        .ok_or_else(|| unknown("FORMAT_INVALID", "format", format, "MessageFormat"))
+    match encoding::format_from_proto(format) {
+        Some(format) => Ok(format),
+        None => unknown("FORMAT_INVALID", "format", format, "MessageFormat"),
+    }
 }
 
 /// Which turns to read.
@@ -135,84 +138,77 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
     let scope = match v1::HistoryScope::try_from(request.scope) {
         Ok(v1::HistoryScope::Unspecified | v1::HistoryScope::Live) => HistoryScope::Live,
         Ok(v1::HistoryScope::Journal) => HistoryScope::Journal,
-        Err(_) => {
-            let scope = request.scope;
-            return Err(unknown("SCOPE_INVALID", "scope", scope, "HistoryScope"));
-        }
+        Err(_) => unknown("SCOPE_INVALID", "scope", request.scope, "HistoryScope")?,
     };
     Ok(HistoryQuery {
         scope,
         generation: generation(&request.generation)?,
         after_seq: request.after_seq,
-        turns_max: page_size(request.limit, HISTORY_TURNS_MAX, HISTORY_TURNS_MAX),
+        turns_max: match request.limit {
+            0 => HISTORY_TURNS_MAX,
+            limit => HISTORY_TURNS_MAX.min(limit as usize),
+        },
         bytes_max: HISTORY_BYTES_MAX,
     })
 }
 
-/// How many sessions of a list, and from where.
-pub(crate) fn page(
-    request: &v1::ListSessionsRequest,
-) -> Result<(usize, Option<(SessionId, Steady)>), Status> {
-    let size = page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX);
-    if request.page_token.is_empty() {
-        return Ok((size, None));
+/// The number of items that a page may have.
+pub(crate) fn page_size(asked: u32) -> usize {
+    match asked {
+        0 => PAGE_DEFAULT,
+        asked => PAGE_MAX.min(asked as usize),
     }
-    let parsed = request.page_token.split_once(':').and_then(|(time, id)| {
-        Some((
-            SessionId::parse(id).ok()?,
-            Steady(u64::from_str_radix(time, 16).ok()?),
-        ))
-    });
-    parsed
-        .map(|after| (size, Some(after)))
-        .ok_or_else(page_token_invalid)
 }
 
-/// Which hook deliveries, behind which one, and how many.
-pub(crate) fn deliveries(
+/// The last item of the page before; `None` at the beginning of the list.
+pub(crate) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Status> {
+    read_page_token(token, |token| token.parse().ok())
+}
+
+/// The last session of the page before, and when it was used.
+pub(crate) fn session_page_token(token: &str) -> Result<Option<(SessionId, Steady)>, Status> {
+    read_page_token(token, |token| {
+        let (time, id) = token.split_once(':')?;
+        let time = Steady(u64::from_str_radix(time, 16).ok()?);
+        Some((SessionId::parse(id).ok()?, time))
+    })
+}
+
+fn read_page_token<T>(
+    token: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, Status> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let problem = "page_token is none that next_page_token gave; start again without it";
+    let invalid = || status::invalid("PAGE_TOKEN_INVALID", problem);
+    read(token).map(Some).ok_or_else(invalid)
+}
+
+/// Which hook deliveries to list.
+pub(crate) fn delivery_filter(
     request: &v1::ListHookDeliveriesRequest,
     tenant: Option<TenantId>,
-) -> Result<(DeliveryFilter, Option<DeliveryId>, usize), Status> {
+) -> Result<DeliveryFilter, Status> {
     let hook = optional(&request.hook, HookName::parse)?;
     let state = match v1::DeliveryState::try_from(request.state) {
         Ok(v1::DeliveryState::Unspecified) => None,
         Ok(v1::DeliveryState::Pending) => Some(DeliveryState::Pending),
         Ok(v1::DeliveryState::Done) => Some(DeliveryState::Done),
         Ok(v1::DeliveryState::Dead) => Some(DeliveryState::Dead),
-        Err(_) => {
-            let state = request.state;
-            return Err(unknown("STATE_UNKNOWN", "state", state, "DeliveryState"));
-        }
+        Err(_) => unknown("STATE_UNKNOWN", "state", request.state, "DeliveryState")?,
     };
-    let after = page_token(&request.page_token)?;
-    let size = page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX);
-    Ok((
-        DeliveryFilter {
-            tenant,
-            hook,
-            state,
-        },
-        after,
-        size,
-    ))
+    Ok(DeliveryFilter {
+        tenant,
+        hook,
+        state,
+    })
 }
 
 /// The id of a hook delivery.
 pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Status> {
     text.parse().map_err(refused)
-}
-
-/// Where a page begins; `None` at the beginning of the list.
-pub(super) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Status> {
-    match token {
-        "" => Ok(None),
-        token => token.parse().map(Some).map_err(|_| page_token_invalid()),
-    }
-}
-
-fn page_token_invalid() -> Status {
-    let problem = "page_token is none that next_page_token gave; start again without it";
-    status::invalid("PAGE_TOKEN_INVALID", problem)
 }
 
 fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> {
@@ -256,19 +252,13 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
     }
 }
 
-pub(super) fn generation(text: &str) -> Result<Option<Generation>, Status> {
+/// The id of a generation, which may be left out.
+pub(crate) fn generation(text: &str) -> Result<Option<Generation>, Status> {
     optional(text, str::parse)
 }
 
-pub(super) fn page_size(asked: u32, default: usize, max: usize) -> usize {
-    match asked {
-        0 => default,
-        asked => usize::try_from(asked).unwrap_or(max).min(max),
-    }
-}
-
-/// What an append says: the same for every repetition, also where the client encoded
-/// its labels in another order.
+/// The fingerprint of an append: the same for every repetition, even if the client encoded
+/// the map of metadata in another order.
 fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerprint {
     let subject = subject.map_or(&[][..], |subject| subject.as_str().as_bytes());
     let bodies = turns.iter().map(|turn| &turn.body[..]);

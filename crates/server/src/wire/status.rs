@@ -24,7 +24,7 @@ const SOON: Option<Duration> = Some(Duration::from_millis(100));
 /// When to try again what a disk refused.
 const LATER: Option<Duration> = Some(Duration::from_secs(1));
 
-/// What the engine could not do.
+/// The status for an error of the engine.
 pub(crate) fn engine(failure: &EngineError) -> Status {
     let (code, reason, retry) = match failure {
         EngineError::Core(refusal) => return core(refusal),
@@ -54,7 +54,7 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
     with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
-/// What the rules refuse.
+/// The status for an error of the core.
 pub(crate) fn core(refusal: &CoreError) -> Status {
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
@@ -87,7 +87,7 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
     with_facts(code, reason, refusal.to_string(), facts, None)
 }
 
-/// What could not be done with memories.
+/// The status for an error of the memories.
 pub(crate) fn memory(failure: &MemoryError) -> Status {
     let mut facts = HashMap::new();
     let (code, reason, retry) = match failure {
@@ -133,7 +133,7 @@ pub(crate) fn invalid(reason: &'static str, problem: impl Into<String>) -> Statu
     status(InvalidArgument, reason, problem, None)
 }
 
-/// The same refusal, saying first of which place of a list it is.
+/// The same refusal with the place in a list before its message.
 pub(crate) fn at(place: &str, refusal: &Status) -> Status {
     let message = format!("{place}: {}", refusal.message());
     Status::with_error_details(refusal.code(), message, refusal.get_error_details())
@@ -165,7 +165,7 @@ pub(crate) fn role_required() -> Status {
     status(PermissionDenied, "ROLE_REQUIRED", problem, None)
 }
 
-/// A tenant that an operator named and nobody has.
+/// A tenant that does not exist.
 pub(crate) fn tenant_not_found() -> Status {
     let problem = "there is no such tenant; ListTenants names all";
     status(NotFound, "TENANT_NOT_FOUND", problem, None)
@@ -209,7 +209,7 @@ pub(crate) fn stopping() -> Status {
     engine(&EngineError::Stopping)
 }
 
-/// What gRPC itself refused before anybody of us saw the message, in the shape of all
+/// A refusal by gRPC itself, before a handler saw the message, in the form of all
 /// other refusals.
 pub(crate) fn transport(refusal: &Status) -> Status {
     let said = refusal.message().to_owned();
@@ -230,7 +230,7 @@ pub(crate) fn turn_damaged() -> Status {
     status(DataLoss, "TURN_DAMAGED", problem, None)
 }
 
-/// A call that passed the auth layer without a caller: a mistake of ours.
+/// A call that passed the auth layer without a caller: a defect of memoird.
 pub(crate) fn no_caller() -> Status {
     status(Internal, "NO_CALLER", "the call has no caller", None)
 }

@@ -1,7 +1,10 @@
-//! What the engine answered, made into what a client reads.
+//! Replies and events are written here, from what the engine returned.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use memoird_core::change::EndReason;
+use memoird_core::compaction::probe::Probe;
 use memoird_core::ids::HookName;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
@@ -13,7 +16,7 @@ use memoird_engine::{
 use memoird_proto::{spliced, v1};
 use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{compaction, text_or_empty};
 use crate::process::Usage;
@@ -85,9 +88,10 @@ pub(crate) fn state(state: &State) -> v1::PatchStateResponse {
     }
 }
 
-/// Counts; the sums are those of the tenants that are shown.
-pub(crate) fn stats(
+/// The counts of the daemon. Sums are of the tenants and deliveries that are given.
+pub(crate) fn stats<'a>(
     snapshot: StatsSnapshot,
+    deliveries: impl Iterator<Item = &'a DeliveryCount>,
     usage: Usage,
     started_at: Timestamp,
 ) -> v1::GetStatsResponse {
@@ -110,18 +114,23 @@ pub(crate) fn stats(
         response.turns_appended += tenant.turns_appended;
         response.tenants.push(tenant_stats(&tenant));
     }
+    for delivery in deliveries {
+        match delivery.state {
+            DeliveryState::Pending => response.hooks_pending += delivery.count,
+            DeliveryState::Dead => response.hooks_dead += delivery.count,
+            DeliveryState::Done => {}
+        }
+    }
     response
 }
 
 /// A tenant with its limits.
 pub(crate) fn tenant(tenant: &TenantSnapshot) -> v1::Tenant {
-    let seconds = i64::try_from(tenant.session_ttl_ms / 1_000).unwrap_or(i64::MAX);
-    let nanos = i32::try_from(tenant.session_ttl_ms % 1_000).unwrap_or(0) * 1_000_000;
     v1::Tenant {
         id: tenant.id.to_string(),
         sessions_live: tenant.sessions_live,
         max_sessions: tenant.max_sessions,
-        session_ttl: Some(prost_types::Duration { seconds, nanos }),
+        session_ttl: Some(duration(Duration::from_millis(tenant.session_ttl_ms))),
         max_history_turns: tenant.max_history_turns,
     }
 }
@@ -140,21 +149,7 @@ pub(crate) fn swept(ended: &[EndedSession]) -> v1::SweepNowResponse {
     }
 }
 
-/// Puts the counts of hook deliveries to an answer.
-pub(crate) fn put_hooks<'a>(
-    answer: &mut v1::GetStatsResponse,
-    counts: impl Iterator<Item = &'a DeliveryCount>,
-) {
-    for of_hook in counts {
-        match of_hook.state {
-            DeliveryState::Pending => answer.hooks_pending += of_hook.count,
-            DeliveryState::Dead => answer.hooks_dead += of_hook.count,
-            DeliveryState::Done => {}
-        }
-    }
-}
-
-/// A page of hook deliveries of which `size` were asked for.
+/// A page of hook deliveries, for which `size` were requested.
 pub(crate) fn deliveries(listed: &[DeliveryView], size: usize) -> v1::ListHookDeliveriesResponse {
     let next = listed.last().filter(|_| listed.len() == size);
     v1::ListHookDeliveriesResponse {
@@ -213,10 +208,10 @@ pub(crate) fn event(seen: WatchItem) -> v1::WatchEventsResponse {
     }
 }
 
-fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json::Value>) {
+/// The kind of an event, why the generation ended, and what else is known.
+pub(super) fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<Value>) {
     let none = v1::EndReason::Unspecified;
     let delivery = |hook: &HookName| format!("{}/{hook}", event.generation);
-    let compaction = compaction::told(&event.kind);
     match &event.kind {
         EventKind::Created => ("created", none, None),
         EventKind::Appended {
@@ -237,9 +232,38 @@ fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<serde_json:
             };
             (kind, end_reason(*reason), None)
         }
-        EventKind::Compacted { .. } => ("compacted", none, compaction),
-        EventKind::CompactionFailed { .. } => ("compaction_failed", none, compaction),
-        EventKind::CompactionUndone { .. } => ("compaction_undone", none, compaction),
+        EventKind::Compacted {
+            number,
+            trigger,
+            by,
+            first_seq,
+            through_seq,
+            tokens_before,
+            tokens_after,
+            probe: probe @ Probe { identifiers, found },
+        } => {
+            let detail = json!({
+                "number": number, "trigger": trigger, "by": by, "first_seq": first_seq,
+                "through_seq": through_seq, "tokens_before": tokens_before,
+                "tokens_after": tokens_after, "identifiers": identifiers,
+                "identifiers_found": found, "probe_score": probe.score(),
+            });
+            ("compacted", none, Some(detail))
+        }
+        EventKind::CompactionFailed {
+            trigger,
+            reason,
+            problem,
+            breaker,
+        } => {
+            let detail = json!({
+                "trigger": trigger, "reason": reason, "error": problem, "breaker": breaker,
+            });
+            ("compaction_failed", none, Some(detail))
+        }
+        EventKind::CompactionUndone { number } => {
+            ("compaction_undone", none, Some(json!({ "number": number })))
+        }
         EventKind::HookDelivered { hook, tries } => {
             let detail = json!({
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
@@ -273,6 +297,19 @@ fn tenant_stats(tenant: &TenantSnapshot) -> v1::TenantStats {
         ended: tenant.ended,
         turns_appended: tenant.turns_appended,
     }
+}
+
+/// A duration, at most the longest that the contract can hold.
+pub(crate) fn duration(duration: Duration) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),
+    }
+}
+
+/// A number for a field of 32 bits.
+pub(crate) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn end_reason(reason: EndReason) -> v1::EndReason {

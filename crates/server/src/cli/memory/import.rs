@@ -54,7 +54,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, memories) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may wait for a line of stdin that nobody needs any more.
+    // Not awaited: it may still wait for a line of stdin when the import has failed.
     drop(tokio::task::spawn_blocking(move || read(lines, &to)));
     let (imported, skipped) = store(target, memories, &name, &progress).await?;
     drop(progress);

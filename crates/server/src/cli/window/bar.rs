@@ -1,4 +1,4 @@
-//! The context window of a model as a bar: what stands in it, what is free, and what is
+//! The context window of a model as a bar: what fills it, what is free, and what is
 //! kept free.
 
 use memoird_proto::v1::ContextReport;

@@ -1,12 +1,11 @@
 //! A window as people read it: the bar, its turns, what is not in it, and why.
 
-use comfy_table::Table;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionReason, Turn};
 
 use super::bar;
 use crate::cli::json::short_name;
-use crate::cli::{clock, compaction, output, transcript};
+use crate::cli::{compaction, output, transcript};
 
 /// The label of turns that memoird made, or shows in other words.
 const MARK: &str = "memoird";
@@ -38,7 +37,7 @@ pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
         ),
         bar::lines(&report, has_colours).join("\n"),
         String::new(),
-        turns(&window.turns, &report).trim_fmt(),
+        turns(&window.turns, &report),
         String::new(),
     ];
     let summary = summary(window, &report);
@@ -56,7 +55,7 @@ pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
 }
 
 /// The turns as lines: seq, role, tokens, text.
-fn turns(turns: &[Turn], report: &ContextReport) -> Table {
+fn turns(turns: &[Turn], report: &ContextReport) -> String {
     let row = |(place, turn): (usize, &Turn)| {
         let tokens = report.turn_tokens.get(place).copied().unwrap_or(0);
         [
@@ -71,11 +70,9 @@ fn turns(turns: &[Turn], report: &ContextReport) -> Table {
         ]
     };
     let header = ["SEQ", "ROLE", "TOKENS", "TEXT"];
-    let mut table = output::text_table(Some(header), turns.iter().enumerate().map(row));
     let width = output::terminal_width().filter(|width| *width >= WIDTH_MIN);
-    output::shorten_last(&mut table, width.unwrap_or(WIDTH));
-    output::align_right(&mut table, 2);
-    table
+    let rows = turns.iter().enumerate().map(row);
+    output::table(Some(header), rows, &[2], Some(width.unwrap_or(WIDTH)))
 }
 
 /// The text of a turn, after the word for what was done to it.
@@ -94,7 +91,7 @@ fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
         return Vec::new();
     };
     // Its tokens stand with those of the other blocks.
-    let stands_for = compaction::stands_for(info, clock::now());
+    let stands_for = compaction::stands_for(info);
     let head = format!("summary        {stands_for}");
     let mut lines = vec![output::shorten(&head, WIDTH.into())];
     let is_summary = |turn: &&Turn| turn.metadata.get(MARK).is_some_and(|mark| mark == SUMMARY);
@@ -125,9 +122,9 @@ fn omitted(report: &ContextReport) -> Vec<String> {
         let ranges = merged(of_reason.filter(|omission| omission.reason == reason));
         let length = |(first, last): &(u64, u64)| last.saturating_add(1).saturating_sub(*first);
         let turns: u64 = ranges.iter().map(length).sum();
-        let what = if turns == 1 { "turn" } else { "turns" };
+        let turns = output::counted(turns, "turn", "turns");
         let why = why(OmissionReason::try_from(reason).unwrap_or_default());
-        format!("{} {what} {why}: {}", output::count(turns), named(&ranges))
+        format!("{turns} {why}: {}", named(&ranges))
     };
     reasons.into_iter().map(line).collect()
 }
@@ -194,13 +191,11 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
         let note = "system prompt and tools come with the bot's own calls";
         facts.push(format!("note           {note}"));
     }
-    let head = if report.degraded {
-        "degraded       "
-    } else {
-        "note           "
-    };
-    let notes = report.notes.iter();
-    facts.extend(notes.map(|note| format!("{head}{}", output::one_line(note, NOTE_CHARS_MAX))));
+    let head = if report.degraded { "degraded" } else { "note" };
+    for note in &report.notes {
+        let note = output::one_line(note, NOTE_CHARS_MAX);
+        facts.push(format!("{head:<15}{note}"));
+    }
     facts
 }
 

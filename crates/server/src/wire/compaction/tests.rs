@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
 use memoird_core::change::Totals;
+use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::{Body, CompactionStatus};
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::session::Head;
 use memoird_core::time::{Steady, Timestamp};
-use memoird_engine::EngineError;
+use memoird_engine::{EngineError, Event, EventKind};
+use serde_json::{Value, json};
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -178,6 +180,17 @@ fn a_failure_says_why_to_people_and_to_programs() {
     );
 }
 
+fn detail_of(kind: EventKind) -> Option<Value> {
+    let event = Event {
+        id: 1,
+        at: Timestamp::from_ms(1_000),
+        session: SessionId::parse("chat").expect("an id"),
+        generation: Generation::new(1, 1),
+        kind,
+    };
+    to::event_kind(&event).2
+}
+
 #[test]
 fn events_tell_all_that_is_known() {
     let compacted = EventKind::Compacted {
@@ -198,7 +211,7 @@ fn events_tell_all_that_is_known() {
         "through_seq": 21, "tokens_before": 900, "tokens_after": 120, "identifiers": 8,
         "identifiers_found": 6, "probe_score": 0.75,
     });
-    assert_eq!(told(&compacted), Some(expected));
+    assert_eq!(detail_of(compacted), Some(expected));
     let failed = EventKind::CompactionFailed {
         trigger: "command",
         reason: "empty",
@@ -208,8 +221,8 @@ fn events_tell_all_that_is_known() {
     let expected = json!({
         "trigger": "command", "reason": "empty", "error": "it says nothing", "breaker": "open",
     });
-    assert_eq!(told(&failed), Some(expected));
+    assert_eq!(detail_of(failed), Some(expected));
     let undone = EventKind::CompactionUndone { number: 3 };
-    assert_eq!(told(&undone), Some(json!({ "number": 3 })));
-    assert_eq!(told(&EventKind::Created), None);
+    assert_eq!(detail_of(undone), Some(json!({ "number": 3 })));
+    assert_eq!(detail_of(EventKind::Created), None);
 }

@@ -444,11 +444,11 @@ fn memories_follow_results_and_part_no_call_from_its_own() {
 fn breakpoints_move_with_their_turns() {
     let mut turns = vec![says(Role::User, "a"), calls(&["c1"])];
     let mut breakpoints = [0, 1];
-    assert_eq!(memories::put(&mut turns, &mut breakpoints, "x".into()), 0);
+    assert_eq!(insert_memories(&mut turns, &mut breakpoints, "x".into()), 0);
     assert_eq!(breakpoints, [1, 2]);
     let mut turns = vec![says(Role::System, "be kind"), says(Role::Assistant, "hi")];
     assert_eq!(
-        memories::put(&mut turns, &mut [], "x".into()),
+        insert_memories(&mut turns, &mut [], "x".into()),
         1,
         "behind the system prompt"
     );

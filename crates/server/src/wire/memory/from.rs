@@ -1,32 +1,29 @@
-//! What a bot asks of memories, made into what the engine takes, or refused.
+//! Requests of MemoryService are read here: checked, and made into the arguments of `Memories`.
 
 use memoird_core::idempotency::{IdempotencyKey, fingerprint};
-use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
-use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Patch};
+use memoird_core::ids::{LeaseId, MemoryId, SessionId, Subject};
+use memoird_core::time::Timestamp;
+use memoird_memories::rules::{
+    Memory, MemoryKind, NearDuplicate, Origin, Patch, Pin, Polarity, Source, Visibility,
+};
 use memoird_memories::{
     ExtractedFact, ForgetRequest, ListRequest, MemoryFilter, RecallMode, RecallRequest,
     RememberRequest,
 };
 use memoird_proto::v1;
 use prost::Message;
+use prost_types::FieldMask;
 use tonic::Status;
 
-use super::whole::{kind, memory_id, polarity, source, taken, time, visibility};
 use crate::wire::from::{self, optional, refused, unknown};
 use crate::wire::status;
 
-/// Memories of one page.
-const PAGE_MAX: usize = 1_000;
-const PAGE_DEFAULT: usize = 100;
-/// Hits of one recall.
+/// Hits of one recall, at most.
 const HITS_MAX: usize = 100;
 
-/// What an update may name, for whoever named something else.
+/// The fields that `update_mask` may name.
 const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, observed_at, \
                          expires_at, pinned";
-
-/// Which turns to lease: of which session, of which life of it, and whose the facts are.
-pub(crate) type LeaseTarget = (SessionId, Option<Generation>, Option<Subject>);
 
 /// A fact to be remembered.
 pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
@@ -49,7 +46,7 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
     })
 }
 
-/// What is looked for.
+/// A search for memories.
 pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
     let session = optional(&request.session_id, SessionId::parse)?;
     let subjects = request.subjects.iter().map(|id| subject(id));
@@ -60,19 +57,11 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
         tags: request.tags,
         after: time("after", request.after)?,
         before: time("before", request.before)?,
-        // None named: as configured.
-        limit: from::page_size(request.limit, 0, HITS_MAX),
+        // 0: as configured.
+        limit: HITS_MAX.min(request.limit as usize),
         mode: mode(request.mode)?,
         session,
     })
-}
-
-/// One memory, and by whom it must be seen.
-pub(crate) fn get(request: &v1::GetMemoryRequest) -> Result<(MemoryId, Option<Subject>), Status> {
-    Ok((
-        memory_id(&request.id)?,
-        optional(&request.subject, Subject::parse)?,
-    ))
 }
 
 /// Which memories to list.
@@ -88,31 +77,25 @@ pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Stat
         tag: (!request.tag.is_empty()).then_some(request.tag),
         include_history: request.include_history,
         after,
-        count: from::page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX),
+        count: from::page_size(request.page_size),
     })
 }
 
-/// Which memory to change, whose it must be, and how.
-pub(crate) fn update(
-    request: v1::UpdateMemoryRequest,
-) -> Result<(MemoryId, Option<Subject>, Patch), Status> {
-    let memory = request.memory.unwrap_or_default();
-    let id = memory_id(&memory.id)?;
-    let subject = optional(&memory.subject, Subject::parse)?;
-    let mask = request.update_mask.unwrap_or_default();
-    let paths = mask.paths;
+/// The fields of `memory` that the mask names.
+pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patch, Status> {
+    let paths = mask.unwrap_or_default().paths;
     if paths.is_empty() {
         let problem = format!("update_mask names no field; it takes {UPDATABLE}");
         return Err(status::invalid("UPDATE_MASK_INVALID", problem));
     }
     let mut patch = Patch::default();
     for path in &paths {
-        put(&mut patch, path, &memory)?;
+        put(&mut patch, path, memory)?;
     }
-    Ok((id, subject, patch))
+    Ok(patch)
 }
 
-/// What is to be forgotten.
+/// The memories to be forgotten.
 pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<ForgetRequest, Status> {
     use v1::forget_request::Target;
     match target {
@@ -126,43 +109,22 @@ pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<Forge
     }
 }
 
-/// Whose manifest, and how much of it: lines and bytes, 0 where that is not said.
-pub(crate) fn manifest(
-    request: &v1::GetManifestRequest,
-) -> Result<(Subject, usize, usize), Status> {
-    let size = |asked| usize::try_from(asked).unwrap_or(usize::MAX);
-    Ok((
-        subject(&request.subject)?,
-        size(request.max_lines),
-        size(request.max_bytes),
-    ))
+/// The id of a lease.
+pub(crate) fn lease(text: &str) -> Result<LeaseId, Status> {
+    text.parse().map_err(refused)
 }
 
-/// Which turns to lease.
-pub(crate) fn lease(request: &v1::LeaseExtractionRequest) -> Result<LeaseTarget, Status> {
-    let session = from::session_id(&request.session_id)?;
-    let generation = from::generation(&request.generation)?;
-    Ok((
-        session,
-        generation,
-        optional(&request.subject, Subject::parse)?,
-    ))
-}
-
-/// A lease, and what was found in its turns.
-pub(crate) fn commit(
-    request: v1::CommitExtractionRequest,
-) -> Result<(LeaseId, Vec<ExtractedFact>), Status> {
-    let lease = request.lease.parse().map_err(refused)?;
-    Ok((lease, each(request.memories, extracted)?))
+/// The facts that were found in the turns of a lease.
+pub(crate) fn extracted(facts: Vec<v1::ExtractedMemory>) -> Result<Vec<ExtractedFact>, Status> {
+    each(facts, extracted_fact)
 }
 
 /// Memories to be stored as they are.
-pub(crate) fn import(request: v1::ImportMemoriesRequest) -> Result<Vec<Memory>, Status> {
-    each(request.memories, taken)
+pub(crate) fn imported(memories: Vec<v1::Memory>) -> Result<Vec<Memory>, Status> {
+    each(memories, imported_memory)
 }
 
-/// What is made of each of `memories`. A refusal says first of which.
+/// Reads each of `memories`. A refusal names the index.
 fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<T>, Status> {
     let memories = memories.into_iter().enumerate();
     let memories = memories.map(|(place, memory)| {
@@ -182,7 +144,7 @@ fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, 
     })
 }
 
-fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
+fn extracted_fact(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
     let request = v1::RememberRequest {
         kind: fact.kind,
         visibility: fact.visibility,
@@ -201,6 +163,15 @@ fn extracted(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
     })
 }
 
+/// The turns that a memory comes from.
+fn source(source: v1::MemorySource) -> Result<Source, Status> {
+    Ok(Source {
+        session: from::session_id(&source.session_id)?,
+        generation: from::generation(&source.generation)?,
+        seqs: source.seqs,
+    })
+}
+
 fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     if filter == v1::MemoryFilter::default() {
         let problem = "filter is empty, and would fit everything; set at least one field of it";
@@ -215,7 +186,7 @@ fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     })
 }
 
-/// Puts the field of this path to what is changed.
+/// Adds the field of this path to the patch.
 fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status> {
     match path {
         "content" => patch.content = Some(memory.content.clone()),
@@ -243,6 +214,109 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
     Ok(())
 }
 
+/// A memory to be stored as it is. Times that are left out are the time in its id.
+fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
+    let id = memory_id(&memory.id)?;
+    let created_at = time("created_at", memory.created_at)?.unwrap_or_else(|| made_at(id));
+    let superseded_by = optional(&memory.superseded_by, str::parse)?;
+    let source = memory.source.map(source).transpose()?;
+    Ok(Memory {
+        id,
+        subject: Subject::parse(&memory.subject).map_err(refused)?,
+        kind: kind(memory.kind)?,
+        visibility: visibility(memory.visibility)?.unwrap_or_default(),
+        polarity: polarity(memory.polarity)?,
+        content: memory.content,
+        tags: memory.tags,
+        importance: memory.importance,
+        source,
+        observed_at: time("observed_at", memory.observed_at)?.unwrap_or(created_at),
+        created_at,
+        updated_at: time("updated_at", memory.updated_at)?.unwrap_or(created_at),
+        expires_at: time("expires_at", memory.expires_at)?,
+        superseded_by,
+        reinforced: memory.reinforced,
+        recalls: memory.recall_count,
+        recalled_at: time("last_recalled_at", memory.last_recalled_at)?,
+        pin: match (memory.pinned, memory.pinned_by_dream) {
+            (true, true) => Some(Pin::Consolidation),
+            (true, false) => Some(Pin::Bot),
+            (false, _) => None,
+        },
+        origin: origin(memory.origin)?,
+    })
+}
+
+/// The id of a memory.
+pub(crate) fn memory_id(text: &str) -> Result<MemoryId, Status> {
+    text.parse().map_err(refused)
+}
+
+/// One of the four kinds; there is no default.
+fn kind(kind: i32) -> Result<MemoryKind, Status> {
+    match v1::MemoryKind::try_from(kind) {
+        Ok(v1::MemoryKind::User) => Ok(MemoryKind::User),
+        Ok(v1::MemoryKind::Feedback) => Ok(MemoryKind::Feedback),
+        Ok(v1::MemoryKind::Project) => Ok(MemoryKind::Project),
+        Ok(v1::MemoryKind::Reference) => Ok(MemoryKind::Reference),
+        _ => unknown("MEMORY_KIND_INVALID", "kind", kind, "MemoryKind"),
+    }
+}
+
+/// Who may recall it; `None` if unspecified.
+fn visibility(visibility: i32) -> Result<Option<Visibility>, Status> {
+    match v1::Visibility::try_from(visibility) {
+        Ok(v1::Visibility::Unspecified) => Ok(None),
+        Ok(v1::Visibility::Private) => Ok(Some(Visibility::Private)),
+        Ok(v1::Visibility::Team) => Ok(Some(Visibility::Team)),
+        Err(_) => unknown("VISIBILITY_INVALID", "visibility", visibility, "Visibility"),
+    }
+}
+
+/// Which way it points.
+fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
+    match v1::Polarity::try_from(polarity) {
+        Ok(v1::Polarity::Unspecified) => Ok(None),
+        Ok(v1::Polarity::Correction) => Ok(Some(Polarity::Correction)),
+        Ok(v1::Polarity::Confirmation) => Ok(Some(Polarity::Confirmation)),
+        Err(_) => unknown("POLARITY_INVALID", "polarity", polarity, "Polarity"),
+    }
+}
+
+/// The time in this field, if it is set.
+fn time(
+    field: &'static str,
+    time: Option<prost_types::Timestamp>,
+) -> Result<Option<Timestamp>, Status> {
+    let Some(time) = time else { return Ok(None) };
+    let nanos = u32::try_from(time.nanos).ok();
+    let moment = nanos.and_then(|nanos| Timestamp::new(time.seconds, nanos));
+    moment.map(Some).ok_or_else(|| {
+        let problem = format!("{field} is outside the years 1970 to 9999");
+        status::invalid("TIMESTAMP_INVALID", problem)
+    })
+}
+
+fn origin(origin: i32) -> Result<Origin, Status> {
+    match v1::MemoryOrigin::try_from(origin) {
+        Ok(v1::MemoryOrigin::Unspecified) => Ok(Origin::Bot),
+        Ok(v1::MemoryOrigin::Extraction) => Ok(Origin::Extraction),
+        Ok(v1::MemoryOrigin::Import) => Ok(Origin::Import),
+        Err(_) => {
+            let problem = format!("origin is {origin}; leave it as a list gave it");
+            Err(status::invalid("ORIGIN_INVALID", problem))
+        }
+    }
+}
+
+/// The moment that a ULID begins with: its first 48 bits, in milliseconds.
+fn made_at(id: MemoryId) -> Timestamp {
+    let ms = id.to_bytes()[..6]
+        .iter()
+        .fold(0_i64, |ms, byte| ms << 8 | i64::from(*byte));
+    Timestamp::from_ms(ms)
+}
+
 fn near_duplicate(number: i32) -> Result<NearDuplicate, Status> {
     match v1::NearDuplicate::try_from(number) {
         Ok(v1::NearDuplicate::Unspecified | v1::NearDuplicate::Merge) => Ok(NearDuplicate::Merge),
@@ -250,7 +324,7 @@ fn near_duplicate(number: i32) -> Result<NearDuplicate, Status> {
         Ok(v1::NearDuplicate::Keep) => Ok(NearDuplicate::Keep),
         Err(_) => {
             let reason = "NEAR_DUPLICATE_INVALID";
-            Err(unknown(reason, "near_duplicate", number, "NearDuplicate"))
+            unknown(reason, "near_duplicate", number, "NearDuplicate")
         }
     }
 }
@@ -261,7 +335,7 @@ fn mode(number: i32) -> Result<RecallMode, Status> {
         Ok(v1::RecallMode::Hybrid) => Ok(RecallMode::Hybrid),
         Ok(v1::RecallMode::Lexical) => Ok(RecallMode::Lexical),
         Ok(v1::RecallMode::Vector) => Ok(RecallMode::Vector),
-        Err(_) => Err(unknown("RECALL_MODE_INVALID", "mode", number, "RecallMode")),
+        Err(_) => unknown("RECALL_MODE_INVALID", "mode", number, "RecallMode"),
     }
 }
 
@@ -273,6 +347,7 @@ fn kinds(numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
     Ok(kinds)
 }
 
-fn subject(text: &str) -> Result<Subject, Status> {
+/// The id of a subject.
+pub(crate) fn subject(text: &str) -> Result<Subject, Status> {
     Subject::parse(text).map_err(refused)
 }

@@ -12,7 +12,7 @@ use prost_types::FieldMask;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::{from, to, whole};
+use super::{from, to};
 
 const ID: &str = "01ARYZ6S410000000000000000";
 
@@ -97,7 +97,8 @@ fn a_memory_that_is_told_and_taken_again_is_the_same() {
         ..memory("pinned")
     };
     for memory in [memory("whole"), bare, pinned] {
-        assert_eq!(whole::taken(to::memory(&memory)).expect("a memory"), memory);
+        let imported = from::imported(vec![to::memory(&memory)]);
+        assert_eq!(imported.expect("a memory"), [memory]);
     }
 }
 
@@ -109,7 +110,7 @@ fn a_memory_that_says_no_times_was_made_when_its_id_says() {
         updated_at: None,
         ..to::memory(&memory("x"))
     };
-    let taken = whole::taken(told).expect("a memory");
+    let taken = from::imported(vec![told]).expect("a memory").remove(0);
     // The specification's own example of a time stamp.
     let made = Timestamp::from_ms(1_469_918_176_385);
     assert_eq!(
@@ -123,9 +124,7 @@ fn a_bad_memory_of_an_import_is_named_by_its_place() {
     let import = |spoil: &dyn Fn(&mut v1::Memory)| {
         let mut bad = to::memory(&memory("bad"));
         spoil(&mut bad);
-        from::import(v1::ImportMemoriesRequest {
-            memories: vec![to::memory(&memory("x")), bad],
-        })
+        from::imported(vec![to::memory(&memory("x")), bad])
     };
     let cases: [Case<'_, v1::Memory>; 12] = [
         ("MEMORY_ID_INVALID", &|memory| memory.id.clear()),
@@ -292,21 +291,16 @@ fn a_recall_with_a_bad_field_is_refused() {
 
 #[test]
 fn an_update_changes_what_its_mask_names_and_nothing_else() {
-    let update = |paths: &[&str], memory| {
+    let update = |paths: &[&str], memory: &v1::Memory| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        from::update(v1::UpdateMemoryRequest {
-            memory: Some(memory),
-            update_mask: Some(FieldMask { paths }),
-        })
+        from::patch(memory, Some(FieldMask { paths }))
     };
     let named = v1::Memory {
         id: ID.into(),
         content: "new".into(),
         ..Default::default()
     };
-    let (_, subject, patch) =
-        update(&["content", "expires_at", "polarity"], named.clone()).expect("a change");
-    assert_eq!(subject, None);
+    let patch = update(&["content", "expires_at", "polarity"], &named).expect("a change");
     assert_eq!(patch.content.as_deref(), Some("new"));
     assert_eq!(
         (patch.expires_at, patch.polarity),
@@ -327,19 +321,13 @@ fn an_update_changes_what_its_mask_names_and_nothing_else() {
         "Content",
         "*",
     ] {
-        let said = refused(
-            update(&["content", path], named.clone()),
-            "UPDATE_MASK_INVALID",
-        );
+        let said = refused(update(&["content", path], &named), "UPDATE_MASK_INVALID");
         assert!(said.contains(path) && said.contains("expires_at"), "{said}");
     }
-    refused(update(&[], named.clone()), "UPDATE_MASK_INVALID");
-    refused(update(&["kind"], named.clone()), "MEMORY_KIND_INVALID");
-    refused(update(&["observed_at"], named), "TIMESTAMP_INVALID");
-    refused(
-        from::update(v1::UpdateMemoryRequest::default()),
-        "MEMORY_ID_INVALID",
-    );
+    refused(update(&[], &named), "UPDATE_MASK_INVALID");
+    refused(update(&["kind"], &named), "MEMORY_KIND_INVALID");
+    refused(update(&["observed_at"], &named), "TIMESTAMP_INVALID");
+    refused(from::memory_id(""), "MEMORY_ID_INVALID");
 }
 
 #[test]
@@ -379,33 +367,18 @@ fn what_is_forgotten_has_to_be_said() {
 
 #[test]
 fn leases_and_what_is_found_in_them_are_checked() {
-    let commit = |lease: &str, fact| {
-        let memories = vec![fact];
-        from::commit(v1::CommitExtractionRequest {
-            lease: lease.into(),
-            memories,
-        })
-    };
     let found = v1::ExtractedMemory {
         kind: 1,
         content: "x".into(),
         ..Default::default()
     };
-    assert_eq!(commit(ID, found.clone()).expect("facts").1.len(), 1);
-    refused(commit("", found.clone()), "LEASE_INVALID");
-    let said = refused(
-        commit(ID, v1::ExtractedMemory { kind: 0, ..found }),
-        "MEMORY_KIND_INVALID",
-    );
+    let facts = from::extracted(vec![found.clone()]);
+    assert_eq!(facts.expect("facts").len(), 1);
+    refused(from::lease(""), "LEASE_INVALID");
+    let bad = v1::ExtractedMemory { kind: 0, ..found };
+    let said = refused(from::extracted(vec![bad]), "MEMORY_KIND_INVALID");
     assert!(said.starts_with("memories[0]: "), "{said}");
-    refused(
-        from::lease(&v1::LeaseExtractionRequest::default()),
-        "ID_INVALID",
-    );
-    refused(
-        from::manifest(&v1::GetManifestRequest::default()),
-        "ID_INVALID",
-    );
+    refused(from::subject(""), "ID_INVALID");
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! What the engine says of memories, made into what a bot reads.
-
-use std::time::Duration;
+//! Replies of MemoryService are written here.
 
 use bytes::Bytes;
 use memoird_core::ids::TenantId;
+use memoird_core::time::Timestamp;
 use memoird_memories::rules::manifest::Manifest;
-use memoird_memories::rules::{Memory, Outcome};
+use memoird_memories::rules::{
+    Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility,
+};
 use memoird_memories::{
     ExtractionLease, ExtractionOutcome, ForgetOutcome, MemoryPage, MemoryStats, RecallHit,
     RecallMode, RecallOutcome, RememberOutcome,
@@ -15,14 +16,41 @@ use memoird_store::encoding::timestamp_to_proto;
 use prost::Message;
 use serde_json::{Map, Value};
 
-pub(crate) use super::whole::told as memory;
 use crate::wire::text_or_empty;
+use crate::wire::to::{count, duration};
 
-/// A page ends behind so many encoded bytes: clients take 4 MiB where nobody told them
-/// otherwise.
+/// A page ends after this many encoded bytes: by default, clients accept
+/// messages of 4 MiB.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
-/// What became of a fact.
+/// A memory with all its fields.
+pub(crate) fn memory(memory: &Memory) -> v1::Memory {
+    let time = |time: Timestamp| Some(timestamp_to_proto(time));
+    v1::Memory {
+        id: memory.id.to_string(),
+        subject: memory.subject.to_string(),
+        kind: kind(memory.kind).into(),
+        visibility: visibility(memory.visibility).into(),
+        polarity: polarity(memory.polarity).into(),
+        content: memory.content.clone(),
+        tags: memory.tags.clone(),
+        importance: memory.importance,
+        source: memory.source.as_ref().map(source),
+        observed_at: time(memory.observed_at),
+        created_at: time(memory.created_at),
+        updated_at: time(memory.updated_at),
+        expires_at: memory.expires_at.and_then(time),
+        superseded_by: text_or_empty(memory.superseded_by),
+        reinforced: memory.reinforced,
+        recall_count: memory.recalls,
+        last_recalled_at: memory.recalled_at.and_then(time),
+        pinned: memory.pin.is_some(),
+        pinned_by_dream: memory.pin == Some(Pin::Consolidation),
+        origin: origin(memory.origin).into(),
+    }
+}
+
+/// The outcome of a Remember.
 pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
     let became = match outcome.outcome {
         Outcome::Created => v1::RememberOutcome::Created,
@@ -37,7 +65,7 @@ pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
     }
 }
 
-/// What was found.
+/// The result of a search.
 pub(crate) fn recalled(outcome: RecallOutcome) -> v1::RecallResponse {
     let mode = match outcome.mode {
         RecallMode::Auto => v1::RecallMode::Unspecified,
@@ -85,16 +113,8 @@ pub(crate) fn memories(page: &MemoryPage) -> v1::ListMemoriesResponse {
     }
 }
 
-/// A memory as it is after a change.
-pub(crate) fn updated(changed: &Memory, redacted: usize) -> v1::UpdateMemoryResponse {
-    v1::UpdateMemoryResponse {
-        memory: Some(memory(changed)),
-        redacted: count(redacted),
-    }
-}
-
 /// What was removed, or would be.
-pub(crate) fn forgotten(outcome: &ForgetOutcome) -> v1::ForgetResponse {
+pub(crate) fn forgotten(outcome: ForgetOutcome) -> v1::ForgetResponse {
     v1::ForgetResponse {
         memories: outcome.memories,
         superseded: outcome.superseded,
@@ -106,17 +126,12 @@ pub(crate) fn forgotten(outcome: &ForgetOutcome) -> v1::ForgetResponse {
     }
 }
 
-/// What is known of a subject.
+/// The manifest of a subject.
 pub(crate) fn manifest(manifest: &Manifest) -> v1::GetManifestResponse {
-    let Manifest {
-        text,
-        lines,
-        truncated,
-    } = manifest;
     v1::GetManifestResponse {
-        text: text.clone(),
-        lines: count(*lines),
-        truncated: *truncated,
+        lines: count(manifest.lines),
+        truncated: manifest.truncated,
+        text: manifest.text.clone(),
     }
 }
 
@@ -170,13 +185,42 @@ pub(crate) fn consolidated(reports: Vec<(TenantId, String)>) -> v1::RunDreamResp
     }
 }
 
-fn duration(duration: Duration) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),
+fn source(source: &Source) -> v1::MemorySource {
+    v1::MemorySource {
+        session_id: source.session.to_string(),
+        generation: text_or_empty(source.generation),
+        seqs: source.seqs.clone(),
     }
 }
 
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
+fn kind(kind: MemoryKind) -> v1::MemoryKind {
+    match kind {
+        MemoryKind::User => v1::MemoryKind::User,
+        MemoryKind::Feedback => v1::MemoryKind::Feedback,
+        MemoryKind::Project => v1::MemoryKind::Project,
+        MemoryKind::Reference => v1::MemoryKind::Reference,
+    }
+}
+
+fn visibility(visibility: Visibility) -> v1::Visibility {
+    match visibility {
+        Visibility::Private => v1::Visibility::Private,
+        Visibility::Team => v1::Visibility::Team,
+    }
+}
+
+fn polarity(polarity: Option<Polarity>) -> v1::Polarity {
+    match polarity {
+        None => v1::Polarity::Unspecified,
+        Some(Polarity::Correction) => v1::Polarity::Correction,
+        Some(Polarity::Confirmation) => v1::Polarity::Confirmation,
+    }
+}
+
+fn origin(origin: Origin) -> v1::MemoryOrigin {
+    match origin {
+        Origin::Bot => v1::MemoryOrigin::Unspecified,
+        Origin::Extraction => v1::MemoryOrigin::Extraction,
+        Origin::Import => v1::MemoryOrigin::Import,
+    }
 }
