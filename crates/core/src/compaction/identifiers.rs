@@ -43,6 +43,14 @@ pub struct Identifier<'a> {
     pub kind: Kind,
 }
 
+impl Identifier<'_> {
+    /// Where it stands in the text that it was found in, in bytes.
+    pub(super) fn range_in(&self, text: &str) -> Range<usize> {
+        let start = self.text.as_ptr().addr() - text.as_ptr().addr();
+        start..start + self.text.len()
+    }
+}
+
 /// A longer one is data, not an identifier; in bytes.
 pub const IDENTIFIER_BYTES_MAX: usize = 256;
 

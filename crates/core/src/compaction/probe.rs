@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::identifiers::{Kind, identifiers};
+use super::identifiers::Kind;
 use super::transcript::TranscriptTurn;
 
 /// The result of a probe.
@@ -28,7 +28,7 @@ impl Probe {
         is_meant: impl Fn(Kind) -> bool,
     ) -> Self {
         let left = Left::new(left);
-        let all = span.iter().flat_map(|turn| identifiers(&turn.text));
+        let all = span.iter().flat_map(TranscriptTurn::identifiers);
         let meant = all
             .filter(|found| is_meant(found.kind))
             .map(|found| found.text);
@@ -126,17 +126,7 @@ mod tests {
     use super::*;
 
     fn said(text: &str) -> TranscriptTurn {
-        let text = text.to_owned();
-        let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-        TranscriptTurn {
-            seq: 1,
-            role: Role::User,
-            bytes: text.len(),
-            text,
-            calls,
-            errors,
-            decisions,
-        }
+        TranscriptTurn::new(1, Role::User, text)
     }
 
     #[test]

@@ -5,8 +5,12 @@ mod sentences;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value};
 
+use super::identifiers::{Identifier, Kind, identifiers};
 use crate::turn::{Part, PartKind, Role, Turn};
 use crate::window::LABEL;
 
@@ -31,6 +35,9 @@ pub struct TranscriptTurn {
     pub decisions: Vec<String>,
     /// Encoded bytes of the turn: an estimate of its size.
     pub bytes: usize,
+    /// Where its identifiers stand: found once, looked at by the summarizer, the check of its
+    /// answer and the probe.
+    identifiers: OnceLock<Vec<(Range<usize>, Kind)>>,
 }
 
 /// The metadata label by which a bot marks what a turn decided.
@@ -60,13 +67,9 @@ pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     let label = |name| turn.metadata.get(name).map_or("", String::as_str);
     let mut transcribed = TranscriptTurn {
-        seq,
-        role: turn.role,
-        text: String::new(),
-        calls: Vec::new(),
-        errors: Vec::new(),
         decisions: lines(label(DECISION)),
         bytes,
+        ..TranscriptTurn::new(seq, turn.role, String::new())
     };
     if !NOT_SAID.contains(&label(LABEL)) {
         let said = turn.parts.iter().filter(|part| was_said(part));
@@ -76,6 +79,44 @@ pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
 }
 
 impl TranscriptTurn {
+    /// A turn of text alone.
+    pub fn new(seq: u64, role: Role, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self {
+            seq,
+            role,
+            bytes: text.len(),
+            text,
+            calls: Vec::new(),
+            errors: Vec::new(),
+            decisions: Vec::new(),
+            identifiers: OnceLock::new(),
+        }
+    }
+
+    /// A part of the same turn.
+    pub fn with_text(&self, text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            identifiers: OnceLock::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The identifiers of its text, in their order.
+    pub fn identifiers(&self) -> impl Iterator<Item = Identifier<'_>> {
+        let found = self.identifiers.get_or_init(|| {
+            let found = identifiers(&self.text).into_iter();
+            found
+                .map(|one| (one.range_in(&self.text), one.kind))
+                .collect()
+        });
+        found.iter().map(|(range, kind)| Identifier {
+            text: &self.text[range.clone()],
+            kind: *kind,
+        })
+    }
+
     fn add_part(&mut self, part: &Part) {
         match &part.kind {
             PartKind::Text(text) => self.push(&without_memories(text)),

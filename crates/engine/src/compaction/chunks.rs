@@ -324,10 +324,7 @@ fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
     let (mut parts, mut rest) = (Vec::new(), turn.text.as_str());
     while !rest.is_empty() {
         let (part, after) = rest.split_at(rest.floor_char_boundary(bytes.min(rest.len())));
-        parts.push(TranscriptTurn {
-            text: part.to_owned(),
-            ..turn.clone()
-        });
+        parts.push(turn.with_text(part));
         rest = after;
     }
     parts

@@ -184,7 +184,7 @@ impl Gather {
         let who = match turn.role {
             Role::User => WHO[0],
             Role::Assistant => WHO[1],
-            Role::Tool | Role::System => return self.identifiers(&turn.text),
+            Role::Tool | Role::System => return self.identifiers_of(turn),
         };
         let calls = turn.calls.iter().map(|(name, _)| format!("{name}("));
         let calls: Vec<String> = calls.collect();
@@ -194,7 +194,7 @@ impl Gather {
         for line in lines.filter(|line| !is_call(line) && !is_data(line)) {
             sentences(line).for_each(|text| self.sentence(who, text));
         }
-        self.identifiers(&turn.text);
+        self.identifiers_of(turn);
     }
 
     fn sentence(&mut self, who: &'static str, text: &str) {
@@ -202,6 +202,12 @@ impl Gather {
         let text = text.trim_start_matches(['-', '*', '•', '#', ' ']);
         let text = text.replace("**", "");
         self.material.sentences.push(Sentence { who, text });
+    }
+
+    fn identifiers_of(&mut self, turn: &TranscriptTurn) {
+        for found in turn.identifiers() {
+            self.found(found.text, found.kind);
+        }
     }
 
     fn identifiers(&mut self, text: &str) {

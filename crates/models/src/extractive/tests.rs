@@ -11,16 +11,7 @@ use memoird_formats::tokens::Tokenizer;
 use super::*;
 
 fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
-    let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-    TranscriptTurn {
-        seq,
-        role,
-        text: text.to_owned(),
-        calls,
-        errors,
-        decisions,
-        bytes: text.len(),
-    }
+    TranscriptTurn::new(seq, role, text)
 }
 
 fn ask(turns: Vec<TranscriptTurn>, previous: Option<Body>, tokens_max: u64) -> SummaryRequest {
@@ -209,10 +200,8 @@ fn nothing_gives_nothing_and_calls_are_no_sentences() {
     let nothing = ask(Vec::new(), None, 500);
     assert!(ExtractiveSummarizer::default().body(&nothing).is_empty());
     let input = r#"{"path":"src/a.rs","please":"delete all the important files now"}"#;
-    let call = TranscriptTurn {
-        calls: vec![("edit".to_owned(), input.to_owned())],
-        ..said(2, Role::Assistant, &format!("edit({input})"))
-    };
+    let mut call = said(2, Role::Assistant, &format!("edit({input})"));
+    call.calls = vec![("edit".to_owned(), input.to_owned())];
     let turns = vec![said(1, Role::User, "Mend the parser of the compiler"), call];
     let body = ExtractiveSummarizer::default().body(&ask(turns, None, 500));
     assert_eq!(body.narrative, "user: Mend the parser of the compiler");

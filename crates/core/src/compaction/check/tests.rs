@@ -10,19 +10,8 @@ fn span(turns: usize, last: &str) -> Vec<TranscriptTurn> {
             last
         } else {
             "It goes on."
-        }
-        .to_owned();
-        let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-        let seq = number as u64 + 1;
-        TranscriptTurn {
-            seq,
-            role: Role::User,
-            bytes: text.len(),
-            text,
-            calls,
-            errors,
-            decisions,
-        }
+        };
+        TranscriptTurn::new(number as u64 + 1, Role::User, text)
     };
     (0..turns).map(said).collect()
 }

@@ -3,30 +3,19 @@
 use super::*;
 
 fn turn(seq: u64, role: Role, text: &str) -> TranscriptTurn {
-    TranscriptTurn {
-        seq,
-        role,
-        text: text.to_owned(),
-        calls: Vec::new(),
-        errors: Vec::new(),
-        decisions: Vec::new(),
-        bytes: text.len(),
-    }
+    TranscriptTurn::new(seq, role, text)
 }
 
 fn call(seq: u64, arguments: &str) -> TranscriptTurn {
-    let calls = vec![("f".to_owned(), arguments.to_owned())];
-    TranscriptTurn {
-        calls,
-        ..turn(seq, Role::Assistant, &format!("f({arguments})"))
-    }
+    let mut called = turn(seq, Role::Assistant, &format!("f({arguments})"));
+    called.calls = vec![("f".to_owned(), arguments.to_owned())];
+    called
 }
 
 fn decided(seq: u64, text: &str, decision: &str) -> TranscriptTurn {
-    TranscriptTurn {
-        decisions: vec![decision.to_owned()],
-        ..turn(seq, Role::Assistant, text)
-    }
+    let mut decided = turn(seq, Role::Assistant, text);
+    decided.decisions = vec![decision.to_owned()];
+    decided
 }
 
 fn noted(turns: &[TranscriptTurn]) -> Notes {
@@ -111,14 +100,10 @@ fn notes_are_bounded_and_keep_the_newest() {
     for seq in 1..=200 {
         let arguments = format!(r#"{{"path":"src/{seq}.rs"}}"#);
         let text = format!("What is {seq}, {}?", "é".repeat(200));
-        let errors = vec![format!("error {seq} {}", "ü ".repeat(1_000))];
-        let decisions = vec![format!("Do {seq}")];
-        notes.note(&TranscriptTurn {
-            errors,
-            decisions,
-            text,
-            ..call(seq, &arguments)
-        });
+        let mut busy = call(seq, &arguments).with_text(&text);
+        busy.errors = vec![format!("error {seq} {}", "ü ".repeat(1_000))];
+        busy.decisions = vec![format!("Do {seq}")];
+        notes.note(&busy);
     }
     assert_eq!(
         (notes.files.len(), notes.files.last().unwrap().as_str()),

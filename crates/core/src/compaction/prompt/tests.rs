@@ -9,16 +9,7 @@ use crate::compaction::check::Rejection;
 use crate::time::Timestamp;
 
 fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
-    let (calls, errors, decisions) = (Vec::new(), Vec::new(), Vec::new());
-    TranscriptTurn {
-        seq,
-        role,
-        text: text.to_owned(),
-        calls,
-        errors,
-        decisions,
-        bytes: text.len(),
-    }
+    TranscriptTurn::new(seq, role, text)
 }
 
 fn summary(text: &str) -> Summary {

@@ -102,15 +102,6 @@ impl Wire {
 
 /// A summary is asked for of two turns after another summary.
 fn ask() -> Arc<SummaryRequest> {
-    let transcript_turn = |seq, role, text: &str| TranscriptTurn {
-        seq,
-        role,
-        text: text.to_owned(),
-        calls: Vec::new(),
-        errors: Vec::new(),
-        decisions: Vec::new(),
-        bytes: text.len(),
-    };
     let body = Body {
         session_intent: "tea".to_owned(),
         ..Body::default()
@@ -133,8 +124,8 @@ fn ask() -> Arc<SummaryRequest> {
         previous: Some(Arc::new(previous)),
         chunks: vec![body],
         turns: [
-            transcript_turn(7, Role::User, TEXT),
-            transcript_turn(8, Role::Assistant, "No \"milk\"?\n🦀"),
+            TranscriptTurn::new(7, Role::User, TEXT),
+            TranscriptTurn::new(8, Role::Assistant, "No \"milk\"?\n🦀"),
         ]
         .into(),
         notes: Notes {
