@@ -52,7 +52,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct Comparison<'a> {
     /// The daemon, and the way to it.
     pub(crate) common: &'a CommonArgs,
-    /// What is sent.
+    /// The load.
     pub(crate) traffic: &'a TrafficArgs,
     /// How much of it.
     pub(crate) args: &'a RunArgs,
@@ -71,7 +71,7 @@ pub(crate) struct SidePlan {
     pub(crate) name: String,
     /// Which server.
     pub(crate) server: ServerPlan,
-    /// What is in it before the load starts.
+    /// Its content before the load starts.
     pub(crate) fill: Fill,
     /// What it has to do.
     pub(crate) work: Work,
@@ -84,7 +84,7 @@ pub(crate) enum ServerPlan {
     Memoird(Settings),
     /// Another daemon binary.
     Against(PathBuf, Settings),
-    /// The bare server, with histories of so many turns.
+    /// The bare server, by turns of a history.
     Bare(u32),
     /// It runs already, at this address.
     Remote(String),
@@ -95,14 +95,14 @@ pub(crate) enum ServerPlan {
 pub(crate) enum Fill {
     /// Nothing.
     Nothing,
-    /// Sessions, each with so many turns.
+    /// Sessions, and turns of each.
     Turns {
         /// The number of sessions.
         sessions: u64,
         /// Turns of each.
         turns: u32,
     },
-    /// Memories of so many subjects.
+    /// Memories, and subjects they are spread over.
     Memories {
         /// The number of subjects.
         subjects: u64,
@@ -238,7 +238,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Sessions that get so many turns each, in as few calls as the daemon takes.
+/// Fills sessions with the same number of turns each, in as few calls as the daemon takes.
 pub(crate) struct Filling {
     /// The number of sessions.
     pub(crate) sessions: u64,

@@ -37,7 +37,7 @@ pub(super) struct Work {
     pub(super) mix: Mix,
     /// Which sessions.
     pub(super) pick: Pick,
-    /// What is in them.
+    /// Their payload.
     pub(super) bodies: Bodies,
     /// Seeds the choices.
     pub(super) seed: u64,

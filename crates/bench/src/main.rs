@@ -94,7 +94,7 @@ enum Scenario {
     BareServer(BaselineArgs),
 }
 
-/// What is sent, and over how many connections.
+/// The load, and over how many connections.
 #[derive(Args, Clone)]
 pub(crate) struct TrafficArgs {
     /// Connections to each server
@@ -224,7 +224,7 @@ pub(crate) fn print_json(value: &serde_json::Value) -> Result<()> {
     print(&format!("{value:#}"))
 }
 
-/// Says on a terminal what is going on.
+/// Shows progress on a terminal.
 pub(crate) fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));

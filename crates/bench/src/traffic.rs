@@ -31,7 +31,7 @@ const WORDS: [&str; 24] = [
     "Lisbon",
 ];
 
-/// Facts are of so many words, the first ones more often; a query has so many of them.
+/// Words of a fact, the first ones more often, and words of a query.
 const VOCABULARY: u64 = 20_000;
 const QUERY_WORDS: usize = 4;
 /// A word of the vocabulary has three of these.
@@ -93,7 +93,7 @@ impl Rng {
 }
 
 impl Bodies {
-    /// Appends of so many turns of so many bytes each, and windows without an append.
+    /// Appends, by turns and bytes of a turn, and windows without an append.
     pub(super) fn new(turns: usize, bytes: usize, rng: &mut Rng) -> Self {
         let appends = append_requests(turns, bytes, rng);
         let appends = appends

@@ -197,7 +197,7 @@ impl Totals {
         }
     }
 
-    /// What is left without `other`, which must be part of it.
+    /// These totals less `other`, which must be part of them.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self {

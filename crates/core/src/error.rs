@@ -51,7 +51,7 @@ pub enum CoreError {
     TurnInvalid {
         /// Its place in the append, from 0.
         index: usize,
-        /// What is wrong, and what would be right.
+        /// The mistake, and how to correct it.
         problem: String,
     },
     /// A turn, or a part of it, is larger than a limit.
@@ -126,7 +126,7 @@ pub enum CoreError {
     StaleGeneration {
         /// What the caller expected.
         expected: Generation,
-        /// What is live.
+        /// The live generation.
         actual: Option<Generation>,
     },
     /// The caller's `expected_version` is not the state's.

@@ -78,7 +78,7 @@ pub struct Ask<'a> {
     pub weigh: &'a dyn Fn(&Turn) -> u64,
     /// Reads and writes content.
     pub codec: Codec,
-    /// True when what is decided applies to the next window as well.
+    /// True when the decision applies to the next window as well.
     pub keep: bool,
     /// When results are shown in other words before anything is summarized; `None` where
     /// nothing is.
@@ -104,12 +104,12 @@ pub struct Codec {
 }
 
 impl Ask<'_> {
-    /// A cut is made above so many tokens.
+    /// A cut is made when a window has more than this many tokens.
     fn watermark(&self) -> u64 {
         percent(self.budget, self.settings.watermark_percent)
     }
 
-    /// A cut goes down to so many tokens.
+    /// A cut leaves at most this many tokens.
     fn floor(&self) -> u64 {
         percent(self.budget, self.settings.floor_percent)
     }
@@ -154,7 +154,7 @@ pub enum Policy {
     },
     /// System prompt, anchor and the last turns.
     HeadTail {
-        /// At most so many turns of the tail; 0: as many as the budget holds.
+        /// At most this many turns of the tail; 0: all that the budget holds.
         turns: u32,
     },
     /// System prompt, anchor and as many of the last turns as the budget holds.
@@ -197,9 +197,9 @@ pub struct WindowSettings {
     pub supersede: bool,
     /// A result of more tokens is trimmed at a cut; 0: none is.
     pub trim_over_tokens: u32,
-    /// What is left of it at its head.
+    /// Tokens kept at its head.
     pub trim_head_tokens: u32,
-    /// What is left of it at its tail.
+    /// Tokens kept at its tail.
     pub trim_tail_tokens: u32,
 }
 
@@ -230,7 +230,7 @@ impl WindowSettings {
         }
     }
 
-    /// Adds what is wrong with them.
+    /// Adds their problems.
     pub fn check(&self, problems: &mut Problems) {
         problems.percent("watermark", self.watermark_percent, 1..=100);
         problems.percent("floor", self.floor_percent, 1..=100);

@@ -171,7 +171,7 @@ static NUMBERS: Words = LazyLock::new(|| words_of("number"));
 fn skip(text: &str, from: usize, is_of_sort: impl Fn(char) -> bool) -> usize {
     let bytes = text.as_bytes();
     let mut index = from;
-    // Nearly all of most texts is ASCII, of which a byte is a character.
+    // Nearly all of most texts is ASCII, where a byte is a character.
     while bytes
         .get(index)
         .is_some_and(|b| b.is_ascii() && is_of_sort(char::from(*b)))

@@ -103,7 +103,7 @@ pub struct SessionDetail {
 }
 
 impl CompactionConfig {
-    /// Adds what is wrong with it; the policy is checked by itself.
+    /// Adds its problems; the policy is checked by itself.
     pub fn check(&self, problems: &mut Problems) {
         const SECOND: Duration = Duration::from_secs(1);
         const HOUR: Duration = Duration::from_secs(60 * 60);

@@ -77,7 +77,7 @@ impl Hooks {
         }
     }
 
-    /// Starts the workers that deliver, and that forget what is past its retention.
+    /// Starts the workers that deliver, and that delete rows past their retention.
     pub(crate) fn start_workers(&self, supervisor: &Supervisor) {
         supervisor.run(RetentionWorker::new(self.clone()));
         supervisor.run(Dispatcher::new(self.clone()));

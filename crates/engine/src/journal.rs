@@ -123,7 +123,7 @@ pub(crate) struct Submitted {
 }
 
 impl JournalConfig {
-    /// Adds what is wrong with it.
+    /// Adds its problems.
     pub fn check(&self, problems: &mut Problems) {
         problems.not_zero("flush_interval", self.flush_interval);
         problems.not_zero("queue_wait", self.queue_wait);

@@ -98,7 +98,7 @@ pub struct Tenants {
 }
 
 impl SessionConfig {
-    /// Adds what is wrong with it.
+    /// Adds its problems.
     pub fn check(&self, problems: &mut Problems) {
         problems.not_zero("session_ttl", self.session_ttl);
         if let Some(interval) = self.sweep_interval {
@@ -108,7 +108,7 @@ impl SessionConfig {
 }
 
 impl TenantLimits {
-    /// Adds what is wrong with them.
+    /// Adds their problems.
     pub fn check(&self, problems: &mut Problems) {
         if let Some(ttl) = self.session_ttl {
             problems.not_zero("session_ttl", ttl);
@@ -143,7 +143,7 @@ impl Tenant {
         }
     }
 
-    /// How what a model's provider charges differs from what is counted.
+    /// How a provider's token counts differ from ours.
     pub(crate) fn calibration(&self, model: &str) -> Calibration {
         self.calibrations().get(model).copied().unwrap_or_default()
     }

@@ -21,7 +21,7 @@
 //! | OpenAI message | `"role": "developer"` | the turn is `Role::System`, but was not `system` |
 //! | OpenAI assistant | `"tool_calls": []` or `null` | it had no calls, and said so |
 //! | OpenAI tool use | `"type": "custom"` | not `function`; `input_json` is free text |
-//! | OpenAI tool use | `"function": {…}`, `"custom": {…}` | what is left of this inner object |
+//! | OpenAI tool use | `"function": {…}`, `"custom": {…}` | the rest of this inner object |
 //! | Anthropic tool result | `"is_error": false` or `null` | not an error, and said so |
 //! | responses: tool result | `"output": []` | the output was a list, now the parts |
 //! | responses: message | `"type": "message"` | it said so; it need not |

@@ -14,7 +14,7 @@
 //! | `tenant` | whose session it was |
 //! | `session_id` | the bot's own id of the chat |
 //! | `generation` | which life of the session, a ULID |
-//! | `subject` | whose memories its facts become; `null` when the bot named nobody |
+//! | `subject` | whose memories its facts become; `null` when the bot named none |
 //! | `reason` | `expired`, `evicted`, `ended`, `reset` or `shutdown` |
 //! | `created_at`, `ended_at` | when it started and when it ended |
 //! | `last_seq` | the seq of its last turn; 0 without any |
@@ -43,7 +43,7 @@
 //! |---|---|
 //! | `seq` | its place in the generation, from 1 |
 //! | `role` | `ROLE_USER`, `ROLE_ASSISTANT`, `ROLE_TOOL` or `ROLE_SYSTEM` |
-//! | `timestamp` | when it was said; `null` when nobody knows |
+//! | `timestamp` | when it was said; `null` when unknown |
 //! | `parts` | objects with one of `text` (a string), `tool_use` (`id`, `name`, `input_json`), `tool_result` (`tool_use_id`, `content`, `parts`, `is_error`), `media` (`media_type`, `name`, and `uri` or, in base64, `data`), `thinking` (`text`, `signature`, `redacted`); and perhaps `extra_json` |
 //! | `salience` | 0 to 1, as the bot gave it |
 //! | `pinned` | `true` |

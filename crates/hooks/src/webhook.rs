@@ -63,7 +63,7 @@ pub use sign::WebhookSecret;
 pub struct WebhookConfig {
     /// An `http` or `https` URL. A token in its query is never shown.
     pub url: String,
-    /// Signs what is sent.
+    /// Signs bodies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretRef>,
     /// More headers. Their values are never shown.

@@ -69,7 +69,7 @@ impl Default for MemoriesConfig {
 }
 
 impl MemoriesConfig {
-    /// Adds what is wrong with it.
+    /// Adds its problems.
     pub fn check(&self, problems: &mut Problems) {
         let limits = &self.limits;
         // A recall gives 100 of them in one answer, which clients have to accept.

@@ -104,7 +104,7 @@ pub enum ModelError {
     ModelUnsupported {
         /// The file that says so.
         path: PathBuf,
-        /// What is not supported.
+        /// The unsupported feature.
         what: String,
     },
     /// The files of a model do not make one together.

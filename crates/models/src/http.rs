@@ -29,7 +29,7 @@ pub(crate) use tries::{TimeLimit, Tries};
 
 /// One endpoint of a provider. It does not show its key.
 pub(crate) struct Provider {
-    /// Prefix of every problem: what is requested, and where.
+    /// Prefix of every problem: the request, and its host.
     name: String,
     url: Url,
     client: Client,

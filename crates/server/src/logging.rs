@@ -9,7 +9,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::cli::exit::{CliError, Exit};
 use crate::config::LogConfig;
 
-/// Changes what is logged while the daemon runs.
+/// Changes the log's filter while the daemon runs.
 pub(crate) struct LogControl(Box<dyn Fn(EnvFilter) + Send + Sync>);
 
 impl std::fmt::Debug for LogControl {

@@ -29,7 +29,7 @@ pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore};
 
 /// A change set that was built on something that is not so, and was not written.
-/// Whoever built it must look at the store again.
+/// The caller must read the store again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The generation whose change did not fit.
@@ -68,9 +68,9 @@ pub struct JournalPage {
 pub struct JournalRange {
     /// Only turns after this one.
     pub after_seq: u64,
-    /// At most so many turns.
+    /// The most turns to read.
     pub turns_max: usize,
-    /// No further turn once so many bytes were read.
+    /// No further turn is read once this many bytes were.
     pub bytes_max: usize,
 }
 
@@ -141,7 +141,7 @@ pub struct EndedRecord {
     pub summary: Option<Arc<Summary>>,
 }
 
-/// What is old enough to be forgotten.
+/// From which age on rows are deleted.
 #[derive(Clone, Copy, Debug)]
 pub struct PruneBefore {
     /// Generations that ended before this moment.
@@ -204,7 +204,7 @@ pub trait Store: Send + Sync + 'static {
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError>;
 
-    /// The deliveries after this one that pass the filter, ordered by id, at most so many.
+    /// At most `max` deliveries after this one that pass the filter, ordered by id.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -221,7 +221,7 @@ pub trait Store: Send + Sync + 'static {
     /// When the store cannot be read.
     fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError>;
 
-    /// The pending deliveries of a hook that are due, at most so many.
+    /// At most `max` pending deliveries of a hook that are due.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -40,7 +40,7 @@ impl DirLock {
     }
 }
 
-/// Conversations are for nobody else on the machine: what is made here only the daemon's
+/// Conversations are private: files made here only the daemon's
 /// user reads. SQLite gives its other files the rights of the first.
 pub mod private {
     use std::fs::{DirBuilder, OpenOptions};

@@ -36,7 +36,7 @@ const KEPT_TURN_BYTES: usize = 64;
 impl MemoryStore {
     /// Keeps a generation that ended elsewhere, as long as these hooks are owed it. False,
     /// and nothing is kept, when all that is owed would be more than `bytes_max` bytes.
-    /// What is not owed any more makes room.
+    /// Deletes what no delivery needs any more.
     pub fn keep(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
         let mut tables = self.tables();
         let turns = ended

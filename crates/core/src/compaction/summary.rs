@@ -44,7 +44,7 @@ pub struct Body {
     pub decisions: Vec<String>,
     /// Questions without an answer.
     pub pending_questions: Vec<String>,
-    /// What is to be done next.
+    /// The next steps.
     pub next_steps: Vec<String>,
     /// What happened, in order.
     pub narrative: String,

@@ -60,7 +60,7 @@ impl Block {
         self.said.tokens + self.acknowledged.tokens
     }
 
-    /// Its turns: what is said, and what the assistant answers to it, so that roles alternate.
+    /// Its two turns: the summary, and the assistant's acknowledgement, so that roles alternate.
     pub(super) fn turns(&self) -> [&WindowTurn; 2] {
         [&self.said, &self.acknowledged]
     }

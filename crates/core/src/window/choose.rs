@@ -143,7 +143,7 @@ impl<'a> Maker<'a> {
         composed.is_whole && (!is_joined || self.ask.fixed + composed.tokens >= target.tokens / 2)
     }
 
-    /// The longest tail of whole units within the budget and so many turns; at least the
+    /// The longest tail of whole units within the budget and `turns_max` turns; at least the
     /// current unit.
     fn last_units(&self, turns_max: u64) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
@@ -190,15 +190,15 @@ impl<'a> Maker<'a> {
             }
             current = current.or(Some(start));
         }
-        // Nothing has to leave: what is shown in other words was enough.
+        // No turn has to leave: trimming results was enough.
         unit.or(current)
     }
 
-    /// Lets the tail begin at `seq`; what is never left out is shown all the same.
+    /// Lets the tail begin at `seq`; turns that are never left out are still shown.
     fn begin_at(&mut self, seq: u64) {
         let view = self.composer.view;
         let made = &mut self.made;
-        // The current unit stays, and of what was kept before only what is never left out.
+        // The current unit stays; of the turns kept before, those that are never left out.
         let earlier = made.kept.iter().filter_map(|&seq| view.record(seq));
         let passed = view
             .tail_from(made.seq)
@@ -283,7 +283,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// An excerpt of at most so many tokens: tried with less and less until it is.
+/// An excerpt of at most `wanted` tokens: its bytes shrink until it fits.
 fn excerpt(anchor: &TurnRecord, tokens: u64, wanted: u64, ask: &Ask<'_>) -> Option<Excerpt> {
     let bytes = anchor.content.len() as u64;
     let mut bytes = bytes.saturating_mul(wanted) / tokens.max(1);

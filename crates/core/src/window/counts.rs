@@ -21,7 +21,7 @@ pub(super) struct Counts {
     tail_tokens: u64,
     /// Of turns that stand apart.
     apart: BTreeMap<u64, u32>,
-    /// Where the history's tail begins: what is before it stands apart.
+    /// Where the history's tail begins: earlier turns stand apart.
     front: u64,
 }
 

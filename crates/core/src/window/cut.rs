@@ -17,7 +17,7 @@ impl Reduced {
 /// What a window was decided to be. The default is everything, as it was said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
-    /// The tail begins here; what is before is shown only if it stands apart.
+    /// The tail begins here; an earlier turn is shown only if it stands apart.
     pub seq: u64,
     /// Turns of the tail that are shown all the same, ascending.
     pub kept: Vec<u64>,

@@ -37,7 +37,7 @@ pub(super) enum Kind {
     Reduced,
     /// The anchor's excerpt.
     Excerpt,
-    /// A line where so many turns are left out.
+    /// A line that says how many turns are left out there.
     Elision(u64),
     /// The results of calls that were never answered.
     Abandoned,
@@ -48,7 +48,7 @@ pub(super) enum Kind {
     Rest,
 }
 
-/// What is needed to put a window together.
+/// Puts windows together.
 #[derive(Clone, Copy)]
 pub(super) struct Composer<'a> {
     pub(super) view: &'a View<'a>,
@@ -139,7 +139,7 @@ impl<'a> Composer<'a> {
         draft.out
     }
 
-    /// What is shown though it is before the tail, ascending.
+    /// The turns before the tail that are shown, ascending.
     pub(super) fn apart(&self, cut: &Cut) -> Vec<&'a TurnRecord> {
         let anchor = self.view.anchor().map(|anchor| anchor.seq);
         let is_shown = |record: &&TurnRecord| {

@@ -230,7 +230,7 @@ impl Windows {
         ask: &Ask<'_>,
     ) {
         if self.cuts.len() >= CUTS_MAX && index.is_none() {
-            // What is forgotten here must not come back with a restart.
+            // A cut that is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();
         }
         let key = match index {

@@ -370,7 +370,7 @@ fn has_lost_leading(composer: &Composer<'_>, before: &Cut) -> bool {
     leading.any(|&seq| composer.view.record(seq).is_none())
 }
 
-/// What is not there, or not as it was said, in the order of the turns.
+/// Turns that are left out or shown in other words, in their order.
 fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec<Omission> {
     let end = composer.view.last_seq + 1;
     let mut all = Vec::new();

@@ -85,13 +85,13 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
     }
 }
 
-/// What is shown of a turn whose results are in other words.
+/// A turn with its results trimmed or superseded.
 pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
     let turn = (ask.codec.open)(&record.content)?;
     Some(shown(reworded(turn, results), record.seq, ask))
 }
 
-/// An excerpt of a turn with about so many bytes of its text.
+/// An excerpt of a turn, with about `bytes` bytes of its text.
 pub(super) fn excerpt(record: &TurnRecord, bytes: u32, ask: &Ask<'_>) -> Option<Shown> {
     let mut turn = (ask.codec.open)(&record.content)?;
     let is_text = |part: &&Part| matches!(part.kind, PartKind::Text(_));
@@ -171,7 +171,7 @@ fn in_order(json: &str) -> String {
     }
 }
 
-/// The results of a turn that are too long, and what is left of them.
+/// The results of a turn that are too long, and how each is shown.
 fn long_results(
     composer: &Composer<'_>,
     record: &TurnRecord,

@@ -36,7 +36,7 @@ pub struct Report {
     pub degraded: bool,
     /// For people.
     pub notes: Vec<String>,
-    /// What is not in the window, or not as it was said, in the order of the turns.
+    /// Turns that are left out or shown in other words, in their order.
     pub omissions: Vec<Omission>,
     /// What stands for the oldest turns.
     pub summary: Option<Arc<Summary>>,

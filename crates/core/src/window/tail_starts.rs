@@ -26,7 +26,7 @@ pub(super) struct TailStarts<'a, I> {
     /// The turn that is said now, with what it must travel with.
     unit: &'a [u64],
     tail: I,
-    /// True as long as the tail may be empty: what is said now stands apart from it.
+    /// True as long as the tail may be empty: the current turn stands apart from it.
     may_be_empty: bool,
     tokens: u64,
     lines: u64,
@@ -105,7 +105,7 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
             let record = self.tail.next()?;
             let is_always = self.composer.view.is_kept(record) || self.unit.contains(&record.seq);
             if !is_always {
-                // The caps count what is left out as well.
+                // The caps count turns that are left out as well.
                 self.turns += 1;
                 self.bytes += record.content.len() as u64;
                 if self.made.leaves_out(record.seq) {

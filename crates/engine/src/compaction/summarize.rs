@@ -102,7 +102,7 @@ impl Compaction {
         })
     }
 
-    /// Reads what is to be summarized, as text.
+    /// Reads the turns to be summarized, as text.
     async fn read_material(
         &self,
         session: &SessionRef,

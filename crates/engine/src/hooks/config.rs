@@ -48,7 +48,7 @@ pub struct HookConfig {
 }
 
 impl HooksConfig {
-    /// Adds what is wrong with its limits.
+    /// Adds the problems of its limits.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("hooks_under_way", self.concurrency);
         problems.at_least_one("hook_content_bytes", self.content_bytes);

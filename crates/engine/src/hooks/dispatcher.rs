@@ -271,7 +271,7 @@ impl Dispatcher {
         tenant.events.push(at, &key.session, id.generation, kind);
     }
 
-    /// Starts attempts for what is due, as many as there is room for.
+    /// Starts attempts for due deliveries while there is room.
     async fn start_attempts(&mut self) -> Result<(), EngineError> {
         // Who has waited longest for a place comes first.
         let mut names: Vec<(u64, HookName)> = self
@@ -313,7 +313,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// One round: what ended is written down, what is due is started.
+    /// One round: records finished attempts and starts due deliveries.
     async fn round(&mut self) -> Result<(), WorkError> {
         let config = self.hooks.shared.outbox.config();
         if !Arc::ptr_eq(&config, &self.config) {

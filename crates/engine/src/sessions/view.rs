@@ -158,7 +158,7 @@ impl Sessions {
             let is_durable = slot.lock().epoch == epoch;
             match view.filter(|_| is_durable) {
                 Some(view) => sessions.push(view),
-                // What was seen was not written; the journal has what is.
+                // The change that was seen was not written: the journal has the truth.
                 None => {
                     let session = SessionRef::new(tenant, &slot.key.session);
                     sessions.extend(self.head(&session).await.ok());

@@ -24,13 +24,13 @@ pub enum GitError {
     /// has something else where checkpoints belong. Somebody has to change it.
     #[error("{problem}")]
     Unusable {
-        /// What is wrong, and what to do about it.
+        /// The problem, and what to do about it.
         problem: String,
     },
     /// Another process holds a lock, or moves the branch. It may be over at the next attempt.
     #[error("{problem}")]
     Contended {
-        /// What is held, and by whom.
+        /// The resource, and its holder.
         problem: String,
     },
     /// The time limit of the delivery was reached.

@@ -31,7 +31,7 @@ const BYTES_MAX: u64 = 256 << 20;
 const HASH_BYTES: usize = 20;
 
 /// Where the tables of an index of version 2 begin: after eight bytes of head and 256 counts
-/// of four bytes, of which the last is that of all objects.
+/// of four bytes; the last one counts all objects.
 const TABLES_OFFSET: usize = 8 + 256 * 4;
 
 /// Bytes of an object in these tables: its id, its checksum and its offset.

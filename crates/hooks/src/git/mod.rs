@@ -26,7 +26,9 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::{Hook, HookCall, HookError, HookFuture, SessionContent};
+use memoird_engine::{
+    Blocking, Hook, HookCall, HookError, HookFuture, SessionContent, run_in_background,
+};
 
 pub use config::GitConfig;
 pub use error::GitError;
@@ -76,7 +78,7 @@ impl GitHook {
         let guard = self.busy_of(&tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
         let (_waiting, stop) = Stop::on_drop();
-        let work = aside(move || {
+        let work = run_in_background(Blocking::Pool, "git hook", move || {
             // The thread holds the lock, so that a delivery that was given up keeps it until
             // the thread has ended.
             let _guard = guard;
@@ -108,29 +110,5 @@ impl Hook for GitHook {
 
     fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
         Box::pin(self.deliver_all(calls))
-    }
-}
-
-/// Commits run with a lower priority than calls: a thousand ends take half a second of CPU.
-const NICENESS: i32 = 10;
-
-/// Does the work on its own thread of lower priority. `None` when it panicked, or no thread
-/// could be started.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (sender, answer) = tokio::sync::oneshot::channel();
-    let named = std::thread::Builder::new().name("git hook".to_owned());
-    let spawned = named.spawn(move || {
-        // Of this thread only, on Linux; where it is refused, the work is done all the same.
-        #[cfg(target_os = "linux")]
-        let _ = rustix::process::nice(NICENESS);
-        // The receiver may be dropped.
-        let _ = sender.send(work());
-    });
-    match spawned {
-        Ok(_) => answer.await.ok(),
-        Err(error) => {
-            tracing::warn!(%error, "there is no thread for a commit");
-            None
-        }
     }
 }

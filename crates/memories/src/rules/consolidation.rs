@@ -163,7 +163,7 @@ impl Default for ConsolidationSettings {
 }
 
 impl ConsolidationSettings {
-    /// Adds what is wrong with it.
+    /// Adds its problems.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("min_recalls", self.min_recalls);
         problems.at_least_one("min_queries", self.min_queries);

@@ -104,7 +104,7 @@ impl Default for HalfLives {
 }
 
 impl HalfLives {
-    /// Adds what is wrong with them.
+    /// Adds their problems.
     pub fn check(&self, problems: &mut Problems) {
         for kind in MemoryKind::ALL {
             let is_good = self.days(kind) > 0.0;

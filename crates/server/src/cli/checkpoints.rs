@@ -45,7 +45,7 @@ pub(crate) struct ListArgs {
     /// Only of this session [default: all]
     #[arg(value_parser = SessionId::parse)]
     session: Option<SessionId>,
-    /// At most so many; 0: all of them
+    /// The most to print; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     #[command(flatten)]

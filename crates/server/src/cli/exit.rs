@@ -66,7 +66,7 @@ Exit codes:
 pub(crate) struct CliError {
     /// The code to end with.
     pub(crate) exit: Exit,
-    /// What is wrong, and where. May have several lines.
+    /// The problem, and where. May have several lines.
     problem: String,
     /// What to try, if anything.
     hint: Option<&'static str>,

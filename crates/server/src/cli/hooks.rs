@@ -62,7 +62,7 @@ pub(crate) struct ListArgs {
     /// Only in this state [default: any]
     #[arg(long, value_parser = one_of(STATES))]
     state: Option<DeliveryState>,
-    /// At most so many; 0: all of them
+    /// The most to print; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 }

@@ -45,7 +45,7 @@ pub(crate) enum MemoryCommand {
     Recall(RecallArgs),
     /// Forget memories everywhere, for good; shows first how much that is
     Forget(ForgetArgs),
-    /// Print what is known of a subject, as agents are told it
+    /// Print the memory file of a subject, as agents read it
     Manifest(ManifestArgs),
     /// Write memories to stdout as JSON lines, with all that is known of them
     Export(ExportArgs),
@@ -77,7 +77,7 @@ pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(
 /// What to look for.
 #[derive(Args)]
 pub(crate) struct RecallArgs {
-    /// What is looked for, in words
+    /// The query, in words
     query: String,
     /// Whose memories; may be given several times [default: only what all may recall]
     #[arg(long = "subject", value_name = "ID")]
@@ -91,7 +91,7 @@ pub(crate) struct RecallArgs {
     /// How to search [default: hybrid where an embedder is configured]
     #[arg(long, value_parser = one_of(choice::MODES))]
     mode: Option<RecallMode>,
-    /// At most so many, up to 100 [default: as configured]
+    /// The most hits, up to 100 [default: as configured]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     limit: u32,
     /// Only those observed at or after this time, such as 2026-01-31
@@ -151,10 +151,10 @@ fn hit_row(hit: &RecallHit) -> [String; 8] {
 pub(crate) struct ManifestArgs {
     /// Whose
     subject: String,
-    /// At most so many lines [default: 200, which is the most]
+    /// The most lines [default: 200, which is the most]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     max_lines: u32,
-    /// At most so many bytes [default: 25,000, which is the most]
+    /// The most bytes [default: 25,000, which is the most]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     max_bytes: u32,
 }
@@ -238,7 +238,7 @@ pub(crate) struct ListArgs {
     /// Also those that were superseded or have expired
     #[arg(long)]
     history: bool,
-    /// At most so many; 0: all of them
+    /// The most to print; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 }

@@ -41,7 +41,7 @@ pub(crate) enum SessionsCommand {
 /// Which sessions to list.
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// At most so many; 0: all of them
+    /// The most to print; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 }

@@ -61,7 +61,7 @@ pub(super) fn newest(
     Ok(None)
 }
 
-/// Forgets the summaries of a generation, at most so many; gives how many those were.
+/// Deletes at most `max` summaries of a generation; returns how many.
 pub(super) fn forget(
     transaction: &Transaction<'_>,
     generation: [u8; 16],

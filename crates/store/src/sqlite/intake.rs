@@ -84,7 +84,7 @@ impl Intake {
         self.rows.get(&generation)
     }
 
-    /// What is noted of a session's live generation, if anything is.
+    /// The row of a session's live generation, if there is one.
     pub(super) fn live(&self, key: &SessionKey) -> Option<Option<Generation>> {
         self.live.get(key).copied()
     }

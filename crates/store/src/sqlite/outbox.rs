@@ -71,7 +71,7 @@ pub(super) fn deliveries(
         put(" AND hook = ?", Box::new(hook.as_str().to_owned()));
     }
     match filter.state {
-        // What is not done is in an index of its own; what is, is the rest.
+        // Open deliveries have an index of their own; those that are done do not.
         Some(DeliveryState::Done) => put(" AND state = ?", Box::new("done")),
         Some(state) => put(
             " AND state <> 'done' AND state = ?",

@@ -1,4 +1,4 @@
-//! Forgetting what is old enough, a bounded number of rows at a time.
+//! Deletes rows that are past their retention, a bounded number at a time.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, TransactionBehavior, params};

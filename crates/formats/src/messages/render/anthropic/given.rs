@@ -7,7 +7,7 @@ use super::thinking_block;
 use crate::messages::render::extra::{Extra, with};
 use crate::messages::render::given::{self, base64, content, result_content, uri};
 
-/// The content of the message that gave this turn, and what is left of it.
+/// The content of the message that gave this turn, and the rest of it.
 pub(super) fn message(turn: &Turn) -> Option<(Value, Map<String, Value>)> {
     if !matches!(turn.role, Role::User | Role::Assistant) {
         return None;
