@@ -3,9 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::error::CoreError;
@@ -70,20 +67,17 @@ pub struct Turn {
     pub format: Option<MessageFormat>,
 }
 
-/// A piece of a turn. Hooks get it as JSON by this serialization, which is a contract.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A piece of a turn.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// What it is.
-    #[serde(flatten)]
     pub kind: PartKind,
     /// The provider's fields that memoird has no use for: a JSON object or empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub extra_json: String,
 }
 
 /// What a part is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PartKind {
     /// Plain text, possibly empty.
     Text(String),
@@ -114,7 +108,6 @@ pub enum PartKind {
         /// A name for people.
         name: String,
         /// Where the content is.
-        #[serde(flatten)]
         source: MediaSource,
     },
     /// The model's reasoning.
@@ -129,17 +122,12 @@ pub enum PartKind {
 }
 
 /// Where the content of a media part is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaSource {
     /// Here.
-    Data(#[serde(serialize_with = "as_base64")] Vec<u8>),
+    Data(Vec<u8>),
     /// Where the provider finds it.
     Uri(String),
-}
-
-fn as_base64<S: Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&STANDARD.encode(data))
 }
 
 impl From<PartKind> for Part {

@@ -20,7 +20,7 @@ mod table;
 mod update;
 mod view;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use memoird_core::change::{Change, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
@@ -70,6 +70,8 @@ struct Shared {
     single_flight: SingleFlight,
     census: Arc<Census>,
     reload_queue: ReloadQueue,
+    /// Held while a session above a cap is chosen and ended.
+    enforcing_caps: Mutex<()>,
     ended_keys: EndedKeys,
     end_listener: Arc<dyn EndListener>,
     event_signal: Arc<EventSignal>,
@@ -140,6 +142,7 @@ impl Sessions {
             single_flight: SingleFlight::default(),
             census: Arc::new(Census::new(max_sessions)),
             reload_queue: ReloadQueue::default(),
+            enforcing_caps: Mutex::default(),
             ended_keys: EndedKeys::default(),
             end_listener: parts.end_listener,
             event_signal: parts.event_signal,

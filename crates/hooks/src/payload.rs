@@ -50,9 +50,11 @@
 //! | `metadata` | the bot's labels, strings |
 //! | `extra_json` | the provider's own fields, JSON in a string |
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use memoird_core::compaction::Summary;
 use memoird_core::ids::Subject;
-use memoird_core::turn::Turn;
+use memoird_core::turn::{MediaSource, Part, PartKind, Turn};
 use memoird_engine::{HookCall, HookError};
 use serde_json::{Value, json};
 
@@ -98,7 +100,7 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
         "seq": seq,
         "role": format!("ROLE_{}", turn.role.name().to_uppercase()),
         "timestamp": turn.timestamp.map(rfc3339_exact),
-        "parts": turn.parts,
+        "parts": turn.parts.iter().map(part).collect::<Vec<_>>(),
     });
     if let Some(salience) = turn.salience {
         object["salience"] = salience.into();
@@ -109,10 +111,7 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     if !turn.metadata.is_empty() {
         object["metadata"] = json!(turn.metadata);
     }
-    if !turn.extra_json.is_empty() {
-        object["extra_json"] = turn.extra_json.as_str().into();
-    }
-    object
+    with_extra(object, &turn.extra_json)
 }
 
 /// A summary, without its notes: its text has them.
@@ -159,4 +158,63 @@ fn head(call: &HookCall) -> Value {
         "summary": ended.summary.as_deref().map(summary),
         "turns_omitted": ended.turns_omitted,
     })
+}
+
+fn part(part: &Part) -> Value {
+    let (field, content) = match &part.kind {
+        PartKind::Text(text) => ("text", text.as_str().into()),
+        PartKind::ToolUse {
+            id,
+            name,
+            input_json,
+        } => (
+            "tool_use",
+            json!({"id": id, "name": name, "input_json": input_json}),
+        ),
+        PartKind::ToolResult {
+            tool_use_id,
+            content,
+            parts,
+            is_error,
+        } => {
+            let result = json!({
+                "tool_use_id": tool_use_id,
+                "content": content,
+                "parts": parts.iter().map(self::part).collect::<Vec<_>>(),
+                "is_error": is_error,
+            });
+            ("tool_result", result)
+        }
+        PartKind::Media {
+            media_type,
+            source,
+            name,
+        } => {
+            let (field, source) = match source {
+                MediaSource::Uri(uri) => ("uri", uri.clone()),
+                MediaSource::Data(data) => ("data", STANDARD.encode(data)),
+            };
+            (
+                "media",
+                json!({"media_type": media_type, "name": name, field: source}),
+            )
+        }
+        PartKind::Thinking {
+            text,
+            signature,
+            redacted,
+        } => (
+            "thinking",
+            json!({"text": text, "signature": signature, "redacted": redacted}),
+        ),
+    };
+    with_extra(json!({field: content}), &part.extra_json)
+}
+
+/// The object, and what the provider had beside it, where there is any.
+fn with_extra(mut object: Value, extra_json: &str) -> Value {
+    if !extra_json.is_empty() {
+        object["extra_json"] = extra_json.into();
+    }
+    object
 }

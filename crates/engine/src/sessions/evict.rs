@@ -1,6 +1,6 @@
 //! Making room: the longest idle session ends, so that another one may start.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
@@ -11,6 +11,7 @@ use super::end::{EndAttempt, EndCondition, EndRequest};
 use super::expiry::{BATCH_SESSIONS, wait_for_ends};
 use super::slot::Slot;
 use crate::error::EngineError;
+use crate::journal::Permit;
 use crate::tenants::Tenant;
 
 /// How long a session that starts waits for a place.
@@ -73,23 +74,36 @@ impl Sessions {
     /// after an end was not written whose place was given away.
     pub(crate) async fn enforce_caps(&self) -> Result<(), EngineError> {
         let tenants = self.shared.tenants.all();
-        let census = &self.shared.census;
         let mut submitted = Vec::new();
-        while let Some(tenant) = census.overfull(&tenants) {
-            let Some(oldest) = census.idle_list(&tenant).oldest() else {
-                break;
-            };
+        loop {
             let permit = self.shared.journal.permit(0).await?;
-            match self.end_slot(&oldest.slot, EndRequest::now(EndReason::Evicted), permit) {
-                EndAttempt::Ended(ended) => submitted.push(ended.submitted),
-                EndAttempt::NotEnded => correct_list(&oldest.slot),
-                EndAttempt::NeedsLoad => self.load(&oldest.slot).await?,
+            match self.evict_surplus(&tenants, permit) {
+                None => break,
+                Some((_, EndAttempt::Ended(ended))) => submitted.push(ended.submitted),
+                Some((slot, EndAttempt::NotEnded)) => correct_list(&slot),
+                Some((slot, EndAttempt::NeedsLoad)) => self.load(&slot).await?,
             }
             if submitted.len() == BATCH_SESSIONS {
                 wait_for_ends(&mut submitted).await?;
             }
         }
         wait_for_ends(&mut submitted).await
+    }
+
+    /// Tries to end one session that the caps do not allow; `None` where there is none. Of
+    /// several that enforce the caps at once, each sees what the others ended.
+    fn evict_surplus(
+        &self,
+        tenants: &[Arc<Tenant>],
+        permit: Permit,
+    ) -> Option<(Arc<Slot>, EndAttempt)> {
+        let census = &self.shared.census;
+        let enforcing = &self.shared.enforcing_caps;
+        let _one_at_a_time = enforcing.lock().unwrap_or_else(PoisonError::into_inner);
+        let tenant = census.overfull(tenants)?;
+        let slot = census.idle_list(&tenant).oldest()?.slot;
+        let attempt = self.end_slot(&slot, EndRequest::now(EndReason::Evicted), permit);
+        Some((slot, attempt))
     }
 }
 

@@ -183,3 +183,23 @@ async fn without_a_cap_nothing_is_evicted() {
     }
     assert_eq!((bot.stats().sessions_live, bot.stats().evicted), (200, 0));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lowered_cap_that_is_enforced_twice_at_once_ends_no_session_too_many() {
+    for round in 0..20 {
+        let engine = World::with_pool(unswept_with_cap(60)).open().await;
+        let bot = Bot::acme(&engine);
+        for number in 0..60 {
+            bot.say(&format!("s{number}"), "hello").await.unwrap();
+        }
+        engine.adopt(unswept_with_cap(10));
+        let mut enforcing = JoinSet::new();
+        for _ in 0..4 {
+            let engine = engine.clone();
+            enforcing.spawn(async move { engine.enforce_limits().await });
+        }
+        enforcing.join_all().await;
+        assert_eq!(bot.stats().sessions_live, 10, "round {round}");
+        engine.close().await;
+    }
+}
