@@ -216,8 +216,11 @@ impl Sessions {
     }
 
     /// Waits until every change that was submitted so far is written or refused.
-    pub(crate) async fn wait_all_processed(&self) {
-        self.shared.journal.wait_all_processed().await;
+    ///
+    /// # Errors
+    /// When they cannot be written now, and are tried again later.
+    pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
+        self.shared.journal.wait_all_processed().await
     }
 
     /// Wakes those who watch events.
@@ -263,15 +266,13 @@ impl Sessions {
         } = submission;
         let shared = &self.shared;
         let tally = Tally::of(&set, dropped_turns);
-        let is_final = !shared.journal.is_sync();
-        if is_final {
+        if !shared.journal.is_on() {
             tally.publish(slot, self.now().wall);
             shared.event_signal.notify();
         }
         let change = SubmittedChange {
             slot: Arc::clone(slot),
             tally,
-            is_published: is_final,
             owes_hooks: set.changes.iter().any(Change::owes),
             successor,
         };

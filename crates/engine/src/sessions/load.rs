@@ -61,7 +61,7 @@ impl Sessions {
             }
             (inner.ticket, inner.epoch)
         };
-        self.shared.journal.wait_processed(ticket).await;
+        self.shared.journal.wait_processed(ticket).await?;
         let saved = match self.shared.journal.is_on() {
             true => self.read_session(&slot.key, &slot.tenant).await?,
             // A session that a panic left half changed, and no journal to ask.
@@ -110,7 +110,7 @@ impl Sessions {
         if !self.shared.journal.is_on() {
             return Ok(self.shared.ended_keys.get(&session.key));
         }
-        self.shared.journal.wait_all_processed().await;
+        self.wait_session_processed(&session.key).await?;
         let since = self.keys_since(&session.tenant);
         let key = session.key.clone();
         let read = self
@@ -118,6 +118,17 @@ impl Sessions {
             .journal
             .with_store(move |store| store.keys(&key, since));
         read.await
+    }
+
+    /// Waits until every change of a session id that was submitted so far is written or
+    /// refused. As long as one is not, the table has the slot that it was made in, or a newer
+    /// one of the same id.
+    pub(super) async fn wait_session_processed(&self, key: &SessionKey) -> Result<(), EngineError> {
+        let Some(slot) = self.shared.table.get(key) else {
+            return Ok(());
+        };
+        let ticket = slot.lock().ticket;
+        self.shared.journal.wait_processed(ticket).await
     }
 
     /// Gives a live session the idempotency keys of its id. It was started by an append

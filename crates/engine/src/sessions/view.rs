@@ -117,9 +117,8 @@ impl Sessions {
                         return Ok(seen);
                     }
                 }
-                // It is about to be taken out of the table, where it still is there.
                 None if has_ended && self.has_durably_ended(&slot).await => {
-                    tokio::task::yield_now().await;
+                    return Err(session.not_found());
                 }
                 None => self.load(&slot).await?,
             }
@@ -180,7 +179,7 @@ impl Sessions {
         range: JournalRange,
     ) -> Result<Option<JournalPage>, EngineError> {
         let journal = &self.shared.journal;
-        journal.wait_all_processed().await;
+        self.wait_session_processed(&session.key).await?;
         let key = session.key.clone();
         let read = journal.with_store(move |store| store.journal(&key, generation, range));
         read.await

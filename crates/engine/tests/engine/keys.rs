@@ -5,7 +5,7 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
-use memoird_engine::{Durability, EngineConfig, EngineError};
+use memoird_engine::{Durability, EngineConfig, EngineError, JournalConfig};
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named, saying};
@@ -49,6 +49,7 @@ async fn a_repetition_gets_the_first_answer_and_adds_nothing() {
             bot.live("a").await.unwrap(),
             ["x", "y", "between", "x", "y", "between"]
         );
+        sleep(JournalConfig::default().flush_interval * 2).await;
         assert_eq!(bot.stats().turns_appended, 6);
         bot.recount().await;
     }

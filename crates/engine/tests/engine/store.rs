@@ -2,7 +2,7 @@
 //! was given.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -25,8 +25,10 @@ use crate::record::Record;
 pub(crate) struct FaultyStore {
     inner: MemoryStore,
     record: Mutex<Record>,
-    /// What becomes of the next commits; all later ones succeed.
+    /// What becomes of the next commits.
     fates: Mutex<VecDeque<Fate>>,
+    /// True while every commit finds the disk full.
+    is_full: AtomicBool,
     commits: Gate,
     loads: Gate,
     loads_to_fail: AtomicU64,
@@ -114,6 +116,11 @@ impl FaultyStore {
         self.fate(std::iter::repeat_n(Fate::Full, count));
     }
 
+    /// All commits find the disk full, until [`Self::forgive`].
+    pub(crate) fn fail_all_commits(&self) {
+        self.is_full.store(true, Ordering::Relaxed);
+    }
+
     /// What becomes of the next commits, in order.
     pub(crate) fn fate(&self, fates: impl IntoIterator<Item = Fate>) {
         self.fates.lock().unwrap().extend(fates);
@@ -122,6 +129,7 @@ impl FaultyStore {
     /// From now on all that is written succeeds.
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
+        self.is_full.store(false, Ordering::Relaxed);
         self.fail_outcomes(0);
         self.fail_summaries(0);
     }
@@ -205,7 +213,8 @@ impl Store for FaultyStore {
             )
         };
         let has_summary = sets.iter().flat_map(|set| &set.changes).any(is_summary);
-        let is_full = self.fates.lock().unwrap().pop_front() == Some(Fate::Full);
+        let fate = self.fates.lock().unwrap().pop_front();
+        let is_full = fate == Some(Fate::Full) || self.is_full.load(Ordering::Relaxed);
         if is_full || (has_summary && take_one(&self.summaries_to_fail)) {
             self.record().note_full();
             return Err(StoreError::Full);
