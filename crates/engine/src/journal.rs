@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::config::{AsText, Problems, Size, Span};
+use memoird_core::ids::TenantId;
 use memoird_store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -381,16 +382,17 @@ impl<C> Journal<C> {
         self.wait_processed(last).await
     }
 
-    /// Reads the store, off the executor's threads.
+    /// Reads the store, off the runtime's threads, for a tenant or for nobody in particular.
     ///
     /// # Errors
     /// [`EngineError::JournalOff`] without a store, or what the store answers.
     pub(crate) async fn with_store<T: Send + 'static>(
         &self,
+        tenant: Option<&TenantId>,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
         let backend = self.backend.as_ref().ok_or(EngineError::JournalOff)?;
-        backend.access.run(action).await
+        backend.access.run(tenant, action).await
     }
 }
 

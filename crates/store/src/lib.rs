@@ -266,5 +266,9 @@ pub trait Store: Send + Sync + 'static {
     fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError>;
 }
 
+/// Reads at once that a store is made for: more of them wait for each other in vain, and each
+/// costs a connection with a cache of its own.
+pub const READERS_MAX: usize = 8;
+
 /// The newest idempotency keys that are read back for one session.
 const KEYS_MAX: usize = 1_024;

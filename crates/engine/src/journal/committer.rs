@@ -158,7 +158,8 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         sets: &Arc<Vec<ChangeSet>>,
     ) -> Result<Vec<Result<(), Refused>>, EngineError> {
         let (clock, sets) = (self.machine.anchor(), Arc::clone(sets));
-        let write = backend.access.run(move |store| store.commit(&clock, &sets));
+        let access = &backend.access;
+        let write = access.commit(move |store| store.commit(&clock, &sets));
         write.await
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::SessionKey;
 use memoird_core::session::Session;
+use memoird_store::Store;
 use tokio::sync::Notify;
 
 use super::slot::{Slot, SlotState};
@@ -94,15 +95,16 @@ impl Sessions {
         let keys_since = self.keys_since(tenant);
         let policy = tenant.policy();
         let key = key.clone();
-        let load = self.shared.journal.with_store(move |store| {
+        let load = move |store: &dyn Store| {
             let saved = store.load(&key, keys_since)?;
             Ok(saved.map(|saved| {
                 let mut session = Session::restore(saved);
                 session.trim(&policy.limits);
                 session
             }))
-        });
-        load.await
+        };
+        let journal = &self.shared.journal;
+        journal.with_store(Some(&tenant.id), load).await
     }
 
     /// The idempotency keys of a session id that has no live session.
@@ -113,11 +115,9 @@ impl Sessions {
         self.wait_session_processed(&session.key).await?;
         let since = self.keys_since(&session.tenant);
         let key = session.key.clone();
-        let read = self
-            .shared
-            .journal
-            .with_store(move |store| store.keys(&key, since));
-        read.await
+        let read = move |store: &dyn Store| store.keys(&key, since);
+        let journal = &self.shared.journal;
+        journal.with_store(Some(&session.tenant.id), read).await
     }
 
     /// Waits until every change of a session id that was submitted so far is written or

@@ -7,7 +7,7 @@ use memoird_core::compaction::BreakerView;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
-use memoird_store::{JournalPage, JournalRange};
+use memoird_store::{JournalPage, JournalRange, Store};
 
 use super::slot::{SlotInner, SlotState};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
@@ -181,7 +181,7 @@ impl Sessions {
         let journal = &self.shared.journal;
         self.wait_session_processed(&session.key).await?;
         let key = session.key.clone();
-        let read = journal.with_store(move |store| store.journal(&key, generation, range));
-        read.await
+        let read = move |store: &dyn Store| store.journal(&key, generation, range);
+        journal.with_store(Some(&session.tenant.id), read).await
     }
 }

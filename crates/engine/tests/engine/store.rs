@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memoird_core::change::{Change, ChangeSet, SummaryChange};
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
@@ -31,6 +31,9 @@ pub(crate) struct FaultyStore {
     is_full: AtomicBool,
     commits: Gate,
     loads: Gate,
+    journals: Gate,
+    /// For which tenants the journal was read, in the order in which the reads began.
+    journal_reads: Mutex<Vec<TenantId>>,
     loads_to_fail: AtomicU64,
     outcomes_to_fail: AtomicU64,
     summaries_to_fail: AtomicU64,
@@ -166,6 +169,29 @@ impl FaultyStore {
         self.loads.set_closed(false);
     }
 
+    /// Reads of the journal wait, until they are let go on.
+    pub(crate) fn hold_journals(&self) {
+        self.journals.set_closed(true);
+    }
+
+    pub(crate) fn let_journals_go(&self) {
+        self.journals.set_closed(false);
+    }
+
+    pub(crate) fn let_one_journal_go(&self) {
+        self.journals.let_one_pass();
+    }
+
+    /// Waits until so many reads of the journal have at least begun.
+    pub(crate) async fn journal_begun(&self, count: u64) {
+        self.journals.when_came(count).await;
+    }
+
+    /// For which tenants the journal was read, in the order in which the reads began.
+    pub(crate) fn journal_reads(&self) -> Vec<TenantId> {
+        self.journal_reads.lock().unwrap().clone()
+    }
+
     /// The next `count` reads of a session fail.
     pub(crate) fn fail_loads(&self, count: u64) {
         self.loads_to_fail.fetch_add(count, Ordering::Relaxed);
@@ -263,6 +289,8 @@ impl Store for FaultyStore {
         generation: Option<Generation>,
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError> {
+        self.journal_reads.lock().unwrap().push(key.tenant.clone());
+        self.journals.pass();
         self.inner.journal(key, generation, range)
     }
 

@@ -31,7 +31,7 @@ use write::Writer;
 use crate::lock::DirLock;
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError,
+    JournalPage, JournalRange, PruneBefore, READERS_MAX, Refused, Store, StoreError,
 };
 
 /// How the journal is kept.
@@ -62,7 +62,7 @@ impl Default for SqliteOptions {
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
-    /// Taken and given back by reads; grows to as many as read at once. Closed before the
+    /// Taken and given back by reads; up to [`READERS_MAX`] are kept. Closed before the
     /// writer: only the last connection moves the log into the file, and these cannot.
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
@@ -73,9 +73,6 @@ pub struct SqliteStore {
     /// Last, so that the connections are closed first.
     _lock: DirLock,
 }
-
-/// Connections that are kept open between reads.
-const READERS_KEPT: usize = 4;
 
 impl SqliteStore {
     /// Opens the journal of `dir`, or makes an empty one, and takes the directory for
@@ -129,7 +126,7 @@ impl SqliteStore {
         };
         let outcome = action(&connection);
         let mut readers = relock(&self.readers);
-        if readers.len() < READERS_KEPT {
+        if readers.len() < READERS_MAX {
             readers.push(connection);
         }
         outcome
