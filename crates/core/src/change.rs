@@ -257,6 +257,11 @@ impl Change {
         matches!(self, Self::End { owed, .. } if !owed.is_empty())
     }
 
+    /// True when an idempotency key is kept with it.
+    pub fn has_idempotency_key(&self) -> bool {
+        matches!(self, Self::Append(appended) if appended.idempotency.is_some())
+    }
+
     fn weight_bytes(&self) -> usize {
         const ROW: usize = 256;
         ROW + match self {

@@ -96,6 +96,7 @@ impl Engine {
                 journal: Journal::new(&config.journal, access),
                 end_listener: Arc::clone(&outbox) as _,
                 event_signal: Arc::clone(&event_signal),
+                idempotency_ms: config.limits.idempotency_ms,
             },
             config.sessions.max_sessions,
         );

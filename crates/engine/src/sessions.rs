@@ -11,6 +11,7 @@ mod end;
 mod evict;
 mod expiry;
 mod idle_list;
+mod keyed_ids;
 mod load;
 mod recover;
 mod single_flight;
@@ -39,13 +40,14 @@ use census::{Census, ReservedPlace};
 use commit::{SubmittedChange, Tally};
 use end::EndedKeys;
 use expiry::Sweeper;
+use keyed_ids::{KeyedIds, KeyedIdsReader};
 use load::{ReloadQueue, ReloadWorker};
-use single_flight::SingleFlight;
 use slot::{Slot, SlotInner};
 use table::Table;
 
 pub use end::EndedSession;
 pub(crate) use end::{EndListener, Ending};
+pub(crate) use single_flight::{Flight, SingleFlight};
 pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
 pub use view::{SessionPage, SessionView};
@@ -67,9 +69,12 @@ struct Shared {
     ids: Ids,
     journal: Arc<Journal<SubmittedChange>>,
     table: Table,
-    single_flight: SingleFlight,
+    single_flight: SingleFlight<SessionKey>,
     census: Arc<Census>,
     reload_queue: ReloadQueue,
+    keyed_ids: KeyedIds,
+    /// Whose sessions wait to start, because a cap is reached.
+    starters: SingleFlight<TenantId>,
     ended_keys: EndedKeys,
     end_listener: Arc<dyn EndListener>,
     event_signal: Arc<EventSignal>,
@@ -82,6 +87,8 @@ pub(crate) struct SessionParts {
     pub(crate) journal: Journal<SubmittedChange>,
     pub(crate) end_listener: Arc<dyn EndListener>,
     pub(crate) event_signal: Arc<EventSignal>,
+    /// How long idempotency keys count, in milliseconds.
+    pub(crate) idempotency_ms: u64,
 }
 
 /// Which session: a tenant's, by the bot's own id of it.
@@ -140,6 +147,8 @@ impl Sessions {
             single_flight: SingleFlight::default(),
             census: Arc::new(Census::new(max_sessions)),
             reload_queue: ReloadQueue::default(),
+            keyed_ids: KeyedIds::new(parts.idempotency_ms),
+            starters: SingleFlight::default(),
             ended_keys: EndedKeys::default(),
             end_listener: parts.end_listener,
             event_signal: parts.event_signal,
@@ -159,6 +168,7 @@ impl Sessions {
                 Arc::clone(&shared.machine),
                 Arc::clone(stats),
             ));
+            supervisor.run(KeyedIdsReader::new(self.clone()));
         }
         supervisor.run(ReloadWorker::new(self.clone()));
         supervisor.run(Sweeper::new(self.clone()));
@@ -269,6 +279,8 @@ impl Sessions {
         if !shared.journal.is_on() {
             tally.publish(slot, self.now().wall);
             shared.event_signal.notify();
+        } else if set.changes.iter().any(Change::has_idempotency_key) {
+            shared.keyed_ids.insert(&slot.key, self.now().steady);
         }
         let change = SubmittedChange {
             slot: Arc::clone(slot),

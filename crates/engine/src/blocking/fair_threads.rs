@@ -16,7 +16,7 @@ const CALLS_WAITING_MAX: usize = 16_384;
 
 /// The threads. They start when they are first needed, and end when this is dropped.
 #[derive(Debug)]
-pub(super) struct FairThreads {
+pub(crate) struct FairThreads {
     shared: Arc<Shared>,
 }
 

@@ -134,7 +134,9 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     fn note_success(&mut self, backend: &Backend<C>) {
         self.retries = 0;
         if backend.is_failing.swap(false, Ordering::Relaxed) {
-            backend.progress.send_modify(|progress| progress.failure = None);
+            backend
+                .progress
+                .send_modify(|progress| progress.failure = None);
             info!("the journal can be written again");
         }
     }

@@ -112,6 +112,9 @@ impl Sessions {
         if !self.shared.journal.is_on() {
             return Ok(self.shared.ended_keys.get(&session.key));
         }
+        if !self.shared.keyed_ids.may_have(&session.key) {
+            return Ok(Keys::default());
+        }
         self.wait_session_processed(&session.key).await?;
         let since = self.keys_since(&session.tenant);
         let key = session.key.clone();

@@ -102,8 +102,10 @@ impl Sessions {
         for _ in 0..ATTEMPTS_MAX {
             let slot = self.find(session).await?;
             let slot = slot.ok_or_else(|| session.not_found())?;
-            if self.end_if_expired(&slot).await? {
-                return Err(session.not_found());
+            match self.end_if_expired(&slot).await {
+                Ok(false) => {}
+                // It is dead whether its end can be written now or not.
+                Ok(true) | Err(_) => return Err(session.not_found()),
             }
             let (seen, ticket, epoch, has_ended) = {
                 let inner = slot.lock();

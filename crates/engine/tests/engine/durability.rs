@@ -1,8 +1,10 @@
 //! When an answer is given, how much may wait, and what a close leaves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_engine::{Blocking, Durability, Engine, EngineConfig, EngineError};
+use memoird_store::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 use tokio::time::{advance, sleep};
 
@@ -332,4 +334,28 @@ async fn with_durability_off_all_works_but_the_journal() {
     );
     assert_eq!(engine.stats().commits, 0);
     engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_with_nothing_to_do_gives_freed_space_back_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap());
+    let mut config = unswept();
+    config.journal.retention = SECOND;
+    let machine = World::new(config.clone()).machine;
+    let engine = Engine::open(config, Some(store), machine, Blocking::Inline)
+        .await
+        .unwrap();
+    let bot = Bot::acme(&engine);
+    let text = "x".repeat(500_000);
+    for _ in 0..40 {
+        bot.say("a", &text).await.unwrap();
+    }
+    bot.end("a").await.unwrap();
+    // Three looks of the pruner: in the first one it sees the commits.
+    sleep(185 * SECOND).await;
+    engine.close().await;
+    drop((bot, engine));
+    let size = std::fs::metadata(dir.path().join("journal.db")).unwrap();
+    assert!(size.len() < 2 << 20, "{} bytes", size.len());
 }

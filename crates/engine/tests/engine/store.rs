@@ -14,7 +14,8 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, MemoryStore, PruneBefore, Refused, Store, StoreError,
+    JournalPage, JournalRange, MemoryStore, PruneBefore, PruneBounds, Refused, Store, StoreError,
+    Unpruned,
 };
 use tokio::sync::watch;
 
@@ -39,6 +40,8 @@ pub(crate) struct FaultyStore {
     summaries_to_fail: AtomicU64,
     /// Times that somebody asked what is due.
     looks: AtomicU64,
+    /// Times that the idempotency keys of a session were read.
+    key_reads: AtomicU64,
 }
 
 /// What becomes of a commit.
@@ -212,6 +215,11 @@ impl FaultyStore {
         self.looks.load(Ordering::Relaxed)
     }
 
+    /// Times that the idempotency keys of a session were read.
+    pub(crate) fn key_reads(&self) -> u64 {
+        self.key_reads.load(Ordering::Relaxed)
+    }
+
     /// Reads of a session that have at least begun.
     pub(crate) fn loads(&self) -> u64 {
         *self.loads.came.borrow()
@@ -280,7 +288,16 @@ impl Store for FaultyStore {
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
+        self.key_reads.fetch_add(1, Ordering::Relaxed);
         self.inner.keys(key, since)
+    }
+
+    fn keyed_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        max: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        self.inner.keyed_sessions(after, max)
     }
 
     fn journal(
@@ -335,7 +352,7 @@ impl Store for FaultyStore {
         self.inner.ended(wanted, bytes_max)
     }
 
-    fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {
-        self.inner.prune(before, rows_max)
+    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
+        self.inner.prune(before, bounds)
     }
 }

@@ -31,7 +31,8 @@ use write::Writer;
 use crate::lock::DirLock;
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, PruneBefore, READERS_MAX, Refused, Store, StoreError,
+    JournalPage, JournalRange, PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError,
+    Unpruned,
 };
 
 /// How the journal is kept.
@@ -185,6 +186,14 @@ impl Store for SqliteStore {
         self.read(|connection| read::keys(connection, reach, key, since))
     }
 
+    fn keyed_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        max: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        self.read(|connection| read::keyed_sessions(connection, after, max))
+    }
+
     fn journal(
         &self,
         key: &SessionKey,
@@ -244,9 +253,9 @@ impl Store for SqliteStore {
         self.read(|connection| ended::ended(connection, wanted, bytes_max))
     }
 
-    fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {
+    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
         let mut writer = self.writer();
         self.fold(&mut writer)?;
-        writer.prune(before, rows_max)
+        writer.prune(before, bounds)
     }
 }
